@@ -1,0 +1,49 @@
+"""Every exception and warning the library raises on purpose."""
+
+from __future__ import annotations
+
+from sklearn.exceptions import NotFittedError
+
+__all__ = [
+    "DataNotFoundError",
+    "InputError",
+    "ModelFileError",
+    "NotConformalizedError",
+    "NotFittedError",
+    "SnefyError",
+    "TrainingError",
+    "TrainingWarning",
+    "ZeroLabelWarning",
+]
+
+
+class SnefyError(Exception):
+    """Base of the library's own errors."""
+
+
+class InputError(SnefyError, ValueError):
+    """The data or an argument breaks a rule; the message names the row, the column and the rule."""
+
+
+class ModelFileError(SnefyError, ValueError):
+    """A saved model is missing, damaged, foreign, or written by a newer version."""
+
+
+class DataNotFoundError(SnefyError, FileNotFoundError):
+    """A named data set is not on this machine and could not be fetched; the message says where to put it."""
+
+
+class TrainingError(SnefyError, RuntimeError):
+    """Training could not go on; the message holds a diagnosis."""
+
+
+class NotConformalizedError(SnefyError, NotFittedError):
+    """``predict_interval`` was called before ``conformalize``."""
+
+
+class ZeroLabelWarning(UserWarning):
+    """Some label distributions hold exact zeros and were shrunk toward the uniform."""
+
+
+class TrainingWarning(UserWarning):
+    """Training met trouble and repaired it."""

@@ -1,0 +1,243 @@
+"""The border guard: arrays, label distributions, counts and the zero policy.
+
+Everything a user hands in passes here once, before any work starts. Each rule raises one
+:class:`~snefy_ldl.errors.InputError` that names the row, the column and the rule.
+"""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from snefy_ldl.errors import InputError, ZeroLabelWarning
+
+Array = NDArray[np.float64]
+ZeroOption = float | Literal["shrink", "error"]
+
+#: Rows may miss a sum of one by this much; inside it they are re-closed.
+CLOSURE_TOLERANCE = 1e-3
+#: A share this small is rounding dust, and is treated as an exact zero.
+ZERO_SHARE = 1e-9
+
+
+def column_names(table: Any) -> list[str] | None:
+    """Column names of a DataFrame as strings, None for anything else."""
+    columns = getattr(table, "columns", None)
+    return None if columns is None else [str(c) for c in columns]
+
+
+def _cell(row: int, column: int, names: list[str] | None) -> str:
+    return f"row {row}, column {column}" + (f" ({names[column]!r})" if names else "")
+
+
+def _as_float(values: Any, what: str) -> Array:
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu().numpy()
+    if sp.issparse(values):
+        values = values.toarray()
+    try:
+        array = np.asarray(values)
+        if np.iscomplexobj(array):
+            raise InputError(f"{what} holds complex numbers; complex data is not supported.")
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{what} must be numeric; could not turn it into numbers: {error}") from None
+
+
+def _first(mask: NDArray[np.bool_]) -> tuple[int, int]:
+    row, column = np.argwhere(mask)[0]
+    return int(row), int(column)
+
+
+def _check_table(values: Any, what: str, columns_are: str) -> tuple[Array, list[str] | None]:
+    names = column_names(values)
+    table = _as_float(values, what)
+    if table.ndim != 2:
+        raise InputError(f"{what} must be two-dimensional (rows, {columns_are}); got shape {table.shape}.")
+    if table.shape[0] == 0:
+        raise InputError(f"{what} is empty: 0 rows (0 sample(s)); a minimum of 1 is required.")
+    return table, names
+
+
+def check_features(X: Any, *, n_features: int | None = None) -> Any:
+    """Features as a finite float array (N, d), or CSR when sparse; raises InputError naming the bad cell."""
+    names = column_names(X)
+    if sp.issparse(X):
+        table = sp.csr_matrix(X, dtype=np.float64)
+        table.sort_indices()
+        values = table.data
+    else:
+        table, names = _check_table(X, "X", "features")
+        values = table
+    if table.shape[0] == 0:
+        raise InputError("X is empty: 0 rows (0 sample(s)); a minimum of 1 is required.")
+    if table.shape[1] == 0:
+        raise InputError(f"X has no columns: 0 feature(s) (shape={table.shape}) while a minimum of 1 is required.")
+    if not np.isfinite(values).all():
+        if sp.issparse(table):
+            at = int(np.flatnonzero(~np.isfinite(values))[0])
+            row, column = int(np.searchsorted(table.indptr, at, side="right") - 1), int(table.indices[at])
+            bad = values[at]
+        else:
+            row, column = _first(~np.isfinite(values))
+            bad = values[row, column]
+        kind = "NaN" if np.isnan(bad) else "inf"
+        raise InputError(f"X contains {kind} at {_cell(row, column, names)}; features must be finite. Impute it first.")
+    if n_features is not None and table.shape[1] != n_features:
+        raise InputError(
+            f"X has {table.shape[1]} features, but the model was fitted with {n_features} features as input."
+        )
+    return table
+
+
+def _check_labels(
+    values: Any, what: str, n_rows: int | None, n_labels: int | None
+) -> tuple[Array, list[str] | None]:
+    table, names = _check_table(values, what, "labels")
+    if table.shape[1] < 2:
+        raise InputError(f"{what} has {table.shape[1]} label column; a label distribution needs at least 2.")
+    if n_labels is not None and table.shape[1] != n_labels:
+        raise InputError(f"{what} has {table.shape[1]} labels, but the model was fitted with {n_labels}.")
+    if n_rows is not None and table.shape[0] != n_rows:
+        raise InputError(f"X and {what} must have the same number of rows; got {n_rows} and {table.shape[0]}.")
+    if not np.isfinite(table).all():
+        row, column = _first(~np.isfinite(table))
+        kind = "NaN" if np.isnan(table[row, column]) else "inf"
+        raise InputError(f"{what} contains {kind} at {_cell(row, column, names)}; every share must be a finite number.")
+    if (table < 0).any():
+        row, column = _first(table < 0)
+        raise InputError(
+            f"{what} is negative ({table[row, column]:g}) at {_cell(row, column, names)}; shares must be >= 0."
+        )
+    return table, names
+
+
+def check_distributions(
+    D: Any, *, n_rows: int | None = None, n_labels: int | None = None
+) -> tuple[Array, list[str] | None]:
+    """Label distributions as a closed float64 array (N, L), and their column names if they had any.
+
+    >>> check_distributions([[0.2, 0.3, 0.5]])[0]
+    array([[0.2, 0.3, 0.5]])
+    >>> check_distributions([[0.2, 0.3, 0.9]])
+    Traceback (most recent call last):
+    ...
+    snefy_ldl.errors.InputError: D row 0 sums to 1.4; a label distribution must sum to 1 (tolerance 0.001). \
+Divide each row by its sum, or pass vote counts with fit(X, counts=...).
+    """
+    table, names = _check_labels(D, "D", n_rows, n_labels)
+    sums = table.sum(axis=1)
+    wrong = np.abs(sums - 1.0) > CLOSURE_TOLERANCE
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise InputError(
+            f"D row {row} sums to {sums[row]:.6g}; a label distribution must sum to 1 (tolerance "
+            f"{CLOSURE_TOLERANCE:g}). Divide each row by its sum, or pass vote counts with fit(X, counts=...)."
+        )
+    return table / sums[:, None], names
+
+
+def check_counts(
+    counts: Any, *, n_rows: int | None = None, n_labels: int | None = None
+) -> tuple[Array, list[str] | None]:
+    """Vote counts as a float64 array (N, L) of whole numbers; zeros are fine, an all-zero row is not."""
+    table, names = _check_labels(counts, "counts", n_rows, n_labels)
+    whole = table == np.round(table)
+    if not whole.all():
+        row, column = _first(~whole)
+        raise InputError(
+            f"counts holds {table[row, column]:g} at {_cell(row, column, names)}; votes must be whole numbers. "
+            "Shares go in as fit(X, D)."
+        )
+    empty = table.sum(axis=1) == 0
+    if empty.any():
+        raise InputError(f"counts row {int(np.flatnonzero(empty)[0])} holds no vote at all; drop such rows.")
+    return table, names
+
+
+def check_sample_weight(weights: Any, n_rows: int) -> Array | None:
+    """Non-negative row weights (N,), scaled to mean one; None stays None."""
+    if weights is None:
+        return None
+    array = _as_float(weights, "sample_weight")
+    if array.ndim != 1:
+        raise InputError(f"sample_weight must be 1D (one number a row); got shape {array.shape}.")
+    if array.shape != (n_rows,):
+        raise InputError(f"sample_weight must hold one number a row: shape ({n_rows},), got {array.shape}.")
+    if not np.isfinite(array).all() or (array < 0).any():
+        row = int(np.flatnonzero(~(np.isfinite(array) & (array >= 0)))[0])
+        raise InputError(f"sample_weight row {row} is {array[row]:g}; weights must be finite and >= 0.")
+    if array.sum() == 0:
+        raise InputError("sample_weight is zero for every row; at least one row must count.")
+    scaled: Array = array / array.mean()
+    return scaled
+
+
+def check_confidence(level: Any, name: str = "confidence_level") -> float:
+    """A number strictly between 0 and 1."""
+    if not isinstance(level, numbers.Real) or not 0.0 < float(level) < 1.0:
+        raise InputError(f"{name} must lie strictly between 0 and 1; got {level!r}.")
+    return float(level)
+
+
+@dataclass(frozen=True)
+class ZeroPolicy:
+    """What happens to shares of zero, whose logarithm the density needs.
+
+    A row whose smallest share lies below the floor ``f`` is shrunk toward the uniform just enough to lift it there,
+    ``ℓ' = (1-λ) ℓ + λ/L`` with ``λ = (f - min ℓ) / (1/L - min ℓ)``. Other rows stay as they are.
+
+    Args:
+        mode: ``"shrink"``, ``"error"`` or ``"floor"``.
+        floor: ``f``; with ``"shrink"`` only rows that hold an exact zero are lifted.
+    """
+
+    mode: str
+    floor: float
+
+    @classmethod
+    def from_data(cls, D: Array, zeros: ZeroOption) -> ZeroPolicy:
+        """Settle the floor from the training labels: min(half the smallest positive share, 1/(20 L))."""
+        n_labels = D.shape[1]
+        if isinstance(zeros, numbers.Real) and not isinstance(zeros, bool):
+            if not 0.0 < float(zeros) < 1.0 / n_labels:
+                raise InputError(f"zeros={zeros!r}: a floor must lie strictly between 0 and 1/L = {1 / n_labels:.4g}.")
+            return cls("floor", float(zeros))
+        if zeros not in ("shrink", "error"):
+            raise InputError(f'zeros={zeros!r}: use "shrink", "error" or a number for the floor.')
+        positive = D[D > ZERO_SHARE]
+        return cls(str(zeros), float(min(positive.min() / 2.0, 1.0 / (20.0 * n_labels))))
+
+    def apply(self, D: Array, *, warn: bool = False, names: list[str] | None = None) -> Array:
+        """Label distributions that are strictly positive."""
+        smallest = D.min(axis=1)
+        threshold = self.floor if self.mode == "floor" else ZERO_SHARE
+        low = smallest < threshold
+        if not low.any():
+            return D
+        if self.mode == "error":
+            row, column = _first(D < threshold)
+            raise InputError(
+                f"D is zero at {_cell(row, column, names)}, and zeros='error' was asked for. "
+                'Use zeros="shrink", a floor, or fit(X, counts=...), whose likelihood is exact with zeros.'
+            )
+        if warn:
+            warnings.warn(
+                f"{int(low.sum())} of {len(D)} label distributions hold a share below {threshold:g}; those rows were "
+                f"shrunk toward the uniform so that their smallest share is {self.floor:.3g} (zeros={self.mode!r}).",
+                ZeroLabelWarning,
+                stacklevel=4,
+            )
+        out = D.copy()
+        amount = (self.floor - smallest[low]) / (1.0 / D.shape[1] - smallest[low])
+        out[low] = (1.0 - amount[:, None]) * D[low] + amount[:, None] / D.shape[1]
+        return out
