@@ -68,30 +68,46 @@ def _check_table(values: Any, what: str, columns_are: str) -> tuple[Array, list[
     return table, names
 
 
+def _first_bad(table: NDArray[Any]) -> tuple[int, int] | None:
+    """First cell that is not finite, looked for a block of rows at a time so that a large table is not copied."""
+    step = max(1, (1 << 22) // max(1, table.shape[1]))
+    for start in range(0, len(table), step):
+        finite = np.isfinite(table[start : start + step])
+        if not finite.all():
+            row, column = _first(~finite)
+            return start + row, column
+    return None
+
+
 def check_features(X: Any, *, n_features: int | None = None) -> Any:
-    """Features as a finite float array (N, d), or CSR when sparse; raises InputError naming the bad cell."""
+    """Features as a finite float array (N, d), or CSR when sparse; raises InputError naming the bad cell.
+
+    float32 and float64 arrays come back as they are, without a copy.
+    """
     names = column_names(X)
     if sp.issparse(X):
-        table = sp.csr_matrix(X, dtype=np.float64)
-        table.sort_indices()
-        values = table.data
+        table = sp.csr_matrix(X)
+        if table.dtype not in (np.float32, np.float64):
+            table = table.astype(np.float64)
+    elif isinstance(X, np.ndarray) and X.dtype in (np.float32, np.float64) and X.ndim == 2:
+        table = X
     else:
         table, names = _check_table(X, "X", "features")
-        values = table
     if table.shape[0] == 0:
         raise InputError("X is empty: 0 rows (0 sample(s)); a minimum of 1 is required.")
     if table.shape[1] == 0:
         raise InputError(f"X has no columns: 0 feature(s) (shape={table.shape}) while a minimum of 1 is required.")
-    if not np.isfinite(values).all():
-        if sp.issparse(table):
-            at = int(np.flatnonzero(~np.isfinite(values))[0])
-            row, column = int(np.searchsorted(table.indptr, at, side="right") - 1), int(table.indices[at])
-            bad = values[at]
-        else:
-            row, column = _first(~np.isfinite(values))
-            bad = values[row, column]
-        kind = "NaN" if np.isnan(bad) else "inf"
-        raise InputError(f"X contains {kind} at {_cell(row, column, names)}; features must be finite. Impute it first.")
+    bad = None
+    if sp.issparse(table):
+        at = np.flatnonzero(~np.isfinite(table.data))
+        if len(at):
+            row = int(np.searchsorted(table.indptr, at[0], side="right") - 1)
+            bad = row, int(table.indices[at[0]])
+    else:
+        bad = _first_bad(table)
+    if bad is not None:
+        kind = "NaN" if np.isnan(table[bad]) else "inf"
+        raise InputError(f"X contains {kind} at {_cell(*bad, names)}; features must be finite. Impute it first.")
     if n_features is not None and table.shape[1] != n_features:
         raise InputError(
             f"X has {table.shape[1]} features, but the model was fitted with {n_features} features as input."
@@ -122,7 +138,7 @@ def _check_labels(
 
 
 def check_distributions(
-    D: Any, *, n_rows: int | None = None, n_labels: int | None = None
+    D: Any, *, n_rows: int | None = None, n_labels: int | None = None, what: str = "D"
 ) -> tuple[Array, list[str] | None]:
     """Label distributions as a closed float64 array (N, L), and their column names if they had any.
 
@@ -134,13 +150,13 @@ def check_distributions(
     snefy_ldl.errors.InputError: D row 0 sums to 1.4; a label distribution must sum to 1 (tolerance 0.001). \
 Divide each row by its sum, or pass vote counts with fit(X, counts=...).
     """
-    table, names = _check_labels(D, "D", n_rows, n_labels)
+    table, names = _check_labels(D, what, n_rows, n_labels)
     sums = table.sum(axis=1)
     wrong = np.abs(sums - 1.0) > CLOSURE_TOLERANCE
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise InputError(
-            f"D row {row} sums to {sums[row]:.6g}; a label distribution must sum to 1 (tolerance "
+            f"{what} row {row} sums to {sums[row]:.6g}; a label distribution must sum to 1 (tolerance "
             f"{CLOSURE_TOLERANCE:g}). Divide each row by its sum, or pass vote counts with fit(X, counts=...)."
         )
     return table / sums[:, None], names

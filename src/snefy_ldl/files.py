@@ -1,0 +1,61 @@
+"""Reading and writing files that survive a crash: a temporary name first, then one rename; nothing is executed."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from snefy_ldl.errors import ModelFileError
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old one or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON for people to read too."""
+    write_bytes(path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON, or say what is wrong with the file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelFileError(f"{path} is missing: this folder does not hold a whole saved model.") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise ModelFileError(f"{path} is damaged: not valid JSON ({error}).") from None
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], meta: dict[str, str] | None = None) -> None:
+    """Write named tensors as safetensors."""
+    write_bytes(path, save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, meta))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read named tensors and their metadata, or say what is wrong with the file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except FileNotFoundError:
+        raise ModelFileError(f"{path} is missing: this folder does not hold a whole saved model.") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelFileError(f"{path} is damaged or not a safetensors file ({error}).") from None

@@ -1,0 +1,442 @@
+"""The one fit loop: K stacked members, seeds, early stopping, checkpoints, history and progress."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from torch import Tensor
+
+from snefy_ldl.backbones import CustomBackbone, MemberBatches, take
+from snefy_ldl.errors import TrainingError, TrainingWarning
+from snefy_ldl.files import load_tensors, save_tensors
+from snefy_ldl.model import SnefyNet
+from snefy_ldl.special import log_beta_ratio
+
+#: How often a fit may undo an epoch and halve its learning rate before it gives up.
+MAX_REPAIRS = 8
+#: Rows a forward pass sees at a time when it only evaluates.
+EVALUATION_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train: everything about the optimiser.
+
+    Args:
+        epochs: passes over the training rows.
+        batch_size: rows a step.
+        learning_rate: the peak rate.
+        exponent_rate: the exponents' rate in units of ``learning_rate``; they live on a log scale and must travel far.
+        weight_decay: AdamW's, on the network's matrices only.
+        schedule: ``"one_cycle"`` (warm up, then cosine to zero) or ``"constant"``.
+        patience: epochs without a better validation likelihood before a member stops; None never stops early.
+    """
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    exponent_rate: float = 20.0
+    weight_decay: float = 0.0
+    schedule: Literal["one_cycle", "constant"] = "one_cycle"
+    patience: int | None = None
+    warm_up: float = 0.3
+
+    def rate(self, progress: float) -> float:
+        """Share of the peak rate at ``progress`` in [0, 1)."""
+        if self.schedule == "constant":
+            return 1.0
+        if progress < self.warm_up:
+            return max(0.04, progress / self.warm_up)
+        return max(1e-3, 0.5 * (1.0 + math.cos(math.pi * (progress - self.warm_up) / (1.0 - self.warm_up))))
+
+
+class Target(Protocol):
+    """What the members must explain: label distributions, or votes."""
+
+    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
+        """Log likelihood (K, B) of the rows index (K, B), given their features x."""
+        ...
+
+
+class DistributionTarget:
+    """Label distributions, scored by the log density.
+
+    Args:
+        logs: log shares (N, L), float64.
+        net: gives the background's density, which does not change in training.
+    """
+
+    def __init__(self, logs: Tensor, net: SnefyNet) -> None:
+        self.logs = logs
+        self.background = None
+        if bool(torch.isfinite(net.log_odds).any()):
+            self.background = net.background_log_prob(logs[None]).to(net.readout.dtype)  # (K, N)
+
+    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
+        """Log density (K, B)."""
+        background = None if self.background is None else self.background.gather(1, index)
+        return net.member_log_prob(x, self.logs[index], background)
+
+
+class CountTarget:
+    """Vote counts, scored by the exact probability of the counts (multinomial coefficient left out).
+
+    Args:
+        counts: votes (N, L), float64.
+        net: gives the background, whose Dirichlet-multinomial term does not change in training.
+    """
+
+    def __init__(self, counts: Tensor, net: SnefyNet) -> None:
+        self.counts = counts
+        self.background = None
+        if bool(torch.isfinite(net.log_odds).any()):
+            ratio = log_beta_ratio(net.background, None, counts)  # (N, K)
+            self.background = ratio.T.to(net.readout.dtype)
+
+    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
+        """Log probability (K, B)."""
+        background = None if self.background is None else self.background.gather(1, index)
+        return net.member_log_prob_counts(x, self.counts[index], background)
+
+
+@dataclass
+class Run:
+    """What a fit leaves behind: the best validation loss of each member, its epoch, and the history."""
+
+    best_loss: list[float]
+    best_epoch: list[int]
+    history: list[dict[str, float]] = field(default_factory=list)
+    next_epoch: int = 0
+    repairs: int = 0
+    seconds: float = 0.0
+
+
+def derive_seed(*parts: int) -> int:
+    """One seed out of several whole numbers, well mixed.
+
+    >>> derive_seed(0, 1) == derive_seed(0, 1), derive_seed(0, 1) == derive_seed(1, 0)
+    (True, False)
+    """
+    state = 0x9E3779B97F4A7C15
+    for part in parts:
+        state = ((state ^ (part & 0xFFFFFFFFFFFFFFFF)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
+        state ^= state >> 31
+    return state & 0x7FFFFFFFFFFFFFFF
+
+
+def gather_rows(net: SnefyNet, X: Any, index: Tensor) -> Any:
+    """Features of the rows index (K, B), in the form the backbone takes."""
+    if isinstance(net.backbone, CustomBackbone):
+        return MemberBatches(take(X, rows) for rows in index)
+    return X[index]
+
+
+def make_optimizer(net: SnefyNet, recipe: Recipe) -> torch.optim.Optimizer:
+    """AdamW with decay on the network's matrices, and a rate of their own for the exponents."""
+    exponents, matrices, rest = [], [], []
+    for name, parameter in net.named_parameters():
+        if name == "raw_exponents":
+            exponents.append(parameter)
+        elif name == "readout" or "bias" in name:
+            rest.append(parameter)
+        else:
+            matrices.append(parameter)
+    rate = recipe.learning_rate
+    groups = [
+        {"params": matrices, "weight_decay": recipe.weight_decay, "peak": rate},
+        {"params": rest, "weight_decay": 0.0, "peak": rate},
+        {"params": exponents, "weight_decay": 0.0, "peak": rate * recipe.exponent_rate},
+    ]
+    fused = all(p.device.type in ("cpu", "cuda") for p in net.parameters())
+    return torch.optim.AdamW([g for g in groups if g["params"]], lr=rate, fused=fused)
+
+
+@torch.no_grad()
+def evaluate(net: SnefyNet, X: Any, target: Target, index: Tensor) -> Tensor:
+    """Log likelihood (K, B) of the rows index (K, B), without gradients."""
+    training = net.training
+    net.eval()
+    parts = []
+    for start in range(0, index.shape[1], EVALUATION_ROWS):
+        rows = index[:, start : start + EVALUATION_ROWS]
+        parts.append(target.log_prob(net, gather_rows(net, X, rows), rows))
+    net.train(training)
+    return torch.cat(parts, 1)
+
+
+def fit_net(
+    net: SnefyNet,
+    X: Any,
+    target: Target,
+    splits: Sequence[tuple[Tensor, Tensor]],
+    recipe: Recipe,
+    seeds: Sequence[int],
+    *,
+    weights: Tensor | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    verbose: int = 0,
+    checkpoint: Path | None = None,
+    fingerprint: str = "",
+) -> Run:
+    """Maximise the likelihood of every member on its own rows; the net ends at its best validated weights.
+
+    Args:
+        net: K members, initialised.
+        X: features: a tensor (N, d), or what a custom backbone takes.
+        target: what to explain.
+        splits: (training rows, validation rows) of each member, all of one size; no validation rows means that the
+            last weights stay.
+        recipe: the optimiser.
+        seeds: one a member; shuffles depend on nothing else.
+        weights: row weights (N,).
+        optimizer: one to go on with; a new one by default.
+        verbose: 1 draws a progress bar.
+        checkpoint: file written after every epoch; a fit that finds its own there goes on from it.
+        fingerprint: names the data and settings, so that a foreign checkpoint is refused.
+    """
+    loop = _Loop(net, X, target, splits, recipe, seeds, weights, optimizer)
+    if checkpoint is not None:
+        loop.resume(checkpoint, fingerprint)
+    columns = (
+        TextColumn("fit"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.3f}  validation {task.fields[validation]:.3f}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, disable=verbose < 1) as progress:
+        bar = progress.add_task("fit", total=recipe.epochs, completed=loop.run.next_epoch, loss=math.nan, validation=math.nan)
+        while not loop.finished:
+            loop.epoch()
+            if checkpoint is not None:
+                loop.save(checkpoint, fingerprint)
+            last = loop.run.history[-1]
+            progress.update(
+                bar, completed=loop.run.next_epoch, loss=last["loss"], validation=last.get("validation_loss", math.nan)
+            )
+    loop.finish()
+    return loop.run
+
+
+class _Loop:
+    """State of a fit between two epochs."""
+
+    def __init__(
+        self,
+        net: SnefyNet,
+        X: Any,
+        target: Target,
+        splits: Sequence[tuple[Tensor, Tensor]],
+        recipe: Recipe,
+        seeds: Sequence[int],
+        weights: Tensor | None,
+        optimizer: torch.optim.Optimizer | None,
+    ) -> None:
+        self.net, self.X, self.target, self.recipe, self.seeds, self.weights = net, X, target, recipe, seeds, weights
+        self.device = net.readout.device
+        self.train_rows = torch.stack([train for train, _ in splits]).to(self.device)  # (K, n_train)
+        self.valid_rows = torch.stack([valid for _, valid in splits]).to(self.device)  # (K, n_valid)
+        self.batch_size = min(recipe.batch_size, self.train_rows.shape[1])
+        self.steps = max(1, self.train_rows.shape[1] // self.batch_size)
+        self.optimizer = optimizer or make_optimizer(net, recipe)
+        n_members = net.n_members
+        self.run = Run([math.inf] * n_members, [-1] * n_members)
+        self.rate_factor = 1.0
+        self.best = {name: value.detach().clone() for name, value in net.named_parameters()}
+
+    @property
+    def finished(self) -> bool:
+        """Whether every epoch is done, or every member has run out of patience."""
+        if self.run.next_epoch >= self.recipe.epochs:
+            return True
+        return all(self._stopped(k) for k in range(self.net.n_members))
+
+    def _stopped(self, member: int) -> bool:
+        patience, best = self.recipe.patience, self.run.best_epoch[member]
+        return patience is not None and best >= 0 and self.run.next_epoch - 1 - best >= patience
+
+    def epoch(self) -> None:
+        """One pass, undone with the rate halved if anything in it was not finite."""
+        started = time.perf_counter()
+        while True:
+            before = self._snapshot()
+            loss = self._pass()
+            validation = self._validate()
+            if self._sound(loss, validation):
+                break
+            self._restore(before)
+            self._repair(loss)
+        number = self.run.next_epoch
+        record = {"epoch": float(number), "loss": float(loss.mean()), "seconds": time.perf_counter() - started}
+        if validation is not None:
+            record["validation_loss"] = float(validation.mean())
+            self._keep_best(number, validation)
+        self.run.seconds += record["seconds"]
+        self.run.history.append(record)
+        self.run.next_epoch += 1
+
+    def _pass(self) -> Tensor:
+        net, recipe, number = self.net, self.recipe, self.run.next_epoch
+        net.train()
+        order = torch.stack(
+            [
+                torch.randperm(
+                    self.train_rows.shape[1], generator=torch.Generator().manual_seed(derive_seed(seed, 1, number))
+                )
+                for seed in self.seeds
+            ]
+        ).to(self.device)
+        rows = self.train_rows.gather(1, order)
+        total = torch.zeros(net.n_members, device=self.device)
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(derive_seed(self.seeds[0], 2, number))  # dropout and the like in custom backbones
+            for step in range(self.steps):
+                rate = recipe.rate((number * self.steps + step) / (recipe.epochs * self.steps)) * self.rate_factor
+                for group in self.optimizer.param_groups:
+                    group["lr"] = group["peak"] * rate
+                index = rows[:, step * self.batch_size : (step + 1) * self.batch_size]
+                log_p = self.target.log_prob(net, gather_rows(net, self.X, index), index)
+                if self.weights is not None:
+                    log_p = log_p * self.weights[index]
+                loss = -log_p.mean(1)  # (K,)
+                self.optimizer.zero_grad(set_to_none=True)
+                loss.sum().backward()
+                self.optimizer.step()
+                net.project()
+                total += loss.detach()
+        return total / self.steps
+
+    def _validate(self) -> Tensor | None:
+        if self.valid_rows.shape[1] == 0:
+            return None
+        log_p = evaluate(self.net, self.X, self.target, self.valid_rows)
+        if self.weights is not None:
+            weights = self.weights[self.valid_rows]
+            return -(log_p * weights).sum(1) / weights.sum(1).clamp_min(1e-12)
+        return -log_p.mean(1)
+
+    # -- repair ------------------------------------------------------------------------------------------------------
+
+    def _sound(self, loss: Tensor, validation: Tensor | None) -> bool:
+        checks = [torch.isfinite(loss).all()] + [torch.isfinite(p).all() for p in self.net.parameters()]
+        if validation is not None:
+            checks.append(torch.isfinite(validation).all())
+        return bool(torch.stack(checks).all())
+
+    def _snapshot(self) -> dict[str, Tensor]:
+        return {name: value.detach().clone() for name, value in self._state().items()}
+
+    @torch.no_grad()
+    def _restore(self, state: dict[str, Tensor]) -> None:
+        parameters = dict(self.net.named_parameters())
+        for name, parameter in parameters.items():
+            parameter.copy_(state[f"net.{name}"])
+            moments = self.optimizer.state[parameter]
+            moments.clear()
+            for key in ("step", "exp_avg", "exp_avg_sq"):
+                if f"{key}.{name}" in state:
+                    moments[key] = state[f"{key}.{name}"].clone()
+
+    def _repair(self, loss: Tensor) -> None:
+        self.run.repairs += 1
+        self.rate_factor *= 0.5
+        member = int(torch.nonzero(~torch.isfinite(loss)).flatten()[0]) if not torch.isfinite(loss).all() else 0
+        what = f"epoch {self.run.next_epoch}: the loss of member {member} was not finite"
+        if self.run.repairs > MAX_REPAIRS:
+            raise TrainingError(f"{what} {self.run.repairs} times in a row of repairs. {self._diagnosis()}")
+        warnings.warn(
+            f"{what}; the epoch was undone and the learning rate halved (repair {self.run.repairs} of {MAX_REPAIRS}).",
+            TrainingWarning,
+            stacklevel=6,
+        )
+
+    def _diagnosis(self) -> str:
+        facts = []
+        if isinstance(self.X, Tensor):
+            facts.append(f"largest |feature| {float(self.X.abs().max()):.3g}")
+        exponents = self.net.exponents.detach()
+        facts.append(f"largest exponent {float(exponents.max()):.3g}")
+        return (
+            f"Diagnosis: {', '.join(facts)}, learning rate now {self.recipe.learning_rate * self.rate_factor:.2g}. "
+            'Scale the features (standardize="auto"), lower learning_rate, or check the backbone for NaN.'
+        )
+
+    # -- best weights ------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _keep_best(self, number: int, validation: Tensor) -> None:
+        losses = validation.tolist()
+        better = [
+            losses[k] < self.run.best_loss[k] and not self._stopped(k) for k in range(self.net.n_members)
+        ]
+        for k, is_better in enumerate(better):
+            if is_better:
+                self.run.best_loss[k], self.run.best_epoch[k] = losses[k], number
+        for name, value in self.net.named_parameters():
+            member = _copy_of_member(name)
+            if member is not None:
+                if better[member]:
+                    self.best[name].copy_(value)
+            elif any(better):
+                mask = torch.tensor(better, device=value.device).view(-1, *[1] * (value.dim() - 1))
+                torch.where(mask, value, self.best[name], out=self.best[name])
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Put the best validated weights into the net."""
+        self.net.eval()
+        if self.valid_rows.shape[1]:
+            for name, value in self.net.named_parameters():
+                value.copy_(self.best[name])
+
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Tensor]:
+        tensors = {}
+        for name, parameter in self.net.named_parameters():
+            tensors[f"net.{name}"] = parameter.detach()
+            for key, value in self.optimizer.state.get(parameter, {}).items():
+                tensors[f"{key}.{name}"] = value.detach()
+        return tensors
+
+    def save(self, path: Path, fingerprint: str) -> None:
+        """Write the state to a temporary name, then rename."""
+        tensors = self._state() | {f"best.{name}": value for name, value in self.best.items()}
+        tensors |= {f"buffer.{name}": value for name, value in self.net.named_buffers()}
+        meta = {"fingerprint": fingerprint, "run": json.dumps(asdict(self.run)), "rate_factor": repr(self.rate_factor)}
+        save_tensors(path, tensors, meta)
+
+    @torch.no_grad()
+    def resume(self, path: Path, fingerprint: str) -> None:
+        """Go on from a checkpoint of this very fit; start afresh where there is none."""
+        if not path.exists():
+            return
+        tensors, meta = load_tensors(path)
+        if meta.get("fingerprint") != fingerprint:
+            raise TrainingError(
+                f"the checkpoint {path} belongs to other data or settings. Remove it, or use another checkpoint_dir."
+            )
+        tensors = {name: value.to(self.device) for name, value in tensors.items()}
+        self._restore(tensors)
+        for name in self.best:
+            self.best[name].copy_(tensors[f"best.{name}"])
+        for name, value in self.net.named_buffers():
+            value.copy_(tensors[f"buffer.{name}"])
+        self.run = Run(**json.loads(meta["run"]))
+        self.rate_factor = float(meta["rate_factor"])
+
+
+def _copy_of_member(name: str) -> int | None:
+    """Which member a custom backbone's parameter belongs to; None for stacked parameters."""
+    prefix = "backbone.copies."
+    return int(name[len(prefix) :].split(".")[0]) if name.startswith(prefix) else None

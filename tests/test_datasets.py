@@ -1,0 +1,270 @@
+"""Look-up order, checksums and tables; the real files only where SNEFY_LDL_DATA points at them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import http.server
+import os
+import pickle
+import sys
+import threading
+
+import numpy as np
+import pandas as pd
+import pooch
+import pytest
+import scipy.io
+
+from snefy_ldl import datasets
+from snefy_ldl.datasets import Dataset, cache_folder, dataset_names, load_dataset, load_table
+from snefy_ldl.errors import DataNotFoundError, InputError
+
+needs_data = pytest.mark.skipif(not os.environ.get("SNEFY_LDL_DATA"), reason="SNEFY_LDL_DATA is not set")
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """A published file of four rows that stands in for sjaffe; returns its bytes."""
+    rng = np.random.default_rng(0)
+    published = tmp_path / "published" / "SJAFFE.mat"
+    published.parent.mkdir()
+    labels = rng.dirichlet(np.ones(6), 4).astype(np.float32)
+    scipy.io.savemat(published, {"features": rng.normal(size=(4, 3)), "labels": labels})
+    content = published.read_bytes()
+    entry = dataclasses.replace(datasets._REGISTRY["sjaffe"], sha256=hashlib.sha256(content).hexdigest())
+    monkeypatch.setitem(datasets._REGISTRY, "sjaffe", entry)
+    monkeypatch.delenv("SNEFY_LDL_DATA", raising=False)
+    monkeypatch.setenv("SNEFY_LDL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(pooch, "retrieve", _offline)
+    return content
+
+
+def _offline(*args, **kwargs):
+    raise OSError("no network")
+
+
+@pytest.mark.parametrize("place", ["SJAFFE.mat", "ldl/SJAFFE.mat"])
+def test_data_folder_is_looked_at_first(tiny, tmp_path, monkeypatch, place):
+    file = tmp_path / "mine" / place
+    file.parent.mkdir(parents=True)
+    file.write_bytes(tiny)
+    monkeypatch.setenv("SNEFY_LDL_DATA", str(tmp_path / "mine"))
+    data = load_dataset("SJAFFE")
+    assert data.X.shape == (4, 3)
+    assert data.X.dtype == data.D.dtype == np.float64
+    np.testing.assert_allclose(data.D.sum(axis=1), 1.0, atol=1e-15)  # the file is float32: re-closed
+    assert data.counts is None
+    assert data.name == "sjaffe"
+    assert data.label_names[0] == "happiness"
+    assert data.feature_names == ["feature_0", "feature_1", "feature_2"]
+    assert "PyLDL" in data.source
+    assert data.licence
+
+
+def test_cache_is_looked_at_when_the_data_folder_lacks_the_file(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("SNEFY_LDL_DATA", str(tmp_path / "empty"))
+    cache_folder().mkdir()
+    (cache_folder() / "SJAFFE.mat").write_bytes(tiny)
+    assert load_dataset("sjaffe").D.shape == (4, 6)
+
+
+def test_wrong_checksum_in_the_data_folder_is_an_error(tiny, tmp_path, monkeypatch):
+    (tmp_path / "SJAFFE.mat").write_bytes(tiny[:-1])
+    monkeypatch.setenv("SNEFY_LDL_DATA", str(tmp_path))
+    with pytest.raises(InputError, match=r"SJAFFE\.mat is not the published .* SHA-256 .* get it again from https"):
+        load_dataset("sjaffe")
+
+
+def test_missing_everywhere_says_where_to_get_it_and_where_to_put_it(tiny, tmp_path):
+    with pytest.raises(DataNotFoundError) as caught:
+        load_dataset("sjaffe")
+    message = str(caught.value)
+    for part in ("SNEFY_LDL_DATA", "no network", "https://raw.githubusercontent.com", str(tmp_path / "cache")):
+        assert part in message
+
+
+def test_damaged_cache_without_network_is_named(tiny):
+    cache_folder().mkdir()
+    (cache_folder() / "SJAFFE.mat").write_bytes(b"half a file")
+    with pytest.raises(DataNotFoundError, match="its SHA-256 is wrong"):
+        load_dataset("sjaffe")
+
+
+def test_without_pooch_the_message_names_the_extra(tiny, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    with pytest.raises(DataNotFoundError, match=r"snefy-ldl\[data\]"):
+        load_dataset("sjaffe")
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A web server on this machine that serves the folder of the tiny file."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(tmp_path / "published"))
+
+        def log_message(self, *args):
+            pass
+
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}/SJAFFE.mat"
+        running.shutdown()
+        thread.join()
+
+
+def test_download_lands_in_the_cache_and_replaces_a_damaged_file(tmp_path, request, monkeypatch):
+    real_retrieve = pooch.retrieve
+    request.getfixturevalue("tiny")
+    monkeypatch.setattr(pooch, "retrieve", real_retrieve)
+    entry = dataclasses.replace(datasets._REGISTRY["sjaffe"], url=request.getfixturevalue("server"))
+    monkeypatch.setitem(datasets._REGISTRY, "sjaffe", entry)
+    cache_folder().mkdir()
+    (cache_folder() / "SJAFFE.mat").write_bytes(b"half a file")
+    assert load_dataset("sjaffe").D.shape == (4, 6)
+    assert [file.name for file in cache_folder().iterdir()] == ["SJAFFE.mat"]
+    wrong = dataclasses.replace(entry, sha256="0" * 64, file="Other.mat")
+    monkeypatch.setitem(datasets._REGISTRY, "sjaffe", wrong)
+    with pytest.raises(DataNotFoundError, match="does not match the known hash"):
+        load_dataset("sjaffe")
+    assert not (cache_folder() / "Other.mat").exists()
+
+
+def test_unknown_names_get_a_suggestion():
+    with pytest.raises(InputError, match="did you mean 'natural_scene'"):
+        load_dataset("natural-scenes")
+    with pytest.raises(InputError, match="Known: movie, natural_scene"):
+        load_dataset("zzz")
+
+
+def test_registry_is_complete():
+    assert dataset_names() == ["movie", "natural_scene", "sbu_3dfe", "sjaffe", "yeast_alpha", "yeast_spo5"]
+    for entry in datasets._REGISTRY.values():
+        assert len(entry.sha256) == 64
+        assert len(set(entry.label_names)) == len(entry.label_names)
+
+
+def test_dataset_is_frozen_and_describes_itself():
+    data = Dataset(
+        X=np.ones((2, 1)), D=np.eye(2), counts=3 * np.eye(2), label_names=["a", "b"], feature_names=["x"], name="t"
+    )
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        data.name = "other"
+    assert repr(data) == "Dataset('t': 2 rows, 1 features, 2 labels (a, b), 6 votes)"
+    assert "50.00% of the shares are exactly 0" in data.summary()
+    assert "median 3" in data.summary()
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table():
+    return pd.DataFrame({"depth": [1, 2, 3], "ph": [5.5, 6.0, 7.1], "sand": [1, 0, 3], "silt": [1, 4, 1]})
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "tsv", "parquet"])
+def test_counts_table(table, tmp_path, ending, monkeypatch):
+    def no_pickle(*args, **kwargs):
+        raise AssertionError("a table must load without pickle")
+
+    file = tmp_path / f"soil.{ending}"
+    if ending == "parquet":
+        table.to_parquet(file)
+    else:
+        table.to_csv(file, index=False, sep="\t" if ending == "tsv" else ",")
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, no_pickle)
+    data = load_table(file, labels="sand, silt", counts=True)
+    assert data.name == "soil"
+    assert data.feature_names == ["depth", "ph"]
+    np.testing.assert_array_equal(data.counts, table[["sand", "silt"]])
+    np.testing.assert_allclose(data.D, [[0.5, 0.5], [0.0, 1.0], [0.75, 0.25]])
+    np.testing.assert_array_equal(data.X, table[["depth", "ph"]])
+
+
+def test_shares_table_and_chosen_features(table, tmp_path):
+    table["sand"], table["silt"] = [0.2, 0.5, 0.3], [0.8, 0.5, 0.7]
+    table["site"] = ["a", "b", "c"]
+    table.to_csv(tmp_path / "t.csv", index=False)
+    data = load_table(tmp_path / "t.csv", labels=["silt", "sand"], features=["ph"])
+    assert data.counts is None
+    assert data.label_names == ["silt", "sand"]
+    assert data.X.shape == (3, 1)
+    with pytest.raises(InputError, match=r"'site' is not numeric \(it holds 'a'\).*one-hot.*features="):
+        load_table(tmp_path / "t.csv", labels=["silt", "sand"])
+
+
+def test_bad_tables_are_named(table, tmp_path):
+    file = tmp_path / "t.csv"
+    table.to_csv(file, index=False)
+    with pytest.raises(InputError, match="no column 'sands'; did you mean 'sand'\\? Available: depth, ph, sand, silt"):
+        load_table(file, labels=["sands", "silt"], counts=True)
+    with pytest.raises(InputError, match="both as a label and as a feature"):
+        load_table(file, labels=["sand", "silt"], features="ph,sand", counts=True)
+    with pytest.raises(InputError, match="more than once"):
+        load_table(file, labels=["sand", "sand"], counts=True)
+    with pytest.raises(InputError, match=r"t\.csv: D row 0 sums to 2"):
+        load_table(file, labels=["sand", "silt"])
+    with pytest.raises(InputError, match="needs at least 2"):
+        load_table(file, labels=["sand"], counts=True)
+    with pytest.raises(DataNotFoundError, match="no file at"):
+        load_table(tmp_path / "nowhere.csv", labels=["a", "b"])
+    (tmp_path / "t.xlsx").write_text("x")
+    with pytest.raises(InputError, match=r"unknown ending '\.xlsx'"):
+        load_table(tmp_path / "t.xlsx", labels=["a", "b"])
+    (tmp_path / "t.parquet").write_text("not parquet")
+    with pytest.raises(InputError, match="cannot be read as a table"):
+        load_table(tmp_path / "t.parquet", labels=["a", "b"])
+    (tmp_path / "empty.csv").write_text("")
+    with pytest.raises(InputError, match="cannot be read as a table"):
+        load_table(tmp_path / "empty.csv", labels=["a", "b"])
+
+
+def test_missing_values_are_named(table, tmp_path):
+    table["depth"] = pd.array([1, None, 3], dtype="Int64")
+    table.to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"X contains NaN at row 1, column 0 \('depth'\)"):
+        load_table(tmp_path / "t.parquet", labels="sand,silt", counts=True)
+    table["sand"] = ["1", "two", "3"]
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError, match="label column 'sand' is not numeric"):
+        load_table(tmp_path / "t.csv", labels="sand,silt", counts=True)
+
+
+def test_without_pandas_the_message_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"snefy-ldl\[data\]"):
+        load_table(tmp_path / "t.csv", labels="a,b")
+
+
+# --- the real files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.data
+@needs_data
+@pytest.mark.parametrize(
+    ("name", "shape", "n_labels", "n_zeros"),
+    [
+        ("movie", (7755, 1869), 5, 18),
+        ("natural_scene", (2000, 294), 9, 0),
+        ("sbu_3dfe", (2500, 243), 6, 0),
+        ("sjaffe", (213, 243), 6, 0),
+        ("yeast_alpha", (2465, 24), 18, None),
+        ("yeast_spo5", (2465, 24), 3, None),
+    ],
+)
+def test_real_files(name, shape, n_labels, n_zeros):
+    data = load_dataset(name)
+    assert data.X.shape == shape
+    assert data.D.shape == (shape[0], n_labels)
+    assert len(data.label_names) == n_labels
+    assert len(data.feature_names) == shape[1]
+    assert np.isfinite(data.X).all()
+    np.testing.assert_allclose(data.D.sum(axis=1), 1.0, atol=1e-14)
+    if n_zeros is not None:
+        assert (data.D == 0.0).sum() == n_zeros

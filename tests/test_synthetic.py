@@ -1,0 +1,237 @@
+"""The known truths, each closed form by a second route.
+
+Monte Carlo checks compare at 6 standard errors (false alarm below 1e-8 a number, below 1e-5 a test) with fixed seeds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.integrate import quad
+from scipy.optimize import brentq
+
+from snefy_ldl.errors import InputError
+from snefy_ldl.synthetic import SyntheticData, make_annotators, make_city_districts
+
+MAKERS = {
+    "districts_3": lambda seed=0, n=40: make_city_districts(n=n, random_state=seed),
+    "districts_6": lambda seed=0, n=40: make_city_districts(n=n, n_labels=6, noise=2.0, random_state=seed),
+    "annotators": lambda seed=0, n=40: make_annotators(n=n, random_state=seed),
+}
+every_maker = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
+
+
+def naive_density(truth, x, points):
+    """Σ_j π_j Dirichlet(point; α_j) at one x, through scipy."""
+    weights, alpha = truth.components(x[None])
+    return sum(w * stats.dirichlet(a).pdf(points.T) for w, a in zip(weights[0], alpha[0]))
+
+
+def simplex_grid(n_nodes=120, upper=1.0):
+    """Gauss-Legendre nodes and weights for ∫_0^upper dℓ_1 ∫_0^{1-ℓ_1} dℓ_2."""
+    nodes, weights = np.polynomial.legendre.leggauss(n_nodes)
+    nodes, weights = (nodes + 1.0) / 2.0, weights / 2.0
+    first = upper * nodes[:, None]
+    second = (1.0 - first) * nodes[None, :]
+    area = upper * weights[:, None] * weights[None, :] * (1.0 - first)
+    points = np.stack([np.broadcast_to(first, second.shape), second, 1.0 - first - second], axis=-1)
+    return points.reshape(-1, 3), area.ravel()
+
+
+@every_maker
+def test_log_prob_against_scipy(make):
+    data = make(n=6)
+    for x, point, value in zip(data.X, data.latent, data.truth.log_prob(data.X, data.latent)):
+        np.testing.assert_allclose(value, np.log(naive_density(data.truth, x, point)), rtol=1e-10)
+
+
+def test_mass_mean_variance_and_cdf_by_quadrature():
+    data = make_city_districts(n=5)
+    points, area = simplex_grid()
+    mean, variance = data.truth.mean(data.X), data.truth.variance(data.X)
+    for i, x in enumerate(data.X):
+        mass = naive_density(data.truth, x, points) * area
+        assert abs(mass.sum() - 1.0) < 1e-9
+        np.testing.assert_allclose(mass @ points, mean[i], atol=1e-9)
+        np.testing.assert_allclose(mass @ (points - mean[i]) ** 2, variance[i], atol=1e-9)
+    cdf = data.truth.cdf(data.X, data.D)
+    for i, x in enumerate(data.X):
+        below, area_below = simplex_grid(upper=data.D[i, 0])
+        np.testing.assert_allclose(naive_density(data.truth, x, below) @ area_below, cdf[i, 0], atol=1e-9)
+
+
+@every_maker
+def test_cdf_and_quantiles_against_scipy_quad_and_brentq(make):
+    data = make(n=2)
+    weights, alpha = data.truth.components(data.X)
+    levels = [0.01, 0.3, 0.5, 0.975]
+    quantiles = data.truth.quantiles(data.X, levels)
+    assert quantiles.shape == (2, len(data.label_names), len(levels))
+    for i, r in itertools.product(range(2), range(2)):
+        parts = [(w, stats.beta(a[r], a.sum() - a[r])) for w, a in zip(weights[i], alpha[i])]
+        area, _ = quad(lambda t, parts=parts: sum(w * b.pdf(t) for w, b in parts), 0.0, 0.3, epsabs=1e-11, limit=200)
+        np.testing.assert_allclose(data.truth.cdf(data.X, np.full((2, alpha.shape[2]), 0.3))[i, r], area, atol=1e-9)
+        for level, found in zip(levels, quantiles[i, r]):
+            root = brentq(lambda t, p=parts, q=level: sum(w * b.cdf(t) for w, b in p) - q, 0.0, 1.0, xtol=1e-13)
+            assert abs(root - found) < 1e-11
+
+
+def test_quantiles_invert_the_cdf_where_the_law_is_multimodal():
+    data = make_city_districts(n=60, noise=0.05)  # sharp modes, near-zero density between them
+    levels = [0.001, 0.05, 0.25, 0.45, 0.5, 0.55, 0.9, 0.999]
+    quantiles = data.truth.quantiles(data.X, levels)
+    assert (np.diff(quantiles, axis=-1) > 0.0).all()
+    for k, level in enumerate(levels):
+        np.testing.assert_allclose(data.truth.cdf(data.X, quantiles[..., k]), level, atol=1e-9)
+    interval = data.truth.interval(data.X, 0.9)
+    np.testing.assert_allclose(interval, data.truth.quantiles(data.X, [0.05, 0.95]))
+
+
+@every_maker
+def test_sample_has_the_mean_and_variance(make):
+    data = make(n=20)
+    n = 4000
+    draws = data.truth.sample(data.X, n, random_state=1)
+    assert draws.shape == (n, *data.D.shape)
+    np.testing.assert_allclose(draws.sum(axis=-1), 1.0, atol=1e-12)
+    mean, variance = data.truth.mean(data.X), data.truth.variance(data.X)
+    assert (np.abs(draws.mean(axis=0) - mean) < 6.0 * np.sqrt(variance / n)).all()
+    squares = (draws - mean) ** 2
+    assert (np.abs(squares.mean(axis=0) - variance) < 6.0 * squares.std(axis=0) / np.sqrt(n)).all()
+
+
+@every_maker
+def test_the_data_follow_the_truth(make):
+    data = make(n=2000)
+    transforms = data.truth.cdf(data.X, data.latent)
+    for label in range(transforms.shape[1]):
+        assert stats.kstest(transforms[:, label], "uniform").pvalue > 1e-7  # false alarm below 1e-6 a test
+
+
+def test_counts_probabilities_sum_to_one_and_match_monte_carlo():
+    data = make_annotators(n=1, n_labels=3)
+    outcomes = np.array([k for k in itertools.product(range(6), repeat=3) if sum(k) == 5], dtype=float)
+    X = np.repeat(data.X, len(outcomes), axis=0)
+    exact = np.exp(data.truth.log_prob_counts(X, outcomes))
+    assert abs(exact.sum() - 1.0) < 1e-12
+    draws = data.truth.sample(data.X, 20000, random_state=2)[:, 0]
+    for k, value in zip(outcomes, exact):
+        chance = stats.multinomial(5, draws).pmf(k)
+        assert abs(chance.mean() - value) < 6.0 * chance.std() / np.sqrt(len(draws))
+
+
+def test_one_vote_has_the_probability_of_the_mean():
+    data = make_city_districts(n=10)
+    for label in range(3):
+        votes = np.tile(np.eye(3)[label], (10, 1))
+        np.testing.assert_allclose(np.exp(data.truth.log_prob_counts(data.X, votes)), data.truth.mean(data.X)[:, label])
+
+
+def test_districts_near_the_centre_are_either_business_or_entertainment():
+    data = make_city_districts(n=2000)
+    centre = data.X[:, 0] < 1.5
+    business, entertainment = data.D[centre, 0] > 0.5, data.D[centre, 1] > 0.5
+    assert business.mean() > 0.25
+    assert entertainment.mean() > 0.25
+    x = data.X[centre][:1]
+    either = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]])
+    between = np.array([[0.45, 0.45, 0.1]])
+    modes = data.truth.log_prob(np.repeat(x, 2, axis=0), either)
+    assert (modes > data.truth.log_prob(x, between) + 2.0).all()  # far less dense between the two modes
+
+
+def test_district_features_come_in_mixed_units_and_noise_spreads():
+    data = make_city_districts()
+    assert isinstance(data, SyntheticData)
+    assert data.X.shape == (600, 5)
+    assert data.feature_names[0] == "distance_to_centre_km"
+    spreads = data.X.std(axis=0)
+    assert spreads.max() / spreads.min() > 1e4
+    noisy = make_city_districts(noise=3.0)
+    np.testing.assert_array_equal(noisy.X, data.X)
+    assert (noisy.truth.components(data.X)[1] < data.truth.components(data.X)[1]).all()
+    alpha = data.truth.components(data.X)[1].sum(axis=-1)
+    assert alpha.max() > 3.0 * alpha.min()  # the concentration depends on x
+
+
+@pytest.mark.parametrize("n_labels", [3, 4, 5, 6])
+def test_district_labels(n_labels):
+    data = make_city_districts(n=30, n_labels=n_labels)
+    assert data.D.shape == (30, n_labels)
+    assert len(data.label_names) == n_labels
+    assert data.label_names[:3] == ["business", "entertainment", "education"]
+    np.testing.assert_allclose(data.truth.components(data.X)[0].sum(axis=1), 1.0)
+    assert data.counts is None
+
+
+def test_annotators_vote_unequally_and_the_long_table_agrees():
+    data = make_annotators(n=300, n_labels=5, votes=(2, 9), long_table=True)
+    totals = data.counts.sum(axis=1)
+    assert set(totals) == set(range(2, 10))
+    np.testing.assert_allclose(data.D, data.counts / totals[:, None])
+    item, annotator, label = (data.votes[name] for name in ("item", "annotator", "label"))
+    rebuilt = np.zeros_like(data.counts)
+    np.add.at(rebuilt, (item, np.searchsorted(data.label_names, label)), 1.0)
+    np.testing.assert_array_equal(rebuilt, data.counts)
+    assert len(set(zip(item, annotator))) == len(item)  # nobody votes twice on an item
+    same = make_annotators(n=300, n_labels=5, votes=(2, 9))
+    np.testing.assert_array_equal(same.counts, data.counts)
+    assert same.votes is None
+
+
+def test_votes_follow_the_latent_distribution():
+    data = make_annotators(n=3000, votes=12)
+    residual = (data.D - data.latent) / np.sqrt(data.latent * (1.0 - data.latent) / 12.0)
+    assert (np.abs(residual.mean(axis=0)) < 6.0 / np.sqrt(3000)).all()
+    assert (np.abs((residual**2).mean(axis=0) - 1.0) < 6.0 * (residual**2).std(axis=0) / np.sqrt(3000)).all()
+
+
+@every_maker
+def test_one_seed_gives_the_same_bits_and_leaves_the_global_state(make):
+    np.random.seed(3)  # noqa: NPY002
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    first, again, other = make(seed=7), make(seed=7), make(seed=8)
+    np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+    np.testing.assert_array_equal(first.D, again.D)
+    assert not np.array_equal(first.D, other.D)
+    sent = pickle.loads(pickle.dumps(first.truth))  # a worker process gets the truth whole
+    np.testing.assert_array_equal(sent.mean(first.X), first.truth.mean(first.X))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        first.X = other.X
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: make_city_districts(n=0), "n must be a whole number"),
+        (lambda: make_city_districts(n_labels=7), "between 3 and 6"),
+        (lambda: make_city_districts(n_labels=2), "at least 3"),
+        (lambda: make_city_districts(noise=0.0), "noise must be a positive"),
+        (lambda: make_annotators(n_labels=1), "n_labels"),
+        (lambda: make_annotators(votes=(0, 5)), "votes"),
+        (lambda: make_annotators(votes=(5, 2)), "votes"),
+        (lambda: make_annotators(votes=(1, 20), n_annotators=10), "n_annotators"),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_truth_checks_its_input():
+    data = make_city_districts(n=3)
+    with pytest.raises(InputError, match="X has 4 features"):
+        data.truth.mean(data.X[:, :4])
+    with pytest.raises(InputError, match="same number of rows"):
+        data.truth.log_prob(data.X, data.D[:2])
+    with pytest.raises(InputError, match="shape"):
+        data.truth.cdf(data.X, data.D[:, :2])
+    with pytest.raises(InputError, match=r"\[0, 1\]"):
+        data.truth.cdf(data.X, data.D - 1.0)
+    with pytest.raises(InputError, match="alpha must lie strictly between 0 and 1"):
+        data.truth.quantiles(data.X, [0.5, 1.0])
