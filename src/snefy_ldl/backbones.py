@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -84,7 +85,7 @@ class StackedMLP(nn.Module):
         self.n_members = n_members
         self.scaler = Scaler(n_members, n_features)
         widths = [n_features, *hidden_sizes]
-        self.weights = nn.ParameterList(nn.Parameter(torch.empty(n_members, a, b)) for a, b in zip(widths, widths[1:]))
+        self.weights = nn.ParameterList(nn.Parameter(torch.empty(n_members, a, b)) for a, b in pairwise(widths))
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(n_members, 1, b)) for b in widths[1:])
         self.width = widths[-1]
 

@@ -37,7 +37,7 @@ class TrainingError(SnefyError, RuntimeError):
     """Training could not go on; the message holds a diagnosis."""
 
 
-class NotConformalizedError(SnefyError, NotFittedError):
+class NotConformalizedError(SnefyError, NotFittedError):  # type: ignore[misc]
     """``predict_interval`` was called before ``conformalize``."""
 
 

@@ -12,6 +12,7 @@ from torch.nn.functional import pad, softplus
 
 from snefy_ldl.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.distribution import SnefySimplex
+from snefy_ldl.fused import squared_log_density
 from snefy_ldl.special import (
     EXPONENT_LIMIT,
     EXPONENT_MARGIN,
@@ -19,7 +20,6 @@ from snefy_ldl.special import (
     log_beta_ratio,
     log_quadratic_form,
     log_signed_sum,
-    log_squared_norm,
     pair_concentration,
     pair_gram,
     pair_index,
@@ -108,12 +108,10 @@ class SnefyNet(nn.Module):
             background: log density of the background Dirichlet at those labels (K, B), or None without one.
         """
         exponents = self.exponents.double()
-        log_kernel, g = unit_kernel(exponents)  # (K, P), (K, n)
-        out = self.output(x)
-        scale = out if self.balanced else out + g[:, None, :].to(out.dtype)
-        powers = (logs @ exponents.transpose(-1, -2) - g[:, None, :]).to(out.dtype)  # (K, B, n)
-        numerator = log_squared_norm(self.readout, powers + scale)
-        log_p = numerator - self._log_normaliser(scale, log_kernel)
+        scale = self.output(x)
+        if not self.balanced:
+            scale = scale + (0.5 * log_beta(1.0 + 2.0 * exponents))[:, None, :].to(scale.dtype)
+        log_p = squared_log_density(scale, exponents, self.readout, logs)
         return self._mixed(log_p, background)
 
     def member_log_prob_counts(self, x: Any, counts: Tensor, background: Tensor | None = None) -> Tensor:
@@ -234,8 +232,8 @@ def prototype_init(
 ) -> None:
     """Start one member at the data: each neuron takes a training label and a concentration near the labels' own.
 
-    ``w_i = (s_i d_i - 1)/2`` with ``d_i`` a training label distribution and ``s_i`` log-uniform between ``spread`` times
-    the labels' own concentration; V positive; the head near zero, so that all neurons start with equal mass.
+    ``w_i = (s_i d_i - 1)/2`` with ``d_i`` a training label distribution and ``s_i`` log-uniform between ``spread``
+    times the labels' own concentration; V positive; the head near zero, so that all neurons start with equal mass.
 
     Args:
         net: the network.
@@ -266,7 +264,9 @@ def paper_init(net: SnefyNet, member: int, D: Tensor, generator: torch.Generator
     exponents = torch.randn(n_neurons, n_labels, generator=generator) * math.sqrt(2.0 / n_labels)
     net.set_exponents(member, exponents.clamp_min(-0.5 + EXPONENT_MARGIN))
     with torch.no_grad():
-        net.readout[member] = torch.randn(n_readouts, n_neurons, generator=generator) / math.sqrt(n_readouts * n_neurons)
+        net.readout[member] = torch.randn(n_readouts, n_neurons, generator=generator) / math.sqrt(
+            n_readouts * n_neurons
+        )
         bound = 1.0 / math.sqrt(net.head_weight.shape[1])
         shape = net.head_weight.shape[1:]
         net.head_weight[member] = (torch.rand(shape, generator=generator) * 2 - 1) * bound

@@ -1,4 +1,4 @@
-"""Saved models: a folder with one JSON file and one safetensors file, written all or nothing, read without running code.
+"""Saved models: a folder with a JSON file and a safetensors file, written all or nothing, read without running code.
 
 The JSON names its weights file and that file's checksum, and is renamed into place last: whatever moment a crash comes,
 the folder holds the old model or the new one.
@@ -125,7 +125,7 @@ def _build(
     shape = config["network"]
     if shape["custom_backbone"] and backbone is None:
         raise ModelFileError(
-            "this model was fitted with a custom backbone, whose code is not saved; pass it: load(folder, backbone=...)."
+            "this model was fitted with a custom backbone, whose code is not saved: load(folder, backbone=...) needs it."
         )
     model = cls(**parameters, backbone=backbone)
     if device is not None:
@@ -141,7 +141,9 @@ def _build(
     try:
         net.load_state_dict(tensors)
     except RuntimeError as error:
-        raise ModelFileError(f"the weights in {path} do not fit the model {folder / CONFIG} describes: {error}") from None
+        raise ModelFileError(
+            f"the weights in {path} do not fit the model {folder / CONFIG} describes: {error}"
+        ) from None
     if not all(bool(torch.isfinite(p).all()) for p in net.parameters()):
         raise ModelFileError(f"{path} holds weights that are not finite.")
     model.net_ = net.to(model._device()).eval()

@@ -17,11 +17,14 @@ EXPONENT_MARGIN = 5e-3
 EXPONENT_LIMIT = 5e4
 #: Shares are lifted here before a logarithm; smaller ones are not numbers anybody measured.
 SMALLEST_SHARE = 1e-300
-#: Work arrays of (rows, pairs) hold at most this many numbers at a time (64 MiB of float64).
+#: Work arrays hold at most this many numbers at a time (64 MiB of float64).
 CHUNK_ELEMENTS = 1 << 23
+#: ... and those that are swept again and again this many, so that a processor's cache holds them (4 MiB).
+CACHE_ELEMENTS = 1 << 19
 
 
 @lru_cache(maxsize=64)
+@torch.inference_mode(False)  # a cached tensor outlives the mode it was made in, and autograd refuses inference ones
 def _pair_index(n: int, device: str) -> tuple[Tensor, Tensor]:
     i, j = torch.triu_indices(n, n, device=device)
     return i, j
@@ -34,6 +37,24 @@ def pair_index(n: int, device: torch.device | str = "cpu") -> tuple[Tensor, Tens
     (tensor([0, 0, 1]), tensor([0, 1, 1]))
     """
     return _pair_index(n, str(device))
+
+
+@lru_cache(maxsize=64)
+@torch.inference_mode(False)
+def _full_index(n: int, device: str) -> Tensor:
+    i, j = _pair_index(n, device)
+    index = torch.empty(n, n, dtype=torch.long, device=device)
+    index[i, j] = index[j, i] = torch.arange(len(i), device=device)
+    return index.flatten()
+
+
+def full_index(n: int, device: torch.device | str = "cpu") -> Tensor:
+    """Which pair each entry of a full symmetric (n, n) matrix is, flattened.
+
+    >>> full_index(2)
+    tensor([0, 1, 1, 2])
+    """
+    return _full_index(n, str(device))
 
 
 def pair_concentration(exponents: Tensor) -> Tensor:
@@ -97,11 +118,7 @@ def unit_kernel(exponents: Tensor) -> tuple[Tensor, Tensor]:
 
 def symmetric(pairs: Tensor, n: int) -> Tensor:
     """Full symmetric matrix from its pairs i <= j: (..., P) -> (..., n, n)."""
-    i, j = pair_index(n, pairs.device)
-    full = pairs.new_empty((*pairs.shape[:-1], n, n))
-    full[..., i, j] = pairs
-    full[..., j, i] = pairs
-    return full
+    return pairs[..., full_index(n, pairs.device)].unflatten(-1, (n, n))
 
 
 def pair_gram(readout: Tensor) -> Tensor:

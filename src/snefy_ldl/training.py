@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -19,7 +19,7 @@ from snefy_ldl.backbones import CustomBackbone, MemberBatches, take
 from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.files import load_tensors, save_tensors
 from snefy_ldl.model import SnefyNet
-from snefy_ldl.special import log_beta_ratio
+from snefy_ldl.targets import Target
 
 #: How often a fit may undo an epoch and halve its learning rate before it gives up.
 MAX_REPAIRS = 8
@@ -59,55 +59,6 @@ class Recipe:
         return max(1e-3, 0.5 * (1.0 + math.cos(math.pi * (progress - self.warm_up) / (1.0 - self.warm_up))))
 
 
-class Target(Protocol):
-    """What the members must explain: label distributions, or votes."""
-
-    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
-        """Log likelihood (K, B) of the rows index (K, B), given their features x."""
-        ...
-
-
-class DistributionTarget:
-    """Label distributions, scored by the log density.
-
-    Args:
-        logs: log shares (N, L), float64.
-        net: gives the background's density, which does not change in training.
-    """
-
-    def __init__(self, logs: Tensor, net: SnefyNet) -> None:
-        self.logs = logs
-        self.background = None
-        if bool(torch.isfinite(net.log_odds).any()):
-            self.background = net.background_log_prob(logs[None]).to(net.readout.dtype)  # (K, N)
-
-    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
-        """Log density (K, B)."""
-        background = None if self.background is None else self.background.gather(1, index)
-        return net.member_log_prob(x, self.logs[index], background)
-
-
-class CountTarget:
-    """Vote counts, scored by the exact probability of the counts (multinomial coefficient left out).
-
-    Args:
-        counts: votes (N, L), float64.
-        net: gives the background, whose Dirichlet-multinomial term does not change in training.
-    """
-
-    def __init__(self, counts: Tensor, net: SnefyNet) -> None:
-        self.counts = counts
-        self.background = None
-        if bool(torch.isfinite(net.log_odds).any()):
-            ratio = log_beta_ratio(net.background, None, counts)  # (N, K)
-            self.background = ratio.T.to(net.readout.dtype)
-
-    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
-        """Log probability (K, B)."""
-        background = None if self.background is None else self.background.gather(1, index)
-        return net.member_log_prob_counts(x, self.counts[index], background)
-
-
 @dataclass
 class Run:
     """What a fit leaves behind: the best validation loss of each member, its epoch, and the history."""
@@ -118,6 +69,11 @@ class Run:
     next_epoch: int = 0
     repairs: int = 0
     seconds: float = 0.0
+
+    def of(self, members: list[int]) -> Run:
+        """The part that concerns some of the members."""
+        best = [self.best_loss[k] for k in members], [self.best_epoch[k] for k in members]
+        return Run(*best, self.history, self.next_epoch, self.repairs, self.seconds)
 
 
 def derive_seed(*parts: int) -> int:
@@ -215,7 +171,9 @@ def fit_net(
         TimeRemainingColumn(),
     )
     with Progress(*columns, disable=verbose < 1) as progress:
-        bar = progress.add_task("fit", total=recipe.epochs, completed=loop.run.next_epoch, loss=math.nan, validation=math.nan)
+        bar = progress.add_task(
+            "fit", total=recipe.epochs, completed=loop.run.next_epoch, loss=math.nan, validation=math.nan
+        )
         while not loop.finished:
             loop.epoch()
             if checkpoint is not None:
@@ -376,9 +334,7 @@ class _Loop:
     @torch.no_grad()
     def _keep_best(self, number: int, validation: Tensor) -> None:
         losses = validation.tolist()
-        better = [
-            losses[k] < self.run.best_loss[k] and not self._stopped(k) for k in range(self.net.n_members)
-        ]
+        better = [losses[k] < self.run.best_loss[k] and not self._stopped(k) for k in range(self.net.n_members)]
         for k, is_better in enumerate(better):
             if is_better:
                 self.run.best_loss[k], self.run.best_epoch[k] = losses[k], number

@@ -115,9 +115,7 @@ def check_features(X: Any, *, n_features: int | None = None) -> Any:
     return table
 
 
-def _check_labels(
-    values: Any, what: str, n_rows: int | None, n_labels: int | None
-) -> tuple[Array, list[str] | None]:
+def _check_labels(values: Any, what: str, n_rows: int | None, n_labels: int | None) -> tuple[Array, list[str] | None]:
     table, names = _check_table(values, what, "labels")
     if table.shape[1] < 2:
         raise InputError(f"{what} has {table.shape[1]} label column; a label distribution needs at least 2.")
@@ -241,7 +239,7 @@ class ZeroPolicy:
         if not low.any():
             return D
         if self.mode == "error":
-            row, column = _first(D < threshold)
+            row, column = _first(threshold > D)
             raise InputError(
                 f"D is zero at {_cell(row, column, names)}, and zeros='error' was asked for. "
                 'Use zeros="shrink", a floor, or fit(X, counts=...), whose likelihood is exact with zeros.'

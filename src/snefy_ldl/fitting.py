@@ -1,0 +1,294 @@
+"""From settings and data to trained members: what one fit, an ensemble and many models at once have in common.
+
+A *job* is one estimator and the rows it may see. It plans *members*: networks that differ in seed, validation rows or
+feature scaling. Members of one shape train stacked, whichever job they belong to; then each job keeps its best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from snefy_ldl import backbones
+from snefy_ldl.backbones import CustomBackbone, StackedMLP
+from snefy_ldl.errors import InputError
+from snefy_ldl.model import SnefyNet, fit_dirichlet, label_concentration, paper_init, prototype_init
+from snefy_ldl.scaling import Scaling, clearly_better, fit_scaling
+from snefy_ldl.targets import CountTarget, DistributionTarget, Target
+from snefy_ldl.training import Recipe, Run, derive_seed, evaluate
+from snefy_ldl.validation import (
+    ZeroPolicy,
+    check_counts,
+    check_distributions,
+    check_features,
+    check_sample_weight,
+)
+
+if TYPE_CHECKING:
+    from snefy_ldl.estimator import SnefyLDL
+
+Array = NDArray[np.float64]
+
+#: Share of the background Dirichlet while training; the validation rows settle it afterwards.
+BACKGROUND_SHARE = 0.02
+#: Sparse features are made dense for training when they take at most this many bytes as float32.
+DENSE_BYTES = 1 << 31
+
+
+class TrainingData:
+    """What a fit was given, checked once.
+
+    Args:
+        X: features; anything of tensors when ``custom``.
+        D: label distributions (N, L), or None.
+        counts: votes (N, L), or None.
+        sample_weight: row weights (N,), or None.
+        custom: whether a custom backbone takes X as it is.
+    """
+
+    def __init__(self, X: Any, D: Any, counts: Any, sample_weight: Any, custom: bool) -> None:
+        if D is None and counts is None:
+            raise InputError(
+                "fit needs the labels: label distributions as fit(X, D), or votes as fit(X, counts=K). "
+                "(This estimator requires y to be passed, but the target y is None.)"
+            )
+        if D is not None and counts is not None:
+            raise InputError("fit takes label distributions or counts, not both.")
+        self.features = X if custom else check_features(X)
+        self.n_rows = backbones.n_rows(X) if custom else int(self.features.shape[0])
+        self.are_counts = counts is not None
+        self.labels, self.names = (
+            check_counts(counts, n_rows=self.n_rows) if self.are_counts else check_distributions(D, n_rows=self.n_rows)
+        )
+        self.weights = check_sample_weight(sample_weight, self.n_rows)
+
+    @property
+    def n_labels(self) -> int:
+        """L."""
+        return int(self.labels.shape[1])
+
+    def tensor(self, device: torch.device) -> Any:
+        """Features on the device, dense float32."""
+        if isinstance(self.features, np.ndarray):
+            return torch.as_tensor(np.ascontiguousarray(self.features, dtype=np.float32), device=device)
+        if sp.issparse(self.features):
+            if 4 * math.prod(self.features.shape) > DENSE_BYTES:
+                raise InputError(
+                    f"sparse X of shape {self.features.shape} would take more than {DENSE_BYTES >> 30} GiB dense; "
+                    "reduce its columns first (TruncatedSVD, or select features)."
+                )
+            return torch.as_tensor(self.features.astype(np.float32).toarray(), device=device)
+        return backbones.to_device(self.features, device)
+
+    def weight_tensor(self, device: torch.device) -> Tensor | None:
+        """Row weights on the device."""
+        return None if self.weights is None else torch.as_tensor(self.weights, dtype=torch.float32, device=device)
+
+
+class Job:
+    """One estimator to be fitted on some rows of the data.
+
+    Args:
+        estimator: carries the settings.
+        data: everything.
+        rows: the rows it may see; all by default.
+        warn: whether to say how many labels were shrunk.
+    """
+
+    def __init__(
+        self, estimator: SnefyLDL, data: TrainingData, rows: NDArray[np.intp] | None = None, warn: bool = True
+    ) -> None:
+        self.estimator, self.data = estimator, data
+        self.rows = np.arange(data.n_rows) if rows is None else rows
+        self.seed = estimator._seed()
+        needed = 2 if estimator.validation_fraction == 0 else 4
+        if len(self.rows) < needed:
+            raise InputError(
+                f"X has {len(self.rows)} row(s) ({len(self.rows)} sample(s)); a fit with "
+                f"validation_fraction={estimator.validation_fraction:g} needs at least {needed}."
+            )
+        seen = data.labels[self.rows]
+        if data.are_counts:
+            self.shares = (data.labels + 0.5) / (data.labels + 0.5).sum(1, keepdims=True)
+            self.policy = ZeroPolicy.from_data(self.shares[self.rows], estimator.zeros)
+        else:
+            kept = getattr(estimator, "zero_policy_", None) if estimator.warm_start else None
+            self.policy = kept or ZeroPolicy.from_data(seen, estimator.zeros)
+            self.policy.apply(seen, warn=warn, names=data.names)
+            self.shares = self.policy.apply(data.labels, names=data.names)
+
+    @property
+    def candidates(self) -> list[Scaling]:
+        """The scalings to try."""
+        estimator = self.estimator
+        if estimator.backbone is not None or estimator.standardize in (False, None):
+            return ["none"]
+        if estimator.standardize == "pooled":
+            return ["pooled"]
+        if estimator.standardize == "auto" and estimator.validation_fraction > 0:
+            return ["unit", "pooled"]
+        return ["unit"]
+
+    def plan(self, candidates: Sequence[Scaling] | None = None, validate: bool = True) -> list[Member]:
+        """The job's members: ``n_members`` for each candidate scaling, candidates side by side on the same rows."""
+        estimator, n_rows = self.estimator, len(self.rows)
+        held = 0
+        if validate and estimator.validation_fraction > 0:
+            held = min(max(1, round(estimator.validation_fraction * n_rows)), n_rows - 2)
+        members = []
+        for kind in candidates or self.candidates:
+            for k in range(estimator.n_members):
+                order = torch.randperm(n_rows, generator=torch.Generator().manual_seed(derive_seed(self.seed, 4, k)))
+                rows = torch.as_tensor(self.rows)[order]
+                members.append(
+                    Member(
+                        self, rows[held:], rows[:held], kind, derive_seed(self.seed, 5, k), derive_seed(self.seed, 7, k)
+                    )
+                )
+        return members
+
+    def recipe(self, epochs: int | None = None, constant: bool = False) -> Recipe:
+        """The estimator's settings as the loop takes them."""
+        estimator = self.estimator
+        size: Any = estimator.batch_size
+        if size == "auto":
+            rows = len(self.rows) * (1.0 - estimator.validation_fraction)
+            size = 16 if rows < 200 else 32 if rows < 500 else 64 if rows < 10_000 else 128 if rows < 40_000 else 256
+        plain = estimator.recipe == "paper"
+        return Recipe(
+            epochs=int(epochs or estimator.epochs),
+            batch_size=int(size),
+            learning_rate=float(estimator.learning_rate) * (0.2 if constant and not plain else 1.0),
+            exponent_rate=1.0 if plain else 20.0,
+            weight_decay=float(estimator.weight_decay),
+            schedule="constant" if plain or constant else "one_cycle",
+            patience=estimator.patience,
+        )
+
+
+@dataclass(frozen=True)
+class Member:
+    """One network to train: whose it is, its rows, its scaling and its seeds."""
+
+    job: Job
+    train: Tensor
+    valid: Tensor
+    scaling: Scaling
+    start_seed: int
+    shuffle_seed: int
+
+    @property
+    def split(self) -> tuple[Tensor, Tensor]:
+        """Training and validation rows."""
+        return self.train, self.valid
+
+
+def build_net(members: Sequence[Member]) -> SnefyNet:
+    """A stack of freshly initialised members; all must have one shape."""
+    job = members[0].job
+    estimator, data = job.estimator, job.data
+    body: StackedMLP | CustomBackbone
+    if estimator.backbone is None:
+        body = StackedMLP(len(members), data.features.shape[1], tuple(int(w) for w in estimator.hidden_sizes))
+    else:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed(job.seed, 3))
+            body = CustomBackbone(
+                len(members), estimator.backbone, backbones.take(data.features, torch.arange(min(2, data.n_rows)))
+            )
+    plain = estimator.recipe == "paper"
+    net = SnefyNet(
+        body,
+        data.n_labels,
+        int(estimator.n_neurons),
+        int(estimator.n_readouts),
+        exponent_form="clip" if plain else "log",
+        balanced=not plain,
+    )
+    for k, member in enumerate(members):
+        _initialise(net, k, member)
+    return net
+
+
+def _initialise(net: SnefyNet, k: int, member: Member) -> None:
+    data, plain = member.job.data, member.job.estimator.recipe == "paper"
+    rows = member.train.numpy()
+    shares = torch.as_tensor(member.job.shares[rows])
+    generator = torch.Generator().manual_seed(member.start_seed)
+    (paper_init if plain else prototype_init)(net, k, shares, generator)
+    if isinstance(net.backbone, StackedMLP) and member.scaling != "none":
+        scaler = net.backbone.scaler
+        scaler.centre[k], scaler.scale[k], limit = fit_scaling(data.features[rows], member.scaling)
+        scaler.limit[k] = limit
+    if not plain:
+        start = shares.mean(0) * max(label_concentration(shares), 1.0)
+        net.background[k] = fit_dirichlet(shares.log().mean(0), start)
+        net.log_odds[k] = math.log(BACKGROUND_SHARE / (1.0 - BACKGROUND_SHARE))
+
+
+def make_target(net: SnefyNet, members: Sequence[Member], device: torch.device) -> Target:
+    """What the members must explain, on the device."""
+    data = members[0].job.data
+    if data.are_counts:
+        return CountTarget(torch.as_tensor(data.labels, device=device), net)
+    jobs = list(dict.fromkeys(member.job for member in members))
+    # most data hold no zeros, and then every job sees the same shares
+    if all(np.array_equal(job.shares, jobs[0].shares) for job in jobs[1:]):
+        jobs = jobs[:1]
+    logs = torch.stack([torch.as_tensor(job.shares, device=device).log() for job in jobs])
+    group = torch.tensor([jobs.index(m.job) if len(jobs) > 1 else 0 for m in members], device=device)
+    return DistributionTarget(logs, net, group)
+
+
+def conclude(job: Job, net: SnefyNet, members: Sequence[Member], run: Run, features: Any, target: Target) -> None:
+    """Keep the job's better scaling and settle the background's share on validation rows; the estimator is fitted.
+
+    Args:
+        job: whose members these are.
+        net: the trained stack of exactly these members.
+        members: as planned.
+        run: what the loop left, for exactly these members.
+        features: on the net's device.
+        target: for exactly these members.
+    """
+    estimator, n_members = job.estimator, job.estimator.n_members
+    held = torch.stack([member.valid for member in members]).to(net.readout.device)
+    kinds = [members[k].scaling for k in range(0, len(members), n_members)]
+    chosen = 0
+    if len(kinds) > 1:
+        log_p = evaluate(net, features, target, held)
+        chosen = int(clearly_better(log_p[n_members:], log_p[:n_members]))
+    keep = list(range(chosen * n_members, (chosen + 1) * n_members))
+    background = getattr(target, "background", None)
+    if background is not None and held.shape[1]:
+        alone = evaluate(net, features, target.without_background(), held)  # type: ignore[attr-defined]
+        net.refine_background(alone, background.gather(1, held))
+    if len(keep) < net.n_members:
+        net = net.select(keep)
+    estimator.net_ = net.eval()
+    estimator.scaling_ = kinds[chosen]
+    estimator.history_ = run.history
+    estimator.training_ = summary(net, run.of(keep), len(members[0].train), kinds[chosen])
+
+
+def summary(net: SnefyNet, run: Run, rows: int, scaling: str) -> dict[str, Any]:
+    """What the fit did, as JSON can hold it."""
+    return {
+        "rows": rows,
+        "epochs": run.next_epoch,
+        "best_epoch": run.best_epoch,
+        "validation_loss": [loss if math.isfinite(loss) else None for loss in run.best_loss],
+        "seconds": round(run.seconds, 3),
+        "repairs": run.repairs,
+        "scaling": scaling,
+        "background_share": [round(share, 6) for share in torch.sigmoid(net.log_odds).tolist()],
+        "device": str(net.readout.device),
+    }

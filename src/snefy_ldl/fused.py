@@ -1,0 +1,94 @@
+"""The log density with its gradient written out: one autograd node, every lgamma and digamma over pairs i <= j once.
+
+    log p = log ‖V e^a‖² - log e^{s}ᵀ (VᵀV ∘ R) e^{s},   a = W log ℓ - g + s
+
+for K stacked members. ``SnefySimplex.log_prob`` is the same function by plain autograd, and its oracle in the tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from snefy_ldl.special import full_index, pair_index, symmetric
+
+
+class SquaredLogDensity(torch.autograd.Function):
+    """``apply(scale, exponents, readout, logs) -> log p``.
+
+    Args (of apply):
+        scale: ``s = h̃`` (K, B, n), the network's dtype.
+        exponents: ``W`` (K, n, L), float64.
+        readout: ``V`` (K, m, n).
+        logs: ``log ℓ`` (K, B, L), float64; no gradient flows to it.
+
+    Returns:
+        (K, B), the network's dtype.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scale: Tensor, exponents: Tensor, readout: Tensor, logs: Tensor) -> Tensor:
+        """The density, with what its gradient needs kept aside."""
+        n, dtype = scale.shape[-1], scale.dtype
+        i, j = pair_index(n, scale.device)
+        alpha = exponents[:, i] + exponents[:, j]  # (K, P, L)
+        alpha += 1.0
+        total = alpha.sum(-1)  # (K, P)
+        log_k = torch.lgamma(alpha).sum(-1) - torch.lgamma(total)
+        full = symmetric(log_k, n)
+        g = 0.5 * full.diagonal(dim1=1, dim2=2)  # (K, n)
+        kernel = (full - g[:, :, None] - g[:, None, :]).exp().to(dtype)  # R
+        powers = torch.baddbmm(-g[:, None, :], logs, exponents.transpose(1, 2)).to(dtype)
+
+        neurons = powers + scale
+        top = neurons.amax(-1, keepdim=True)
+        neurons = (neurons - top).exp_()  # e^a, (K, B, n)
+        outputs = neurons @ readout.transpose(1, 2)  # (K, B, m)
+        square = outputs.square().sum(-1)  # (K, B)
+
+        scale_top = scale.amax(-1, keepdim=True)
+        e = (scale - scale_top).exp_()
+        gram = readout.transpose(1, 2) @ readout
+        half = e @ (gram * kernel)  # (K, B, n)
+        normaliser = (half * e).sum(-1)
+
+        ctx.save_for_backward(
+            exponents, readout, logs, alpha, total, gram, kernel, neurons, outputs, square, e, half, normaliser
+        )
+        log_ratio: Tensor = square.log() - normaliser.log() + 2.0 * (top - scale_top).squeeze(-1)
+        return log_ratio
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradient for scale, exponents and readout."""
+        (exponents, readout, logs, alpha, total, gram, kernel, neurons, outputs, square, e, half, normaliser) = (
+            ctx.saved_tensors
+        )
+        by_square = (2.0 * grad / square)[..., None] * outputs  # (K, B, m)
+        d_neurons = neurons * (by_square @ readout)  # d/da
+        by_normaliser = (grad / normaliser)[..., None] * e  # (K, B, n)
+        d_scale = d_neurons - 2.0 * by_normaliser * half
+        spread = by_normaliser.transpose(1, 2) @ e  # Σ_b grad/Z e eᵀ, (K, n, n)
+        d_readout = by_square.transpose(1, 2) @ neurons - 2.0 * readout @ (spread * kernel)
+
+        d_log_kernel = -(spread * gram * kernel).to(exponents.dtype)  # (K, n, n), symmetric
+        d_neurons = d_neurons.to(exponents.dtype)
+        d_g = -d_neurons.sum(1) - 2.0 * d_log_kernel.sum(-1)
+        d_log_kernel.diagonal(dim1=1, dim2=2).add_(0.5 * d_g)
+        n = exponents.shape[1]
+        d_log_kernel *= 2.0  # each pair stands twice in the full matrix, and w_i twice in α_ii
+        slope = torch.digamma(alpha)
+        slope -= torch.digamma(total)[..., None]  # (K, P, L)
+        slope = slope[:, full_index(n, slope.device)].unflatten(1, (n, n))  # (K, n, n, L)
+        d_exponents = d_neurons.transpose(1, 2) @ logs + (slope * d_log_kernel[..., None]).sum(2)
+        return d_scale, d_exponents, d_readout, None
+
+
+def squared_log_density(scale: Tensor, exponents: Tensor, readout: Tensor, logs: Tensor) -> Tensor:
+    """Log density of K stacked members at their labels; see :class:`SquaredLogDensity`."""
+    result: Tensor = SquaredLogDensity.apply(scale, exponents, readout, logs)  # type: ignore[no-untyped-call]
+    return result
