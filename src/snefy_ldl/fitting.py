@@ -22,6 +22,7 @@ from snefy_ldl.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.errors import InputError
 from snefy_ldl.model import SnefyNet, fit_dirichlet, label_concentration, paper_init, prototype_init
 from snefy_ldl.scaling import Scaling, clearly_better, fit_scaling
+from snefy_ldl.special import log_share
 from snefy_ldl.targets import CountTarget, DistributionTarget, Target
 from snefy_ldl.training import Recipe, Run, derive_seed, evaluate
 from snefy_ldl.validation import (
@@ -265,7 +266,10 @@ def conclude(job: Job, net: SnefyNet, members: Sequence[Member], run: Run, featu
     chosen = 0
     if len(kinds) > 1:
         log_p = evaluate(net, features, target, held)
-        chosen = int(clearly_better(log_p[n_members:], log_p[:n_members]))
+        # a density can win on spiky labels with features it hardly sees; its mean must not pay for that
+        if clearly_better(log_p[n_members:], log_p[:n_members]):
+            losses = [_mean_divergence(net.select([k]), features, members[k]) for k in range(len(members))]
+            chosen = int(sum(losses[n_members:]) <= sum(losses[:n_members]))
     keep = list(range(chosen * n_members, (chosen + 1) * n_members))
     background = getattr(target, "background", None)
     if background is not None and held.shape[1]:
@@ -277,6 +281,16 @@ def conclude(job: Job, net: SnefyNet, members: Sequence[Member], run: Run, featu
     estimator.scaling_ = kinds[chosen]
     estimator.history_ = run.history
     estimator.training_ = summary(net, run.of(keep), len(members[0].train), kinds[chosen])
+
+
+def _mean_divergence(net: SnefyNet, features: Any, member: Member) -> float:
+    """KL divergence of the mean prediction on the member's validation rows."""
+    rows = member.valid
+    x = features[rows.to(net.readout.device)] if isinstance(features, Tensor) else backbones.take(features, rows)
+    with torch.no_grad():
+        mean = net(x).mean.cpu()
+    shares = torch.as_tensor(member.job.shares[rows.numpy()])
+    return float((shares * (shares.log() - log_share(mean))).sum(-1).mean())
 
 
 def summary(net: SnefyNet, run: Run, rows: int, scaling: str) -> dict[str, Any]:

@@ -42,14 +42,12 @@ def _as_float(values: Any, what: str) -> Array:
         values = values.detach().cpu().numpy()
     if sp.issparse(values):
         values = values.toarray()
+    array = np.asarray(values)
+    if np.iscomplexobj(array):
+        raise InputError(f"{what} holds complex numbers. Complex data not supported.")
     try:
-        array = np.asarray(values)
-        if np.iscomplexobj(array):
-            raise InputError(f"{what} holds complex numbers; complex data is not supported.")
         return array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"{what} must be numeric; could not turn it into numbers: {error}") from None
 
 
@@ -62,7 +60,10 @@ def _check_table(values: Any, what: str, columns_are: str) -> tuple[Array, list[
     names = column_names(values)
     table = _as_float(values, what)
     if table.ndim != 2:
-        raise InputError(f"{what} must be two-dimensional (rows, {columns_are}); got shape {table.shape}.")
+        raise InputError(
+            f"{what} must be two-dimensional (rows, {columns_are}); got shape {table.shape}. Reshape your data: "
+            f"{what}.reshape(-1, 1) for one column, {what}.reshape(1, -1) for one row."
+        )
     if table.shape[0] == 0:
         raise InputError(f"{what} is empty: 0 rows (0 sample(s)); a minimum of 1 is required.")
     return table, names
@@ -110,7 +111,7 @@ def check_features(X: Any, *, n_features: int | None = None) -> Any:
         raise InputError(f"X contains {kind} at {_cell(*bad, names)}; features must be finite. Impute it first.")
     if n_features is not None and table.shape[1] != n_features:
         raise InputError(
-            f"X has {table.shape[1]} features, but the model was fitted with {n_features} features as input."
+            f"X has {table.shape[1]} features, but model is expecting {n_features} features as input."
         )
     return table
 
