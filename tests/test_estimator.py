@@ -154,9 +154,7 @@ def test_members_average_their_densities(city):
     X, D = city.X[:10], torch.as_tensor(city.D[:10])
     dist = model.predict_dist(X)
     assert dist.n_members == 3
-    alone = [
-        SnefySimplex(dist.exponents[k], dist.readout[k], dist.log_scale[:, k]).log_prob(D).exp() for k in range(3)
-    ]
+    alone = [SnefySimplex(dist.exponents[k], dist.readout[k], dist.log_scale[:, k]).log_prob(D).exp() for k in range(3)]
     torch.testing.assert_close(dist.log_prob(D).exp(), torch.stack(alone).mean(0), rtol=1e-9, atol=0)
 
 
@@ -329,7 +327,7 @@ def test_bad_settings_name_themselves(name, value, city):
 
 
 def test_bad_queries(fitted, city):
-    with pytest.raises(InputError, match="6 features.*expecting 5"):
+    with pytest.raises(InputError, match=r"6 features.*expecting 5"):
         fitted.predict(np.zeros((2, 6)))
     with pytest.raises(InputError, match="fitted with 3"):
         fitted.log_prob(city.X[:2], np.full((2, 4), 0.25))

@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 from torch import Size, Tensor
+from torch.distributions import constraints
 
 from snefy_ldl.errors import InputError
 from snefy_ldl.mixture import Rows, SignedDirichletMixture
 from snefy_ldl.special import (
-    CHUNK_ELEMENTS,
+    CACHE_ELEMENTS,
     log_beta,
     log_beta_ratio,
     log_quadratic_form,
@@ -50,6 +51,12 @@ class SnefySimplex(SignedDirichletMixture):
         >>> torch.allclose(one.log_prob(ell), torch.distributions.Dirichlet(1 + 2 * w).log_prob(ell))
         True
     """
+
+    arg_constraints: dict[str, constraints.Constraint] = {  # noqa: RUF012 - torch's own spelling
+        "exponents": constraints.independent(constraints.greater_than(-0.5), 3),
+        "readout": constraints.independent(constraints.real, 3),
+        "log_scale": constraints.independent(constraints.real, 2),
+    }
 
     def __init__(
         self,
@@ -90,7 +97,7 @@ class SnefySimplex(SignedDirichletMixture):
     def from_raw(cls, W1: Tensor, V: Tensor, h: Tensor) -> SnefySimplex:
         """The paper's parametrisation: ``p ∝ ‖V exp(W1 log ℓ + h)‖²`` with h (*batch, n)."""
         g = 0.5 * log_beta(1.0 + 2.0 * W1.double())
-        return cls(W1, V, h + g.to(h.dtype))
+        return cls(W1, V, (h.double() + g).to(h.dtype))
 
     @property
     def n_members(self) -> int:
@@ -130,51 +137,88 @@ class SnefySimplex(SignedDirichletMixture):
         scale = self._log_scale[rows].double()
         return scale[..., i] + scale[..., j] + self._log_pair_kernel(rows, added)
 
+    def _kernel_matrix(self) -> Tensor:
+        """``M ∘ R`` (K, n, n): the quadratic form of every row's normaliser."""
+        return symmetric(self._half_gram() * self._log_kernel.exp(), self.exponents.shape[1])
+
+    def _half_gram(self) -> Tensor:
+        """``M`` over the pairs i <= j, each counted once (K, P)."""
+        i, j = pair_index(self.exponents.shape[1], self._gram.device)
+        return self._gram * torch.where(i == j, 1.0, 0.5)
+
     def _log_normaliser(self, rows: Rows, added: Tensor | None = None) -> Tensor:
         """``log Z̃`` of each member (b, K)."""
         if self._offset is None and added is None:
-            n = self.exponents.shape[1]
-            matrix = symmetric(self._gram * self._log_kernel.exp(), n)
-            matrix = 0.5 * (matrix + torch.diag_embed(matrix.diagonal(dim1=-2, dim2=-1)))
-            return log_quadratic_form(matrix, self._log_scale[rows].double().transpose(0, 1)).T
+            return log_quadratic_form(self._kernel_matrix(), self._log_scale[rows].double().transpose(0, 1)).T
         terms = self._log_terms(rows, added)
         top = terms.amax(-1)
         return ((terms - top[..., None]).exp() * self._gram).sum(-1).log() + top
 
+    def _features(self, rows: Rows) -> Tensor:
+        """``e_i = exp(h̃_i - max h̃)`` (K, b, n)."""
+        scale = self._log_scale[rows].double().transpose(0, 1)
+        return (scale - scale.amax(-1, keepdim=True)).exp()
+
     def _weights(self, rows: Rows) -> Tensor:
         if self._offset is None:
-            # e_i e_j is cheaper than exp(h̃_i + h̃_j): n exponentials a row instead of P.
+            # e_i e_j is cheaper than exp(h̃_i + h̃_j), and whole rows of a transposed table are quick to gather
             i, j = pair_index(self.exponents.shape[1], self._log_scale.device)
-            scale = self._log_scale[rows].double()
-            e = (scale - scale.amax(-1, keepdim=True)).exp()
-            terms = e[..., i] * e[..., j] * (self._gram * self._log_kernel.exp())
-        else:
-            logs = self._log_terms(rows)
-            terms = (logs - logs.amax(-1, keepdim=True)).exp() * self._gram
+            e = self._features(rows).transpose(1, 2).contiguous()  # (K, n, b)
+            kernel = (self._gram * self._log_kernel.exp())[..., None]
+            terms = e.index_select(1, i) * e.index_select(1, j) * kernel  # (K, P, b)
+            member = self._log_members[rows].exp().T[:, None] / terms.sum(1, keepdim=True)
+            return (terms * member).flatten(0, 1).T
+        logs = self._log_terms(rows)
+        terms = (logs - logs.amax(-1, keepdim=True)).exp() * self._gram
         member = self._log_members[rows].exp()[..., None] / terms.sum(-1, keepdim=True)
         return (terms * member).flatten(1)
+
+    def _expectation_block(self, table: Tensor) -> Tensor:
+        """``Σ_k π_k eᵀ(M∘R∘T_a)e / eᵀ(M∘R)e``: a quadratic form an answer needs no (rows, P) array of weights."""
+        if self._offset is not None:
+            return super()._expectation_block(table)
+        n_members, n = self.exponents.shape[:2]
+        tables = table.T.unflatten(1, (n_members, -1))  # (A, K, P)
+        tables = torch.cat([tables, torch.ones_like(tables[:1])]).transpose(0, 1)  # (K, A+1, P), the last for Z̃
+        matrix = symmetric(tables * (self._half_gram() * self._log_kernel.exp())[:, None], n)
+        matrix = matrix.permute(0, 2, 1, 3).flatten(2)  # (K, n, (A+1) n)
+        step = max(1, CACHE_ELEMENTS // (n_members * matrix.shape[-1]))
+        answers = []
+        for start in range(0, self._n_rows, step):
+            rows = slice(start, start + step)
+            e = self._features(rows)  # (K, b, n)
+            forms = ((e @ matrix).unflatten(-1, (-1, n)) @ e[..., None]).squeeze(-1)  # (K, b, A+1)
+            member = self._log_members[rows].exp().T[..., None] / forms[..., -1:]
+            answers.append((forms[..., :-1] * member).sum(0))
+        return torch.cat(answers) if answers else table.new_empty(0, table.shape[1])
 
     # -- density -----------------------------------------------------------------------------------------------------
 
     def _log_features(self, rows: Rows, logs: Tensor) -> Tensor:
-        """``W log ℓ + h̃ - g`` (K, b, n), the neurons before the readout."""
-        powers = logs @ self.exponents.double().transpose(-1, -2) - self._g[:, None, :]
-        return powers + self._log_scale[rows].double().transpose(0, 1)
+        """``W log ℓ + h̃ - g`` at S points a row, the neurons before the readout: (S, b, L) -> (K, S b, n)."""
+        powers = logs.flatten(0, 1) @ self.exponents.double().transpose(-1, -2) - self._g[:, None, :]
+        scale = self._log_scale[rows].double().transpose(0, 1)  # (K, b, n)
+        features: Tensor = powers.unflatten(1, logs.shape[:2]) + scale[:, None]
+        return features.flatten(1, 2)
 
-    def _log_density_parts(self, rows: Rows, logs: Tensor) -> tuple[Tensor, Tensor]:
-        features = self._log_features(rows, logs)
-        base = self._log_members[rows] - self._log_normaliser(rows)
-        if self._offset is not None:
-            base = base + (self._offset[rows] * logs).sum(-1, keepdim=True)
+    def _log_densities(self, rows: Rows, logs: Tensor, envelope: bool = False) -> list[Tensor]:
+        base = (self._log_members[rows] - self._log_normaliser(rows)).T[:, None]  # (K, 1, b)
+        offset = self._offset_rows(rows)
         readout = self.readout.double()
-        log_p = torch.logsumexp(log_squared_norm(readout, features).T + base, -1)
-        with torch.no_grad():
-            positive = (readout.transpose(-1, -2) @ readout).clamp_min(0.0)
-            log_positive = torch.logsumexp(log_quadratic_form(positive, features).T + base, -1)
-        return log_p, log_positive
+        positive = symmetric(self._half_gram(), self.exponents.shape[1]).clamp_min(0.0) if envelope else None
+
+        def densities(points: Tensor) -> list[Tensor]:
+            features = self._log_features(rows, points)
+            squares = [log_squared_norm(readout, features)]
+            if positive is not None:
+                squares.append(log_quadratic_form(positive, features))
+            answers = [torch.logsumexp(square.unflatten(1, points.shape[:2]) + base, 0) for square in squares]
+            return answers if offset is None else [answer + (offset * points).sum(-1) for answer in answers]
+
+        return self._by_points(densities, logs)
 
     def _density_chunk(self) -> int:
-        return max(1, CHUNK_ELEMENTS // (self.exponents.shape[0] * self.exponents.shape[1] * 4))
+        return max(1, CACHE_ELEMENTS // (self.exponents.shape[0] * self.exponents.shape[1] * 4))
 
     def _log_prob_grid(self, logs: Tensor, rows: slice) -> Tensor:
         """Log density of every row at the same points: logs (S, L) -> (S, b), as m products (S, n) @ (n, b)."""
@@ -202,7 +246,7 @@ class SnefySimplex(SignedDirichletMixture):
             ratio = self._log_normaliser(rows, table) - self._log_normaliser(rows)
             return torch.logsumexp(self._log_members[rows] + ratio, -1) + coefficient[rows]
 
-        return self._by_chunk(answer)
+        return self._back(self._collect(answer))
 
     def posterior(self, counts: Any) -> SnefySimplex:
         """The law of ℓ after also seeing votes k: the same family with ``w_i -> w_i + k/2``."""
@@ -211,7 +255,7 @@ class SnefySimplex(SignedDirichletMixture):
         def members(rows: Rows) -> Tensor:
             return self._log_members[rows] + self._log_normaliser(rows, table) - self._log_normaliser(rows)
 
-        log_members = torch.cat([members(rows) for rows in self._chunks()])
+        log_members = self._collect(members)
         offset = table if self._offset is None else self._offset + table
         return SnefySimplex(
             self.exponents,
@@ -232,14 +276,17 @@ class SnefySimplex(SignedDirichletMixture):
         """
         n = exponents.shape[1]
         log_kernel, _ = unit_kernel(exponents)
-        i, j = pair_index(n, exponents.device)
-        gram = self._gram * torch.where(i == j, 1.0, 0.5) * (self._log_kernel - log_kernel).exp()
-        values, vectors = torch.linalg.eigh(symmetric(gram, n))
-        readout = values.clamp_min(0.0).sqrt()[..., :, None] * vectors.transpose(-1, -2)
+        ratio = (self._log_kernel - log_kernel).exp()
+        gram = symmetric(self._half_gram() * ratio, n)
+        # on a unit diagonal, so that neurons with a small readout keep their digits
+        size = gram.diagonal(dim1=-2, dim2=-1).sqrt()
+        inverse = torch.where(size > 0.0, 1.0 / size, 0.0)
+        values, vectors = torch.linalg.eigh(gram * inverse[..., :, None] * inverse[..., None, :])
+        readout = values.clamp_min(0.0).sqrt()[..., :, None] * vectors.transpose(-1, -2) * size[..., None, :]
         log_members = self._log_members.reshape(*self.batch_shape, -1)
-        return SnefySimplex(
-            exponents, readout, self.log_scale, None, log_members, self._validate_args
-        )
+        other = SnefySimplex(exponents, readout, self.log_scale, None, log_members, self._validate_args)
+        other._gram = self._gram * ratio  # not rounded by the root, so that the weights are the same to the last digits
+        return other
 
     def amalgamate(self, groups: Sequence[Sequence[int]]) -> SignedDirichletMixture:
         """The law of the group totals: same family, ``w'_iS = Σ_{l in S} w_il + (|S|-1)/2``, weights unchanged.

@@ -24,9 +24,10 @@ from snefy_ldl.distribution import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.fitting import Job, TrainingData, build_net, conclude, make_target, summary
 from snefy_ldl.model import SnefyNet
+from snefy_ldl.optim import make_optimizer
 from snefy_ldl.prediction import DensityPredictor
 from snefy_ldl.scaling import Scaling
-from snefy_ldl.training import derive_seed, fit_net, make_optimizer
+from snefy_ldl.training import derive_seed, fit_net
 from snefy_ldl.validation import ZeroOption, check_features, column_names
 
 #: Rows a prediction handles at a time; a million rows need no more memory than this many.
@@ -198,7 +199,9 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
             self.net_ = build_net(members).to(self._device())
             self.scaling_, self.history_ = members[0].scaling, []
         device, recipe = self._device(), job.recipe(epochs=1, constant=True)
-        self._optimizer = self._optimizer or make_optimizer(self.net_, recipe)
+        self._optimizer = self._optimizer or make_optimizer(
+            self.net_, recipe.learning_rate, recipe.exponent_rate, recipe.weight_decay
+        )
         done = len(self.history_)
         run = fit_net(
             self.net_,

@@ -9,6 +9,8 @@ law to about 1e-9. A row's cdf at the panel edges is one matrix product; inside 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from torch.distributions import Distribution, constraints
 
 from snefy_ldl.errors import InputError
 from snefy_ldl.mixture import Rows, SignedDirichletMixture
+from snefy_ldl.special import CACHE_ELEMENTS, CHUNK_ELEMENTS
 
 Array = NDArray[np.float64]
 
@@ -51,7 +54,7 @@ class Marginal(Distribution):
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012 - torch's own spelling
-    support = constraints.unit_interval  # type: ignore[assignment]
+    support = constraints.unit_interval
     has_rsample = False
 
     def __init__(self, pair: SignedDirichletMixture, validate_args: bool | None = None) -> None:
@@ -77,9 +80,11 @@ class Marginal(Distribution):
             self._validate_sample(value)
         return self.pair.log_prob(torch.stack([value, 1.0 - value], -1))
 
-    def sample(  # type: ignore[override]
-        self, sample_shape: Size = torch.Size(), generator: torch.Generator | None = None
-    ) -> Tensor:
+    def expand(self, batch_shape: Size | Sequence[int], _instance: Any = None) -> Marginal:
+        """The same law with its batch broadcast to a larger shape."""
+        return Marginal(self.pair.expand(batch_shape), self._validate_args)
+
+    def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact draws (*sample_shape, *batch)."""
         return self.pair.sample(sample_shape, generator)[..., 0]
 
@@ -93,9 +98,10 @@ class Marginal(Distribution):
         points = value.double().expand(shape).reshape(-1, self.pair._n_rows).T.cpu().numpy()  # (N, Q)
         if self._direct(points.shape[1]):
             with np.errstate(divide="ignore"):
-                answer = self._cdf_direct(slice(None), scipy.special.logit(np.clip(points, 0.0, 1.0)))
+                z = scipy.special.logit(np.clip(points, 0.0, 1.0))
+            answer = np.concatenate([self._cdf_direct(rows, z[rows]) for rows in self.pair._chunks()])
         else:
-            answer = self._in_row_chunks(points, lambda w, t: self._table().cdf(w, t))
+            answer = self._tabulated(points, _Panels.cdf)
         # the support's ends, exactly
         answer = np.where(points <= 0.0, 0.0, np.where(points >= 1.0, 1.0, answer))
         return self._back(answer, shape, value.dtype if value.is_floating_point() else torch.float64)
@@ -125,7 +131,7 @@ class Marginal(Distribution):
         elif self._direct(levels.shape[1] * 12):
             answer = self._solve(inner)
         else:
-            answer = self._in_row_chunks(inner, lambda w, q: self._table().icdf(w, q))
+            answer = self._tabulated(inner, _Panels.icdf)
         return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, answer))
 
     def _direct(self, queries: int) -> bool:
@@ -145,8 +151,18 @@ class Marginal(Distribution):
         first, second = alpha.cpu().numpy().transpose(2, 0, 1)
         return first, second
 
-    def _in_row_chunks(self, queries: Array, answer: Any) -> Array:
-        parts = [answer(self.pair._weights(rows).cpu().numpy(), queries[rows]) for rows in self.pair._chunks()]
+    def _tabulated(self, queries: Array, answer: Callable[[_Panels, Array, Array], Array]) -> Array:
+        """A question to the table for every row's own queries (N, Q), a chunk of rows at a time."""
+        if self._panels is None:
+            a, b = self._beta_parameters(slice(None))
+            self._panels = _Panels(a[0], b[0])
+        panels = self._panels
+        step = max(1, CACHE_ELEMENTS // max(self.pair.n_components, len(panels.edges)))
+        parts = []
+        for start in range(0, len(queries), step):
+            rows = slice(start, start + step)
+            weights = np.ascontiguousarray(self.pair._weights(rows).cpu().numpy().T)  # (P, b)
+            parts.append(answer(panels, weights, queries[rows]))
         return np.concatenate(parts)
 
     def _cdf_direct(self, rows: Rows, z: Array) -> Array:
@@ -157,9 +173,9 @@ class Marginal(Distribution):
         for q in range(z.shape[1]):
             t, rest = scipy.special.expit(z[:, q, None]), scipy.special.expit(-z[:, q, None])
             # beyond one half, work from the other end: 1 - t keeps its digits there
-            low = scipy.special.betainc(a, b, np.minimum(t, 0.5))
-            high = 1.0 - scipy.special.betainc(b, a, np.minimum(rest, 0.5))
-            answer[:, q] = (weights * np.where(t < 0.5, low, high)).sum(-1)
+            low = t < 0.5
+            tail = scipy.special.betainc(np.where(low, a, b), np.where(low, b, a), np.minimum(t, rest))
+            answer[:, q] = (weights * np.where(low, tail, 1.0 - tail)).sum(-1)
         return np.clip(answer, 0.0, 1.0)
 
     def _solve(self, levels: Array) -> Array:
@@ -184,34 +200,76 @@ class Marginal(Distribution):
             parts.append(scipy.special.expit(0.5 * (low + high)))
         return np.concatenate(parts)
 
-    def _table(self) -> _Panels:
-        if self._panels is None:
-            a, b = self._beta_parameters(slice(None))
-            self._panels = _Panels(a[0], b[0])
-        return self._panels
+
+def equal_level_point(dist: SignedDirichletMixture) -> Tensor:
+    """The point q (*batch, L) on the simplex with the smallest ``Σ_r E|ℓ_r - q_r|``.
+
+    Without the simplex each part would be its median. With it, Lagrange's condition ``2 F_r(q_r) - 1 = λ`` is the same
+    for all labels: the parts are quantiles of one level, the one at which they sum to one. (Medians divided by their
+    sum are close to it, but not optimal.)
+    """
+    marginals = [dist.marginal(r) for r in range(dist.n_labels)]
+
+    def parts(level: Array) -> Array:
+        return np.stack([m._quantiles(level[:, None])[:, 0] for m in marginals], -1)
+
+    with torch.no_grad():
+        low, high = np.zeros(dist._n_rows), np.ones(dist._n_rows)
+        level, before = np.full(dist._n_rows, 0.5), np.full(dist._n_rows, np.nan)
+        excess_before = before
+        for _ in range(60):
+            point = parts(level)
+            excess = point.sum(-1) - 1.0
+            if np.abs(excess).max(initial=0.0) < 1e-9:
+                break
+            low, high = np.where(excess < 0, level, low), np.where(excess < 0, high, level)
+            with np.errstate(divide="ignore", invalid="ignore"):  # a secant step, or half the bracket where it fails
+                secant = level - excess * (level - before) / (excess - excess_before)
+            inside = (secant > low) & (secant < high)
+            before, excess_before = level, excess
+            level = np.where(np.abs(excess) < 1e-9, level, np.where(inside, secant, 0.5 * (low + high)))
+        answer = torch.as_tensor(point / point.sum(-1, keepdims=True), device=dist._concentration.device)
+    return dist._back(answer)
 
 
 class _Panels:
-    """Tabulated integrals of many Beta laws on shared panels of the logit scale."""
+    """Tabulated integrals of many Beta laws on shared panels of the logit scale.
+
+    Args:
+        a: first Beta parameters (P,).
+        b: second ones (P,).
+    """
 
     def __init__(self, a: Array, b: Array) -> None:
+        self._a, self._b, self._log_beta = a, b, scipy.special.betaln(a, b)
         self.edges = self._make_edges(a, b)  # (G+1,)
-        nodes, weights = legendre.leggauss(POINTS)
-        self._nodes = nodes
-        half = 0.5 * np.diff(self.edges)
-        z = self.edges[:-1, None] + half[:, None] * (nodes + 1.0)  # (G, 8)
-        log_t, log_rest = -np.logaddexp(0.0, -z).ravel(), -np.logaddexp(0.0, z).ravel()
+        self._nodes, self._node_weights = legendre.leggauss(POINTS)
+        self._half = 0.5 * np.diff(self.edges)
+        n_panels = len(self._half)
+        # values at the nodes -> Legendre coefficients
+        vandermonde = legendre.legvander(self._nodes, POINTS - 1)
+        self._to_legendre = (np.arange(POINTS) + 0.5)[:, None] * (vandermonde * self._node_weights[:, None]).T
+        # one panel's densities are a block (8, P); all are kept where that is not too much
+        self._blocks: Array | None = None
+        if n_panels * POINTS * len(a) <= 4 * CHUNK_ELEMENTS:
+            self._blocks = np.stack([self._make_block(g) for g in range(n_panels)])  # (G, 8, P)
+        mass = np.stack([self._node_weights @ self._block(g) * self._half[g] for g in range(n_panels)])  # (G, P)
+        # what lies outside the panels: nothing, unless a parameter is so small that shares underflow
+        below = scipy.special.betainc(a, b, scipy.special.expit(self.edges[0]))
+        above = scipy.special.betainc(b, a, scipy.special.expit(-self.edges[-1]))
+        inside = np.concatenate([np.zeros((1, len(a))), np.cumsum(mass, axis=0)])
+        self.edge_cdf = below + inside * ((1.0 - below - above) / inside[-1])  # (G+1, P)
+
+    def _make_block(self, g: int) -> Array:
+        z = self.edges[g] + self._half[g] * (self._nodes + 1.0)
         # density of logit(share): t^a (1-t)^b / B(a, b)
-        powers = np.multiply.outer(a, log_t) + np.multiply.outer(b, log_rest)
-        powers -= scipy.special.betaln(a, b)[:, None]
-        self.density = np.exp(powers, out=powers).reshape(len(a), len(half), POINTS)  # (P, G, 8)
-        mass = self.density @ weights * half
-        edge_cdf = np.concatenate([np.zeros((len(a), 1)), np.cumsum(mass, axis=1)], axis=1)
-        self.edge_cdf = edge_cdf / edge_cdf[:, -1:]  # (P, G+1)
-        # values at the nodes -> Legendre coefficients -> coefficients of the integral from the left edge
-        vandermonde = legendre.legvander(nodes, POINTS - 1)
-        self._to_legendre = (vandermonde * weights[:, None]) * (np.arange(POINTS) + 0.5)  # (8 nodes, 8 coefficients)
-        self._half = half
+        log_t, log_rest = -np.logaddexp(0.0, -z), -np.logaddexp(0.0, z)
+        powers = np.multiply.outer(log_t, self._a) + np.multiply.outer(log_rest, self._b) - self._log_beta
+        density: Array = np.exp(powers, out=powers)
+        return density
+
+    def _block(self, g: int) -> Array:
+        return self._make_block(g) if self._blocks is None else self._blocks[g]
 
     @staticmethod
     def _make_edges(a: Array, b: Array) -> Array:
@@ -224,74 +282,80 @@ class _Panels:
         angles = np.linspace(0.0, math.pi, n_angles + 1)[1:-1]
         middle = scipy.special.logit(np.sin(angles / 2.0) ** 2)
         middle = middle[(middle > first) & (middle < last)]
-        ends = np.concatenate([[first], middle, [last]])
         # long steps in the tails are cut: no panel is wider than 1 near the centre, or 15 % of |z| further out
-        pieces = []
-        for left, right in zip(ends[:-1], ends[1:]):
-            near = 0.0 if left < 0.0 < right else min(abs(left), abs(right))
-            count = max(1, math.ceil((right - left) / max(1.0, 0.15 * near)))
-            pieces.append(np.linspace(left, right, count, endpoint=False))
-        edges: Array = np.append(np.concatenate(pieces), last)
-        return edges
+        steps = [0.0]
+        while steps[-1] < LOGIT_LIMIT:
+            steps.append(steps[-1] + max(1.0, 0.15 * steps[-1]))
+        coarse = np.concatenate([-np.array(steps[:0:-1]), steps])
+        coarse = coarse[(coarse > first) & (coarse < last)]
+        edges = np.concatenate([[first], middle, coarse, [last]])
+        edges.sort()
+        distinct: Array = edges[np.diff(edges, prepend=-np.inf) > 1e-9]
+        return distinct
 
     def _local(self, weights: Array, panel: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Legendre coefficients of a row's density on its panel, and its cdf at the left edge.
+        """Each row on its own panel: Legendre coefficients of its density (8, b), and its cdf at the left edge (b,).
 
         Args:
-            weights: ``c`` (b, P).
+            weights: ``c`` (P, b).
             panel: index (b,).
         """
-        values = np.empty((len(weights), POINTS))
-        left = np.empty(len(weights))
         order = np.argsort(panel, kind="stable")
-        for group in np.split(order, np.flatnonzero(np.diff(panel[order])) + 1):
-            g = panel[group[0]]
-            values[group] = weights[group] @ self.density[:, g]
-            left[group] = weights[group] @ self.edge_cdf[:, g]
-        coefficients = values @ self._to_legendre * self._half[panel, None]
-        return coefficients, left
+        ordered, sorted_panels = weights[:, order], panel[order]
+        values, left = np.empty((POINTS, len(panel))), np.empty(len(panel))
+        starts = np.flatnonzero(np.diff(sorted_panels, prepend=-1, append=len(self._half)))
+        for start, stop in pairwise(starts):
+            g = sorted_panels[start]
+            values[:, order[start:stop]] = self._block(g) @ ordered[:, start:stop]
+            left[order[start:stop]] = self.edge_cdf[g] @ ordered[:, start:stop]
+        return self._to_legendre @ values * self._half[panel], left
 
     def cdf(self, weights: Array, t: Array) -> Array:
-        """cdf of each row at its own points t (b, Q)."""
+        """cdf of each row at its own points: weights (P, b), t (b, Q) -> (b, Q)."""
         with np.errstate(divide="ignore"):
             z = np.clip(scipy.special.logit(np.clip(t, 0.0, 1.0)), self.edges[0], self.edges[-1])
         answer = np.empty_like(z)
         for q in range(z.shape[1]):
             panel = np.clip(np.searchsorted(self.edges, z[:, q], side="right") - 1, 0, len(self._half) - 1)
-            coefficients, left = self._local(weights, panel)
+            density, left = self._local(weights, panel)
             u = (z[:, q] - self.edges[panel]) / self._half[panel] - 1.0
-            answer[:, q] = left + _integral(coefficients, u)
-        return np.clip(answer, 0.0, 1.0)
+            answer[:, q] = left + legendre.legval(u, legendre.legint(density, lbnd=-1), tensor=False)
+        clipped: Array = np.clip(answer, 0.0, 1.0)
+        return clipped
 
     def icdf(self, weights: Array, levels: Array) -> Array:
-        """Quantiles of each row at its own levels (b, Q)."""
-        at_edges = weights @ self.edge_cdf  # (b, G+1)
-        np.maximum.accumulate(at_edges, axis=1, out=at_edges)
+        """Quantiles of each row at its own levels: weights (P, b), levels (b, Q) -> (b, Q)."""
+        at_edges = self.edge_cdf @ weights  # (G+1, b)
+        np.maximum.accumulate(at_edges, axis=0, out=at_edges)
         answer = np.empty_like(levels)
         for q in range(levels.shape[1]):
             level = levels[:, q]
-            panel = np.clip((at_edges <= level[:, None]).sum(1) - 1, 0, len(self._half) - 1)
-            coefficients, left = self._local(weights, panel)
-            low, high = np.full(len(level), -1.0), np.full(len(level), 1.0)
-            u = np.zeros(len(level))
-            for _ in range(60):  # Newton, kept inside a shrinking bracket
-                error = left + _integral(coefficients, u) - level
-                low, high = np.where(error < 0, u, low), np.where(error < 0, high, u)
-                slope = legendre.legval(u, coefficients.T, tensor=False)
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    step = u - error / slope
-                new = np.where((step > low) & (step < high), step, 0.5 * (low + high))
-                done = np.abs(new - u).max() < 1e-13
-                u = new
-                if done:
-                    break
+            panel = np.clip((at_edges <= level).sum(0) - 1, 0, len(self._half) - 1)
+            density, left = self._local(weights, panel)
+            u = _solve_panel(density, level - left)
             answer[:, q] = self.edges[panel] + self._half[panel] * (u + 1.0)
         shares: Array = scipy.special.expit(answer)
         return shares
 
 
-def _integral(coefficients: Array, u: Array) -> Array:
-    """``∫_{-1}^u`` of Legendre series, one row each: coefficients (b, 8), u (b,)."""
-    integral = legendre.legint(coefficients, axis=1, lbnd=-1)
-    value: Array = legendre.legval(u, integral.T, tensor=False)
-    return value
+def _solve_panel(density: Array, mass: Array) -> Array:
+    """u in [-1, 1] with ``∫_{-1}^u density = mass``: Newton, kept inside a shrinking bracket.
+
+    Args:
+        density: Legendre coefficients (8, b).
+        mass: (b,).
+    """
+    integral = legendre.legint(density, lbnd=-1)
+    low, high = np.full(len(mass), -1.0), np.full(len(mass), 1.0)
+    u = np.zeros(len(mass))
+    for _ in range(60):
+        error = legendre.legval(u, integral, tensor=False) - mass
+        low, high = np.where(error < 0, u, low), np.where(error < 0, high, u)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            step = u - error / legendre.legval(u, density, tensor=False)
+        new = np.where((step > low) & (step < high), step, 0.5 * (low + high))
+        settled = (np.abs(error) < 1e-14) | (np.abs(new - u) < 1e-12)
+        u = np.where(settled, u, new)
+        if settled.all():
+            break
+    return u

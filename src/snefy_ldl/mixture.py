@@ -19,7 +19,16 @@ from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 
 from snefy_ldl.errors import InputError
-from snefy_ldl.special import CHUNK_ELEMENTS, log_beta, log_beta_ratio, log_share, log_signed_sum
+from snefy_ldl.special import (
+    CACHE_ELEMENTS,
+    CHUNK_ELEMENTS,
+    log_beta,
+    log_beta_ratio,
+    log_share,
+    log_signed_sum,
+    pair_index,
+    symmetric,
+)
 
 if TYPE_CHECKING:
     from snefy_ldl.marginal import Marginal
@@ -32,7 +41,7 @@ class SignedDirichletMixture(Distribution):
     """A density on the simplex that is a signed mixture of Dirichlets.
 
     Args:
-        weights: ``c`` (*batch, P), rows summing to one; may be negative as long as the density is not.
+        weights: ``c`` (*batch, P), rows summing to one; entries may be negative as long as the density is not.
         concentration: ``α`` (P, L), shared by all rows.
         offset: ``o`` (*batch, L), added to every component's concentration; None for zero.
 
@@ -43,7 +52,7 @@ class SignedDirichletMixture(Distribution):
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012 - torch's own spelling
-    support = constraints.simplex  # type: ignore[assignment]
+    support = constraints.simplex
     has_rsample = False
 
     def __init__(
@@ -95,85 +104,117 @@ class SignedDirichletMixture(Distribution):
         return self._explicit_weights[rows].double()
 
     def _chunks(self, per_pair: int = 1) -> Iterator[slice]:
-        step = max(1, CHUNK_ELEMENTS // max(1, self.n_components * per_pair))
+        step = max(1, CACHE_ELEMENTS // max(1, self.n_components * per_pair))
         for start in range(0, max(self._n_rows, 1), step):
             yield slice(start, start + step)
 
-    def _by_chunk(self, answer: Callable[[Rows], Tensor], per_pair: int = 1, event: Sequence[int] = ()) -> Tensor:
-        """Answer for every row, a chunk of rows at a time, back in the batch's shape and dtype."""
-        parts = [answer(rows) for rows in self._chunks(per_pair)]
-        return torch.cat(parts).reshape(*self.batch_shape, *event).to(self._dtype)
+    def _collect(self, answer: Callable[[slice], Tensor], per_pair: int = 1) -> Tensor:
+        """Answer for every row (N, ...), a chunk of rows at a time."""
+        return torch.cat([answer(rows) for rows in self._chunks(per_pair)])
 
-    def _label_expectation(self, rows: Rows, weights: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """``Σ_p c_p f(α_pr + o_r)`` for each label r: (b, L)."""
-        if self._offset is None:
-            return weights @ function(self._concentration)
-        offset = self._offset[rows]
-        columns = [
-            (weights * function(self._concentration[:, r] + offset[:, r, None])).sum(-1) for r in range(self.n_labels)
-        ]
-        return torch.stack(columns, -1)
+    def _back(self, answer: Tensor) -> Tensor:
+        """An answer for every row (N, ...), in the batch's shape and dtype."""
+        return answer.reshape((*self.batch_shape, *answer.shape[1:])).to(self._dtype)
+
+    def _expectation(self, table: Tensor) -> Tensor:
+        """``Σ_p c_p(x) t_p`` for answers that all rows share: (P, A) -> (N, A) in float64."""
+        step = max(1, CHUNK_ELEMENTS // self.n_components)
+        return torch.cat([self._expectation_block(block) for block in table.split(step, 1)], 1)
+
+    def _expectation_block(self, table: Tensor) -> Tensor:
+        return self._collect(lambda rows: self._weights(rows) @ table)
+
+    def _product_expectation(self, table: Tensor, scale: Tensor | None = None) -> Tensor:
+        """``Σ_p c_p(x) s_p t_pr t_pq`` for every two labels: t (P, L) -> (N, L, L)."""
+        r, q = pair_index(self.n_labels, table.device)
+        step = max(1, CHUNK_ELEMENTS // self.n_components)
+        answers = []
+        for first, second in zip(r.split(step), q.split(step)):
+            products = table[:, first] * table[:, second]
+            answers.append(self._expectation(products if scale is None else products * scale[:, None]))
+        return symmetric(torch.cat(answers, 1), self.n_labels)
 
     def _offset_rows(self, rows: Rows) -> Tensor | None:
         return None if self._offset is None else self._offset[rows]
 
-    def _row_total(self, rows: Rows) -> Tensor:
-        """Total concentration ``A_p + Σ o`` (b or 1, P)."""
+    def _label_expectation(self, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """``Σ_p c_p f(α_pr + o_r, A_p + Σ o)`` for each label r: (N, L) in float64."""
         if self._offset is None:
-            return self._total[None]
-        return self._total + self._offset[rows].sum(-1, keepdim=True)
+            return self._expectation(function(self._concentration, self._total[:, None]))
+        alpha, table = self._concentration, self._offset
+
+        def answer(rows: Rows) -> Tensor:
+            weights, offset = self._weights(rows), table[rows]
+            total = self._total + offset.sum(-1, keepdim=True)  # (b, P)
+            columns = [function(alpha[:, r] + offset[:, r, None], total) for r in range(self.n_labels)]
+            return torch.stack([(weights * column).sum(-1) for column in columns], -1)
+
+        return self._collect(answer, per_pair=self.n_labels)
 
     # -- moments (Theorem 3) ---------------------------------------------------------------------------------------
 
-    def _raw_moments(self, rows: Rows, second: Literal["none", "diagonal", "full"]) -> tuple[Tensor, Tensor | None]:
-        """First moments (b, L) and second raw moments (b, L) or (b, L, L)."""
-        weights = self._weights(rows)
-        alpha, total, n_labels = self._concentration, self._row_total(rows), self.n_labels
-        offset = None if self._offset is None else self._offset[rows]
-        if offset is None:
-            tables = [alpha / self._total[:, None]]
-            scale = (1.0 / (self._total * (self._total + 1.0)))[:, None]
-            if second == "diagonal":
-                tables.append(alpha * (alpha + 1.0) * scale)
-            elif second == "full":
-                outer = alpha[:, :, None] * alpha[:, None, :] + torch.diag_embed(alpha)
-                tables.append(outer.reshape(len(alpha), -1) * scale)
-            answers = weights @ torch.cat(tables, 1)
-            first, rest = answers[:, :n_labels], answers[:, n_labels:]
-            if second == "none":
-                return first, None
-            return first, rest if second == "diagonal" else rest.reshape(-1, n_labels, n_labels)
-        scaled = weights / total
-        first = scaled @ alpha + offset * scaled.sum(-1, keepdim=True)
-        if second == "none":
-            return first, None
-        scaled = scaled / (total + 1.0)
-        linear, mass = scaled @ alpha, scaled.sum(-1, keepdim=True)
-        if second == "diagonal":
-            return first, scaled @ alpha.square() + (2.0 * offset + 1.0) * linear + offset * (offset + 1.0) * mass
-        outer = (alpha[:, :, None] * alpha[:, None, :]).reshape(len(alpha), -1)
-        quadratic = (scaled @ outer).reshape(-1, n_labels, n_labels)
-        cross = offset[:, :, None] * linear[:, None, :]
-        quadratic = quadratic + cross + cross.transpose(1, 2) + mass[:, :, None] * offset[:, :, None] * offset[:, None]
-        return first, quadratic + torch.diag_embed(linear + offset * mass)
+    def _first_moments(self) -> Tensor:
+        """``E[ℓ_r]`` (N, L) in float64."""
+        if self._offset is None:
+            return self._expectation(self._concentration / self._total[:, None])
+        table = self._offset
+
+        def answer(rows: Rows) -> Tensor:
+            scaled, _, offset = self._scaled_weights(rows, table)
+            return scaled @ self._concentration + offset * scaled.sum(-1, keepdim=True)
+
+        return self._collect(answer)
+
+    def _second_moments(self) -> Tensor:
+        """``E[ℓ_r²]`` (N, L) in float64."""
+        alpha = self._concentration
+        if self._offset is None:
+            return self._expectation(alpha * (alpha + 1.0) / (self._total * (self._total + 1.0))[:, None])
+        table = self._offset
+
+        def answer(rows: Rows) -> Tensor:
+            _, scaled, offset = self._scaled_weights(rows, table)
+            mass = offset * (offset + 1.0) * scaled.sum(-1, keepdim=True)
+            return scaled @ alpha.square() + (2.0 * offset + 1.0) * (scaled @ alpha) + mass
+
+        return self._collect(answer)
+
+    def _product_moments(self) -> Tensor:
+        """``E[ℓ_r ℓ_q]`` for every two labels (N, L, L) in float64."""
+        alpha, n_labels = self._concentration, self.n_labels
+        if self._offset is None:
+            scale = 1.0 / (self._total * (self._total + 1.0))
+            own = self._expectation(alpha * scale[:, None])
+            return self._product_expectation(alpha, scale) + torch.diag_embed(own)
+        table = self._offset
+
+        def answer(rows: Rows) -> Tensor:
+            _, scaled, offset = self._scaled_weights(rows, table)
+            linear, mass = scaled @ alpha, scaled.sum(-1, keepdim=True)
+            quadratic = torch.stack([(scaled * alpha[:, r]) @ alpha for r in range(n_labels)], 1)
+            products = quadratic + offset[:, :, None] * (2.0 * linear + offset * mass)[:, None, :]
+            symmetrised = 0.5 * (products + products.transpose(1, 2))
+            return symmetrised + torch.diag_embed(linear + offset * mass)
+
+        return self._collect(answer)
+
+    def _scaled_weights(self, rows: Rows, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """``c / A`` and ``c / (A (A + 1))`` (b, P) with the row's own totals A, and its offset (b, L)."""
+        offset = table[rows]
+        total = self._total + offset.sum(-1, keepdim=True)
+        scaled = self._weights(rows) / total
+        return scaled, scaled / (total + 1.0), offset
 
     @property
     def mean(self) -> Tensor:
         """``E[ℓ|x]`` (*batch, L), the paper's Eq. for the mean in Theorem 3."""
-        answer = self._by_chunk(lambda rows: self._raw_moments(rows, "none")[0], event=self.event_shape)
-        return answer / answer.sum(-1, keepdim=True)
+        return self._back(_closed(self._first_moments()))
 
     def mean_and_variance(self) -> tuple[Tensor, Tensor]:
-        """Mean and variance (*batch, L) in one pass over the rows."""
-
-        def both(rows: Rows) -> Tensor:
-            first, second = self._raw_moments(rows, "diagonal")
-            assert second is not None
-            return torch.stack([first, (second - first.square()).clamp_min(0.0)], 1)
-
-        answer = self._by_chunk(both, event=(2, self.n_labels))
-        mean, variance = answer.unbind(-2)
-        return mean / mean.sum(-1, keepdim=True), variance
+        """Mean and variance (*batch, L)."""
+        first = self._first_moments()
+        variance = (self._second_moments() - first.square()).clamp_min(0.0)
+        return self._back(_closed(first)), self._back(variance)
 
     @property
     def variance(self) -> Tensor:
@@ -183,73 +224,54 @@ class SignedDirichletMixture(Distribution):
     @property
     def covariance_matrix(self) -> Tensor:
         """``Cov[ℓ|x]`` (*batch, L, L), Theorem 3; its rows sum to zero."""
-
-        def covariance(rows: Rows) -> Tensor:
-            first, second = self._raw_moments(rows, "full")
-            assert second is not None
-            return second - first[:, :, None] * first[:, None, :]
-
-        return self._by_chunk(covariance, event=(self.n_labels, self.n_labels))
+        first = self._first_moments()
+        return self._back(self._product_moments() - first[:, :, None] * first[:, None, :])
 
     # -- logarithms and entropies of the label distribution ----------------------------------------------------------
 
     def expected_log(self) -> Tensor:
         """``E[log ℓ_r|x] = Σ c (ψ(α_r) - ψ(A))`` (*batch, L)."""
-
-        def answer(rows: Rows) -> Tensor:
-            weights = self._weights(rows)
-            total = (weights * torch.digamma(self._row_total(rows))).sum(-1, keepdim=True)
-            return self._label_expectation(rows, weights, torch.digamma) - total
-
-        return self._by_chunk(answer, event=self.event_shape)
+        return self._back(self._label_expectation(lambda a, total: torch.digamma(a) - torch.digamma(total)))
 
     def covariance_log(self) -> Tensor:
         """``Cov[log ℓ|x]`` (*batch, L, L), by digamma and trigamma."""
+        own = self._label_expectation(lambda a, total: torch.polygamma(1, a))
+        shared = self._label_expectation(lambda a, total: torch.polygamma(1, total).expand_as(a))[:, :1, None]
+        first = self._label_expectation(lambda a, total: torch.digamma(a) - torch.digamma(total))
+        second = self._expected_log_products()
+        covariance = second - first[:, :, None] * first[:, None, :]
+        return self._back(covariance + torch.diag_embed(own) - shared)
 
-        def trigamma(x: Tensor) -> Tensor:
-            return torch.polygamma(1, x)
+    def _expected_log_products(self) -> Tensor:
+        """``Σ c μ_r μ_q`` with ``μ_r = ψ(α_r) - ψ(A)``, the expected logarithm under each component: (N, L, L)."""
+        if self._offset is None:
+            return self._product_expectation(torch.digamma(self._concentration) - torch.digamma(self._total)[:, None])
+        table = self._offset
 
         def answer(rows: Rows) -> Tensor:
-            weights, total = self._weights(rows), self._row_total(rows)
-            mean_total = torch.digamma(total)
-            own = self._label_expectation(rows, weights, trigamma)
-            shared = (weights * trigamma(total)).sum(-1)
-            if self._offset is None:
-                centred = torch.digamma(self._concentration) - mean_total[0][:, None]  # (P, L)
-                outer = centred[:, :, None] * centred[:, None, :]
-                first = weights @ centred
-                second = (weights @ outer.reshape(len(outer), -1)).reshape(-1, self.n_labels, self.n_labels)
-            else:
-                offset = self._offset[rows]
-                parts = [
-                    torch.digamma(self._concentration[:, r] + offset[:, r, None]) - mean_total
-                    for r in range(self.n_labels)
-                ]
-                first = torch.stack([(weights * part).sum(-1) for part in parts], -1)
-                second = torch.stack(
-                    [torch.stack([(weights * a * b).sum(-1) for b in parts], -1) for a in parts], -2
-                )
-            covariance = second - first[:, :, None] * first[:, None, :]
-            return covariance + torch.diag_embed(own) - shared[:, None, None]
+            weights, offset = self._weights(rows), table[rows]
+            total = torch.digamma(self._total + offset.sum(-1, keepdim=True))
+            parts = [
+                torch.digamma(self._concentration[:, r] + offset[:, r, None]) - total for r in range(self.n_labels)
+            ]
+            return torch.stack([torch.stack([(weights * a * b).sum(-1) for b in parts], -1) for a in parts], -2)
 
-        per_pair = 1 if self._offset is None else self.n_labels
-        return self._by_chunk(answer, per_pair=per_pair, event=(self.n_labels, self.n_labels))
+        return self._collect(answer, per_pair=self.n_labels)
+
+    def _expected_entropy_parts(self) -> Tensor:
+        """``-E[ℓ_r log ℓ_r]`` (N, L) in float64."""
+        return self._label_expectation(
+            lambda a, total: (torch.digamma(total + 1.0) - torch.digamma(a + 1.0)) * a / total
+        )
 
     def expected_entropy(self) -> Tensor:
-        """``E[H(ℓ)|x]`` in nats, H the Shannon entropy: ``Σ c (ψ(A+1) - Σ_r α_r/A · ψ(α_r+1))`` (*batch,)."""
-
-        def answer(rows: Rows) -> Tensor:
-            weights, total = self._weights(rows), self._row_total(rows)
-            spread = (weights * torch.digamma(total + 1.0)).sum(-1)
-            return spread - self._label_expectation(
-                rows, weights / total, lambda a: a * torch.digamma(a + 1.0)
-            ).sum(-1)
-
-        return self._by_chunk(answer)
+        """``E[H(ℓ)|x]`` in nats, H the Shannon entropy: ``Σ c Σ_r α_r/A · (ψ(A+1) - ψ(α_r+1))`` (*batch,)."""
+        return self._back(self._expected_entropy_parts().sum(-1))
 
     def vote_information(self) -> Tensor:
         """``H(E ℓ) - E[H(ℓ)]`` (*batch,): nats one more vote tells about ℓ; never negative."""
-        return (torch.special.entr(self.mean).sum(-1) - self.expected_entropy()).clamp_min(0.0)
+        parts: Tensor = torch.special.entr(_closed(self._first_moments())) - self._expected_entropy_parts()
+        return self._back(parts.sum(-1).clamp_min(0.0))
 
     def prob_greater(self, j: int, k: int) -> Tensor:
         """``P(ℓ_j > ℓ_k|x) = Σ c I_½(α_k, α_j)`` (*batch,)."""
@@ -257,33 +279,32 @@ class SignedDirichletMixture(Distribution):
         if first == second:
             raise InputError(f"prob_greater compares two different labels; got {j} twice.")
 
-        def answer(rows: Rows) -> Tensor:
-            shift = 0.0 if self._offset is None else self._offset[rows].cpu().numpy()
-            alpha = self._concentration.detach().cpu().numpy()
-            a, b = (
-                alpha[:, r] if self._offset is None else alpha[:, r] + shift[:, r, None]  # type: ignore[index]
-                for r in (second, first)
-            )
-            half = torch.as_tensor(scipy.special.betainc(a, b, 0.5), device=self._concentration.device)
-            return (self._weights(rows) * half).sum(-1).clamp(0.0, 1.0)
+        alpha, table = self._concentration.detach(), self._offset
+        if table is None:
+            half = _beta_half(alpha[:, second], alpha[:, first])
+            return self._back(self._expectation(half[:, None])[:, 0].clamp(0.0, 1.0))
 
-        return self._by_chunk(answer)
+        def answer(rows: Rows) -> Tensor:
+            a, b = (alpha[:, r] + table[rows, r, None] for r in (second, first))
+            return (self._weights(rows) * _beta_half(a, b)).sum(-1)
+
+        return self._back(self._collect(answer).clamp(0.0, 1.0))
 
     def bayes_point(self, loss: Loss = "kl") -> Tensor:
         """The point prediction q (*batch, L) with the smallest expected loss.
 
         Args:
             loss: ``"kl"`` for KL(ℓ‖q) and ``"squared"``: the mean; ``"reverse_kl"`` for KL(q‖ℓ): normalised
-                ``exp E[log ℓ]``; ``"l1"``: the marginal medians, re-closed.
+                ``exp E[log ℓ]``; ``"l1"``: the marginal quantiles of the one level, near 1/2, at which they sum to one.
         """
         if loss in ("kl", "squared"):
             return self.mean
         if loss == "reverse_kl":
             return torch.softmax(self.expected_log(), -1)
         if loss == "l1":
-            half = torch.full((), 0.5, dtype=torch.float64, device=self._concentration.device)
-            medians = torch.stack([self.marginal(r).icdf(half) for r in range(self.n_labels)], -1)
-            return medians / medians.sum(-1, keepdim=True)
+            from snefy_ldl.marginal import equal_level_point
+
+            return equal_level_point(self)
         raise InputError(f'loss={loss!r}: use "kl", "squared", "reverse_kl" or "l1".')
 
     # -- votes -----------------------------------------------------------------------------------------------------
@@ -295,7 +316,13 @@ class SignedDirichletMixture(Distribution):
             raise InputError(f"counts must have {self.n_labels} columns; got shape {tuple(table.shape)}.")
         if not bool((torch.isfinite(table) & (table >= 0)).all()):
             raise InputError("counts must be finite and >= 0.")
-        return table.expand(*self.batch_shape, self.n_labels).reshape(-1, self.n_labels)
+        try:
+            return table.expand(*self.batch_shape, self.n_labels).reshape(-1, self.n_labels)
+        except RuntimeError:
+            raise InputError(
+                f"counts of shape {tuple(table.shape)} do not fit a batch of shape {tuple(self.batch_shape)}: "
+                "give one row of votes for each row, or one for all."
+            ) from None
 
     def log_prob_counts(self, counts: Any) -> Tensor:
         """Exact log probability of vote counts k (*batch,), multinomial coefficient included.
@@ -309,7 +336,7 @@ class SignedDirichletMixture(Distribution):
             factor = log_beta_ratio(self._concentration, self._offset_rows(rows), table[rows])
             return log_signed_sum(factor, self._weights(rows)) + coefficient[rows]
 
-        return self._by_chunk(answer)
+        return self._back(self._collect(answer))
 
     def posterior(self, counts: Any) -> SignedDirichletMixture:
         """The law of ℓ after also seeing votes k: every ``α`` grows by k, weights re-normalised."""
@@ -320,11 +347,8 @@ class SignedDirichletMixture(Distribution):
             weights = self._weights(rows) * (factor - factor.amax(-1, keepdim=True)).exp()
             return weights / weights.sum(-1, keepdim=True)
 
-        weights = self._by_chunk(answer, event=(self.n_components,))
         offset = table if self._offset is None else self._offset + table
-        return SignedDirichletMixture(
-            weights, self._concentration, offset.reshape(*self.batch_shape, self.n_labels), validate_args=False
-        )
+        return self._like(self._collect(answer), self._concentration, offset)
 
     # -- smaller compositions ----------------------------------------------------------------------------------------
 
@@ -350,15 +374,18 @@ class SignedDirichletMixture(Distribution):
             raise InputError(f"subcomposition needs at least two different labels; got {list(labels)}.")
         return checked
 
-    def _all_weights(self) -> Tensor:
-        return torch.cat([self._weights(rows) for rows in self._chunks()]).reshape(*self.batch_shape, -1)
+    def _like(self, weights: Tensor, concentration: Tensor, offset: Tensor | None) -> SignedDirichletMixture:
+        """A mixture with this batch and dtype; its weights (N, P) stay in float64, or signed sums would lose digits."""
+        offset = None if offset is None else offset.reshape(*self.batch_shape, -1)
+        other = SignedDirichletMixture(
+            weights.reshape(*self.batch_shape, -1), concentration, offset, validate_args=self._validate_args
+        )
+        other._dtype = self._dtype
+        return other
 
     def _reduced(self, map_labels: Callable[[Tensor], Tensor]) -> SignedDirichletMixture:
-        offset = None
-        if self._offset is not None:
-            offset = map_labels(self._offset).reshape(*self.batch_shape, -1)
-        weights = self._all_weights().to(self._dtype)
-        return SignedDirichletMixture(weights, map_labels(self._concentration), offset, validate_args=False)
+        offset = None if self._offset is None else map_labels(self._offset)
+        return self._like(self._collect(self._weights), map_labels(self._concentration), offset)
 
     def amalgamate(self, groups: Sequence[Sequence[int]]) -> SignedDirichletMixture:
         """The law of the group totals ``Σ_{r in group} ℓ_r``, one part a group."""
@@ -386,49 +413,54 @@ class SignedDirichletMixture(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
-        logs = log_share(value.double()).expand(*shape, self.n_labels).reshape(-1, self.n_labels)
-        row = torch.arange(len(logs), device=logs.device) % max(self._n_rows, 1)
-        step = self._density_chunk()
-        parts = [
-            self._log_density_parts(row[start : start + step], logs[start : start + step])[0]
-            for start in range(0, len(logs), step)
-        ]
-        return torch.cat(parts).reshape(shape).to(self._dtype)
+        logs = log_share(value.double()).expand(*shape, self.n_labels)
+        logs = logs.reshape(-1, self._n_rows, self.n_labels)  # (S, N, L)
+        columns = [self._log_densities(rows, logs[:, rows])[0] for rows in self._chunks()]
+        return torch.cat(columns, 1).reshape(shape).to(self._dtype)
 
     def _density_chunk(self) -> int:
         """How many points a density evaluation takes at a time."""
-        return max(1, CHUNK_ELEMENTS // self.n_components)
+        return max(1, CACHE_ELEMENTS // self.n_components)
 
-    def _log_density_parts(self, rows: Rows, logs: Tensor) -> tuple[Tensor, Tensor]:
-        """log p and log of its positive part at one point a row: logs (b, L) -> two (b,)."""
-        weights = self._weights(rows)
-        powers = logs @ (self._concentration - 1.0).T  # (b, P)
-        if self._offset is None:
-            powers = powers - log_beta(self._concentration)
-        else:
-            offset = self._offset[rows]
-            normaliser = log_beta(self._concentration) + log_beta_ratio(self._concentration, None, offset)
-            powers = powers + (offset * logs).sum(-1, keepdim=True) - normaliser
-        return log_signed_sum(powers, weights), log_signed_sum(powers, weights.clamp_min(0.0))
+    def _by_points(self, densities: Callable[[Tensor], list[Tensor]], logs: Tensor) -> list[Tensor]:
+        """Densities at S points a row, some points at a time: logs (S, b, L) -> each (S, b)."""
+        parts = logs.split(max(1, self._density_chunk() // max(1, logs.shape[1])))
+        return [torch.cat(answers) for answers in zip(*(densities(part) for part in parts))]
+
+    def _log_densities(self, rows: Rows, logs: Tensor, envelope: bool = False) -> list[Tensor]:
+        """log p, and log of its positive part ``Σ c⁺ Dir(α)`` if asked, at S points a row: (S, b, L) -> (S, b)."""
+        weights = [self._weights(rows)]
+        if envelope:
+            weights.append(weights[0].clamp_min(0.0))
+        log_normaliser = log_beta(self._concentration)
+        powers, offset = self._concentration - 1.0, self._offset_rows(rows)
+        if offset is not None:
+            log_normaliser = log_normaliser + log_beta_ratio(self._concentration, None, offset)  # (b, P)
+
+        def densities(points: Tensor) -> list[Tensor]:
+            components = points @ powers.T - log_normaliser  # (S, b, P)
+            if offset is not None:
+                components = components + (offset * points).sum(-1, keepdim=True)
+            return [log_signed_sum(components, w) for w in weights]
+
+        return self._by_points(densities, logs)
 
     def _log_prob_grid(self, logs: Tensor, rows: slice) -> Tensor:
-        """Log density of every row at the same points: logs (S, L) -> (S, b)."""
-        index = torch.arange(self._n_rows, device=logs.device)[rows]
-        return torch.stack([self._log_density_parts(index, point.expand(len(index), -1))[0] for point in logs])
+        """Log density of some rows at the same points: logs (S, L) -> (S, b)."""
+        n_rows = len(range(self._n_rows)[rows])
+        return self._log_densities(rows, logs[:, None].expand(-1, n_rows, -1))[0]
 
     @property
     def sum_abs_weights(self) -> Tensor:
         """``Σ_p |c_p|`` (*batch,), the condition number of every signed sum: 1 is a plain mixture."""
-        return self._by_chunk(lambda rows: self._weights(rows).abs().sum(-1))
+        return self._back(self._collect(lambda rows: self._weights(rows).abs().sum(-1)))
 
     @property
     def acceptance_rate(self) -> Tensor:
         """Share of proposals that exact sampling keeps, ``1 / Σ c⁺`` (*batch,)."""
-        return self._by_chunk(lambda rows: 1.0 / self._weights(rows).clamp_min(0.0).sum(-1))
+        return self._back(self._collect(lambda rows: 1.0 / self._weights(rows).clamp_min(0.0).sum(-1)))
 
-    def sample(  # type: ignore[override]
-        self, sample_shape: Size | Sequence[int] = torch.Size(), generator: torch.Generator | None = None
-    ) -> Tensor:
+    def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact draws (*sample_shape, *batch, L): propose from the positive part, keep with probability p / p⁺."""
         from snefy_ldl.sampling import draw
 
@@ -457,8 +489,28 @@ class SignedDirichletMixture(Distribution):
         value, error = estimate_entropy(self, n, method, generator)
         return (value, error) if return_std_error else value
 
+    def expand(self, batch_shape: Size | Sequence[int], _instance: Any = None) -> SignedDirichletMixture:
+        """The same law with its batch broadcast to a larger shape."""
+        shape = torch.Size(batch_shape)
+        weights = self._explicit_weights.reshape(*self.batch_shape, -1).expand(*shape, -1)
+        offset = None if self._offset is None else self._offset.reshape(*self.batch_shape, -1).expand(*shape, -1)
+        other = SignedDirichletMixture(weights, self._concentration, offset, self._validate_args)
+        other._dtype = self._dtype
+        return other
+
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}(batch_shape={tuple(self.batch_shape)}, labels={self.n_labels}, "
             f"components={self.n_components}{', with votes' if self._offset is not None else ''})"
         )
+
+
+def _closed(mean: Tensor) -> Tensor:
+    """A mean back on the simplex: rounding in signed sums can leave it by some 1e-16 Σ|c|."""
+    mean = mean.clamp_min(0.0)
+    return mean / mean.sum(-1, keepdim=True)
+
+
+def _beta_half(a: Tensor, b: Tensor) -> Tensor:
+    """``I_½(a, b)``, the chance that Beta(a, b) falls below one half."""
+    return torch.as_tensor(scipy.special.betainc(a.cpu().numpy(), b.cpu().numpy(), 0.5), device=a.device)

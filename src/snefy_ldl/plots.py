@@ -1,6 +1,6 @@
 """Pictures of label distributions and of how sure a model is of them: one function a picture, axes in, axes out.
 
-Every function draws on ``ax`` (a new figure when it is None), returns it, and leaves matplotlib's global settings alone.
+Every function draws on ``ax`` (a new figure when it is None), returns it, and leaves matplotlib's settings alone.
 Needs the extra ``plot``: ``pip install 'snefy-ldl[plot]'``.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -104,19 +104,19 @@ def ternary_density(
         raise InputError(f"ternary_density takes a distribution or a function of points; got {dist!r}.")
     if shades not in SHADES:
         raise InputError(f"shades={shades!r}: use one of {', '.join(SHADES)}.")
-    ax = _ternary_axes(ax, labels)
-    _fill_ternary(ax, grid, log_density, SHADES[shades])
+    triangle = _ternary_axes(ax, labels)
+    _fill_ternary(triangle, grid, log_density, SHADES[shades])
     if points is not None:
         dots = _compositions(points, "points")
-        ax.scatter(*dots.T, s=7, color=INK, alpha=0.45, linewidths=0, zorder=4)
+        triangle.scatter(*dots.T, s=7, color=INK, alpha=0.45, linewidths=0, zorder=4)
     if mean is not None:
-        ax.scatter(*_compositions(mean, "mean").T, s=52, color="white", edgecolors=INK, linewidths=1.3, zorder=6)
+        triangle.scatter(*_compositions(mean, "mean").T, s=52, color="white", edgecolors=INK, linewidths=1.3, zorder=6)
     if truth is not None:
         observed = _compositions(truth, "truth")
-        ax.scatter(*observed.T, s=58, marker="D", color=INK, edgecolors="white", linewidths=1.3, zorder=7)
+        triangle.scatter(*observed.T, s=58, marker="D", color=INK, edgecolors="white", linewidths=1.3, zorder=7)
     if title is not None:
-        ax.set_title(title, color=INK, fontsize=11, pad=22)
-    return ax
+        triangle.set_title(title, color=INK, fontsize=11, fontweight="bold", pad=24)
+    return triangle  # type: ignore[no-any-return]
 
 
 def intervals(
@@ -220,6 +220,7 @@ def calibration(
         _legend(ax, ncols=min(1 + len(names), 4), loc="lower left", bbox_to_anchor=(0.0, 1.0))
     ax.set_xlim(0.0, 1.0)
     ax.set_ylim(0.0, max(1.6, 1.12 * float(np.max(heights))))
+    ax.set_yticks(np.arange(0.0, ax.get_ylim()[1], 0.5))
     ax.set_xlabel("predicted probability of a smaller share")
     ax.set_ylabel("observed / expected")
     _quiet(ax, grid=None)
@@ -246,9 +247,7 @@ def calibration_curve(
     asked = np.asarray(levels, dtype=np.float64)
     seen = np.asarray(coverage, dtype=np.float64)
     if asked.ndim != 1 or seen.ndim not in (1, 2) or len(seen) != len(asked):
-        raise InputError(
-            f"levels must be (A,) and coverage (A,) or (A, L); got shapes {asked.shape} and {seen.shape}."
-        )
+        raise InputError(f"levels must be (A,) and coverage (A,) or (A, L); got shapes {asked.shape} and {seen.shape}.")
     ax = _axes(ax, (3.8, 3.8))
     if n_rows is not None:
         fine = np.linspace(0.0, 1.0, 101)
@@ -302,7 +301,7 @@ def learning_curve(history: Sequence[Mapping[str, float]], ax: Axes | None = Non
         )
     ax.set_xlabel("epoch")
     ax.set_ylabel("loss: mean of −log density")
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.locator_params(axis="x", integer=True)
     _quiet(ax, grid="y")
     _legend(ax, loc="upper right")
     return ax
@@ -378,7 +377,7 @@ def label_bars(
     titles = _names(row_names, len(shares), "row_names", stem="row")
     ax = _axes(ax, (7.0, 0.8 + 0.42 * len(shares)))
     left = np.zeros(len(shares))
-    places = np.arange(len(shares))
+    places = range(len(shares))
     for label, name in enumerate(names):
         color = LABEL_COLORS[label % len(LABEL_COLORS)]
         ax.barh(
@@ -394,7 +393,8 @@ def label_bars(
     ax.set_xlim(0.0, 1.0)
     ax.set_xticks([])
     _quiet(ax, grid=None)
-    ax.spines["bottom"].set_visible(False)
+    for side in ("left", "bottom"):
+        ax.spines[side].set_visible(False)
     ax.tick_params(axis="y", length=0)
     _legend(ax, ncols=min(len(names), 6), loc="lower left", bbox_to_anchor=(0.0, 1.0))
     return ax
@@ -416,7 +416,7 @@ def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     return _pyplot().subplots(figsize=size, layout="constrained")[1] if ax is None else ax
 
 
-def _ternary_axes(ax: Axes | None, labels: Sequence[str] | None) -> Axes:
+def _ternary_axes(ax: Any, labels: Sequence[str] | None) -> Any:
     try:
         import mpltern  # noqa: F401 - registers the projection "ternary"
     except ImportError:
@@ -425,10 +425,7 @@ def _ternary_axes(ax: Axes | None, labels: Sequence[str] | None) -> Axes:
         ax = _pyplot().figure(figsize=(4.4, 4.2), layout="constrained").add_subplot(projection="ternary")
     if not hasattr(ax, "taxis"):
         raise InputError('ternary_density needs ternary axes: fig.add_subplot(projection="ternary").')
-    for axis, name in zip((ax.taxis, ax.laxis, ax.raxis), _names(labels, 3, "labels")):
-        axis.set_label_position("corner")
-        axis.set_label_rotation_mode("horizontal")
-        axis.set_label_text(name, color=INK, fontsize=10)
+    for axis in (ax.taxis, ax.laxis, ax.raxis):
         axis.set_ticks([0.25, 0.5, 0.75], labels=[])
         axis.set_tick_params(length=0)
         axis.grid(True, color="white", linewidth=0.7, alpha=0.55)
@@ -436,10 +433,24 @@ def _ternary_axes(ax: Axes | None, labels: Sequence[str] | None) -> Axes:
     for spine in ax.spines.values():
         spine.set_color(QUIET)
         spine.set_linewidth(1.0)
+    # above the top and under the other two corners, within the triangle's width, so that it can be large
+    places = zip(_names(labels, 3, "labels"), ax.corners_axes, ("center", "left", "right"), ("bottom", "top", "top"))
+    for name, corner, across, along in places:
+        ax.annotate(
+            name,
+            corner,
+            xytext=(0, 6 if along == "bottom" else -6),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            ha=across,
+            va=along,
+            color=INK,
+            fontsize=10,
+        )
     return ax
 
 
-def _fill_ternary(ax: Axes, grid: Array, log_density: Array, shades: Sequence[str]) -> None:
+def _fill_ternary(ax: Any, grid: Array, log_density: Array, shades: Sequence[str]) -> None:
     """Steps of known probability content, darkest where the density is highest, and two outlines."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -515,7 +526,7 @@ def _ink_on(color: str) -> str:
     return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.58 else INK
 
 
-def _quiet(ax: Axes, grid: str | None) -> None:
+def _quiet(ax: Axes, grid: Literal["both", "x", "y"] | None) -> None:
     """Thin grey frame on two sides, so that the data is what one sees."""
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
@@ -530,4 +541,6 @@ def _quiet(ax: Axes, grid: str | None) -> None:
 
 
 def _legend(ax: Axes, **where: Any) -> None:
-    ax.legend(frameon=False, fontsize=9, labelcolor=INK, handlelength=1.4, columnspacing=1.4, **where)
+    ax.legend(
+        fontsize=9, labelcolor=INK, handlelength=1.4, columnspacing=1.4, edgecolor="none", framealpha=0.85, **where
+    )

@@ -16,14 +16,15 @@ from snefy_ldl.special import CHUNK_ELEMENTS
 def log_dirichlet_draws(concentration: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Logarithm of Dirichlet draws, one for each (..., L) concentration.
 
-    Gamma draws with a small shape underflow, so they are made one shape higher and brought down in log space:
+    Gamma draws with a small shape underflow, so those are made one shape higher and brought down in log space:
     ``G(α) = G(α + 1) · U^{1/α}``.
     """
-    gamma = torch._standard_gamma(concentration + 1.0, generator=generator)  # type: ignore[call-arg]
-    uniform = torch.rand(
-        concentration.shape, dtype=concentration.dtype, device=concentration.device, generator=generator
-    )
-    log_gamma = gamma.log() + torch.log1p(-uniform) / concentration
+    small = concentration < 1.0
+    log_gamma = torch._standard_gamma(concentration + small, generator=generator).log()
+    if bool(small.any()):
+        shapes = concentration[small]
+        uniform = torch.rand(shapes.shape, dtype=shapes.dtype, device=shapes.device, generator=generator)
+        log_gamma[small] += torch.log1p(-uniform) / shapes
     return torch.log_softmax(log_gamma, -1)
 
 
@@ -43,27 +44,26 @@ def _draw_rows(
         if not len(active):
             return logs, log_p
         wanted = math.ceil(float(((n - filled[active]) / rate[active]).max()) * 1.05) + 8
-        tries = min(wanted, max(1, dist._density_chunk() // len(active)))
-        component = torch.multinomial(positive[active], tries, replacement=True, generator=generator)  # (a, T)
+        tries = min(wanted, max(1, CHUNK_ELEMENTS // (8 * n_labels * len(active))))
+        component = torch.multinomial(positive[active], tries, replacement=True, generator=generator).T  # (T, a)
         concentration = dist._concentration[component]
         if offset is not None:
-            concentration = concentration + offset[active][:, None, :]
-        proposal = log_dirichlet_draws(concentration, generator)  # (a, T, L)
-        row = (active + (rows.start or 0))[:, None].expand(-1, tries).reshape(-1)
-        density, envelope = dist._log_density_parts(row, proposal.reshape(-1, n_labels))
+            concentration = concentration + offset[active]
+        proposal = log_dirichlet_draws(concentration, generator)  # (T, a, L)
+        density, envelope = dist._log_densities(active + (rows.start or 0), proposal, envelope=True)
         uniform = torch.rand(density.shape, dtype=density.dtype, device=density.device, generator=generator)
-        accepted = (uniform.log() <= density - envelope).reshape(len(active), tries)
-        slot = filled[active][:, None] + accepted.cumsum(1) - 1
+        accepted = uniform.log() <= density - envelope
+        slot = filled[active] + accepted.cumsum(0) - 1
         keep = accepted & (slot < n)
-        at = (slot[keep], active[:, None].expand(-1, tries)[keep])
+        at = (slot[keep], active.expand(tries, -1)[keep])
         logs[at] = proposal[keep]
-        log_p[at] = density.reshape(len(active), tries)[keep]
-        filled[active] += keep.sum(1)
+        log_p[at] = density[keep]
+        filled[active] += keep.sum(0)
 
 
 def _row_chunks(dist: SignedDirichletMixture, n: int) -> list[slice]:
     per_row = max(dist.n_components, n * dist.n_labels)
-    step = max(1, CHUNK_ELEMENTS // per_row)
+    step = max(1, CHUNK_ELEMENTS // (8 * per_row))
     return [slice(start, min(start + step, dist._n_rows)) for start in range(0, dist._n_rows, step)]
 
 

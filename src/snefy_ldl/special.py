@@ -118,7 +118,8 @@ def unit_kernel(exponents: Tensor) -> tuple[Tensor, Tensor]:
 
 def symmetric(pairs: Tensor, n: int) -> Tensor:
     """Full symmetric matrix from its pairs i <= j: (..., P) -> (..., n, n)."""
-    return pairs[..., full_index(n, pairs.device)].unflatten(-1, (n, n))
+    full = pairs[..., full_index(n, pairs.device)]
+    return full.reshape(*pairs.shape[:-1], n, n)
 
 
 def pair_gram(readout: Tensor) -> Tensor:
@@ -144,9 +145,17 @@ def log_quadratic_form(matrix: Tensor, log_features: Tensor) -> Tensor:
 
 
 def log_signed_sum(log_magnitude: Tensor, weight: Tensor) -> Tensor:
-    """``log Σ_p weight_p e^{log_magnitude_p}`` over the last dimension; -inf where the sum is not positive."""
-    top = log_magnitude.amax(-1, keepdim=True)
-    total = (weight * (log_magnitude - top).exp()).sum(-1)
+    """``log Σ_p weight_p e^{log_magnitude_p}`` over the last dimension; -inf where the sum is not positive.
+
+    The weight goes into the exponent, so that a term that is huge but weighs nothing does not push the others under.
+
+    >>> log_signed_sum(torch.tensor([0.0, 2000.0]), torch.tensor([1.0, 0.0]))
+    tensor(0.)
+    """
+    used = weight != 0.0
+    log_terms = (log_magnitude + torch.where(used, weight.abs(), 1.0).log()).masked_fill(~used, -torch.inf)
+    top = log_terms.amax(-1, keepdim=True).detach()
+    total = (weight.sign() * (log_terms - top).exp()).sum(-1)
     return total.clamp_min(0.0).log() + top.squeeze(-1)
 
 

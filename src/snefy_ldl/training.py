@@ -6,7 +6,7 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,10 +15,12 @@ import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor
 
-from snefy_ldl.backbones import CustomBackbone, MemberBatches, take
+from snefy_ldl.backbones import CustomBackbone, MemberBatches, StackedMLP, take
 from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.files import load_tensors, save_tensors
+from snefy_ldl.graphs import GraphedStep
 from snefy_ldl.model import SnefyNet
+from snefy_ldl.optim import copy_of_member, make_optimizer, set_rate
 from snefy_ldl.targets import Target
 
 #: How often a fit may undo an epoch and halve its learning rate before it gives up.
@@ -89,31 +91,27 @@ def derive_seed(*parts: int) -> int:
     return state & 0x7FFFFFFFFFFFFFFF
 
 
+def shuffles(seeds: Sequence[int], epoch: int, n: int, device: torch.device) -> Tensor:
+    """A permutation of n rows for each seed (K, n), the same on every device and in every stack.
+
+    Rows are sorted by a hash (SplitMix64) of seed, epoch and row, in one vectorised computation.
+    """
+    mixed = [_signed(derive_seed(seed, 1, epoch)) for seed in seeds]
+    keys = torch.tensor(mixed, device=device)[:, None] + torch.arange(n, device=device) * _signed(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        keys = (keys ^ ((keys >> shift) & ((1 << (64 - shift)) - 1))) * _signed(factor)
+    return keys.argsort(dim=1, stable=True)
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
 def gather_rows(net: SnefyNet, X: Any, index: Tensor) -> Any:
     """Features of the rows index (K, B), in the form the backbone takes."""
     if isinstance(net.backbone, CustomBackbone):
         return MemberBatches(take(X, rows) for rows in index)
     return X[index]
-
-
-def make_optimizer(net: SnefyNet, recipe: Recipe) -> torch.optim.Optimizer:
-    """AdamW with decay on the network's matrices, and a rate of their own for the exponents."""
-    exponents, matrices, rest = [], [], []
-    for name, parameter in net.named_parameters():
-        if name == "raw_exponents":
-            exponents.append(parameter)
-        elif name == "readout" or "bias" in name:
-            rest.append(parameter)
-        else:
-            matrices.append(parameter)
-    rate = recipe.learning_rate
-    groups = [
-        {"params": matrices, "weight_decay": recipe.weight_decay, "peak": rate},
-        {"params": rest, "weight_decay": 0.0, "peak": rate},
-        {"params": exponents, "weight_decay": 0.0, "peak": rate * recipe.exponent_rate},
-    ]
-    fused = all(p.device.type in ("cpu", "cuda") for p in net.parameters())
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=rate, fused=fused)
 
 
 @torch.no_grad()
@@ -139,6 +137,7 @@ def fit_net(
     *,
     weights: Tensor | None = None,
     optimizer: torch.optim.Optimizer | None = None,
+    rates: tuple[Tensor, Tensor] | None = None,
     verbose: int = 0,
     checkpoint: Path | None = None,
     fingerprint: str = "",
@@ -155,11 +154,12 @@ def fit_net(
         seeds: one a member; shuffles depend on nothing else.
         weights: row weights (N,).
         optimizer: one to go on with; a new one by default.
+        rates: learning rate and weight decay of each member (K,), where they differ from the recipe's.
         verbose: 1 draws a progress bar.
         checkpoint: file written after every epoch; a fit that finds its own there goes on from it.
         fingerprint: names the data and settings, so that a foreign checkpoint is refused.
     """
-    loop = _Loop(net, X, target, splits, recipe, seeds, weights, optimizer)
+    loop = _Loop(net, X, target, splits, recipe, seeds, weights, optimizer, rates)
     if checkpoint is not None:
         loop.resume(checkpoint, fingerprint)
     columns = (
@@ -199,6 +199,7 @@ class _Loop:
         seeds: Sequence[int],
         weights: Tensor | None,
         optimizer: torch.optim.Optimizer | None,
+        rates: tuple[Tensor, Tensor] | None,
     ) -> None:
         self.net, self.X, self.target, self.recipe, self.seeds, self.weights = net, X, target, recipe, seeds, weights
         self.device = net.readout.device
@@ -206,8 +207,15 @@ class _Loop:
         self.valid_rows = torch.stack([valid for _, valid in splits]).to(self.device)  # (K, n_valid)
         self.batch_size = min(recipe.batch_size, self.train_rows.shape[1])
         self.steps = max(1, self.train_rows.shape[1] // self.batch_size)
-        self.optimizer = optimizer or make_optimizer(net, recipe)
+        self.optimizer = optimizer or make_optimizer(
+            net, recipe.learning_rate, recipe.exponent_rate, recipe.weight_decay, rates
+        )
         n_members = net.n_members
+        self.index = self.train_rows[:, : self.batch_size].clone()
+        self.total = torch.zeros(n_members, device=self.device, dtype=net.readout.dtype)
+        self.step: Callable[[], None] = self._step
+        if self.device.type == "cuda" and isinstance(net.backbone, StackedMLP):
+            self.step = GraphedStep(self._step, self._snapshot, self._restore)
         self.run = Run([math.inf] * n_members, [-1] * n_members)
         self.rate_factor = 1.0
         self.best = {name: value.detach().clone() for name, value in net.named_parameters()}
@@ -246,33 +254,28 @@ class _Loop:
     def _pass(self) -> Tensor:
         net, recipe, number = self.net, self.recipe, self.run.next_epoch
         net.train()
-        order = torch.stack(
-            [
-                torch.randperm(
-                    self.train_rows.shape[1], generator=torch.Generator().manual_seed(derive_seed(seed, 1, number))
-                )
-                for seed in self.seeds
-            ]
-        ).to(self.device)
-        rows = self.train_rows.gather(1, order)
-        total = torch.zeros(net.n_members, device=self.device)
+        rows = self.train_rows.gather(1, shuffles(self.seeds, number, self.train_rows.shape[1], self.device))
+        self.total.zero_()
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(derive_seed(self.seeds[0], 2, number))  # dropout and the like in custom backbones
             for step in range(self.steps):
                 rate = recipe.rate((number * self.steps + step) / (recipe.epochs * self.steps)) * self.rate_factor
-                for group in self.optimizer.param_groups:
-                    group["lr"] = group["peak"] * rate
-                index = rows[:, step * self.batch_size : (step + 1) * self.batch_size]
-                log_p = self.target.log_prob(net, gather_rows(net, self.X, index), index)
-                if self.weights is not None:
-                    log_p = log_p * self.weights[index]
-                loss = -log_p.mean(1)  # (K,)
-                self.optimizer.zero_grad(set_to_none=True)
-                loss.sum().backward()
-                self.optimizer.step()
-                net.project()
-                total += loss.detach()
-        return total / self.steps
+                set_rate(self.optimizer, rate)
+                self.index.copy_(rows[:, step * self.batch_size : (step + 1) * self.batch_size])
+                self.step()
+        return self.total / self.steps
+
+    def _step(self) -> None:
+        """One update on the rows in ``index``, its loss added to ``total``."""
+        log_p = self.target.log_prob(self.net, gather_rows(self.net, self.X, self.index), self.index)
+        if self.weights is not None:
+            log_p = log_p * self.weights[self.index]
+        loss = -log_p.mean(1)  # (K,)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.sum().backward()
+        self.optimizer.step()
+        self.net.project()
+        self.total += loss.detach()
 
     def _validate(self) -> Tensor | None:
         if self.valid_rows.shape[1] == 0:
@@ -296,14 +299,16 @@ class _Loop:
 
     @torch.no_grad()
     def _restore(self, state: dict[str, Tensor]) -> None:
-        parameters = dict(self.net.named_parameters())
-        for name, parameter in parameters.items():
+        """Put parameters and moments back, in place: a captured graph keeps their addresses."""
+        for name, parameter in self.net.named_parameters():
             parameter.copy_(state[f"net.{name}"])
             moments = self.optimizer.state[parameter]
-            moments.clear()
             for key in ("step", "exp_avg", "exp_avg_sq"):
-                if f"{key}.{name}" in state:
-                    moments[key] = state[f"{key}.{name}"].clone()
+                saved = state.get(f"{key}.{name}")
+                if key in moments:
+                    moments[key].copy_(saved) if saved is not None else moments[key].zero_()
+                elif saved is not None:
+                    moments[key] = saved.clone()
 
     def _repair(self, loss: Tensor) -> None:
         self.run.repairs += 1
@@ -339,7 +344,7 @@ class _Loop:
             if is_better:
                 self.run.best_loss[k], self.run.best_epoch[k] = losses[k], number
         for name, value in self.net.named_parameters():
-            member = _copy_of_member(name)
+            member = copy_of_member(name)
             if member is not None:
                 if better[member]:
                     self.best[name].copy_(value)
@@ -390,9 +395,3 @@ class _Loop:
             value.copy_(tensors[f"buffer.{name}"])
         self.run = Run(**json.loads(meta["run"]))
         self.rate_factor = float(meta["rate_factor"])
-
-
-def _copy_of_member(name: str) -> int | None:
-    """Which member a custom backbone's parameter belongs to; None for stacked parameters."""
-    prefix = "backbone.copies."
-    return int(name[len(prefix) :].split(".")[0]) if name.startswith(prefix) else None

@@ -1,0 +1,119 @@
+"""Optimisers for stacked members: torch's fused AdamW where all share their rates, our own where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from snefy_ldl.model import SnefyNet
+
+
+def copy_of_member(name: str) -> int | None:
+    """Which member a custom backbone's parameter belongs to; None for stacked parameters."""
+    prefix = "backbone.copies."
+    return int(name[len(prefix) :].split(".")[0]) if name.startswith(prefix) else None
+
+
+class StackedAdamW(Optimizer):
+    """AdamW whose learning rate and weight decay are tensors that differ between the members of a stack.
+
+    Args:
+        groups: as torch's, each with ``params``, ``rates`` and ``decays``: for each parameter a tensor that broadcasts
+            against it. A step's rate is ``lr * rates``.
+        betas: decay of the two moments.
+        eps: added to the root of the second.
+    """
+
+    def __init__(
+        self, groups: list[dict[str, Any]], betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
+    ) -> None:
+        super().__init__(groups, {"lr": 1.0, "betas": betas, "eps": eps})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """One update of every parameter that has a gradient."""
+        for group in self.param_groups:
+            first, second = group["betas"]
+            for parameter, rate, decay in zip(group["params"], group["rates"], group["decays"]):
+                if parameter.grad is None:
+                    continue
+                state, grad = self.state[parameter], parameter.grad
+                if not state:
+                    state["step"] = torch.zeros((), device=parameter.device)
+                    state["exp_avg"] = torch.zeros_like(parameter)
+                    state["exp_avg_sq"] = torch.zeros_like(parameter)
+                state["step"] += 1
+                state["exp_avg"].lerp_(grad, 1.0 - first)
+                state["exp_avg_sq"].mul_(second).addcmul_(grad, grad, value=1.0 - second)
+                size = group["lr"] * rate
+                root = (state["exp_avg_sq"] / (1.0 - second ** state["step"])).sqrt_().add_(group["eps"])
+                parameter.mul_(1.0 - size * decay)
+                parameter.sub_(size / (1.0 - first ** state["step"]) * state["exp_avg"] / root)
+
+
+def make_optimizer(
+    net: SnefyNet,
+    learning_rate: float,
+    exponent_rate: float,
+    weight_decay: float,
+    rates: tuple[Tensor, Tensor] | None = None,
+) -> Optimizer:
+    """AdamW with decay on the network's matrices, and a rate of their own for the exponents.
+
+    Each group carries its ``peak`` rate, which the schedule scales.
+
+    Args:
+        net: what to train.
+        learning_rate: of all members.
+        exponent_rate: the exponents' rate, in units of the others'.
+        weight_decay: of all members.
+        rates: learning rate and weight decay of each member (K,), where they differ.
+    """
+    exponents: list[tuple[str, Tensor]] = []
+    matrices: list[tuple[str, Tensor]] = []
+    rest: list[tuple[str, Tensor]] = []
+    for name, parameter in net.named_parameters():
+        kind = exponents if name == "raw_exponents" else rest if name == "readout" or "bias" in name else matrices
+        kind.append((name, parameter))
+    device = net.readout.device
+    on_gpu = device.type == "cuda"
+    base = learning_rate if rates is None else 1.0
+    groups: list[dict[str, Any]] = []
+    for named, decay, factor in ((matrices, weight_decay, 1.0), (rest, 0.0, 1.0), (exponents, 0.0, exponent_rate)):
+        if not named:
+            continue
+        group: dict[str, Any] = {"params": [parameter for _, parameter in named], "peak": base * factor}
+        if rates is None:
+            group |= {"weight_decay": decay}
+        else:
+            group |= {
+                "rates": [_shaped(rates[0], name, p) for name, p in named],
+                "decays": [
+                    _shaped(rates[1] if decay or named is matrices else torch.zeros_like(rates[1]), name, p)
+                    for name, p in named
+                ],
+            }
+        # a tensor on the device, so that a captured graph sees the schedule move
+        group["lr"] = torch.tensor(float(group["peak"]), device=device) if on_gpu else float(group["peak"])
+        groups.append(group)
+    if rates is not None:
+        return StackedAdamW(groups)
+    return torch.optim.AdamW(groups, fused=device.type in ("cpu", "cuda"), capturable=on_gpu)
+
+
+def _shaped(values: Tensor, name: str, parameter: Tensor) -> Tensor:
+    member = copy_of_member(name)
+    return values[member] if member is not None else values.view(-1, *[1] * (parameter.dim() - 1))
+
+
+def set_rate(optimizer: Optimizer, share: float) -> None:
+    """Put every group at a share of its peak rate."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(group["peak"] * share)
+        else:
+            group["lr"] = group["peak"] * share

@@ -1,0 +1,125 @@
+"""Many models at once: each one is the model a lone fit would have given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import KFold
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.errors import InputError
+from snefy_ldl.many import fit_many
+from snefy_ldl.optim import make_optimizer
+from snefy_ldl.synthetic import make_annotators, make_city_districts
+from snefy_ldl.training import shuffles
+
+SMALL = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (12,), "epochs": 4, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def city():
+    return make_city_districts(n=180, random_state=1)
+
+
+def _assert_same(model, lone, city):
+    assert model.scaling_ == lone.scaling_
+    assert model.training_["best_epoch"] == lone.training_["best_epoch"]
+    np.testing.assert_allclose(model.predict(city.X), lone.predict(city.X), atol=2e-4)
+    np.testing.assert_allclose(model.log_prob(city.X, city.D), lone.log_prob(city.X, city.D), atol=5e-3)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_each_model_is_a_lone_fit(city, n_jobs, monkeypatch):
+    monkeypatch.setattr("snefy_ldl.many.CPU_STACK", 4)
+    splits = [train for train, _ in KFold(4, shuffle=True, random_state=0).split(city.X)]
+    params = [{"random_state": k} for k in range(4)]
+    models = fit_many(SnefyLDL(**SMALL), city.X, city.D, splits, params, n_jobs=n_jobs)
+    assert len(models) == 4
+    for model, rows, changes in zip(models, splits, params):
+        lone = clone(SnefyLDL(**SMALL)).set_params(**changes).fit(city.X[rows], city.D[rows])
+        _assert_same(model, lone, city)
+        assert model.get_params() == lone.get_params()
+
+
+def test_rates_members_and_sizes_may_differ(city):
+    splits = [np.arange(90), np.arange(90, 180), np.arange(0, 120), np.arange(90)]
+    params = [
+        {"learning_rate": 1e-3},
+        {"learning_rate": 2e-2, "weight_decay": 0.1},
+        {"n_neurons": 8},
+        {"n_members": 2, "recipe": "paper", "standardize": False},
+    ]
+    models = fit_many(SnefyLDL(**SMALL), city.X, city.D, splits, params, n_jobs=1)
+    for model, rows, changes in zip(models, splits, params):
+        lone = clone(SnefyLDL(**SMALL)).set_params(**changes).fit(city.X[rows], city.D[rows])
+        _assert_same(model, lone, city)
+
+
+@pytest.mark.filterwarnings("ignore::snefy_ldl.errors.ZeroLabelWarning")
+def test_zero_policies_stay_apart(city):
+    D = city.D.copy()
+    D[:3] = [1.0, 0.0, 0.0]
+    D[100] = [0.998, 0.001, 0.001]
+    D[101] = [0.5, 0.5, 0.0]
+    splits = [np.arange(90), np.arange(90, 180)]
+    models = fit_many(SnefyLDL(**SMALL), city.X, D, splits, n_jobs=1)
+    assert models[0].zero_policy_.floor != models[1].zero_policy_.floor
+    for model, rows in zip(models, splits):
+        lone = SnefyLDL(**SMALL).fit(city.X[rows], D[rows])
+        np.testing.assert_allclose(model.predict(city.X), lone.predict(city.X), atol=2e-4)
+
+
+def test_counts_and_masks():
+    data = make_annotators(n=80, random_state=0)
+    mask = np.arange(80) < 40
+    models = fit_many(SnefyLDL(**SMALL), data.X, counts=data.counts, splits=[mask, ~mask], n_jobs=1)
+    lone = SnefyLDL(**SMALL).fit(data.X[mask], counts=data.counts[mask])
+    np.testing.assert_allclose(models[0].predict(data.X), lone.predict(data.X), atol=2e-4)
+
+
+def test_the_estimator_is_left_unfitted(city):
+    estimator = SnefyLDL(**SMALL)
+    fit_many(estimator, city.X, city.D, [np.arange(50)], n_jobs=1)
+    assert not hasattr(estimator, "net_")
+
+
+def test_bad_splits(city):
+    estimator = SnefyLDL(**SMALL)
+    with pytest.raises(InputError, match="at least one split"):
+        fit_many(estimator, city.X, city.D, [])
+    with pytest.raises(InputError, match="names row 999"):
+        fit_many(estimator, city.X, city.D, [[0, 1, 2, 999]])
+    with pytest.raises(InputError, match="mask of shape"):
+        fit_many(estimator, city.X, city.D, [np.ones(3, dtype=bool)])
+    with pytest.raises(InputError, match="one entry a split"):
+        fit_many(estimator, city.X, city.D, [np.arange(9)], params=[{}, {}])
+    with pytest.raises(InputError, match="row numbers"):
+        fit_many(estimator, city.X, city.D, [[0.5, 1.5, 2.5, 3.5]])
+
+
+def test_shuffles_are_permutations_that_depend_on_seed_and_epoch_alone():
+    device = torch.device("cpu")
+    first = shuffles([3, 4], 0, 50, device)
+    assert torch.equal(first.sort(1).values, torch.arange(50).expand(2, -1))
+    assert torch.equal(first[1], shuffles([4], 0, 50, device)[0])
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first, shuffles([3, 4], 1, 50, device))
+    # each row is equally likely at each place: 4,000 shuffles of 5, 5.5 standard errors
+    places = shuffles(list(range(4000)), 0, 5, device)
+    counts = torch.stack([(places == r).sum(0) for r in range(5)]).double()
+    assert float((counts - 800).abs().max()) < 5.5 * (4000 * 0.2 * 0.8) ** 0.5
+
+
+def test_our_optimiser_is_torchs_where_rates_agree(city):
+    a, b = (SnefyLDL(**SMALL, standardize="unit").fit(city.X, city.D).net_ for _ in range(2))
+    rates = torch.tensor([5e-3]), torch.tensor([0.3])
+    ours, theirs = make_optimizer(a, 5e-3, 20.0, 0.3, rates), make_optimizer(b, 5e-3, 20.0, 0.3)
+    for _ in range(5):
+        for net, optimizer in ((a, ours), (b, theirs)):
+            optimizer.zero_grad()
+            sum(((p - 0.3) ** 2).sum() for p in net.parameters()).backward()
+            optimizer.step()
+    for p, q in zip(a.parameters(), b.parameters()):
+        torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
