@@ -47,6 +47,8 @@ def test_the_written_out_gradient_is_the_gradient():
     scale, exponents, readout, logs = _stack()
     inputs = [tensor.requires_grad_() for tensor in (scale, exponents, readout)]
     assert torch.autograd.gradcheck(lambda *a: squared_log_density(*a, logs), inputs)
+    background, odds = torch.randn(2, 4).double() + 1.0, torch.tensor([-1.0, 0.5]).double()
+    assert torch.autograd.gradcheck(lambda *a: squared_log_density(*a, logs, background, odds), inputs)
 
 
 def test_the_fused_density_is_the_distribution():

@@ -1,9 +1,35 @@
 """SNEFY-LDL: label distribution learning with a probability density over the simplex, in closed form."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
 
-from snefy_ldl.datasets import load_dataset, load_table
-from snefy_ldl.distribution import SnefySimplex
-from snefy_ldl.estimator import SnefyLDL
+if TYPE_CHECKING:
+    from snefy_ldl.datasets import load_dataset, load_table
+    from snefy_ldl.distribution import SnefySimplex
+    from snefy_ldl.estimator import SnefyLDL
 
 __all__ = ["SnefyLDL", "SnefySimplex", "__version__", "load_dataset", "load_table"]
+
+#: Where each public name lives; loaded when first asked for, so that the command line answers without torch.
+_HOMES = {
+    "SnefyLDL": "snefy_ldl.estimator",
+    "SnefySimplex": "snefy_ldl.distribution",
+    "load_dataset": "snefy_ldl.datasets",
+    "load_table": "snefy_ldl.datasets",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -71,6 +71,26 @@ class Scaler(nn.Module):
         return torch.clamp((x - self.centre[:, None]) / self.scale[:, None], -limit, limit)
 
 
+class ScaledFeatures:
+    """Features (K, N, d) that went through each member's scaler already, so that no training step repeats it."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+    @classmethod
+    def of(cls, scaler: Scaler, X: Tensor) -> ScaledFeatures:
+        """All rows, scaled for every member."""
+        values = X.new_empty(len(scaler.limit), *X.shape)
+        for k, (centre, scale, limit) in enumerate(zip(scaler.centre, scaler.scale, scaler.limit)):
+            torch.sub(X, centre, out=values[k]).div_(scale).clamp_(-float(limit), float(limit))
+        return cls(values)
+
+    def rows(self, index: Tensor) -> ScaledFeatures:
+        """The rows index (K, B) of each member."""
+        member = torch.arange(len(index), device=index.device)[:, None]
+        return ScaledFeatures(self.values[member, index])
+
+
 class StackedMLP(nn.Module):
     """K independent ReLU networks in one computation.
 
@@ -106,14 +126,15 @@ class StackedMLP(nn.Module):
                 value.copy_(self.get_buffer(name)[members] if "scaler" in name else self.get_parameter(name)[members])
         return other
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor | ScaledFeatures) -> Tensor:
         """(K, B, d), or (B, d) seen by every member -> (K, B, width)."""
-        if x.dim() == 2:
-            x = x.expand(self.n_members, *x.shape)
-        x = self.scaler(x)
+        if isinstance(x, ScaledFeatures):
+            out = x.values
+        else:
+            out = self.scaler(x.expand(self.n_members, *x.shape) if x.dim() == 2 else x)
         for weight, bias in zip(self.weights, self.biases):
-            x = torch.relu(torch.baddbmm(bias, x, weight))
-        return x
+            out = torch.relu(torch.baddbmm(bias, out, weight))
+        return out
 
 
 class CustomBackbone(nn.Module):

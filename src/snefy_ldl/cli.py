@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,13 +23,7 @@ from snefy_ldl import __version__
 if TYPE_CHECKING:
     from snefy_ldl.datasets import Dataset
     from snefy_ldl.estimator import SnefyLDL
-
-#: Rows that ``predict`` holds in memory at a time.
-CHUNK_ROWS = 32_768
-#: Shares are written with this many decimals.
-DECIMALS = 8
-
-Progress = Callable[[int, int], None]
+    from snefy_ldl.tables import Progress, TableSource
 
 
 class _Group(TyperGroup):
@@ -188,13 +179,14 @@ def predict(
     """Predict the label distributions of a table, a part at a time, however long it is."""
     from snefy_ldl.errors import InputError
     from snefy_ldl.estimator import SnefyLDL
+    from snefy_ldl.tables import TableSink, TableSource, table_kind
     from snefy_ldl.validation import check_confidence
 
     if interval is not None:
         check_confidence(interval, "--interval")
     if out != "-":
-        _kind(Path(out))
-    source = _Source(table)
+        table_kind(Path(out))
+    source = TableSource(table)
     fitted = SnefyLDL.load(model)
     names = _feature_names(fitted, features, source)
     kept = _split(keep)
@@ -202,7 +194,7 @@ def predict(
     if taken := sorted(set(kept) & set(fitted.label_names_)):
         raise InputError(f"--keep {taken[0]}: that is also the name of a predicted column; leave it out.")
     rows = 0
-    with _progress() as progress, _Sink(out) as sink:
+    with _progress() as progress, TableSink(out) as sink:
         for chunk in source.chunks(names, kept, progress):
             sink.write(_predictions(fitted, chunk, names, kept, interval))
             rows += len(chunk)
@@ -329,6 +321,8 @@ def _score_table(report: dict[str, Any], model: Path, table: Path) -> Table:
 
 
 def _info_table(folder: Path, config: dict[str, Any]) -> Table:
+    from snefy_ldl.tables import shorten
+
     network, training = config["network"], config["training"]
     features = config["feature_names"]
     weights = folder / config["weights"]["file"]
@@ -336,8 +330,8 @@ def _info_table(folder: Path, config: dict[str, Any]) -> Table:
     size = f"{weights.stat().st_size:,} bytes" if weights.is_file() else "MISSING"
     lines = {
         "model": f"SnefyLDL, written by snefy-ldl {config['library_version']} (format {config['format_version']})",
-        "labels": f"{len(config['label_names'])}: {_shorten(config['label_names'])}",
-        "features": f"{config['n_features']}: {_shorten(features)}" if features else f"{config['n_features']}, unnamed",
+        "labels": f"{len(config['label_names'])}: {shorten(config['label_names'])}",
+        "features": f"{config['n_features']}: {shorten(features)}" if features else f"{config['n_features']}, unnamed",
         "network": f"{network['n_members']} member(s), {network['n_neurons']} neurons, {network['n_readouts']} readouts"
         + (", custom backbone" if network["custom_backbone"] else ""),
         "trained on": f"{training['rows']:,} rows, {training['epochs']} epochs, {training['seconds']:.1f} s, "
@@ -354,13 +348,6 @@ def _info_table(folder: Path, config: dict[str, Any]) -> Table:
     for name, text in lines.items():
         view.add_row(name, str(text))
     return view
-
-
-def _shorten(names: list[str], limit: int = 12) -> str:
-    return ", ".join(names if len(names) <= limit else [*names[: limit - 2], "…", names[-1]])
-
-
-# --- numbers ----------------------------------------------------------------------------------------------------------
 
 
 def _split(columns: str | None) -> list[str]:
@@ -423,6 +410,8 @@ def _predictions(model: SnefyLDL, chunk: Any, names: list[str], keep: list[str],
     import numpy as np
     import pandas as pd
 
+    from snefy_ldl.tables import DECIMALS
+
     X = chunk[names].to_numpy(dtype=np.float64)
     labels = [str(label) for label in model.label_names_]
     columns = dict(zip(labels, np.asarray(model.predict(X)).T))
@@ -433,7 +422,7 @@ def _predictions(model: SnefyLDL, chunk: Any, names: list[str], keep: list[str],
     return pd.concat([chunk[keep], numbers], axis=1) if keep else numbers
 
 
-def _feature_names(model: SnefyLDL, asked: str | None, source: _Source) -> list[str]:
+def _feature_names(model: SnefyLDL, asked: str | None, source: TableSource) -> list[str]:
     """The columns to feed the model: its own names, or those asked for, or all but the labels."""
     from snefy_ldl.errors import InputError
 
@@ -451,178 +440,6 @@ def _feature_names(model: SnefyLDL, asked: str | None, source: _Source) -> list[
             "for them. Name the right ones with --features."
         )
     return names
-
-
-# --- tables, a part at a time -----------------------------------------------------------------------------------------
-
-
-def _kind(file: Path) -> str:
-    """``csv``, ``tsv`` or ``parquet``, by the file's ending."""
-    from snefy_ldl.errors import InputError
-
-    endings = [ending.lower() for ending in file.suffixes]
-    last = endings[-2] if endings[-1:] == [".gz"] and len(endings) > 1 else (endings or [""])[-1]
-    kinds = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet"}
-    if last not in kinds or (kinds[last] == "parquet" and endings[-1] == ".gz"):
-        raise InputError(f"{file.name}: unknown ending; use .csv, .tsv (also .gz), .parquet or .pq.")
-    return kinds[last]
-
-
-class _Source:
-    """A table on disk that is read in parts."""
-
-    def __init__(self, file: Path) -> None:
-        from snefy_ldl.errors import DataNotFoundError
-
-        try:
-            import pandas
-            import pyarrow  # noqa: F401
-        except ImportError:
-            raise ImportError("tables need pandas and pyarrow: pip install 'snefy-ldl[data]'") from None
-        self.file, self.kind, self._pandas = file, _kind(file), pandas
-        if not file.is_file():
-            raise DataNotFoundError(f"no file at {file}.")
-        with self._readable():
-            self.columns = self._read_columns()
-
-    def need(self, columns: list[str], what: str) -> None:
-        """Raise unless every column is there."""
-        from snefy_ldl.errors import InputError
-
-        if missing := [name for name in columns if name not in self.columns]:
-            raise InputError(
-                f"{self.file.name} lacks {len(missing)} column(s) ({what}): {_shorten(missing)}. "
-                f"It has: {_shorten(self.columns)}."
-            )
-
-    def chunks(self, features: list[str], keep: list[str], progress: Progress) -> Iterator[Any]:
-        """Frames with the wanted columns; features are checked to be finite numbers, kept columns stay text."""
-        from snefy_ldl.errors import InputError
-
-        first = 1
-        for chunk in self._frames(list(dict.fromkeys([*keep, *features])), set(keep) - set(features), progress):
-            for name in features:
-                self._check_numbers(chunk[name], name, first)
-            first += len(chunk)
-            yield chunk
-        if first == 1:
-            raise InputError(f"{self.file.name} holds no rows.")
-
-    def _check_numbers(self, column: Any, name: str, first: int) -> None:
-        from snefy_ldl.errors import InputError
-
-        numbers = self._pandas.to_numeric(column, errors="coerce").to_numpy(dtype="float64", na_value=float("nan"))
-        bad = (numbers != numbers) | (abs(numbers) == float("inf"))
-        if bad.any() or column.dtype == object or str(column.dtype).startswith("str"):
-            place = int(bad.argmax())
-            raise InputError(
-                f"{self.file.name}: column {name!r} holds {str(column.iloc[place])!r} in data row {first + place} "
-                "(counting from 1); features must be finite numbers. Fill it in first, or drop the row."
-            )
-
-    def _frames(self, columns: list[str], as_text: set[str], progress: Progress) -> Iterator[Any]:
-        total = self.file.stat().st_size
-        with self._readable(), self.file.open("rb") as handle:
-            if self.kind == "parquet":
-                import pyarrow.parquet
-
-                content, rows = pyarrow.parquet.ParquetFile(handle), 0
-                for batch in content.iter_batches(CHUNK_ROWS, columns=columns):
-                    rows += batch.num_rows
-                    yield batch.to_pandas()
-                    progress(rows, content.metadata.num_rows)
-            else:
-                for chunk in self._pandas.read_csv(
-                    handle,
-                    sep=self._separator,
-                    compression="gzip" if self.file.suffix == ".gz" else None,
-                    usecols=columns,
-                    dtype=dict.fromkeys(as_text, str),
-                    chunksize=CHUNK_ROWS,
-                ):
-                    yield chunk
-                    progress(handle.tell(), total)
-
-    @property
-    def _separator(self) -> str:
-        return "\t" if self.kind == "tsv" else ","
-
-    def _read_columns(self) -> list[str]:
-        if self.kind == "parquet":
-            import pyarrow.parquet
-
-            return [str(name) for name in pyarrow.parquet.read_schema(self.file).names]
-        return [str(name) for name in self._pandas.read_csv(self.file, sep=self._separator, nrows=0).columns]
-
-    @contextlib.contextmanager
-    def _readable(self) -> Iterator[None]:
-        """Turn the readers' own complaints into ours."""
-        from snefy_ldl.errors import InputError, SnefyError
-
-        try:
-            yield
-        except SnefyError:
-            raise
-        except (ValueError, EOFError) as error:
-            raise InputError(f"{self.file.name} cannot be read as a table: {error}") from None
-
-
-class _Sink:
-    """A table that is written in parts, under a temporary name until it is whole; ``-`` is standard output."""
-
-    def __init__(self, out: str) -> None:
-        self.file = None if out == "-" else Path(out)
-        self._kind = "csv" if self.file is None else _kind(self.file)
-        self._temporary: Path | None = None
-        self._open: Any = None
-
-    def __enter__(self) -> _Sink:
-        if self.file is not None:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self.file.parent, prefix=f".{self.file.name}.", suffix=".part")
-            os.close(handle)
-            self._temporary = Path(name)
-        return self
-
-    def write(self, frame: Any) -> None:
-        """Add rows."""
-        if self._kind == "parquet":
-            import pyarrow
-            import pyarrow.parquet
-
-            table = pyarrow.Table.from_pandas(
-                frame, schema=None if self._open is None else self._open.schema, preserve_index=False
-            )
-            if self._open is None:
-                self._open = pyarrow.parquet.ParquetWriter(self._temporary, table.schema)
-            self._open.write_table(table)
-            return
-        header = self._open is None
-        if header:
-            self._open = sys.stdout if self._temporary is None else self._text()
-        frame.to_csv(self._open, sep="\t" if self._kind == "tsv" else ",", index=False, header=header)
-
-    def _text(self) -> Any:
-        assert self.file is not None
-        assert self._temporary is not None
-        if self.file.suffix == ".gz":
-            import gzip
-
-            return gzip.open(self._temporary, "wt", encoding="utf-8", newline="")
-        return self._temporary.open("w", encoding="utf-8", newline="")
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if self._temporary is None or self.file is None:
-            return
-        if self._open is not None:
-            self._open.close()
-        if kind is not None:
-            self._temporary.unlink(missing_ok=True)
-            return
-        mask = os.umask(0)
-        os.umask(mask)
-        self._temporary.chmod(0o666 & ~mask)  # mkstemp's files are private; the result should not be
-        self._temporary.replace(self.file)
 
 
 if __name__ == "__main__":

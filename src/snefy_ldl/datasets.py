@@ -10,6 +10,7 @@ import difflib
 import hashlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -326,12 +327,15 @@ def _read_table(file: Path) -> Any:
     kind = endings[-2] if endings[-1:] == [".gz"] and len(endings) > 1 else (endings or [""])[-1]
     try:
         if kind in (".csv", ".tsv"):
-            return pd.read_csv(file, sep="," if kind == ".csv" else "\t")
+            with warnings.catch_warnings():
+                # a row with more fields than the header would shift its values unseen
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                return pd.read_csv(file, sep="," if kind == ".csv" else "\t", index_col=False)
         if kind in (".parquet", ".pq"):
             return pd.read_parquet(file, engine="pyarrow")
     except ImportError:
         raise ImportError('reading Parquet needs pyarrow: pip install "snefy-ldl[data]"') from None
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, Warning) as error:
         raise InputError(f"{file.name} cannot be read as a table: {error}") from None
     raise InputError(f"{file.name}: unknown ending {kind!r}; use .csv, .tsv, .parquet or .pq.")
 

@@ -287,11 +287,15 @@ def _pictures(demo: Demo) -> dict[str, Any]:
     dist = demo.model.predict_dist(X)
     pit = np.column_stack([dist.marginal(r).cdf(torch.as_tensor(D[:, r])).numpy() for r in range(len(names))])
     seen = np.stack([((pit >= (1 - a) / 2) & (pit <= (1 + a) / 2)).mean(axis=0) for a in LEVELS])
-    mean, ends = np.asarray(demo.model.predict(X)), demo.model.predict_interval(X, LEVEL)
+    shown = X.iloc[rows]
+    mean, ends = np.asarray(demo.model.predict(shown)), demo.model.predict_interval(shown, LEVEL)
+    places = range(len(rows))
     return {
         "ternary": [_ternary_pair(demo, dist, row) for row in rows],
         "bars": _picture((8.4, 2.3), lambda ax: plots.label_bars(D[rows], names, ax, row_names=titles)),
-        "intervals": _picture((8.4, 3.5), lambda ax: plots.intervals(ends, D, mean, names, rows, ax, row_names=titles)),
+        "intervals": _picture(
+            (8.4, 3.5), lambda ax: plots.intervals(ends, D[rows], mean, names, places, ax, row_names=titles)
+        ),
         "marginal": _picture(
             (8.4, 2.3), lambda ax: plots.marginal_density(dist, 0, rows[0], ax, name=names[0], truth=D[rows[0], 0])
         ),
@@ -336,7 +340,7 @@ def _picture(size: tuple[float, float], draw: Any, projection: str | None = None
             import mpltern  # noqa: F401 - registers the projection
     except ImportError:
         raise ImportError("the demo's pictures need matplotlib and mpltern: pip install 'snefy-ldl[plot]'") from None
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=size)
     draw(figure.add_subplot(projection=projection))
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=200, bbox_inches="tight", pad_inches=0.06)

@@ -12,25 +12,36 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import softplus
 
 from snefy_ldl.special import full_index, pair_index, symmetric
 
 
 class SquaredLogDensity(torch.autograd.Function):
-    """``apply(scale, exponents, readout, logs) -> log p``.
+    """``apply(scale, exponents, readout, logs, background, log_odds) -> log p``.
 
     Args (of apply):
         scale: ``s = h̃`` (K, B, n), the network's dtype.
         exponents: ``W`` (K, n, L), float64.
         readout: ``V`` (K, m, n).
         logs: ``log ℓ`` (K, B, L), float64; no gradient flows to it.
+        background: log density of the background at those labels (K, B), or None.
+        log_odds: of the background's share ε (K,), or None; no gradient flows to either.
 
     Returns:
         (K, B), the network's dtype.
     """
 
     @staticmethod
-    def forward(ctx: Any, scale: Tensor, exponents: Tensor, readout: Tensor, logs: Tensor) -> Tensor:
+    def forward(
+        ctx: Any,
+        scale: Tensor,
+        exponents: Tensor,
+        readout: Tensor,
+        logs: Tensor,
+        background: Tensor | None,
+        log_odds: Tensor | None,
+    ) -> Tensor:
         """The density, with what its gradient needs kept aside."""
         n, dtype = scale.shape[-1], scale.dtype
         i, j = pair_index(n, scale.device)
@@ -58,8 +69,15 @@ class SquaredLogDensity(torch.autograd.Function):
         ctx.save_for_backward(
             exponents, readout, logs, alpha, total, gram, kernel, neurons, outputs, square, e, half, normaliser
         )
-        log_ratio: Tensor = square.log() - normaliser.log() + 2.0 * (top - scale_top).squeeze(-1)
-        return log_ratio
+        log_p: Tensor = torch.log(square / normaliser) + 2.0 * (top - scale_top).squeeze(-1)
+        ctx.mixed = log_odds is not None
+        if log_odds is None or background is None:
+            return log_p
+        # log((1-ε) p + ε p_background), and how much of it is the network's
+        keep, give = -softplus(log_odds)[:, None], -softplus(-log_odds)[:, None]
+        own, other = log_p + keep.to(log_p.dtype), background + give.to(log_p.dtype)
+        ctx.share = torch.sigmoid(own - other)
+        return torch.logaddexp(own, other)
 
     @staticmethod
     @once_differentiable
@@ -68,6 +86,8 @@ class SquaredLogDensity(torch.autograd.Function):
         (exponents, readout, logs, alpha, total, gram, kernel, neurons, outputs, square, e, half, normaliser) = (
             ctx.saved_tensors
         )
+        if ctx.mixed:
+            grad = grad * ctx.share
         by_square = (2.0 * grad / square)[..., None] * outputs  # (K, B, m)
         d_neurons = neurons * (by_square @ readout)  # d/da
         by_normaliser = (grad / normaliser)[..., None] * e  # (K, B, n)
@@ -81,14 +101,23 @@ class SquaredLogDensity(torch.autograd.Function):
         d_log_kernel.diagonal(dim1=1, dim2=2).add_(0.5 * d_g)
         n = exponents.shape[1]
         d_log_kernel *= 2.0  # each pair stands twice in the full matrix, and w_i twice in α_ii
+        i, j = pair_index(n, exponents.device)
         slope = torch.digamma(alpha)
-        slope -= torch.digamma(total)[..., None]  # (K, P, L)
-        slope = slope[:, full_index(n, slope.device)].unflatten(1, (n, n))  # (K, n, n, L)
-        d_exponents = d_neurons.transpose(1, 2) @ logs + (slope * d_log_kernel[..., None]).sum(2)
-        return d_scale, d_exponents, d_readout, None
+        slope -= torch.digamma(total)[..., None]
+        slope *= d_log_kernel[:, i, j, None]  # (K, P, L)
+        by_row = slope[:, full_index(n, slope.device)].unflatten(1, (n, n))  # (K, n, n, L)
+        d_exponents = torch.baddbmm(by_row.sum(2), d_neurons.transpose(1, 2), logs)
+        return d_scale, d_exponents, d_readout, None, None, None
 
 
-def squared_log_density(scale: Tensor, exponents: Tensor, readout: Tensor, logs: Tensor) -> Tensor:
+def squared_log_density(
+    scale: Tensor,
+    exponents: Tensor,
+    readout: Tensor,
+    logs: Tensor,
+    background: Tensor | None = None,
+    log_odds: Tensor | None = None,
+) -> Tensor:
     """Log density of K stacked members at their labels; see :class:`SquaredLogDensity`."""
-    result: Tensor = SquaredLogDensity.apply(scale, exponents, readout, logs)  # type: ignore[no-untyped-call]
+    result: Tensor = SquaredLogDensity.apply(scale, exponents, readout, logs, background, log_odds)  # type: ignore[no-untyped-call]
     return result

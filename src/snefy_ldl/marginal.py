@@ -95,6 +95,8 @@ class Marginal(Distribution):
         """``P(share <= value)`` for value (..., *batch), monotone from 0 to 1."""
         value = torch.as_tensor(value)
         shape = torch.broadcast_shapes(value.shape, self.batch_shape)
+        if not self.pair._ends(shape):
+            return self.expand(shape).cdf(value)
         points = value.double().expand(shape).reshape(-1, self.pair._n_rows).T.cpu().numpy()  # (N, Q)
         if self._direct(points.shape[1]):
             with np.errstate(divide="ignore"):
@@ -111,6 +113,8 @@ class Marginal(Distribution):
         """Share below which a probability ``value`` (..., *batch) lies, exact to 1e-8 or better in probability."""
         value = torch.as_tensor(value)
         shape = torch.broadcast_shapes(value.shape, self.batch_shape)
+        if not self.pair._ends(shape):
+            return self.expand(shape).icdf(value)
         levels = value.double().expand(shape).reshape(-1, self.pair._n_rows).T.cpu().numpy()  # (N, Q)
         answer = self._quantiles(levels)
         return self._back(answer, shape, self.pair._dtype)
@@ -208,17 +212,13 @@ def equal_level_point(dist: SignedDirichletMixture) -> Tensor:
     for all labels: the parts are quantiles of one level, the one at which they sum to one. (Medians divided by their
     sum are close to it, but not optimal.)
     """
-    marginals = [dist.marginal(r) for r in range(dist.n_labels)]
-
-    def parts(level: Array) -> Array:
-        return np.stack([m._quantiles(level[:, None])[:, 0] for m in marginals], -1)
-
     with torch.no_grad():
+        marginals = [dist.marginal(r) for r in range(dist.n_labels)]
         low, high = np.zeros(dist._n_rows), np.ones(dist._n_rows)
         level, before = np.full(dist._n_rows, 0.5), np.full(dist._n_rows, np.nan)
         excess_before = before
         for _ in range(60):
-            point = parts(level)
+            point = np.stack([m._quantiles(level[:, None])[:, 0] for m in marginals], -1)
             excess = point.sum(-1) - 1.0
             if np.abs(excess).max(initial=0.0) < 1e-9:
                 break

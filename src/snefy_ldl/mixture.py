@@ -79,7 +79,9 @@ class SignedDirichletMixture(Distribution):
         n_labels = concentration.shape[-1]
         self._offset = None
         if offset is not None:
-            self._offset = offset.double().expand(*batch_shape, n_labels).reshape(-1, n_labels)  # (N, L)
+            self._offset = _row_table(offset.double(), batch_shape, n_labels, "offset")  # (N, L)
+            if not bool((self._concentration.amin(0) + self._offset > 0.0).all()):
+                raise InputError("concentration + offset must be a positive number for every component and label.")
         self._total = self._concentration.sum(-1)  # (P,)
         super().__init__(batch_shape, torch.Size([n_labels]), validate_args=validate_args)
 
@@ -102,6 +104,10 @@ class SignedDirichletMixture(Distribution):
     def _weights(self, rows: Rows) -> Tensor:
         """``c`` for some rows, float64 (b, P)."""
         return self._explicit_weights[rows].double()
+
+    def _ends(self, shape: Size) -> bool:
+        """Whether a shape that includes the batch's ends with it, so that points fall to rows in order."""
+        return self._n_rows == 1 or shape[len(shape) - len(self.batch_shape) :] == self.batch_shape
 
     def _chunks(self, per_pair: int = 1) -> Iterator[slice]:
         step = max(1, CACHE_ELEMENTS // max(1, self.n_components * per_pair))
@@ -146,10 +152,12 @@ class SignedDirichletMixture(Distribution):
         def answer(rows: Rows) -> Tensor:
             weights, offset = self._weights(rows), table[rows]
             total = self._total + offset.sum(-1, keepdim=True)  # (b, P)
-            columns = [function(alpha[:, r] + offset[:, r, None], total) for r in range(self.n_labels)]
-            return torch.stack([(weights * column).sum(-1) for column in columns], -1)
+            columns = [
+                (weights * function(alpha[:, r] + offset[:, r, None], total)).sum(-1) for r in range(self.n_labels)
+            ]
+            return torch.stack(columns, -1)
 
-        return self._collect(answer, per_pair=self.n_labels)
+        return self._collect(answer)
 
     # -- moments (Theorem 3) ---------------------------------------------------------------------------------------
 
@@ -316,13 +324,7 @@ class SignedDirichletMixture(Distribution):
             raise InputError(f"counts must have {self.n_labels} columns; got shape {tuple(table.shape)}.")
         if not bool((torch.isfinite(table) & (table >= 0)).all()):
             raise InputError("counts must be finite and >= 0.")
-        try:
-            return table.expand(*self.batch_shape, self.n_labels).reshape(-1, self.n_labels)
-        except RuntimeError:
-            raise InputError(
-                f"counts of shape {tuple(table.shape)} do not fit a batch of shape {tuple(self.batch_shape)}: "
-                "give one row of votes for each row, or one for all."
-            ) from None
+        return _row_table(table, self.batch_shape, self.n_labels, "counts")
 
     def log_prob_counts(self, counts: Any) -> Tensor:
         """Exact log probability of vote counts k (*batch,), multinomial coefficient included.
@@ -413,6 +415,8 @@ class SignedDirichletMixture(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        if not self._ends(shape):
+            return self.expand(shape).log_prob(value)
         logs = log_share(value.double()).expand(*shape, self.n_labels)
         logs = logs.reshape(-1, self._n_rows, self.n_labels)  # (S, N, L)
         columns = [self._log_densities(rows, logs[:, rows])[0] for rows in self._chunks()]
@@ -503,6 +507,17 @@ class SignedDirichletMixture(Distribution):
             f"{type(self).__name__}(batch_shape={tuple(self.batch_shape)}, labels={self.n_labels}, "
             f"components={self.n_components}{', with votes' if self._offset is not None else ''})"
         )
+
+
+def _row_table(values: Tensor, batch_shape: Size, n_labels: int, name: str) -> Tensor:
+    """Values for every row and label, (*batch, L) or one row for all, as (N, L)."""
+    try:
+        return values.expand(*batch_shape, n_labels).reshape(-1, n_labels)
+    except RuntimeError:
+        raise InputError(
+            f"{name} of shape {tuple(values.shape)} do not fit a batch of shape {tuple(batch_shape)} with {n_labels} "
+            "labels: give one row for each row of the batch, or one for all."
+        ) from None
 
 
 def _closed(mean: Tensor) -> Tensor:

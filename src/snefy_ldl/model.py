@@ -111,8 +111,8 @@ class SnefyNet(nn.Module):
         scale = self.output(x)
         if not self.balanced:
             scale = scale + (0.5 * log_beta(1.0 + 2.0 * exponents))[:, None, :].to(scale.dtype)
-        log_p = squared_log_density(scale, exponents, self.readout, logs)
-        return self._mixed(log_p, background)
+        odds = None if background is None else self.log_odds
+        return squared_log_density(scale, exponents, self.readout, logs, background, odds)
 
     def member_log_prob_counts(self, x: Any, counts: Tensor, background: Tensor | None = None) -> Tensor:
         """Log probability of each member's votes k (K, B, L) -> (K, B), multinomial coefficient left out.

@@ -118,7 +118,7 @@ def _build(
 ) -> SnefyLDL:
     path = folder / Path(config["weights"]["file"]).name
     if path.exists() and _checksum(path) != config["weights"]["sha256"]:
-        raise ModelFileError(f"{path} is damaged: its checksum is not the one in {CONFIG}. Restore it from a copy.")
+        raise ModelFileError(f"{path} is damaged: its checksum is not the one in {CONFIG}.")
     tensors, _ = load_tensors(path)
     parameters = dict(config["parameters"])
     parameters["hidden_sizes"] = tuple(parameters["hidden_sizes"])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from snefy_ldl.errors import InputError
 from snefy_ldl.mixture import SignedDirichletMixture
-from snefy_ldl.special import CHUNK_ELEMENTS
+from snefy_ldl.special import CACHE_ELEMENTS, CHUNK_ELEMENTS
 
 
 def log_dirichlet_draws(concentration: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -92,7 +92,7 @@ def estimate_entropy(
     elif method == "uniform":
         flat = torch.ones(n, dist.n_labels, dtype=torch.float64, device=dist._concentration.device)
         logs = log_dirichlet_draws(flat, generator)
-        step = max(1, CHUNK_ELEMENTS // n)
+        step = max(1, CACHE_ELEMENTS // n)
         for start in range(0, dist._n_rows, step):
             log_p = dist._log_prob_grid(logs, slice(start, min(start + step, dist._n_rows)))
             # p log p -> 0 as p -> 0, also where log p is -inf

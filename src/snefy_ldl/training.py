@@ -15,7 +15,7 @@ import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor
 
-from snefy_ldl.backbones import CustomBackbone, MemberBatches, StackedMLP, take
+from snefy_ldl.backbones import CustomBackbone, MemberBatches, ScaledFeatures, StackedMLP, take
 from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.files import load_tensors, save_tensors
 from snefy_ldl.graphs import GraphedStep
@@ -27,6 +27,8 @@ from snefy_ldl.targets import Target
 MAX_REPAIRS = 8
 #: Rows a forward pass sees at a time when it only evaluates.
 EVALUATION_ROWS = 4096
+#: Features are scaled once for all members when that takes at most this many numbers (1 GiB of float32).
+SCALED_NUMBERS = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def gather_rows(net: SnefyNet, X: Any, index: Tensor) -> Any:
     """Features of the rows index (K, B), in the form the backbone takes."""
     if isinstance(net.backbone, CustomBackbone):
         return MemberBatches(take(X, rows) for rows in index)
-    return X[index]
+    return X.rows(index) if isinstance(X, ScaledFeatures) else X[index]
 
 
 @torch.no_grad()
@@ -203,6 +205,8 @@ class _Loop:
     ) -> None:
         self.net, self.X, self.target, self.recipe, self.seeds, self.weights = net, X, target, recipe, seeds, weights
         self.device = net.readout.device
+        if isinstance(net.backbone, StackedMLP) and net.n_members * X.numel() <= SCALED_NUMBERS:
+            self.X = ScaledFeatures.of(net.backbone.scaler, X)
         self.train_rows = torch.stack([train for train, _ in splits]).to(self.device)  # (K, n_train)
         self.valid_rows = torch.stack([valid for _, valid in splits]).to(self.device)  # (K, n_valid)
         self.batch_size = min(recipe.batch_size, self.train_rows.shape[1])
@@ -325,8 +329,9 @@ class _Loop:
 
     def _diagnosis(self) -> str:
         facts = []
-        if isinstance(self.X, Tensor):
-            facts.append(f"largest |feature| {float(self.X.abs().max()):.3g}")
+        features = self.X.values if isinstance(self.X, ScaledFeatures) else self.X
+        if isinstance(features, Tensor):
+            facts.append(f"largest |feature| {float(features.abs().max()):.3g}")
         exponents = self.net.exponents.detach()
         facts.append(f"largest exponent {float(exponents.max()):.3g}")
         return (

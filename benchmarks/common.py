@@ -1,0 +1,69 @@
+"""What every benchmark shares: the machine in words, medians, and result files."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def machine(threads: int | None = None) -> dict[str, Any]:
+    """Processor, threads and versions."""
+    import numpy
+    import scipy
+    import sklearn
+    import torch
+
+    name = platform.processor()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        name = names[0] if names else name
+    facts = {
+        "processor": name,
+        "cores": os.cpu_count(),
+        "threads": threads or torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+        "scikit-learn": sklearn.__version__,
+    }
+    if torch.cuda.is_available():
+        facts["gpu"] = torch.cuda.get_device_name(0)
+    return facts
+
+
+def median_seconds(work: Callable[[], Any], repeats: int = 5, warm: int = 1) -> float:
+    """Median wall-clock time of a few repeats after a warm-up."""
+    for _ in range(warm):
+        work()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """A Markdown table of dicts with the same keys."""
+    keys = list(rows[0])
+    lines = ["| " + " | ".join(keys) + " |", "|" + "---|" * len(keys)]
+    lines += ["| " + " | ".join(str(row[key]) for key in keys) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def write(name: str, facts: dict[str, Any], text: str) -> None:
+    """Result files: JSON for programs, Markdown for people."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(facts, indent=2) + "\n")
+    (RESULTS / f"{name}.md").write_text(text.rstrip() + "\n")
+    print(text)

@@ -1,0 +1,63 @@
+"""Label distribution learners: fifteen algorithms, one contract.
+
+Each is a scikit-learn estimator with ``fit(X, D)``, ``predict(X)`` (rows sum to one), ``score(X, D)`` (minus the mean
+KL divergence), ``save(folder)`` and ``load(folder)``.
+"""
+
+from __future__ import annotations
+
+from snefy_ldl.learners.adaptation import AABP, AAKNN
+from snefy_ldl.learners.base import Learner
+from snefy_ldl.learners.conditional import ACPNN, BCPNN, CPNN
+from snefy_ldl.learners.correlation import LDLSCL
+from snefy_ldl.learners.decomposition import DFLDL
+from snefy_ldl.learners.dirichlet import DirichletLDL
+from snefy_ldl.learners.forest import LDLForest
+from snefy_ldl.learners.maxent import SABFGS, SAIIS
+from snefy_ldl.learners.ranking import LDLDPA, LDLLRR
+from snefy_ldl.learners.transformation import PTSVM, PTBayes
+
+__all__ = [
+    "AABP",
+    "AAKNN",
+    "ACPNN",
+    "BCPNN",
+    "CPNN",
+    "DFLDL",
+    "LDLDPA",
+    "LDLLRR",
+    "LDLSCL",
+    "PTSVM",
+    "SABFGS",
+    "SAIIS",
+    "DirichletLDL",
+    "LDLForest",
+    "PTBayes",
+    "all_learners",
+]
+
+
+def all_learners() -> dict[str, type[Learner]]:
+    """Every learner of this package by its name, in the order of the guide's table.
+
+    >>> list(all_learners())[:3]
+    ['SABFGS', 'SAIIS', 'DFLDL']
+    """
+    classes: list[type[Learner]] = [
+        SABFGS,
+        SAIIS,
+        DFLDL,
+        LDLSCL,
+        LDLLRR,
+        LDLDPA,
+        PTBayes,
+        PTSVM,
+        AAKNN,
+        AABP,
+        CPNN,
+        BCPNN,
+        ACPNN,
+        LDLForest,
+        DirichletLDL,
+    ]
+    return {cls.__name__: cls for cls in classes}

@@ -1,0 +1,124 @@
+"""Sample correlations exploited locally: LDL-SCL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.cluster import KMeans
+
+from snefy_ldl.learners.base import check_count, check_number
+from snefy_ldl.learners.features import Design
+from snefy_ldl.learners.maxent import _SoftmaxLinear, lbfgs, log_softmax, softmax, softmax_pullback, start_weights
+from snefy_ldl.validation import Array
+
+#: Mean squared distance to a cluster centre below which the correlation grows no further.
+_NEAREST = 1e-4
+_KMEANS_STARTS = 3
+
+
+class LDLSCL(_SoftmaxLinear):
+    """Label distribution learning by exploiting sample correlations locally (LDL-SCL).
+
+    With cluster centres ``z_1..z_m`` of the training label distributions and correlations ``c_ij > 0`` of row i with
+    cluster j, the prediction is ``p_i = softmax(x_i θ + b + c_i u)`` and the objective
+
+    ``mean_i [KL(d_i ‖ p_i) + α/(mL) Σ_j c_ij ‖p_i - z_j‖² + β/m Σ_j 1/c_ij] + λ/(2N) (‖θ‖² + ‖u‖²)``.
+
+    The paper alternates between the weights and free ``c_ij`` of the training rows, and regresses those on the features
+    for new rows. Free ones explain any label distribution exactly once ``m ≥ L - 1``, and leave nothing for ``θ`` to
+    learn. Here ``c_ij = √(β L / (α ‖d_i - z_j‖²))``, the best value of the two terms that speak of correlations, is
+    regressed first (ridge, ``log c`` on ``x``), and ``θ, u`` learn from the regressed values that new rows will have.
+
+    Args:
+        n_clusters: ``m``.
+        alpha: ``α``, the pull toward the centres a row correlates with.
+        beta: ``β``, the barrier that keeps correlations from vanishing.
+        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
+        max_iter: Most L-BFGS iterations.
+        tol: Largest gradient entry at which the search stops.
+        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
+        random_state: Seeds the clustering.
+
+    References:
+        Zheng, Jia, Li, Label distribution learning by exploiting sample correlations locally, AAAI 2018; Jia, Li,
+        Zheng, Zhang, Liu, IEEE TKDE 33(4), 2021.
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 5,
+        alpha: float = 1e-3,
+        beta: float = 1e-5,
+        l2: float | str = "auto",
+        max_iter: int = 500,
+        tol: float = 1e-5,
+        standardize: bool | str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
+        self.n_clusters = n_clusters
+        self.alpha = alpha
+        self.beta = beta
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_count("n_clusters", self.n_clusters)
+        check_number("alpha", self.alpha, strict=True)
+        check_number("beta", self.beta, strict=True)
+
+    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
+        scaled = self._prepare(X, D)
+        n_labels = D.shape[1]
+        design = Design.of(scaled, self.l2_, curvature=1.0 / n_labels)
+        n_clusters = min(self.n_clusters, len(np.unique(D, axis=0)))
+        self.centres_ = KMeans(n_clusters, n_init=_KMEANS_STARTS, random_state=random).fit(D).cluster_centers_
+        regression = self._regress_correlations(design, D)
+        self.correlation_coef_, self.correlation_intercept_ = design.weights(regression)
+        log_c = design.Z @ regression
+        self.correlation_range_ = np.stack([log_c.min(axis=0), log_c.max(axis=0)])
+        C = np.exp(log_c)  # (N, m)
+        start = np.concatenate([start_weights(design, D), np.zeros((n_clusters, n_labels))])
+        objective = correlation_objective(design, D, C, self.centres_, self.l2_, self.alpha)
+        flat, self.n_iter_ = lbfgs(objective, start.ravel(), self.max_iter, self.tol)
+        weights = flat.reshape(-1, n_labels)
+        self.coef_, self.intercept_ = design.weights(weights[:-n_clusters])
+        self.cluster_coef_ = weights[-n_clusters:]
+
+    def _regress_correlations(self, design: Design, D: Array) -> Array:
+        """Ridge regression of the logarithms of the training rows' correlations."""
+        distance = ((D[:, None, :] - self.centres_) ** 2).mean(axis=2)
+        log_c = 0.5 * np.log(self.beta / self.alpha / np.maximum(distance, _NEAREST))
+        gram = design.Z.T @ design.Z + self.l2_ * D.shape[1] * np.diag(design.ridge)
+        weights: Array = np.linalg.lstsq(gram, design.Z.T @ log_c, rcond=None)[0]
+        return weights
+
+    def _predict(self, X: Array) -> Array:
+        scaled = self._scaled(X)
+        log_c = scaled @ self.correlation_coef_ + self.correlation_intercept_
+        C = np.exp(np.clip(log_c, self.correlation_range_[0], self.correlation_range_[1]))
+        return softmax(scaled @ self.coef_ + self.intercept_ + C @ self.cluster_coef_)
+
+
+def correlation_objective(
+    design: Design, D: Array, C: Array, centres: Array, l2: float, alpha: float
+) -> Callable[[Array], tuple[float, Array]]:
+    """The objective of :class:`LDLSCL` in ``[θ; b; u]`` (r + 1 + m, L) for given correlations, and its gradient."""
+    n_rows, n_labels = D.shape
+    inputs = np.concatenate([design.Z, C], axis=1)
+    penalty = (l2 / n_rows) * np.concatenate([design.ridge, np.ones(len(centres))])[:, None]
+    pull = alpha / (n_rows * len(centres) * n_labels)
+    total, mixed = C.sum(axis=1, keepdims=True), C @ centres
+    constant = float((C @ (centres**2).sum(axis=1)).sum())
+
+    def objective(flat: Array) -> tuple[float, Array]:
+        w = flat.reshape(-1, n_labels)
+        log_P = log_softmax(inputs @ w)
+        P = np.exp(log_P)
+        spread = float((total * P * P - 2.0 * mixed * P).sum()) + constant  # Σ_ij c_ij ‖p_i - z_j‖²
+        value = -float((D * log_P).sum()) / n_rows + pull * spread + 0.5 * float((penalty * w * w).sum())
+        slope = (P - D) / n_rows + softmax_pullback(P, 2.0 * pull * (total * P - mixed))
+        return value, (inputs.T @ slope + penalty * w).ravel()
+
+    return objective

@@ -1,0 +1,202 @@
+"""Feature scaling and ridge penalty, chosen together, and the coordinates in which linear models train fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from snefy_ldl.errors import InputError
+from snefy_ldl.learners.base import Learner, check_number
+from snefy_ldl.validation import Array
+
+#: Standardised features are clipped here, so that one far value cannot own a prediction.
+CLIP = 5.0
+#: A column whose spread is below this part of its size is constant up to rounding, and is ignored.
+CONSTANT = 1e-12
+#: Directions whose variance is below this part of the largest are numerically empty.
+EMPTY_DIRECTION = 1e-12
+#: Above this many directions the eigenvectors cost more than they save.
+MAX_ROTATION = 1000
+#: Rows that settle the scaling and the penalty; more would not change the choice.
+MAX_CHOICE_ROWS = 5000
+
+#: The penalty that is tried first is min(40, d / 6) times the mean variance of a feature; its multiples follow.
+LARGEST_L2, FEATURES_PER_L2 = 40.0, 6.0
+MULTIPLES = (1 / 64, 1 / 16, 1 / 4, 1, 4, 16)
+#: Standard errors by which another penalty, or the scaling that depends on units, must win.
+PENALTY_EVIDENCE, SCALING_EVIDENCE = 1.0, 2.0
+#: A leverage closer to one than this leaves no leave-one-out residual to speak of.
+_FULL_LEVERAGE = 1e-3
+
+
+def column_scale(X: Array) -> tuple[Array, Array]:
+    """Column means and reciprocal standard deviations; the latter are 0 for constant columns."""
+    size = np.abs(X).max(axis=0)
+    unit = np.where(size > 0, size, 1.0)
+    scaled = X / unit
+    mean = scaled.mean(axis=0)
+    spread = scaled.std(axis=0)
+    varies = spread > CONSTANT
+    inverse = np.where(varies, 1.0 / np.where(varies, spread, 1.0), 0.0)
+    with np.errstate(over="ignore"):
+        inverse = np.where(np.isfinite(inverse / unit), inverse / unit, 0.0)
+    return mean * unit, inverse
+
+
+def damped_scale(inverse: Array) -> Array:
+    """Reciprocals of ``√((sd² + g²)/2)``, g the root mean square of all sds: small spreads are not blown up."""
+    varies = inverse > 0
+    largest = 1.0 / inverse[varies].min() if varies.any() else 1.0
+    spread = np.where(varies, 1.0 / (largest * np.where(varies, inverse, 1.0)), 0.0)  # within (0, 1]
+    common = (spread**2).mean()
+    return np.where(varies, np.sqrt(2.0 / (spread**2 + common + (common == 0))) / largest, 0.0)
+
+
+def apply_scale(X: Array, mean: Array, inverse: Array) -> Array:
+    """``clip((x - mean) · inverse, ±5)``."""
+    with np.errstate(over="ignore", invalid="ignore"):  # far values become ±inf, and the clip takes them back
+        scaled = np.clip((X - mean) * inverse, -CLIP, CLIP)
+    return np.where(np.isnan(scaled), 0.0, scaled)  # inf · 0, in constant columns
+
+
+class ScaledLearner(Learner):
+    """A learner that sees scaled features, and whose scaling and penalty are settled by the training rows.
+
+    ``standardize=True`` is ``(x - mean) / sd``, clipped at ±5; ``False`` leaves features as they are; ``"auto"`` is the
+    first, unless dividing by ``√((sd² + g²)/2)``, g the root mean square of all sds, predicts clearly better.
+    ``l2="auto"`` tries multiples of ``min(40, d / 6)``. Both are judged by :func:`leave_one_out` on the training rows.
+    """
+
+    standardize: bool | str
+    l2: float | str = "auto"
+
+    def _check_params(self) -> None:
+        if self.standardize not in (True, False, "auto"):
+            raise InputError(f'standardize={self.standardize!r}: use True, False or "auto".')
+        if isinstance(self.l2, str):
+            if self.l2 != "auto":
+                raise InputError(f'l2={self.l2!r}: use "auto" or a number >= 0.')
+        else:
+            check_number("l2", self.l2)
+
+    def _prepare(self, X: Array, D: Array) -> Array:
+        """Settle scaling and penalty; returns the scaled features."""
+        candidates: list[Array | None] = []
+        if self.standardize:
+            self.feature_mean_, unit_free = column_scale(X)
+            candidates.append(unit_free)
+            if self.standardize == "auto":
+                candidates.append(damped_scale(unit_free))
+        else:
+            candidates.append(None)
+        rows = _choice_rows(*X.shape)
+        trials = []
+        for inverse in candidates:
+            scaled = X[rows] if inverse is None else apply_scale(X[rows], self.feature_mean_, inverse)
+            first = min(LARGEST_L2, X.shape[1] / FEATURES_PER_L2) * (float(scaled.var(axis=0).mean()) or 1.0)
+            penalties = first * np.array(MULTIPLES) if self.l2 == "auto" else np.array([float(self.l2)])
+            losses = (
+                leave_one_out(scaled, D[rows], penalties) if len(candidates) * len(penalties) > 1 else np.zeros((1, 1))
+            )
+            usual = len(penalties) // 2
+            best = int(losses.mean(axis=1).argmin())
+            if _evidence(losses[usual], losses[best]) <= PENALTY_EVIDENCE:
+                best = usual
+            trials.append((float(penalties[best]), losses[best]))
+        chosen = 0
+        if len(trials) > 1 and _evidence(trials[0][1], trials[1][1]) > SCALING_EVIDENCE:
+            chosen = 1
+        self.l2_ = trials[chosen][0]
+        scale = candidates[chosen]
+        if scale is not None:
+            self.feature_inverse_scale_ = scale
+        return self._scaled(X)
+
+    def _scaled(self, X: Array) -> Array:
+        return apply_scale(X, self.feature_mean_, self.feature_inverse_scale_) if self.standardize else X
+
+
+def _choice_rows(n_rows: int, n_features: int) -> Any:
+    most = MAX_CHOICE_ROWS if n_features <= MAX_ROTATION else MAX_ROTATION
+    return slice(None) if n_rows <= most else np.linspace(0, n_rows - 1, most).astype(int)
+
+
+def _evidence(usual: Array, other: Array) -> float:
+    """By how many standard errors the mean of ``usual`` exceeds that of ``other``, row by row."""
+    gap = usual - other
+    spread = float(gap.std())
+    return float(gap.mean()) / spread * len(gap) ** 0.5 if spread > 0 else 0.0
+
+
+def leave_one_out(X: Array, D: Array, penalties: Array) -> Array:
+    """Losses (penalties, N) of each row under the model fitted to the others, in closed form.
+
+    A softmax-linear model close to the mean label distribution ``m`` is a ridge regression of ``(d - m)/√m`` with
+    penalty ``λL``, and half its squared error is the KL divergence to second order. Its leave-one-out residuals are
+    ``r_i / (1 - h_i)``, so one eigendecomposition answers for all penalties.
+    """
+    n_rows, n_labels = D.shape
+    mean = D.mean(axis=0)
+    used = mean > 0
+    target = (D[:, used] - mean[used]) / np.sqrt(mean[used])
+    centred = X - X.mean(axis=0)
+    variance, axes = principal_axes(centred)
+    scores = (centred @ axes) / np.sqrt(variance)  # (N, r), orthonormal columns
+    projected = scores.T @ target
+    losses = np.empty((len(penalties), n_rows))
+    for k, penalty in enumerate(penalties):
+        kept = variance / (variance + penalty * n_labels)
+        leverage = scores**2 @ kept + 1.0 / n_rows
+        residual = target - scores @ (kept[:, None] * projected)
+        losses[k] = 0.5 * (residual**2).sum(axis=1) / np.maximum(1.0 - leverage, _FULL_LEVERAGE) ** 2
+    return losses
+
+
+def principal_axes(centred: Array) -> tuple[Array, Array]:
+    """Sums of squares (r,) along the principal axes (d, r) of centred rows (N, d); empty directions are left out."""
+    tall = centred.shape[0] > centred.shape[1]
+    variance, vectors = np.linalg.eigh(centred.T @ centred if tall else centred @ centred.T)
+    keep = variance > EMPTY_DIRECTION * max(variance[-1], np.finfo(float).tiny)
+    variance, vectors = variance[keep], vectors[:, keep]
+    return variance, vectors if tall else (centred.T @ vectors) / np.sqrt(variance)
+
+
+@dataclass(frozen=True)
+class Design:
+    """Coordinates in which ``½ curvature·‖Z w‖² / N + λ/(2N)·‖w‖²`` is close to a unit ball.
+
+    ``Z = (X - centre) V diag(1/q)`` with a last constant column for the intercept; ``V`` are principal axes and
+    ``q² = (curvature·s² + λ)/N``. A ridge penalty ``λ‖w‖²`` turns into ``λ Σ_k ridge_k w̃_k²``. No information is lost:
+    under an L2 penalty the optimum lies in the span of the rows.
+    """
+
+    Z: Array  # (N, r + 1)
+    ridge: Array  # (r + 1,)
+    back: Array  # (d, r)
+    centre: Array  # (d,)
+    constant: float
+
+    @classmethod
+    def of(cls, X: Array, l2: float, curvature: float) -> Design:
+        """Build the coordinates from scaled features (N, d)."""
+        n_rows, n_features = X.shape
+        centre = X.mean(axis=0)
+        centred = X - centre
+        if min(n_rows, n_features) > MAX_ROTATION:
+            variance, axes, scores = (centred**2).sum(axis=0), None, centred
+        else:
+            variance, axes = principal_axes(centred)
+            scores = centred @ axes
+        q = np.sqrt((curvature * variance + l2) / n_rows)
+        q = np.where(q > 0, q, 1.0)
+        constant = 1.0 / np.sqrt(curvature)
+        Z = np.concatenate([scores / q, np.full((n_rows, 1), constant)], axis=1)
+        ridge = np.append(1.0 / q**2, 0.0)
+        return cls(Z, ridge, np.diag(1.0 / q) if axes is None else axes / q, centre, constant)
+
+    def weights(self, w: Array) -> tuple[Array, Array]:
+        """Coefficients (d, K) and intercepts (K,) for scaled features, from weights (r + 1, K) of the coordinates."""
+        coef = self.back @ w[:-1]
+        return coef, w[-1] * self.constant - self.centre @ coef

@@ -1,0 +1,185 @@
+"""Problem transformation: each row becomes one weighted copy a label, for a single-label classifier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+from sklearn.model_selection import KFold
+from sklearn.svm import LinearSVC
+
+from snefy_ldl.learners.base import check_count, check_number
+from snefy_ldl.learners.features import ScaledLearner, principal_axes
+from snefy_ldl.learners.maxent import lbfgs, softmax
+from snefy_ldl.validation import Array
+
+#: A label nobody uses still has this weight, in rows, so that its mean and variance exist.
+_PHANTOM_ROWS = 1e-6
+#: Smoothing of PT-Bayes and penalty of PT-SVM, as multiples of the penalty that suits a softmax-linear model.
+_SMOOTHING_PER_L2, _MARGIN_PER_L2 = 3.0, 25.0
+
+
+class PTBayes(ScaledLearner):
+    """Gaussian naive Bayes on weighted single-label copies (PT-Bayes).
+
+    Row i counts for label j with weight ``d_ij``: ``p_j(x) ∝ π_j Π_k N(x_k; μ_jk, v_jk + s)`` with
+    ``π_j = mean_i d_ij``, ``μ_jk = Σ_i d_ij x_ik / Σ_i d_ij``, ``v_jk`` the weighted variance and ``s`` the smoothing.
+
+    The paper draws a resample by the weights; here they enter the sums, which is its limit for ever larger resamples,
+    so the fit is exact, deterministic, and needs no copies. Plain naive Bayes counts evidence again for every feature
+    that repeats another; by default the features are therefore principal components, which do not, and all labels share
+    one variance a component. ``decorrelate=False, shared_variance=False`` is the paper's.
+
+    Args:
+        var_smoothing: ``s``; ``"auto"`` is ``3 L λ / N`` with the ``λ`` that suits :class:`SABFGS`.
+        decorrelate: Use principal components instead of the features.
+        shared_variance: One variance for all labels instead of ``v_jk``.
+        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
+        random_state: Accepted by every learner; unused here.
+
+    References:
+        Geng, Label distribution learning, IEEE TKDE 28(7), 2016, section 3.1.
+    """
+
+    def __init__(
+        self,
+        var_smoothing: float | str = "auto",
+        decorrelate: bool = True,
+        shared_variance: bool = True,
+        standardize: bool | str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.var_smoothing = var_smoothing
+        self.decorrelate = decorrelate
+        self.shared_variance = shared_variance
+        self.standardize = standardize
+        self.random_state = random_state
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        if self.var_smoothing != "auto":
+            check_number("var_smoothing", self.var_smoothing, strict=True)
+
+    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
+        features = self._prepare(X, D)
+        if self.decorrelate:
+            self.centre_ = features.mean(axis=0)
+            self.axes_ = principal_axes(features - self.centre_)[1]
+            features = (features - self.centre_) @ self.axes_
+        weight = D + _PHANTOM_ROWS / len(D)
+        total = weight.sum(axis=0)[:, None]  # (L, 1)
+        self.prior_ = total[:, 0] / total.sum()
+        self.mean_ = weight.T @ features / total  # (L, r)
+        variance = np.stack([w @ (features - m) ** 2 for w, m in zip(weight.T, self.mean_)]) / total
+        if self.shared_variance:
+            variance = np.broadcast_to(self.prior_ @ variance, variance.shape)
+        smoothing = self.var_smoothing
+        if smoothing == "auto":
+            smoothing = _SMOOTHING_PER_L2 * D.shape[1] * self.l2_ / len(D)
+        self.variance_ = variance + smoothing
+
+    def _predict(self, X: Array) -> Array:
+        features = self._scaled(X)
+        if self.decorrelate:
+            features = (features - self.centre_) @ self.axes_
+        precision = 1.0 / self.variance_
+        quadratic = features**2 @ precision.T - 2.0 * features @ (self.mean_ * precision).T
+        constant = (self.mean_**2 * precision + np.log(self.variance_)).sum(axis=1)
+        return softmax(np.log(self.prior_) - 0.5 * (quadratic + constant))
+
+
+class PTSVM(ScaledLearner):
+    """Linear support vector machines on weighted single-label copies (PT-SVM).
+
+    For each label j a machine with squared hinge loss separates the rows as members, with weight ``d_ij``, from the
+    same rows as non-members, with weight ``1 - d_ij``:
+    ``½‖w_j‖² + C Σ_i [d_ij (1 - f_ij)₊² + (1 - d_ij) (1 + f_ij)₊²]``. Platt's sigmoid turns ``f_ij`` into a
+    probability, and the probabilities are divided by their sum.
+
+    Choices taken here: one against the rest with weights instead of a resample; the squared hinge, whose minimiser
+    ``f = 2 d - 1`` is informative for shares below one half, where the plain hinge is constant; and sigmoids fitted
+    on decision values from cross-validation.
+
+    Args:
+        C: Weight of the losses against the margin; ``"auto"`` is ``1 / (25 λ)`` with the ``λ`` that
+            suits :class:`SABFGS`.
+        n_folds: Folds that supply the decision values for the sigmoids.
+        max_iter: Most iterations of each machine.
+        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
+        random_state: Seeds the folds.
+
+    References:
+        Geng, Label distribution learning, IEEE TKDE 28(7), 2016, section 3.1; Geng & Xia, CVPR 2014.
+    """
+
+    def __init__(
+        self,
+        C: float | str = "auto",
+        n_folds: int = 3,
+        max_iter: int = 1000,
+        standardize: bool | str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.C = C
+        self.n_folds = n_folds
+        self.max_iter = max_iter
+        self.standardize = standardize
+        self.random_state = random_state
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        if self.C != "auto":
+            check_number("C", self.C, strict=True)
+        check_count("n_folds", self.n_folds, low=2)
+        check_count("max_iter", self.max_iter)
+
+    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
+        scaled = self._prepare(X, D)
+        self.C_ = 1.0 / (_MARGIN_PER_L2 * self.l2_) if self.C == "auto" else float(self.C)
+        self.coef_, self.intercept_ = self._machines(scaled, D)
+        values = scaled @ self.coef_ + self.intercept_
+        n_folds = min(self.n_folds, len(D))
+        if n_folds > 1:
+            for train, held_out in KFold(n_folds, shuffle=True, random_state=random).split(scaled):
+                coef, intercept = self._machines(scaled[train], D[train])
+                values[held_out] = scaled[held_out] @ coef + intercept
+        self.sigmoid_ = platt_sigmoids(values, D)
+
+    def _machines(self, X: Array, D: Array) -> tuple[Array, Array]:
+        """Weights (d, L) and intercepts (L,) of one machine a label."""
+        copies = np.concatenate([X, X])
+        member = np.repeat([1, 0], len(X))
+        coef, intercept = np.empty((X.shape[1], D.shape[1])), np.empty(D.shape[1])
+        for j, share in enumerate(D.T):
+            machine = LinearSVC(C=self.C_, dual=False, max_iter=self.max_iter, intercept_scaling=10.0)
+            machine.fit(copies, member, sample_weight=np.concatenate([share, 1.0 - share]))
+            coef[:, j], intercept[j] = machine.coef_[0], machine.intercept_[0]
+        return coef, intercept
+
+    def _predict(self, X: Array) -> Array:
+        values = self._scaled(X) @ self.coef_ + self.intercept_
+        P = expit(self.sigmoid_[0] * values + self.sigmoid_[1])
+        result: Array = P / P.sum(axis=1, keepdims=True)
+        return result
+
+
+def platt_sigmoids(values: Array, D: Array) -> Array:
+    """Slopes and intercepts (2, L) of the sigmoids that minimise the cross entropy of ``D`` column by column."""
+    centre, scale = values.mean(axis=0), values.std(axis=0)
+    unit = (values - centre) / np.where(scale > 0, scale, 1.0)
+    # Platt's prior of one row a side keeps the targets, and so the sigmoid, away from 0 and 1.
+    target = (len(D) * D + 1.0 / D.shape[1]) / (len(D) + 1.0)
+
+    def objective(flat: Array) -> tuple[float, Array]:
+        slope, intercept = flat.reshape(2, -1)
+        logit = slope * unit + intercept
+        value = float((np.logaddexp(0.0, logit) - target * logit).mean(axis=0).sum())
+        pull = (expit(logit) - target) / len(D)
+        return value, np.concatenate([(pull * unit).sum(axis=0), pull.sum(axis=0)])
+
+    mean = target.mean(axis=0)
+    start = np.concatenate([np.zeros(D.shape[1]), np.log(mean / (1.0 - mean))])
+    slope, intercept = lbfgs(objective, start, 200, 1e-6)[0].reshape(2, -1)
+    slope = slope / np.where(scale > 0, scale, 1.0)
+    return np.stack([slope, intercept - slope * centre])

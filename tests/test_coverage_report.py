@@ -1,0 +1,154 @@
+"""coverage_report: its figures against the metrics, its forms, and the pictures made from it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from snefy_ldl import metrics
+from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, coverage_report
+from snefy_ldl.conformal_plots import plot_calibration_curve, plot_group_coverage, plot_intervals
+from snefy_ldl.errors import InputError
+from test_conformal import DirichletModel, KnownLaw
+
+
+@pytest.fixture(scope="module")
+def case():
+    model = DirichletModel()
+    X, D = model.draw(900, seed=1)
+    groups = np.where(X[:, 0] > 0, "right", "left")
+    return model, X[:300], D[:300], X[300:], D[300:], groups[300:]
+
+
+def one(report, part, name=None):
+    (row,) = report.select(part, name)
+    return row
+
+
+def test_figures_are_the_metrics(case):
+    model, X_cal, D_cal, X, D, groups = case
+    ci = ConformalIntervals(model, 0.9).conformalize(X_cal, D_cal)
+    report = coverage_report(ci, X, D, groups=groups, label_names=["a", "b", "c"])
+    ends = ci.predict_interval(X)
+    row = one(report, "marginal")
+    assert (row["coverage"], row["std_error"]) == metrics.coverage(D, ends, return_std_error=True)
+    assert row["width"] == metrics.interval_width(ends)
+    assert row["score"] == metrics.interval_score(D, ends, 0.9)
+    assert (row["level"], row["expected"], row["n"]) == (0.9, 0.9, 600)
+    assert one(report, "joint")["coverage"] == metrics.joint_coverage(D, ends)
+    assert one(report, "joint")["expected"] is None  # nobody promised it
+    assert one(report, "label", "b")["coverage"] == metrics.coverage(D, ends, per_label=True)[1]
+    left = metrics.group_coverage(groups, D, ends)["left"]
+    assert one(report, "group", "left")["coverage"] == pytest.approx(left.mean())
+    assert one(report, "worst group")["expected"] < 0.9
+    ssc = one(report, "SSC")
+    assert ssc["coverage"] == metrics.size_stratified_coverage(D, ends, 4).mean()
+    assert ssc["expected"] == metrics.ssc_ceiling(ends, 4, 0.9).mean()
+    fsc = one(report, "FSC", "8 groups, mean label")
+    assert fsc["coverage"] == metrics.feature_stratified_coverage(X[:, 0], D, ends, 8).mean()
+    assert fsc["expected"] == metrics.fsc_ceiling(X[:, 0], 8, 0.9)
+    joint = ConformalIntervals(model, 0.9, simultaneous=True).conformalize(X_cal, D_cal)
+    assert one(coverage_report(joint, X, D), "joint")["expected"] == 0.9
+
+
+def test_a_plain_model_is_judged_by_its_own_intervals(case):
+    model, _, _, X, D, _ = case
+    report = coverage_report(model, X, D, confidence_level=[0.5, 0.9], feature=None)
+    by_level = {row["level"]: row["coverage"] for row in report.select("marginal")}
+    assert abs(by_level[0.5] - 0.5) < 0.06  # the right model: within four standard errors
+    assert abs(by_level[0.9] - 0.9) < 0.04
+    assert not report.select("FSC")
+
+
+def test_several_models_side_by_side(case):
+    model, X_cal, D_cal, X, D, groups = case
+    made = {
+        "wrong": DirichletModel(distort=8.0),
+        "repaired": ConformalIntervals(DirichletModel(distort=8.0)).conformalize(X_cal, D_cal),
+        "region": ConformalRegion(model, 0.9).conformalize(X_cal, D_cal),
+    }
+    report = coverage_report(made, X, D, groups=groups)
+    found = {row["model"]: row["coverage"] for row in report.select("marginal")}
+    assert found["wrong"] < 0.75
+    assert abs(found["repaired"] - 0.9) < 0.05
+    region = [row for row in report.table if row["model"] == "region"]
+    assert [row["part"] for row in region] == ["joint", "group", "group", "FSC", "FSC", "FSC"]
+    assert region[0]["coverage"] == made["region"].contains(X, D).mean()
+    assert 0.0 < region[0]["width"] < 1.0
+    assert region[3]["expected"] == metrics.fsc_ceiling(X[:, 0], 2, 0.9)
+    assert "model" in report.to_frame().columns
+
+
+def test_calibrations_with_groups_get_them(case):
+    model, X_cal, D_cal, X, D, groups = case
+    sides = np.where(X_cal[:, 0] > 0, "right", "left")
+    for made in (ConformalIntervals(model), ConformalRegion(model)):
+        report = coverage_report(made.conformalize(X_cal, D_cal, groups=sides), X, D, groups=groups)
+        assert len(report.select("group")) == 2
+        with pytest.raises(InputError, match="calibration used groups"):
+            coverage_report(made, X, D)
+
+
+def test_forms(case):
+    model, X_cal, D_cal, X, D, _ = case
+    ci = ConformalIntervals(model, [0.8, 0.9]).conformalize(X_cal, D_cal)
+    names = ["<b>", "two", "three"]
+    report = coverage_report(ci, pd.DataFrame(X, columns=["u", "v"]), pd.DataFrame(D, columns=names), feature="v")
+    assert [row["name"] for row in report.select("label")] == names * 2
+    by_name = [row["coverage"] for row in report.select("FSC")]
+    assert by_name == [row["coverage"] for row in coverage_report(ci, X, D, feature=1).select("FSC")]
+    assert by_name == [row["coverage"] for row in coverage_report(ci, X, D, feature=X[:, 1]).select("FSC")]
+    frame = report.to_frame()
+    assert len(frame) == len(report.table)
+    assert "model" not in frame.columns
+    page = report.to_html()
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page
+    assert page == report._repr_html_()
+    assert "marginal" in str(report)
+    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(report)
+    assert "SSC" in console.export_text()
+    console.file.close()
+    with pytest.raises(InputError, match="2 names for 3 labels"):
+        coverage_report(ci, X, D, label_names=["a", "b"])
+
+
+def test_pictures(case):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    plt.switch_backend("Agg")
+    model, X_cal, D_cal, X, D, groups = case
+    levels = (0.5, 0.9)
+    ci = ConformalIntervals(model, levels).conformalize(X_cal, D_cal)
+    report = coverage_report({"own": model, "conformal": ci}, X, D, confidence_level=levels, groups=groups)
+    ax = plot_group_coverage(report)
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        f"{side} ({int((groups == side).sum())})" for side in ("left", "right")
+    ]
+    assert plot_group_coverage(coverage_report(ci, X, D), ax=ax) is ax
+    curve = plot_calibration_curve({"own": model, "conformal": ci}, X, D, levels=levels)
+    assert len(curve.get_lines()) >= 3
+    assert plot_calibration_curve(model, X, D, levels=levels).get_xlabel()
+    with pytest.raises(InputError, match=r"no level 0\.7"):
+        plot_calibration_curve(ci, X, D, levels=(0.5, 0.7))
+    with pytest.raises(InputError, match="several"):
+        plot_intervals(ci, X)
+    single = ConformalIntervals(model, 0.9, "cdf").conformalize(X_cal, D_cal)
+    drawn = plot_intervals(single, X, D, rows=[3, 5], labels=["a", "b", "c"])
+    assert [label.get_text() for label in drawn.get_yticklabels()] == ["row 3", "row 5"]
+    plt.close("all")
+
+
+def test_metrics_added_for_the_report():
+    truth = KnownLaw(seed=3)
+    X, D = truth.draw(50, seed=4)
+    ends = ConformalIntervals(truth).conformalize(X, D).predict_interval(X)
+    values, errors = metrics.ssc_ceiling(ends, 4, 0.9, return_std_error=True)
+    assert ((values < 0.9) & (values > 0.5)).all()
+    np.testing.assert_array_equal(errors, 0.0)
+    with pytest.raises(InputError, match="one group a row"):
+        metrics.group_coverage(["a"], D, ends)
+    share, error = metrics.group_coverage(np.arange(50) % 2, D, ends, return_std_error=True)[1]
+    assert share.shape == error.shape == (3,)

@@ -1,0 +1,245 @@
+"""Each picture holds the data it was given, and saves to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+from snefy_ldl import SnefySimplex, plots
+from snefy_ldl.errors import InputError
+from snefy_ldl.mixture import SignedDirichletMixture
+from snefy_ldl.simplex import ternary_grid
+
+LABELS = ["sand", "silt", "clay"]
+
+
+def law(n_labels: int = 3, rows: int = 4, members: int = 1, seed: int = 0) -> SnefySimplex:
+    generator = torch.Generator().manual_seed(seed)
+    exponents = 0.2 + 4.0 * torch.rand(members, 5, n_labels, generator=generator, dtype=torch.float64)
+    readout = torch.randn(members, 3, 5, generator=generator, dtype=torch.float64)
+    return SnefySimplex(exponents, readout, torch.randn(rows, members, 5, generator=generator, dtype=torch.float64))
+
+
+def dirichlet(*alpha: float) -> SnefySimplex:
+    one = torch.ones(1, 1, dtype=torch.float64)
+    return SnefySimplex((torch.tensor([alpha], dtype=torch.float64) - 1) / 2, one, 0 * one)
+
+
+@pytest.fixture(autouse=True)
+def _close_figures() -> Iterator[None]:
+    before = dict(matplotlib.rcParams)
+    yield
+    plt.close("all")
+    assert dict(matplotlib.rcParams) == before, "a picture changed matplotlib's global settings"
+
+
+def save(ax, tmp_path: Path) -> None:
+    file = tmp_path / "picture.png"
+    ax.figure.savefig(file)
+    assert file.stat().st_size > 2000
+
+
+def texts(ax) -> list[str]:
+    return [text.get_text() for text in ax.texts]
+
+
+def offsets(ax) -> np.ndarray:
+    """Plane positions of all scattered points."""
+    points = [
+        np.asarray(c.get_offsets())
+        for c in ax.collections
+        if type(c).__name__ == "PathCollection" and len(c.get_offsets())
+    ]
+    return np.concatenate(points) if points else np.empty((0, 2))
+
+
+# --- ternary density --------------------------------------------------------------------------------------------------
+
+
+def test_ternary_density_marks_mean_and_truth(tmp_path: Path) -> None:
+    dist, truth = law(), np.array([0.2, 0.5, 0.3])
+    ax = plots.ternary_density(dist, row=2, labels=LABELS, truth=truth, title="a field")
+    assert texts(ax) == LABELS
+    assert ax.get_title() == "a field"
+    # top, left, right: the plane position of a mix is the weighted mean of the corners
+    wanted = np.stack([dist.mean[2].numpy(), truth]) @ ax.corners_data
+    np.testing.assert_allclose(offsets(ax), wanted, atol=1e-9)
+    save(ax, tmp_path)
+
+
+def test_ternary_density_levels_hold_the_stated_probability() -> None:
+    dist = law()
+    grid = ternary_grid(80)
+    log_density = dist.log_prob(torch.as_tensor(grid)[:, None].expand(-1, 4, -1))[:, 1].numpy()
+    density = np.exp(log_density - log_density.max())
+    ax = plots.ternary_density(dist, row=1, resolution=80)
+    lines = [c for c in ax.collections if type(c).__name__ == "TriContourSet" and not c.filled]
+    contents = sorted(density[density >= level].sum() / density.sum() for level in lines[0].levels)
+    np.testing.assert_allclose(contents, sorted(plots.OUTLINES), atol=0.01)
+
+
+def test_ternary_density_takes_a_function_points_and_axes() -> None:
+    alpha = np.array([3.0, 5.0, 4.0])
+    figure = plt.figure()
+    given = figure.add_subplot(projection="ternary")
+    dots = np.array([[0.2, 0.3, 0.5], [0.6, 0.2, 0.2]])
+    ax = plots.ternary_density(
+        lambda points: ((alpha - 1) * np.log(points)).sum(1), given, points=dots, shades="truth", resolution=40
+    )
+    assert ax is given
+    np.testing.assert_allclose(offsets(ax), dots @ ax.corners_data, atol=1e-9)
+
+
+def test_one_row_is_the_same_law_for_every_kind_of_distribution() -> None:
+    point = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
+    dist = law(members=2)
+    votes = torch.tensor([[1.0, 0, 2]] * 4, dtype=torch.float64)
+    plain = SignedDirichletMixture(torch.tensor([[0.3, 0.7], [0.6, 0.4]]), torch.tensor([[2.0, 3, 4], [4.0, 3, 2]]))
+    for several in (dist, dist.posterior(votes), plain):
+        one = plots._one_row(several, 1)
+        assert one.batch_shape == (1,)
+        torch.testing.assert_close(one.log_prob(point)[0], several.log_prob(point)[1], check_dtype=False)
+        torch.testing.assert_close(one.mean[0], several.mean[1], check_dtype=False)
+
+
+def test_very_sharp_density_is_drawn(tmp_path: Path) -> None:
+    save(plots.ternary_density(dirichlet(4000.0, 3000.0, 3000.0)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dist": law(4)}, "needs 3 labels"),
+        ({"dist": law(), "row": 9}, "row 9 is not there"),
+        ({"dist": law(), "labels": ["one"]}, "labels must hold 3 names"),
+        ({"dist": law(), "shades": "pink"}, "shades='pink'"),
+        ({"dist": law(), "truth": [0.5, 0.5]}, "truth must hold shares of three labels"),
+        ({"dist": lambda points: points}, "the log density must be"),
+    ],
+)
+def test_ternary_density_explains_what_is_wrong(arguments: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plots.ternary_density(**arguments, resolution=20)
+
+
+def test_ternary_density_needs_ternary_axes() -> None:
+    with pytest.raises(InputError, match="ternary axes"):
+        plots.ternary_density(law(), plt.subplots()[1])
+
+
+# --- the other pictures -----------------------------------------------------------------------------------------------
+
+
+def test_intervals_show_every_label_of_the_chosen_rows(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    D = rng.dirichlet(np.ones(3), 10)
+    ends = np.stack([np.maximum(D - 0.1, 0), np.minimum(D + 0.1, 1)], -1)
+    ax = plots.intervals(ends, D, D, LABELS, rows=[7, 2], row_names=["north", "south"])
+    bars = [line.get_xdata() for line in ax.lines if line.get_linewidth() > 5]
+    np.testing.assert_allclose(bars, ends[[7, 2]].reshape(-1, 2))
+    np.testing.assert_allclose(sorted(offsets(ax)[:, 0]), sorted(np.tile(D[[7, 2]].ravel(), 2)))
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["north", "south"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == LABELS
+    save(ax, tmp_path)
+
+
+def test_intervals_default_to_the_first_rows() -> None:
+    ax = plots.intervals(np.tile([0.1, 0.4], (20, 3, 1)))
+    assert len([line for line in ax.lines if line.get_linewidth() > 5]) == 6 * 3
+
+
+def test_intervals_check_shapes() -> None:
+    with pytest.raises(InputError, match=r"\(N, L, 2\)"):
+        plots.intervals(np.zeros((3, 2)))
+    with pytest.raises(InputError, match="D must have shape"):
+        plots.intervals(np.zeros((3, 2, 2)), D=np.zeros((2, 2)))
+
+
+def test_calibration_draws_the_histogram_and_the_band(tmp_path: Path) -> None:
+    from scipy.stats import binom
+
+    pit = np.random.default_rng(0).random(400)
+    ax = plots.calibration(pit, bins=8)
+    heights = [patch.get_height() for patch in ax.patches if patch.get_width() == pytest.approx(1 / 8)]
+    np.testing.assert_allclose(heights, np.histogram(pit, 8, (0, 1))[0] * 8 / 400)
+    ends = sorted({line.get_ydata()[0] for line in ax.lines} - {1.0})
+    np.testing.assert_allclose(ends, binom.ppf([0.025, 0.975], 400, 1 / 8) * 8 / 400)
+    save(ax, tmp_path)
+
+
+def test_calibration_of_several_labels_names_them() -> None:
+    ax = plots.calibration(np.random.default_rng(0).random((50, 3)), labels=LABELS)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["95% band", *LABELS]
+
+
+def test_calibration_curve_holds_the_coverage(tmp_path: Path) -> None:
+    levels, seen = [0.5, 0.8, 0.9], np.array([[0.4, 0.6], [0.7, 0.85], [0.88, 0.93]])
+    ax = plots.calibration_curve(levels, seen, labels=["a", "b"], n_rows=100)
+    np.testing.assert_allclose([line.get_ydata() for line in ax.lines[1:]], seen.T)
+    save(ax, tmp_path)
+    assert len(plots.calibration_curve(levels, seen[:, 0]).lines) == 2
+    with pytest.raises(InputError, match="coverage"):
+        plots.calibration_curve(levels, [0.1])
+
+
+def test_learning_curve_marks_the_best_epoch(tmp_path: Path) -> None:
+    history = [{"epoch": float(i), "loss": -float(i), "validation_loss": (i - 3.0) ** 2} for i in range(6)]
+    ax = plots.learning_curve(history)
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [-i for i in range(6)])
+    np.testing.assert_allclose(offsets(ax), [[4.0, 0.0]])  # epochs count from one
+    assert "best epoch (4)" in [text.get_text() for text in ax.get_legend().get_texts()]
+    save(ax, tmp_path)
+
+
+def test_learning_curve_without_validation_rows() -> None:
+    assert len(plots.learning_curve([{"epoch": 0.0, "loss": 1.0}, {"epoch": 1.0, "loss": 0.5}]).lines) == 1
+    with pytest.raises(InputError, match="empty"):
+        plots.learning_curve([])
+
+
+def test_marginal_density_is_the_beta_density(tmp_path: Path) -> None:
+    from scipy.stats import beta
+
+    ax = plots.marginal_density(dirichlet(2.0, 3.0, 5.0), 0, truth=0.4, name="sand")
+    curve, mean, observed = ax.lines
+    np.testing.assert_allclose(curve.get_ydata(), beta(2, 8).pdf(curve.get_xdata()), rtol=1e-6)
+    assert mean.get_xdata()[0] == pytest.approx(0.2)
+    assert observed.get_xdata()[0] == 0.4
+    assert ax.get_xlabel() == "share of sand"
+    shaded = ax.collections[1].get_paths()[0].vertices[:, 0]
+    np.testing.assert_allclose([shaded.min(), shaded.max()], beta(2, 8).ppf([0.05, 0.95]), atol=0.003)
+    save(ax, tmp_path)
+
+
+def test_label_bars_stack_to_one(tmp_path: Path) -> None:
+    D = np.array([[0.2, 0.3, 0.5], [0.05, 0.9, 0.05]])
+    ax = plots.label_bars(D, LABELS, row_names=["north", "south"])
+    widths = np.array([patch.get_width() for patch in ax.patches]).reshape(3, 2).T
+    np.testing.assert_allclose(widths, D)
+    assert texts(ax) == ["20%", "30%", "90%", "50%"]
+    save(ax, tmp_path)
+
+
+@pytest.mark.parametrize("name", plots.__all__)
+def test_every_picture_is_documented(name: str) -> None:
+    if name != "LABEL_COLORS":
+        assert getattr(plots, name).__doc__
+
+
+def test_missing_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    monkeypatch.setitem(sys.modules, "mpltern", None)
+    with pytest.raises(ImportError, match=r"pip install 'snefy-ldl\[plot\]'"):
+        plots.label_bars(np.eye(2))
+    with pytest.raises(ImportError, match=r"pip install 'snefy-ldl\[plot\]'"):
+        plots.ternary_density(law())

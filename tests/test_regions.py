@@ -1,0 +1,346 @@
+"""Conformal regions: coverage, p-values, volumes against exact ones, draws, groups, weights, files, pictures."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.calibration import Calibration, CalibrationWarning, rank
+from snefy_ldl.conformal import ConformalRegion
+from snefy_ldl.errors import InputError, NotConformalizedError
+from snefy_ldl.simplex import ternary_grid
+from snefy_ldl.synthetic import make_city_districts
+from test_conformal import BetaModel, DirichletModel, KnownLaw, NormalLaw
+
+METHODS = ("density", "hpd", "mahalanobis")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_coverage_from_both_sides_with_a_wrong_model(method):
+    """Mean over 250 splits within 4.5 standard errors of ⌈c(n+1)⌉/(n+1); ties of hpd may only add to it."""
+    n_splits, n_cal, n_test, level = 250, 40, 40, 0.9
+    model = DirichletModel(distort=0.4)
+    X, D = DirichletModel().draw(n_splits * (n_cal + n_test), seed=1)
+    found = []
+    for X_split, D_split in zip(np.split(X, n_splits), np.split(D, n_splits)):
+        region = ConformalRegion(model, level, method, n_draws=100).conformalize(X_split[:n_cal], D_split[:n_cal])
+        found.append(region.contains(X_split[n_cal:], D_split[n_cal:]).mean())
+    error = np.std(found, ddof=1) / np.sqrt(n_splits)
+    expected = rank(level, n_cal) / (n_cal + 1)
+    assert error < 0.006
+    assert np.mean(found) > expected - 4.5 * error
+    assert np.mean(found) < expected + 4.5 * error + (0.02 if method == "hpd" else 0.0)
+
+
+def test_right_content_needs_no_correction():
+    """With the right law the hpd content is uniform: its 0.9 quantile on 2,000 rows is 0.9 ± 0.007."""
+    truth = KnownLaw(seed=2)
+    X, D = truth.draw(2000, seed=3)
+    region = ConformalRegion(truth, 0.9, "hpd", n_draws=400).conformalize(X, D)
+    assert abs(region.threshold_ - 0.9) < 4.5 * 0.0075
+    contents = region.score(X, D)
+    assert stats.kstest(contents + np.random.default_rng(0).uniform(-1, 0, 2000) / 400, "uniform").pvalue > 1e-3
+
+
+def test_hpd_goes_on_beyond_its_draws():
+    """An overconfident model: labels fall outside all draws, and still get different scores."""
+    truth = DirichletModel()
+    X, D = truth.draw(200, seed=4)
+    region = ConformalRegion(DirichletModel(distort=60.0), 0.9, "hpd", n_draws=50).conformalize(X, D)
+    assert region.threshold_ > 1.0
+    X_new, D_new = truth.draw(800, seed=5)
+    assert abs(region.contains(X_new, D_new).mean() - 0.9) < 0.1
+    assert (region.volume(X_new[:5], n=500) < 1.0).all()
+
+
+# -- p-values ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_contains_is_a_p_value_above_alpha(method):
+    truth = KnownLaw(seed=6)
+    X, D = truth.draw(300, seed=7)
+    region = ConformalRegion(truth, 0.8, method, n_draws=100).conformalize(X[:97], D[:97])
+    p = region.p_value(X[97:], D[97:])
+    np.testing.assert_array_equal(region.contains(X[97:], D[97:]), p > 0.2 + 1e-12)
+    assert p.min() >= 1 / 98
+    assert p.max() <= 1.0
+
+
+def test_randomized_p_values_are_uniform_and_plain_ones_valid():
+    """A new row for each of 1,500 calibrations with 12 tied scores: uniform if randomised, P(p <= u) <= u if not."""
+    rng = np.random.default_rng(8)
+    plain, randomized = [], []
+    for _ in range(1500):
+        scores = rng.integers(0, 6, 13).astype(float)
+        calm = Calibration(scores[:12, None, None])
+        plain.append(calm.p_values(scores[12:])[0])
+        randomized.append(calm.p_values(scores[12:], ties=rng.random(1))[0])
+    assert stats.kstest(randomized, "uniform").pvalue > 1e-3
+    for u in (0.1, 0.3, 0.5, 0.8):
+        assert np.mean(np.array(plain) <= u) <= u + 4.5 * np.sqrt(u * (1 - u) / 1500)
+
+
+def test_randomized_p_values_of_a_region_repeat_with_their_seed():
+    X, D = DirichletModel().draw(60, seed=9)
+    region = ConformalRegion(DirichletModel(), 0.8).conformalize(X[:40], D[:40])
+    first = region.p_value(X[40:], D[40:], randomized=True, random_state=1)
+    np.testing.assert_array_equal(first, region.p_value(X[40:], D[40:], randomized=True, random_state=1))
+    assert (first <= region.p_value(X[40:], D[40:])).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scores=st.lists(st.integers(-3, 3), min_size=1, max_size=40),
+    new=st.integers(-4, 4),
+    percent=st.integers(1, 99),
+    weight=st.sampled_from([None, 0.5, 2.0]),
+)
+def test_threshold_and_p_value_tell_the_same_story(scores, new, percent, weight):
+    level, table = percent / 100, np.array(scores, dtype=float)[:, None, None]
+    weights = None if weight is None else np.full(len(scores), weight)
+    own = None if weight is None else np.full(1, weight)
+    calm = Calibration(table, weights=weights)
+    q = calm.thresholds([level], 1, weights=own)[0, 0, 0]
+    p = calm.p_values(np.array([float(new)]), weights=own)[0]
+    # p > α in whole numbers: (1 + #{S >= s}) · 100 > (100 - percent)(n + 1)
+    above = 1 + sum(s >= new for s in scores)
+    assert p == pytest.approx(above / (len(scores) + 1))
+    assert (new <= q) == (above * 100 > (100 - percent) * (len(scores) + 1))
+
+
+# -- volume and draws --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("proposal", ["adapted", "uniform"])
+def test_volume_of_two_labels_is_a_length(proposal):
+    """Beta(2, 5): the density region is an interval whose length is known from a fine grid."""
+    X, D = BetaModel.draw(200, np.random.default_rng(10))
+    fine = np.linspace(0, 1, 200001)
+    for method in METHODS:
+        region = ConformalRegion(BetaModel(), 0.8, method, n_draws=2000).conformalize(X, D)
+        share, error = region.volume(X[:3], n=4000, proposal=proposal, return_std_error=True)
+        density = stats.beta(2.0, 5.0).pdf(fine)
+        if method == "density":
+            exact = (density >= np.exp(-region.threshold_)).mean()
+        elif method == "hpd":
+            height = np.quantile(
+                stats.beta(2.0, 5.0).pdf(np.random.default_rng(0).beta(2, 5, 400000)), 1 - region.threshold_
+            )
+            exact, error = (density >= height).mean(), error + 0.01  # 2,000 draws make the height itself uncertain
+        else:
+            exact = ((fine - 2 / 7) ** 2 <= region.threshold_ * stats.beta(2.0, 5.0).var()).mean()
+        assert (np.abs(share - exact) < 5.0 * error + 1e-4).all()
+        assert (error < 0.03).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_volume_of_three_labels_against_a_grid(method):
+    truth = KnownLaw(seed=11)
+    X, D = truth.draw(100, seed=12)
+    region = ConformalRegion(truth, 0.7, method, n_draws=300).conformalize(X, D)
+    grid = region.inside(X[:6], ternary_grid(150)).mean(axis=0)
+    for proposal in ("adapted", "uniform"):
+        share, error = region.volume(X[:6], n=4000, proposal=proposal, return_std_error=True)
+        assert (np.abs(share - grid) < 5.0 * error + 0.004).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_small_regions_of_many_labels_have_a_volume(method):
+    """Nine sharp labels: no uniform point falls inside, the adapted draws still measure it, to within their error."""
+    model = DirichletModel(n_labels=9, distort=30.0)
+    X, D = model.draw(200, seed=13)
+    D = model.predict_dist(X).sample((), torch.Generator().manual_seed(0)).numpy()
+    region = ConformalRegion(model, 0.9, method, n_draws=200).conformalize(X, D)
+    X = X[1:5]  # row 0 is so flat that "density", one height for all rows, leaves it next to nothing
+    share, error = region.volume(X, n=4000, return_std_error=True)
+    assert ((share > 0) & (share < 1e-3)).all()
+    assert (error < 0.2 * share).all()
+    none, unsure = region.volume(X, n=200, proposal="uniform", return_std_error=True)
+    assert (none == 0.0).all()
+    assert (unsure > 0.0).all()
+    again = region.volume(X, n=4000, random_state=1)
+    assert (np.abs(again - share) < 6.0 * error).all()
+
+
+def test_draws_lie_in_the_region_and_follow_the_law():
+    truth = KnownLaw(seed=14)
+    X, D = truth.draw(200, seed=15)
+    for method in METHODS:
+        region = ConformalRegion(truth, 0.5, method, n_draws=100).conformalize(X, D)
+        rows = X[region.volume(X) > 0.05][:3]
+        draws = region.sample(rows, 200)
+        assert draws.shape == (200, 3, 3)
+        if method != "hpd":
+            assert region.contains(np.tile(rows, (200, 1)), draws.reshape(-1, 3)).all()
+        np.testing.assert_array_equal(draws, region.sample(rows, 200))
+        law = truth.predict_dist(rows).sample((800,), torch.Generator().manual_seed(1)).numpy()
+        inside = region.contains(np.tile(rows, (800, 1)), law.reshape(-1, 3)).reshape(800, 3)
+        for row in range(3):
+            kept = law[:, row][inside[:, row]]
+            assert stats.ks_2samp(draws[:, row, 0], kept[:, 0]).pvalue > 1e-4
+
+
+def test_an_empty_region_says_so():
+    """One height for all rows: a row with a flat law has no label distribution that dense."""
+
+    class TwoWidths:
+        def predict_dist(self, X):
+            alpha = torch.as_tensor(np.where(np.asarray(X)[:, :1] > 0, 1.0, 50.0) * np.ones((1, 3)))
+            return torch.distributions.Dirichlet(alpha)
+
+    D = np.random.default_rng(16).dirichlet([50, 50, 50], 60)
+    region = ConformalRegion(TwoWidths(), 0.5).conformalize(np.zeros((60, 1)), D)
+    with pytest.warns(CalibrationWarning, match="1 of 2 regions are empty.*row 1"):
+        draws = region.sample([[0.0], [1.0]], 5)
+    assert np.isfinite(draws[:, 0]).all()
+    assert np.isnan(draws[:, 1]).all()
+    assert region.volume([[0.0], [1.0]])[1] == 0.0
+
+
+# -- the rest of the contract ------------------------------------------------------------------------------------------
+
+
+def test_too_few_rows_give_the_whole_simplex():
+    X, D = DirichletModel().draw(8, seed=17)
+    with pytest.warns(CalibrationWarning, match="8 calibration") as caught:
+        region = ConformalRegion(DirichletModel(), 0.9).conformalize(X, D)
+    assert len(caught) == 1
+    assert region.contains(X, np.tile([1.0, 0.0, 0.0], (8, 1))).all()
+    share, error = region.volume(X, return_std_error=True)
+    np.testing.assert_array_equal(share, 1.0)
+    np.testing.assert_array_equal(error, 0.0)
+    assert region.inside(X, ternary_grid(5)).all()
+
+
+def test_zeros_follow_the_models_policy_and_not_the_calibration_rows():
+    city = make_city_districts(n=120, random_state=3)
+    model = SnefyLDL(n_neurons=4, n_readouts=2, hidden_sizes=(4,), epochs=1, random_state=0).fit(
+        city.X[:60], city.D[:60]
+    )
+    region = ConformalRegion(model, 0.8).conformalize(city.X[60:], city.D[60:])
+    corner = np.array([[1.0, 0.0, 0.0]])
+    lifted = model.zero_policy_.apply(corner)
+    np.testing.assert_allclose(region.score(city.X[:1], corner), -model.log_prob(city.X[:1], lifted), rtol=1e-9)
+    stub = ConformalRegion(DirichletModel(), 0.8).conformalize(*DirichletModel().draw(30, seed=18))
+    assert np.isfinite(stub.score(np.zeros((1, 2)), corner)).all()
+
+
+def test_groups_and_weights():
+    truth = DirichletModel()
+    X, D = truth.draw(400, seed=19)
+    groups = np.where(X[:, 0] > 0, "right", "left")
+    region = ConformalRegion(truth, 0.8).conformalize(X[:300], D[:300], groups=groups[:300])
+    for side in ("left", "right"):
+        mine = groups[:300] == side
+        alone = ConformalRegion(truth, 0.8).conformalize(X[:300][mine], D[:300][mine])
+        new = np.flatnonzero(groups[300:] == side) + 300
+        asked = {"groups": groups[new]}
+        np.testing.assert_array_equal(region.contains(X[new], D[new], **asked), alone.contains(X[new], D[new]))
+        np.testing.assert_allclose(region.p_value(X[new], D[new], **asked), alone.p_value(X[new], D[new]))
+    with pytest.raises(InputError, match="calibration used groups"):
+        region.contains(X[:2], D[:2])
+    np.testing.assert_array_equal(region.p_value(X[:1], D[:1], groups=["up"]), 1.0)
+
+    weighted = ConformalRegion(truth, 0.8).conformalize(X[:300], D[:300], sample_weight=lambda rows: np.exp(rows[:, 0]))
+    inside = weighted.contains(X[300:], D[300:])
+    np.testing.assert_array_equal(inside, weighted.p_value(X[300:], D[300:]) > 0.2 + 1e-12)
+    plain = ConformalRegion(truth, 0.8).conformalize(X[:300], D[:300])
+    ones = ConformalRegion(truth, 0.8).conformalize(X[:300], D[:300], sample_weight=np.ones(300))
+    np.testing.assert_allclose(
+        ones.p_value(X[300:], D[300:], sample_weight=np.ones(100)), plain.p_value(X[300:], D[300:])
+    )
+
+
+def test_wrong_order_and_bad_settings():
+    region = ConformalRegion(DirichletModel())
+    X, D = DirichletModel().draw(20, seed=20)
+    for call in (
+        lambda: region.contains(X, D),
+        lambda: region.p_value(X, D),
+        lambda: region.volume(X),
+        lambda: region.sample(X),
+        lambda: region.score(X, D),
+        lambda: region.plot(X),
+        region.to_dict,
+    ):
+        with pytest.raises(NotConformalizedError):
+            call()
+    for make, message in (
+        (lambda: ConformalRegion(object()), "predict_dist"),
+        (lambda: ConformalRegion(DirichletModel(), 2), "between 0 and 1"),
+        (lambda: ConformalRegion(DirichletModel(), method="box"), "'density', 'hpd', 'mahalanobis'"),
+        (lambda: ConformalRegion(DirichletModel(), n_draws=1), "n_draws"),
+        (lambda: region.conformalize(X, np.full((20, 2), 0.5)), "predicts 3"),
+    ):
+        with pytest.raises(InputError, match=message):
+            make()
+    region.conformalize(X, D)
+    with pytest.raises(InputError, match="at least 2"):
+        region.volume(X, n=1)
+    with pytest.raises(InputError, match="'adapted', 'uniform'"):
+        region.volume(X, proposal="grid")
+
+    class Unshaped:
+        def predict_dist(self, rows):
+            return NormalLaw(np.full((len(rows), 3), 1 / 3), 0.1)
+
+    with pytest.raises(InputError, match="covariance_matrix"):
+        ConformalRegion(Unshaped(), method="mahalanobis").conformalize(X, D)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_torch_dirichlets_serve_and_agree_with_ours(method):
+    class Torch:
+        def predict_dist(self, X):
+            alpha = 3.0 * np.exp(np.asarray(X) @ DirichletModel().slopes)
+            return torch.distributions.Dirichlet(torch.as_tensor(alpha))
+
+    X, D = DirichletModel().draw(80, seed=21)
+    theirs = ConformalRegion(Torch(), 0.8, method, n_draws=50).conformalize(X[:60], D[:60])
+    ours = ConformalRegion(DirichletModel(), 0.8, method, n_draws=50).conformalize(X[:60], D[:60])
+    if method != "hpd":
+        np.testing.assert_allclose(theirs.score(X, D), ours.score(X, D), rtol=1e-7, atol=1e-9)
+    assert theirs.volume(X[:3], n=100).shape == (3,)
+    assert theirs.sample(X[:2], 3).shape == (3, 2, 3)
+    state = torch.get_rng_state()
+    theirs.contains(X, D)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_calibrations_survive_json(method):
+    X, D = DirichletModel().draw(60, seed=22)
+    region = ConformalRegion(DirichletModel(), 0.8, method, n_draws=50).conformalize(X[:40], D[:40])
+    back = ConformalRegion.from_dict(DirichletModel(), json.loads(json.dumps(region.to_dict(), allow_nan=False)))
+    np.testing.assert_array_equal(back.p_value(X[40:], D[40:]), region.p_value(X[40:], D[40:]))
+    assert back.threshold_ == region.threshold_
+    assert repr(back) == repr(region)
+
+
+def test_region_draws_itself_for_three_labels():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    pytest.importorskip("mpltern")
+    plt.switch_backend("Agg")
+    truth = KnownLaw(seed=23)
+    X, D = truth.draw(40, seed=24)
+    region = ConformalRegion(truth, 0.8).conformalize(X, D)
+    ax = region.plot(X[:2], D[:2], labels=["a", "b", "c"], resolution=40)
+    assert len(ax.collections) >= 4
+    assert region.plot(X[:1], ax=ax, resolution=20) is ax
+    with pytest.raises(InputError, match="up to"):
+        region.plot(X)
+    with pytest.warns(CalibrationWarning):
+        few = ConformalRegion(truth, 0.9).conformalize(X[:3], D[:3])
+    few.plot(X[:1], resolution=20)
+    plt.close("all")
+    four = ConformalRegion(DirichletModel(4)).conformalize(*DirichletModel(4).draw(20, seed=25))
+    with pytest.raises(InputError, match="3 labels"):
+        four.plot(X[:1])
