@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from scipy import stats
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import KFold, ShuffleSplit
@@ -735,6 +735,9 @@ def test_cv_with_the_real_model():
     assert ends.shape == (10, 3, 2)
     assert (ends[..., 0] < ends[..., 1]).all()
     assert not hasattr(small, "net_")
+    for fitted, (train, _) in zip(ci.models_, KFold(2).split(city.X[:50])):  # trained together, as if alone
+        alone = clone(small).fit(city.X[train], city.D[train])
+        np.testing.assert_allclose(fitted.predict(city.X), alone.predict(city.X), atol=1e-4)
 
 
 # -- forms of input, memory, files -------------------------------------------------------------------------------------

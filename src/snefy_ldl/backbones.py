@@ -87,8 +87,10 @@ class ScaledFeatures:
 
     def rows(self, index: Tensor) -> ScaledFeatures:
         """The rows index (K, B) of each member."""
-        member = torch.arange(len(index), device=index.device)[:, None]
-        return ScaledFeatures(self.values[member, index])
+        n_members, n_rows, n_features = self.values.shape
+        flat = index + torch.arange(0, n_members * n_rows, n_rows, device=index.device)[:, None]
+        values = self.values.flatten(0, 1).index_select(0, flat.flatten())
+        return ScaledFeatures(values.view(n_members, -1, n_features))
 
 
 class StackedMLP(nn.Module):

@@ -8,6 +8,7 @@ squared form gives a density that is never negative; the mixture answers every o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch.distributions import constraints
 from snefy_ldl.errors import InputError
 from snefy_ldl.mixture import Rows, SignedDirichletMixture
 from snefy_ldl.special import (
-    CACHE_ELEMENTS,
+    block_elements,
     log_beta,
     log_beta_ratio,
     log_quadratic_form,
@@ -181,13 +182,23 @@ class SnefySimplex(SignedDirichletMixture):
         tables = table.T.unflatten(1, (n_members, -1))  # (A, K, P)
         tables = torch.cat([tables, torch.ones_like(tables[:1])]).transpose(0, 1)  # (K, A+1, P), the last for Z̃
         matrix = symmetric(tables * (self._half_gram() * self._log_kernel.exp())[:, None], n)
-        matrix = matrix.permute(0, 2, 1, 3).flatten(2)  # (K, n, (A+1) n)
-        step = max(1, CACHE_ELEMENTS // (n_members * matrix.shape[-1]))
+        # eᵀTe of a symmetric T needs its upper half alone, off-diagonal entries twice; by blocks of columns, so that
+        # matrix products do the work
+        upper = matrix.triu(1) * 2.0 + torch.diag_embed(matrix.diagonal(dim1=-2, dim2=-1))
+        width = max(16, math.ceil(n / 4))
+        blocks = [
+            (upper[:, :, : left + width, left : left + width].permute(0, 2, 1, 3).flatten(2), slice(left, left + width))
+            for left in range(0, n, width)
+        ]
+        step = max(1, block_elements(upper.device) // (n_members * tables.shape[1] * n))
         answers = []
         for start in range(0, self._n_rows, step):
             rows = slice(start, start + step)
             e = self._features(rows)  # (K, b, n)
-            forms = ((e @ matrix).unflatten(-1, (-1, n)) @ e[..., None]).squeeze(-1)  # (K, b, A+1)
+            forms = torch.zeros((), dtype=e.dtype, device=e.device)
+            for block, columns in blocks:
+                half = e[..., : columns.stop] @ block  # (K, b, (A+1) width)
+                forms = forms + (half.unflatten(-1, (tables.shape[1], -1)) @ e[..., columns, None]).squeeze(-1)
             member = self._log_members[rows].exp().T[..., None] / forms[..., -1:]
             answers.append((forms[..., :-1] * member).sum(0))
         return torch.cat(answers) if answers else table.new_empty(0, table.shape[1])
@@ -218,7 +229,7 @@ class SnefySimplex(SignedDirichletMixture):
         return self._by_points(densities, logs)
 
     def _density_chunk(self) -> int:
-        return max(1, CACHE_ELEMENTS // (self.exponents.shape[0] * self.exponents.shape[1] * 4))
+        return max(1, block_elements(self.exponents.device) // (self.exponents.shape[0] * self.exponents.shape[1] * 4))
 
     def _log_prob_grid(self, logs: Tensor, rows: slice) -> Tensor:
         """Log density of every row at the same points: logs (S, L) -> (S, b), as m products (S, n) @ (n, b)."""

@@ -24,7 +24,7 @@ from snefy_ldl.distribution import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.fitting import Job, TrainingData, build_net, conclude, make_target, summary
 from snefy_ldl.model import SnefyNet
-from snefy_ldl.optim import make_optimizer
+from snefy_ldl.optim import StackedAdamW, make_optimizer
 from snefy_ldl.prediction import DensityPredictor
 from snefy_ldl.scaling import Scaling
 from snefy_ldl.training import derive_seed, fit_net
@@ -76,7 +76,7 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
     training_: dict[str, Any]
     n_features_in_: int
     feature_names_in_: Any
-    _optimizer: torch.optim.Optimizer | None
+    _optimizer: StackedAdamW | None
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
-from snefy_ldl.special import full_index, pair_index, symmetric
+from snefy_ldl.special import LogGamma, flat_pair_index, full_index, pair_index, symmetric
 
 
 class SquaredLogDensity(torch.autograd.Function):
@@ -45,10 +45,11 @@ class SquaredLogDensity(torch.autograd.Function):
         """The density, with what its gradient needs kept aside."""
         n, dtype = scale.shape[-1], scale.dtype
         i, j = pair_index(n, scale.device)
-        alpha = exponents[:, i] + exponents[:, j]  # (K, P, L)
+        alpha = exponents.index_select(1, i)
+        alpha += exponents.index_select(1, j)
         alpha += 1.0
-        total = alpha.sum(-1)  # (K, P)
-        log_k = torch.lgamma(alpha).sum(-1) - torch.lgamma(total)
+        gamma = LogGamma(torch.cat([alpha, alpha.sum(-1, keepdim=True)], -1))  # (K, P, L + 1), the last for the total
+        log_k = gamma.value.sum(-1) - 2.0 * gamma.value[..., -1]  # (K, P)
         full = symmetric(log_k, n)
         g = 0.5 * full.diagonal(dim1=1, dim2=2)  # (K, n)
         kernel = (full - g[:, :, None] - g[:, None, :]).exp().to(dtype)  # R
@@ -66,9 +67,8 @@ class SquaredLogDensity(torch.autograd.Function):
         half = e @ (gram * kernel)  # (K, B, n)
         normaliser = (half * e).sum(-1)
 
-        ctx.save_for_backward(
-            exponents, readout, logs, alpha, total, gram, kernel, neurons, outputs, square, e, half, normaliser
-        )
+        ctx.gamma = gamma
+        ctx.save_for_backward(exponents, readout, logs, gram, kernel, neurons, outputs, square, e, half, normaliser)
         log_p: Tensor = torch.log(square / normaliser) + 2.0 * (top - scale_top).squeeze(-1)
         ctx.mixed = log_odds is not None
         if log_odds is None or background is None:
@@ -83,9 +83,7 @@ class SquaredLogDensity(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradient for scale, exponents and readout."""
-        (exponents, readout, logs, alpha, total, gram, kernel, neurons, outputs, square, e, half, normaliser) = (
-            ctx.saved_tensors
-        )
+        exponents, readout, logs, gram, kernel, neurons, outputs, square, e, half, normaliser = ctx.saved_tensors
         if ctx.mixed:
             grad = grad * ctx.share
         by_square = (2.0 * grad / square)[..., None] * outputs  # (K, B, m)
@@ -101,11 +99,10 @@ class SquaredLogDensity(torch.autograd.Function):
         d_log_kernel.diagonal(dim1=1, dim2=2).add_(0.5 * d_g)
         n = exponents.shape[1]
         d_log_kernel *= 2.0  # each pair stands twice in the full matrix, and w_i twice in α_ii
-        i, j = pair_index(n, exponents.device)
-        slope = torch.digamma(alpha)
-        slope -= torch.digamma(total)[..., None]
-        slope *= d_log_kernel[:, i, j, None]  # (K, P, L)
-        by_row = slope[:, full_index(n, slope.device)].unflatten(1, (n, n))  # (K, n, n, L)
+        slope = ctx.gamma.slope()
+        slope = slope[..., :-1] - slope[..., -1:]
+        slope *= d_log_kernel.flatten(1).index_select(1, flat_pair_index(n, slope.device))[..., None]  # (K, P, L)
+        by_row = slope.index_select(1, full_index(n, slope.device)).unflatten(1, (n, n))  # (K, n, n, L)
         d_exponents = torch.baddbmm(by_row.sum(2), d_neurons.transpose(1, 2), logs)
         return d_scale, d_exponents, d_readout, None, None, None
 

@@ -25,7 +25,9 @@ from snefy_ldl.calibration import (
 )
 from snefy_ldl.conformity import LABEL_SCORES, LabelScore
 from snefy_ldl.errors import InputError, NotConformalizedError
+from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.laws import as_rows, count_rows, law_blocks, take_rows
+from snefy_ldl.many import fit_many
 from snefy_ldl.validation import Array, check_distributions
 
 Method = Literal["chebyshev", "quantile", "cdf"]
@@ -153,8 +155,9 @@ class ConformalIntervals:
             training.append(train)
         if (folds < 0).any():
             raise InputError(f"cv leaves row {int(np.flatnonzero(folds < 0)[0])} out of every test fold.")
-        models = [clone(self.model).fit(take_rows(X, train), labels[train]) for train in training]
-        return models, folds
+        if type(self.model) is SnefyLDL:  # the same fits, trained together
+            return list(fit_many(self.model, X, labels, training)), folds
+        return [clone(self.model).fit(take_rows(X, train), labels[train]) for train in training], folds
 
     # -- prediction --------------------------------------------------------------------------------------------------
 

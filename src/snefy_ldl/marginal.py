@@ -28,7 +28,7 @@ from snefy_ldl.special import CACHE_ELEMENTS, CHUNK_ELEMENTS
 Array = NDArray[np.float64]
 
 #: Below this many Beta evaluations a query goes straight to the incomplete Beta function.
-DIRECT_EVALUATIONS = 2_000_000
+DIRECT_EVALUATIONS = 200_000
 #: The part of a component's law outside the tabulated range.
 TAIL_MASS = 1e-13
 #: Shares below e^-690 are not told apart from zero.
@@ -132,7 +132,7 @@ class Marginal(Distribution):
         if self.pair.n_components == 1:
             a, b = self._beta_parameters(slice(None))
             answer = scipy.special.betaincinv(a, b, inner)
-        elif self._direct(levels.shape[1] * 12):
+        elif self._direct(levels.shape[1] * 60):  # steps of a root search
             answer = self._solve(inner)
         else:
             answer = self._tabulated(inner, _Panels.icdf)

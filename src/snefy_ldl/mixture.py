@@ -20,8 +20,8 @@ from torch.distributions import Distribution, constraints
 
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import (
-    CACHE_ELEMENTS,
     CHUNK_ELEMENTS,
+    block_elements,
     log_beta,
     log_beta_ratio,
     log_share,
@@ -110,7 +110,7 @@ class SignedDirichletMixture(Distribution):
         return self._n_rows == 1 or shape[len(shape) - len(self.batch_shape) :] == self.batch_shape
 
     def _chunks(self, per_pair: int = 1) -> Iterator[slice]:
-        step = max(1, CACHE_ELEMENTS // max(1, self.n_components * per_pair))
+        step = max(1, block_elements(self._concentration.device) // max(1, self.n_components * per_pair))
         for start in range(0, max(self._n_rows, 1), step):
             yield slice(start, start + step)
 
@@ -424,7 +424,7 @@ class SignedDirichletMixture(Distribution):
 
     def _density_chunk(self) -> int:
         """How many points a density evaluation takes at a time."""
-        return max(1, CACHE_ELEMENTS // self.n_components)
+        return max(1, block_elements(self._concentration.device) // self.n_components)
 
     def _by_points(self, densities: Callable[[Tensor], list[Tensor]], logs: Tensor) -> list[Tensor]:
         """Densities at S points a row, some points at a time: logs (S, b, L) -> each (S, b)."""

@@ -11,18 +11,14 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
 from snefy_ldl.backbones import CustomBackbone, StackedMLP
+from snefy_ldl.count_density import VoteFactors, log_prob_factors
 from snefy_ldl.distribution import SnefySimplex
 from snefy_ldl.fused import squared_log_density
 from snefy_ldl.special import (
     EXPONENT_LIMIT,
     EXPONENT_MARGIN,
     log_beta,
-    log_beta_ratio,
     log_quadratic_form,
-    log_signed_sum,
-    pair_concentration,
-    pair_gram,
-    pair_index,
     symmetric,
     unit_kernel,
 )
@@ -114,21 +110,16 @@ class SnefyNet(nn.Module):
         odds = None if background is None else self.log_odds
         return squared_log_density(scale, exponents, self.readout, logs, background, odds)
 
-    def member_log_prob_counts(self, x: Any, counts: Tensor, background: Tensor | None = None) -> Tensor:
+    def member_log_prob_counts(
+        self, x: Any, counts: Tensor | VoteFactors, background: Tensor | None = None
+    ) -> Tensor:
         """Log probability of each member's votes k (K, B, L) -> (K, B), multinomial coefficient left out.
 
-        ``Σ_ij c_ij B(α_ij + k) / B(α_ij)``: a ratio of two normalisers, in float64.
+        ``Σ_ij c_ij B(α_ij + k) / B(α_ij)``: a ratio of two normalisers, in float64. Votes may be prepared as their
+        factors (:mod:`snefy_ldl.count_density`); NaN stands for a label that was not counted.
         """
-        exponents = self.exponents.double()
-        log_kernel, g = unit_kernel(exponents)
-        out = self.output(x).double()
-        scale = out if self.balanced else out + g[:, None, :]
-        i, j = pair_index(scale.shape[-1], scale.device)
-        concentration = pair_concentration(exponents)  # (K, P, L)
-        ratio = torch.stack([log_beta_ratio(c, None, k) for c, k in zip(concentration, counts)])  # (K, B, P)
-        terms = scale[..., i] + scale[..., j] + log_kernel[:, None, :] + ratio
-        log_p = log_signed_sum(terms, pair_gram(self.readout.double())[:, None, :])
-        log_p = log_p - self._log_normaliser(scale, log_kernel)
+        factors = counts if isinstance(counts, VoteFactors) else VoteFactors.of(counts)
+        log_p = log_prob_factors(self.output(x), self.exponents, self.readout, factors, self.balanced)
         return self._mixed(log_p, None if background is None else background.double())
 
     def _mixed(self, log_p: Tensor, background: Tensor | None) -> Tensor:

@@ -1,13 +1,11 @@
-"""Optimisers for stacked members: torch's fused AdamW where all share their rates, our own where they differ."""
+"""The optimiser of stacked members: AdamW whose rates may differ between them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from snefy_ldl.model import SnefyNet
 
@@ -18,12 +16,16 @@ def copy_of_member(name: str) -> int | None:
     return int(name[len(prefix) :].split(".")[0]) if name.startswith(prefix) else None
 
 
-class StackedAdamW(Optimizer):
-    """AdamW whose learning rate and weight decay are tensors that differ between the members of a stack.
+class StackedAdamW:
+    """AdamW for a stack of members, with the least work a step that Python allows.
+
+    A group either shares one ``lr`` and ``weight_decay`` (then torch's fused kernel does it all), or gives ``rates``
+    and ``decays``: for each parameter a tensor that broadcasts against it, so that members may differ; a step's rate
+    is then ``lr * rates``. It is not a ``torch.optim.Optimizer`` because that class's hooks cost more than the update
+    of models this small.
 
     Args:
-        groups: as torch's, each with ``params``, ``rates`` and ``decays``: for each parameter a tensor that broadcasts
-            against it. A step's rate is ``lr * rates``.
+        groups: dicts with ``params``, ``peak`` (the rate a schedule scales), ``lr``, and the above.
         betas: decay of the two moments.
         eps: added to the root of the second.
     """
@@ -31,28 +33,67 @@ class StackedAdamW(Optimizer):
     def __init__(
         self, groups: list[dict[str, Any]], betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
     ) -> None:
-        super().__init__(groups, {"lr": 1.0, "betas": betas, "eps": eps})
+        self.param_groups, self.betas, self.eps = groups, betas, eps
+        self.state: dict[Tensor, dict[str, Tensor]] = {}
+        for group in groups:
+            for parameter in group["params"]:
+                self.state[parameter] = {
+                    "step": torch.zeros((), device=parameter.device),
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def step(self) -> None:
         """One update of every parameter that has a gradient."""
         for group in self.param_groups:
-            first, second = group["betas"]
-            for parameter, rate, decay in zip(group["params"], group["rates"], group["decays"]):
-                if parameter.grad is None:
-                    continue
-                state, grad = self.state[parameter], parameter.grad
-                if not state:
-                    state["step"] = torch.zeros((), device=parameter.device)
-                    state["exp_avg"] = torch.zeros_like(parameter)
-                    state["exp_avg_sq"] = torch.zeros_like(parameter)
-                state["step"] += 1
-                state["exp_avg"].lerp_(grad, 1.0 - first)
-                state["exp_avg_sq"].mul_(second).addcmul_(grad, grad, value=1.0 - second)
-                size = group["lr"] * rate
-                root = (state["exp_avg_sq"] / (1.0 - second ** state["step"])).sqrt_().add_(group["eps"])
-                parameter.mul_(1.0 - size * decay)
-                parameter.sub_(size / (1.0 - first ** state["step"]) * state["exp_avg"] / root)
+            if "rates" in group:
+                self._step_apart(group)
+            else:
+                self._step_together(group)
+
+    def _step_together(self, group: dict[str, Any]) -> None:
+        params = [parameter for parameter in group["params"] if parameter.grad is not None]
+        if not params:
+            return
+        states = [self.state[parameter] for parameter in params]
+        steps = [state["step"] for state in states]
+        torch._foreach_add_(steps, 1.0)
+        torch._fused_adamw_(
+            params,
+            [parameter.grad for parameter in params],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            steps,
+            lr=group["lr"],
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            weight_decay=group["weight_decay"],
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def _step_apart(self, group: dict[str, Any]) -> None:
+        first, second = self.betas
+        for parameter, rate, decay in zip(group["params"], group["rates"], group["decays"]):
+            if parameter.grad is None:
+                continue
+            state, grad = self.state[parameter], parameter.grad
+            state["step"] += 1
+            state["exp_avg"].lerp_(grad, 1.0 - first)
+            state["exp_avg_sq"].mul_(second).addcmul_(grad, grad, value=1.0 - second)
+            size = group["lr"] * rate
+            root = (state["exp_avg_sq"] / (1.0 - second ** state["step"])).sqrt_().add_(self.eps)
+            parameter.mul_(1.0 - size * decay)
+            parameter.sub_(size / (1.0 - first ** state["step"]) * state["exp_avg"] / root)
 
 
 def make_optimizer(
@@ -61,7 +102,7 @@ def make_optimizer(
     exponent_rate: float,
     weight_decay: float,
     rates: tuple[Tensor, Tensor] | None = None,
-) -> Optimizer:
+) -> StackedAdamW:
     """AdamW with decay on the network's matrices, and a rate of their own for the exponents.
 
     Each group carries its ``peak`` rate, which the schedule scales.
@@ -100,9 +141,7 @@ def make_optimizer(
         # a tensor on the device, so that a captured graph sees the schedule move
         group["lr"] = torch.tensor(float(group["peak"]), device=device) if on_gpu else float(group["peak"])
         groups.append(group)
-    if rates is not None:
-        return StackedAdamW(groups)
-    return torch.optim.AdamW(groups, fused=device.type in ("cpu", "cuda"), capturable=on_gpu)
+    return StackedAdamW(groups)
 
 
 def _shaped(values: Tensor, name: str, parameter: Tensor) -> Tensor:
@@ -110,7 +149,7 @@ def _shaped(values: Tensor, name: str, parameter: Tensor) -> Tensor:
     return values[member] if member is not None else values.view(-1, *[1] * (parameter.dim() - 1))
 
 
-def set_rate(optimizer: Optimizer, share: float) -> None:
+def set_rate(optimizer: StackedAdamW, share: float) -> None:
     """Put every group at a share of its peak rate."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):

@@ -125,7 +125,7 @@ def _build(
     shape = config["network"]
     if shape["custom_backbone"] and backbone is None:
         raise ModelFileError(
-            "this model was fitted with a custom backbone, whose code is not saved: load(folder, backbone=...) needs it."
+            "the model was fitted with a custom backbone, whose code is not saved: load(folder, backbone=...) needs it."
         )
     model = cls(**parameters, backbone=backbone)
     if device is not None:

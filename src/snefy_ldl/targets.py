@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from snefy_ldl.count_density import VoteFactors, rising_ratio
 from snefy_ldl.model import SnefyNet
-from snefy_ldl.special import log_beta_ratio
 
 
 class Target(Protocol):
@@ -43,7 +43,10 @@ class DistributionTarget:
     def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
         """Log density (K, B)."""
         background = None if self.background is None else self.background.gather(1, index)
-        logs = self.logs[0][index] if len(self.logs) == 1 else self.logs[self.group[:, None], index]
+        if len(self.logs) == 1:
+            logs = self.logs[0].index_select(0, index.flatten()).view(*index.shape, -1)
+        else:
+            logs = self.logs[self.group[:, None], index]
         return net.member_log_prob(x, logs, background)
 
     def without_background(self) -> DistributionTarget:
@@ -64,20 +67,26 @@ class CountTarget:
     """Vote counts, scored by the exact probability of the counts (multinomial coefficient left out).
 
     Args:
-        counts: votes (N, L), float64.
+        counts: votes (N, L), float64; NaN where a label was not counted.
         net: gives the background, whose Dirichlet-multinomial term does not change in training.
+        named: votes that name a set of labels (N, G), or None.
+        sets: those sets, 0 or 1 (G, L).
     """
 
-    def __init__(self, counts: Tensor, net: SnefyNet) -> None:
-        self.counts = counts
+    def __init__(self, counts: Tensor, net: SnefyNet, named: Tensor | None = None, sets: Tensor | None = None) -> None:
+        self.factors = VoteFactors.of(counts, named, sets)
         self.background: Tensor | None = None
         if bool(torch.isfinite(net.log_odds).any()):
-            self.background = log_beta_ratio(net.background, None, counts).T.to(net.readout.dtype)  # (K, N)
+            members, rows = len(net.background), len(counts)
+            columns = (self.factors.groups @ net.background.T).T[..., None]  # (K, Q, 1)
+            every = self.factors[torch.arange(rows, device=counts.device).expand(members, rows)]
+            ratio, offset = rising_ratio(columns, every)
+            self.background = (ratio.squeeze(-1) + offset).to(net.readout.dtype)  # (K, N)
 
     def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
         """Log probability (K, B)."""
         background = None if self.background is None else self.background.gather(1, index)
-        return net.member_log_prob_counts(x, self.counts[index], background)
+        return net.member_log_prob_counts(x, self.factors[index], background)
 
     def without_background(self) -> CountTarget:
         """The same votes, for the networks alone."""

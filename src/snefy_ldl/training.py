@@ -20,7 +20,7 @@ from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.files import load_tensors, save_tensors
 from snefy_ldl.graphs import GraphedStep
 from snefy_ldl.model import SnefyNet
-from snefy_ldl.optim import copy_of_member, make_optimizer, set_rate
+from snefy_ldl.optim import StackedAdamW, copy_of_member, make_optimizer, set_rate
 from snefy_ldl.targets import Target
 
 #: How often a fit may undo an epoch and halve its learning rate before it gives up.
@@ -138,7 +138,7 @@ def fit_net(
     seeds: Sequence[int],
     *,
     weights: Tensor | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: StackedAdamW | None = None,
     rates: tuple[Tensor, Tensor] | None = None,
     verbose: int = 0,
     checkpoint: Path | None = None,
@@ -200,7 +200,7 @@ class _Loop:
         recipe: Recipe,
         seeds: Sequence[int],
         weights: Tensor | None,
-        optimizer: torch.optim.Optimizer | None,
+        optimizer: StackedAdamW | None,
         rates: tuple[Tensor, Tensor] | None,
     ) -> None:
         self.net, self.X, self.target, self.recipe, self.seeds, self.weights = net, X, target, recipe, seeds, weights
@@ -210,7 +210,7 @@ class _Loop:
         self.train_rows = torch.stack([train for train, _ in splits]).to(self.device)  # (K, n_train)
         self.valid_rows = torch.stack([valid for _, valid in splits]).to(self.device)  # (K, n_valid)
         self.batch_size = min(recipe.batch_size, self.train_rows.shape[1])
-        self.steps = max(1, self.train_rows.shape[1] // self.batch_size)
+        self.steps = math.ceil(self.train_rows.shape[1] / self.batch_size)
         self.optimizer = optimizer or make_optimizer(
             net, recipe.learning_rate, recipe.exponent_rate, recipe.weight_decay, rates
         )
@@ -259,6 +259,8 @@ class _Loop:
         net, recipe, number = self.net, self.recipe, self.run.next_epoch
         net.train()
         rows = self.train_rows.gather(1, shuffles(self.seeds, number, self.train_rows.shape[1], self.device))
+        # the last batch is filled up from the first, so that all have one size and every row is seen
+        rows = torch.cat([rows, rows[:, : self.steps * self.batch_size - rows.shape[1]]], 1)
         self.total.zero_()
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(derive_seed(self.seeds[0], 2, number))  # dropout and the like in custom backbones
@@ -275,7 +277,7 @@ class _Loop:
         if self.weights is not None:
             log_p = log_p * self.weights[self.index]
         loss = -log_p.mean(1)  # (K,)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         loss.sum().backward()
         self.optimizer.step()
         self.net.project()

@@ -110,9 +110,7 @@ def check_features(X: Any, *, n_features: int | None = None) -> Any:
         kind = "NaN" if np.isnan(table[bad]) else "inf"
         raise InputError(f"X contains {kind} at {_cell(*bad, names)}; features must be finite. Impute it first.")
     if n_features is not None and table.shape[1] != n_features:
-        raise InputError(
-            f"X has {table.shape[1]} features, but model is expecting {n_features} features as input."
-        )
+        raise InputError(f"X has {table.shape[1]} features, but model is expecting {n_features} features as input.")
     return table
 
 

@@ -1,0 +1,167 @@
+"""Hundreds of models at once, and millions of predictions a second, on one GPU.
+
+    python benchmarks/gpu.py      # needs CUDA; SBU_3DFE where SNEFY_LDL_DATA is set, else random data of its shape
+
+The paper's SBU_3DFE setting: 1,250 rows, 243 features, 6 labels, n = 64, m = 32, batch 64, 100 epochs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+
+import numpy as np
+import torch
+
+from common import machine, markdown, write
+from snefy_ldl import SnefyLDL, load_dataset
+from snefy_ldl.fitting import Job, TrainingData, build_net, make_target
+from snefy_ldl.many import fit_many
+from snefy_ldl.training import _Loop
+
+
+def paper_data():
+    if os.environ.get("SNEFY_LDL_DATA"):
+        data = load_dataset("sbu_3dfe")
+        return data.X.astype(np.float32), data.D, "SBU_3DFE"
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2500, 243)).astype(np.float32) * 0.1 + 0.3
+    return X, rng.dirichlet(np.full(6, 5.0), size=2500), "random data of SBU_3DFE's shape"
+
+
+def halves(n_models: int, rows: int) -> list[np.ndarray]:
+    return [np.random.default_rng(k).permutation(rows)[: rows // 2] for k in range(n_models)]
+
+
+def train_seconds(X, D, n_models: int, recipe: str, epochs: int) -> dict[str, float]:
+    """Seconds of the training loop alone (after warm-up and capture), and of the whole call."""
+    base = SnefyLDL.paper("conformal", epochs=epochs) if recipe == "paper" else SnefyLDL(epochs=epochs)
+    splits = halves(n_models, len(X))
+    params = [{"random_state": k} for k in range(n_models)]
+    device = torch.device("cuda")
+    data = TrainingData(X, D, None, None, custom=False)
+    jobs = []
+    for rows, change in zip(splits, params):
+        job = Job(SnefyLDL(**(base.get_params() | change)), data, rows, warn=False)
+        jobs.append(job)
+    members = [member for job in jobs for member in job.plan()]
+    net = build_net(members).to(device)
+    features, target = data.tensor(device), make_target(net, members, device)
+    loop = _Loop(
+        net,
+        features,
+        target,
+        [m.split for m in members],
+        jobs[0].recipe(),
+        [m.shuffle_seed for m in members],
+        None,
+        None,
+        None,
+    )
+    loop.epoch()  # warm-up and capture
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    while not loop.finished:
+        loop.epoch()
+    torch.cuda.synchronize()
+    loop_seconds = (time.perf_counter() - start) * epochs / (epochs - 1)
+    start = time.perf_counter()
+    models = fit_many(base, X, D, splits, params)
+    whole = time.perf_counter() - start
+    return {"loop": loop_seconds, "whole": whole, "members": len(members), "models": models, "splits": splits}
+
+
+def eager_seconds(X, D, epochs: int) -> float:
+    """One eager model, for comparison."""
+    import snefy_ldl.training as training
+
+    class Eager:
+        def __init__(self, step, *_):
+            self.step = step
+
+        def __call__(self):
+            self.step()
+
+    graphed, training.GraphedStep = training.GraphedStep, Eager
+    try:
+        rows = halves(1, len(X))[0]
+        start = time.perf_counter()
+        SnefyLDL.paper("conformal", epochs=epochs, random_state=0).fit(X[rows], D[rows])
+        torch.cuda.synchronize()
+        return time.perf_counter() - start
+    finally:
+        training.GraphedStep = graphed
+
+
+def predict_rate(X, D, rows: int) -> float:
+    """Rows a second of mean and variance, features already on the GPU."""
+    model = SnefyLDL.paper("conformal", epochs=1, random_state=0).fit(X, D)
+    big = torch.as_tensor(np.tile(X, (rows // len(X), 1)), device="cuda")
+
+    def once():
+        with torch.no_grad():
+            for start in range(0, len(big), 1 << 17):
+                model.net_(big[start : start + (1 << 17)]).mean_and_variance()
+        torch.cuda.synchronize()
+
+    once()
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        once()
+        times.append(time.perf_counter() - start)
+    return len(big) / statistics.median(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", type=int, nargs="*", default=[100, 1000])
+    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("no CUDA device here")
+    X, D, source = paper_data()
+    rows = []
+    for recipe in ("paper", "default"):
+        for n_models in arguments.models:
+            if recipe == "default" and n_models > 100:
+                continue
+            found = train_seconds(X, D, n_models, recipe, arguments.epochs if recipe == "paper" else 30)
+            models, splits = found["models"][:3], found["splits"][:3]
+            test = [np.setdiff1d(np.arange(len(X)), part) for part in splits]
+            nll = -np.mean([m.score(X[t], D[t]) for m, t in zip(models, test)])
+            lone = [
+                SnefyLDL(**(m.get_params() | {"device": "cpu"})).fit(X[part], D[part])
+                for m, part in zip(models, splits)
+            ]
+            nll_cpu = -np.mean([m.score(X[t], D[t]) for m, t in zip(lone, test)])
+            rows.append(
+                {
+                    "recipe": recipe,
+                    "models": n_models,
+                    "members": found["members"],
+                    "epochs": arguments.epochs if recipe == "paper" else 30,
+                    "training loop, s": f"{found['loop']:.2f}",
+                    "whole call, s": f"{found['whole']:.2f}",
+                    "test NLL, GPU": f"{nll:.3f}",
+                    "test NLL, lone CPU fits": f"{nll_cpu:.3f}",
+                }
+            )
+            print(rows[-1], flush=True)
+    eager = eager_seconds(X, D, arguments.epochs)
+    rate = predict_rate(X, D, arguments.rows)
+    facts = {"machine": machine(), "training": rows, "one eager model, s": eager, "predictions a second": rate}
+    text = (
+        f"# On a GPU\n\n`python benchmarks/gpu.py` on one {facts['machine'].get('gpu')}, torch {facts['machine']['torch']}; "
+        f"{source}, 1,250 rows each.\n\n{markdown(rows)}\n\n"
+        f"A single eager model of the paper's recipe: {eager:.2f} s. Mean and variance: {rate / 1e6:.1f} million rows a "
+        "second with the features on the GPU.\n"
+    )
+    write("gpu", facts, text)
+
+
+if __name__ == "__main__":
+    main()
