@@ -22,8 +22,6 @@ from torch.nn.functional import embedding_bag
 
 from snefy_ldl.special import CACHE_ELEMENTS, full_index, log_quadratic_form, pair_gram, pair_index, symmetric
 
-#: Longest sweep of running products; beyond it lgamma of the distinct counts is cheaper.
-LONGEST_SWEEP = 2048
 #: Running products are looked at this often, and turned into logarithms above this size: factors stay below 1e9.
 SWEEP_BLOCK, LARGEST_PRODUCT = 16, 1e150
 
@@ -105,7 +103,7 @@ class VoteFactors:
 
 
 class _Sweep:
-    """The distinct factors of a batch, in the order one sweep over m = 1, 2, ... meets them.
+    """The distinct factors of a batch, in the order one sweep over m = 0, 1, 2, ... meets them.
 
     Columns are renumbered by how far they must be swept, so that those still needed stand first.
 
@@ -116,56 +114,59 @@ class _Sweep:
     """
 
     def __init__(self, column: NDArray[np.int64], count: NDArray[np.int64], n_columns: int) -> None:
-        reach = np.zeros(n_columns, dtype=np.int64)
-        np.maximum.at(reach, column.ravel(), count.ravel())
+        self.last = int(count.max())
+        present = np.zeros((self.last + 1, n_columns), dtype=bool)
+        present[count, column] = True
+        reach = self.last - present[::-1].argmax(0)
+        reach[~present.any(0)] = 0
         self.order = np.argsort(-reach, kind="stable")
-        self.reach = reach[self.order]
+        number = np.cumsum(present[:, self.order].ravel()) - 1  # a table row for each factor that is there
         place = np.empty_like(self.order)
         place[self.order] = np.arange(n_columns)
-        self.last = int(self.reach[0])
-        distinct, which = np.unique(count * n_columns + place[column], return_inverse=True)
-        self.which = torch.from_numpy(which.reshape(count.shape))  # (B, T), row of the table
-        self.count, self.place = np.divmod(distinct, n_columns)  # (D,), sorted by count
-        self.places = self.place.tolist()
+        self.which = torch.from_numpy(number[count * n_columns + place[column]])  # (B, T)
+        self.count, self.place = np.nonzero(present[:, self.order])  # (D,), sorted by count
         steps = np.arange(self.last + 2)
         self.bounds = np.searchsorted(self.count, steps).tolist()
-        self.active = np.searchsorted(-self.reach, -steps).tolist()  # how many columns go on beyond m
+        self.places = self.place.tolist()
+        self.active = np.searchsorted(-reach[self.order], -steps).tolist()  # how many columns go on beyond m
 
+    def __len__(self) -> int:
+        return len(self.count)
 
-def _log_rising(columns: Array, sweep: _Sweep) -> Array:
-    """``log (β)_m`` for the distinct factors: columns (Q, P), in the sweep's order -> (D, P)."""
-    table = np.empty((len(sweep.count), columns.shape[1]))
-    factor, product, base = columns.copy(), np.ones_like(columns), np.zeros_like(columns)
-    bases: list[tuple[int, Array]] = []
-    for m in range(sweep.last + 1):
-        for row in range(sweep.bounds[m], sweep.bounds[m + 1]):
-            table[row] = product[sweep.places[row]]
-        active = sweep.active[m]
-        product[:active] *= factor[:active]
-        factor[:active] += 1.0
-        if m % SWEEP_BLOCK == SWEEP_BLOCK - 1 and product.max() > LARGEST_PRODUCT:
-            base = base + np.log(product)
-            bases.append((sweep.bounds[m + 1], base))
-            product[:] = 1.0
-    np.log(table, out=table)
-    stops = [start for start, _ in bases[1:]] + [len(table)]
-    for (start, base), stop in zip(bases, stops):
-        table[start:stop] += base[sweep.place[start:stop]]
-    return table
+    def run(self, columns: Array, slopes: bool) -> tuple[Array, Array | None]:
+        """``log (β)_m`` for the distinct factors, columns (Q, P) -> (D, P), and its derivative ``Σ_{t<m} 1/(β+t)``.
 
-
-def _rising_slope(columns: Array, sweep: _Sweep, gradient: Array) -> Array:
-    """``Σ_d gradient_d · d/dβ log (β)_{m_d}`` (Q, P), with ``d/dβ log (β)_m = Σ_{t<m} 1/(β+t)``."""
-    slope, carried, quotient = np.zeros_like(columns), np.zeros_like(columns), np.empty_like(columns)
-    factor = columns + sweep.reach[:, None]
-    for m in range(sweep.last, 0, -1):
-        for row in range(sweep.bounds[m], sweep.bounds[m + 1]):
-            carried[sweep.places[row]] += gradient[row]
-        active = sweep.active[m - 1]
-        factor[:active] -= 1.0
-        np.divide(carried[:active], factor[:active], out=quotient[:active])
-        slope[:active] += quotient[:active]
-    return slope
+        Along with the product runs its derivative, ``((β)_{m+1})' = (β)_m' (β+m) + (β)_m``: no division on the way.
+        """
+        factor = columns[self.order]
+        product, derivative = np.ones_like(factor), np.zeros_like(factor)
+        table = np.empty((len(self), factor.shape[1]))
+        slope = np.empty_like(table) if slopes else None
+        base, bases = np.zeros_like(factor), []
+        for m in range(self.last + 1):
+            for row in range(self.bounds[m], self.bounds[m + 1]):
+                table[row] = product[self.places[row]]
+                if slope is not None:
+                    slope[row] = derivative[self.places[row]]
+            active = self.active[m]
+            now, swept = factor[:active], product[:active]
+            if slope is not None:
+                derivative[:active] *= now
+                derivative[:active] += swept
+            swept *= now
+            now += 1.0
+            if m % SWEEP_BLOCK == SWEEP_BLOCK - 1 and product.max() > LARGEST_PRODUCT:
+                base = base + np.log(product)
+                bases.append((self.bounds[m + 1], base))
+                derivative /= product
+                product[:] = 1.0
+        if slope is not None:
+            slope /= table
+        np.log(table, out=table)
+        stops = [start for start, _ in bases[1:]] + [len(self)]
+        for (start, base), stop in zip(bases, stops):
+            table[start:stop] += base[self.place[start:stop]]
+        return table, slope
 
 
 class RisingRatio(torch.autograd.Function):
@@ -189,56 +190,52 @@ class RisingRatio(torch.autograd.Function):
         ctx: Any, columns: Tensor, column: Tensor, count: Tensor, sign: Tensor, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         """The logarithms of the factors, summed."""
-        sweeps, ratios, centres = [], [], []
-        for beta, where, times in zip(columns, column, count):
-            sweep = _Sweep(where.numpy(), times.numpy(), columns.shape[1])
-            table = torch.from_numpy(_log_rising(beta.numpy()[sweep.order], sweep))
+        kept, offset = [], torch.empty(column.shape[:2], dtype=torch.float64)
+        ratio = torch.empty(*column.shape[:2], columns.shape[-1], dtype=dtype)
+        for k in range(len(columns)):
+            sweep = _Sweep(column[k].numpy(), count[k].numpy(), columns.shape[1])
+            rising, slope = sweep.run(columns[k].numpy(), ctx.needs_input_grad[0])
+            table = torch.from_numpy(rising)
             centre = table.mean(-1)
             table -= centre[:, None]
             signs = sign.expand(sweep.which.shape)
-            ratios.append(
-                embedding_bag(sweep.which, table.to(dtype), mode="sum", per_sample_weights=signs.to(dtype))
-            )
-            centres.append((centre[sweep.which] * signs).sum(-1))
-            sweeps.append(sweep)
+            ratio[k] = embedding_bag(sweep.which, table.to(dtype), mode="sum", per_sample_weights=signs.to(dtype))
+            offset[k] = (centre[sweep.which] * signs).sum(-1)
+            kept.append((sweep, slope))
         ctx.save_for_backward(columns, sign)
-        ctx.sweeps = sweeps
-        offset = torch.stack(centres)
+        ctx.kept = kept
         ctx.mark_non_differentiable(offset)
-        return torch.stack(ratios), offset
+        return ratio, offset
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         """Gradient for the columns."""
         columns, sign = ctx.saved_tensors
-        slopes = torch.empty_like(columns)
-        for k, sweep in enumerate(ctx.sweeps):
-            table, negative = grad.new_zeros(len(sweep.count), grad.shape[-1]), -grad[k]
+        gradient = torch.zeros_like(columns)
+        for k, (sweep, slope) in enumerate(ctx.kept):
+            table, negative = grad.new_zeros(len(sweep), grad.shape[-1]), -grad[k]
             for t, positive in enumerate((sign > 0).tolist()):
                 table.index_add_(0, sweep.which[:, t], grad[k] if positive else negative)
-            slope = _rising_slope(columns[k].numpy()[sweep.order], sweep, table.double().numpy())
-            slopes[k].numpy()[sweep.order] = slope
-        return slopes, None, None, None, None
+            by_factor = torch.from_numpy(slope).mul_(table)
+            gradient[k].index_add_(0, torch.from_numpy(sweep.order[sweep.place]), by_factor)
+        return gradient, None, None, None, None
 
 
-def rising_ratio(
-    columns: Tensor, factors: VoteFactors, dtype: torch.dtype = torch.float64, longest_sweep: int = LONGEST_SWEEP
-) -> tuple[Tensor, Tensor]:
+def rising_ratio(columns: Tensor, factors: VoteFactors, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
     """``log Π_t (β_p)_{m_t}^{sign_t}`` of K members' rows, as a table and what to add to each of its rows.
 
-    On a GPU, or where an item has thousands of votes, straight from lgamma.
+    On a GPU straight from lgamma, which is cheap there and needs no look at the data.
 
     Args:
         columns: ``β`` (K, Q, P), float64.
         factors: the votes, rows (K, B).
         dtype: of the table.
-        longest_sweep: votes up to which the running products are used.
 
     Returns:
         (K, B, P), and (K, B) in float64.
     """
-    if columns.device.type == "cpu" and int(factors.count.max()) <= longest_sweep:
+    if columns.device.type == "cpu":
         both: tuple[Tensor, Tensor] = RisingRatio.apply(  # type: ignore[no-untyped-call]
             columns, factors.column, factors.count, factors.sign, dtype
         )
@@ -281,7 +278,7 @@ class PairLogSum(torch.autograd.Function):
         terms += log_kernel[:, None]
         top = terms.amax(-1, keepdim=True)
         terms -= top
-        terms.exp_()
+        terms.clamp_min_(-80.0).exp_()
         total = (terms @ gram[..., None]).squeeze(-1).clamp_min_(0.0)
         ctx.save_for_backward(terms, gram, total)
         ctx.n = scale.shape[-1]

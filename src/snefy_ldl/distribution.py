@@ -18,6 +18,7 @@ from torch.distributions import constraints
 
 from snefy_ldl.errors import InputError
 from snefy_ldl.mixture import Rows, SignedDirichletMixture
+from snefy_ldl.moments import Order, PairMoments
 from snefy_ldl.special import (
     block_elements,
     log_beta,
@@ -202,6 +203,30 @@ class SnefySimplex(SignedDirichletMixture):
             member = self._log_members[rows].exp().T[..., None] / forms[..., -1:]
             answers.append((forms[..., :-1] * member).sum(0))
         return torch.cat(answers) if answers else table.new_empty(0, table.shape[1])
+
+    def _moments(self, order: Order) -> Tensor:
+        """Moments of every row, see :mod:`snefy_ldl.moments`; only without votes."""
+        tables = PairMoments(self.exponents.double(), self._kernel_matrix())
+        n_members, n = self.exponents.shape[:2]
+        step = max(1, block_elements(self.exponents.device) // (4 * n_members * n * self.n_labels))
+        starts = range(0, max(self._n_rows, 1), step)
+        rows = [slice(start, start + step) for start in starts]
+        return torch.cat([tables.answer(self._features(part), self._log_members[part], order) for part in rows])
+
+    def _first_moments(self) -> Tensor:
+        return super()._first_moments() if self._offset is not None else self._moments("first")
+
+    def _two_moments(self) -> tuple[Tensor, Tensor]:
+        if self._offset is not None:
+            return super()._two_moments()
+        first, second = self._moments("diagonal").unbind(1)
+        return first, second
+
+    def _all_moments(self) -> tuple[Tensor, Tensor]:
+        if self._offset is not None:
+            return super()._all_moments()
+        both = self._moments("full")
+        return both[:, 0], both[:, 1:]
 
     # -- density -----------------------------------------------------------------------------------------------------
 

@@ -206,6 +206,14 @@ class SignedDirichletMixture(Distribution):
 
         return self._collect(answer)
 
+    def _two_moments(self) -> tuple[Tensor, Tensor]:
+        """``E[ℓ_r]`` and ``E[ℓ_r²]``, each (N, L)."""
+        return self._first_moments(), self._second_moments()
+
+    def _all_moments(self) -> tuple[Tensor, Tensor]:
+        """``E[ℓ_r]`` (N, L) and ``E[ℓ_r ℓ_q]`` (N, L, L)."""
+        return self._first_moments(), self._product_moments()
+
     def _scaled_weights(self, rows: Rows, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """``c / A`` and ``c / (A (A + 1))`` (b, P) with the row's own totals A, and its offset (b, L)."""
         offset = table[rows]
@@ -220,9 +228,8 @@ class SignedDirichletMixture(Distribution):
 
     def mean_and_variance(self) -> tuple[Tensor, Tensor]:
         """Mean and variance (*batch, L)."""
-        first = self._first_moments()
-        variance = (self._second_moments() - first.square()).clamp_min(0.0)
-        return self._back(_closed(first)), self._back(variance)
+        first, second = self._two_moments()
+        return self._back(_closed(first)), self._back((second - first.square()).clamp_min(0.0))
 
     @property
     def variance(self) -> Tensor:
@@ -232,8 +239,8 @@ class SignedDirichletMixture(Distribution):
     @property
     def covariance_matrix(self) -> Tensor:
         """``Cov[ℓ|x]`` (*batch, L, L), Theorem 3; its rows sum to zero."""
-        first = self._first_moments()
-        return self._back(self._product_moments() - first[:, :, None] * first[:, None, :])
+        first, products = self._all_moments()
+        return self._back(products - first[:, :, None] * first[:, None, :])
 
     # -- logarithms and entropies of the label distribution ----------------------------------------------------------
 

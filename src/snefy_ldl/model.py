@@ -110,9 +110,7 @@ class SnefyNet(nn.Module):
         odds = None if background is None else self.log_odds
         return squared_log_density(scale, exponents, self.readout, logs, background, odds)
 
-    def member_log_prob_counts(
-        self, x: Any, counts: Tensor | VoteFactors, background: Tensor | None = None
-    ) -> Tensor:
+    def member_log_prob_counts(self, x: Any, counts: Tensor | VoteFactors, background: Tensor | None = None) -> Tensor:
         """Log probability of each member's votes k (K, B, L) -> (K, B), multinomial coefficient left out.
 
         ``Σ_ij c_ij B(α_ij + k) / B(α_ij)``: a ratio of two normalisers, in float64. Votes may be prepared as their

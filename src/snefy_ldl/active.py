@@ -1,0 +1,521 @@
+"""Active learning: which rows of a pool are worth the next labels.
+
+:func:`query` is one question to a pool; :class:`ActiveLearner` is the whole loop, with a state folder that survives a
+crash. Any model with ``predict_dist(X)`` serves, and asking never changes it.
+
+Strategies that look at features alone: ``random``, ``kmeans``, ``coreset``, ``graph_density``. Strategies that ask the
+predicted law, each also as a diverse batch (``diverse=True``): ``entropy`` (the paper's), ``dirichlet`` (its baseline),
+``variance``, ``logdet``, ``vote_information`` and ``epistemic``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from snefy_ldl.distribution import SnefySimplex
+from snefy_ldl.errors import InputError
+from snefy_ldl.laws import draw_from, tensor_for, to_numpy
+from snefy_ldl.learners.base import check_count
+from snefy_ldl.learners.dirichlet import dirichlet_entropy
+from snefy_ldl.mixture import SignedDirichletMixture
+from snefy_ldl.sampling import log_dirichlet_draws
+from snefy_ldl.special import CACHE_ELEMENTS
+from snefy_ldl.strategies import (
+    CoreSet,
+    Diverse,
+    Geometry,
+    GraphDensity,
+    Index,
+    KMeansSampling,
+    Pool,
+    RandomSampling,
+    Strategy,
+    dense_table,
+    free_rows,
+    labeled_table,
+    spread_out,
+    top_rows,
+)
+from snefy_ldl.validation import Array
+
+if TYPE_CHECKING:
+    from snefy_ldl.active_loop import ActiveLearner
+
+__all__ = [
+    "STRATEGIES",
+    "ActiveLearner",
+    "CoreSet",
+    "DirichletEntropy",
+    "Entropy",
+    "Epistemic",
+    "GraphDensity",
+    "KMeansSampling",
+    "LogDet",
+    "Pool",
+    "RandomSampling",
+    "Strategy",
+    "Variance",
+    "VoteInformation",
+    "query",
+]
+
+#: Covariances held at one time, as numbers; laws with many labels are scored in smaller blocks.
+COVARIANCE_ELEMENTS = 1 << 24
+#: Eigenvalues of a correlation matrix below this are rounding.
+SMALLEST_EIGENVALUE = 1e-12
+#: A moment-matched Dirichlet's concentration stays inside this range.
+CONCENTRATION_RANGE = (1e-3, 1e9)
+
+Seed = np.random.RandomState
+
+
+def __getattr__(name: str) -> Any:
+    if name != "ActiveLearner":  # the loop imports this module; it is loaded when first asked for
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from snefy_ldl.active_loop import ActiveLearner
+
+    globals()[name] = ActiveLearner
+    return ActiveLearner
+
+
+def query(
+    strategy: str | Strategy,
+    X_pool: Any,
+    n: int,
+    model: Any = None,
+    X_labeled: Any = None,
+    random_state: Any = None,
+    return_utilities: bool = False,
+    *,
+    exclude: Any = None,
+    verbose: bool | None = None,
+    **options: Any,
+) -> Any:
+    """Choose the n rows of a pool whose labels are wanted most.
+
+    Args:
+        strategy: a name (see :data:`STRATEGIES`) or a strategy object.
+        X_pool: unlabelled rows: an array (also memory-mapped), DataFrame, sparse matrix; the path of a Parquet, CSV or
+            TSV file; an iterator of blocks of rows, or a function that returns one. Read a block at a time.
+        n: how many rows.
+        model: a fitted model with ``predict_dist``; for ``epistemic`` also a list of them. It is not changed.
+        X_labeled: rows that have labels; ``coreset``, ``graph_density`` and diverse batches keep away from them.
+        random_state: seed; ties and draws follow it.
+        return_utilities: also return the utility of every row of the pool, (N,): larger is wanted more, NaN was not
+            looked at.
+        exclude: rows that must not be chosen: a mask (N,) or row numbers.
+        verbose: True shows a progress bar, False none; by default only for a long pool on a terminal.
+        options: settings of a strategy given by name, e.g. ``diverse=True``.
+
+    Returns:
+        Row numbers (n,), best first; with ``return_utilities`` also the utilities.
+
+    Example:
+        >>> rows = np.array([[0.0], [0.1], [5.0], [5.1], [10.0]])
+        >>> query("coreset", rows, 2, X_labeled=[[0.0]])
+        array([4, 2])
+    """
+    chosen = make_strategy(strategy, options)
+    check_count("n", n)
+    if chosen.needs_model and model is None:
+        raise InputError(f"strategy {strategy!r} asks a model: pass model=, a fitted model with predict_dist.")
+    # a file's columns are matched to the model by name, which only a DataFrame can carry
+    names = getattr(model, "feature_names_in_", None) if chosen.needs_model else None
+    block_rows = chosen.block_rows(model)
+    pool = Pool(X_pool, None if names is None else [str(name) for name in names], block_rows, verbose)
+    indices, utilities = chosen.choose(
+        pool,
+        int(n),
+        model=model,
+        X_labeled=X_labeled,
+        random=_random(random_state),
+        exclude=None if exclude is None else _mask(exclude, pool),
+    )
+    return (indices, utilities) if return_utilities else indices
+
+
+def make_strategy(strategy: str | Strategy, options: dict[str, Any] | None = None) -> Strategy:
+    """A strategy object from a name and settings."""
+    options = options or {}
+    if isinstance(strategy, Strategy):
+        if options:
+            raise InputError(f"{next(iter(options))}: a strategy object has its settings already.")
+        return strategy
+    if not isinstance(strategy, str) or strategy not in STRATEGIES:
+        near = difflib.get_close_matches(str(strategy), STRATEGIES, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise InputError(f"strategy={strategy!r}: use one of {', '.join(STRATEGIES)}.{hint}")
+    kind = STRATEGIES[strategy]
+    known = list(inspect.signature(kind).parameters)
+    for name in options:
+        if name not in known:
+            raise InputError(f"strategy {strategy!r} has no option {name!r}; it has {', '.join(known) or 'none'}.")
+    return kind(**options)
+
+
+def _random(random_state: Any) -> Seed:
+    if isinstance(random_state, np.random.Generator):
+        return Seed(int(random_state.integers(2**31 - 1)))
+    try:
+        return check_random_state(random_state)  # type: ignore[no-any-return]
+    except ValueError as error:
+        raise InputError(f"random_state: {error}") from None
+
+
+def _mask(exclude: Any, pool: Pool) -> NDArray[np.bool_]:
+    given = np.asarray(exclude)
+    if given.dtype == bool:
+        return given
+    if given.ndim != 1 or (len(given) and not np.issubdtype(given.dtype, np.integer)):
+        raise InputError("exclude must be a mask or a list of row numbers.")
+    mask = np.zeros(pool.count(), dtype=bool)
+    if len(given) and not (given.min() >= 0 and given.max() < len(mask)):
+        raise InputError(f"exclude names row {given.max()}; the pool has {len(mask)} rows.")
+    mask[given.astype(np.intp)] = True
+    return mask
+
+
+# -- strategies that ask the predicted law -----------------------------------------------------------------------------
+
+
+class LawStrategy(Strategy):
+    """A strategy that scores each row by its predicted law, and takes the highest scores.
+
+    Args:
+        diverse: True or ``"kmeans++"``, ``"greedy"`` or ``"kmeans"``: among the rows with the highest scores, choose
+            some that also differ from each other (:func:`snefy_ldl.strategies.spread_out`), each weighted by its score.
+        candidates: how many of the highest scores a diverse batch is chosen from; ``max(20 n, 1000)`` by default.
+        space: where diverse rows differ: ``"features"`` (scaled), or ``"prediction"``, the square roots of the
+            predicted mean, whose distance is Hellinger's; that also serves inputs that are no table.
+    """
+
+    needs_model = True
+
+    def __init__(
+        self,
+        diverse: Diverse = False,
+        candidates: int | None = None,
+        space: Literal["features", "prediction"] = "features",
+    ) -> None:
+        if diverse not in (True, False, "kmeans++", "greedy", "kmeans"):
+            raise InputError(f'diverse={diverse!r}: use True, False, "kmeans++", "greedy" or "kmeans".')
+        if candidates is not None:
+            check_count("candidates", candidates)
+        if space not in ("features", "prediction"):
+            raise InputError(f'space={space!r}: use "features" or "prediction".')
+        self.diverse = diverse
+        self.candidates = candidates
+        self.space = space
+
+    def score(self, law: Any, random: Seed) -> Array:
+        """How much the label of each row is wanted (N,), from its law; larger is more."""
+        raise NotImplementedError
+
+    def weight(self, scores: Array, n_labels: int) -> Array:
+        """Scores as weights >= 0 of a diverse batch."""
+        return np.maximum(scores, 0.0)
+
+    def block_rows(self, model: Any) -> int:
+        """Rows whose laws are held at one time."""
+        n_labels = getattr(model, "n_labels_", 16)
+        return max(64, min(super().block_rows(model), COVARIANCE_ELEMENTS // n_labels**2))
+
+    def choose(
+        self,
+        pool: Pool,
+        n: int,
+        *,
+        model: Any = None,
+        X_labeled: Any = None,
+        random: Seed,
+        exclude: NDArray[np.bool_] | None = None,
+    ) -> tuple[Index, Array]:
+        """See :meth:`Strategy.choose`."""
+        parts, n_labels = [], 2
+        for start, block in pool.blocks("score"):
+            law = self._law(model, block, start)
+            n_labels = int((law[0] if isinstance(law, list) else law).event_shape[0])
+            parts.append(self.score(law, random))
+        utilities = np.concatenate(parts)
+        free = free_rows(len(utilities), n, exclude)
+        if not self.diverse:
+            return top_rows(utilities, n, free, random), utilities
+        wanted = max(n, min(int(free.sum()), self.candidates or max(20 * n, 1000)))
+        best = top_rows(utilities, wanted, free, random)
+        rows = pool.take(best)
+        if self.space == "features":
+            scale = Geometry.of(pool, standardize=True)
+            Z = scale(dense_table(rows, "X_pool"))
+            labeled = labeled_table(X_labeled, scale, Z.shape[1])
+        else:
+            Z = self._embedding(model, rows)
+            labeled = None if X_labeled is None else self._embedding(model, X_labeled)
+        method: Diverse = "kmeans++" if self.diverse is True else self.diverse
+        chosen = spread_out(Z, self.weight(utilities[best], n_labels), n, method, random, labeled)
+        return best[chosen], utilities
+
+    def _law(self, model: Any, block: Any, start: int = 0) -> Any:
+        if not hasattr(model, "predict_dist"):
+            raise InputError(f"model must have predict_dist; got {type(model).__name__}.")
+        try:
+            with torch.no_grad():
+                return model.predict_dist(block)
+        except InputError as error:
+            raise InputError(f"X_pool, rows from {start} on: {error}" if start else f"X_pool: {error}") from None
+
+    def _embedding(self, model: Any, rows: Any) -> Array:
+        law = self._law(model, rows)
+        if isinstance(law, list):
+            return np.hstack([np.sqrt(np.maximum(to_numpy(one.mean), 0.0)) for one in law])
+        return np.sqrt(np.maximum(to_numpy(law.mean), 0.0))
+
+
+def _width(scores: Array, dimensions: float) -> Array:
+    """``exp(score / dimensions)``, a log volume as a width, the largest being one."""
+    finite = scores[np.isfinite(scores)]
+    widths: Array = np.exp((scores - (finite.max() if len(finite) else 0.0)) / dimensions)
+    return widths
+
+
+class Entropy(LawStrategy):
+    """Differential entropy ``-E[log p(ℓ|x)]`` of the predicted law (Algorithms A2 and A3).
+
+    Args:
+        method: ``"model"``: the mean over exact draws of each row; ``"uniform"``: the paper's importance sampling from
+            the uniform law; ``"shared"``: exact draws of each Dirichlet component, shared by all rows and weighted by
+            their ``c_p(x)``. The last is unbiased too and several times cheaper; its error is mostly common to all
+            rows, which leaves their order alone.
+        n_draws: draws a row; for ``"shared"`` draws of all components together (at least one each).
+        diverse: see :class:`LawStrategy`; so are ``candidates`` and ``space``.
+    """
+
+    def __init__(
+        self,
+        method: Literal["model", "uniform", "shared"] = "model",
+        n_draws: int = 1000,
+        diverse: Diverse = False,
+        candidates: int | None = None,
+        space: Literal["features", "prediction"] = "features",
+    ) -> None:
+        super().__init__(diverse, candidates, space)
+        if method not in ("model", "uniform", "shared"):
+            raise InputError(f'method={method!r}: use "model", "uniform" or "shared".')
+        self.method = method
+        self.n_draws = check_count("n_draws", n_draws, low=2)
+
+    def score(self, law: Any, random: Seed) -> Array:
+        """Entropies (N,)."""
+        if not isinstance(law, SignedDirichletMixture):
+            return to_numpy(law.entropy())
+        generator = torch.Generator(law._concentration.device).manual_seed(int(random.randint(2**31 - 1)))
+        if self.method == "shared":
+            return shared_entropy(law, self.n_draws, generator)
+        value = law.entropy(self.n_draws, self.method, generator)
+        assert isinstance(value, Tensor)
+        return to_numpy(value)
+
+    def weight(self, scores: Array, n_labels: int) -> Array:
+        """The width of the law, ``exp(H / (L-1))``."""
+        return _width(scores, n_labels - 1)
+
+
+def shared_entropy(law: SignedDirichletMixture, n_draws: int, generator: torch.Generator) -> Array:
+    """``-Σ_p c_p(x) mean_s log p(ℓ_ps|x)`` with draws ``ℓ_ps ~ Dirichlet(α_p)`` that serve every row: (N,)."""
+    if law._offset is not None:  # components then differ from row to row
+        value = law.entropy(n_draws, "model", generator)
+        assert isinstance(value, Tensor)
+        return to_numpy(value)
+    repeats = max(1, round(n_draws / law.n_components))
+    logs = log_dirichlet_draws(law._concentration.repeat(repeats, 1), generator)  # (repeats P, L)
+    step = max(1, CACHE_ELEMENTS // len(logs))
+    answers = []
+    for start in range(0, law._n_rows, step):
+        rows = slice(start, min(start + step, law._n_rows))
+        log_p = law._log_prob_grid(logs, rows).T.unflatten(1, (repeats, -1)).mean(1)  # (b, P)
+        answers.append(-(law._weights(rows) * log_p).sum(-1))
+    return to_numpy(torch.cat(answers))
+
+
+class DirichletEntropy(LawStrategy):
+    """Differential entropy of one Dirichlet with the predicted mean, the paper's baseline.
+
+    Args:
+        concentration: its sum of parameters; None takes, for each row, the one whose total variance is the predicted
+            law's. For a :class:`~snefy_ldl.learners.DirichletLDL` that is its own law.
+        diverse: see :class:`LawStrategy`; so are ``candidates`` and ``space``.
+    """
+
+    def __init__(
+        self,
+        concentration: float | None = None,
+        diverse: Diverse = False,
+        candidates: int | None = None,
+        space: Literal["features", "prediction"] = "features",
+    ) -> None:
+        super().__init__(diverse, candidates, space)
+        if concentration is not None and not (np.isfinite(concentration) and concentration > 0):
+            raise InputError(f"concentration must be a positive number or None; got {concentration!r}.")
+        self.concentration = concentration
+
+    def score(self, law: Any, random: Seed) -> Array:
+        """Entropies (N,)."""
+        mean, variance = to_numpy(law.mean), to_numpy(law.variance)
+        if self.concentration is not None:
+            total = np.full(len(mean), float(self.concentration))
+        else:
+            with np.errstate(divide="ignore"):
+                total = (1.0 - (mean**2).sum(axis=1)) / variance.sum(axis=1) - 1.0
+            total = np.clip(total, *CONCENTRATION_RANGE)
+        alpha = np.maximum(total[:, None] * mean, CONCENTRATION_RANGE[0] ** 2)
+        return dirichlet_entropy(alpha)
+
+    def weight(self, scores: Array, n_labels: int) -> Array:
+        """The width of the law, ``exp(H / (L-1))``."""
+        return _width(scores, n_labels - 1)
+
+
+class Variance(LawStrategy):
+    """Total variance ``Σ_r Var[ℓ_r|x]``, the expected squared error of the predicted mean."""
+
+    def score(self, law: Any, random: Seed) -> Array:
+        """Total variances (N,)."""
+        return to_numpy(law.variance).sum(axis=1)
+
+
+class LogDet(LawStrategy):
+    """``log det Cov[ℓ_1 … ℓ_{L-1}|x]``, the log volume of the predicted law.
+
+    The pseudo-determinant of the whole covariance, whose rows sum to zero, is L times that determinant, whichever
+    label is left out: the order of rows is the same.
+    """
+
+    def score(self, law: Any, random: Seed) -> Array:
+        """Log determinants (N,)."""
+        if not hasattr(law, "covariance_matrix"):
+            raise InputError(f"logdet needs a law with covariance_matrix; {type(law).__name__} has none.")
+        return log_determinant(law.covariance_matrix)
+
+    def weight(self, scores: Array, n_labels: int) -> Array:
+        """The geometric mean of the standard deviations, ``exp(logdet / 2(L-1))``."""
+        return _width(scores, 2.0 * (n_labels - 1))
+
+
+def log_determinant(covariance: Tensor) -> Array:
+    """Log determinant of the first L-1 rows and columns (N, L, L) -> (N,), through the correlations."""
+    block = covariance.double()[:, :-1, :-1]
+    variance = block.diagonal(dim1=-2, dim2=-1).clamp_min(torch.finfo(torch.float64).tiny)
+    scale = variance.rsqrt()
+    eigenvalues = torch.linalg.eigvalsh(block * scale[:, :, None] * scale[:, None, :])
+    return to_numpy(variance.log().sum(-1) + eigenvalues.clamp_min(SMALLEST_EIGENVALUE).log().sum(-1))
+
+
+class VoteInformation(LawStrategy):
+    """``H(E[ℓ|x]) - E[H(ℓ)|x]``, the nats that one annotator's vote tells about the label distribution."""
+
+    def score(self, law: Any, random: Seed) -> Array:
+        """Nats (N,)."""
+        if not hasattr(law, "vote_information"):
+            raise InputError(f"vote_information needs a law of this library; got {type(law).__name__}.")
+        return to_numpy(law.vote_information())
+
+
+class Epistemic(LawStrategy):
+    """Members' disagreement: the mutual information between what is predicted and which member predicts it.
+
+    With members ``p_k`` of weight ``π_k`` and ``p = Σ π_k p_k``:
+
+    - ``target="distribution"``: ``Σ_k π_k E_{p_k}[log p_k(ℓ|x) - log p(ℓ|x)]``, by exact draws of each member;
+    - ``target="vote"``: ``H(E ℓ) - Σ_k π_k H(E_k ℓ)``, about one annotator's vote; in closed form.
+
+    Both lie between 0 and log K. The first comes near log K where members are sure of different things.
+
+    Args:
+        target: ``"distribution"`` or ``"vote"``.
+        n_draws: draws a member and row for ``"distribution"``.
+        diverse: see :class:`LawStrategy`; so are ``candidates`` and ``space``.
+    """
+
+    def __init__(
+        self,
+        target: Literal["distribution", "vote"] = "distribution",
+        n_draws: int = 64,
+        diverse: Diverse = False,
+        candidates: int | None = None,
+        space: Literal["features", "prediction"] = "features",
+    ) -> None:
+        super().__init__(diverse, candidates, space)
+        if target not in ("distribution", "vote"):
+            raise InputError(f'target={target!r}: use "distribution" or "vote".')
+        self.target = target
+        self.n_draws = check_count("n_draws", n_draws)
+
+    def _law(self, model: Any, block: Any, start: int = 0) -> Any:
+        if isinstance(model, (list, tuple)):
+            return [super(Epistemic, self)._law(one, block, start) for one in model]
+        return super()._law(model, block, start)
+
+    def score(self, law: Any, random: Seed) -> Array:
+        """Nats (N,)."""
+        laws, weights = members_of(law)
+        if self.target == "vote":
+            means = np.stack([to_numpy(one.mean) for one in laws])  # (K, N, L)
+            own = _shannon(means)
+            return np.maximum(_shannon((weights[..., None] * means).sum(0)) - (weights * own).sum(0), 0.0)
+        log_weights = np.log(weights)
+        total = np.zeros(weights.shape[1])
+        for k, one in enumerate(laws):
+            draws = to_numpy(draw_from(one, self.n_draws, lambda: int(random.randint(2**31 - 1))))
+            draws = draws / draws.sum(axis=-1, keepdims=True)
+            log_p = np.stack([to_numpy(other.log_prob(tensor_for(other, draws))) for other in laws])  # (K, S, N)
+            mixed = np.logaddexp.reduce(log_p + log_weights[:, None, :], axis=0)
+            total += weights[k] * (log_p[k] - mixed).mean(axis=0)
+        return total
+
+
+def members_of(law: Any) -> tuple[list[Any], Array]:
+    """The laws of the members, each with batch (N,), and their weights (K, N)."""
+    if isinstance(law, Sequence):
+        laws = list(law)
+        if len(laws) < 2:
+            raise InputError("epistemic compares members: pass at least two models.")
+        return laws, np.full((len(laws), int(laws[0].batch_shape[0])), 1.0 / len(laws))
+    if not isinstance(law, SnefySimplex) or law.n_members < 2 or law._offset is not None:
+        raise InputError(
+            "epistemic compares members: fit SnefyLDL(n_members=4), or pass model=[...], a list of fitted models."
+        )
+    laws = [
+        SnefySimplex(law.exponents[k], law.readout[k], law.log_scale[..., k, :], validate_args=False)
+        for k in range(law.n_members)
+    ]
+    return laws, to_numpy(law._log_members.exp().T)
+
+
+def _shannon(shares: Array) -> Array:
+    """Shannon entropy over the last axis."""
+    logs = np.log(np.where(shares > 0.0, shares, 1.0))
+    result: Array = -(shares * logs).sum(axis=-1)
+    return result
+
+
+#: Strategies by name.
+STRATEGIES: dict[str, type[Strategy]] = {
+    "random": RandomSampling,
+    "kmeans": KMeansSampling,
+    "coreset": CoreSet,
+    "graph_density": GraphDensity,
+    "dirichlet": DirichletEntropy,
+    "entropy": Entropy,
+    "variance": Variance,
+    "logdet": LogDet,
+    "vote_information": VoteInformation,
+    "epistemic": Epistemic,
+}

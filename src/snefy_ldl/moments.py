@@ -1,0 +1,64 @@
+"""First and second moments of the squared family, with as few matrix products as their structure allows (Theorem 3).
+
+Write ``a_i = 1/2 + w_i``, so that ``α_ij = a_i + a_j`` and ``A_ij = s_i + s_j`` with ``s_i = Σ_r a_ir``. With
+``B = M∘R / A`` and ``C = B / (A + 1)``, symmetric both, the sums over pairs fall apart:
+
+    Z E[ℓ_r]      = 2 Σ_i e_i (Be)_i a_ir
+    Z E[ℓ_r ℓ_q]  = 2 Σ_i e_i (Ce)_i (a_ir a_iq + δ_rq a_ir) + 2 (e∘a_r)ᵀ C (e∘a_q)
+
+One n × n product a row gives the mean of all labels, and L more the whole covariance, instead of L and L(L+1)/2.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Order = Literal["first", "diagonal", "full"]
+
+
+class PairMoments:
+    """The tables of some members, made once for all rows.
+
+    Args:
+        exponents: ``w`` (K, n, L), float64.
+        kernel: ``M∘R`` (K, n, n), float64.
+    """
+
+    def __init__(self, exponents: Tensor, kernel: Tensor) -> None:
+        self.parts = exponents + 0.5  # a, (K, n, L)
+        size = self.parts.sum(-1)
+        total = size[:, :, None] + size[:, None, :]
+        self.kernel = kernel
+        self.first = kernel / total  # B
+        self.second = self.first / (total + 1.0)  # C
+
+    def answer(self, features: Tensor, log_members: Tensor, order: Order) -> Tensor:
+        """Moments of some rows.
+
+        Args:
+            features: ``e`` (K, b, n), each row scaled to a largest entry of one.
+            log_members: log weight of each member (b, K).
+            order: ``"first"`` for the means alone; ``"diagonal"`` and ``"full"`` add second moments.
+
+        Returns:
+            (b, L), (b, 2, L) or (b, 1 + L, L): the means, then what was asked for.
+        """
+        e, a = features, self.parts
+        normaliser = ((e @ self.kernel) * e).sum(-1, keepdim=True)  # (K, b, 1)
+        weight = log_members.exp().T[..., None] / normaliser
+        mean = 2.0 * (weight * e * (e @ self.first)) @ a  # (K, b, L)
+        if order == "first":
+            return mean.sum(0)
+        ends = weight * e * (e @ self.second)  # (K, b, n)
+        lifted = e[:, :, None, :] * a.transpose(1, 2)[:, None]  # e∘a_r, (K, b, L, n)
+        crossed = (lifted.flatten(1, 2) @ self.second).view_as(lifted)
+        if order == "diagonal":
+            own = ends @ (a.square() + a) + weight * (lifted * crossed).sum(-1)
+            return torch.stack([mean, 2.0 * own], 2).sum(0)
+        inner = (weight * e)[:, :, None, :] * crossed + ends[:, :, None, :] * a.transpose(1, 2)[:, None]
+        products = (inner.flatten(1, 2) @ a).view(*inner.shape[:3], -1)  # (K, b, L, L)
+        products = 0.5 * (products + products.transpose(-1, -2)) + torch.diag_embed(ends @ a)
+        return torch.cat([mean[:, :, None], 2.0 * products], 2).sum(0)
