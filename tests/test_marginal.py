@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from snefy_ldl import marginal as marginal_module
+from snefy_ldl import panels
 from snefy_ldl.distribution import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.marginal import Marginal
@@ -132,8 +134,21 @@ def test_blocks_made_on_demand_are_those_kept(snefy: Build, monkeypatch: pytest.
     monkeypatch.setattr(marginal_module, "DIRECT_EVALUATIONS", 0)
     dist, levels = snefy(3, n=5, batch=(20,)), double([0.1, 0.8])[:, None]
     kept = dist.marginal(0).icdf(levels)
-    monkeypatch.setattr(marginal_module, "CHUNK_ELEMENTS", 1)
+    monkeypatch.setattr(panels, "KEPT_NUMBERS", 1)
+    monkeypatch.setattr(panels, "_tables", OrderedDict())
     torch.testing.assert_close(dist.marginal(0).icdf(levels), kept, rtol=0.0, atol=0.0)
+
+
+def test_all_labels_at_once_are_each_label_alone(snefy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    dist, levels = snefy(4, n=6, batch=(30,), members=2), [0.0, 0.05, 0.5, 0.95, 1.0]
+    alone = torch.stack([dist.marginal(r).quantiles(levels) for r in range(4)], 1)
+    torch.testing.assert_close(dist.quantiles(levels), alone, rtol=1e-7, atol=1e-9)
+    own = np.random.default_rng(0).uniform(size=(30, 4, 2))
+    rows = torch.stack([dist.marginal(r).icdf(double(own[:, r].T)).T for r in range(4)], 1)
+    torch.testing.assert_close(dist.quantiles(own), rows, rtol=1e-7, atol=1e-9)
+    votes = dist.posterior(double([1.0, 0.0, 2.0, 0.0]))
+    alone = torch.stack([votes.marginal(r).quantiles([0.1, 0.9]) for r in range(4)], 1)
+    torch.testing.assert_close(votes.quantiles([0.1, 0.9]), alone)
 
 
 def test_ends_and_dtypes(path: str, snefy: Build) -> None:
@@ -169,6 +184,6 @@ def test_a_large_posterior_is_answered_in_chunks(snefy: Build, monkeypatch: pyte
     after = snefy(3, n=5, batch=(40,)).posterior(torch.arange(120.0).reshape(40, 3) % 5.0)
     at = double([0.1, 0.6])[:, None]
     whole = after.marginal(0).cdf(at), after.marginal(0).icdf(at)
-    monkeypatch.setattr("snefy_ldl.mixture.CACHE_ELEMENTS", 100)
+    monkeypatch.setattr("snefy_ldl.special.CACHE_ELEMENTS", 100)
     torch.testing.assert_close(after.marginal(0).cdf(at), whole[0])
     torch.testing.assert_close(after.marginal(0).icdf(at), whole[1], rtol=1e-8, atol=1e-9)

@@ -89,7 +89,21 @@ class _Marginals(LabelScore):
                 f'a {type(law).__name__} has no marginal(label); use method="chebyshev", which needs only its mean and '
                 "variance."
             )
+        self.law = law
         self.marginals = [law.marginal(r) for r in range(law.event_shape[0])]
+
+    def quantiles(self, alpha: Array) -> Array:
+        """Quantiles of every label: alpha (A,), or (1 or b, L, A) -> (b, L, A)."""
+        if isinstance(self.law, SignedDirichletMixture):
+            if alpha.ndim == 3:
+                alpha = np.broadcast_to(alpha, (*self.law.batch_shape, *alpha.shape[1:]))
+            return to_numpy(self.law.quantiles(alpha))
+        columns = []
+        for r, marginal in enumerate(self.marginals):
+            levels = alpha if alpha.ndim == 1 else alpha[:, r]
+            column = levels[:, None] if alpha.ndim == 1 else levels.T
+            columns.append(to_numpy(marginal.icdf(torch.as_tensor(column))).T)
+        return np.stack(columns, axis=1)
 
 
 class _Quantile(_Marginals):
@@ -99,7 +113,7 @@ class _Quantile(_Marginals):
         super().__init__(law, levels)
         tails = [(1.0 - level) / 2.0 for level in levels]
         alpha = [*tails, *(1.0 - tail for tail in tails)]
-        both = np.stack([to_numpy(marginal.quantiles(alpha)) for marginal in self.marginals], axis=1)
+        both = self.quantiles(np.asarray(alpha))
         self.low, self.high = both[..., : len(levels)], both[..., len(levels) :]  # (b, L, A) each
 
     def below(self, y: Array, a: int) -> Array:
@@ -135,11 +149,7 @@ class _Cdf(_Marginals):
     def ends(self, q: Array) -> tuple[Array, Array]:
         n_labels, n_levels = len(self.marginals), q.shape[2]
         reach = np.broadcast_to(np.minimum(q, 0.5), (q.shape[0], n_labels, n_levels))
-        columns = []
-        for r, marginal in enumerate(self.marginals):
-            alpha = np.concatenate([0.5 - reach[:, r], 0.5 + reach[:, r]], axis=1)  # (1 or b, 2A)
-            columns.append(to_numpy(marginal.icdf(torch.as_tensor(alpha.T))).T)
-        both = np.stack(columns, axis=1)  # (b, L, 2A)
+        both = self.quantiles(np.concatenate([0.5 - reach, 0.5 + reach], axis=2))  # (b, L, 2A)
         return both[..., :n_levels], both[..., n_levels:]
 
 

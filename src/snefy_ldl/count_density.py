@@ -10,6 +10,7 @@ row is a sum of table rows in log space: nothing of shape (rows, pairs, labels) 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +21,17 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
 
-from snefy_ldl.special import CACHE_ELEMENTS, full_index, log_quadratic_form, pair_gram, pair_index, symmetric
+from snefy_ldl.special import CACHE_ELEMENTS, full_index, pair_index, symmetric
 
 #: Running products are looked at this often, and turned into logarithms above this size: factors stay below 1e9.
 SWEEP_BLOCK, LARGEST_PRODUCT = 16, 1e150
+#: A column whose smallest count is at least this is swept from there, one lgamma instead of so many products.
+LONG_START = 16
 
-Array = NDArray[np.float64]
+#: Terms this far below the largest in the exponent count as that far: a float32 beneath them is slow, and nothing.
+LOWEST_EXPONENT = -80.0
+
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -102,10 +108,35 @@ class VoteFactors:
 # -- rising factorials -----------------------------------------------------------------------------------------------
 
 
-class _Sweep:
-    """The distinct factors of a batch, in the order one sweep over m = 0, 1, 2, ... meets them.
+class _Pool:
+    """Work arrays of a few MiB that are used again; a fresh one costs more to map than to fill."""
 
-    Columns are renumbered by how far they must be swept, so that those still needed stand first.
+    def __init__(self) -> None:
+        self.free: list[Array] = []
+
+    def take(self, rows: int, columns: int, dtype: Any = np.float64) -> Array:
+        """An array with these sizes and anything in it."""
+        size = rows * columns * np.dtype(dtype).itemsize
+        for k, bytes_ in enumerate(self.free):
+            if size <= bytes_.size <= 4 * size:
+                return self.free.pop(k)[:size].view(dtype).reshape(rows, columns)
+        return np.empty(size + size // 4, dtype=np.uint8)[:size].view(dtype).reshape(rows, columns)
+
+    def give(self, array: Array) -> None:
+        """An array of :meth:`take`, no longer needed."""
+        bytes_ = array.base
+        if bytes_ is not None and len(self.free) < 64:
+            self.free.append(bytes_)
+
+
+_pool = _Pool()
+
+
+class _Sweep:
+    """The distinct factors of a member's batch, in the order one sweep over m = 0, 1, 2, ... meets them.
+
+    A column that holds large counts only is swept from the smallest of them. Columns are renumbered by how far they
+    must be swept, so that those still needed stand first.
 
     Args:
         column: (B, T).
@@ -113,195 +144,154 @@ class _Sweep:
         n_columns: Q.
     """
 
-    def __init__(self, column: NDArray[np.int64], count: NDArray[np.int64], n_columns: int) -> None:
-        self.last = int(count.max())
-        present = np.zeros((self.last + 1, n_columns), dtype=bool)
+    def __init__(self, column: Array, count: Array, n_columns: int) -> None:
+        present = np.zeros((int(count.max()) + 1, n_columns), dtype=bool)
         present[count, column] = True
-        reach = self.last - present[::-1].argmax(0)
-        reach[~present.any(0)] = 0
+        used = present.any(0)
+        start = np.where(used, present.argmax(0), 0)
+        start[start < LONG_START] = 0
+        reach = np.where(used, len(present) - 1 - present[::-1].argmax(0), 0) - start
         self.order = np.argsort(-reach, kind="stable")
-        number = np.cumsum(present[:, self.order].ravel()) - 1  # a table row for each factor that is there
         place = np.empty_like(self.order)
         place[self.order] = np.arange(n_columns)
-        self.which = torch.from_numpy(number[count * n_columns + place[column]])  # (B, T)
-        self.count, self.place = np.nonzero(present[:, self.order])  # (D,), sorted by count
+        self.start, self.last = start[self.order], int(reach.max())
+        met = np.zeros((self.last + 1, n_columns), dtype=bool)
+        count, column = count - start[column], place[column]
+        met[count, column] = True
+        number = np.cumsum(met) - 1  # a table row for each factor that is there
+        self.which = torch.from_numpy(number[count * n_columns + column])  # (B, T)
+        self.count, self.place = np.nonzero(met)  # (D,), sorted by count
+        self.column = torch.from_numpy(self.order[self.place])
         steps = np.arange(self.last + 2)
         self.bounds = np.searchsorted(self.count, steps).tolist()
         self.places = self.place.tolist()
         self.active = np.searchsorted(-reach[self.order], -steps).tolist()  # how many columns go on beyond m
 
-    def __len__(self) -> int:
-        return len(self.count)
-
-    def run(self, columns: Array, slopes: bool) -> tuple[Array, Array | None]:
-        """``log (β)_m`` for the distinct factors, columns (Q, P) -> (D, P), and its derivative ``Σ_{t<m} 1/(β+t)``.
-
-        Along with the product runs its derivative, ``((β)_{m+1})' = (β)_m' (β+m) + (β)_m``: no division on the way.
-        """
-        factor = columns[self.order]
-        product, derivative = np.ones_like(factor), np.zeros_like(factor)
-        table = np.empty((len(self), factor.shape[1]))
-        slope = np.empty_like(table) if slopes else None
-        base, bases = np.zeros_like(factor), []
+    def run(self, columns: Array, table: Array, slope: Array | None) -> None:
+        """``log (β)_m`` for the distinct factors, columns (Q, P) -> (D, P), and its derivative ``Σ_{t<m} 1/(β+t)``."""
+        columns = columns[self.order]
+        factor = columns + self.start[:, None]
+        product, base, bases = np.ones_like(factor), np.zeros_like(factor), []
+        rough = factor.astype(table.dtype if slope is None else slope.dtype)
+        total, inverse = np.zeros_like(rough), np.empty_like(rough)
+        state = product, factor, total, rough, inverse
+        active, views = len(factor), state
         for m in range(self.last + 1):
             for row in range(self.bounds[m], self.bounds[m + 1]):
                 table[row] = product[self.places[row]]
                 if slope is not None:
-                    slope[row] = derivative[self.places[row]]
-            active = self.active[m]
-            now, swept = factor[:active], product[:active]
+                    slope[row] = total[self.places[row]]
+            if self.active[m] < active:
+                active = self.active[m]
+                views = tuple(array[:active] for array in state)
+            swept, now, summed, rough, inverse = views
+            np.multiply(swept, now, swept)
+            np.add(now, 1.0, now)
             if slope is not None:
-                derivative[:active] *= now
-                derivative[:active] += swept
-            swept *= now
-            now += 1.0
+                np.divide(1.0, rough, inverse)
+                np.add(summed, inverse, summed)
+                np.add(rough, 1.0, rough)
             if m % SWEEP_BLOCK == SWEEP_BLOCK - 1 and product.max() > LARGEST_PRODUCT:
                 base = base + np.log(product)
                 bases.append((self.bounds[m + 1], base))
-                derivative /= product
                 product[:] = 1.0
-        if slope is not None:
-            slope /= table
         np.log(table, out=table)
-        stops = [start for start, _ in bases[1:]] + [len(self)]
-        for (start, base), stop in zip(bases, stops):
-            table[start:stop] += base[self.place[start:stop]]
-        return table, slope
+        stops = [first for first, _ in bases[1:]] + [len(table)]
+        for (first, base), stop in zip(bases, stops):
+            table[first:stop] += base[self.place[first:stop]]
+        for q in np.flatnonzero(self.start):
+            rows, beta = self.place == q, torch.from_numpy(columns[q])
+            table[rows] += (torch.lgamma(beta + self.start[q]) - torch.lgamma(beta)).numpy()
+            if slope is not None:
+                slope[rows] += (torch.digamma(beta + self.start[q]) - torch.digamma(beta)).numpy()
 
 
-class RisingRatio(torch.autograd.Function):
-    """``apply(columns, column, count, sign, dtype) -> Σ_t sign_t log (β_{column_t})_{count_t}``, on a CPU.
+class SweptFactors:
+    """``Σ_t sign_t log (β_{column_t})_{count_t}`` and its gradient by swept tables, on a CPU.
 
-    Table rows are centred before they leave float64, so that what float32 rounds is the difference between components.
-
-    Args (of apply):
-        columns: ``β`` (K, Q, P), float64.
-        column: (K, B, T).
-        count: (K, B, T).
-        sign: (T,).
-        dtype: of the first answer.
-
-    Returns:
-        (K, B, P), and what to add to each row (K, B) in float64.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, columns: Tensor, column: Tensor, count: Tensor, sign: Tensor, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor]:
-        """The logarithms of the factors, summed."""
-        kept, offset = [], torch.empty(column.shape[:2], dtype=torch.float64)
-        ratio = torch.empty(*column.shape[:2], columns.shape[-1], dtype=dtype)
-        for k in range(len(columns)):
-            sweep = _Sweep(column[k].numpy(), count[k].numpy(), columns.shape[1])
-            rising, slope = sweep.run(columns[k].numpy(), ctx.needs_input_grad[0])
-            table = torch.from_numpy(rising)
-            centre = table.mean(-1)
-            table -= centre[:, None]
-            signs = sign.expand(sweep.which.shape)
-            ratio[k] = embedding_bag(sweep.which, table.to(dtype), mode="sum", per_sample_weights=signs.to(dtype))
-            offset[k] = (centre[sweep.which] * signs).sum(-1)
-            kept.append((sweep, slope))
-        ctx.save_for_backward(columns, sign)
-        ctx.kept = kept
-        ctx.mark_non_differentiable(offset)
-        return ratio, offset
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradient for the columns."""
-        columns, sign = ctx.saved_tensors
-        gradient = torch.zeros_like(columns)
-        for k, (sweep, slope) in enumerate(ctx.kept):
-            table, negative = grad.new_zeros(len(sweep), grad.shape[-1]), -grad[k]
-            for t, positive in enumerate((sign > 0).tolist()):
-                table.index_add_(0, sweep.which[:, t], grad[k] if positive else negative)
-            by_factor = torch.from_numpy(slope).mul_(table)
-            gradient[k].index_add_(0, torch.from_numpy(sweep.order[sweep.place]), by_factor)
-        return gradient, None, None, None, None
-
-
-def rising_ratio(columns: Tensor, factors: VoteFactors, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    """``log Π_t (β_p)_{m_t}^{sign_t}`` of K members' rows, as a table and what to add to each of its rows.
-
-    On a GPU straight from lgamma, which is cheap there and needs no look at the data.
+    Table rows are centred before they leave float64: what float32 rounds is the difference between components.
 
     Args:
-        columns: ``β`` (K, Q, P), float64.
         factors: the votes, rows (K, B).
-        dtype: of the table.
-
-    Returns:
-        (K, B, P), and (K, B) in float64.
-    """
-    if columns.device.type == "cpu":
-        both: tuple[Tensor, Tensor] = RisingRatio.apply(  # type: ignore[no-untyped-call]
-            columns, factors.column, factors.count, factors.sign, dtype
-        )
-        return both
-    at_zero = torch.lgamma(columns)  # (K, Q, P)
-    ratio = torch.zeros((), dtype=columns.dtype, device=columns.device)
-    for t in range(len(factors.sign)):
-        index = factors.column[..., t, None].expand(*factors.shape, columns.shape[-1])  # (K, B, P)
-        beta = columns.gather(1, index)
-        ratio = ratio + factors.sign[t] * (torch.lgamma(beta + factors.count[..., t, None]) - at_zero.gather(1, index))
-    centre = ratio.detach().mean(-1)
-    return (ratio - centre[..., None]).to(dtype), centre
-
-
-# -- the sum over pairs ----------------------------------------------------------------------------------------------
-
-
-class PairLogSum(torch.autograd.Function):
-    """``apply(scale, log_kernel, gram, ratio) -> log Σ_{i<=j} M_ij exp(s_i + s_j + log R_ij + ρ_ij)``.
-
-    Args (of apply):
-        scale: ``s`` (K, B, n).
-        log_kernel: ``log R`` (K, P).
-        gram: ``M`` over the pairs, off-diagonal ones twice (K, P).
-        ratio: ``ρ`` (K, B, P).
-
-    Returns:
-        (K, B), in the dtype all four share.
     """
 
-    @staticmethod
-    def forward(ctx: Any, scale: Tensor, log_kernel: Tensor, gram: Tensor, ratio: Tensor) -> Tensor:
-        """The sum, shifted by its largest exponent."""
-        i, j = pair_index(scale.shape[-1], scale.device)
-        flat = scale.flatten(0, 1)  # selecting columns is quick from a plain matrix only
-        terms = flat.index_select(1, i)
-        terms += flat.index_select(1, j)
-        terms = terms.view_as(ratio)
-        terms += ratio
-        terms += log_kernel[:, None]
-        top = terms.amax(-1, keepdim=True)
-        terms -= top
-        terms.clamp_min_(-80.0).exp_()
-        total = (terms @ gram[..., None]).squeeze(-1).clamp_min_(0.0)
-        ctx.save_for_backward(terms, gram, total)
-        ctx.n = scale.shape[-1]
-        return total.log() + top.squeeze(-1)
+    def __init__(self, factors: VoteFactors) -> None:
+        self.factors, self.signs = factors, factors.sign.tolist()
+        self.sweeps: list[_Sweep] = []
+        self.slopes: list[Array] = []
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        """Gradient for all four."""
-        terms, gram, total = ctx.saved_tensors
-        by_total = grad / total  # (K, B)
-        d_gram = (by_total[:, None] @ terms).squeeze(1)
-        d_ratio = terms * gram[:, None]
-        d_ratio *= by_total[..., None]
-        full = d_ratio.flatten(0, 1).index_select(1, full_index(ctx.n, grad.device)).view(*total.shape, ctx.n, ctx.n)
-        d_scale = full.sum(-1) + full.diagonal(dim1=-2, dim2=-1)  # s_i stands twice in the pair (i, i)
-        return d_scale, d_gram * gram, d_gram, d_ratio
+    def ratio(self, columns: Tensor, dtype: torch.dtype, slopes: bool) -> tuple[Tensor, Tensor]:
+        """Columns (K, Q, P) -> (K, B, P) of a dtype, and what to add to each row (K, B) in float64."""
+        factors, (n_members, n_columns, n_pairs) = self.factors, columns.shape
+        ratio = torch.empty(*factors.shape, n_pairs, dtype=dtype)
+        offset = torch.empty(factors.shape, dtype=torch.float64)
+        kind = np.float32 if dtype == torch.float32 else np.float64
+        for k in range(n_members):
+            sweep = _Sweep(factors.column[k].numpy(), factors.count[k].numpy(), n_columns)
+            size = len(sweep.count)
+            rising, narrow = _pool.take(size, n_pairs), _pool.take(size, n_pairs, kind)
+            slope = _pool.take(size, n_pairs, kind) if slopes else None
+            sweep.run(columns[k].numpy(), rising, slope)
+            table, signs = torch.from_numpy(rising), factors.sign.expand(sweep.which.shape)
+            centre = table.mean(-1)
+            table -= centre[:, None]
+            small = torch.from_numpy(narrow).copy_(table)
+            ratio[k] = embedding_bag(sweep.which, small, mode="sum", per_sample_weights=signs.to(dtype))
+            offset[k] = (centre[sweep.which] * signs).sum(-1)
+            _pool.give(rising)
+            _pool.give(narrow)
+            self.sweeps.append(sweep)
+            if slope is not None:
+                self.slopes.append(slope)
+        return ratio, offset
+
+    def gradient(self, columns: Tensor, d_ratio: Tensor) -> Tensor:
+        """Gradient for the columns (K, Q, P), once."""
+        gradient = torch.zeros(columns.shape, dtype=d_ratio.dtype)
+        for k, (sweep, slope) in enumerate(zip(self.sweeps, self.slopes)):
+            sums, negative = _pool.take(*slope.shape, slope.dtype), -d_ratio[k]
+            table = torch.from_numpy(sums).zero_()
+            for t, sign in enumerate(self.signs):
+                table.index_add_(0, sweep.which[:, t], d_ratio[k] if sign > 0 else negative)
+            table *= torch.from_numpy(slope)
+            gradient[k].index_add_(0, sweep.column, table)
+            _pool.give(slope)
+            _pool.give(sums)
+        self.sweeps, self.slopes = [], []
+        return gradient.to(columns.dtype)
 
 
-def pair_log_sum(scale: Tensor, log_kernel: Tensor, gram: Tensor, ratio: Tensor) -> Tensor:
-    """``log Σ_{i<=j} M_ij exp(s_i + s_j + log R_ij + ρ_ij)``; see :class:`PairLogSum`."""
-    result: Tensor = PairLogSum.apply(scale, log_kernel, gram, ratio)  # type: ignore[no-untyped-call]
-    return result
+class DirectFactors:
+    """The same straight from lgamma and digamma: cheap on a GPU, and without a look at the data."""
+
+    def __init__(self, factors: VoteFactors) -> None:
+        self.factors = factors
+
+    def _slots(self, columns: Tensor) -> Any:
+        """For each factor of a row its sign, ``β`` (K, B, P), ``m`` and where β came from."""
+        factors = self.factors
+        for t in range(factors.count.shape[-1]):
+            index = factors.column[..., t, None].expand(*factors.shape, columns.shape[-1])
+            yield factors.sign[t], columns.gather(1, index), factors.count[..., t, None], index
+
+    def ratio(self, columns: Tensor, dtype: torch.dtype, slopes: bool) -> tuple[Tensor, Tensor]:
+        """See :class:`SweptFactors`."""
+        total = torch.zeros((), dtype=torch.float64, device=columns.device)
+        for sign, beta, count, _ in self._slots(columns):
+            total = total + sign * (torch.lgamma(beta + count) - torch.lgamma(beta))
+        centre = total.mean(-1)
+        return (total - centre[..., None]).to(dtype), centre
+
+    def gradient(self, columns: Tensor, d_ratio: Tensor) -> Tensor:
+        """See :class:`SweptFactors`."""
+        gradient = torch.zeros_like(columns)
+        for sign, beta, count, index in self._slots(columns):
+            slope = torch.digamma(beta + count) - torch.digamma(beta)
+            gradient.scatter_add_(1, index, sign * slope * d_ratio)
+        return gradient
+
+
+# -- the probability -------------------------------------------------------------------------------------------------
 
 
 def pair_columns(exponents: Tensor, groups: Tensor) -> Tensor:
@@ -312,39 +302,135 @@ def pair_columns(exponents: Tensor, groups: Tensor) -> Tensor:
     return both.unflatten(0, (len(exponents), len(groups))) + groups.sum(-1)[:, None]
 
 
+def _fold(pairs: Tensor, n: int) -> Tensor:
+    """For each neuron the sum over its pairs, (i, i) counted twice: (..., P) -> (..., n)."""
+    # selecting columns is quick from a plain matrix only
+    full = pairs.reshape(-1, pairs.shape[-1]).index_select(1, full_index(n, pairs.device))
+    full = full.reshape(*pairs.shape[:-1], n, n)
+    return full.sum(-1) + full.diagonal(dim1=-2, dim2=-1)
+
+
+def _pair_terms(scale: Tensor, log_kernel: Tensor, ratio: Tensor) -> tuple[Tensor, Tensor]:
+    """``exp(s_i + s_j + log R_ij + ρ_ij - top)`` (K, B, P), and the top (K, B, 1); writes over the ratio."""
+    i, j = pair_index(scale.shape[-1], scale.device)
+    flat = scale.reshape(-1, scale.shape[-1])
+    terms = ratio.view(len(flat), -1)
+    terms += flat.index_select(1, i)
+    terms += flat.index_select(1, j)
+    ratio += log_kernel[:, None]
+    top = ratio.amax(-1, keepdim=True)
+    ratio -= top
+    return ratio.clamp_min_(LOWEST_EXPONENT).exp_(), top
+
+
+class CountLogDensity(torch.autograd.Function):
+    """``apply(scale, exponents, readout, factors, balanced, gradient) -> log P(k|x)``, without its coefficient.
+
+        log Σ_{i<=j} M_ij e^{s_i + s_j} R_ij ρ_ij(k) - log e^{s}ᵀ (M ∘ R) e^{s},   ρ_ij(k) = B(α_ij + k) / B(α_ij)
+
+    ``SnefySimplex.log_prob_counts`` is the same function by plain autograd, and its oracle in the tests.
+
+    Args (of apply):
+        scale: the network's output (K, B, n): ``h̃`` if balanced, else ``h``.
+        exponents: ``W`` (K, n, L), float64.
+        readout: ``V`` (K, m, n).
+        factors: :class:`SweptFactors` or :class:`DirectFactors` of the votes, rows (K, B).
+        balanced: which of the two the output is.
+        gradient: whether there will be a backward pass.
+
+    Returns:
+        (K, B), float64.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        scale: Tensor,
+        exponents: Tensor,
+        readout: Tensor,
+        factors: SweptFactors | DirectFactors,
+        balanced: bool,
+        gradient: bool,
+    ) -> Tensor:
+        """The probability, with what its gradient needs kept aside."""
+        n, n_labels = exponents.shape[1:]
+        dtype = scale.dtype
+        i, j = pair_index(n, scale.device)
+        columns = pair_columns(exponents, factors.factors.groups)  # (K, Q, P)
+        lgammas = torch.lgamma(columns[:, : n_labels + 1])
+        log_k = lgammas[:, :n_labels].sum(1) - lgammas[:, n_labels]  # (K, P)
+        full = symmetric(log_k, n)
+        g = 0.5 * full.diagonal(dim1=1, dim2=2)  # (K, n)
+        log_kernel = (full - g[:, :, None] - g[:, None, :]).to(dtype)  # log R
+        kernel = log_kernel.exp()
+        gram = readout.transpose(1, 2) @ readout  # M
+        if not balanced:
+            scale = scale + g[:, None].to(dtype)
+
+        ratio, offset = factors.ratio(columns, dtype, gradient)
+        upper = i * n + j
+        weight = gram.flatten(1).index_select(1, upper) * torch.where(i == j, 1.0, 2.0).to(dtype)  # (K, P)
+        terms, top = _pair_terms(scale, log_kernel.flatten(1).index_select(1, upper), ratio)
+        total = (terms @ weight[..., None]).squeeze(-1).clamp_min_(0.0)  # (K, B)
+
+        scale_top = scale.amax(-1, keepdim=True)
+        e = (scale - scale_top).exp_()
+        half = e @ (gram * kernel)  # (K, B, n)
+        normaliser = (half * e).sum(-1)
+
+        ctx.save_for_backward(exponents, readout, columns, kernel, gram, weight, terms, total, e, half, normaliser)
+        ctx.factors, ctx.balanced = factors, balanced
+        log_p = torch.log(total / normaliser) + (top - 2.0 * scale_top).squeeze(-1)
+        return log_p.double() + offset
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradient for scale, exponents and readout."""
+        exponents, readout, columns, kernel, gram, weight, terms, total, e, half, normaliser = ctx.saved_tensors
+        n, n_labels = exponents.shape[1:]
+        grad = grad.to(terms.dtype)
+        by_total = grad / total  # (K, B)
+        d_weight = (by_total[:, None] @ terms).squeeze(1)  # (K, P)
+        d_ratio = terms * weight[:, None]
+        d_ratio *= by_total[..., None]
+        by_normaliser = (grad / normaliser)[..., None] * e  # (K, B, n)
+        d_scale = _fold(d_ratio, n) - 2.0 * by_normaliser * half
+        spread = by_normaliser.transpose(1, 2) @ e * kernel  # (K, n, n)
+        d_readout = 2.0 * readout @ (symmetric(d_weight, n) - spread)
+
+        i, j = pair_index(n, exponents.device)
+        upper = i * n + j
+        balance = (spread * gram).flatten(1).index_select(1, upper) * torch.where(i == j, 1.0, 2.0).to(gram.dtype)
+        d_log_k = (d_weight * weight - balance).double()  # (K, P)
+        d_g = -_fold(d_log_k, n)
+        if not ctx.balanced:
+            d_g += d_scale.sum(1)
+        d_log_k[:, i == j] += 0.5 * d_g
+        d_columns = ctx.factors.gradient(columns, d_ratio)
+        slope = torch.digamma(columns[:, : n_labels + 1])
+        slope *= d_log_k[:, None]
+        slope[:, n_labels] *= -1.0
+        d_columns[:, : n_labels + 1] += slope
+        d_exponents = _fold(d_columns, n).transpose(1, 2) @ ctx.factors.factors.groups
+        return d_scale, d_exponents, d_readout, None, None, None
+
+
 def log_prob_factors(
     output: Tensor, exponents: Tensor, readout: Tensor, factors: VoteFactors, balanced: bool = True
 ) -> Tensor:
-    """Log probability of K members' votes (K, B), multinomial coefficient left out.
+    """Log probability of K members' votes (K, B), multinomial coefficient left out; see :class:`CountLogDensity`.
 
     Tables are float64; what has rows is of the network's dtype, in differences between components.
-
-    Args:
-        output: the network's output (K, B, n), ``h̃`` if balanced, else ``h``.
-        exponents: ``W`` (K, n, L).
-        readout: ``V`` (K, m, n).
-        factors: the votes, rows (K, B).
-        balanced: which of the two the output is.
     """
-    n, n_labels = exponents.shape[1:]
-    dtype = output.dtype
-    i, j = pair_index(n, output.device)
-    columns = pair_columns(exponents.double(), factors.groups)
-    lgammas = torch.lgamma(columns[:, : n_labels + 1])
-    log_beta = lgammas[:, :n_labels].sum(1) - lgammas[:, n_labels]  # (K, P)
-    g = 0.5 * log_beta[:, i == j]
-    log_kernel = (log_beta - g.index_select(1, i) - g.index_select(1, j)).to(dtype)
-    scale = output if balanced else output + g[:, None].to(dtype)
-    gram = pair_gram(readout)
-    matrix = (readout.transpose(1, 2) @ readout) * symmetric(log_kernel.exp(), n)
-    normaliser = log_quadratic_form(matrix, scale)
-    if torch.is_grad_enabled():
-        ratio, offset = rising_ratio(columns, factors, dtype)
-        return (pair_log_sum(scale, log_kernel, gram, ratio) - normaliser) + offset
-    step = max(16, CACHE_ELEMENTS // (columns.shape[-1] * len(columns)))
+    exponents, kind = exponents.double(), SweptFactors if output.device.type == "cpu" else DirectFactors
+    step, gradient = output.shape[1], torch.is_grad_enabled()
+    if not gradient:
+        pairs = math.comb(exponents.shape[1] + 1, 2)
+        step = max(16, CACHE_ELEMENTS // (pairs * len(exponents)))
     parts = []
-    for start in range(0, scale.shape[1], step):
+    for start in range(0, output.shape[1], step):
         rows = slice(start, start + step)
-        ratio, offset = rising_ratio(columns, factors[:, rows], dtype)
-        parts.append(pair_log_sum(scale[:, rows], log_kernel, gram, ratio) + offset)
-    return torch.cat(parts, 1) - normaliser
+        part = kind(factors[:, rows])
+        parts.append(CountLogDensity.apply(output[:, rows], exponents, readout, part, balanced, gradient))  # type: ignore[no-untyped-call]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)

@@ -1,39 +1,28 @@
 """The law of one label's share: a signed mixture of Betas with exact pdf, cdf and quantiles.
 
-The components do not depend on the row, so their integrals are tabulated once. On the scale ``z = logit t`` the log
-density of Beta(a, b) has curvature ``-(a+b) t(1-t)``; panels uniform in ``arcsin √t`` and ``1/√(max a+b)`` wide are
-therefore one standard deviation of the sharpest component each, and eight Gauss-Legendre points a panel carry the whole
-law to about 1e-9. A row's cdf at the panel edges is one matrix product; inside a panel its density is a polynomial.
+Few questions go straight to the incomplete Beta function, many to a table (:mod:`snefy_ldl.panels`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import scipy.special
 import torch
-from numpy.polynomial import legendre
 from numpy.typing import NDArray
 from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 
 from snefy_ldl.errors import InputError
 from snefy_ldl.mixture import Rows, SignedDirichletMixture
-from snefy_ldl.special import CACHE_ELEMENTS, CHUNK_ELEMENTS
+from snefy_ldl.panels import LOGIT_LIMIT, TAIL_MASS, Panels, panels_of, row_blocks, row_weights
 
 Array = NDArray[np.float64]
 
 #: Below this many Beta evaluations a query goes straight to the incomplete Beta function.
 DIRECT_EVALUATIONS = 200_000
-#: The part of a component's law outside the tabulated range.
-TAIL_MASS = 1e-13
-#: Shares below e^-690 are not told apart from zero.
-LOGIT_LIMIT = 690.0
-POINTS = 8
 
 
 class Marginal(Distribution):
@@ -61,7 +50,6 @@ class Marginal(Distribution):
         if pair.n_labels != 2:
             raise InputError(f"a marginal is made from a two-part law; got {pair.n_labels} parts.")
         self.pair = pair
-        self._panels: _Panels | None = None
         super().__init__(pair.batch_shape, torch.Size(), validate_args=validate_args)
 
     @property
@@ -103,7 +91,7 @@ class Marginal(Distribution):
                 z = scipy.special.logit(np.clip(points, 0.0, 1.0))
             answer = np.concatenate([self._cdf_direct(rows, z[rows]) for rows in self.pair._chunks()])
         else:
-            answer = self._tabulated(points, _Panels.cdf)
+            answer = self._tabulated(points, Panels.cdf)
         # the support's ends, exactly
         answer = np.where(points <= 0.0, 0.0, np.where(points >= 1.0, 1.0, answer))
         return self._back(answer, shape, value.dtype if value.is_floating_point() else torch.float64)
@@ -135,7 +123,7 @@ class Marginal(Distribution):
         elif self._direct(levels.shape[1] * 60):  # steps of a root search
             answer = self._solve(inner)
         else:
-            answer = self._tabulated(inner, _Panels.icdf)
+            answer = self._tabulated(inner, Panels.icdf)
         return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, answer))
 
     def _direct(self, queries: int) -> bool:
@@ -155,18 +143,14 @@ class Marginal(Distribution):
         first, second = alpha.cpu().numpy().transpose(2, 0, 1)
         return first, second
 
-    def _tabulated(self, queries: Array, answer: Callable[[_Panels, Array, Array], Array]) -> Array:
-        """A question to the table for every row's own queries (N, Q), a chunk of rows at a time."""
-        if self._panels is None:
-            a, b = self._beta_parameters(slice(None))
-            self._panels = _Panels(a[0], b[0])
-        panels = self._panels
-        step = max(1, CACHE_ELEMENTS // max(self.pair.n_components, len(panels.edges)))
+    def _tabulated(self, queries: Array, answer: Callable[..., Array]) -> Array:
+        """A question to the table for every row's own queries (N, Q), a block of rows at a time."""
+        a, b = self._beta_parameters(slice(None))
+        table = panels_of(a[0], b[0])
         parts = []
-        for start in range(0, len(queries), step):
-            rows = slice(start, start + step)
-            weights = np.ascontiguousarray(self.pair._weights(rows).cpu().numpy().T)  # (P, b)
-            parts.append(answer(panels, weights, queries[rows]))
+        for rows in row_blocks(self.pair):
+            weights, keep = row_weights(self.pair, rows)
+            parts.append(answer(table, weights, queries[rows], keep))
         return np.concatenate(parts)
 
     def _cdf_direct(self, rows: Rows, z: Array) -> Array:
@@ -230,132 +214,3 @@ def equal_level_point(dist: SignedDirichletMixture) -> Tensor:
             level = np.where(np.abs(excess) < 1e-9, level, np.where(inside, secant, 0.5 * (low + high)))
         answer = torch.as_tensor(point / point.sum(-1, keepdims=True), device=dist._concentration.device)
     return dist._back(answer)
-
-
-class _Panels:
-    """Tabulated integrals of many Beta laws on shared panels of the logit scale.
-
-    Args:
-        a: first Beta parameters (P,).
-        b: second ones (P,).
-    """
-
-    def __init__(self, a: Array, b: Array) -> None:
-        self._a, self._b, self._log_beta = a, b, scipy.special.betaln(a, b)
-        self.edges = self._make_edges(a, b)  # (G+1,)
-        self._nodes, self._node_weights = legendre.leggauss(POINTS)
-        self._half = 0.5 * np.diff(self.edges)
-        n_panels = len(self._half)
-        # values at the nodes -> Legendre coefficients
-        vandermonde = legendre.legvander(self._nodes, POINTS - 1)
-        self._to_legendre = (np.arange(POINTS) + 0.5)[:, None] * (vandermonde * self._node_weights[:, None]).T
-        # one panel's densities are a block (8, P); all are kept where that is not too much
-        self._blocks: Array | None = None
-        if n_panels * POINTS * len(a) <= 4 * CHUNK_ELEMENTS:
-            self._blocks = np.stack([self._make_block(g) for g in range(n_panels)])  # (G, 8, P)
-        mass = np.stack([self._node_weights @ self._block(g) * self._half[g] for g in range(n_panels)])  # (G, P)
-        # what lies outside the panels: nothing, unless a parameter is so small that shares underflow
-        below = scipy.special.betainc(a, b, scipy.special.expit(self.edges[0]))
-        above = scipy.special.betainc(b, a, scipy.special.expit(-self.edges[-1]))
-        inside = np.concatenate([np.zeros((1, len(a))), np.cumsum(mass, axis=0)])
-        self.edge_cdf = below + inside * ((1.0 - below - above) / inside[-1])  # (G+1, P)
-
-    def _make_block(self, g: int) -> Array:
-        z = self.edges[g] + self._half[g] * (self._nodes + 1.0)
-        # density of logit(share): t^a (1-t)^b / B(a, b)
-        log_t, log_rest = -np.logaddexp(0.0, -z), -np.logaddexp(0.0, z)
-        powers = np.multiply.outer(log_t, self._a) + np.multiply.outer(log_rest, self._b) - self._log_beta
-        density: Array = np.exp(powers, out=powers)
-        return density
-
-    def _block(self, g: int) -> Array:
-        return self._make_block(g) if self._blocks is None else self._blocks[g]
-
-    @staticmethod
-    def _make_edges(a: Array, b: Array) -> Array:
-        tiny = 1e-300
-        first = np.log(np.maximum(scipy.special.betaincinv(a, b, TAIL_MASS), tiny)).min()
-        last = -np.log(np.maximum(scipy.special.betaincinv(b, a, TAIL_MASS), tiny)).min()
-        first, last = max(first, -LOGIT_LIMIT), min(last, LOGIT_LIMIT)
-        sharpest = float((a + b).max())
-        n_angles = max(16, math.ceil(math.pi * math.sqrt(sharpest)))
-        angles = np.linspace(0.0, math.pi, n_angles + 1)[1:-1]
-        middle = scipy.special.logit(np.sin(angles / 2.0) ** 2)
-        middle = middle[(middle > first) & (middle < last)]
-        # long steps in the tails are cut: no panel is wider than 1 near the centre, or 15 % of |z| further out
-        steps = [0.0]
-        while steps[-1] < LOGIT_LIMIT:
-            steps.append(steps[-1] + max(1.0, 0.15 * steps[-1]))
-        coarse = np.concatenate([-np.array(steps[:0:-1]), steps])
-        coarse = coarse[(coarse > first) & (coarse < last)]
-        edges = np.concatenate([[first], middle, coarse, [last]])
-        edges.sort()
-        distinct: Array = edges[np.diff(edges, prepend=-np.inf) > 1e-9]
-        return distinct
-
-    def _local(self, weights: Array, panel: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Each row on its own panel: Legendre coefficients of its density (8, b), and its cdf at the left edge (b,).
-
-        Args:
-            weights: ``c`` (P, b).
-            panel: index (b,).
-        """
-        order = np.argsort(panel, kind="stable")
-        ordered, sorted_panels = weights[:, order], panel[order]
-        values, left = np.empty((POINTS, len(panel))), np.empty(len(panel))
-        starts = np.flatnonzero(np.diff(sorted_panels, prepend=-1, append=len(self._half)))
-        for start, stop in pairwise(starts):
-            g = sorted_panels[start]
-            values[:, order[start:stop]] = self._block(g) @ ordered[:, start:stop]
-            left[order[start:stop]] = self.edge_cdf[g] @ ordered[:, start:stop]
-        return self._to_legendre @ values * self._half[panel], left
-
-    def cdf(self, weights: Array, t: Array) -> Array:
-        """cdf of each row at its own points: weights (P, b), t (b, Q) -> (b, Q)."""
-        with np.errstate(divide="ignore"):
-            z = np.clip(scipy.special.logit(np.clip(t, 0.0, 1.0)), self.edges[0], self.edges[-1])
-        answer = np.empty_like(z)
-        for q in range(z.shape[1]):
-            panel = np.clip(np.searchsorted(self.edges, z[:, q], side="right") - 1, 0, len(self._half) - 1)
-            density, left = self._local(weights, panel)
-            u = (z[:, q] - self.edges[panel]) / self._half[panel] - 1.0
-            answer[:, q] = left + legendre.legval(u, legendre.legint(density, lbnd=-1), tensor=False)
-        clipped: Array = np.clip(answer, 0.0, 1.0)
-        return clipped
-
-    def icdf(self, weights: Array, levels: Array) -> Array:
-        """Quantiles of each row at its own levels: weights (P, b), levels (b, Q) -> (b, Q)."""
-        at_edges = self.edge_cdf @ weights  # (G+1, b)
-        np.maximum.accumulate(at_edges, axis=0, out=at_edges)
-        answer = np.empty_like(levels)
-        for q in range(levels.shape[1]):
-            level = levels[:, q]
-            panel = np.clip((at_edges <= level).sum(0) - 1, 0, len(self._half) - 1)
-            density, left = self._local(weights, panel)
-            u = _solve_panel(density, level - left)
-            answer[:, q] = self.edges[panel] + self._half[panel] * (u + 1.0)
-        shares: Array = scipy.special.expit(answer)
-        return shares
-
-
-def _solve_panel(density: Array, mass: Array) -> Array:
-    """u in [-1, 1] with ``∫_{-1}^u density = mass``: Newton, kept inside a shrinking bracket.
-
-    Args:
-        density: Legendre coefficients (8, b).
-        mass: (b,).
-    """
-    integral = legendre.legint(density, lbnd=-1)
-    low, high = np.full(len(mass), -1.0), np.full(len(mass), 1.0)
-    u = np.zeros(len(mass))
-    for _ in range(60):
-        error = legendre.legval(u, integral, tensor=False) - mass
-        low, high = np.where(error < 0, u, low), np.where(error < 0, high, u)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            step = u - error / legendre.legval(u, density, tensor=False)
-        new = np.where((step > low) & (step < high), step, 0.5 * (low + high))
-        settled = (np.abs(error) < 1e-14) | (np.abs(new - u) < 1e-12)
-        u = np.where(settled, u, new)
-        if settled.all():
-            break
-    return u

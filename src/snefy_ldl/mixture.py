@@ -19,6 +19,7 @@ from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 
 from snefy_ldl.errors import InputError
+from snefy_ldl.panels import label_quantiles
 from snefy_ldl.special import (
     CHUNK_ELEMENTS,
     block_elements,
@@ -414,6 +415,22 @@ class SignedDirichletMixture(Distribution):
         inside = [self._label(r) for r in group]
         outside = [r for r in range(self.n_labels) if r not in inside]
         return Marginal(self.amalgamate([inside, outside]))
+
+    def quantiles(self, alpha: Any) -> Tensor:
+        """Exact quantiles of every label's share: alpha (A,), or (*batch, L, A) -> (*batch, L, A)."""
+        levels = np.asarray(alpha, dtype=np.float64)
+        if levels.ndim > 1:
+            levels = levels.reshape(-1, self.n_labels, levels.shape[-1])
+        levels = np.atleast_1d(levels)
+        if not bool(((levels >= 0.0) & (levels <= 1.0)).all()):
+            raise InputError("quantile levels must lie between 0 and 1.")
+        if self._offset is None and self.n_components > 1:
+            answer = label_quantiles(self, levels)
+        else:
+            wanted = np.broadcast_to(levels, (self._n_rows, self.n_labels, levels.shape[-1]))
+            columns = [self.marginal(r)._quantiles(wanted[:, r]) for r in range(self.n_labels)]
+            answer = np.stack(columns, 1)
+        return self._back(torch.as_tensor(answer, device=self._concentration.device))
 
     # -- density and draws -------------------------------------------------------------------------------------------
 

@@ -83,10 +83,7 @@ class DensityPredictor:
         if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
             raise InputError(f"alpha must hold levels between 0 and 1; got {alpha!r}.")
 
-        def answer(dist: SignedDirichletMixture) -> Tensor:
-            return torch.stack([dist.marginal(r).quantiles(levels) for r in range(self.n_labels_)], 1)
-
-        return self._collect(X, answer, "quantiles")
+        return self._collect(X, lambda dist: dist.quantiles(levels), "quantiles")
 
     def predict_interval(self, X: Any, confidence_level: float = 0.9) -> Array:
         """Exact central marginal interval (N, L, 2) of the model; not conformal."""

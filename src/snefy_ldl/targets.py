@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from snefy_ldl.count_density import VoteFactors, rising_ratio
+from snefy_ldl.count_density import DirectFactors, VoteFactors
 from snefy_ldl.model import SnefyNet
 
 
@@ -80,7 +80,7 @@ class CountTarget:
             members, rows = len(net.background), len(counts)
             columns = (self.factors.groups @ net.background.T).T[..., None]  # (K, Q, 1)
             every = self.factors[torch.arange(rows, device=counts.device).expand(members, rows)]
-            ratio, offset = rising_ratio(columns, every)
+            ratio, offset = DirectFactors(every).ratio(columns, torch.float64, slopes=False)
             self.background = (ratio.squeeze(-1) + offset).to(net.readout.dtype)  # (K, N)
 
     def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
