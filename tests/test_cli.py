@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 import snefy_ldl
 from snefy_ldl import SnefyLDL, cli, tables
+from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.metrics import kl_divergence
 from snefy_ldl.synthetic import make_annotators, make_city_districts
 
@@ -333,3 +335,43 @@ def test_demo_scores_the_truth_and_the_constant_answer_rightly() -> None:
     constant = np.tile(demo.train.D.mean(0), (60, 1))
     assert demo.measure["kl divergence"].constant == pytest.approx(kl_divergence(demo.test.D, constant))
     assert len({district.row for district in demo.districts}) == 3
+
+
+# --- calibrated intervals ---------------------------------------------------------------------------------------------
+
+
+def test_conformalize_then_predict_gives_calibrated_intervals(
+    folder: Path, districts: pd.DataFrame, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(folder / "model", model)
+    said = succeed("conformalize", model, folder / "city.csv", "--level", "0.8,0.9", "--method", "quantile")
+    assert "120 calibration rows" in said
+    assert "calibrated by quantile" in succeed("info", model)
+    out = tmp_path / "out.csv"
+    succeed("predict", model, folder / "city.csv", "--interval", 0.9, "--out", out)
+    fitted, X = SnefyLDL.load(model), districts[districts.columns[1:6]]
+    made = ConformalIntervals(fitted, 0.9, method="quantile").conformalize(X, districts[LABELS])
+    ends = pd.read_csv(out)[[f"{label}_{end}" for label in LABELS for end in ("low", "high")]]
+    np.testing.assert_allclose(ends.to_numpy().reshape(-1, 3, 2), made.predict_interval(X), atol=1e-6)
+    succeed("predict", model, folder / "city.csv", "--interval", 0.9, "--uncalibrated", "--out", out)
+    own = pd.read_csv(out)[ends.columns].to_numpy().reshape(-1, 3, 2)
+    np.testing.assert_allclose(own, fitted.predict_interval(X, 0.9), atol=1e-6)
+
+
+def test_a_calibration_does_not_outlive_its_model(folder: Path, districts: pd.DataFrame, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(folder / "model", model)
+    succeed("conformalize", model, folder / "city.csv")
+    SnefyLDL(epochs=1, random_state=9).fit(districts[districts.columns[1:6]], districts[LABELS]).save(model)
+    assert not (model / "calibration.json").exists()
+    succeed("conformalize", model, folder / "city.csv")
+    state = json.loads((model / "calibration.json").read_text())
+    (model / "calibration.json").write_text(json.dumps({**state, "weights_sha256": "other"}))
+    assert "other weights" in fail("predict", model, folder / "city.csv", "--interval", 0.9)
+
+
+def test_conformalize_says_what_is_wrong(folder: Path) -> None:
+    assert "between 0 and 1" in fail("conformalize", folder / "model", folder / "city.csv", "--level", "90")
+    assert "not a number" in fail("conformalize", folder / "model", folder / "city.csv", "--level", "high")
+    assert "chebyshev" in fail("conformalize", folder / "model", folder / "city.csv", "--method", "magic")

@@ -11,14 +11,14 @@ import json
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from typer.core import TyperGroup
 
 from snefy_ldl import __version__
+from snefy_ldl.cli_views import info_table, score_table, scores
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets import Dataset
@@ -166,6 +166,37 @@ def fit(
 
 
 @app.command()
+def conformalize(
+    model: ModelFolder,
+    table: TableFile,
+    level: Annotated[str, typer.Option(metavar="0.9,0.95", help="Confidence level, or several.")] = "0.9",
+    method: Annotated[str, typer.Option(help="cdf, quantile or chebyshev (the paper's).")] = "cdf",
+    simultaneous: Annotated[bool, typer.Option(help="Cover all labels of a row at once.")] = False,
+    labels: Labels = None,
+    features: Features = None,
+) -> None:
+    """Calibrate a model's intervals on rows it has not seen; predict --interval then uses them."""
+    from snefy_ldl.conformal import ConformalIntervals
+    from snefy_ldl.datasets import load_table
+    from snefy_ldl.estimator import SnefyLDL
+    from snefy_ldl.persistence import save_calibration
+
+    levels = [_number(part, "--level") for part in _split(level)]
+    fitted = SnefyLDL.load(model)
+    data = load_table(table, _split(labels) or list(fitted.label_names_), _known_features(fitted, features))
+    intervals = ConformalIntervals(
+        fitted, levels if len(levels) > 1 else levels[0], method=cast(Any, method), simultaneous=simultaneous
+    )
+    with _progress() as progress:
+        progress(0, 1)
+        intervals.conformalize(data.X, data.D)
+        progress(1, 1)
+    path = save_calibration(model, intervals.to_dict())
+    typer.echo(f"{len(data.D):,} calibration rows, method {method}, level {', '.join(f'{x:g}' for x in levels)}")
+    typer.echo(f"saved to {path}; snefy-ldl predict --interval {levels[0]:g} now gives calibrated intervals")
+
+
+@app.command()
 def predict(
     model: ModelFolder,
     table: TableFile,
@@ -174,6 +205,9 @@ def predict(
         float | None, typer.Option(metavar="LEVEL", help="Also write each label's interval of this level, 0.9 say.")
     ] = None,
     keep: Annotated[str | None, typer.Option(metavar="COL1,COL2", help="Columns to copy from the table.")] = None,
+    uncalibrated: Annotated[
+        bool, typer.Option("--uncalibrated", help="The model's own interval, whatever conformalize left.")
+    ] = False,
     features: Features = None,
 ) -> None:
     """Predict the label distributions of a table, a part at a time, however long it is."""
@@ -193,10 +227,10 @@ def predict(
     source.need(kept, "--keep")
     if taken := sorted(set(kept) & set(fitted.label_names_)):
         raise InputError(f"--keep {taken[0]}: that is also the name of a predicted column; leave it out.")
-    rows = 0
+    rows, ends = 0, None if interval is None else _interval_maker(fitted, model, interval, uncalibrated)
     with _progress() as progress, TableSink(out) as sink:
         for chunk in source.chunks(names, kept, progress):
-            sink.write(_predictions(fitted, chunk, names, kept, interval))
+            sink.write(_predictions(fitted, chunk, names, kept, ends))
             rows += len(chunk)
     if out != "-":
         _say(f"{rows:,} rows written to {out}", "green")
@@ -220,13 +254,11 @@ def evaluate(
     check_confidence(interval, "--interval")
     fitted = SnefyLDL.load(model)
     chosen = _split(labels) or list(fitted.label_names_)
-    known = getattr(fitted, "feature_names_in_", None)
-    names = _split(features) or (None if known is None else [str(name) for name in known])
-    report = _scores(fitted, load_table(table, chosen, names, counts), interval)
+    report = scores(fitted, load_table(table, chosen, _known_features(fitted, features), counts), interval)
     if as_json:
         typer.echo(json.dumps(report, indent=2))
     else:
-        Console().print(_score_table(report, model, table))
+        Console().print(score_table(report, model, table))
 
 
 @app.command()
@@ -238,7 +270,7 @@ def info(model: ModelFolder, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(config, indent=2, ensure_ascii=False))
     else:
-        Console().print(_info_table(model, config))
+        Console().print(info_table(model, config))
 
 
 # --- what the commands say --------------------------------------------------------------------------------------------
@@ -300,56 +332,6 @@ def _progress() -> Iterator[Progress]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _score_table(report: dict[str, Any], model: Path, table: Path) -> Table:
-    view = Table(title=f"{model} on {table}: {report['rows']:,} rows", header_style="bold", title_style="bold")
-    view.add_column("measure")
-    view.add_column("value", justify="right")
-    view.add_column("± error", justify="right")
-    view.add_column("better")
-    level = report["interval"]["level"]
-    lines = [(name.replace("_", " "), entry) for name, entry in report["metrics"].items()]
-    lines.append(("mean log likelihood", report["log_likelihood"]))
-    if report["interval"]["coverage"] is not None:
-        lines.append((f"coverage of {level:.0%} intervals", report["interval"]["coverage"]))
-    lines.append((f"width of {level:.0%} intervals", report["interval"]["width"]))
-    for name, entry in lines:
-        error = "" if entry["std_error"] is None else f"{entry['std_error']:.4f}"
-        view.add_row(name, f"{entry['value']:.4f}", error, entry["better"])
-    if report["interval"]["coverage"] is None:
-        view.caption = "No coverage: the intervals are about the shares behind the votes, which votes do not show."
-    return view
-
-
-def _info_table(folder: Path, config: dict[str, Any]) -> Table:
-    from snefy_ldl.tables import shorten
-
-    network, training = config["network"], config["training"]
-    features = config["feature_names"]
-    weights = folder / config["weights"]["file"]
-    losses = [loss for loss in training["validation_loss"] if loss is not None]
-    size = f"{weights.stat().st_size:,} bytes" if weights.is_file() else "MISSING"
-    lines = {
-        "model": f"SnefyLDL, written by snefy-ldl {config['library_version']} (format {config['format_version']})",
-        "labels": f"{len(config['label_names'])}: {shorten(config['label_names'])}",
-        "features": f"{config['n_features']}: {shorten(features)}" if features else f"{config['n_features']}, unnamed",
-        "network": f"{network['n_members']} member(s), {network['n_neurons']} neurons, {network['n_readouts']} readouts"
-        + (", custom backbone" if network["custom_backbone"] else ""),
-        "trained on": f"{training['rows']:,} rows, {training['epochs']} epochs, {training['seconds']:.1f} s, "
-        f"{training['device']}",
-        "best epoch": ", ".join(str(epoch + 1) for epoch in training["best_epoch"] if epoch >= 0) or "last",
-        "held-back rows": f"mean log likelihood {-sum(losses) / len(losses):.4f}" if losses else "none",
-        "scaling": config["scaling"],
-        "zeros": f"{config['zero_policy']['mode']}, floor {config['zero_policy']['floor']:.3g}",
-        "weights": f"{weights.name}, {size}",
-    }
-    view = Table.grid(padding=(0, 2))
-    view.add_column(style="bold")
-    view.add_column()
-    for name, text in lines.items():
-        view.add_row(name, str(text))
-    return view
-
-
 def _split(columns: str | None) -> list[str]:
     return [] if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
 
@@ -371,41 +353,45 @@ def _frames(data: Dataset) -> Callable[[Any, list[str]], Any]:
     return lambda values, names: pd.DataFrame(values, columns=names)
 
 
-def _scores(model: SnefyLDL, data: Dataset, level: float) -> dict[str, Any]:
-    """Six measures, likelihood, coverage and width, each with its standard error over rows."""
-    import numpy as np
+def _interval_maker(model: SnefyLDL, folder: Path, level: float, uncalibrated: bool) -> Callable[[Any], Any]:
+    """Features to intervals (N, L, 2): calibrated where the folder holds a calibration of that level."""
+    from snefy_ldl.persistence import load_calibration
 
-    from snefy_ldl import metrics
+    state = None if uncalibrated else load_calibration(folder)
+    if state is None:
+        return lambda X: model.predict_interval(X, level)
+    from snefy_ldl.conformal import ConformalIntervals
 
-    predicted = np.asarray(model.predict(data.X))
-    ends = model.predict_interval(data.X, level)
-    votes = data.counts is not None
-    densities = model.log_prob(data.X, counts=data.counts) if votes else model.log_prob(data.X, data.D)
-
-    def entry(pair: tuple[float, float], better: str) -> dict[str, Any]:
-        value, error = (float(number) for number in pair)
-        return {"value": value, "std_error": error if np.isfinite(error) else None, "better": better}
-
-    def measure(function: Any, better: str, *arrays: Any) -> dict[str, Any]:
-        return entry(function(*arrays, return_std_error=True), better)
-
-    spread = densities.std(ddof=1) / np.sqrt(len(densities)) if len(densities) > 1 else np.inf
-    return {
-        "rows": len(data.D),
-        "metrics": {
-            name: measure(getattr(metrics, name), "higher" if higher else "lower", data.D, predicted)
-            for name, higher in metrics.HIGHER_IS_BETTER.items()
-        },
-        "log_likelihood": entry((densities.mean(), spread), "higher"),
-        "interval": {
-            "level": level,
-            "coverage": None if votes else measure(metrics.coverage, f"near {level:g}", data.D, ends),
-            "width": measure(metrics.interval_width, "lower", ends),
-        },
-    }
+    calibrated = ConformalIntervals.from_dict(model, state)
+    known = state["confidence_level"]
+    levels = known if isinstance(known, list) else [known]
+    if level not in levels:
+        _say(
+            f"note: calibrated for {', '.join(f'{x:g}' for x in levels)} alone; {level:g} is the model's own", "yellow"
+        )
+        return lambda X: model.predict_interval(X, level)
+    if not isinstance(known, list):
+        return calibrated.predict_interval
+    return lambda X: calibrated.predict_interval(X)[..., levels.index(level)]
 
 
-def _predictions(model: SnefyLDL, chunk: Any, names: list[str], keep: list[str], level: float | None) -> Any:
+def _number(text: str, option: str) -> float:
+    from snefy_ldl.errors import InputError
+
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{option} {text}: not a number.") from None
+
+
+def _known_features(model: SnefyLDL, asked: str | None) -> list[str] | None:
+    known = getattr(model, "feature_names_in_", None)
+    return _split(asked) or (None if known is None else [str(name) for name in known])
+
+
+def _predictions(
+    model: SnefyLDL, chunk: Any, names: list[str], keep: list[str], intervals: Callable[[Any], Any] | None
+) -> Any:
     """The output's columns: kept ones, a mean a label, and both ends of its interval."""
     import numpy as np
     import pandas as pd
@@ -415,8 +401,8 @@ def _predictions(model: SnefyLDL, chunk: Any, names: list[str], keep: list[str],
     X = chunk[names].to_numpy(dtype=np.float64)
     labels = [str(label) for label in model.label_names_]
     columns = dict(zip(labels, np.asarray(model.predict(X)).T))
-    if level is not None:
-        for label, ends in zip(labels, np.moveaxis(model.predict_interval(X, level), 1, 0)):
+    if intervals is not None:
+        for label, ends in zip(labels, np.moveaxis(intervals(X), 1, 0)):
             columns[f"{label}_low"], columns[f"{label}_high"] = ends.T
     numbers = pd.DataFrame({name: values.round(DECIMALS) for name, values in columns.items()}, index=chunk.index)
     return pd.concat([chunk[keep], numbers], axis=1) if keep else numbers

@@ -11,6 +11,7 @@ row is a sum of table rows in log space: nothing of shape (rows, pairs, labels) 
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,10 @@ SWEEP_BLOCK, LARGEST_PRODUCT = 16, 1e150
 #: A column whose smallest count is at least this is swept from there, one lgamma instead of so many products.
 LONG_START = 16
 
+#: Rows whose logarithm is taken at a time.
+STAGED_ROWS = 16
+#: Work arrays kept for the next step.
+POOLED = 64
 #: Terms this far below the largest in the exponent count as that far: a float32 beneath them is slow, and nothing.
 LOWEST_EXPONENT = -80.0
 
@@ -108,7 +113,7 @@ class VoteFactors:
 # -- rising factorials -----------------------------------------------------------------------------------------------
 
 
-class _Pool:
+class _Pool(threading.local):
     """Work arrays of a few MiB that are used again; a fresh one costs more to map than to fill."""
 
     def __init__(self) -> None:
@@ -117,16 +122,15 @@ class _Pool:
     def take(self, rows: int, columns: int, dtype: Any = np.float64) -> Array:
         """An array with these sizes and anything in it."""
         size = rows * columns * np.dtype(dtype).itemsize
-        for k, bytes_ in enumerate(self.free):
-            if size <= bytes_.size <= 4 * size:
-                return self.free.pop(k)[:size].view(dtype).reshape(rows, columns)
-        return np.empty(size + size // 4, dtype=np.uint8)[:size].view(dtype).reshape(rows, columns)
+        fits = [k for k, memory in enumerate(self.free) if size <= memory.size <= 4 * size]
+        memory = self.free.pop(fits[0]) if fits else np.empty(size + size // 4, dtype=np.uint8)
+        array: Array = memory[:size].view(dtype).reshape(rows, columns)
+        return array
 
     def give(self, array: Array) -> None:
         """An array of :meth:`take`, no longer needed."""
-        bytes_ = array.base
-        if bytes_ is not None and len(self.free) < 64:
-            self.free.append(bytes_)
+        if array.base is not None and len(self.free) < POOLED:
+            self.free.append(array.base)
 
 
 _pool = _Pool()
@@ -167,23 +171,54 @@ class _Sweep:
         self.places = self.place.tolist()
         self.active = np.searchsorted(-reach[self.order], -steps).tolist()  # how many columns go on beyond m
 
-    def run(self, columns: Array, table: Array, slope: Array | None) -> None:
-        """``log (β)_m`` for the distinct factors, columns (Q, P) -> (D, P), and its derivative ``Σ_{t<m} 1/(β+t)``."""
-        columns = columns[self.order]
-        factor = columns + self.start[:, None]
-        product, base, bases = np.ones_like(factor), np.zeros_like(factor), []
-        rough = factor.astype(table.dtype if slope is None else slope.dtype)
+    def run(self, columns: Array, table: Array, centre: Array, slope: Array | None) -> None:
+        """Tables for the distinct factors, columns (Q, P): ``log (β)_m`` and its derivative ``Σ_{t<m} 1/(β+t)``.
+
+        The logarithms are taken a few rows at a time, while a processor's cache holds them.
+
+        Args:
+            columns: ``β`` (Q, P), float64.
+            table: takes ``log (β)_m`` less its mean over the pairs (D, P).
+            centre: takes that mean (D,).
+            slope: takes the derivative (D, P), or None.
+        """
+        factor = columns[self.order]
+        product, base = np.ones_like(factor), np.zeros_like(factor)
+        rough = np.zeros_like(factor, dtype=table.dtype)
         total, inverse = np.zeros_like(rough), np.empty_like(rough)
+        lifted = self.start > 0
+        for q in np.flatnonzero(lifted):
+            beta = torch.from_numpy(factor[q])
+            base[q] = torch.lgamma(beta + self.start[q]) - torch.lgamma(beta)
+            if slope is not None:
+                total[q] = torch.digamma(beta + self.start[q]) - torch.digamma(beta)
+        factor += self.start[:, None]
+        rough[:] = factor
+        stage, first = np.empty((STAGED_ROWS, factor.shape[1])), 0
+
+        def flush(stop: int) -> None:
+            block = stage[: stop - first]
+            np.log(block, out=block)
+            for row in range(first, stop):
+                if lifted[self.places[row]]:
+                    block[row - first] += base[self.places[row]]
+            centre[first:stop] = block.mean(1)
+            block -= centre[first:stop, None]
+            table[first:stop] = block
+
         state = product, factor, total, rough, inverse
-        active, views = len(factor), state
+        active, views = len(factor), list(state)
         for m in range(self.last + 1):
             for row in range(self.bounds[m], self.bounds[m + 1]):
-                table[row] = product[self.places[row]]
+                if row - first == STAGED_ROWS:
+                    flush(row)
+                    first = row
+                stage[row - first] = product[self.places[row]]
                 if slope is not None:
                     slope[row] = total[self.places[row]]
             if self.active[m] < active:
                 active = self.active[m]
-                views = tuple(array[:active] for array in state)
+                views = [array[:active] for array in state]
             swept, now, summed, rough, inverse = views
             np.multiply(swept, now, swept)
             np.add(now, 1.0, now)
@@ -192,18 +227,12 @@ class _Sweep:
                 np.add(summed, inverse, summed)
                 np.add(rough, 1.0, rough)
             if m % SWEEP_BLOCK == SWEEP_BLOCK - 1 and product.max() > LARGEST_PRODUCT:
-                base = base + np.log(product)
-                bases.append((self.bounds[m + 1], base))
+                flush(self.bounds[m + 1])
+                first = self.bounds[m + 1]
+                base += np.log(product)
+                lifted[:] = True
                 product[:] = 1.0
-        np.log(table, out=table)
-        stops = [first for first, _ in bases[1:]] + [len(table)]
-        for (first, base), stop in zip(bases, stops):
-            table[first:stop] += base[self.place[first:stop]]
-        for q in np.flatnonzero(self.start):
-            rows, beta = self.place == q, torch.from_numpy(columns[q])
-            table[rows] += (torch.lgamma(beta + self.start[q]) - torch.lgamma(beta)).numpy()
-            if slope is not None:
-                slope[rows] += (torch.digamma(beta + self.start[q]) - torch.digamma(beta)).numpy()
+        flush(len(self.count))
 
 
 class SweptFactors:
@@ -220,6 +249,10 @@ class SweptFactors:
         self.sweeps: list[_Sweep] = []
         self.slopes: list[Array] = []
 
+    def __del__(self) -> None:
+        for slope in self.slopes:
+            _pool.give(slope)
+
     def ratio(self, columns: Tensor, dtype: torch.dtype, slopes: bool) -> tuple[Tensor, Tensor]:
         """Columns (K, Q, P) -> (K, B, P) of a dtype, and what to add to each row (K, B) in float64."""
         factors, (n_members, n_columns, n_pairs) = self.factors, columns.shape
@@ -229,35 +262,31 @@ class SweptFactors:
         for k in range(n_members):
             sweep = _Sweep(factors.column[k].numpy(), factors.count[k].numpy(), n_columns)
             size = len(sweep.count)
-            rising, narrow = _pool.take(size, n_pairs), _pool.take(size, n_pairs, kind)
+            table, centre = _pool.take(size, n_pairs, kind), np.empty(size)
             slope = _pool.take(size, n_pairs, kind) if slopes else None
-            sweep.run(columns[k].numpy(), rising, slope)
-            table, signs = torch.from_numpy(rising), factors.sign.expand(sweep.which.shape)
-            centre = table.mean(-1)
-            table -= centre[:, None]
-            small = torch.from_numpy(narrow).copy_(table)
-            ratio[k] = embedding_bag(sweep.which, small, mode="sum", per_sample_weights=signs.to(dtype))
-            offset[k] = (centre[sweep.which] * signs).sum(-1)
-            _pool.give(rising)
-            _pool.give(narrow)
+            sweep.run(columns[k].numpy(), table, centre, slope)
+            signs = factors.sign.expand(sweep.which.shape)
+            ratio[k] = embedding_bag(
+                sweep.which, torch.from_numpy(table), mode="sum", per_sample_weights=signs.to(dtype)
+            )
+            offset[k] = (torch.from_numpy(centre)[sweep.which] * signs).sum(-1)
+            _pool.give(table)
             self.sweeps.append(sweep)
             if slope is not None:
                 self.slopes.append(slope)
         return ratio, offset
 
     def gradient(self, columns: Tensor, d_ratio: Tensor) -> Tensor:
-        """Gradient for the columns (K, Q, P), once."""
+        """Gradient for the columns (K, Q, P)."""
         gradient = torch.zeros(columns.shape, dtype=d_ratio.dtype)
         for k, (sweep, slope) in enumerate(zip(self.sweeps, self.slopes)):
-            sums, negative = _pool.take(*slope.shape, slope.dtype), -d_ratio[k]
+            sums, negative = _pool.take(len(slope), slope.shape[1], slope.dtype), -d_ratio[k]
             table = torch.from_numpy(sums).zero_()
             for t, sign in enumerate(self.signs):
                 table.index_add_(0, sweep.which[:, t], d_ratio[k] if sign > 0 else negative)
             table *= torch.from_numpy(slope)
             gradient[k].index_add_(0, sweep.column, table)
-            _pool.give(slope)
             _pool.give(sums)
-        self.sweeps, self.slopes = [], []
         return gradient.to(columns.dtype)
 
 
@@ -299,7 +328,8 @@ def pair_columns(exponents: Tensor, groups: Tensor) -> Tensor:
     i, j = pair_index(exponents.shape[1], exponents.device)
     sums = (groups @ exponents.transpose(1, 2)).flatten(0, 1)  # (K Q, n)
     both = sums.index_select(1, i) + sums.index_select(1, j)
-    return both.unflatten(0, (len(exponents), len(groups))) + groups.sum(-1)[:, None]
+    columns: Tensor = both.unflatten(0, (len(exponents), len(groups))) + groups.sum(-1)[:, None]
+    return columns
 
 
 def _fold(pairs: Tensor, n: int) -> Tensor:

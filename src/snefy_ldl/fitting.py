@@ -23,7 +23,7 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.model import SnefyNet, fit_dirichlet, label_concentration, paper_init, prototype_init
 from snefy_ldl.scaling import Scaling, clearly_better, fit_scaling
 from snefy_ldl.special import log_share
-from snefy_ldl.targets import CountTarget, DistributionTarget, Target
+from snefy_ldl.targets import CountTarget, DistributionTarget, PartialCounts, Target, fill_missing
 from snefy_ldl.training import Recipe, Run, derive_seed, evaluate
 from snefy_ldl.validation import (
     ZeroPolicy,
@@ -66,9 +66,16 @@ class TrainingData:
         self.features = X if custom else check_features(X)
         self.n_rows = backbones.n_rows(X) if custom else int(self.features.shape[0])
         self.are_counts = counts is not None
-        self.labels, self.names = (
-            check_counts(counts, n_rows=self.n_rows) if self.are_counts else check_distributions(D, n_rows=self.n_rows)
-        )
+        self.partial = counts if isinstance(counts, PartialCounts) else None
+        self.labels: Array
+        self.names: list[str] | None
+        if self.partial is not None:
+            self.labels, self.names = self.partial.counts, self.partial.names
+            check_counts(self.partial.expected().round() + 1.0, n_rows=self.n_rows)  # as many rows as X, two labels
+        elif self.are_counts:
+            self.labels, self.names = check_counts(counts, n_rows=self.n_rows, missing=True)
+        else:
+            self.labels, self.names = check_distributions(D, n_rows=self.n_rows)
         self.weights = check_sample_weight(sample_weight, self.n_rows)
 
     @property
@@ -118,7 +125,8 @@ class Job:
             )
         seen = data.labels[self.rows]
         if data.are_counts:
-            self.shares = (data.labels + 0.5) / (data.labels + 0.5).sum(1, keepdims=True)
+            votes = (fill_missing(data.labels) if data.partial is None else data.partial.expected()) + 0.5
+            self.shares = votes / votes.sum(1, keepdims=True)
             self.policy = ZeroPolicy.from_data(self.shares[self.rows], estimator.zeros)
         else:
             kept = getattr(estimator, "zero_policy_", None) if estimator.warm_start else None
@@ -239,7 +247,9 @@ def make_target(net: SnefyNet, members: Sequence[Member], device: torch.device) 
     """What the members must explain, on the device."""
     data = members[0].job.data
     if data.are_counts:
-        return CountTarget(torch.as_tensor(data.labels, device=device), net)
+        named = None if data.partial is None else torch.as_tensor(data.partial.named, device=device)
+        sets = None if data.partial is None else torch.as_tensor(data.partial.sets, device=device)
+        return CountTarget(torch.as_tensor(data.labels, device=device), net, named, sets)
     jobs = list(dict.fromkeys(member.job for member in members))
     # most data hold no zeros, and then every job sees the same shares
     if all(np.array_equal(job.shares, jobs[0].shares) for job in jobs[1:]):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 FORMAT = "snefy-ldl model"
 FORMAT_VERSION = 1
 CONFIG = "model.json"
+CALIBRATION = "calibration.json"
 
 
 def _checksum(path: Path) -> str:
@@ -83,7 +84,30 @@ def save_model(model: SnefyLDL, folder: Path) -> Path:
     for old in folder.glob("weights-*.safetensors"):
         if old != weights:
             old.unlink()
+            (folder / CALIBRATION).unlink(missing_ok=True)  # it was made for the old weights
     return folder
+
+
+def save_calibration(folder: Path, state: dict[str, Any]) -> Path:
+    """Put a conformal calibration beside the model it was made with (``ConformalIntervals.to_dict``)."""
+    config = read_config(folder)
+    path = folder / CALIBRATION
+    write_json(path, {"weights_sha256": config["weights"]["sha256"], "intervals": state})
+    return path
+
+
+def load_calibration(folder: Path) -> dict[str, Any] | None:
+    """The calibration of a saved model; None where there is none."""
+    path = folder / CALIBRATION
+    if not path.exists():
+        return None
+    content = read_json(path)
+    if not isinstance(content, dict) or not isinstance(content.get("intervals"), dict):
+        raise ModelFileError(f"{path} is damaged: it holds no calibration. Make it again with snefy-ldl conformalize.")
+    if content.get("weights_sha256") != read_config(folder)["weights"]["sha256"]:
+        raise ModelFileError(f"{path} was made for other weights. Make it again with snefy-ldl conformalize.")
+    state: dict[str, Any] = content["intervals"]
+    return state
 
 
 def read_config(folder: Path) -> dict[str, Any]:

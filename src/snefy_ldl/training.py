@@ -6,7 +6,8 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -262,14 +263,23 @@ class _Loop:
         # the last batch is filled up from the first, so that all have one size and every row is seen
         rows = torch.cat([rows, rows[:, : self.steps * self.batch_size - rows.shape[1]]], 1)
         self.total.zero_()
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(derive_seed(self.seeds[0], 2, number))  # dropout and the like in custom backbones
+        with self._own_randomness(number):
             for step in range(self.steps):
                 rate = recipe.rate((number * self.steps + step) / (recipe.epochs * self.steps)) * self.rate_factor
                 set_rate(self.optimizer, rate)
                 self.index.copy_(rows[:, step * self.batch_size : (step + 1) * self.batch_size])
                 self.step()
         return self.total / self.steps
+
+    @contextmanager
+    def _own_randomness(self, number: int) -> Iterator[None]:
+        """Dropout and the like in custom backbones draw from the fit's seed and leave the caller's generator alone."""
+        if isinstance(self.net.backbone, StackedMLP):
+            yield
+            return
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(derive_seed(self.seeds[0], 2, number))
+            yield
 
     def _step(self) -> None:
         """One update on the rows in ``index``, its loss added to ``total``."""

@@ -160,10 +160,22 @@ Divide each row by its sum, or pass vote counts with fit(X, counts=...).
 
 
 def check_counts(
-    counts: Any, *, n_rows: int | None = None, n_labels: int | None = None
+    counts: Any, *, n_rows: int | None = None, n_labels: int | None = None, missing: bool = False
 ) -> tuple[Array, list[str] | None]:
-    """Vote counts as a float64 array (N, L) of whole numbers; zeros are fine, an all-zero row is not."""
-    table, names = _check_labels(counts, "counts", n_rows, n_labels)
+    """Vote counts as a float64 array (N, L) of whole numbers; zeros are fine, an all-zero row is not.
+
+    With ``missing``, NaN stands for a label that was not counted in that row; two labels must have been.
+    """
+    gaps = np.isnan(_as_float(counts, "counts")) if missing else np.zeros(0, dtype=bool)
+    if gaps.any():
+        names = column_names(counts)
+        table, _ = _check_labels(np.where(gaps, 0.0, _as_float(counts, "counts")), "counts", n_rows, n_labels)
+        few = (~gaps).sum(axis=1) < 2
+        if few.any():
+            row = int(np.flatnonzero(few)[0])
+            raise InputError(f"counts row {row} has fewer than 2 labels that were counted; such a row tells nothing.")
+    else:
+        table, names = _check_labels(counts, "counts", n_rows, n_labels)
     whole = table == np.round(table)
     if not whole.all():
         row, column = _first(~whole)
@@ -174,7 +186,7 @@ def check_counts(
     empty = table.sum(axis=1) == 0
     if empty.any():
         raise InputError(f"counts row {int(np.flatnonzero(empty)[0])} holds no vote at all; drop such rows.")
-    return table, names
+    return np.where(gaps, np.nan, table) if gaps.any() else table, names
 
 
 def check_sample_weight(weights: Any, n_rows: int) -> Array | None:

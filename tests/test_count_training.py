@@ -1,0 +1,317 @@
+"""Training on votes: the fused likelihood against the distribution's own, quadrature and brute-force sums."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from snefy_ldl import SnefyLDL, SnefySimplex
+from snefy_ldl.count_density import CountLogDensity, DirectFactors, SweptFactors, VoteFactors, log_prob_factors
+from snefy_ldl.errors import InputError
+from snefy_ldl.many import fit_many
+from snefy_ldl.special import log_beta
+from snefy_ldl.synthetic import make_annotators
+from snefy_ldl.targets import PartialCounts, fill_missing
+
+KINDS = [SweptFactors, DirectFactors]
+
+
+def coefficient(counts: Tensor) -> Tensor:
+    return torch.lgamma(counts.sum(-1) + 1) - torch.lgamma(counts + 1).sum(-1)
+
+
+def pieces(n_labels: int, rows: int, members: int = 1, n: int = 5, high: float = 8.0, seed: int = 0):
+    rng = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+    low = np.log(0.02)
+    spread = torch.rand(members, n, n_labels, generator=rng, dtype=torch.float64)
+    exponents = 0.5 * ((low + (np.log(high) - low) * spread).exp() - 1.0)
+    return normal(members, rows, n), exponents, normal(members, 3, n)
+
+
+def votes(rows: int, n_labels: int, most: int, members: int = 1, seed: int = 0) -> Tensor:
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.full(n_labels, 0.4), size=members * rows)
+    totals = rng.integers(1, most, members * rows, endpoint=True)
+    return torch.as_tensor(rng.multinomial(totals, shares).astype(float)).reshape(members, rows, n_labels)
+
+
+def evaluate(kind, scale: Tensor, exponents: Tensor, readout: Tensor, factors: VoteFactors, balanced: bool = True):
+    return CountLogDensity.apply(scale, exponents, readout, kind(factors), balanced, True)
+
+
+def as_law(scale: Tensor, exponents: Tensor, readout: Tensor, member: int = 0) -> SnefySimplex:
+    return SnefySimplex(exponents[member], readout[member], scale[member])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("most", "high"), [(1, 8.0), (4, 8.0), (110, 300.0), (5000, 2000.0)])
+def test_equals_the_distribution(kind: type, most: int, high: float) -> None:
+    parts = pieces(4, 9, members=2, high=high)
+    counts = votes(9, 4, most, members=2)
+    answer = evaluate(kind, *parts, VoteFactors.of(counts))
+    for k in range(2):
+        expected = as_law(*parts, k).log_prob_counts(counts[k]) - coefficient(counts[k])
+        torch.testing.assert_close(answer[k], expected, rtol=1e-11, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("most", [5, 110])
+def test_gradient_equals_plain_autograd(kind: type, most: int) -> None:
+    parts = [part.requires_grad_() for part in pieces(3, 6, members=1, high=60.0, seed=3)]
+    counts, weights = votes(6, 3, most, seed=1), torch.linspace(-1.0, 2.0, 6, dtype=torch.float64)
+    ours = torch.autograd.grad((evaluate(kind, *parts, VoteFactors.of(counts)) * weights).sum(), parts)
+    plain = torch.autograd.grad((as_law(*parts).log_prob_counts(counts[0]) * weights).sum(), parts)
+    for mine, other in zip(ours, plain):
+        torch.testing.assert_close(mine, other, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("balanced", [True, False])
+def test_gradcheck(kind: type, balanced: bool) -> None:
+    scale, exponents, readout = (part.requires_grad_() for part in pieces(3, 4, members=2, n=3, seed=5))
+    counts = votes(4, 3, 40, members=2, seed=2)
+    counts[0, 1, 2] = torch.nan
+    counts[1, 0, 0] = torch.nan
+    factors = VoteFactors.of(counts)
+    assert torch.autograd.gradcheck(
+        lambda *parts: evaluate(kind, *parts, factors, balanced), (scale, exponents, readout), atol=1e-6
+    )
+
+
+def test_gradcheck_of_votes_for_sets() -> None:
+    parts = [part.requires_grad_() for part in pieces(4, 3, n=3, seed=6)]
+    sets = torch.tensor([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]])
+    factors = VoteFactors.of(votes(3, 4, 9, seed=4), torch.tensor([[[2, 0], [0, 20], [1, 1]]]), sets)
+    assert torch.autograd.gradcheck(lambda *p: evaluate(SweptFactors, *p, factors), parts, atol=1e-6)
+
+
+def test_unbalanced_output_is_the_papers_h() -> None:
+    scale, exponents, readout = pieces(3, 5)
+    counts = votes(5, 3, 20)
+    plain = evaluate(SweptFactors, scale, exponents, readout, VoteFactors.of(counts), False)[0]
+    law = SnefySimplex.from_raw(exponents[0], readout[0], scale[0])
+    torch.testing.assert_close(plain, law.log_prob_counts(counts[0]) - coefficient(counts[0]), rtol=1e-10, atol=1e-10)
+
+
+def test_float32_keeps_six_digits_of_the_gradient() -> None:
+    scale, exponents, readout = pieces(5, 32, n=16, high=200.0)
+    factors = VoteFactors.of(votes(32, 5, 110))
+    values, gradients = [], []
+    for dtype in (torch.float64, torch.float32):
+        parts = [
+            scale.to(dtype).requires_grad_(),
+            exponents.clone().requires_grad_(),
+            readout.to(dtype).requires_grad_(),
+        ]
+        value = log_prob_factors(*parts, factors)
+        values.append(value.detach())
+        gradients.append([g.double() for g in torch.autograd.grad(value.sum(), parts)])
+    assert values[1].dtype == torch.float64
+    torch.testing.assert_close(values[1], values[0], rtol=1e-6, atol=2e-4)
+    for rough, exact in zip(gradients[1], gradients[0]):
+        assert float((rough - exact).abs().max() / exact.abs().max()) < 1e-4
+
+
+def test_pieces_without_gradient_equal_the_whole() -> None:
+    scale, exponents, readout = pieces(3, 700, n=40)
+    factors = VoteFactors.of(votes(700, 3, 12))
+    with torch.no_grad():
+        pieced = log_prob_factors(scale, exponents, readout, factors)
+    whole = log_prob_factors(scale, exponents, readout, factors)
+    torch.testing.assert_close(pieced, whole)
+
+
+def test_two_graphs_at_once_do_not_mix() -> None:
+    parts = [part.requires_grad_() for part in pieces(3, 2)]
+    first, second = VoteFactors.of(votes(2, 3, 9)), VoteFactors.of(votes(2, 3, 30, seed=1))
+    alone = [torch.autograd.grad(evaluate(SweptFactors, *parts, f).sum(), parts) for f in (first, second)]
+    values = [evaluate(SweptFactors, *parts, f).sum() for f in (first, second)]
+    for value, expected in zip(values, alone):
+        for _ in range(2):
+            for ours, other in zip(torch.autograd.grad(value, parts, retain_graph=True), expected):
+                torch.testing.assert_close(ours, other, rtol=0.0, atol=0.0)
+
+
+@pytest.mark.parametrize(("n_labels", "total"), [(2, 6), (3, 4), (4, 3)])
+def test_probabilities_of_all_count_vectors_sum_to_one(n_labels: int, total: int) -> None:
+    every = [k for k in itertools.product(range(total + 1), repeat=n_labels) if sum(k) == total]
+    counts = torch.tensor(every, dtype=torch.float64)[None]
+    scale, exponents, readout = pieces(n_labels, 1, n=4)
+    log_p = evaluate(SweptFactors, scale.expand(-1, len(every), -1), exponents, readout, VoteFactors.of(counts))
+    assert float((log_p + coefficient(counts)).exp().sum()) == pytest.approx(1.0, abs=1e-12)
+
+
+# -- missing and partial labels --------------------------------------------------------------------------------------
+
+
+def test_a_missing_label_by_quadrature(snefy: Callable[..., SnefySimplex], quadrature: Callable) -> None:
+    law = snefy(3)
+    expect = quadrature(3).expectation(law)
+    for counts in ([4.0, 1.0, np.nan], [np.nan, 0.0, 7.0], [2.0, np.nan, 2.0]):
+        k = torch.tensor(counts, dtype=torch.float64)
+        seen = ~torch.isnan(k)
+
+        def likelihood(points: Tensor, k: Tensor = k, seen: Tensor = seen) -> Tensor:
+            among = points[:, seen] / points[:, seen].sum(-1, keepdim=True)
+            return (k[seen] * among.log()).sum(-1).exp()
+
+        rows = k.expand(1, 2, 3)
+        ours = evaluate(SweptFactors, law.log_scale[:, 0][None], law.exponents, law.readout, VoteFactors.of(rows))
+        torch.testing.assert_close(ours[0].exp(), expect(likelihood), rtol=1e-6, atol=1e-9)
+
+
+def test_a_missing_label_is_the_subcomposition(snefy: Callable[..., SnefySimplex]) -> None:
+    law = snefy(4, batch=(3,))
+    k = torch.tensor([[5.0, 2.0, torch.nan, 0.0]], dtype=torch.float64).expand(3, -1)
+    ours = evaluate(SweptFactors, law.log_scale[:, 0][None], law.exponents, law.readout, VoteFactors.of(k[None]))[0]
+    among = law.subcomposition([0, 1, 3])
+    rest = k[:, [0, 1, 3]]
+    torch.testing.assert_close(ours + coefficient(rest), among.log_prob_counts(rest), rtol=1e-10, atol=1e-10)
+
+
+def test_votes_for_sets_by_quadrature(snefy: Callable[..., SnefySimplex], quadrature: Callable) -> None:
+    law = snefy(3, seed=2)
+    k, named = torch.tensor([2.0, 0.0, 3.0], dtype=torch.float64), torch.tensor([4.0], dtype=torch.float64)
+    sets = torch.tensor([[1.0, 1.0, 0.0]])
+    expect = quadrature(3).expectation(law)
+    expected = expect(lambda p: (k * p.log()).sum(-1).exp() * (p[:, 0] + p[:, 1]) ** 4)
+    factors = VoteFactors.of(k.expand(1, 2, 3), named.expand(1, 2, 1), sets)
+    ours = evaluate(SweptFactors, law.log_scale[:, 0][None], law.exponents, law.readout, factors)[0]
+    torch.testing.assert_close(ours.exp(), expected, rtol=1e-6, atol=1e-10)
+
+
+def test_a_vote_for_a_set_is_the_sum_over_its_labels(snefy: Callable[..., SnefySimplex]) -> None:
+    law = snefy(4, batch=(1,))
+    k = torch.tensor([[1.0, 2.0, 0.0, 1.0]], dtype=torch.float64)
+    sets = torch.tensor([[0.0, 1.0, 1.0, 0.0]])
+    factors = VoteFactors.of(k[None], torch.ones(1, 1, 1), sets)
+    ours = evaluate(SweptFactors, law.log_scale[:, 0][None], law.exponents, law.readout, factors)[0]
+    ways = []
+    for r in (1, 2):
+        more = k.clone()
+        more[0, r] += 1
+        ways.append(law.log_prob_counts(more) - coefficient(more))
+    torch.testing.assert_close(ours, torch.logsumexp(torch.stack(ways), 0), rtol=1e-11, atol=1e-11)
+
+
+def test_missing_votes_start_from_what_is_expected() -> None:
+    counts = np.array([[3.0, 1.0, np.nan], [2.0, 2.0, 4.0], [1.0, np.nan, np.nan]])
+    filled = fill_missing(counts)
+    assert np.isfinite(filled).all()
+    assert (filled >= 0).all()
+    assert fill_missing(counts[1:2]) is not None
+    np.testing.assert_array_equal(filled[1], counts[1])
+    assert filled[0, 2] > 0
+
+
+# -- fits ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_annotators(n=400, n_labels=3, votes=(1, 12), random_state=0)
+
+
+def small(**changes) -> SnefyLDL:
+    return SnefyLDL(**({"n_neurons": 12, "n_readouts": 6, "epochs": 12, "random_state": 0, "device": "cpu"} | changes))
+
+
+def test_fit_on_counts_beats_the_average_law(data) -> None:
+    model = small().fit(data.X[:300], counts=data.counts[:300])
+    own = model.score(data.X[300:], counts=data.counts[300:])
+    order = np.random.default_rng(0).permutation(100)
+    shuffled = model.score(data.X[300:][order], counts=data.counts[300:])
+    truth = data.truth.log_prob_counts(data.X[300:], data.counts[300:]).mean()
+    assert own > shuffled + 0.1
+    assert own > truth - 0.25
+
+
+def test_fit_with_missing_labels(data) -> None:
+    counts = data.counts.copy()
+    rng = np.random.default_rng(1)
+    hidden = rng.random(len(counts)) < 0.4
+    counts[hidden, rng.integers(0, 3, hidden.sum())] = np.nan
+    keep = np.nansum(counts, 1) > 0
+    model = small().fit(data.X[keep], counts=counts[keep])
+    truth = data.truth.log_prob_counts(data.X, data.counts).mean()
+    assert model.score(data.X, counts=data.counts) > truth - 0.25
+
+
+def test_fit_with_votes_for_sets(data) -> None:
+    rng = np.random.default_rng(2)
+    vague = rng.binomial(data.counts[:, 1:].astype(int), 0.5)
+    single = data.counts.copy()
+    single[:, 1:] -= vague
+    partial = PartialCounts(single, [[1, 2]], vague.sum(1, keepdims=True))
+    model = small().fit(data.X, counts=partial)
+    truth = data.truth.log_prob_counts(data.X, data.counts).mean()
+    assert model.score(data.X, counts=data.counts) > truth - 0.25
+
+
+def test_many_models_on_counts_equal_lone_fits(data) -> None:
+    halves = [np.arange(0, 200), np.arange(200, 400)]
+    models = fit_many(small(epochs=3), data.X, splits=halves, counts=data.counts, n_jobs=1)
+    for model, rows in zip(models, halves):
+        alone = small(epochs=3).fit(data.X[rows], counts=data.counts[rows])
+        np.testing.assert_allclose(model.predict(data.X[:5]), alone.predict(data.X[:5]), rtol=1e-3, atol=1e-4)
+
+
+def test_same_seed_same_bits(data) -> None:
+    first, second = (small(epochs=2).fit(data.X, counts=data.counts).predict(data.X[:4]) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_the_papers_recipe_takes_counts(data) -> None:
+    model = SnefyLDL.paper(epochs=3, n_neurons=8, n_readouts=4, random_state=0, device="cpu")
+    assert np.isfinite(model.fit(data.X, counts=data.counts).score(data.X, counts=data.counts))
+
+
+@pytest.mark.parametrize(
+    ("counts", "rule"),
+    [
+        ([[1.0, np.nan, np.nan], [1, 2, 3], [1, 1, 1], [1, 0, 0]], "row 0 has fewer than 2 labels"),
+        ([[0.0, 0.0, np.nan], [1, 2, 3], [1, 1, 1], [1, 0, 0]], "row 0 holds no vote"),
+        ([[1.5, 0.0, np.nan], [1, 2, 3], [1, 1, 1], [1, 0, 0]], "whole numbers"),
+        ([[-1.0, 0.0, np.nan], [1, 2, 3], [1, 1, 1], [1, 0, 0]], "negative"),
+    ],
+)
+def test_bad_counts_are_named(counts: list, rule: str) -> None:
+    with pytest.raises(InputError, match=rule):
+        small().fit(np.eye(4), counts=np.array(counts))
+
+
+@pytest.mark.parametrize(
+    ("sets", "named", "rule"),
+    [
+        ([[0]], [[1], [1]], "two or more"),
+        ([[0, 1], [1, 2]], [[1, 0], [1, 0]], "no label twice"),
+        ([[0, 1]], [[1, 1], [1, 1]], "shape"),
+        ([[0, 1]], [[0.5], [1]], "whole numbers"),
+        ([[0, 1]], [[0], [0]], "row 1 holds no vote"),
+    ],
+)
+def test_bad_sets_are_named(sets: list, named: list, rule: str) -> None:
+    with pytest.raises(InputError, match=rule):
+        PartialCounts([[1, 0, 2], [0, 0, 0]], sets, named)
+
+
+def test_log_beta_of_one_neuron_is_a_dirichlet_multinomial() -> None:
+    alpha = torch.tensor([0.7, 2.0, 5.0], dtype=torch.float64)
+    counts = votes(6, 3, 30)
+    ours = evaluate(
+        SweptFactors,
+        torch.zeros(1, 6, 1, dtype=torch.float64),
+        (0.5 * (alpha - 1.0))[None, None],
+        torch.ones(1, 1, 1, dtype=torch.float64),
+        VoteFactors.of(counts),
+    )
+    torch.testing.assert_close(ours, log_beta(alpha + counts) - log_beta(alpha))
