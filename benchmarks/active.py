@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from common import RESULTS, machine, write
+from common import RESULTS, machine
 from snefy_ldl import SnefyLDL, load_dataset
 from snefy_ldl.active import query
 from snefy_ldl.active_plots import area_under_curve, paired_interval
@@ -280,6 +280,12 @@ def pictures(groups, folder):
 # -- speed and memory --------------------------------------------------------------------------------------------------
 
 
+def publish(args, name, lines, text):
+    write_json(Path(args.results) / f"{name}.json", {"machine": machine(args.threads), "rows": lines})
+    (Path(args.results) / f"{name}.md").write_text(text.rstrip() + "\n")
+    print(text)
+
+
 def speed(args):
     """Entropy of Movie's pool: time and error of each estimator, against many exact draws."""
     warnings.simplefilter("ignore", ZeroLabelWarning)
@@ -317,7 +323,7 @@ def speed(args):
         f"a row (standard error {error.mean():.3f}). The standard error of 1,000 exact draws is "
         f"{error.mean() * np.sqrt(args.reference / 1000):.3f} a row.\n\n" + table(head, lines)
     )
-    write("active-speed", {"machine": machine(args.threads), "rows": lines}, text)
+    publish(args, "active-speed", lines, text)
 
 
 def million(args):
@@ -326,7 +332,7 @@ def million(args):
     from pyarrow import parquet
 
     path = Path(args.folder) / f"pool-{args.rows}-294.parquet"
-    data = load_dataset("movie")
+    data = load_dataset("natural_scene")
     names = [f"x{i}" for i in range(data.X.shape[1])]
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -335,8 +341,8 @@ def million(args):
         schema = pa.schema([(name, pa.float32()) for name in names])
         spread = data.X.std(axis=0)
         with parquet.ParquetWriter(temporary, schema, compression="NONE") as writer:
-            for start in range(0, args.rows, 50_000):
-                rows = rng.integers(len(data.X), size=min(50_000, args.rows - start))
+            for start in range(0, args.rows, 10_000):
+                rows = rng.integers(len(data.X), size=min(10_000, args.rows - start))
                 block = data.X[rows] + 0.05 * spread * rng.normal(size=(len(rows), len(names)))
                 arrays = [pa.array(column.astype(np.float32)) for column in block.T]
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
@@ -354,7 +360,7 @@ def million(args):
         print(lines[-1], flush=True)
     text = f"# A pool of {args.rows:,} rows, {len(names)} features\n\n{machine(args.threads)}\n\n"
     text += table(["strategy", "seconds", "peak GB so far", "rows chosen"], lines)
-    write("active-million", {"machine": machine(args.threads), "rows": lines}, text)
+    publish(args, "active-million", lines, text)
 
 
 def main():

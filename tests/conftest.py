@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -127,3 +128,12 @@ def _interval(low: float, high: float) -> tuple[Tensor, Tensor, Tensor]:
 def interval() -> Callable[[float, float], tuple[Tensor, Tensor, Tensor]]:
     """Gauss-Legendre points t, 1 - t and weights for ``∫ dt`` between two logits."""
     return _interval
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that need the real data sets are skipped where these are not."""
+    if os.environ.get("SNEFY_LDL_DATA"):
+        return
+    for item in items:
+        if item.get_closest_marker("data"):
+            item.add_marker(pytest.mark.skip(reason="the real data sets are not here: SNEFY_LDL_DATA is not set"))

@@ -76,11 +76,21 @@ class Scaler(nn.Module):
         return torch.clamp(scaled, -bounds, bounds)
 
 
+class ScaledBatch:
+    """Rows (K, B, d) that went through each member's scaler already."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+
 class ScaledFeatures:
     """Features (K, N, d) that went through each member's scaler already, so that no training step repeats it."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values
+        self._first_row = torch.arange(0, values.shape[0] * values.shape[1], values.shape[1], device=values.device)[
+            :, None
+        ]
 
     @classmethod
     def of(cls, scaler: Scaler, X: Tensor) -> ScaledFeatures:
@@ -90,12 +100,10 @@ class ScaledFeatures:
             torch.sub(X, centre, out=values[k]).div_(scale).clamp_(-float(limit), float(limit))
         return cls(values)
 
-    def rows(self, index: Tensor) -> ScaledFeatures:
+    def rows(self, index: Tensor) -> ScaledBatch:
         """The rows index (K, B) of each member."""
-        n_members, n_rows, n_features = self.values.shape
-        flat = index + torch.arange(0, n_members * n_rows, n_rows, device=index.device)[:, None]
-        values = self.values.flatten(0, 1).index_select(0, flat.flatten())
-        return ScaledFeatures(values.view(n_members, -1, n_features))
+        values = self.values.flatten(0, 1).index_select(0, (index + self._first_row).flatten())
+        return ScaledBatch(values.view(*index.shape, -1))
 
 
 class StackedMLP(nn.Module):
@@ -133,9 +141,9 @@ class StackedMLP(nn.Module):
                 value.copy_(self.get_buffer(name)[members] if "scaler" in name else self.get_parameter(name)[members])
         return other
 
-    def forward(self, x: Tensor | ScaledFeatures) -> Tensor:
+    def forward(self, x: Tensor | ScaledBatch) -> Tensor:
         """(K, B, d), or (B, d) seen by every member -> (K, B, width)."""
-        if isinstance(x, ScaledFeatures):
+        if isinstance(x, ScaledBatch):
             out = x.values
         else:
             out = self.scaler(x.expand(self.n_members, *x.shape) if x.dim() == 2 else x)

@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl import backbones, persistence
+from snefy_ldl import allocation, backbones, persistence
 from snefy_ldl.backbones import BackboneLike
 from snefy_ldl.distribution import SnefySimplex
 from snefy_ldl.errors import InputError
@@ -329,6 +329,18 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         laws = [law for _, law in self._blocks(X)]
         scale = torch.cat([law.log_scale for law in laws])
         return SnefySimplex(laws[0].exponents, laws[0].readout, scale, validate_args=False)
+
+    def update(self, X: Any, counts: Any) -> SnefySimplex:
+        """The law of each item's label distribution given its features and its votes so far (N, L)."""
+        return allocation.update(self, X, counts)  # type: ignore[return-value]
+
+    def votes_needed(self, X: Any, target_width: float, confidence_level: float = 0.9, **options: Any) -> Any:
+        """How many more votes each item needs (N,); see :func:`snefy_ldl.allocation.votes_needed`."""
+        return allocation.votes_needed(self, X, target_width, confidence_level, **options)
+
+    def next_vote(self, X: Any, counts: Any = None, n: int = 1, **options: Any) -> Any:
+        """The items that the next n votes should go to; see :func:`snefy_ldl.allocation.next_vote`."""
+        return allocation.next_vote(self, X, counts, n, **options)
 
     # -- files and scikit-learn --------------------------------------------------------------------------------------
 

@@ -58,13 +58,13 @@ class SquaredLogDensity(torch.autograd.Function):
         neurons = powers + scale
         top = neurons.amax(-1, keepdim=True)
         neurons = (neurons - top).exp_()  # e^a, (K, B, n)
-        outputs = neurons @ readout.transpose(1, 2)  # (K, B, m)
+        outputs = torch.bmm(neurons, readout.transpose(1, 2))  # (K, B, m)
         square = outputs.square().sum(-1)  # (K, B)
 
         scale_top = scale.amax(-1, keepdim=True)
         e = (scale - scale_top).exp_()
-        gram = readout.transpose(1, 2) @ readout
-        half = e @ (gram * kernel)  # (K, B, n)
+        gram = torch.bmm(readout.transpose(1, 2), readout)
+        half = torch.bmm(e, gram * kernel)  # (K, B, n)
         normaliser = (half * e).sum(-1)
 
         ctx.gamma = gamma
@@ -87,11 +87,11 @@ class SquaredLogDensity(torch.autograd.Function):
         if ctx.mixed:
             grad = grad * ctx.share
         by_square = (2.0 * grad / square)[..., None] * outputs  # (K, B, m)
-        d_neurons = neurons * (by_square @ readout)  # d/da
+        d_neurons = torch.bmm(by_square, readout).mul_(neurons)  # d/da
         by_normaliser = (grad / normaliser)[..., None] * e  # (K, B, n)
         d_scale = d_neurons - 2.0 * by_normaliser * half
-        spread = by_normaliser.transpose(1, 2) @ e  # Σ_b grad/Z e eᵀ, (K, n, n)
-        d_readout = by_square.transpose(1, 2) @ neurons - 2.0 * readout @ (spread * kernel)
+        spread = torch.bmm(by_normaliser.transpose(1, 2), e)  # Σ_b grad/Z e eᵀ, (K, n, n)
+        d_readout = torch.baddbmm(torch.bmm(by_square.transpose(1, 2), neurons), readout, spread * kernel, alpha=-2.0)
 
         d_log_kernel = -(spread * gram * kernel).to(exponents.dtype)  # (K, n, n), symmetric
         d_neurons = d_neurons.to(exponents.dtype)

@@ -74,20 +74,23 @@ class SnefyNet(nn.Module):
         """``W`` (K, n, L), every entry above -1/2."""
         if self.exponent_form == "clip":
             return self.raw_exponents
-        return self.raw_exponents.clamp_max(math.log(EXPONENT_LIMIT)).exp() + (EXPONENT_MARGIN - 0.5)
+        return self.raw_exponents.exp() + (EXPONENT_MARGIN - 0.5)
 
     def set_exponents(self, member: int, exponents: Tensor) -> None:
         """Write one member's W (n, L)."""
         with torch.no_grad():
+            exponents = exponents.clamp_max(EXPONENT_LIMIT)
             if self.exponent_form == "log":
                 exponents = (exponents + (0.5 - EXPONENT_MARGIN)).clamp_min(EXPONENT_MARGIN).log()
             self.raw_exponents[member] = exponents.to(self.raw_exponents)
 
     @torch.no_grad()
     def project(self) -> None:
-        """Clip W above -1/2 after a step, where the form needs it (weight clipping, the paper's section 5)."""
+        """Keep W in its range after a step: above -1/2 (weight clipping, the paper's section 5) and below a limit."""
         if self.exponent_form == "clip":
-            self.raw_exponents.clamp_(min=-0.5 + EXPONENT_MARGIN)
+            self.raw_exponents.clamp_(-0.5 + EXPONENT_MARGIN, EXPONENT_LIMIT)
+        else:
+            self.raw_exponents.clamp_(max=math.log(EXPONENT_LIMIT))
 
     def output(self, x: Any) -> Tensor:
         """The network's raw output (K, B, n)."""

@@ -59,17 +59,23 @@ class StackedAdamW:
                 self._step_together(group)
 
     def _step_together(self, group: dict[str, Any]) -> None:
-        params = [parameter for parameter in group["params"] if parameter.grad is not None]
+        kept = group.get("kept")
+        if kept is None:
+            params = [parameter for parameter in group["params"] if parameter.grad is not None]
+            states = [self.state[parameter] for parameter in params]
+            kept = group["kept"] = (
+                params,
+                *([state[key] for state in states] for key in ("exp_avg", "exp_avg_sq", "step")),
+            )
+        params, first, second, steps = kept
         if not params:
             return
-        states = [self.state[parameter] for parameter in params]
-        steps = [state["step"] for state in states]
         torch._foreach_add_(steps, 1.0)
         torch._fused_adamw_(
             params,
             [parameter.grad for parameter in params],
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
+            first,
+            second,
             [],
             steps,
             lr=group["lr"],

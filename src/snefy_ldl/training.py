@@ -218,6 +218,7 @@ class _Loop:
         n_members = net.n_members
         self.index = self.train_rows[:, : self.batch_size].clone()
         self.total = torch.zeros(n_members, device=self.device, dtype=net.readout.dtype)
+        self.slope = torch.full_like(self.index, -1.0 / self.batch_size, dtype=net.readout.dtype)
         self.step: Callable[[], None] = self._step
         if self.device.type == "cuda" and isinstance(net.backbone, StackedMLP):
             self.step = GraphedStep(self._step, self._snapshot, self._restore)
@@ -284,14 +285,13 @@ class _Loop:
     def _step(self) -> None:
         """One update on the rows in ``index``, its loss added to ``total``."""
         log_p = self.target.log_prob(self.net, gather_rows(self.net, self.X, self.index), self.index)
-        if self.weights is not None:
-            log_p = log_p * self.weights[self.index]
-        loss = -log_p.mean(1)  # (K,)
         self.optimizer.zero_grad()
-        loss.sum().backward()
+        # the loss is -mean(log p), so its gradient is a constant: no graph for the mean
+        slope = self.slope if self.weights is None else self.slope * self.weights[self.index]
+        torch.autograd.backward(log_p, slope.to(log_p.dtype))
         self.optimizer.step()
         self.net.project()
-        self.total += loss.detach()
+        self.total += (log_p.detach() * slope).sum(1)
 
     def _validate(self) -> Tensor | None:
         if self.valid_rows.shape[1] == 0:

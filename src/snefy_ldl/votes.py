@@ -10,23 +10,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import entr
 
 from snefy_ldl.errors import DataNotFoundError, InputError
 from snefy_ldl.tables import shorten, table_kind
 from snefy_ldl.targets import PartialCounts
-from snefy_ldl.validation import Array, check_counts
+from snefy_ldl.validation import Array, check_counts, column_names
+from snefy_ldl.vote_agreement import Agreement, Finding, Level, find_oddities, krippendorff_alpha, summarize
 
 __all__ = ["Agreement", "Finding", "PartialCounts", "Votes", "krippendorff_alpha", "load_votes"]
 
 Form = Literal["long", "wide", "counts"]
-Level = Literal["nominal", "ordinal", "interval"]
 Repeats = Literal["all", "first", "last", "error"]
 Index = NDArray[np.intp]
 
@@ -96,8 +95,8 @@ class Votes:
         columns = {name: _column(table, name) for name in (item, annotator, label) if name is not None}
         if len({len(column) for column in columns.values()}) > 1:
             raise InputError("the columns of a long table must be equally long.")
-        for name in (item, annotator):
-            gaps = [row for row, value in enumerate(columns.get(name, [])) if _absent(value)]
+        for name in [item] + ([] if annotator is None else [annotator]):
+            gaps = [row for row, value in enumerate(columns[name]) if _absent(value)]
             if gaps:
                 raise InputError(f"column {name!r} is empty in row {gaps[0]}; every vote needs one.")
         given = [row for row, value in enumerate(columns[label]) if not _absent(value)]
@@ -122,9 +121,7 @@ class Votes:
         if item is not None and item not in names:
             raise InputError(f"no column {item!r}; the table has: {shorten([str(name) for name in names])}.")
         cells = np.asarray(table, dtype=object)
-        items = (
-            list(cells[:, names.index(item)]) if item is not None else list(getattr(table, "index", range(len(cells))))
-        )
+        items = _row_names(table, len(cells)) if item is None else list(cells[:, names.index(item)])
         if len(set(items)) < len(items):
             twice = next(name for k, name in enumerate(items) if name in items[:k])
             raise InputError(f"item {twice!r} has two rows; a wide table has one row an item.")
@@ -140,31 +137,39 @@ class Votes:
     @classmethod
     def from_counts(cls, counts: Any, items: Sequence[Any] | None = None, label_names: Any = None) -> Votes:
         """Numbers of votes (N, L), annotators unknown; rows without a vote are fine here."""
-        table, names = check_counts(np.asarray(counts, dtype=np.float64) + 1.0)
-        table = table - 1.0
-        names = names or [str(name) for name in getattr(counts, "columns", range(table.shape[1]))]
+        names = column_names(counts)
+        table = np.asarray(counts, dtype=np.float64)
+        if table.ndim != 2 or table.shape[1] < 2:
+            raise InputError(f"counts must be a table with at least 2 labels; got shape {table.shape}.")
+        table = check_counts(np.pad(table, ((0, 0), (0, 1)), constant_values=1.0))[0][:, :-1]  # every row has a vote
         row, column = np.indices(table.shape)
         times = table.astype(np.intp).ravel()
         item, label = np.repeat(row.ravel(), times), np.repeat(column.ravel(), times)
-        ids = list(getattr(counts, "index", range(len(table)))) if items is None else list(items)
-        labels = names if label_names is None else [str(name) for name in label_names]
+        ids = _row_names(counts, len(table)) if items is None else list(items)
+        labels = names or [f"label_{r}" for r in range(table.shape[1])]
+        labels = labels if label_names is None else [str(name) for name in label_names]
+        if len(ids) != len(table) or len(labels) != table.shape[1]:
+            raise InputError(
+                f"counts of shape {table.shape} do not fit {len(ids)} items and {len(labels)} label names."
+            )
         return cls(item, np.full(len(item), -1), label, ids, [], labels)
 
     def _without_repeats(self, repeats: Repeats) -> Votes:
         if repeats not in ("first", "last", "error"):
             raise InputError(f'repeats={repeats!r}: use "all", "first", "last" or "error".')
-        again = self._repeated()
+        again = self.repeated()
         if repeats == "error" and again.any():
             row = int(np.flatnonzero(again)[0])
             raise InputError(
-                f"annotator {self.annotators[self.annotator[row]]!r} votes on item {self.items[self.item[row]]!r} again."
+                f"annotator {self.annotators[self.annotator[row]]!r} votes twice on item "
+                f"{self.items[self.item[row]]!r}."
             )
         keep = ~again
         if repeats == "last":
-            keep = ~self._pick(np.arange(len(self))[::-1])._repeated()[::-1]
+            keep = ~self._pick(np.arange(len(self))[::-1]).repeated()[::-1]
         return self._pick(np.flatnonzero(keep))
 
-    def _repeated(self) -> NDArray[np.bool_]:
+    def repeated(self) -> NDArray[np.bool_]:
         """Votes whose annotator has voted on that item before, in the order of the votes."""
         key = self.item * max(1, len(self.annotators)) + self.annotator
         again = np.ones(len(key), dtype=bool)
@@ -202,25 +207,7 @@ class Votes:
 
     def agreement(self, level: Level = "nominal") -> Agreement:
         """How far annotators agree, in a few numbers."""
-        counts = self.counts
-        totals = counts.sum(1)
-        voted = counts[totals > 0]
-        shares = voted / voted.sum(1, keepdims=True)
-        several = voted[voted.sum(1) > 1]
-        size = several.sum(1)
-        pairs = (several * (several - 1.0)).sum(1) / (size * (size - 1.0))
-        top = np.sort(voted, 1)[:, -2:]
-        return Agreement(
-            items=len(self.items),
-            votes=len(self),
-            annotators=len(self.annotators),
-            votes_per_item=(float(totals.min()), float(np.median(totals)), float(totals.max())),
-            krippendorff_alpha=krippendorff_alpha(counts, level),
-            pairwise_agreement=float(pairs.mean()) if len(pairs) else float("nan"),
-            entropy=float(entr(shares).sum(1).mean()),
-            unanimous=float((several.max(1) == size).mean()) if len(pairs) else float("nan"),
-            tied=float((top[:, 0] == top[:, 1]).mean()),
-        )
+        return summarize(self, level)
 
     def preflight(self) -> list[Finding]:
         """What is odd in the votes, the worst first; an empty list is good news.
@@ -232,82 +219,7 @@ class Votes:
         warning: labels that differ in case or blanks only: 'Cat ' and 'cat'
         note: 1 of 2 items has a single vote (b)
         """
-        findings = [*self._odd_votes(), *self._odd_items(), *self._odd_labels(), *self._odd_annotators()]
-        return sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level))
-
-    def _odd_votes(self) -> list[Finding]:
-        again = np.flatnonzero(self._repeated())
-        if not len(again):
-            return []
-        verb = "vote repeats an earlier one" if len(again) == 1 else "votes repeat earlier ones"
-        names = [self.items[self.item[row]] for row in again]
-        return [Finding("warning", f"{len(again)} {verb} of the same annotator on the same item", names)]
-
-    def _odd_items(self) -> list[Finding]:
-        totals, found = self.counts.sum(1), []
-        for level, number, words in (("error", 0, "no vote at all"), ("note", 1, "a single vote")):
-            rows = np.flatnonzero(totals == number)
-            if len(rows) and not (number == 1 and len(rows) == len(totals)):
-                verb = "has" if len(rows) == 1 else "have"
-                names = [self.items[row] for row in rows]
-                found.append(Finding(level, f"{len(rows)} of {len(totals)} items {verb} {words}", names))
-        if (totals <= 1).all():
-            found.append(Finding("warning", "no item has two votes: disagreement cannot be seen", []))
-        return found
-
-    def _odd_labels(self) -> list[Finding]:
-        found = []
-        plain: dict[str, list[str]] = {}
-        for name in self.label_names:
-            plain.setdefault(" ".join(name.split()).casefold(), []).append(name)
-        for alike in plain.values():
-            if len(alike) > 1:
-                names = " and ".join(repr(name) for name in sorted(alike))
-                found.append(Finding("warning", f"labels that differ in case or blanks only: {names}", []))
-        used = np.bincount(self.label, minlength=len(self.label_names))
-        unused = [name for name, times in zip(self.label_names, used) if times == 0]
-        if unused:
-            found.append(Finding("warning", f"{len(unused)} label(s) without a vote", unused))
-        rare = [name for name, times in zip(self.label_names, used) if 0 < times < 0.001 * len(self)]
-        if rare:
-            found.append(Finding("note", f"{len(rare)} label(s) with less than one vote in a thousand", rare))
-        return found
-
-    def _odd_annotators(self) -> list[Finding]:
-        if not self.annotators:
-            return []
-        found, counts = [], self.counts
-        cast = np.zeros((len(self.annotators), len(self.label_names)))
-        known = self.annotator >= 0
-        np.add.at(cast, (self.annotator[known], self.label[known]), 1.0)
-        totals = cast.sum(1)
-        constant = (totals >= 10) & (cast.max(1) == totals)
-        share = counts.sum(0).max() / max(1.0, counts.sum())
-        if constant.any() and share < 0.9:
-            names = [self.annotators[a] for a in np.flatnonzero(constant)]
-            found.append(
-                Finding("warning", f"{len(names)} annotator(s) always vote for one label (10 votes or more)", names)
-            )
-        with np.errstate(invalid="ignore", divide="ignore"):
-            # how often the others on the same item agree with a vote
-            others = counts[self.item].sum(1) - 1.0
-            agree = np.where(others > 0, (counts[self.item, self.label] - 1.0) / others, np.nan)
-        usable = known & np.isfinite(agree)
-        sums = np.bincount(self.annotator[usable], agree[usable], len(totals))
-        times = np.bincount(self.annotator[usable], minlength=len(totals))
-        busy = times >= 10
-        if busy.sum() >= 3:
-            mean = sums[busy] / times[busy]
-            low = mean < np.median(mean) - 4.0 * 1.4826 * np.median(np.abs(mean - np.median(mean))) - 0.05
-            names = [self.annotators[a] for a in np.flatnonzero(busy)[low]]
-            if names:
-                found.append(
-                    Finding("warning", f"{len(names)} annotator(s) agree far less with others than is usual", names)
-                )
-        if totals.max() > 0.5 * totals.sum() and len(totals) > 2:
-            name = self.annotators[int(totals.argmax())]
-            found.append(Finding("note", "one annotator cast more than half of all votes", [name]))
-        return found
+        return find_oddities(self)
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
@@ -325,7 +237,7 @@ class Votes:
 
         if not self.annotators or (self.annotator < 0).any():
             raise InputError("a wide table needs to know who cast each vote; use to_long or counts.")
-        if self._repeated().any():
+        if self.repeated().any():
             raise InputError('an annotator votes on an item twice; a wide table holds one. Use repeats="last".')
         cells = np.full((len(self.items), len(self.annotators)), None, dtype=object)
         cells[self.item, self.annotator] = np.array(self.label_names, dtype=object)[self.label]
@@ -372,8 +284,8 @@ def load_votes(
     Args:
         path: the file.
         form: "long" (columns item, annotator, label), "wide" (item, then a column an annotator) or "counts" (item, then
-            a column a label); "auto" takes long if its columns are there, counts if all others hold whole numbers and
-            some number is not 0 or 1 or some row holds more than one vote, and wide otherwise.
+            a column a label); "auto" takes long if its columns are there, counts if all others hold whole numbers
+            with a zero among them, and wide otherwise.
         item: column that names the item; without such a column rows are numbered (not in a long table).
         annotator: column that names the annotator; None, or a name that is not there, if nobody knows.
         label: column that holds the label.
@@ -426,96 +338,16 @@ def _guess(table: Any) -> Form:
     except (TypeError, ValueError):
         return "wide"
     whole = np.isfinite(numbers).all() and (numbers >= 0).all() and (numbers == np.round(numbers)).all()
-    # ratings 1 to 5 are whole numbers, too; but a table of counts has zeros, and its rows sum to much the same
+    # ratings 1 to 5 are whole numbers, too, but counts hold zeros
     return "counts" if whole and (numbers == 0).any() else "wide"
 
 
-# -- agreement -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How far annotators agree.
-
-    Args:
-        items: how many.
-        votes: how many in all.
-        annotators: how many, 0 if unknown.
-        votes_per_item: fewest, median and most.
-        krippendorff_alpha: 1 is perfect agreement, 0 what chance gives.
-        pairwise_agreement: chance that two annotators of an item agree.
-        entropy: mean entropy of an item's votes, in nats.
-        unanimous: share of items (with two votes or more) on which all agree.
-        tied: share of items without a single most frequent label.
-    """
-
-    items: int
-    votes: int
-    annotators: int
-    votes_per_item: tuple[float, float, float]
-    krippendorff_alpha: float
-    pairwise_agreement: float
-    entropy: float
-    unanimous: float
-    tied: float
-
-    def __str__(self) -> str:
-        fewest, median, most = self.votes_per_item
-        voters = f" of {self.annotators} annotators" if self.annotators else ""
-        return (
-            f"{self.votes} votes{voters} on {self.items} items ({fewest:g} to {most:g} an item, median {median:g})\n"
-            f"Krippendorff's alpha {self.krippendorff_alpha:.3f}, two annotators agree {self.pairwise_agreement:.1%}\n"
-            f"mean entropy {self.entropy:.3f} nats, unanimous {self.unanimous:.1%}, tied {self.tied:.1%}"
-        )
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One odd thing: how bad ("error", "warning" or "note"), what, and the names it concerns."""
-
-    level: str
-    what: str
-    where: list[Any] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        names = shorten([str(name) for name in self.where], 5)
-        return f"{self.level}: {self.what}" + (f" ({names})" if names else "")
-
-
-def krippendorff_alpha(counts: Any, level: Level = "nominal") -> float:
-    """Krippendorff's α from votes per item (N, L): ``1 - observed / expected disagreement``.
-
-    With ``o_cd = Σ_items k_c (k_d - [c = d]) / (n - 1)`` the coincidences, ``n_c`` their margins and ``n`` their total,
-    ``α = 1 - (n-1) Σ o_cd δ_cd / Σ n_c n_d δ_cd``; items with fewer than two votes count for nothing. δ is 0 or 1
-    (nominal), the squared difference of the labels' positions (interval), or that of their mean ranks (ordinal).
-    Krippendorff, Computing Krippendorff's Alpha-Reliability (2011).
-
-    >>> krippendorff_alpha([[4, 0], [0, 4]])
-    1.0
-    """
-    table = np.asarray(counts, dtype=np.float64)
-    size = table.sum(1)
-    table = table[size > 1]
-    if not len(table):
-        return float("nan")
-    spread = 1.0 / (table.sum(1) - 1.0)
-    coincidence = (table * spread[:, None]).T @ table - np.diag((table * spread[:, None]).sum(0))
-    margin = coincidence.sum(0)
-    n = margin.sum()
-    if level == "nominal":
-        distance = 1.0 - np.eye(len(margin))
-    elif level in ("ordinal", "interval"):
-        place = np.cumsum(margin) - 0.5 * margin if level == "ordinal" else np.arange(len(margin), dtype=float)
-        distance = np.square(place[:, None] - place)
-    else:
-        raise InputError(f'level={level!r}: use "nominal", "ordinal" or "interval".')
-    expected = float(margin @ distance @ margin)
-    if expected == 0.0:  # a single label was ever used: nothing to disagree on, and nothing to show either
-        return float("nan")
-    return 1.0 - float((n - 1.0) * (coincidence * distance).sum()) / expected
-
-
 # -- cells -----------------------------------------------------------------------------------------------------------
+
+
+def _row_names(table: Any, n_rows: int) -> list[Any]:
+    """A DataFrame's index, or row numbers."""
+    return list(table.index) if hasattr(table, "columns") else list(range(n_rows))
 
 
 def _absent(value: Any) -> bool:

@@ -1,0 +1,199 @@
+"""Where votes go: posteriors, expected values of a vote and votes needed, each against brute force."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import betabinom, norm
+
+from snefy_ldl import SnefyLDL, SnefySimplex
+from snefy_ldl.allocation import expected_width, next_vote, update, vote_value, votes_needed
+from snefy_ldl.errors import InputError
+from snefy_ldl.synthetic import make_annotators
+
+
+class Fixed:
+    """A model whose laws are given; X holds row numbers."""
+
+    def __init__(self, law: SnefySimplex) -> None:
+        self.law = law
+
+    def predict_dist(self, X) -> SnefySimplex:
+        rows = np.asarray(X)[:, 0].astype(int)
+        return SnefySimplex(self.law.exponents, self.law.readout, self.law.log_scale[rows])
+
+
+def rows_of(law: SnefySimplex) -> np.ndarray:
+    return np.arange(len(law.mean), dtype=float)[:, None]
+
+
+def dirichlet(*alpha: float) -> SnefySimplex:
+    a = torch.tensor([alpha], dtype=torch.float64)
+    return SnefySimplex(0.5 * (a - 1), torch.ones(1, 1).double(), torch.zeros(1, 1).double())
+
+
+def test_posterior_by_quadrature(snefy: Callable[..., SnefySimplex], quadrature: Callable) -> None:
+    law = snefy(3, members=2)
+    counts = np.array([[3.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    after = update(Fixed(law), rows_of(law), counts)
+    expect = quadrature(3).expectation(law)
+    for row in range(2):
+        k = torch.as_tensor(counts[row])
+
+        def weighted(power: int, k: torch.Tensor = k):
+            return lambda p: p**power * (k * p.log()).sum(-1, keepdim=True).exp()
+
+        mass = expect(weighted(0))[row]
+        torch.testing.assert_close(after.mean[row], expect(weighted(1))[row] / mass, rtol=1e-6, atol=1e-8)
+        second = expect(weighted(2))[row] / mass
+        torch.testing.assert_close(after.variance[row], second - after.mean[row] ** 2, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("seen", [None, [[2.0, 0.0, 5.0], [0.0, 1.0, 0.0]]])
+def test_value_of_a_vote_by_trying_every_outcome(snefy: Callable[..., SnefySimplex], seen) -> None:
+    law = snefy(3, members=2)
+    law = law if seen is None else law.posterior(torch.tensor(seen))
+    reduction, information = np.zeros(2), np.zeros(2)
+    for vote in range(3):
+        k = torch.zeros(2, 3, dtype=torch.float64)
+        k[:, vote] = 1.0
+        after, chance = law.posterior(k), law.mean[:, vote]
+        reduction += (chance * (law.variance - after.variance).sum(-1)).numpy()
+    np.testing.assert_allclose(vote_value(law, "variance"), reduction, rtol=1e-8, atol=1e-12)
+    # mutual information of vote and ℓ, by the entropy of the vote with and without ℓ
+    draws = law.sample((200_000,), torch.Generator().manual_seed(0))
+    given = -(draws * draws.log()).sum(-1)
+    information = (-(law.mean * law.mean.log()).sum(-1) - given.mean(0)).numpy()
+    error = (given.std(0) / np.sqrt(len(draws))).numpy()
+    assert (np.abs(vote_value(law, "information") - information) < 5 * error).all()  # false alarm below 1e-6
+
+
+def test_value_of_one_dirichlet_is_known() -> None:
+    value = float(vote_value(dirichlet(2.0, 3.0, 5.0))[0])
+    variance = float(dirichlet(2.0, 3.0, 5.0).variance.sum())
+    assert value == pytest.approx(variance / 11.0, rel=1e-10)  # Var (A+1)⁻¹: E[Var after] = Var A / (A+1)
+
+
+def test_next_vote_takes_the_most_valuable(snefy: Callable[..., SnefySimplex]) -> None:
+    law = snefy(4, batch=(30,))
+    counts = np.random.default_rng(0).integers(0, 4, (30, 4)).astype(float)
+    counts[:10] = 0
+    model, X = Fixed(law), rows_of(law)
+    for criterion in ("variance", "information"):
+        values = vote_value(law.posterior(torch.as_tensor(counts)), criterion)
+        chosen, worth = next_vote(model, X, counts, 5, criterion=criterion, return_values=True)
+        np.testing.assert_array_equal(chosen, np.argsort(-values)[:5])
+        np.testing.assert_allclose(worth, np.sort(values)[::-1][:5])
+    values = vote_value(law)
+    np.testing.assert_array_equal(next_vote(model, X, n=30), np.argsort(-values))
+
+
+def test_new_items_can_cost_more(snefy: Callable[..., SnefySimplex]) -> None:
+    law = snefy(3, batch=(20,))
+    counts = np.zeros((20, 3))
+    counts[::2] = [2, 1, 0]
+    model, X = Fixed(law), rows_of(law)
+    assert (next_vote(model, X, counts, 10, new_item_cost=1e6) % 2 == 0).all()
+    assert (next_vote(model, X, counts, 10, new_item_cost=1e-6) % 2 == 1).all()
+
+
+def test_several_votes_an_item_follow_the_dirichlet() -> None:
+    law = dirichlet(2.0, 3.0, 5.0)
+    chosen, worth = next_vote(Fixed(law), np.zeros((1, 1)), n=4, max_per_item=4, return_values=True)
+    np.testing.assert_array_equal(chosen, 0)
+    variance = float(law.variance.sum())
+    left = [variance * 10.0 / (10.0 + t) for t in range(5)]
+    np.testing.assert_allclose(worth, -np.diff(left), rtol=1e-8)
+
+
+def test_expected_width_by_enumeration(snefy: Callable[..., SnefySimplex]) -> None:
+    law = snefy(3, members=2).posterior(torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]))
+    z = norm.ppf(0.9)
+    for n in (0, 1, 3):
+        expected = np.zeros((2, 3))
+        for label in range(3):
+            pair = law.amalgamate([[label], [r for r in range(3) if r != label]])
+            for hits in range(n + 1):
+                k = torch.tensor([[hits, n - hits]] * 2, dtype=torch.float64)
+                chance = pair.log_prob_counts(k).exp()
+                expected[:, label] += (chance * 2 * z * pair.posterior(k).variance[:, 0].sqrt()).numpy()
+        np.testing.assert_allclose(expected_width(law, n, 0.8), expected, rtol=1e-7)
+
+
+def test_votes_needed_for_one_dirichlet_by_brute_force() -> None:
+    law, target = dirichlet(2.0, 5.0), 0.2
+    z = norm.ppf(0.95)
+
+    def width(n: int) -> float:
+        hits = np.arange(n + 1)
+        a, b = 2.0 + hits, 5.0 + n - hits
+        sd = np.sqrt(a * b / ((a + b) ** 2 * (a + b + 1)))
+        return float((betabinom.pmf(hits, n, 2.0, 5.0) * 2 * z * sd).sum())
+
+    exact = next(n for n in itertools.count() if width(n) <= target)
+    found = votes_needed(Fixed(law), np.zeros((1, 1)), target)[0]
+    assert abs(found - exact) <= 1
+    assert votes_needed(Fixed(law), np.zeros((1, 1)), 0.9)[0] == 0
+    assert np.isinf(votes_needed(Fixed(law), np.zeros((1, 1)), 0.01, max_votes=20)[0])
+
+
+def test_votes_given_lower_the_votes_needed(snefy: Callable[..., SnefySimplex]) -> None:
+    law = snefy(3, batch=(5,))
+    model, X = Fixed(law), rows_of(law)
+    first = votes_needed(model, X, 0.15)
+    later = votes_needed(model, X, 0.15, counts=np.full((5, 3), 8.0))
+    assert (later < first).all()
+    assert (later >= 0).all()
+    assert (votes_needed(model, X, 0.3) <= first).all()
+
+
+def test_expected_votes_do_what_they_promise() -> None:
+    """Items really reach the width, on average: 400 items of one law, votes drawn from it."""
+    law, target, rng = dirichlet(1.5, 2.5, 3.0), 0.25, np.random.default_rng(0)
+    n = int(votes_needed(Fixed(law), np.zeros((1, 1)), target)[0])
+    hidden = rng.dirichlet([1.5, 2.5, 3.0], 400)
+    after = law.expand((400,)).posterior(torch.as_tensor(rng.multinomial(n, hidden).astype(float)))
+    ends = torch.stack([after.marginal(r).quantiles([0.05, 0.95]) for r in range(3)], 1)
+    widths = (ends[..., 1] - ends[..., 0]).mean(0)
+    assert float(widths.max()) == pytest.approx(target, rel=0.06)
+
+
+def test_the_estimator_delegates_and_stays_as_it_was() -> None:
+    data = make_annotators(n=120, n_labels=3, votes=(0 + 1, 6), random_state=0)
+    model = SnefyLDL(n_neurons=8, n_readouts=4, epochs=3, random_state=0, device="cpu").fit(data.X, counts=data.counts)
+    before = model.predict(data.X)
+    law = model.update(data.X, data.counts)
+    assert isinstance(law, SnefySimplex)
+    assert law.batch_shape == (120,)
+    chosen = model.next_vote(data.X, data.counts, 7)
+    assert len(set(chosen.tolist())) == 7
+    np.testing.assert_array_equal(chosen, next_vote(model, data.X, data.counts, 7))
+    np.testing.assert_array_equal(
+        model.votes_needed(data.X, 0.3, 0.8, counts=data.counts),
+        votes_needed(model, data.X, 0.3, 0.8, counts=data.counts),
+    )
+    np.testing.assert_array_equal(model.predict(data.X), before)
+
+
+@pytest.mark.parametrize(
+    ("call", "rule"),
+    [
+        (lambda m, X: next_vote(m, X, n=0), "n must be"),
+        (lambda m, X: next_vote(m, X, n=3), "n must be"),
+        (lambda m, X: next_vote(m, X, criterion="luck"), "criterion"),
+        (lambda m, X: next_vote(m, X, new_item_cost=0.0), "new_item_cost"),
+        (lambda m, X: next_vote(m, X, [[1, 2, 3]]), "one row an item"),
+        (lambda m, X: update(m, X, [[1, 2, 0.5], [0, 0, 0]]), "0.5 at row 0, column 2"),
+        (lambda m, X: update(m, X, [[1, 2, np.nan], [0, 0, 0]]), "whole numbers"),
+        (lambda m, X: votes_needed(m, X, 1.0), "target_width"),
+        (lambda m, X: votes_needed(m, X, 0.1, 1.5), "confidence_level"),
+        (lambda m, X: votes_needed(m, X, 0.1, max_votes=0), "max_votes"),
+    ],
+)
+def test_bad_requests_are_named(snefy: Callable[..., SnefySimplex], call: Callable, rule: str) -> None:
+    with pytest.raises(InputError, match=rule):
+        call(Fixed(snefy(3)), np.array([[0.0], [1.0]]))
