@@ -40,7 +40,7 @@ class DensityPredictor:
     """
 
     n_labels_: int
-    label_names_: list[str]
+    label_names_: Any
     zero_policy_: ZeroPolicy
     _labels_were_named: bool
 
@@ -116,6 +116,8 @@ class DensityPredictor:
 
     def sample(self, X: Any, n: int = 1, random_state: Any = None) -> Array:
         """Exact draws (n, N, L) from the conditional law."""
+        if not isinstance(n, numbers.Integral) or n < 1:
+            raise InputError(f"n must be a whole number of at least 1; got {n!r}.")
         parts, generator = [], None
         for _, dist in self._blocks(X, "sample"):
             generator = generator or torch_generator(random_state, dist._concentration.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -10,13 +10,13 @@ import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import digamma, gammaln
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, check_count, check_number, close_rows
 from snefy_ldl.learners.features import Design, ScaledLearner
 from snefy_ldl.learners.maxent import SABFGS, lbfgs
-from snefy_ldl.validation import Array, ZeroOption, ZeroPolicy, check_confidence, check_distributions
+from snefy_ldl.prediction import DensityPredictor
+from snefy_ldl.validation import Array, ZeroOption, ZeroPolicy
 
 if TYPE_CHECKING:
     from snefy_ldl.distribution import SnefySimplex
@@ -29,7 +29,7 @@ _SMALLEST_CONCENTRATION = 1e-6
 _PENALTY_FACTOR = 4.0
 
 
-class DirichletLDL(ScaledLearner):
+class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # score is the learners', minus KL
     """Dirichlet law of the label distribution given the features.
 
     ``method="centred"``: ``ℓ | x ~ Dirichlet(s m(x))`` with ``m`` a point learner and one concentration ``s``, which
@@ -144,56 +144,28 @@ class DirichletLDL(ScaledLearner):
         zero = torch.zeros(1, n_labels, dtype=torch.float64)
         return SnefySimplex(zero, one, torch.zeros(n_rows, 1, dtype=torch.float64), offset=alpha - 1.0)
 
-    def log_prob(self, X: Any, D: Any) -> Array:
-        """Log densities (N,) of label distributions under the predicted laws; zeros follow the policy of the fit."""
+    @property
+    def zero_policy_(self) -> ZeroPolicy:  # type: ignore[override]
+        """What happens to shares of zero, as settled by the fit."""
+        return ZeroPolicy(self.zero_mode_, self.zero_floor_)
+
+    def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:
         dist = self.predict_dist(X)
-        labels, names = check_distributions(D, n_rows=dist.batch_shape[0], n_labels=self.n_labels_)
-        policy = ZeroPolicy(self.zero_mode_, self.zero_floor_)
-        return _numpy(dist.log_prob(torch.from_numpy(policy.apply(labels, names=names))))
+        yield slice(0, dist.batch_shape[0]), dist
 
-    def predict_var(self, X: Any) -> Any:
-        """Variances (N, L)."""
-        return self._named(_numpy(self.predict_dist(X).variance), X)
-
-    def predict_cov(self, X: Any) -> Array:
-        """Covariances (N, L, L)."""
-        return _numpy(self.predict_dist(X).covariance_matrix)
-
-    def predict_quantiles(self, X: Any, alpha: Any) -> Array:
-        """Exact quantiles (N, L, len(alpha)) of each label's share."""
-        levels = np.atleast_1d(np.asarray(alpha, dtype=float))
-        if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
-            raise InputError(f"alpha must hold levels between 0 and 1; got {alpha!r}.")
-        dist = self.predict_dist(X)
-        return np.stack([_numpy(dist.marginal(r).quantiles(levels)) for r in range(self.n_labels_)], axis=1)
-
-    def predict_interval(self, X: Any, confidence_level: float = 0.9) -> Array:
-        """Exact central intervals (N, L, 2) of each label's share; model-based, not conformal."""
-        tail = (1.0 - check_confidence(confidence_level)) / 2.0
-        return self.predict_quantiles(X, [tail, 1.0 - tail])
-
-    def sample(self, X: Any, n: int = 1, random_state: Any = None) -> Array:
-        """Draws (n, N, L)."""
-        check_count("n", n)
-        return _numpy(self.predict_dist(X).sample((n,), generator=_generator(random_state)))
-
-    def entropy(self, X: Any, n: int = 1000, method: str = "exact", random_state: Any = None) -> Array:
+    def entropy(
+        self,
+        X: Any,
+        n: int = 1000,
+        method: Literal["exact", "model", "uniform"] = "exact",
+        random_state: Any = 0,
+        return_std_error: bool = False,
+    ) -> Any:
         """Differential entropies (N,): ``"exact"`` in closed form, or by n draws (``"model"``, ``"uniform"``)."""
         if method == "exact":
-            return dirichlet_entropy(self._alpha(self._check_X(X)))
-        if method not in ("model", "uniform"):
-            raise InputError(f'method={method!r}: use "exact", "model" or "uniform".')
-        dist = self.predict_dist(X)
-        return _numpy(dist.entropy(n=n, method=method, generator=_generator(random_state)))  # type: ignore[arg-type]
-
-
-def _numpy(tensor: Any) -> Array:
-    array: Array = tensor.detach().cpu().numpy()
-    return array
-
-
-def _generator(random_state: Any) -> torch.Generator:
-    return torch.Generator().manual_seed(int(check_random_state(random_state).randint(2**31 - 1)))
+            value = dirichlet_entropy(self._alpha(self._check_X(X)))
+            return (value, np.zeros_like(value)) if return_std_error else value
+        return super().entropy(X, n, method, random_state, return_std_error)
 
 
 def dirichlet_entropy(alpha: Array) -> Array:
