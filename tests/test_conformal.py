@@ -19,9 +19,9 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import KFold, ShuffleSplit
 
 from snefy_ldl import SnefyLDL, SnefySimplex, laws
-from snefy_ldl.calibration import CalibrationWarning, rank, rows_needed
+from snefy_ldl.calibration import rank, rows_needed
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, coverage_report
-from snefy_ldl.errors import InputError, NotConformalizedError
+from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
 from snefy_ldl.metrics import coverage, group_coverage, joint_coverage
 from snefy_ldl.synthetic import make_city_districts
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from snefy_ldl.errors import InputError
+from snefy_ldl.errors import CalibrationWarning, InputError
 from snefy_ldl.validation import Array, check_confidence
 
 SmallGroups = Literal["full", "pool", "error"]
@@ -25,10 +25,6 @@ Weights = Any  # an array (N,), a function X -> (N,), or None
 
 #: Weighted ranks are compared up to this relative rounding of a cumulative sum.
 WEIGHT_ROUNDING = 1e-12
-
-
-class CalibrationWarning(UserWarning):
-    """A guarantee could be kept only by an uninformative answer, or only in a weaker form."""
 
 
 # -- ranks -------------------------------------------------------------------------------------------------------------

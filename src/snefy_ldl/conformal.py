@@ -17,8 +17,8 @@ References:
 
 from __future__ import annotations
 
-from snefy_ldl.calibration import CalibrationWarning
 from snefy_ldl.coverage import CoverageReport, coverage_report
+from snefy_ldl.errors import CalibrationWarning
 from snefy_ldl.intervals import ConformalIntervals
 from snefy_ldl.regions import ConformalRegion
 

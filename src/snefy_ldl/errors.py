@@ -5,6 +5,7 @@ from __future__ import annotations
 from sklearn.exceptions import NotFittedError
 
 __all__ = [
+    "CalibrationWarning",
     "DataNotFoundError",
     "InputError",
     "ModelFileError",
@@ -47,3 +48,7 @@ class ZeroLabelWarning(UserWarning):
 
 class TrainingWarning(UserWarning):
     """Training met trouble and repaired it."""
+
+
+class CalibrationWarning(UserWarning):
+    """A guarantee could be kept only by an uninformative answer, or only in a weaker form."""
