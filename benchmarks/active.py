@@ -4,7 +4,7 @@
     python benchmarks/active.py long --repeats 10 --jobs 2       # 100 -> 2,000 labels and the like
     python benchmarks/active.py report                           # tables from what is there
     python benchmarks/active.py speed                            # entropy of Movie's pool, and its error
-    python benchmarks/active.py million --folder /tmp/pool       # query on a Parquet file, time and peak memory
+    python benchmarks/active.py million --folder pools           # query on a Parquet file, time and peak memory
 
 Resumable: one JSON a repeat (the long run also keeps finished rounds). Every strategy of a repeat shares its split and
 its first labels, so that differences are paired; models of all strategies are trained in one stack. Test rows are only

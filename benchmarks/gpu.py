@@ -155,10 +155,10 @@ def main() -> None:
     rate = predict_rate(X, D, arguments.rows)
     facts = {"machine": machine(), "training": rows, "one eager model, s": eager, "predictions a second": rate}
     text = (
-        f"# On a GPU\n\n`python benchmarks/gpu.py` on one {facts['machine'].get('gpu')}, torch {facts['machine']['torch']}; "
-        f"{source}, 1,250 rows each.\n\n{markdown(rows)}\n\n"
-        f"A single eager model of the paper's recipe: {eager:.2f} s. Mean and variance: {rate / 1e6:.1f} million rows a "
-        "second with the features on the GPU.\n"
+        f"# On a GPU\n\n`python benchmarks/gpu.py` on one {facts['machine'].get('gpu')}, torch "
+        f"{facts['machine']['torch']}; {source}, 1,250 rows each.\n\n{markdown(rows)}\n\n"
+        f"A single eager model of the paper's recipe: {eager:.2f} s. Mean and variance: {rate / 1e6:.1f} million rows "
+        "a second with the features on the GPU.\n"
     )
     write("gpu", facts, text)
 

@@ -30,6 +30,7 @@ from snefy_ldl.mixture import SignedDirichletMixture
 from snefy_ldl.sampling import log_dirichlet_draws
 from snefy_ldl.special import CACHE_ELEMENTS
 from snefy_ldl.strategies import (
+    SAMPLE_ELEMENTS,
     CoreSet,
     Diverse,
     Geometry,
@@ -129,7 +130,7 @@ def query(
     if chosen.needs_model and model is None:
         raise InputError(f"strategy {strategy!r} asks a model: pass model=, a fitted model with predict_dist.")
     # a file's columns are matched to the model by name, which only a DataFrame can carry
-    names = getattr(model, "feature_names_in_", None) if chosen.needs_model else None
+    names = getattr(model[0] if isinstance(model, (list, tuple)) and model else model, "feature_names_in_", None)
     block_rows = chosen.block_rows(model)
     pool = Pool(X_pool, None if names is None else [str(name) for name in names], block_rows, verbose)
     indices, utilities = chosen.choose(
@@ -199,6 +200,8 @@ class LawStrategy(Strategy):
     """
 
     needs_model = True
+    #: Whether every block must see the same draws, so that their error is the same for all rows.
+    same_draws = False
 
     def __init__(
         self,
@@ -227,7 +230,7 @@ class LawStrategy(Strategy):
     def block_rows(self, model: Any) -> int:
         """Rows whose laws are held at one time."""
         n_labels = getattr(model, "n_labels_", 16)
-        return max(64, min(super().block_rows(model), COVARIANCE_ELEMENTS // n_labels**2))
+        return min(super().block_rows(model), max(64, COVARIANCE_ELEMENTS // n_labels**2))
 
     def choose(
         self,
@@ -241,15 +244,18 @@ class LawStrategy(Strategy):
     ) -> tuple[Index, Array]:
         """See :meth:`Strategy.choose`."""
         parts, n_labels = [], 2
+        seed = int(random.randint(2**31 - 1))
         for start, block in pool.blocks("score"):
             law = self._law(model, block, start)
             n_labels = int((law[0] if isinstance(law, list) else law).event_shape[0])
-            parts.append(self.score(law, random))
+            parts.append(self.score(law, Seed(seed) if self.same_draws else random))
         utilities = np.concatenate(parts)
         free = free_rows(len(utilities), n, exclude)
         if not self.diverse:
             return top_rows(utilities, n, free, random), utilities
         wanted = max(n, min(int(free.sum()), self.candidates or max(20 * n, 1000)))
+        if self.diverse == "greedy":  # which keeps n numbers a candidate
+            wanted = max(n, min(wanted, SAMPLE_ELEMENTS // n))
         best = top_rows(utilities, wanted, free, random)
         rows = pool.take(best)
         if self.space == "features":
@@ -311,6 +317,11 @@ class Entropy(LawStrategy):
             raise InputError(f'method={method!r}: use "model", "uniform" or "shared".')
         self.method = method
         self.n_draws = check_count("n_draws", n_draws, low=2)
+
+    @property
+    def same_draws(self) -> bool:  # type: ignore[override]
+        """Draws that serve every row of a block serve every block."""
+        return self.method != "model"
 
     def score(self, law: Any, random: Seed) -> Array:
         """Entropies (N,)."""
@@ -388,7 +399,8 @@ class Variance(LawStrategy):
 
     def score(self, law: Any, random: Seed) -> Array:
         """Total variances (N,)."""
-        return to_numpy(law.variance).sum(axis=1)
+        total: Array = to_numpy(law.variance).sum(axis=1)
+        return total
 
 
 class LogDet(LawStrategy):
@@ -469,7 +481,8 @@ class Epistemic(LawStrategy):
         if self.target == "vote":
             means = np.stack([to_numpy(one.mean) for one in laws])  # (K, N, L)
             own = _shannon(means)
-            return np.maximum(_shannon((weights[..., None] * means).sum(0)) - (weights * own).sum(0), 0.0)
+            gain: Array = _shannon((weights[..., None] * means).sum(0)) - (weights * own).sum(0)
+            return np.maximum(gain, 0.0)
         log_weights = np.log(weights)
         total = np.zeros(weights.shape[1])
         for k, one in enumerate(laws):

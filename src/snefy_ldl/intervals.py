@@ -13,7 +13,6 @@ from sklearn.model_selection import check_cv
 
 from snefy_ldl.calibration import (
     Calibration,
-    CalibrationWarning,
     SmallGroups,
     Weights,
     check_choice,
@@ -24,7 +23,7 @@ from snefy_ldl.calibration import (
     rank,
 )
 from snefy_ldl.conformity import LABEL_SCORES, LabelScore
-from snefy_ldl.errors import InputError, NotConformalizedError
+from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.laws import as_rows, count_rows, law_blocks, take_rows
 from snefy_ldl.many import fit_many

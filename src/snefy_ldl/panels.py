@@ -69,7 +69,7 @@ class Panels:
     @property
     def n_numbers(self) -> int:
         """How much the table holds."""
-        return self.edge_cdf.size + sum(block.size for block in self._blocks.values())
+        return int(self.edge_cdf.size) + sum(block.size for block in self._blocks.values())
 
     def _block(self, g: int, keep: Index | slice = slice(None)) -> Array:
         """Densities of logit(share) at the nodes of one panel (8, P'): ``t^a (1-t)^b / B(a, b)``."""

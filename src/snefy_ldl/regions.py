@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from snefy_ldl.calibration import (
     Calibration,
-    CalibrationWarning,
     SmallGroups,
     Weights,
     check_choice,
@@ -19,7 +18,7 @@ from snefy_ldl.calibration import (
     check_weights,
 )
 from snefy_ldl.conformity import REGION_SCORES, hit_error
-from snefy_ldl.errors import InputError, NotConformalizedError
+from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
 from snefy_ldl.intervals import FORMAT, check_state
 from snefy_ldl.laws import as_rows, count_rows, draw_from, law_blocks, to_numpy
 from snefy_ldl.simplex import uniform

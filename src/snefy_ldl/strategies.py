@@ -33,6 +33,8 @@ Diverse = bool | Literal["kmeans++", "greedy", "kmeans"]
 BLOCK_ROWS = 1 << 14
 #: Most numbers in a dense block, for pools with very many features.
 BLOCK_ELEMENTS = 1 << 24
+#: Most numbers that rows compared with each other may hold together.
+SAMPLE_ELEMENTS = 1 << 26
 #: A pool of at least this many rows shows a progress bar on a terminal.
 BAR_ROWS = 100_000
 #: Scaled features are clipped here, so that one far row does not decide every distance.
@@ -82,9 +84,9 @@ class Pool:
                 self.n_rows = count_rows(self._rows)
             except (AttributeError, IndexError, TypeError, RecursionError):
                 raise InputError(f"X_pool must hold rows; got {type(source).__name__}.") from None
-            shape = getattr(self._rows, "shape", ())
+            shape: tuple[Any, ...] = tuple(getattr(self._rows, "shape", ()))
             if len(shape) == 1:
-                raise InputError(f"X_pool must be two-dimensional (rows, features); got shape {tuple(shape)}.")
+                raise InputError(f"X_pool must be two-dimensional (rows, features); got shape {shape}.")
             if len(shape) == 2:
                 self._step = max(1, min(block_rows, BLOCK_ELEMENTS // max(1, int(shape[1]))))
             if not self.n_rows:
@@ -131,6 +133,8 @@ class Pool:
         start = 0
         with _bar(what, self.n_rows, self.verbose) as advance:
             for block in self._open():
+                if isinstance(block, np.ndarray) and not block.flags.writeable:
+                    block = np.array(block)  # torch warns about memory it must not write to
                 rows = count_rows(as_rows(block))
                 if rows:
                     yield start, block
@@ -204,7 +208,7 @@ class _bar:
         if verbose is None:
             verbose = (total is None or total >= BAR_ROWS) and console.is_terminal
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=console, transient=True, disable=not verbose)
+        self._progress = Progress(*columns, console=console, transient=console.is_terminal, disable=not verbose)
         self._what, self._total = what, total
 
     def __enter__(self) -> Callable[[int], None]:
@@ -251,13 +255,15 @@ class Geometry:
         if self.mean is None or self.spread is None:
             return table
         scaled = (table - self.mean.astype(table.dtype)) / self.spread.astype(table.dtype)
-        return np.clip(scaled, -CLIP, CLIP)
+        clipped: NDArray[Any] = np.clip(scaled, -CLIP, CLIP)
+        return clipped
 
 
 def squared_distances(Z: NDArray[Any], row: NDArray[Any]) -> Array:
     """Squared Euclidean distance of every row to one row."""
     difference = Z - row
-    return np.einsum("ij,ij->i", difference, difference).astype(np.float64)
+    squares: Array = np.einsum("ij,ij->i", difference, difference).astype(np.float64)
+    return squares
 
 
 def nearest_distance(Z: NDArray[Any], others: NDArray[Any]) -> Array:
@@ -456,8 +462,10 @@ class _FeatureStrategy(Strategy):
         scale = Geometry.of(pool, self.standardize)
         free = free_rows(pool.count(), n, exclude)
         rows = np.flatnonzero(free)
-        if len(rows) > max(self.max_rows, n):
-            rows = np.sort(random.choice(rows, max(self.max_rows, n), replace=False))
+        width = 1 if scale.mean is None else len(scale.mean)
+        most = max(n, min(self.max_rows, SAMPLE_ELEMENTS // width))
+        if len(rows) > most:
+            rows = np.sort(random.choice(rows, most, replace=False))
         Z = scale(dense_table(pool.take(rows), "X_pool"))
         return scale, free, rows, Z, labeled_table(X_labeled, scale, Z.shape[1])
 

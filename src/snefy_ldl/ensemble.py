@@ -1,0 +1,292 @@
+"""Bagging whose members are weighted, row by row, by a conditional density (the paper's Algorithm A4)."""
+
+from __future__ import annotations
+
+import numbers
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from snefy_ldl.errors import InputError, ModelFileError
+from snefy_ldl.estimator import SnefyLDL
+from snefy_ldl.files import read_json, write_json
+from snefy_ldl.laws import law_blocks, tensor_for, to_numpy
+from snefy_ldl.learners.base import Learner, check_count, check_number, close_rows
+from snefy_ldl.validation import Array
+
+__all__ = ["DensityWeightedBagging"]
+
+FILE_FORMAT = "snefy_ldl.ensemble"
+FILE_VERSION = 1
+CONFIG_FILE = "ensemble.json"
+
+
+class DensityWeightedBagging(Learner):
+    """Average of base learners, each fitted to a few rows, weighted by how plausible a density finds its prediction.
+
+    ``ℓ̂(x) = Σ_i w_i(x) ℓ_i(x)`` with ``w_i(x) ∝ p(ℓ_i(x)|x)^(1/T)`` (Algorithm A4 has T = 1).
+
+    Args:
+        base: a label distribution learner (fit, predict); cloned for each member.
+        density: a model of ``p(ℓ|x)`` with ``log_prob(X, D)`` or ``predict_dist(X)``. Unfitted: a clone is fitted to
+            all training rows. Fitted: taken as it is and left unchanged. None where the weights are uniform.
+        n_members: members.
+        n_samples: rows each member is fitted to, drawn without replacement: a number, or a share of the rows in (0, 1].
+        weighting: ``"density"``, or ``"uniform"``, the paper's Average.
+        temperature: T; large values flatten the weights, small ones let the most plausible member decide.
+        n_jobs: processes that fit members (joblib).
+        random_state: seed of the draws and of the members.
+
+    Attributes:
+        members_: fitted base learners.
+        density_: the density in use.
+        samples_: rows each member saw, (n_members, rows).
+
+    Example:
+        >>> from snefy_ldl.learners import SABFGS, DirichletLDL
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=200, random_state=0)
+        >>> bag = DensityWeightedBagging(SABFGS(), DirichletLDL(), n_members=5, random_state=0).fit(city.X, city.D)
+        >>> bag.predict(city.X[:2]).shape, bag.weights(city.X[:2]).shape
+        ((2, 3), (2, 5))
+    """
+
+    members_: list[Any]
+    density_: Any
+    samples_: NDArray[np.intp]
+
+    def __init__(
+        self,
+        base: Any,
+        density: Any = None,
+        n_members: int = 25,
+        n_samples: float = 50,
+        weighting: Literal["density", "uniform"] = "density",
+        temperature: float = 1.0,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.base = base
+        self.density = density
+        self.n_members = n_members
+        self.n_samples = n_samples
+        self.weighting = weighting
+        self.temperature = temperature
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def _check_params(self) -> None:
+        if isinstance(self.base, type) or not (hasattr(self.base, "fit") and hasattr(self.base, "predict")):
+            raise InputError(f"base must be a learner with fit and predict; got {self.base!r}.")
+        if self.weighting not in ("density", "uniform"):
+            raise InputError(f'weighting={self.weighting!r}: use "density" or "uniform".')
+        if self.density is None and self.weighting == "density":
+            raise InputError('weighting="density" needs a density, e.g. SnefyLDL(); for a plain average use "uniform".')
+        if self.density is not None and not (
+            hasattr(self.density, "log_prob") or hasattr(self.density, "predict_dist")
+        ):
+            raise InputError(f"density must have log_prob(X, D) or predict_dist(X); got {self.density!r}.")
+        check_count("n_members", self.n_members)
+        if isinstance(self.n_samples, numbers.Integral):
+            check_count("n_samples", self.n_samples)
+        elif check_number("n_samples", self.n_samples, strict=True) > 1.0:
+            raise InputError(f"n_samples must be a whole number or a share in (0, 1]; got {self.n_samples!r}.")
+        check_number("temperature", self.temperature, strict=True)
+
+    # -- fitting -----------------------------------------------------------------------------------------------------
+
+    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
+        n_rows = len(X)
+        whole = isinstance(self.n_samples, numbers.Integral)
+        size = int(self.n_samples) if whole else max(1, round(float(self.n_samples) * n_rows))
+        if size > n_rows:
+            raise InputError(
+                f"n_samples={self.n_samples} rows a member, drawn without replacement, but X has {n_rows}."
+            )
+        self.samples_ = np.stack([random.permutation(n_rows)[:size] for _ in range(self.n_members)])
+        seeds = random.randint(2**31 - 1, size=self.n_members + 1).tolist()
+        members = [_seeded(self.base, seed) for seed in seeds[1:]]
+        self.members_ = list(
+            Parallel(n_jobs=self.n_jobs)(
+                delayed(_fitted)(member, X[rows], D[rows]) for member, rows in zip(members, self.samples_)
+            )
+        )
+        self.density_ = self.density
+        if self.density is not None and not _is_fitted(self.density):
+            self.density_ = _seeded(self.density, seeds[0], keep=True).fit(X, D)
+        n_labels = getattr(self.density_, "n_labels_", D.shape[1])
+        if n_labels != D.shape[1]:
+            raise InputError(f"D has {D.shape[1]} labels, but the density was fitted with {n_labels}.")
+        names, own = getattr(self.density_, "feature_names_in_", None), getattr(self, "feature_names_in_", None)
+        if names is not None and own is not None and list(names) != list(own):
+            raise InputError("the density was fitted with other feature names than X has.")
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    def predict_members(self, X: Any) -> Array:
+        """What each member predicts, (n_members, N, L)."""
+        return self._members(self._check_X(X))
+
+    def weights(self, X: Any) -> Array:
+        """Weight of each member for each row, (N, n_members); rows sum to one."""
+        features = self._check_X(X)
+        return self._weights(features, self._members(features))
+
+    def effective_members(self, X: Any) -> Array:
+        """Effective number of members ``1 / Σ_i w_i²`` for each row (N,): 1 when one decides, n_members when all do."""
+        result: Array = 1.0 / (self.weights(X) ** 2).sum(axis=1)
+        return result
+
+    def predict_dist(self, X: Any) -> Any:
+        """The conditional law of the density, which also weights the members."""
+        features = self._check_X(X)
+        if self.density_ is None or not hasattr(self.density_, "predict_dist"):
+            raise InputError("this ensemble has no density with predict_dist.")
+        return self.density_.predict_dist(self._for_density(features))
+
+    def _for_density(self, features: Array) -> Any:
+        """Features under the names a density knows, if it was fitted with names."""
+        names = getattr(self.density_, "feature_names_in_", None)
+        if names is None:
+            return features
+        import pandas as pd
+
+        return pd.DataFrame(features, columns=names)
+
+    def _members(self, features: Array) -> Array:
+        return np.stack([close_rows(np.asarray(member.predict(features))) for member in self.members_])
+
+    def _predict(self, X: Array) -> Array:
+        predictions = self._members(X)  # (K, N, L)
+        result: Array = np.einsum("nk,knl->nl", self._weights(X, predictions), predictions)
+        return result
+
+    def _weights(self, features: Array, predictions: Array) -> Array:
+        shape = (len(features), len(predictions))
+        if self.weighting == "uniform":
+            return np.full(shape, 1.0 / shape[1])
+        logs = self._log_densities(features, predictions) / float(self.temperature)
+        logs = np.where(np.isnan(logs), -np.inf, logs)
+        # a density that finds every prediction impossible has no opinion
+        logs = np.where(np.isneginf(logs).all(axis=1, keepdims=True), 0.0, logs)
+        weights: Array = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
+        return weights
+
+    def _log_densities(self, features: Array, predictions: Array) -> Array:
+        """``log p(ℓ_i(x)|x)`` (N, K)."""
+        X = self._for_density(features)
+        if hasattr(self.density_, "log_prob"):
+            return np.stack([np.asarray(self.density_.log_prob(X, D)) for D in predictions], axis=1)
+        parts = []
+        for rows, law in law_blocks(self.density_, X):
+            with torch.no_grad():
+                parts.append(to_numpy(law.log_prob(tensor_for(law, predictions[:, rows]))).T)
+        return np.concatenate(parts)
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the ensemble to a folder: one saved model a member, one for the density, and ``ensemble.json`` last."""
+        check_is_fitted(self, "n_labels_")
+        path = Path(folder)
+        if path.exists() and not (path / CONFIG_FILE).is_file() and (path.is_file() or any(path.iterdir())):
+            raise ModelFileError(f"{path} exists and holds no saved ensemble; it was left alone.")
+        for part in [*self.members_, *([] if self.density_ is None else [self.density_])]:
+            if not isinstance(part, (Learner, SnefyLDL)):
+                raise ModelFileError(f"{type(part).__name__} cannot be saved; save needs this library's own models.")
+        (path / CONFIG_FILE).unlink(missing_ok=True)
+        shutil.rmtree(path / "members", ignore_errors=True)
+        for k, member in enumerate(self.members_):
+            member.save(path / "members" / f"{k:04d}")
+        if self.density_ is not None:
+            self.density_.save(path / "density")
+        names = getattr(self, "feature_names_in_", None)
+        seed = self.random_state if isinstance(self.random_state, numbers.Integral) else None
+        about = {
+            "format": FILE_FORMAT,
+            "format_version": FILE_VERSION,
+            "n_members": int(self.n_members),
+            "n_samples": int(self.n_samples) if isinstance(self.n_samples, numbers.Integral) else float(self.n_samples),
+            "weighting": self.weighting,
+            "temperature": float(self.temperature),
+            "random_state": None if seed is None else int(seed),
+            "members_are_snefy": isinstance(self.members_[0], SnefyLDL),
+            "density": None if self.density_ is None else "snefy" if isinstance(self.density_, SnefyLDL) else "learner",
+            "n_features": self.n_features_in_,
+            "n_labels": self.n_labels_,
+            "label_names": self.label_names_,
+            "feature_names": None if names is None else [str(name) for name in names],
+            "samples": self.samples_.tolist(),
+        }
+        write_json(path / CONFIG_FILE, about)
+        return path
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> DensityWeightedBagging:
+        """Read an ensemble that :meth:`save` wrote; nothing in the folder is executed."""
+        path = Path(folder)
+        about = read_json(path / CONFIG_FILE)
+        if not isinstance(about, dict) or about.get("format") != FILE_FORMAT:
+            raise ModelFileError(f"{path} was not written by a snefy_ldl ensemble.")
+        if not isinstance(about.get("format_version"), int) or about["format_version"] > FILE_VERSION:
+            raise ModelFileError(f"{path} has file version {about.get('format_version')!r}; upgrade snefy-ldl.")
+        try:
+            member_kind: Any = SnefyLDL if about["members_are_snefy"] else Learner
+            members = [member_kind.load(path / "members" / f"{k:04d}") for k in range(about["n_members"])]
+            density_kind: Any = SnefyLDL if about["density"] == "snefy" else Learner
+            density = None if about["density"] is None else density_kind.load(path / "density")
+            bag = cls(
+                clone(members[0]),
+                density,
+                about["n_members"],
+                about["n_samples"],
+                about["weighting"],
+                about["temperature"],
+                random_state=about["random_state"],
+            )
+            bag.members_, bag.density_ = members, density
+            bag.samples_ = np.array(about["samples"], dtype=np.intp)
+            bag.n_features_in_, bag.n_labels_ = int(about["n_features"]), int(about["n_labels"])
+            bag.label_names_ = about["label_names"]
+            if about["feature_names"] is not None:
+                bag.feature_names_in_ = np.array(about["feature_names"], dtype=object)
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, ModelFileError):
+                raise
+            raise ModelFileError(f"{path / CONFIG_FILE} is damaged: {type(error).__name__} {error}.") from None
+        return bag
+
+
+def _seeded(model: Any, seed: int, keep: bool = False) -> Any:
+    """A clone with its own seed, where it takes one; ``keep`` leaves a seed that was set."""
+    copy = clone(model)
+    names = [name for name in copy.get_params() if name == "random_state" or name.endswith("__random_state")]
+    for name in names:
+        if not keep or copy.get_params()[name] is None:
+            copy.set_params(**{name: seed})
+    return copy
+
+
+def _fitted(model: Any, X: Array, D: Array) -> Any:
+    return model.fit(X, D)
+
+
+def _is_fitted(model: Any) -> bool:
+    """Whether a density can answer already; an object that cannot be fitted can."""
+    if not hasattr(model, "fit"):
+        return True
+    try:
+        check_is_fitted(model)
+    except (NotFittedError, TypeError):
+        return False
+    return True
