@@ -113,7 +113,7 @@ def test_no_learner_is_missing_from_this_suite() -> None:
     assert len(CASES) == 15
 
     def leaves(cls: type[Learner]) -> set[str]:
-        found = {cls.__name__} if cls.__module__.startswith("snefy_ldl.") else set()
+        found = {cls.__name__} if cls.__module__.startswith("snefy_ldl.learners.") else set()
         return found.union(*(leaves(c) for c in cls.__subclasses__()))
 
     abstract = {"Learner", "ScaledLearner", "UnitLearner", "Network", "_SoftmaxLinear"}
