@@ -67,11 +67,13 @@ class Scaler(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scaled features of every member."""
+        if bool(torch.isinf(self.limit).all()):  # raw features: nothing to do
+            return x
         scaled = (x - self.centre[:, None]).div_(self.scale[:, None])
         limits = set(self.limit.tolist())
         if len(limits) == 1:  # a clamp at numbers is several times faster than one at tensors
             limit = limits.pop()
-            return scaled if math.isinf(limit) else scaled.clamp_(-limit, limit)
+            return scaled.clamp_(-limit, limit)
         bounds = self.limit[:, None, None]
         return torch.clamp(scaled, -bounds, bounds)
 

@@ -31,9 +31,9 @@ class PairMoments:
         self.parts = exponents + 0.5  # a, (K, n, L)
         size = self.parts.sum(-1)
         total = size[:, :, None] + size[:, None, :]
-        self.kernel = kernel
-        self.first = kernel / total  # B
-        self.second = self.first / (total + 1.0)  # C
+        first = kernel / total  # B
+        self.second = first / (total + 1.0)  # C
+        self.tables = torch.cat([kernel, first, self.second], -1)  # side by side: one product serves all three
 
     def answer(self, features: Tensor, log_members: Tensor, order: Order) -> Tensor:
         """Moments of some rows.
@@ -46,19 +46,25 @@ class PairMoments:
         Returns:
             (b, L), (b, 2, L) or (b, 1 + L, L): the means, then what was asked for.
         """
-        e, a = features, self.parts
-        normaliser = ((e @ self.kernel) * e).sum(-1, keepdim=True)  # (K, b, 1)
-        weight = log_members.exp().T[..., None] / normaliser
-        mean = 2.0 * (weight * e * (e @ self.first)) @ a  # (K, b, L)
+        e, a, n = features, self.parts, features.shape[-1]
+        width = 2 * n if order == "first" else 3 * n
+        products = _product(e, self.tables[..., :width]).unflatten(-1, (-1, n)) * e[:, :, None]  # (K, b, 2 or 3, n)
+        weight = log_members.exp().T[..., None] / products[:, :, 0].sum(-1, keepdim=True)  # (K, b, 1)
+        mean = _product(weight * products[:, :, 1], 2.0 * a)  # (K, b, L)
         if order == "first":
             return mean.sum(0)
-        ends = weight * e * (e @ self.second)  # (K, b, n)
+        ends = weight * products[:, :, 2]  # (K, b, n)
         lifted = e[:, :, None, :] * a.transpose(1, 2)[:, None]  # e∘a_r, (K, b, L, n)
-        crossed = (lifted.flatten(1, 2) @ self.second).view_as(lifted)
+        crossed = _product(lifted.flatten(1, 2), self.second).view_as(lifted)
         if order == "diagonal":
-            own = ends @ (a.square() + a) + weight * (lifted * crossed).sum(-1)
+            own = _product(ends, a.square() + a) + weight * (lifted * crossed).sum(-1)
             return torch.stack([mean, 2.0 * own], 2).sum(0)
         inner = (weight * e)[:, :, None, :] * crossed + ends[:, :, None, :] * a.transpose(1, 2)[:, None]
-        products = (inner.flatten(1, 2) @ a).view(*inner.shape[:3], -1)  # (K, b, L, L)
-        products = 0.5 * (products + products.transpose(-1, -2)) + torch.diag_embed(ends @ a)
-        return torch.cat([mean[:, :, None], 2.0 * products], 2).sum(0)
+        both = _product(inner.flatten(1, 2), a).view(*inner.shape[:3], -1)  # (K, b, L, L)
+        both = 0.5 * (both + both.transpose(-1, -2)) + torch.diag_embed(_product(ends, a))
+        return torch.cat([mean[:, :, None], 2.0 * both], 2).sum(0)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """Batched matrix product; for a single member the plain one, which is quicker at these sizes."""
+    return (left[0] @ right[0])[None] if len(left) == 1 else left @ right
