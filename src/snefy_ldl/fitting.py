@@ -23,7 +23,14 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.model import SnefyNet, fit_dirichlet, label_concentration, paper_init, prototype_init
 from snefy_ldl.scaling import Scaling, clearly_better, fit_scaling
 from snefy_ldl.special import log_share
-from snefy_ldl.targets import CountTarget, DistributionTarget, PartialCounts, Target, fill_missing
+from snefy_ldl.targets import (
+    CountTarget,
+    DistributionTarget,
+    PartialCounts,
+    Target,
+    fill_missing,
+    fit_dirichlet_multinomial,
+)
 from snefy_ldl.training import Recipe, Run, derive_seed, evaluate
 from snefy_ldl.validation import (
     ZeroPolicy,
@@ -124,15 +131,24 @@ class Job:
                 f"validation_fraction={estimator.validation_fraction:g} needs at least {needed}."
             )
         seen = data.labels[self.rows]
+        self.prior: Array | None = None
+        self.n_votes = 0.0
         if data.are_counts:
-            votes = (fill_missing(data.labels) if data.partial is None else data.partial.expected()) + 0.5
-            self.shares = votes / votes.sum(1, keepdims=True)
+            votes = fill_missing(data.labels) if data.partial is None else data.partial.expected()
+            self.n_votes = max(1.0, float(votes[self.rows].sum(1).mean()))  # an item
+            self.prior = fit_dirichlet_multinomial(votes[self.rows])
+            self.shares = (votes + self.prior) / (votes + self.prior).sum(1, keepdims=True)
+            # a start from means would take few votes for agreement: prototypes are draws given the votes
+            draws = np.random.default_rng(derive_seed(self.seed, 8)).standard_gamma(votes[self.rows] + self.prior)
+            draws = np.maximum(draws, 1e-6 * draws.sum(1, keepdims=True))
+            self.prototypes = self.shares.copy()
+            self.prototypes[self.rows] = draws / draws.sum(1, keepdims=True)
             self.policy = ZeroPolicy.from_data(self.shares[self.rows], estimator.zeros)
         else:
             kept = getattr(estimator, "zero_policy_", None) if estimator.warm_start else None
             self.policy = kept or ZeroPolicy.from_data(seen, estimator.zeros)
             self.policy.apply(seen, warn=warn, names=data.names)
-            self.shares = self.policy.apply(data.labels, names=data.names)
+            self.shares = self.prototypes = self.policy.apply(data.labels, names=data.names)
 
     @property
     def candidates(self) -> list[Scaling]:
@@ -172,11 +188,16 @@ class Job:
             rows = len(self.rows) * (1.0 - estimator.validation_fraction)
             size = 16 if rows < 200 else 32 if rows < 500 else 64 if rows < 10_000 else 128 if rows < 40_000 else 256
         plain = estimator.recipe == "paper"
+        rate, exponent_rate = (1.0, 1.0) if plain else (0.2 if constant else 1.0, 20.0)
+        if self.data.are_counts and not plain:
+            # votes are a noisier teacher than shares, and a few of them say nothing about concentrations
+            votes = self.n_votes
+            rate, exponent_rate = 0.4 * rate, round(1.0 + 19.0 * (votes - 1.0) / (votes + 10.0))
         return Recipe(
             epochs=int(epochs or estimator.epochs),
             batch_size=int(size),
-            learning_rate=float(estimator.learning_rate) * (0.2 if constant and not plain else 1.0),
-            exponent_rate=1.0 if plain else 20.0,
+            learning_rate=float(estimator.learning_rate) * rate,
+            exponent_rate=exponent_rate,
             weight_decay=float(estimator.weight_decay),
             schedule="constant" if plain or constant else "one_cycle",
             patience=estimator.patience,
@@ -230,7 +251,7 @@ def build_net(members: Sequence[Member]) -> SnefyNet:
 def _initialise(net: SnefyNet, k: int, member: Member) -> None:
     data, plain = member.job.data, member.job.estimator.recipe == "paper"
     rows = member.train.numpy()
-    shares = torch.as_tensor(member.job.shares[rows])
+    shares = torch.as_tensor(member.job.prototypes[rows])
     generator = torch.Generator().manual_seed(member.start_seed)
     (paper_init if plain else prototype_init)(net, k, shares, generator)
     if isinstance(net.backbone, StackedMLP) and member.scaling != "none":
@@ -239,7 +260,8 @@ def _initialise(net: SnefyNet, k: int, member: Member) -> None:
         scaler.limit[k] = limit
     if not plain:
         start = shares.mean(0) * max(label_concentration(shares), 1.0)
-        net.background[k] = fit_dirichlet(shares.log().mean(0), start)
+        prior = member.job.prior
+        net.background[k] = fit_dirichlet(shares.log().mean(0), start) if prior is None else torch.as_tensor(prior)
         net.log_odds[k] = math.log(BACKGROUND_SHARE / (1.0 - BACKGROUND_SHARE))
 
 

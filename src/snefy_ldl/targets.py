@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 from torch import Tensor
 
 from snefy_ldl.count_density import DirectFactors, VoteFactors
@@ -29,6 +30,38 @@ def fill_missing(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     share = np.maximum(share, 1e-3)
     expected = np.nansum(counts, 1, keepdims=True) / (~gaps @ share)[:, None] * share
     return np.where(gaps, expected, counts)
+
+
+def fit_dirichlet_multinomial(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Concentration (L,) of the Dirichlet that explains all items' votes best, by maximum likelihood.
+
+    ``Σ_i log B(a + k_i) - log B(a)`` needs only how many items have more than t votes for a label. Votes that come one
+    an item leave ``Σ a`` open; a weak log-normal prior around L settles it then, and hardly matters otherwise.
+    """
+    votes = counts.round().astype(np.int64)
+    columns = [*votes.T, votes.sum(1)]
+    above = [np.cumsum(np.bincount(column)[::-1])[::-1][1:] for column in columns]  # items with more than t votes
+    n_labels = votes.shape[1]
+
+    def loss(logs: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        alpha = np.exp(logs)
+        value, slope = 0.0, np.zeros(n_labels)
+        for r, times in enumerate(above):
+            base = alpha[r] if r < n_labels else alpha.sum()
+            steps = base + np.arange(len(times))
+            value += (times @ np.log(steps)) * (1.0 if r < n_labels else -1.0)
+            if r < n_labels:
+                slope[r] += times @ (1.0 / steps)
+            else:
+                slope -= times @ (1.0 / steps)
+        away = np.log(alpha.sum() / n_labels)
+        return -value + 0.5 * away**2, (-slope + away / alpha.sum()) * alpha
+
+    start = np.log(votes.sum(0) + 0.5)
+    start += np.log(n_labels) - np.log(np.exp(start).sum())
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-5.0, 10.0)] * n_labels)
+    alpha: NDArray[np.float64] = np.exp(found.x)
+    return alpha
 
 
 class PartialCounts:
