@@ -224,6 +224,7 @@ class _Loop:
             self.step = GraphedStep(self._step, self._snapshot, self._restore)
         self.run = Run([math.inf] * n_members, [-1] * n_members)
         self.rate_factor = 1.0
+        self._saved: dict[str, Tensor] = {}
         self.best = {name: value.detach().clone() for name, value in net.named_parameters()}
 
     @property
@@ -305,13 +306,16 @@ class _Loop:
     # -- repair ------------------------------------------------------------------------------------------------------
 
     def _sound(self, loss: Tensor, validation: Tensor | None) -> bool:
-        checks = [torch.isfinite(loss).all()] + [torch.isfinite(p).all() for p in self.net.parameters()]
-        if validation is not None:
-            checks.append(torch.isfinite(validation).all())
-        return bool(torch.stack(checks).all())
+        sizes = torch.stack([norm.double() for norm in torch._foreach_norm([*self.net.parameters()])])
+        checks = torch.isfinite(sizes).all() & torch.isfinite(loss).all()
+        return bool(checks if validation is None else checks & torch.isfinite(validation).all())
 
     def _snapshot(self) -> dict[str, Tensor]:
-        return {name: value.detach().clone() for name, value in self._state().items()}
+        state = self._state()
+        if self._saved.keys() != state.keys():
+            self._saved = {name: torch.empty_like(value) for name, value in state.items()}
+        torch._foreach_copy_([*self._saved.values()], [*state.values()])
+        return self._saved
 
     @torch.no_grad()
     def _restore(self, state: dict[str, Tensor]) -> None:
