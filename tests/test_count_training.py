@@ -45,7 +45,7 @@ def votes(rows: int, n_labels: int, most: int, members: int = 1, seed: int = 0) 
 
 
 def evaluate(kind, scale: Tensor, exponents: Tensor, readout: Tensor, factors: VoteFactors, balanced: bool = True):
-    return CountLogDensity.apply(scale, exponents, readout, kind(factors), balanced, True)
+    return CountLogDensity.apply(scale, exponents, readout, kind(factors), balanced)
 
 
 def as_law(scale: Tensor, exponents: Tensor, readout: Tensor, member: int = 0) -> SnefySimplex:
@@ -315,3 +315,11 @@ def test_log_beta_of_one_neuron_is_a_dirichlet_multinomial() -> None:
         VoteFactors.of(counts),
     )
     torch.testing.assert_close(ours, log_beta(alpha + counts) - log_beta(alpha))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+def test_cuda_learns_the_same_from_votes(data) -> None:
+    here = small(device="cpu").fit(data.X, counts=data.counts)
+    there = small(device="cuda").fit(data.X, counts=data.counts)
+    assert there.score(data.X, counts=data.counts) == pytest.approx(here.score(data.X, counts=data.counts), abs=0.02)

@@ -346,3 +346,22 @@ def test_evaluate_gathers_the_figures(snefy: Callable[..., SnefySimplex]) -> Non
     found = evaluate(law, np.array([[1, 2, 0], [3, 0, 0], [1, 0, 0], [0, 2, 2]]))
     assert {"log_likelihood", "log_loss", "brier", "calibration_error", "brier_floor", "log_loss_floor"} == set(found)
     assert "brier_floor" not in evaluate(law, np.eye(3)[[0, 1, 2, 0]])
+
+
+# -- pictures --------------------------------------------------------------------------------------------------------
+
+
+def test_pictures_draw(snefy: Callable[..., SnefySimplex]) -> None:
+    plt = pytest.importorskip("matplotlib.pyplot")
+    from snefy_ldl.vote_plots import plot_calibration, plot_curves, plot_update
+
+    law = snefy(3, batch=(2,))
+    counts = np.array([[3.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    after = law.posterior(torch.as_tensor(counts))
+    ax = plot_update(law, after, 0, labels=["a", "b", "c"], counts=counts)
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["a", "b", "c"]
+    with pytest.raises(InputError, match="3 names"):
+        plot_update(law, after, labels=["a"])
+    assert len(plot_calibration(calibrate_counts(law, [[1, 1, 0], [0, 2, 1]])).patches) == 10
+    assert plot_curves({"one": ([1, 2], [3, 4])}, title="t").get_title() == "t"
+    plt.close("all")

@@ -29,8 +29,8 @@ SWEEP_BLOCK, LARGEST_PRODUCT = 16, 1e150
 #: A column whose smallest count is at least this is swept from there, one lgamma instead of so many products.
 LONG_START = 16
 
-#: Rows whose logarithm is taken at a time.
-STAGED_ROWS = 16
+#: Rows whose logarithm is taken at a time, and members whose columns are swept together.
+STAGED_ROWS, SWEPT_MEMBERS = 32, 4
 #: Work arrays kept for the next step.
 POOLED = 64
 #: Terms this far below the largest in the exponent count as that far: a float32 beneath them is slow, and nothing.
@@ -137,7 +137,7 @@ _pool = _Pool()
 
 
 class _Sweep:
-    """The distinct factors of a member's batch, in the order one sweep over m = 0, 1, 2, ... meets them.
+    """The distinct factors of some members' batches, in the order one sweep over m = 0, 1, 2, ... meets them.
 
     A column that holds large counts only is swept from the smallest of them. Columns are renumbered by how far they
     must be swept, so that those still needed stand first.
@@ -171,74 +171,93 @@ class _Sweep:
         self.places = self.place.tolist()
         self.active = np.searchsorted(-reach[self.order], -steps).tolist()  # how many columns go on beyond m
 
-    def run(self, columns: Array, table: Array, centre: Array, slope: Array | None) -> None:
-        """Tables for the distinct factors, columns (Q, P): ``log (β)_m`` and its derivative ``Σ_{t<m} 1/(β+t)``.
+    def log_rising(self, columns: Array, table: Array, centre: Array) -> None:
+        """``log (β)_m`` of the distinct factors, by running products.
 
         The logarithms are taken a few rows at a time, while a processor's cache holds them.
 
         Args:
             columns: ``β`` (Q, P), float64.
-            table: takes ``log (β)_m`` less its mean over the pairs (D, P).
-            centre: takes that mean (D,).
-            slope: takes the derivative (D, P), or None.
+            table: takes ``log (β)_m`` less its value at one of the pairs (D, P).
+            centre: takes that value (D,).
         """
         factor = columns[self.order]
         product, base = np.ones_like(factor), np.zeros_like(factor)
-        rough = np.zeros_like(factor, dtype=table.dtype)
-        total, inverse = np.zeros_like(rough), np.empty_like(rough)
-        lifted = self.start > 0
-        for q in np.flatnonzero(lifted):
+        lifted = (self.start > 0).tolist()
+        for q in np.flatnonzero(self.start):
             beta = torch.from_numpy(factor[q])
             base[q] = torch.lgamma(beta + self.start[q]) - torch.lgamma(beta)
-            if slope is not None:
-                total[q] = torch.digamma(beta + self.start[q]) - torch.digamma(beta)
         factor += self.start[:, None]
-        rough[:] = factor
-        stage, first = np.empty((STAGED_ROWS, factor.shape[1])), 0
+        stage, first, pair = np.empty((STAGED_ROWS, factor.shape[1])), 0, factor.shape[1] // 2
 
         def flush(stop: int) -> None:
             block = stage[: stop - first]
             np.log(block, out=block)
+            centre[first:stop] = np.log(centre[first:stop])
             for row in range(first, stop):
-                if lifted[self.places[row]]:
-                    block[row - first] += base[self.places[row]]
-            centre[first:stop] = block.mean(1)
-            block -= centre[first:stop, None]
+                place = self.places[row]
+                if lifted[place]:
+                    block[row - first] += base[place] - base[place, pair]
+                    centre[row] += base[place, pair]
             table[first:stop] = block
 
-        state = product, factor, total, rough, inverse
-        active, views = len(factor), list(state)
+        active, swept, now = len(factor), product, factor
         for m in range(self.last + 1):
             for row in range(self.bounds[m], self.bounds[m + 1]):
                 if row - first == STAGED_ROWS:
                     flush(row)
                     first = row
-                stage[row - first] = product[self.places[row]]
-                if slope is not None:
-                    slope[row] = total[self.places[row]]
+                own = product[self.places[row]]
+                centre[row] = own[pair]
+                np.multiply(own, 1.0 / own[pair], stage[row - first])
             if self.active[m] < active:
                 active = self.active[m]
-                views = [array[:active] for array in state]
-            swept, now, summed, rough, inverse = views
+                swept, now = product[:active], factor[:active]
             np.multiply(swept, now, swept)
             np.add(now, 1.0, now)
-            if slope is not None:
-                np.divide(1.0, rough, inverse)
-                np.add(summed, inverse, summed)
-                np.add(rough, 1.0, rough)
             if m % SWEEP_BLOCK == SWEEP_BLOCK - 1 and product.max() > LARGEST_PRODUCT:
                 flush(self.bounds[m + 1])
                 first = self.bounds[m + 1]
                 base += np.log(product)
-                lifted[:] = True
+                lifted = [True] * len(lifted)
                 product[:] = 1.0
         flush(len(self.count))
+
+    def slope(self, columns: Array, gradient: Array) -> Array:
+        """``Σ_d gradient_d · d/dβ log (β)_{m_d}`` (Q, P), in the columns' own order, for gradient (D, P).
+
+        The derivative of a factor is ``Σ_{t<m} 1/(β+t)``; taken from the far end, every t is divided by once.
+        """
+        exact = columns[self.order]
+        rough = (exact + self.start[:, None]).astype(gradient.dtype)
+        slope, carried = np.zeros_like(rough), np.zeros_like(rough)
+        factor, quotient = np.empty_like(rough), np.empty_like(rough)
+        active, views = 0, (slope[:0],) * 5
+        for m in range(self.last, -1, -1):
+            for row in range(self.bounds[m], self.bounds[m + 1]):
+                into = carried[self.places[row]]
+                np.add(into, gradient[row], into)
+            if m == 0:
+                break
+            if self.active[m - 1] > active:
+                active = self.active[m - 1]
+                views = slope[:active], carried[:active], rough[:active], factor[:active], quotient[:active]
+            total, above, beta, now, part = views
+            np.add(beta, m - 1.0, now)
+            np.divide(above, now, part)
+            np.add(total, part, total)
+        for q in np.flatnonzero(self.start):
+            own = torch.from_numpy(exact[q])
+            slope[q] += carried[q] * (torch.digamma(own + self.start[q]) - torch.digamma(own)).numpy()
+        answer = np.empty_like(slope)
+        answer[self.order] = slope
+        return answer
 
 
 class SweptFactors:
     """``Σ_t sign_t log (β_{column_t})_{count_t}`` and its gradient by swept tables, on a CPU.
 
-    Table rows are centred before they leave float64: what float32 rounds is the difference between components.
+    Table rows leave float64 as differences to one of the components: float32 then rounds nothing else.
 
     Args:
         factors: the votes, rows (K, B).
@@ -246,48 +265,47 @@ class SweptFactors:
 
     def __init__(self, factors: VoteFactors) -> None:
         self.factors, self.signs = factors, factors.sign.tolist()
-        self.sweeps: list[_Sweep] = []
-        self.slopes: list[Array] = []
+        n_members, n_columns = len(factors.count), len(factors.groups)
+        self.parts = []
+        for start in range(0, n_members, SWEPT_MEMBERS):
+            part = slice(start, min(start + SWEPT_MEMBERS, n_members))
+            size = part.stop - start
+            column = factors.column[part].numpy() + n_columns * np.arange(size)[:, None, None]
+            slots = column.shape[-1]
+            sweep = _Sweep(column.reshape(-1, slots), factors.count[part].numpy().reshape(-1, slots), size * n_columns)
+            self.parts.append((part, sweep))
 
-    def __del__(self) -> None:
-        for slope in self.slopes:
-            _pool.give(slope)
-
-    def ratio(self, columns: Tensor, dtype: torch.dtype, slopes: bool) -> tuple[Tensor, Tensor]:
+    def ratio(self, columns: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Columns (K, Q, P) -> (K, B, P) of a dtype, and what to add to each row (K, B) in float64."""
-        factors, (n_members, n_columns, n_pairs) = self.factors, columns.shape
-        ratio = torch.empty(*factors.shape, n_pairs, dtype=dtype)
-        offset = torch.empty(factors.shape, dtype=torch.float64)
-        kind = np.float32 if dtype == torch.float32 else np.float64
-        for k in range(n_members):
-            sweep = _Sweep(factors.column[k].numpy(), factors.count[k].numpy(), n_columns)
-            size = len(sweep.count)
-            table, centre = _pool.take(size, n_pairs, kind), np.empty(size)
-            slope = _pool.take(size, n_pairs, kind) if slopes else None
-            sweep.run(columns[k].numpy(), table, centre, slope)
-            signs = factors.sign.expand(sweep.which.shape)
-            ratio[k] = embedding_bag(
-                sweep.which, torch.from_numpy(table), mode="sum", per_sample_weights=signs.to(dtype)
-            )
-            offset[k] = (torch.from_numpy(centre)[sweep.which] * signs).sum(-1)
+        n_pairs, ratios, offsets = columns.shape[-1], [], []
+        for part, sweep in self.parts:
+            table = _pool.take(len(sweep.count), n_pairs, torch.empty(0, dtype=dtype).numpy().dtype)
+            centre = np.empty(len(sweep.count))
+            sweep.log_rising(columns[part].flatten(0, 1).numpy(), table, centre)
+            signs = self.factors.sign.expand(sweep.which.shape)
+            rows = torch.from_numpy(table)
+            ratios.append(embedding_bag(sweep.which, rows, mode="sum", per_sample_weights=signs.to(dtype)))
+            offsets.append((torch.from_numpy(centre)[sweep.which] * signs).sum(-1))
             _pool.give(table)
-            self.sweeps.append(sweep)
-            if slope is not None:
-                self.slopes.append(slope)
-        return ratio, offset
+        shape = self.factors.shape
+        return _joined(ratios).reshape(*shape, n_pairs), _joined(offsets).reshape(shape)
 
     def gradient(self, columns: Tensor, d_ratio: Tensor) -> Tensor:
         """Gradient for the columns (K, Q, P)."""
-        gradient = torch.zeros(columns.shape, dtype=d_ratio.dtype)
-        for k, (sweep, slope) in enumerate(zip(self.sweeps, self.slopes)):
-            sums, negative = _pool.take(len(slope), slope.shape[1], slope.dtype), -d_ratio[k]
+        slopes = []
+        for part, sweep in self.parts:
+            grad = d_ratio[part].flatten(0, 1)
+            sums, negative = _pool.take(len(sweep.count), grad.shape[-1], grad[:0].numpy().dtype), -grad
             table = torch.from_numpy(sums).zero_()
             for t, sign in enumerate(self.signs):
-                table.index_add_(0, sweep.which[:, t], d_ratio[k] if sign > 0 else negative)
-            table *= torch.from_numpy(slope)
-            gradient[k].index_add_(0, sweep.column, table)
+                table.index_add_(0, sweep.which[:, t], grad if sign > 0 else negative)
+            slopes.append(torch.from_numpy(sweep.slope(columns[part].flatten(0, 1).numpy(), sums)))
             _pool.give(sums)
-        return gradient.to(columns.dtype)
+        return _joined(slopes).reshape(columns.shape).to(columns.dtype)
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 class DirectFactors:
@@ -303,7 +321,7 @@ class DirectFactors:
             index = factors.column[..., t, None].expand(*factors.shape, columns.shape[-1])
             yield factors.sign[t], columns.gather(1, index), factors.count[..., t, None], index
 
-    def ratio(self, columns: Tensor, dtype: torch.dtype, slopes: bool) -> tuple[Tensor, Tensor]:
+    def ratio(self, columns: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """See :class:`SweptFactors`."""
         total = torch.zeros((), dtype=torch.float64, device=columns.device)
         for sign, beta, count, _ in self._slots(columns):
@@ -326,9 +344,9 @@ class DirectFactors:
 def pair_columns(exponents: Tensor, groups: Tensor) -> Tensor:
     """``β_ij = Σ_{r in group} α_ijr`` for pairs i <= j: exponents (K, n, L), groups (Q, L) -> (K, Q, P)."""
     i, j = pair_index(exponents.shape[1], exponents.device)
-    sums = (groups @ exponents.transpose(1, 2)).flatten(0, 1)  # (K Q, n)
-    both = sums.index_select(1, i) + sums.index_select(1, j)
-    columns: Tensor = both.unflatten(0, (len(exponents), len(groups))) + groups.sum(-1)[:, None]
+    sums = (exponents @ groups.T + 0.5 * groups.sum(-1)).transpose(0, 1)  # (n, K, Q): whole rows are quick to gather
+    both = sums.flatten(1).index_select(0, i) + sums.flatten(1).index_select(0, j)  # (P, K Q)
+    columns: Tensor = both.T.contiguous().unflatten(0, (len(exponents), len(groups)))
     return columns
 
 
@@ -354,7 +372,7 @@ def _pair_terms(scale: Tensor, log_kernel: Tensor, ratio: Tensor) -> tuple[Tenso
 
 
 class CountLogDensity(torch.autograd.Function):
-    """``apply(scale, exponents, readout, factors, balanced, gradient) -> log P(k|x)``, without its coefficient.
+    """``apply(scale, exponents, readout, factors, balanced) -> log P(k|x)``, without its coefficient.
 
         log Σ_{i<=j} M_ij e^{s_i + s_j} R_ij ρ_ij(k) - log e^{s}ᵀ (M ∘ R) e^{s},   ρ_ij(k) = B(α_ij + k) / B(α_ij)
 
@@ -366,7 +384,6 @@ class CountLogDensity(torch.autograd.Function):
         readout: ``V`` (K, m, n).
         factors: :class:`SweptFactors` or :class:`DirectFactors` of the votes, rows (K, B).
         balanced: which of the two the output is.
-        gradient: whether there will be a backward pass.
 
     Returns:
         (K, B), float64.
@@ -380,7 +397,6 @@ class CountLogDensity(torch.autograd.Function):
         readout: Tensor,
         factors: SweptFactors | DirectFactors,
         balanced: bool,
-        gradient: bool,
     ) -> Tensor:
         """The probability, with what its gradient needs kept aside."""
         n, n_labels = exponents.shape[1:]
@@ -397,7 +413,7 @@ class CountLogDensity(torch.autograd.Function):
         if not balanced:
             scale = scale + g[:, None].to(dtype)
 
-        ratio, offset = factors.ratio(columns, dtype, gradient)
+        ratio, offset = factors.ratio(columns, dtype)
         upper = i * n + j
         weight = gram.flatten(1).index_select(1, upper) * torch.where(i == j, 1.0, 2.0).to(dtype)  # (K, P)
         terms, top = _pair_terms(scale, log_kernel.flatten(1).index_select(1, upper), ratio)
@@ -436,14 +452,15 @@ class CountLogDensity(torch.autograd.Function):
         d_g = -_fold(d_log_k, n)
         if not ctx.balanced:
             d_g += d_scale.sum(1)
-        d_log_k[:, i == j] += 0.5 * d_g
+        diagonal = full_index(n, grad.device).view(n, n).diagonal()
+        d_log_k.index_add_(1, diagonal, (0.5 * d_g).to(d_log_k.dtype))
         d_columns = ctx.factors.gradient(columns, d_ratio)
         slope = torch.digamma(columns[:, : n_labels + 1])
         slope *= d_log_k[:, None]
         slope[:, n_labels] *= -1.0
         d_columns[:, : n_labels + 1] += slope
         d_exponents = _fold(d_columns, n).transpose(1, 2) @ ctx.factors.factors.groups
-        return d_scale, d_exponents, d_readout, None, None, None
+        return d_scale, d_exponents, d_readout, None, None
 
 
 def log_prob_factors(
@@ -454,13 +471,13 @@ def log_prob_factors(
     Tables are float64; what has rows is of the network's dtype, in differences between components.
     """
     exponents, kind = exponents.double(), SweptFactors if output.device.type == "cpu" else DirectFactors
-    step, gradient = output.shape[1], torch.is_grad_enabled()
-    if not gradient:
+    step = output.shape[1]
+    if not torch.is_grad_enabled():
         pairs = math.comb(exponents.shape[1] + 1, 2)
         step = max(16, CACHE_ELEMENTS // (pairs * len(exponents)))
     parts = []
     for start in range(0, output.shape[1], step):
         rows = slice(start, start + step)
         part = kind(factors[:, rows])
-        parts.append(CountLogDensity.apply(output[:, rows], exponents, readout, part, balanced, gradient))  # type: ignore[no-untyped-call]
+        parts.append(CountLogDensity.apply(output[:, rows], exponents, readout, part, balanced))  # type: ignore[no-untyped-call]
     return parts[0] if len(parts) == 1 else torch.cat(parts, 1)

@@ -175,7 +175,7 @@ class CountTarget:
             members, rows = len(net.background), len(counts)
             columns = (self.factors.groups @ net.background.T).T[..., None]  # (K, Q, 1)
             every = self.factors[torch.arange(rows, device=counts.device).expand(members, rows)]
-            ratio, offset = DirectFactors(every).ratio(columns, torch.float64, slopes=False)
+            ratio, offset = DirectFactors(every).ratio(columns, torch.float64)
             self.background = (ratio.squeeze(-1) + offset).to(net.readout.dtype)  # (K, N)
 
     def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
