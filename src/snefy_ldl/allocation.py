@@ -16,12 +16,14 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.laws import count_rows, law_blocks
 from snefy_ldl.mixture import SignedDirichletMixture
 from snefy_ldl.validation import Array, check_confidence
-from snefy_ldl.vote_scores import beta_binomial, label_groups, weights_of
+from snefy_ldl.vote_scores import beta_binomial, label_groups, rows_of, weights_of
 
 __all__ = ["expected_width", "next_vote", "update", "vote_value", "votes_needed"]
 
 Criterion = Literal["variance", "information"]
 
+#: Items whose weights are held at a time.
+VALUED_ROWS = 256
 #: Numbers of further votes at which widths are worked out; in between 1 / width² is a straight line, nearly.
 GRID = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
@@ -46,14 +48,18 @@ def vote_value(law: SignedDirichletMixture, criterion: Criterion = "variance") -
     the mean to ``E[ℓ_r ℓ_v] / m_v``, so by the law of total variance that is ``Σ_rv Cov_rv² / m_v``.
     ``"information"``: nats it tells about ℓ, ``H(E ℓ) - E[H(ℓ)]``.
     """
-    if criterion == "information":
-        value = law.vote_information()
-    elif criterion == "variance":
-        covariance, mean = law.covariance_matrix, law.mean
-        value = (covariance.square() / mean.clamp_min(torch.finfo(mean.dtype).tiny)[..., None, :]).sum((-2, -1))
-    else:
+    if criterion not in ("variance", "information"):
         raise InputError(f'criterion={criterion!r}: use "variance" or "information".')
-    return np.asarray(value.detach().cpu().numpy(), dtype=np.float64)
+    parts = []
+    for start in range(0, law._n_rows, VALUED_ROWS):
+        part = rows_of(law, np.arange(start, min(start + VALUED_ROWS, law._n_rows)))  # weights once for all moments
+        if criterion == "information":
+            value = part.vote_information()
+        else:
+            covariance, mean = part.covariance_matrix, part.mean
+            value = (covariance.square() / mean.clamp_min(torch.finfo(mean.dtype).tiny)[..., None, :]).sum((-2, -1))
+        parts.append(np.asarray(value.detach().cpu().numpy(), dtype=np.float64))
+    return np.concatenate(parts)
 
 
 def next_vote(

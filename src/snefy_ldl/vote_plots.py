@@ -10,7 +10,7 @@ import numpy as np
 from snefy_ldl import plots
 from snefy_ldl.errors import InputError
 from snefy_ldl.mixture import SignedDirichletMixture
-from snefy_ldl.vote_scores import CountCalibration
+from snefy_ldl.vote_scores import CountCalibration, rows_of
 
 __all__ = ["plot_calibration", "plot_curves", "plot_update"]
 
@@ -42,10 +42,11 @@ def plot_update(
         raise InputError(f"labels must hold {before.n_labels} names; got {len(names)}.")
     tail = 0.5 * (1.0 - level)
     for law, shift, color, words in ((before, -0.14, plots.QUIET, "features"), (after, 0.14, plots.MODEL, "and votes")):
+        own = rows_of(law, np.array([row]))
         for r in range(law.n_labels):
-            low, high = law.marginal(r).quantiles([tail, 1.0 - tail])[row].tolist()
+            low, high = own.marginal(r).quantiles([tail, 1.0 - tail])[0].tolist()
             ax.plot([low, high], [r + shift] * 2, color=color, lw=3, alpha=0.5, solid_capstyle="round")
-            ax.plot(float(law.mean[row, r]), r + shift, "o", color=color, label=words if r == 0 else None)
+            ax.plot(float(own.mean[0, r]), r + shift, "o", color=color, label=words if r == 0 else None)
     if counts is not None:
         votes = np.asarray(counts, dtype=np.float64)[row]
         if votes.sum() > 0:
@@ -54,7 +55,7 @@ def plot_update(
     ax.invert_yaxis()
     ax.set_xlim(0.0, 1.0)
     ax.set_xlabel(f"share, with {level:.0%} interval")
-    ax.legend(frameon=False, fontsize="small")
+    ax.legend(frameon=False, fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     return ax
 
 

@@ -45,7 +45,7 @@ def log_likelihood(law: SignedDirichletMixture, counts: Any) -> Array:
     for k, pattern in enumerate(seen):
         rows = np.flatnonzero(which.reshape(-1) == k)
         labels = np.flatnonzero(pattern)
-        part = law if len(seen) == 1 else _rows_of(law, rows)
+        part = law if len(seen) == 1 else rows_of(law, rows)
         part = part if pattern.all() else part.subcomposition(labels.tolist())
         answer[rows] = _numpy(part.log_prob_counts(_tensor(law, table[rows][:, labels])))
     return answer
@@ -67,7 +67,8 @@ def _partial_log_likelihood(law: SignedDirichletMixture, counts: PartialCounts) 
     return _numpy(first + law.posterior(singles).amalgamate(merged).log_prob_counts(named))
 
 
-def _rows_of(law: SignedDirichletMixture, rows: NDArray[np.intp]) -> SignedDirichletMixture:
+def rows_of(law: SignedDirichletMixture, rows: NDArray[np.intp]) -> SignedDirichletMixture:
+    """The law of some rows, its weights worked out."""
     index = torch.as_tensor(rows, device=law._concentration.device)
     offset = None if law._offset is None else law._offset[index]
     return SignedDirichletMixture(law._weights(index), law._concentration, offset, validate_args=False)
