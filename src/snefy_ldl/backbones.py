@@ -90,7 +90,7 @@ class ScaledFeatures:
 
     def __init__(self, values: Tensor) -> None:
         self.values = values
-        self._first_row = torch.arange(0, values.shape[0] * values.shape[1], values.shape[1], device=values.device)[
+        self.first_row = torch.arange(0, values.shape[0] * values.shape[1], values.shape[1], device=values.device)[
             :, None
         ]
 
@@ -104,7 +104,7 @@ class ScaledFeatures:
 
     def rows(self, index: Tensor) -> ScaledBatch:
         """The rows index (K, B) of each member."""
-        values = self.values.flatten(0, 1).index_select(0, (index + self._first_row).flatten())
+        values = self.values.flatten(0, 1).index_select(0, (index + self.first_row).flatten())
         return ScaledBatch(values.view(*index.shape, -1))
 
 

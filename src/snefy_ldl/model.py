@@ -107,11 +107,8 @@ class SnefyNet(nn.Module):
             background: log density of the background Dirichlet at those labels (K, B), or None without one.
         """
         exponents = self.exponents.double()
-        scale = self.output(x)
-        if not self.balanced:
-            scale = scale + (0.5 * log_beta(1.0 + 2.0 * exponents))[:, None, :].to(scale.dtype)
         odds = None if background is None else self.log_odds
-        return squared_log_density(scale, exponents, self.readout, logs, background, odds)
+        return squared_log_density(self.output(x), exponents, self.readout, logs, background, odds, self.balanced)
 
     def member_log_prob_counts(self, x: Any, counts: Tensor | VoteFactors, background: Tensor | None = None) -> Tensor:
         """Log probability of each member's votes k (K, B, L) -> (K, B), multinomial coefficient left out.

@@ -70,7 +70,10 @@ class StackedAdamW:
         params, first, second, steps = kept
         if not params:
             return
-        torch._foreach_add_(steps, 1.0)
+        if len(steps) > 1:
+            torch._foreach_add_(steps, 1.0)
+        else:
+            steps[0].add_(1.0)
         torch._fused_adamw_(
             params,
             [parameter.grad for parameter in params],

@@ -22,6 +22,8 @@ SMALLEST_SHARE = 1e-300
 CHUNK_ELEMENTS = 1 << 23
 #: ... and those that are swept again and again this many, so that a processor's cache holds them (4 MiB).
 CACHE_ELEMENTS = 1 << 19
+#: ... and where six of them are swept together this many, so that they stay close to the processor (1.5 MiB in all).
+SWEEP_ELEMENTS = 1 << 15
 
 
 def block_elements(device: torch.device | str) -> int:

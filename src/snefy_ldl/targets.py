@@ -135,13 +135,16 @@ class DistributionTarget:
             own = logs if len(logs) == 1 else logs[group]
             self.background = net.background_log_prob(own).to(net.readout.dtype)  # (K, N)
 
-    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
-        """Log density (K, B)."""
+    def rows(self, index: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Log shares (K, B, L) and the background's log density (K, B) of the rows index (K, B)."""
         background = None if self.background is None else self.background.gather(1, index)
         if len(self.logs) == 1:
-            logs = self.logs[0].index_select(0, index.flatten()).view(*index.shape, -1)
-        else:
-            logs = self.logs[self.group[:, None], index]
+            return self.logs[0].index_select(0, index.flatten()).view(*index.shape, -1), background
+        return self.logs[self.group[:, None], index], background
+
+    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
+        """Log density (K, B)."""
+        logs, background = self.rows(index)
         return net.member_log_prob(x, logs, background)
 
     def without_background(self) -> DistributionTarget:

@@ -22,7 +22,8 @@ from snefy_ldl.files import load_tensors, save_tensors
 from snefy_ldl.graphs import GraphedStep
 from snefy_ldl.model import SnefyNet
 from snefy_ldl.optim import StackedAdamW, copy_of_member, make_optimizer, set_rate
-from snefy_ldl.targets import Target
+from snefy_ldl.steps import WrittenOutStep
+from snefy_ldl.targets import DistributionTarget, Target
 
 #: How often a fit may undo an epoch and halve its learning rate before it gives up.
 MAX_REPAIRS = 8
@@ -219,6 +220,9 @@ class _Loop:
         self.index = self.train_rows[:, : self.batch_size].clone()
         self.total = torch.zeros(n_members, device=self.device, dtype=net.readout.dtype)
         self.slope = torch.full_like(self.index, -1.0 / self.batch_size, dtype=net.readout.dtype)
+        self.written_out: WrittenOutStep | None = None
+        if isinstance(self.X, ScaledFeatures) and type(target) is DistributionTarget:
+            self.written_out = WrittenOutStep(net, self.X, target, self.batch_size)
         self.step: Callable[[], None] = self._step
         if self.device.type == "cuda" and isinstance(net.backbone, StackedMLP):
             self.step = GraphedStep(self._step, self._snapshot, self._restore)
@@ -285,11 +289,14 @@ class _Loop:
 
     def _step(self) -> None:
         """One update on the rows in ``index``, its loss added to ``total``."""
-        log_p = self.target.log_prob(self.net, gather_rows(self.net, self.X, self.index), self.index)
-        self.optimizer.zero_grad()
-        # the loss is -mean(log p), so its gradient is a constant: no graph for the mean
+        # the loss is -mean(log p), so its gradient is a constant
         slope = self.slope if self.weights is None else self.slope * self.weights[self.index]
-        torch.autograd.backward(log_p, slope.to(log_p.dtype))
+        if self.written_out is not None:
+            log_p = self.written_out(self.index, slope)
+        else:
+            log_p = self.target.log_prob(self.net, gather_rows(self.net, self.X, self.index), self.index)
+            self.optimizer.zero_grad()
+            torch.autograd.backward(log_p, slope.to(log_p.dtype))
         self.optimizer.step()
         self.net.project()
         self.total += (log_p.detach() * slope).sum(1)
@@ -380,6 +387,8 @@ class _Loop:
         if self.valid_rows.shape[1]:
             for name, value in self.net.named_parameters():
                 value.copy_(self.best[name])
+        for parameter in self.net.parameters():
+            parameter.grad = None
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
