@@ -1,26 +1,38 @@
-"""A training step, a prediction and its memory, against PyLDL's SNEFY_LDL in the same run.
+"""A step, an epoch, a fit, a prediction and their memory, against PyLDL's SNEFY_LDL in the same run.
 
-    python benchmarks/peer.py --peer-python PATH     # an interpreter with python-ldl, keras and torch
-    python benchmarks/peer.py                        # our side alone
+    python benchmarks/peer.py --peer-python PATH              # an interpreter with python-ldl, keras and torch
+    python benchmarks/peer.py --tensorflow-python PATH        # one with python-ldl, keras and tensorflow
+    python benchmarks/peer.py                                 # this interpreter; a peer that is not there is left out
 
-One thread, the paper's setting: n = 64, m = 32, batch 64, 243 features, 6 labels. A step is the difference between a
-fit of 22 epochs and one of 2, over the steps between, so that set-up and warm-up drop out. The two sides take turns, so
-that a busy moment of the machine hits both.
+One thread, the paper's setting: n = 64, m = 32, batch 64, 243 features, 6 labels, 1,250 rows, 20 epochs. An epoch is
+the median of a fit's epochs after two to warm up, a step is an epoch over its steps, a fit is the whole call. The sides
+take turns, so that a busy moment of the machine hits all; the fit's CPU time hardly feels one.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
-ROWS, FEATURES, LABELS, BATCH, PREDICT_ROWS = 1250, 243, 6, 64, 7000
-SHORT, LONG = 2, 22
+ROWS, FEATURES, LABELS, BATCH, PREDICT_ROWS, EPOCHS = 1250, 243, 6, 64, 7000, 20
+#: Rows of one large step, for its memory; PyLDL's own default is all rows in one batch.
+LARGE = 4096
+STEPS = math.ceil(ROWS / BATCH)
+STACKS = (1, 2, 4, 8, 16, 32)
+BACKENDS = ("torch", "tensorflow")
+TIMES = ("step", "epoch", "fit", "fit, CPU time", "predict mean", "predict mean and variance")
+PEAKS = ("one step of 4,096 rows, peak MB", "predict mean and variance, peak MB")
+INSTALL = "python -m venv peer && peer/bin/pip install python-ldl {0}, then --{1}-python peer/bin/python"
 
 
 def data(rows=ROWS):
@@ -31,159 +43,316 @@ def data(rows=ROWS):
     return X, rng.dirichlet(np.full(LABELS, 5.0), size=rows)
 
 
-def _step_ms(fit) -> float:
-    """Milliseconds a step, from a short and a long fit after a warm-up."""
-    fit(1)
+def resident() -> float:
+    """MB of memory this process holds; NaN where the system does not say."""
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        return math.nan
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def peak_megabytes(work) -> float:
+    """Most memory while ``work()`` runs, above what was held before."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:  # memory that was freed but kept would hide what the work takes
+        trim(0)
+    before, peak, running = resident(), [0.0], [True]
+
+    def watch():
+        while running[0]:
+            peak[0] = max(peak[0], resident())
+            time.sleep(0.002)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        work()
+    finally:
+        running[0] = False
+        watcher.join()
+    return max(peak[0], resident()) - before
+
+
+def timed(work) -> float:
     start = time.perf_counter()
-    fit(SHORT)
-    middle = time.perf_counter()
-    fit(LONG)
-    end = time.perf_counter()
-    return 1e3 * ((end - middle) - (middle - start)) / ((LONG - SHORT) * (ROWS // BATCH))
+    work()
+    return 1e3 * (time.perf_counter() - start)
+
+
+def median_ms(work, repeats=3) -> float:
+    work()
+    return statistics.median(timed(work) for _ in range(repeats))
+
+
+def measure(fit, predict_mean, predict_both) -> dict:
+    """The figures both sides have; ``fit(X, D, epochs, batch)`` returns a model and the seconds of each epoch."""
+    (X, D), (big, _), large = data(), data(PREDICT_ROWS), data(LARGE)
+    model, _ = fit(X, D, 3, BATCH)
+    found = {PEAKS[0]: peak_megabytes(lambda: fit(*large, 1, LARGE))}
+    found[PEAKS[1]] = peak_megabytes(lambda: predict_both(model, big))
+    start, busy = time.perf_counter(), time.process_time()
+    model, seconds = fit(X, D, EPOCHS, BATCH)
+    found["fit"], found["fit, CPU time"] = 1e3 * (time.perf_counter() - start), 1e3 * (time.process_time() - busy)
+    found["epoch"] = 1e3 * statistics.median(seconds[2:])
+    found["step"] = found["epoch"] / STEPS
+    found["predict mean"] = median_ms(lambda: predict_mean(model, big))
+    found["predict mean and variance"] = median_ms(lambda: predict_both(model, big))
+    return found
 
 
 def ours() -> dict:
+    import numpy as np
     import torch
 
     torch.set_num_threads(1)
-    import numpy as np
-
     from snefy_ldl import SnefyLDL
     from snefy_ldl.many import fit_many
 
     X, D = data()
-    plain = {"validation_fraction": 0.0, "standardize": "unit", "batch_size": BATCH, "random_state": 0}
-    result = {
-        "step, default recipe": _step_ms(lambda e: SnefyLDL(epochs=e, **plain).fit(X, D)),
-        "step, paper's recipe": _step_ms(lambda e: SnefyLDL.paper("conformal", epochs=e, random_state=0).fit(X, D)),
-    }
-    everything = [np.arange(ROWS)] * 16
-    seeds = [{"random_state": k} for k in range(16)]
-    result["step per model, 16 stacked"] = (
-        _step_ms(lambda e: fit_many(SnefyLDL(epochs=e, **plain), X, D, everything, seeds, n_jobs=1)) / 16
-    )
-    model = SnefyLDL.paper("conformal", epochs=1, random_state=0).fit(X, D)
-    big, _ = data(PREDICT_ROWS)
-    times = []
-    for _ in range(4):
-        start = time.perf_counter()
-        model.predict_mean_var(big)
-        times.append(time.perf_counter() - start)
-    result["predict mean and variance, 7,000 rows"] = 1e3 * statistics.median(times[1:])
+
+    def paper(epochs, batch=BATCH):
+        return SnefyLDL.paper("conformal", epochs=epochs, batch_size=batch, random_state=0, device="cpu")
+
+    def fit(X, D, epochs, batch):
+        model = paper(epochs, batch).fit(X, D)
+        return model, [record["seconds"] for record in model.history_]
+
+    result = measure(fit, lambda model, x: model.predict(x), lambda model, x: model.predict_mean_var(x))
+    default = {"batch_size": BATCH, "random_state": 0, "device": "cpu"}
+    plain = SnefyLDL(epochs=22, validation_fraction=0.0, standardize="unit", **default).fit(X, D)
+    result["step, default recipe"] = 1e3 * statistics.median(r["seconds"] for r in plain.history_[2:]) / STEPS
+    result["fit, default recipe"] = timed(lambda: SnefyLDL(**default).fit(X, D))
+    for size in STACKS:
+        seeds = [{"random_state": k} for k in range(size)]
+        models = fit_many(paper(8), X, D, [np.arange(ROWS)] * size, seeds, n_jobs=1)
+        histories = {id(model.history_): model.history_ for model in models}.values()  # one a stack
+        seconds = sum(statistics.median(record["seconds"] for record in history[2:]) for history in histories)
+        result[f"step per model, {size} stacked"] = 1e3 * seconds / STEPS / size
     return result
 
 
 def theirs() -> dict:
-    os.environ["KERAS_BACKEND"] = "torch"
-    import torch
+    import keras
 
-    torch.set_num_threads(1)
+    if keras.backend.backend() == "torch":
+        import torch
+
+        torch.set_num_threads(1)
+        version = f"torch {torch.__version__}"
+    else:
+        import tensorflow
+
+        version = f"tensorflow {tensorflow.__version__}"
+    from importlib.metadata import version as installed
+
     from pyldl.algorithms import SNEFY_LDL
 
-    X, D = data()
+    class Clock(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.seconds = []
 
-    def fit(epochs):
-        model = SNEFY_LDL(n_hidden=64, n_latent=32)
-        model.fit(X, D, epochs=epochs, batch_size=BATCH, verbose=0)
-        return model
+        def on_epoch_begin(self, epoch, logs=None):
+            self.start = time.perf_counter()
 
-    result = {"step": _step_ms(fit)}
-    model = fit(1)
-    big, _ = data(PREDICT_ROWS)
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        model.predict(big, return_uncertainty=True)
-        times.append(time.perf_counter() - start)
-    result["predict mean and variance, 7,000 rows"] = 1e3 * statistics.median(times[1:])
+        def on_epoch_end(self, epoch, logs=None):
+            self.seconds.append(time.perf_counter() - self.start)
+
+    def fit(X, D, epochs, batch):
+        model, clock = SNEFY_LDL(n_hidden=64, n_latent=32), Clock()
+        model.fit(X, D, epochs=epochs, batch_size=batch, callbacks=[clock], verbose=0)
+        return model, clock.seconds
+
+    result = measure(fit, lambda model, x: model.predict(x), lambda model, x: model.predict(x, return_uncertainty=True))
+    result["versions"] = f"python-ldl {installed('python-ldl')}, keras {keras.__version__}, {version}"
     return result
 
 
 def million() -> dict:
     """Peak memory above the input while predicting mean and variance of a million rows."""
     import numpy as np
-    import psutil
     import torch
 
     torch.set_num_threads(1)
     from snefy_ldl import SnefyLDL
 
     X, D = data()
-    model = SnefyLDL(epochs=1, random_state=0).fit(X, D)
+    model = SnefyLDL(epochs=1, random_state=0, device="cpu").fit(X, D)
     model.predict_mean_var(X)
     big = np.empty((1_000_000, FEATURES), dtype=np.float32)
     for start in range(0, len(big), ROWS):
         big[start : start + ROWS] = X
-    process = psutil.Process()
-    before, peak, running = process.memory_info().rss, [0], [True]
+    seconds = [0.0]
 
-    def watch():
-        while running[0]:
-            peak[0] = max(peak[0], process.memory_info().rss)
-            time.sleep(0.005)
+    def work():
+        seconds[0] = timed(lambda: model.predict_mean_var(big)) / 1e3
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    start = time.perf_counter()
-    model.predict_mean_var(big)
-    seconds = time.perf_counter() - start
-    running[0] = False
-    watcher.join()
-    return {"rows": len(big), "peak above input, MB": (peak[0] - before) / 1e6, "rows a second": len(big) / seconds}
+    return {"rows": len(big), "peak above input, MB": peak_megabytes(work), "rows a second": len(big) / seconds[0]}
 
 
-def _side(python: str, side: str) -> dict:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "KERAS_BACKEND": "torch", "CUDA_VISIBLE_DEVICES": ""}
+def _side(python: str, side: str, backend: str = "torch") -> dict:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": ""}
+    environment |= {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(
         [python, __file__, "--side", side], env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise SystemExit(f"the side {side!r} failed:\n{done.stderr[-2000:]}")
+        raise SystemExit(f"the side {side!r} ({backend}) failed:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def has_peer(python: str, backend: str) -> bool:
+    """Whether an interpreter can import python-ldl and a backend."""
+    names = ["pyldl", "keras", backend]
+    code = f"import sys, importlib.util as u; sys.exit(not all(u.find_spec(n) for n in {names}))"
+    return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
+
+
 def _medians(runs: list[dict]) -> dict:
-    return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+    return {key: statistics.median(run[key] for run in runs) for key in runs[0] if key != "versions"}
+
+
+def table(here: dict, there: dict[str, dict]) -> list[dict]:
+    """Our figures beside each backend's, and their ratios."""
+    rows = []
+    for key, value in here.items():
+        peer_key = key if key in (*TIMES, *PEAKS) else key.split(",")[0].replace(" per model", "")
+        row = {"what": key, "snefy-ldl": f"{value:.3g}"}
+        for backend in BACKENDS:
+            # 30 epochs of two networks with validation stand beside nothing of the peer's
+            other = None if key == "fit, default recipe" else there.get(backend, {}).get(peer_key)
+            missing = "" if backend in there else "not installed"
+            row[f"PyLDL, {backend}"] = f"{other:.3g}" if other else missing
+            row[f"ratio, {backend}"] = f"{other / value:.1f}" if other else ""
+        rows.append(row)
+    return rows
+
+
+def save_small(figure, path) -> None:
+    """A PNG of 64 colours: a third of the size, and no eye can tell."""
+    from io import BytesIO
+
+    import matplotlib.pyplot as plt
+    from PIL import Image
+
+    picture = BytesIO()
+    figure.savefig(picture, dpi=100)
+    plt.close(figure)
+    Image.open(picture).convert("RGB").quantize(64).save(path, format="PNG", optimize=True)
+
+
+def draw(path: Path, here: dict, there: dict[str, dict]) -> None:
+    """Left: what each task costs on each side. Right: a step per model against the models trained at once."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    labels = ["training step", "epoch, 1,250 rows", "fit, 20 epochs", "predict mean\nand variance, 7,000 rows"]
+    keys = ["step", "epoch", "fit", "predict mean and variance"]
+    stacked = here["step per model, 16 stacked"]
+    bars = [("snefy-ldl, one model", "#0b6e99", [here[key] for key in keys])]
+    bars.append(("snefy-ldl, one of 16 stacked", "#7fc4de", [stacked, stacked * STEPS, math.nan, math.nan]))
+    shades = {"torch": "#8c8c8c", "tensorflow": "#c4c4c4"}
+    bars += [(f"PyLDL, {name}", shades[name], [there[name][key] for key in keys]) for name in BACKENDS if name in there]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.9), width_ratios=[1.7, 1], constrained_layout=True)
+    height = 0.8 / len(bars)
+    for k, (name, colour, values) in enumerate(bars):
+        for row, value in enumerate(values):
+            if not math.isfinite(value):
+                continue
+            place = row + (k - (len(bars) - 1) / 2) * height
+            left.barh(place, value, height * 0.92, color=colour, label=name if row == 0 else None)
+            times = "" if k < 2 else f"   {value / bars[0][2][row]:.1f}×"
+            words = f"{value:,.0f} ms" if value >= 20 else f"{value:.2g} ms"
+            left.text(value * 1.08, place, words + times, va="center", fontsize=7.5)
+    left.set_yticks(range(len(labels)), labels)
+    left.invert_yaxis()
+    left.set_xscale("log")
+    left.set_xlim(right=left.get_xlim()[1] * 6)
+    left.set_xlabel("milliseconds, log scale; × compares with one model of snefy-ldl")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False, fontsize=8)
+    steps = [here[f"step per model, {size} stacked"] for size in STACKS]
+    right.plot(STACKS, steps, "o-", color="#0b6e99", label="snefy-ldl")
+    if there:
+        fastest = min(there, key=lambda name: there[name]["step"])
+        right.axhline(there[fastest]["step"], color=shades[fastest], linestyle="--", label=f"PyLDL, {fastest}")
+    right.set_ylim(bottom=0)
+    right.set_xscale("log", base=2)
+    right.set_xticks(STACKS, [str(size) for size in STACKS])
+    right.set(xlabel="models trained at once", ylabel="ms a step, per model")
+    right.legend(frameon=False, fontsize=8, loc="center right")
+    for ax in (left, right):
+        ax.spines[["top", "right"]].set_visible(False)
+    save_small(figure, path)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--peer-python", help="interpreter with python-ldl installed; without it only our side runs")
+    parser.add_argument("--peer-python", default=sys.executable, help="interpreter with python-ldl, keras and torch")
+    parser.add_argument("--tensorflow-python", help="one with tensorflow; that of --peer-python by default")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--report", action="store_true", help="write and draw again what was measured last")
     parser.add_argument("--side", choices=["ours", "theirs", "million"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.side:
         print(json.dumps({"ours": ours, "theirs": theirs, "million": million}[arguments.side]()))
         return
-    from common import machine, markdown, write
+    from rich.console import Console
+    from rich.progress import Progress
 
-    mine, peer = [], []
-    for _ in range(arguments.repeats):
-        mine.append(_side(sys.executable, "ours"))
-        if arguments.peer_python:
-            peer.append(_side(arguments.peer_python, "theirs"))
-    here, there, memory = _medians(mine), _medians(peer) if peer else {}, _side(sys.executable, "million")
-    rows = []
-    for key, value in here.items():
-        other = there.get("step" if key.startswith("step") else key)
-        rows.append(
-            {
-                "what": key,
-                "snefy-ldl, ms": f"{value:.2f}",
-                "PyLDL, ms": f"{other:.1f}" if other else "not run",
-                "times faster": f"{other / value:.1f}" if other else "",
-            }
-        )
-    facts = {"machine": machine(1), "ours": mine, "peer": peer, "million rows": memory}
+    from common import RESULTS, machine
+
+    if arguments.report:
+        report(json.loads((RESULTS / "peer.json").read_text()))
+        return
+    pythons = {"torch": arguments.peer_python, "tensorflow": arguments.tensorflow_python or arguments.peer_python}
+    for backend, option in (("torch", "peer"), ("tensorflow", "tensorflow")):
+        if not has_peer(pythons[backend], backend):
+            del pythons[backend]
+            print(f"PyLDL on {backend} is not installed: {INSTALL.format(backend, option)}", file=sys.stderr)
+    mine, peers = [], {backend: [] for backend in pythons}
+    with Progress(console=Console(stderr=True)) as progress:
+        bar = progress.add_task("peer", total=arguments.repeats * (1 + len(pythons)) + 1)
+        for _ in range(arguments.repeats):
+            mine.append(_side(sys.executable, "ours"))
+            progress.advance(bar)
+            for backend, python in pythons.items():
+                peers[backend].append(_side(python, "theirs", backend))
+                progress.advance(bar)
+        memory = _side(sys.executable, "million")
+        progress.advance(bar)
+    report({"machine": machine(1), "ours": mine, "peer": peers, "million rows": memory})
+
+
+def report(facts: dict) -> None:
+    """Result files and picture of what was measured; without a peer only words."""
+    from common import RESULTS, markdown, write
+
+    mine, peers, memory = facts["ours"], facts["peer"], facts["million rows"]
+    here, there = _medians(mine), {backend: _medians(runs) for backend, runs in peers.items()}
+    here = {key: here[key] for key in [*TIMES, *[k for k in here if k not in (*TIMES, *PEAKS)], *PEAKS]}
+    versions = "; ".join(runs[0]["versions"] for runs in peers.values()) or "no peer installed"
     text = (
         "# Against PyLDL's SNEFY_LDL\n\n"
         f"`python benchmarks/peer.py --peer-python PATH` on {facts['machine']['processor']}, one thread, torch "
-        f"{facts['machine']['torch']}; python-ldl 0.1.2 on its torch backend. Medians of {arguments.repeats} runs that "
-        f"took turns.\nn = 64, m = 32, batch {BATCH}, {FEATURES} features, {LABELS} labels.\n\n{markdown(rows)}\n\n"
+        f"{facts['machine']['torch']}; {versions}. Medians of runs that took turns, {len(mine)} a side.\n"
+        f"n = 64, m = 32, batch {BATCH}, {FEATURES} features, {LABELS} labels, {ROWS:,} rows; {EPOCHS} epochs a fit; "
+        f"{PREDICT_ROWS:,} rows to predict. Times in milliseconds. The paper's recipe, which is also PyLDL's, unless a "
+        "line says otherwise; the default recipe trains 30 epochs, with two scalings side by side and validation. A "
+        "ratio above 1 is in our favour. Where wall-clock time is far above CPU time, the machine was busy.\n\n"
+        f"![What each task costs, and a step against the models trained at once](peer.png)\n\n"
+        f"{markdown(table(here, there))}\n\n"
         f"Predicting mean and variance of {memory['rows']:,} rows: {memory['peak above input, MB']:.0f} MB above the "
         f"input at the peak, {memory['rows a second']:,.0f} rows a second.\n"
     )
-    write("peer", facts, text)
+    if there:
+        write("peer", facts, text)
+        draw(RESULTS / "peer.png", here, there)
+    else:  # figures that were compared are worth more than figures that were not
+        print(text)
+        print("no peer is installed, so the result files stay as they are", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from snefy_ldl.datasets import load_dataset, load_table
     from snefy_ldl.distribution import SnefySimplex
     from snefy_ldl.estimator import SnefyLDL
+    from snefy_ldl.tuning import tune
 
-__all__ = ["SnefyLDL", "SnefySimplex", "__version__", "load_dataset", "load_table"]
+__all__ = ["SnefyLDL", "SnefySimplex", "__version__", "load_dataset", "load_table", "tune"]
 
 #: Where each public name lives; loaded when first asked for, so that the command line answers without torch.
 _HOMES = {
@@ -20,6 +21,7 @@ _HOMES = {
     "SnefySimplex": "snefy_ldl.distribution",
     "load_dataset": "snefy_ldl.datasets",
     "load_table": "snefy_ldl.datasets",
+    "tune": "snefy_ldl.tuning",
 }
 
 

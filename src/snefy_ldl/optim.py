@@ -26,14 +26,19 @@ class StackedAdamW:
 
     Args:
         groups: dicts with ``params``, ``peak`` (the rate a schedule scales), ``lr``, and the above.
+        current: the groups' rates on the device; on a GPU each ``lr`` is a view of it.
         betas: decay of the two moments.
         eps: added to the root of the second.
     """
 
     def __init__(
-        self, groups: list[dict[str, Any]], betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
+        self,
+        groups: list[dict[str, Any]],
+        current: Tensor,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
     ) -> None:
-        self.param_groups, self.betas, self.eps = groups, betas, eps
+        self.param_groups, self.current, self.betas, self.eps = groups, current, betas, eps
         self.state: dict[Tensor, dict[str, Tensor]] = {}
         for group in groups:
             for parameter in group["params"]:
@@ -130,7 +135,6 @@ def make_optimizer(
         kind = exponents if name == "raw_exponents" else rest if name == "readout" or "bias" in name else matrices
         kind.append((name, parameter))
     device = net.readout.device
-    on_gpu = device.type == "cuda"
     base = learning_rate if rates is None else 1.0
     groups: list[dict[str, Any]] = []
     for named, decay, factor in ((matrices, weight_decay, 1.0), (rest, 0.0, 1.0), (exponents, 0.0, exponent_rate)):
@@ -139,6 +143,10 @@ def make_optimizer(
         group: dict[str, Any] = {"params": [parameter for _, parameter in named], "peak": base * factor}
         if rates is None:
             group |= {"weight_decay": decay}
+            alike = next((g for g in groups if (g["peak"], g["weight_decay"]) == (base * factor, decay)), None)
+            if alike is not None:  # one launch instead of two
+                alike["params"] += group["params"]
+                continue
         else:
             group |= {
                 "rates": [_shaped(rates[0], name, p) for name, p in named],
@@ -147,10 +155,12 @@ def make_optimizer(
                     for name, p in named
                 ],
             }
-        # a tensor on the device, so that a captured graph sees the schedule move
-        group["lr"] = torch.tensor(float(group["peak"]), device=device) if on_gpu else float(group["peak"])
         groups.append(group)
-    return StackedAdamW(groups)
+    # on a GPU the rates are one small array there, which a captured graph fills from a table
+    current = torch.tensor([group["peak"] for group in groups], dtype=torch.float32, device=device)
+    for number, group in enumerate(groups):
+        group["lr"] = current[number] if device.type == "cuda" else float(group["peak"])
+    return StackedAdamW(groups, current)
 
 
 def _shaped(values: Tensor, name: str, parameter: Tensor) -> Tensor:
@@ -159,9 +169,12 @@ def _shaped(values: Tensor, name: str, parameter: Tensor) -> Tensor:
 
 
 def set_rate(optimizer: StackedAdamW, share: float) -> None:
-    """Put every group at a share of its peak rate."""
+    """Put every group at a share of its peak rate; on a CPU, where a rate is a plain number."""
     for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(group["peak"] * share)
-        else:
-            group["lr"] = group["peak"] * share
+        group["lr"] = group["peak"] * share
+
+
+def rate_table(optimizer: StackedAdamW, shares: list[float]) -> Tensor:
+    """Rates of every group (steps, groups) for a graph to read, on the device."""
+    peaks = torch.tensor([group["peak"] for group in optimizer.param_groups])
+    return (torch.tensor(shares)[:, None] * peaks).to(optimizer.current)

@@ -19,7 +19,7 @@ from torch import Tensor
 from snefy_ldl.backbones import CustomBackbone, MemberBatches, ScaledFeatures, StackedMLP, take
 from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.files import load_tensors, save_tensors
-from snefy_ldl.graphs import GraphedStep
+from snefy_ldl.graphs import GraphedStep, StepQueue
 from snefy_ldl.model import SnefyNet
 from snefy_ldl.optim import StackedAdamW, copy_of_member, make_optimizer, set_rate
 from snefy_ldl.steps import WrittenOutStep
@@ -224,8 +224,11 @@ class _Loop:
         if isinstance(self.X, ScaledFeatures) and type(target) is DistributionTarget:
             self.written_out = WrittenOutStep(net, self.X, target, self.batch_size)
         self.step: Callable[[], None] = self._step
-        if self.device.type == "cuda" and isinstance(net.backbone, StackedMLP):
-            self.step = GraphedStep(self._step, self._snapshot, self._restore)
+        self.queue: StepQueue | None = None
+        if self.device.type == "cuda":
+            self.queue = StepQueue(self.index, self.optimizer, self.steps)
+            if isinstance(net.backbone, StackedMLP):
+                self.step = GraphedStep(self._step, self._before_rehearsal, self._after_rehearsal)
         self.run = Run([math.inf] * n_members, [-1] * n_members)
         self.rate_factor = 1.0
         self._saved: dict[str, Tensor] = {}
@@ -268,12 +271,16 @@ class _Loop:
         rows = self.train_rows.gather(1, shuffles(self.seeds, number, self.train_rows.shape[1], self.device))
         # the last batch is filled up from the first, so that all have one size and every row is seen
         rows = torch.cat([rows, rows[:, : self.steps * self.batch_size - rows.shape[1]]], 1)
+        first, last = number * self.steps, recipe.epochs * self.steps
+        rates = [recipe.rate((first + step) / last) * self.rate_factor for step in range(self.steps)]
+        if self.queue is not None:
+            self.queue.fill(rows, rates)
         self.total.zero_()
         with self._own_randomness(number):
-            for step in range(self.steps):
-                rate = recipe.rate((number * self.steps + step) / (recipe.epochs * self.steps)) * self.rate_factor
-                set_rate(self.optimizer, rate)
-                self.index.copy_(rows[:, step * self.batch_size : (step + 1) * self.batch_size])
+            for step, rate in enumerate(rates):
+                if self.queue is None:
+                    set_rate(self.optimizer, rate)
+                    self.index.copy_(rows[:, step * self.batch_size : (step + 1) * self.batch_size])
                 self.step()
         return self.total / self.steps
 
@@ -289,6 +296,8 @@ class _Loop:
 
     def _step(self) -> None:
         """One update on the rows in ``index``, its loss added to ``total``."""
+        if self.queue is not None:
+            self.queue.next()
         # the loss is -mean(log p), so its gradient is a constant
         slope = self.slope if self.weights is None else self.slope * self.weights[self.index]
         if self.written_out is not None:
@@ -300,6 +309,16 @@ class _Loop:
         self.optimizer.step()
         self.net.project()
         self.total += (log_p.detach() * slope).sum(1)
+
+    def _before_rehearsal(self) -> dict[str, Tensor]:
+        assert self.queue is not None
+        return self._snapshot() | {"total": self.total.clone(), "place": self.queue.place.clone()}
+
+    def _after_rehearsal(self, state: dict[str, Tensor]) -> None:
+        assert self.queue is not None
+        self._restore(state)
+        self.total.copy_(state["total"])
+        self.queue.place.copy_(state["place"])
 
     def _validate(self) -> Tensor | None:
         if self.valid_rows.shape[1] == 0:
@@ -389,6 +408,7 @@ class _Loop:
                 value.copy_(self.best[name])
         for parameter in self.net.parameters():
             parameter.grad = None
+        self.step = self._step  # a captured graph must not outlive the fit in a cycle of references
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 

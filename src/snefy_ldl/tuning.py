@@ -1,0 +1,423 @@
+"""Hyperparameter search: every setting on every fold, trained side by side through :func:`snefy_ldl.many.fit_many`."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from scipy.stats import rankdata
+from sklearn.base import clone
+from sklearn.model_selection import KFold, ParameterGrid, ParameterSampler
+from sklearn.utils import check_random_state
+
+from snefy_ldl import backbones, metrics
+from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
+from snefy_ldl.estimator import SnefyLDL
+from snefy_ldl.fitting import TrainingData
+from snefy_ldl.many import fit_many
+
+__all__ = ["TuneResult", "tune"]
+
+Array = NDArray[np.float64]
+Space = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+Scoring = str | Callable[[SnefyLDL, Any, Any], float]
+Fold = tuple[NDArray[np.intp], NDArray[np.intp]]
+
+#: Models handed to ``fit_many`` at a time, a CPU process and a GPU: enough for full stacks, and the bar moves.
+CPU_MODELS, GPU_MODELS = 16, 1024
+#: Settings that say where and how a fit runs, not what it learns.
+NOT_SEARCHED = ("device", "verbose", "warm_start", "checkpoint_dir")
+#: Settings that may differ inside one stack.
+STACKED = ("learning_rate", "weight_decay", "random_state")
+#: Fewest training rows a fold may leave: two to learn from, one to validate on, and one to spare.
+LEAST_ROWS = 4
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TuneResult:
+    """What a search found; scores are in their own units (a KL divergence is positive, and lower is better).
+
+    Args:
+        best_params_: the setting with the best mean score.
+        best_score_: that mean, over the folds.
+        best_index_: its place in ``cv_results_``.
+        best_estimator_: a model with that setting, fitted to all rows; None with ``refit=False``.
+        cv_results_: a table as scikit-learn's ``GridSearchCV`` has it, one entry a setting in each column: ``params``,
+            ``param_*``, ``split*_test_score``, ``mean_test_score``, ``std_test_score``, ``rank_test_score``, and
+            ``se_test_score`` (standard error of the mean over folds) and ``within_one_se`` (whether the mean lies
+            within the best setting's standard error of the best).
+        scoring: what was scored.
+        higher_is_better: whether it is a gain.
+        n_splits_: folds.
+        seconds_: wall-clock time of all fits and scores.
+    """
+
+    best_params_: dict[str, Any]
+    best_score_: float
+    best_index_: int
+    best_estimator_: SnefyLDL | None
+    cv_results_: dict[str, Any]
+    scoring: str
+    higher_is_better: bool
+    n_splits_: int
+    seconds_: float
+
+    def to_frame(self) -> Any:
+        """The table as a DataFrame, best setting first."""
+        import pandas as pd
+
+        table = {name: column for name, column in self.cv_results_.items() if name != "params"}
+        table = {name: np.ma.filled(column, np.nan) for name, column in table.items()}
+        return pd.DataFrame(table).sort_values("rank_test_score", kind="stable").reset_index(names="setting")
+
+    def simplest(self, *names: str) -> dict[str, Any]:
+        """The setting with the smallest values of some parameters among those within one standard error of the best.
+
+        Args:
+            names: numeric parameters in order of importance, e.g. ``"n_neurons", "epochs"``.
+        """
+        searched = {name for params in self.cv_results_["params"] for name in params}
+        if not names or not set(names) <= searched:
+            raise InputError(f"simplest needs parameters that were searched: {', '.join(sorted(searched))}.")
+        settings: list[dict[str, Any]] = self.cv_results_["params"]
+        near = [settings[k] for k in np.flatnonzero(self.cv_results_["within_one_se"])]
+        try:
+            chosen = min(near, key=lambda params: [params.get(name, math.inf) for name in names])
+        except TypeError:
+            raise InputError(f"the values of {', '.join(names)} have no order; name numeric parameters.") from None
+        return dict(chosen)
+
+    def __repr__(self) -> str:
+        table, direction = self.cv_results_, "higher" if self.higher_is_better else "lower"
+        n_near = int(np.sum(table["within_one_se"]))
+        lines = [
+            f"{len(table['params'])} settings x {self.n_splits_} folds, {self.scoring} ({direction} is better), "
+            f"{self.seconds_:.1f} s; {n_near} within one standard error of the best"
+        ]
+        order = np.argsort(table["rank_test_score"], kind="stable")
+        for k in order[:5]:
+            words = ", ".join(f"{name}={_short(value)}" for name, value in table["params"][k].items())
+            mark = "*" if table["within_one_se"][k] else " "
+            numbers_ = f"{table['mean_test_score'][k]:10.4f} ± {table['se_test_score'][k]:.4f}"
+            lines.append(f"{table['rank_test_score'][k]:4d}{mark} {numbers_}  {words}")
+        if len(order) > 5:
+            lines.append(f"      ... {len(order) - 5} more: to_frame()")
+        return "\n".join(lines)
+
+
+def tune(
+    estimator: SnefyLDL,
+    X: Any,
+    D: Any = None,
+    space: Space | None = None,
+    *,
+    counts: Any = None,
+    sample_weight: Any = None,
+    cv: Any = 5,
+    n_iter: int | None = None,
+    scoring: Scoring = "log_likelihood",
+    refit: bool = True,
+    random_state: Any = None,
+    n_jobs: int | None = None,
+    verbose: int = 0,
+) -> TuneResult:
+    """Search settings by cross-validation, all folds of all settings trained together.
+
+    Each score is the one a lone fit on the fold's training rows would get; fits that differ in learning rate, weight
+    decay, seed or rows only share a stack. Hand in training rows only: the best of many scores is an optimistic one.
+
+    Args:
+        estimator: the settings that stay; left unfitted. Without a ``random_state`` of its own every fit gets one and
+            the same seed, so that settings are compared on equal terms.
+        X: features, as :meth:`SnefyLDL.fit` takes them.
+        D: label distributions (N, L); or ``counts``.
+        space: for each parameter a list of values, or with ``n_iter`` a ``scipy.stats`` distribution; or a list of
+            such dicts.
+        counts: votes (N, L) instead of label distributions.
+        sample_weight: row weights (N,), in the fits and the scores.
+        cv: number of folds (shuffled), a scikit-learn splitter, or (train, test) pairs of row numbers.
+        n_iter: None tries the full grid; a number draws that many settings.
+        scoring: ``"log_likelihood"``, ``"kl"``, another measure of :func:`snefy_ldl.metrics.score` (of the mean
+            prediction; votes count as their proportions), or a function ``(model, X, D) -> number``, higher is better.
+        refit: whether to fit the best setting to all rows.
+        random_state: seed of the folds, of the draws, and of the fits where ``estimator`` has none.
+        n_jobs: processes on a CPU; all cores by default.
+        verbose: 1 draws a progress bar.
+
+    Example:
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=120, random_state=0)
+        >>> base = SnefyLDL(n_neurons=8, n_readouts=4, epochs=3, random_state=0)
+        >>> found = tune(base, city.X, city.D, {"learning_rate": [1e-4, 1e-2]}, cv=3, random_state=0, n_jobs=1)
+        >>> found.best_params_, found.best_estimator_.predict(city.X[:2]).shape
+        ({'learning_rate': 0.01}, (2, 3))
+    """
+    started = time.perf_counter()
+    name, higher = _check_scoring(scoring)
+    seed = _seed(random_state)
+    settings = _settings(estimator, space, n_iter, seed, name)
+    data = TrainingData(X, D, counts, sample_weight, custom=_check_estimator(estimator).backbone is not None)
+    if data.partial is not None or not np.isfinite(data.labels).all():
+        raise InputError("tune scores whole votes only; drop the rows whose counts hold a missing label.")
+    folds = _folds(cv, data.n_rows, seed)
+    base = clone(estimator)
+    if base.random_state is None:
+        base.set_params(random_state=seed)
+    search = _Search(base, X, D, counts, sample_weight, data, folds, settings, scoring, n_jobs)
+    table = _table(settings, search.scores(verbose), higher)
+    if not np.isfinite(table["mean_test_score"]).any():
+        raise TrainingError("no setting could be trained on every fold; lower the learning rates in the space.")
+    best = int(np.argmin(table["rank_test_score"]))
+    model = None
+    if refit:
+        model = clone(base).set_params(**settings[best]).fit(X, D, counts=counts, sample_weight=sample_weight)
+    return TuneResult(
+        best_params_=dict(settings[best]),
+        best_score_=float(table["mean_test_score"][best]),
+        best_index_=best,
+        best_estimator_=model,
+        cv_results_=table,
+        scoring=name,
+        higher_is_better=higher,
+        n_splits_=len(folds),
+        seconds_=time.perf_counter() - started,
+    )
+
+
+# -- what is asked for, checked before any work ----------------------------------------------------------------------
+
+
+def _check_estimator(estimator: Any) -> SnefyLDL:
+    if not isinstance(estimator, SnefyLDL):
+        raise InputError(
+            f"tune trains SnefyLDL models; got {type(estimator).__name__}. Other learners work with scikit-learn's "
+            "GridSearchCV."
+        )
+    return estimator
+
+
+def _check_scoring(scoring: Any) -> tuple[str, bool]:
+    """Name of the score, and whether higher is better."""
+    if callable(scoring):
+        return str(getattr(scoring, "__name__", "score")), True
+    if scoring == "log_likelihood":
+        return "log_likelihood", True
+    name = "kl_divergence" if scoring == "kl" else scoring
+    if name not in metrics.HIGHER_IS_BETTER:
+        known = ", ".join(["log_likelihood", "kl", *metrics.HIGHER_IS_BETTER])
+        raise InputError(f"scoring={scoring!r}: use one of {known}, or a function (model, X, D) -> number.")
+    return name, metrics.HIGHER_IS_BETTER[name]
+
+
+def _seed(random_state: Any) -> int:
+    if isinstance(random_state, numbers.Integral):
+        return int(random_state)
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31 - 1))
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _settings(estimator: Any, space: Any, n_iter: int | None, seed: int, scored: str) -> list[dict[str, Any]]:
+    """The settings to try, each of them one that the estimator accepts."""
+    known = _check_estimator(estimator).get_params()
+    parts = [space] if isinstance(space, Mapping) else list(space or [])
+    if not parts or not all(isinstance(part, Mapping) and part for part in parts):
+        raise InputError('space is empty: give values to try, e.g. {"learning_rate": [1e-3, 5e-3]}.')
+    for part in parts:
+        for name, values in part.items():
+            _check_values(name, values, known, n_iter)
+            if name == "zeros" and scored == "log_likelihood":
+                raise InputError("log likelihoods under different zeros= do not compare; search it by another score.")
+    if n_iter is None:
+        settings = list(ParameterGrid(parts))
+    else:
+        if not isinstance(n_iter, numbers.Integral) or n_iter < 1:
+            raise InputError(f"n_iter must be None or a whole number of at least 1; got {n_iter!r}.")
+        settings = list(ParameterSampler(parts, int(n_iter), random_state=seed))
+    for setting in settings:
+        try:
+            clone(estimator).set_params(**setting)._check_settings()
+        except (InputError, TypeError) as error:
+            hint = " Each value of hidden_sizes is a tuple: [(64,), (128,)]." if "hidden_sizes" in setting else ""
+            raise InputError(f"space holds a setting that no fit accepts, {setting}: {error}{hint}") from None
+    return settings
+
+
+def _check_values(name: str, values: Any, known: Mapping[str, Any], n_iter: int | None) -> None:
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        raise InputError(
+            f"space names {name!r}, which SnefyLDL does not have"
+            + (f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(known)}.")
+        )
+    if name in NOT_SEARCHED:
+        raise InputError(f"{name!r} does not change what is learnt; set it on the estimator instead.")
+    if hasattr(values, "rvs"):
+        if n_iter is None:
+            raise InputError(f"space[{name!r}] is a distribution; say with n_iter how many settings to draw.")
+    elif isinstance(values, str) or not isinstance(values, (Sequence, np.ndarray)):
+        raise InputError(f"space[{name!r}] must be a list of values or a distribution; got {values!r}.")
+    elif not len(values):
+        raise InputError(f"space[{name!r}] is empty; list at least one value.")
+
+
+def _folds(cv: Any, n_rows: int, seed: int) -> list[Fold]:
+    """Training and test rows of each fold."""
+    if isinstance(cv, numbers.Integral):
+        if not 2 <= int(cv) <= n_rows:
+            raise InputError(f"cv={cv}: the number of folds must lie between 2 and the number of rows ({n_rows}).")
+        cv = KFold(int(cv), shuffle=True, random_state=seed)
+    pairs: Any = list(cv.split(np.zeros((n_rows, 1))) if hasattr(cv, "split") else cv if np.iterable(cv) else ())
+    if not pairs or not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
+        raise InputError("cv must be a number of folds, a splitter, or (train, test) pairs of row numbers.")
+    folds = [(_row_numbers(train, n_rows), _row_numbers(test, n_rows)) for train, test in pairs]
+    for k, (train, test) in enumerate(folds):
+        if len(train) < LEAST_ROWS or not len(test):
+            raise InputError(f"fold {k} has {len(train)} training and {len(test)} test rows; too few. Use fewer folds.")
+        if np.intersect1d(train, test).size:
+            raise InputError(f"fold {k} tests on rows it trains on; its score would say nothing.")
+    return folds
+
+
+def _row_numbers(rows: Any, n_rows: int) -> NDArray[np.intp]:
+    array = np.asarray(rows)
+    if array.dtype == bool and array.shape == (n_rows,):
+        array = np.flatnonzero(array)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise InputError("cv must give one-dimensional arrays of row numbers, or masks with one entry a row.")
+    if len(array) and (array.min() < 0 or array.max() >= n_rows):
+        raise InputError(f"cv names row {array.min() if array.min() < 0 else array.max()}; X has {n_rows} rows.")
+    return array.astype(np.intp)
+
+
+# -- the fits and their scores ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Everything the fits and their scores need; a task is a pair (setting, fold)."""
+
+    base: SnefyLDL
+    X: Any
+    D: Any
+    counts: Any
+    sample_weight: Any
+    data: TrainingData
+    folds: list[Fold]
+    settings: list[dict[str, Any]]
+    scoring: Scoring
+    n_jobs: int | None
+    troubles: dict[int, str] = field(default_factory=dict)
+
+    def scores(self, verbose: int) -> Array:
+        """Score of each setting on each fold (settings, folds); NaN where a fit failed."""
+        scores = np.full((len(self.settings), len(self.folds)), np.nan)
+        # fits of one shape next to each other, so that they fall into the same stacks
+        tasks = [(s, f) for s in range(len(self.settings)) for f in range(len(self.folds))]
+        tasks.sort(key=lambda task: (self._shape(task[0]), len(self.folds[task[1]][0])))
+        on_gpu = self.base._device().type != "cpu"
+        size = GPU_MODELS if on_gpu else CPU_MODELS * (self.n_jobs or os.cpu_count() or 1)
+        columns = (TextColumn("tune"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), disable=verbose < 1) as progress:
+            bar = progress.add_task("tune", total=len(tasks))
+            for start in range(0, len(tasks), size):
+                part = tasks[start : start + size]
+                for (setting, fold), model in zip(part, self._fit(part)):
+                    if model is not None:
+                        scores[setting, fold] = self._score(model, self.folds[fold][1])
+                progress.advance(bar, len(part))
+        for setting, trouble in self.troubles.items():
+            warnings.warn(f"{self.settings[setting]} {trouble}", TrainingWarning, stacklevel=3)
+        return scores
+
+    def _shape(self, setting: int) -> str:
+        return repr([(name, value) for name, value in self.settings[setting].items() if name not in STACKED])
+
+    def _fit(self, tasks: list[tuple[int, int]]) -> list[SnefyLDL | None]:
+        """Fitted models of some tasks, None where training failed."""
+        if len(tasks) == 1:
+            return [self._fit_alone(tasks[0])]
+        models: list[SnefyLDL | None]
+        try:
+            models = list(self._fit_many(tasks))
+        except TrainingError:
+            models = [None] * len(tasks)
+        # a stack repairs its epochs as one: where it did, its fits are not what lone fits are, and are done again
+        return [
+            self._fit_alone(task) if model is None or model.training_["repairs"] else model
+            for task, model in zip(tasks, models)
+        ]
+
+    def _fit_alone(self, task: tuple[int, int]) -> SnefyLDL | None:
+        try:
+            model = self._fit_many([task])[0]
+        except TrainingError as error:
+            self.troubles[task[0]] = f"could not be trained on fold {task[1]} and is out: {error}"
+            return None
+        if model.training_["repairs"]:
+            self.troubles.setdefault(task[0], f"undid {model.training_['repairs']} epochs on fold {task[1]}")
+        return model
+
+    def _fit_many(self, tasks: list[tuple[int, int]]) -> list[SnefyLDL]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TrainingWarning)  # scores() says it once a setting
+            return fit_many(
+                clone(self.base).set_params(verbose=0),
+                self.X,
+                self.D,
+                [self.folds[fold][0] for _, fold in tasks],
+                [self.settings[setting] for setting, _ in tasks],
+                counts=self.counts,
+                sample_weight=self.sample_weight,
+                n_jobs=self.n_jobs,
+            )
+
+    def _score(self, model: SnefyLDL, rows: NDArray[np.intp]) -> float:
+        data = self.data
+        features = data.features[rows] if model.backbone is None else backbones.take(self.X, torch.as_tensor(rows))
+        labels, weights = data.labels[rows], None if data.weights is None else data.weights[rows]
+        if callable(self.scoring):
+            return float(self.scoring(model, features, labels))
+        if self.scoring == "log_likelihood":
+            return model.score(features, **{"counts" if data.are_counts else "D": labels}, sample_weight=weights)
+        metric = getattr(metrics, _check_scoring(self.scoring)[0])
+        shares = labels / labels.sum(1, keepdims=True)
+        return float(np.average(metric(shares, np.asarray(model.predict(features)), per_row=True), weights=weights))
+
+
+def _table(settings: list[dict[str, Any]], scores: Array, higher: bool) -> dict[str, Any]:
+    """The columns of ``cv_results_``."""
+    n_splits = scores.shape[1]
+    table: dict[str, Any] = {}
+    for name in sorted({name for setting in settings for name in setting}):
+        column = np.ma.MaskedArray(np.empty(len(settings), dtype=object), mask=True)
+        for k, setting in enumerate(settings):
+            if name in setting:
+                column[k] = setting[name]
+        table[f"param_{name}"] = column
+    table["params"] = settings
+    table |= {f"split{fold}_test_score": scores[:, fold] for fold in range(n_splits)}
+    mean = scores.mean(1)
+    losses = np.where(np.isfinite(mean), -mean if higher else mean, np.inf)
+    best = int(np.argmin(losses))
+    error = scores.std(1, ddof=1) / math.sqrt(n_splits) if n_splits > 1 else np.full(len(mean), np.nan)
+    table["mean_test_score"], table["std_test_score"], table["se_test_score"] = mean, scores.std(1), error
+    table["rank_test_score"] = rankdata(losses, method="min").astype(np.int32)
+    table["within_one_se"] = losses <= losses[best] + (error[best] if np.isfinite(error[best]) else 0.0)
+    return table
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, numbers.Real) and not isinstance(value, bool) else repr(value)
