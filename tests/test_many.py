@@ -12,8 +12,9 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.errors import InputError
 from snefy_ldl.many import fit_many
 from snefy_ldl.optim import make_optimizer
+from snefy_ldl.schedule import shuffles
 from snefy_ldl.synthetic import make_annotators, make_city_districts
-from snefy_ldl.training import shuffles
+from snefy_ldl.training import _Loop
 
 SMALL = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (12,), "epochs": 4, "random_state": 0}
 
@@ -123,3 +124,27 @@ def test_our_optimiser_is_torchs_where_rates_agree(city):
             optimizer.step()
     for p, q in zip(a.parameters(), b.parameters()):
         torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
+
+
+def test_members_that_stopped_leave_the_stack(city, monkeypatch):
+    """What is left learns on as it would have alone, and the stopped ones keep their best weights."""
+    settings = SMALL | {"epochs": 30, "patience": 2, "learning_rate": 2e-2, "standardize": "unit"}
+    sizes = []
+    leave = _Loop.without_the_stopped
+
+    def watched(loop):
+        part = leave(loop)
+        sizes.append((loop.net.n_members, part.net.n_members))
+        return part
+
+    monkeypatch.setattr(_Loop, "without_the_stopped", watched)
+    rows = np.arange(len(city.X))
+    params = [{"random_state": k} for k in range(8)]
+    together = fit_many(SnefyLDL(**settings), city.X, city.D, [rows] * 8, params, n_jobs=1)
+    assert sizes, "no member left: the test needs other settings"
+    assert all(2 * part <= whole for whole, part in sizes)
+    assert len({model.training_["best_epoch"][0] for model in together}) > 2
+    for k, model in enumerate(together):
+        alone = SnefyLDL(**settings | {"random_state": k}).fit(city.X, city.D)
+        assert model.training_["best_epoch"] == alone.training_["best_epoch"]
+        np.testing.assert_allclose(model.predict(city.X), alone.predict(city.X), atol=2e-4)

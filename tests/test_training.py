@@ -20,8 +20,8 @@ from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.fused import squared_log_density
 from snefy_ldl.model import SnefyNet, fit_dirichlet, label_concentration, prototype_init
 from snefy_ldl.scaling import clearly_better, fit_scaling
+from snefy_ldl.schedule import Recipe, derive_seed
 from snefy_ldl.synthetic import make_city_districts
-from snefy_ldl.training import Recipe, derive_seed
 
 SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 6, "random_state": 0}
 

@@ -65,9 +65,13 @@ class Scaler(nn.Module):
         self.register_buffer("scale", torch.ones(n_members, n_features))
         self.register_buffer("limit", torch.full((n_members,), torch.inf))
 
+    def is_identity(self) -> bool:
+        """Whether features stay as they are: only a scaler that was set has limits."""
+        return bool(torch.isinf(self.limit).all())
+
     def forward(self, x: Tensor) -> Tensor:
         """Scaled features of every member."""
-        if bool(torch.isinf(self.limit).all()):  # raw features: nothing to do
+        if self.is_identity():
             return x
         scaled = (x - self.centre[:, None]).div_(self.scale[:, None])
         limits = set(self.limit.tolist())
@@ -86,21 +90,34 @@ class ScaledBatch:
 
 
 class ScaledFeatures:
-    """Features (K, N, d) that went through each member's scaler already, so that no training step repeats it."""
+    """Features that went through each member's scaler already, so that no training step repeats it.
 
-    def __init__(self, values: Tensor) -> None:
-        self.values = values
-        self.first_row = torch.arange(0, values.shape[0] * values.shape[1], values.shape[1], device=values.device)[
-            :, None
-        ]
+    Args:
+        values: one table a member (K, N, d), or (1, N, d) where all members see the same.
+        first_row: where each member's table begins, counted in rows (K, 1).
+    """
+
+    def __init__(self, values: Tensor, first_row: Tensor) -> None:
+        self.values, self.first_row = values, first_row
+
+    @staticmethod
+    def tables(scaler: Scaler) -> int:
+        """How many tables of the features it takes."""
+        return 1 if scaler.is_identity() else len(scaler.limit)
 
     @classmethod
     def of(cls, scaler: Scaler, X: Tensor) -> ScaledFeatures:
         """All rows, scaled for every member."""
+        if scaler.is_identity():
+            return cls(X[None], torch.zeros(len(scaler.limit), 1, dtype=torch.long, device=X.device))
         values = X.new_empty(len(scaler.limit), *X.shape)
         for k, (centre, scale, limit) in enumerate(zip(scaler.centre, scaler.scale, scaler.limit)):
             torch.sub(X, centre, out=values[k]).div_(scale).clamp_(-float(limit), float(limit))
-        return cls(values)
+        return cls(values, torch.arange(len(values), device=X.device)[:, None] * len(X))
+
+    def select(self, members: list[int]) -> ScaledFeatures:
+        """The same for some of the members, without a copy."""
+        return ScaledFeatures(self.values, self.first_row[members])
 
     def rows(self, index: Tensor) -> ScaledBatch:
         """The rows index (K, B) of each member."""

@@ -146,7 +146,7 @@ class PairKernel:
             alpha = self._left + self._right
             torch.lgamma(alpha, out=self._values.view_as(alpha))
             if self._slopes is not None:
-                self._slopes.view_as(alpha).copy_(torch.digamma(alpha))
+                torch.digamma(alpha.to(self._slopes.dtype), out=self._slopes.view_as(alpha))
             constant = 0.0
         log_beta = torch.sum(self._label_values, 1, out=self._log_beta)
         log_beta.sub_(self._total_values).add_(constant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,10 +16,13 @@ from sklearn.base import clone
 from snefy_ldl.errors import InputError
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.fitting import Job, Member, TrainingData, build_net, conclude, make_target
-from snefy_ldl.training import Recipe, fit_net
+from snefy_ldl.schedule import Recipe
+from snefy_ldl.training import fit_net
 
-#: Members a CPU trains in one stack: large enough to hide the overhead, small enough for the cache.
-CPU_STACK = 16
+#: Members in one stack, at most. On a CPU the cost a member is flat from about 4 on; more only takes memory.
+CPU_STACK, GPU_STACK = 16, 1024
+#: Steps of single members below which processes of their own take longer to start than to work (a few seconds).
+FEW_STEPS = 10_000
 
 
 def fit_many(
@@ -43,7 +47,7 @@ def fit_many(
         params: for each model what differs from ``estimator``, e.g. ``{"random_state": 3, "learning_rate": 1e-3}``.
         counts: votes instead of label distributions.
         sample_weight: row weights (N,).
-        n_jobs: processes on a CPU; all cores by default.
+        n_jobs: processes on a CPU; by default all cores, or one where the work is over in a few seconds.
 
     Returns:
         Fitted models, in the order of the splits.
@@ -74,8 +78,13 @@ def fit_many(
     for model, job in zip(models, jobs):
         model._remember(X, job)
     device = models[0]._device()
-    stacks = _stacks(jobs, CPU_STACK if device.type == "cpu" else 1024)
-    workers = min(len(stacks), n_jobs or os.cpu_count() or 1) if device.type == "cpu" else 1
+    workers, limit = 1, GPU_STACK
+    if device.type == "cpu":
+        workers = (n_jobs or os.cpu_count() or 1) if n_jobs or _steps(jobs) >= FEW_STEPS else 1
+        members = sum(len(job.plan()) for job in jobs)
+        limit = min(CPU_STACK, math.ceil(members / workers))  # no core stands idle while another has a full stack
+    stacks = _stacks(jobs, limit)
+    workers = min(len(stacks), workers)
     if workers > 1 and estimator.backbone is None:
         settings = Parallel(n_jobs=workers)(delayed(_train_alone)(stack) for stack in stacks)
         for stack, fitted in zip(stacks, settings):
@@ -109,6 +118,15 @@ def _shape(job: Job, members: Sequence[Member]) -> tuple[Any, ...]:
     sizes = (len(members[0].train), len(members[0].valid), min(recipe.batch_size, len(members[0].train)))
     widths = (estimator.n_neurons, estimator.n_readouts, tuple(estimator.hidden_sizes), estimator.recipe)
     return (*sizes, *widths, recipe.epochs, recipe.schedule, recipe.patience, recipe.exponent_rate)
+
+
+def _steps(jobs: Sequence[Job]) -> int:
+    """Steps of all members of some jobs, if none stops early."""
+    total = 0
+    for job in jobs:
+        members, recipe = job.plan(), job.recipe()
+        total += len(members) * recipe.epochs * math.ceil(len(members[0].train) / recipe.batch_size)
+    return total
 
 
 def _stacks(jobs: Sequence[Job], limit: int) -> list[list[Job]]:

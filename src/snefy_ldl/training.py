@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -22,6 +22,7 @@ from snefy_ldl.files import load_tensors, save_tensors
 from snefy_ldl.graphs import GraphedStep, StepQueue
 from snefy_ldl.model import SnefyNet
 from snefy_ldl.optim import StackedAdamW, copy_of_member, make_optimizer, set_rate
+from snefy_ldl.schedule import Recipe, derive_seed, shuffles
 from snefy_ldl.steps import WrittenOutStep
 from snefy_ldl.targets import DistributionTarget, Target
 
@@ -29,40 +30,8 @@ from snefy_ldl.targets import DistributionTarget, Target
 MAX_REPAIRS = 8
 #: Rows a forward pass sees at a time when it only evaluates.
 EVALUATION_ROWS = 4096
-#: Features are scaled once for all members when that takes at most this many numbers (1 GiB of float32).
-SCALED_NUMBERS = 1 << 28
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How to train: everything about the optimiser.
-
-    Args:
-        epochs: passes over the training rows.
-        batch_size: rows a step.
-        learning_rate: the peak rate.
-        exponent_rate: the exponents' rate in units of ``learning_rate``; they live on a log scale and must travel far.
-        weight_decay: AdamW's, on the network's matrices only.
-        schedule: ``"one_cycle"`` (warm up, then cosine to zero) or ``"constant"``.
-        patience: epochs without a better validation likelihood before a member stops; None never stops early.
-    """
-
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    exponent_rate: float = 20.0
-    weight_decay: float = 0.0
-    schedule: Literal["one_cycle", "constant"] = "one_cycle"
-    patience: int | None = None
-    warm_up: float = 0.3
-
-    def rate(self, progress: float) -> float:
-        """Share of the peak rate at ``progress`` in [0, 1)."""
-        if self.schedule == "constant":
-            return 1.0
-        if progress < self.warm_up:
-            return max(0.04, progress / self.warm_up)
-        return max(1e-3, 0.5 * (1.0 + math.cos(math.pi * (progress - self.warm_up) / (1.0 - self.warm_up))))
+#: Features are scaled once for all members when that takes at most this many numbers (1 GiB of float32; 16 on a GPU).
+SCALED_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 32}
 
 
 @dataclass
@@ -80,35 +49,6 @@ class Run:
         """The part that concerns some of the members."""
         best = [self.best_loss[k] for k in members], [self.best_epoch[k] for k in members]
         return Run(*best, self.history, self.next_epoch, self.repairs, self.seconds)
-
-
-def derive_seed(*parts: int) -> int:
-    """One seed out of several whole numbers, well mixed.
-
-    >>> derive_seed(0, 1) == derive_seed(0, 1), derive_seed(0, 1) == derive_seed(1, 0)
-    (True, False)
-    """
-    state = 0x9E3779B97F4A7C15
-    for part in parts:
-        state = ((state ^ (part & 0xFFFFFFFFFFFFFFFF)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
-        state ^= state >> 31
-    return state & 0x7FFFFFFFFFFFFFFF
-
-
-def shuffles(seeds: Sequence[int], epoch: int, n: int, device: torch.device) -> Tensor:
-    """A permutation of n rows for each seed (K, n), the same on every device and in every stack.
-
-    Rows are sorted by a hash (SplitMix64) of seed, epoch and row, in one vectorised computation.
-    """
-    mixed = [_signed(derive_seed(seed, 1, epoch)) for seed in seeds]
-    keys = torch.tensor(mixed, device=device)[:, None] + torch.arange(n, device=device) * _signed(0x9E3779B97F4A7C15)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        keys = (keys ^ ((keys >> shift) & ((1 << (64 - shift)) - 1))) * _signed(factor)
-    return keys.argsort(dim=1, stable=True)
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def gather_rows(net: SnefyNet, X: Any, index: Tensor) -> Any:
@@ -178,6 +118,7 @@ def fit_net(
         bar = progress.add_task(
             "fit", total=recipe.epochs, completed=loop.run.next_epoch, loss=math.nan, validation=math.nan
         )
+        whole = loop
         while not loop.finished:
             loop.epoch()
             if checkpoint is not None:
@@ -186,8 +127,12 @@ def fit_net(
             progress.update(
                 bar, completed=loop.run.next_epoch, loss=last["loss"], validation=last.get("validation_loss", math.nan)
             )
+            if checkpoint is None and optimizer is None and loop.mostly_stopped:
+                loop = loop.without_the_stopped()
     loop.finish()
-    return loop.run
+    while loop is not whole:
+        loop = loop.hand_back()
+    return whole.run
 
 
 class _Loop:
@@ -207,8 +152,10 @@ class _Loop:
     ) -> None:
         self.net, self.X, self.target, self.recipe, self.seeds, self.weights = net, X, target, recipe, seeds, weights
         self.device = net.readout.device
-        if isinstance(net.backbone, StackedMLP) and net.n_members * X.numel() <= SCALED_NUMBERS:
-            self.X = ScaledFeatures.of(net.backbone.scaler, X)
+        if isinstance(net.backbone, StackedMLP) and isinstance(X, Tensor):
+            room = SCALED_NUMBERS.get(self.device.type, 0)
+            if ScaledFeatures.tables(net.backbone.scaler) * X.numel() <= room:
+                self.X = ScaledFeatures.of(net.backbone.scaler, X)
         self.train_rows = torch.stack([train for train, _ in splits]).to(self.device)  # (K, n_train)
         self.valid_rows = torch.stack([valid for _, valid in splits]).to(self.device)  # (K, n_valid)
         self.batch_size = min(recipe.batch_size, self.train_rows.shape[1])
@@ -230,6 +177,7 @@ class _Loop:
             if isinstance(net.backbone, StackedMLP):
                 self.step = GraphedStep(self._step, self._before_rehearsal, self._after_rehearsal)
         self.run = Run([math.inf] * n_members, [-1] * n_members)
+        self.rates, self.parent, self.members = rates, self, list(range(n_members))
         self.rate_factor = 1.0
         self._saved: dict[str, Tensor] = {}
         self.best = {name: value.detach().clone() for name, value in net.named_parameters()}
@@ -244,6 +192,45 @@ class _Loop:
     def _stopped(self, member: int) -> bool:
         patience, best = self.recipe.patience, self.run.best_epoch[member]
         return patience is not None and best >= 0 and self.run.next_epoch - 1 - best >= patience
+
+    # -- members that have stopped -----------------------------------------------------------------------------------
+
+    @property
+    def mostly_stopped(self) -> bool:
+        """Whether a stack of those that still learn would be at most half as large."""
+        stopped = sum(self._stopped(k) for k in range(self.net.n_members))
+        stackable = isinstance(self.net.backbone, StackedMLP) and isinstance(self.X, ScaledFeatures)
+        return stackable and not self.finished and 2 * stopped >= self.net.n_members
+
+    def without_the_stopped(self) -> _Loop:
+        """A loop that goes on with the others, at the same place and with the same moments."""
+        keep = [k for k in range(self.net.n_members) if not self._stopped(k)]
+        splits = [(self.train_rows[k], self.valid_rows[k]) for k in keep]
+        rates = None if self.rates is None else (self.rates[0][keep], self.rates[1][keep])
+        net, features = self.net.select(keep), self.X.select(keep)
+        seeds = [self.seeds[k] for k in keep]
+        part = _Loop(net, features, self.target.select(keep), splits, self.recipe, seeds, self.weights, None, rates)
+        mine = dict(self.net.named_parameters())
+        for name, parameter in net.named_parameters():
+            part.best[name].copy_(self.best[name][keep])
+            for key, moment in part.optimizer.state[parameter].items():
+                own = self.optimizer.state[mine[name]][key]
+                moment.copy_(own if key == "step" else own[keep])
+        part.run, part.rate_factor = self.run.of(keep), self.rate_factor
+        part.parent, part.members = self, keep
+        return part
+
+    @torch.no_grad()
+    def hand_back(self) -> _Loop:
+        """Put what was learnt since :meth:`without_the_stopped` into the loop it came from."""
+        whole, run = self.parent, self.run
+        for place, k in enumerate(self.members):
+            whole.run.best_loss[k], whole.run.best_epoch[k] = run.best_loss[place], run.best_epoch[place]
+        for name, value in self.net.named_parameters():
+            whole.best[name][self.members] = value
+        whole.run.next_epoch, whole.run.repairs, whole.run.seconds = run.next_epoch, run.repairs, run.seconds
+        whole.finish()
+        return whole
 
     def epoch(self) -> None:
         """One pass, undone with the rate halved if anything in it was not finite."""
