@@ -6,6 +6,7 @@ Notation. A member has exponents ``w`` (n, L). Its components are the pairs ``i 
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import torch
@@ -169,3 +170,57 @@ def log_signed_sum(log_magnitude: Tensor, weight: Tensor) -> Tensor:
 def log_share(share: Tensor) -> Tensor:
     """Logarithm of a share, with exact zeros lifted to the smallest share the library knows."""
     return share.clamp_min(max(SMALLEST_SHARE, torch.finfo(share.dtype).tiny)).log()
+
+
+# Stirling's series for log Γ: B_2k / (2k (2k-1)), k = 1 ... 5, used from z = x + 8 on, where it is good to 3e-13.
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
+_HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class LogGamma:
+    """``log Γ`` of a float64 array of positive numbers, and afterwards ``ψ`` from what that computed.
+
+    On a CPU torch spends most of a training step in lgamma and digamma. Here both are a few vectorised products: with
+    ``z = x + 8``, ``log Γ(x) = Stirling(z) - log x(x+1)...(x+7)``, and the eight factors pair up into a polynomial of
+    ``y = x (x + 7)``: ``y (y+6) (y+10) (y+12)``.
+
+    Args:
+        x: positive numbers, float64.
+
+    Example:
+        >>> x = torch.tensor([0.02, 1.0, 250.0], dtype=torch.float64)
+        >>> both = LogGamma(x)
+        >>> torch.allclose(both.value, torch.lgamma(x), rtol=1e-12), torch.allclose(both.slope(), torch.digamma(x))
+        (True, True)
+    """
+
+    def __init__(self, x: Tensor) -> None:
+        self._x = x
+        if x.device.type != "cpu":
+            self.value = torch.lgamma(x)
+            return
+        z = x + 8.0
+        self._log_z, self._inverse = z.log(), z.reciprocal()
+        self._square = self._inverse.square()
+        series = torch.full_like(x, _STIRLING[-1])
+        for coefficient in reversed(_STIRLING[:-1]):
+            series.mul_(self._square).add_(coefficient)
+        series.mul_(self._inverse).add_(_HALF_LOG_TWO_PI).sub_(z)
+        y = (x + 7.0).mul_(x)
+        self._first, self._second = (y + 12.0).mul_(y), (y + 16.0).mul_(y).add_(60.0)  # y(y+12), (y+6)(y+10)
+        self._y = y
+        self.value = series.addcmul_(z.sub_(0.5), self._log_z).sub_((self._first * self._second).log_())
+
+    def slope(self) -> Tensor:
+        """``ψ = d log Γ / dx``."""
+        if self._x.device.type != "cpu":
+            return torch.digamma(self._x)
+        series = torch.full_like(self._x, 9.0 * _STIRLING[-1])
+        for k in range(len(_STIRLING) - 2, -1, -1):
+            series.mul_(self._square).add_((2 * k + 1) * _STIRLING[k])
+        # ψ(z) = log z - 1/(2z) - Σ (2k-1) c_k z^-2k, and d log(product)/dx = (2x + 7) (a'/a + b'/b)
+        value = self._log_z - 0.5 * self._inverse
+        value.sub_(series.mul_(self._square))
+        top = (self._y * 2.0).add_(12.0).mul_(self._second).addcmul_((self._y * 2.0).add_(16.0), self._first)
+        top.div_(self._first * self._second).mul_((self._x * 2.0).add_(7.0))
+        return value.sub_(top)
