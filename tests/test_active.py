@@ -30,7 +30,8 @@ from snefy_ldl.active import (
 from snefy_ldl.errors import InputError, NotFittedError
 from snefy_ldl.label_studio import make_tasks, read_votes, write_tasks
 from snefy_ldl.learners import DirichletLDL
-from snefy_ldl.strategies import Geometry, graph_density, spread_out
+from snefy_ldl.spread import Geometry, spread_out
+from snefy_ldl.strategies import graph_density
 from snefy_ldl.synthetic import make_city_districts
 
 ON_LAWS = [name for name, kind in STRATEGIES.items() if kind.needs_model]
@@ -411,7 +412,7 @@ def test_large_pools_are_thinned_and_scaled_in_one_pass(monkeypatch):
 
 
 def test_mini_batches_beyond_the_limit(monkeypatch, pool):
-    monkeypatch.setattr("snefy_ldl.strategies.FULL_KMEANS_ROWS", 50)
+    monkeypatch.setattr("snefy_ldl.spread.FULL_KMEANS_ROWS", 50)
     assert len(set(query("kmeans", pool, 6, random_state=0).tolist())) == 6
 
 

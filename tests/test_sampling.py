@@ -17,7 +17,8 @@ from torch import Tensor
 
 from snefy_ldl.distribution import SnefySimplex
 from snefy_ldl.mixture import SignedDirichletMixture
-from snefy_ldl.sampling import log_dirichlet_draws
+from snefy_ldl.sampling import RandomStream, _components, _quick_log_prob, log_dirichlet_draws
+from snefy_ldl.shared_draws import shared_log_prob
 
 Build = Callable[..., SnefySimplex]
 Rng = Callable[[int], torch.Generator]
@@ -131,6 +132,98 @@ def test_entropy_estimators_agree_and_know_their_error(snefy: Build, rng: Rng) -
     torch.testing.assert_close(
         plain.entropy(500, method="uniform", generator=rng(9)), dist.entropy(500, method="uniform", generator=rng(9))
     )
+
+
+@pytest.fixture
+def plain(snefy: Build) -> SnefySimplex:
+    """Two members without negative weights, one neuron of them dead, in enough rows for several blocks."""
+    base = snefy(4, n=5, m=3, members=2, batch=(40,), concentration=(0.6, 90.0))
+    readout = base.readout.abs()
+    readout[0, :, 2] = 0.0
+    return SnefySimplex(base.exponents, readout, base.log_scale)
+
+
+def test_number_of_threads_does_not_change_the_draws(
+    plain: SnefySimplex, snefy: Build, rng: Rng, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snefy_ldl.sampling.CHUNK_ELEMENTS", 8 * 4 * 50 * 3)  # three rows a block
+    usual = torch.get_num_threads()
+    try:
+        for dist in (plain, snefy(4, n=5, batch=(20,))):
+            answers = []
+            for threads in (1, 3):
+                torch.set_num_threads(threads)
+                answers.append((dist.sample((50,), rng(3)), dist.entropy(50, generator=rng(3), return_std_error=True)))
+                assert torch.get_num_threads() == threads
+            assert torch.equal(answers[0][0], answers[1][0])
+            torch.testing.assert_close(answers[0][1], answers[1][1], rtol=1e-12, atol=1e-12)
+    finally:
+        torch.set_num_threads(usual)
+
+
+def test_laws_without_negative_weights_need_no_rejection(
+    plain: SnefySimplex, rng: Rng, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Draws, means and entropies of a plain mixture; 40 rows x (4 + 1) comparisons."""
+    monkeypatch.setattr("snefy_ldl.sampling._reject", None)
+    draws = plain.sample((4000,), rng(4))
+    agrees(draws, plain.mean)
+    agrees((draws[..., 0] > draws[..., 1]).double(), plain.prob_greater(0, 1))
+    value, error = plain.entropy(3000, generator=rng(5), return_std_error=True)
+    other = -plain.log_prob(draws)
+    gap = (value - other.mean(0)).abs() / (error.square() + other.var(0) / 4000).sqrt()
+    assert (gap < SIGMAS).all()
+
+
+def test_quick_densities_are_the_exact_ones(plain: SnefySimplex, rng: Rng) -> None:
+    """float32 sums against float64 ones, with and without votes, also far from where a law lives."""
+    counts = torch.randint(0, 9, (40, 4), generator=rng(6))
+    uniform = torch.distributions.Dirichlet(torch.ones(4, dtype=torch.float64)).sample((60, 40))
+    for dist in (plain, plain.posterior(counts)):
+        for points in (dist.sample((60,), rng(7)), uniform):
+            quick = _quick_log_prob(dist, slice(0, 40), points.log().transpose(0, 1)).T
+            torch.testing.assert_close(quick, dist.log_prob(points), rtol=1e-6, atol=3e-6)
+
+
+def test_components_come_with_their_probabilities(rng: Rng) -> None:
+    """Both orders of drawing, one component of weight zero: 2 x 4 chi-square p-values above 1e-7."""
+    weights = torch.tensor([[0.5, 0.0, 0.2, 0.3], [1.0, 3.0, 2.0, 4.0]], dtype=torch.float64)
+    for ordered in (False, True):
+        source = RandomStream(torch.device("cpu"), 1)
+        found = _components(weights, 20_000, source, ordered)
+        assert not (found[0] == 1).any()
+        assert ordered == bool((found.diff() >= 0).all())
+        for row, expected in zip(found, weights / weights.sum(-1, keepdim=True)):
+            used = expected > 0
+            times = torch.bincount(row, minlength=4)[used].numpy()
+            assert scipy.stats.chisquare(times, (20_000 * expected[used]).numpy()).pvalue > 1e-7
+
+
+def test_torchs_own_numbers_serve_other_devices(snefy: Build, rng: Rng, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU does, on a CPU: draws and entropies with torch's generator instead of NumPy's."""
+
+    def start(self: RandomStream, device: torch.device, seed: object = None, generator: object = None) -> None:
+        self._device, self._torch, self._numpy = device, rng(11), None
+
+    monkeypatch.setattr(RandomStream, "__init__", start)
+    dist = snefy(4, n=5, concentration=(0.3, 20.0))
+    draws = dist.sample((6000,))
+    agrees(draws, dist.mean)
+    agrees(draws.square(), dist.variance + dist.mean.square())
+    value, error = dist.entropy(3000, return_std_error=True)
+    terms = -dist.log_prob(draws)
+    assert ((value - terms.mean(0)).abs() < SIGMAS * (error.square() + terms.var(0) / 6000).sqrt()).all()
+
+
+def test_shared_points_have_the_exact_densities(plain: SnefySimplex, snefy: Build, cancelling: Build, rng: Rng) -> None:
+    """All rows at the same points in float32, signed weights included."""
+    for dist in (plain, snefy(4, n=6, members=2, batch=(7,)), cancelling(4)):
+        rows = math.prod(dist.batch_shape)
+        points = dist.sample((30,), rng(8))[:, 0]
+        quick = shared_log_prob(dist, points.log())(slice(0, rows))
+        exact = dist.log_prob(points[:, None].expand(-1, rows, -1)).T
+        seen = exact > exact.amax() - 25.0
+        torch.testing.assert_close(quick[seen], exact[seen], rtol=1e-5, atol=1e-4)
 
 
 def test_sampling_leaves_no_graph(snefy: Build) -> None:

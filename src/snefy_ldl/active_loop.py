@@ -23,7 +23,8 @@ from snefy_ldl.files import read_json, write_json
 from snefy_ldl.laws import as_rows, count_rows
 from snefy_ldl.learners.base import check_count, check_number
 from snefy_ldl.metrics import score
-from snefy_ldl.strategies import Index, Pool, Strategy, stack_rows
+from snefy_ldl.pools import Index, Pool, stack_rows
+from snefy_ldl.strategies import Strategy
 from snefy_ldl.validation import Array, check_counts, check_distributions
 
 #: Change it when a state folder would mean something else.

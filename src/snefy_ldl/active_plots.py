@@ -11,7 +11,7 @@ from sklearn.decomposition import PCA
 
 from snefy_ldl import plots
 from snefy_ldl.errors import InputError
-from snefy_ldl.strategies import dense_table
+from snefy_ldl.pools import dense_table
 from snefy_ldl.validation import Array, check_confidence
 
 __all__ = ["area_under_curve", "paired_interval", "plot_learning_curves", "plot_pool"]

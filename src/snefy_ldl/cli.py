@@ -6,10 +6,8 @@ Heavy imports happen inside the commands, so that ``snefy-ldl --help`` answers a
 
 from __future__ import annotations
 
-import contextlib
 import json
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -18,12 +16,31 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from snefy_ldl import __version__
+from snefy_ldl.cli_active import QUERY_EXAMPLES, query
+from snefy_ldl.cli_common import (
+    AsJson,
+    Counts,
+    Features,
+    Labels,
+    ModelFolder,
+    TableFile,
+    explain,
+    feature_names,
+    known_features,
+    note,
+    number,
+    progress_bar,
+    say,
+    split,
+    table_output,
+)
+from snefy_ldl.cli_fit import FIT_EXAMPLES, fit
+from snefy_ldl.cli_reproduce import reproduce
 from snefy_ldl.cli_views import info_table, score_table, scores
+from snefy_ldl.cli_votes import NEXT_EXAMPLES, UPDATE_EXAMPLES, next_items, update
 
 if TYPE_CHECKING:
-    from snefy_ldl.datasets import Dataset
     from snefy_ldl.estimator import SnefyLDL
-    from snefy_ldl.tables import Progress, TableSource
 
 
 class _Group(TyperGroup):
@@ -44,7 +61,7 @@ class _Group(TyperGroup):
         except Exception as error:
             if ctx.params.get("debug") or type(error).__module__.startswith(("click", "typer")):
                 raise
-            _say(f"error: {_explain(error)}", "bold red")
+            say(f"error: {explain(error)}", "bold red")
             raise typer.Exit(1) from None
 
 
@@ -81,17 +98,6 @@ def options(
 
 # --- commands ---------------------------------------------------------------------------------------------------------
 
-ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder that fit wrote.")]
-TableFile = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV or Parquet file, by its ending.")]
-Labels = Annotated[
-    str | None, typer.Option(metavar="A,B,C", help="Label columns; by default the names the model was fitted with.")
-]
-Features = Annotated[
-    str | None, typer.Option(metavar="F1,F2", help="Feature columns, for a model that knows no feature names.")
-]
-Counts = Annotated[bool, typer.Option("--counts", help="The label columns hold numbers of votes, not shares.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-
 
 @app.command()
 def demo(
@@ -112,57 +118,7 @@ def demo(
     typer.echo(f"Next: snefy-ldl predict {out / 'model'} {out / 'test.csv'} --interval 0.9")
 
 
-@app.command()
-def fit(
-    table: TableFile,
-    labels: Annotated[str, typer.Option(metavar="A,B,C", help="Label columns; each row sums to 1.")],
-    out: Annotated[Path, typer.Option(help="Folder to write the model into.")],
-    features: Annotated[
-        str | None, typer.Option(metavar="F1,F2", help="Feature columns; by default all others.")
-    ] = None,
-    counts: Counts = False,
-    members: Annotated[int, typer.Option(help="Networks whose densities are averaged; 6 is slower and better.")] = 1,
-    epochs: Annotated[int, typer.Option(help="Passes over the rows.")] = 30,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
-    zeros: Annotated[
-        str, typer.Option(metavar="shrink|error|FLOOR", help="What to do with shares of exactly zero.")
-    ] = "shrink",
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder for a checkpoint after every epoch; a stopped fit goes on from it.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
-) -> None:
-    """Fit a model to a table of features and label distributions (or votes)."""
-    from snefy_ldl.datasets import load_table
-    from snefy_ldl.errors import InputError
-    from snefy_ldl.estimator import SnefyLDL
-
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; name a folder for the model.")
-    data = load_table(table, labels, features, counts)
-    frame = _frames(data)
-    model = SnefyLDL(
-        n_members=members,
-        epochs=epochs,
-        zeros=_zero_option(zeros),
-        random_state=seed,
-        checkpoint_dir=checkpoint,
-        verbose=0 if quiet else 1,
-    )
-    X = frame(data.X, data.feature_names)
-    with _warnings_as_notes():
-        if counts:
-            model.fit(X, counts=frame(data.counts, data.label_names))
-        else:
-            model.fit(X, frame(data.D, data.label_names))
-    model.save(out)
-    done = model.training_
-    losses = [loss for loss in done["validation_loss"] if loss is not None]
-    typer.echo(f"{len(data.D):,} rows, {len(data.feature_names)} features, {len(data.label_names)} labels: {table}")
-    typer.echo(f"fitted in {done['seconds']:.1f} s, {done['epochs']} epochs, on {done['device']}")
-    if losses:
-        typer.echo(f"mean log likelihood of the rows held back: {-sum(losses) / len(losses):.4f}")
-    typer.echo(f"saved to {out}")
+app.command(epilog=FIT_EXAMPLES)(fit)
 
 
 @app.command()
@@ -181,13 +137,13 @@ def conformalize(
     from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.persistence import save_calibration
 
-    levels = [_number(part, "--level") for part in _split(level)]
+    levels = [number(part, "--level") for part in split(level)]
     fitted = SnefyLDL.load(model)
-    data = load_table(table, _split(labels) or list(fitted.label_names_), _known_features(fitted, features))
+    data = load_table(table, split(labels) or list(fitted.label_names_), known_features(fitted, features))
     intervals = ConformalIntervals(
         fitted, levels if len(levels) > 1 else levels[0], method=cast(Any, method), simultaneous=simultaneous
     )
-    with _progress() as progress:
+    with progress_bar("conformalize") as progress:
         progress(0, 1)
         intervals.conformalize(data.X, data.D)
         progress(1, 1)
@@ -213,27 +169,26 @@ def predict(
     """Predict the label distributions of a table, a part at a time, however long it is."""
     from snefy_ldl.errors import InputError
     from snefy_ldl.estimator import SnefyLDL
-    from snefy_ldl.tables import TableSink, TableSource, table_kind
+    from snefy_ldl.tables import TableSink, TableSource
     from snefy_ldl.validation import check_confidence
 
     if interval is not None:
         check_confidence(interval, "--interval")
-    if out != "-":
-        table_kind(Path(out))
+    table_output(out)
     source = TableSource(table)
     fitted = SnefyLDL.load(model)
-    names = _feature_names(fitted, features, source)
-    kept = _split(keep)
+    names = feature_names(fitted, features, source)
+    kept = split(keep)
     source.need(kept, "--keep")
     if taken := sorted(set(kept) & set(fitted.label_names_)):
         raise InputError(f"--keep {taken[0]}: that is also the name of a predicted column; leave it out.")
     rows, ends = 0, None if interval is None else _interval_maker(fitted, model, interval, uncalibrated)
-    with _progress() as progress, TableSink(out) as sink:
+    with progress_bar("predict") as progress, TableSink(out) as sink:
         for chunk in source.chunks(names, kept, progress):
             sink.write(_predictions(fitted, chunk, names, kept, ends))
             rows += len(chunk)
     if out != "-":
-        _say(f"{rows:,} rows written to {out}", "green")
+        say(f"{rows:,} rows written to {out}", "green")
 
 
 @app.command()
@@ -253,8 +208,8 @@ def evaluate(
 
     check_confidence(interval, "--interval")
     fitted = SnefyLDL.load(model)
-    chosen = _split(labels) or list(fitted.label_names_)
-    report = scores(fitted, load_table(table, chosen, _known_features(fitted, features), counts), interval)
+    chosen = split(labels) or list(fitted.label_names_)
+    report = scores(fitted, load_table(table, chosen, known_features(fitted, features), counts), interval)
     if as_json:
         typer.echo(json.dumps(report, indent=2))
     else:
@@ -273,84 +228,15 @@ def info(model: ModelFolder, as_json: AsJson = False) -> None:
         Console().print(info_table(model, config))
 
 
-# --- what the commands say --------------------------------------------------------------------------------------------
+app.command("reproduce")(reproduce)
 
 
-def _say(text: str, style: str) -> None:
-    Console(stderr=True).print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+app.command(epilog=QUERY_EXAMPLES)(query)
+app.command(epilog=UPDATE_EXAMPLES)(update)
+app.command("next", epilog=NEXT_EXAMPLES)(next_items)
 
 
-def _explain(error: Exception) -> str:
-    """One line for a person; unknown errors ask for a report."""
-    from snefy_ldl.errors import NotFittedError, SnefyError
-
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.strerror}: {error.filename}"
-    line = " ".join(str(error).split())
-    if isinstance(error, (SnefyError, NotFittedError, OSError, ImportError)):
-        return line
-    return f"unexpected {type(error).__name__}: {line}. Run again with --debug and please report what it shows."
-
-
-@contextlib.contextmanager
-def _warnings_as_notes() -> Iterator[None]:
-    """The library's own warnings as yellow lines; other ones as they are."""
-    from snefy_ldl.errors import TrainingWarning, ZeroLabelWarning
-
-    ours = (TrainingWarning, ZeroLabelWarning)
-
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: Any = None,
-        line: str | None = None,
-    ) -> None:
-        if issubclass(category, ours):
-            _say(f"note: {message}", "yellow")
-        else:
-            usual(message, category, filename, lineno, file, line)
-
-    with warnings.catch_warnings():
-        usual, warnings.showwarning = warnings.showwarning, show
-        for category in ours:
-            warnings.simplefilter("always", category)
-        yield
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar on stderr that is told how much is done, of how much."""
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn("predict"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("predict", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _split(columns: str | None) -> list[str]:
-    return [] if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
-
-
-def _zero_option(text: str) -> Any:
-    from snefy_ldl.errors import InputError
-
-    if text in ("shrink", "error"):
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"--zeros {text}: use shrink, error or a number for the floor.") from None
-
-
-def _frames(data: Dataset) -> Callable[[Any, list[str]], Any]:
-    import pandas as pd
-
-    return lambda values, names: pd.DataFrame(values, columns=names)
+# --- what predict writes ----------------------------------------------------------------------------------------------
 
 
 def _interval_maker(model: SnefyLDL, folder: Path, level: float, uncalibrated: bool) -> Callable[[Any], Any]:
@@ -366,27 +252,11 @@ def _interval_maker(model: SnefyLDL, folder: Path, level: float, uncalibrated: b
     known = state["confidence_level"]
     levels = known if isinstance(known, list) else [known]
     if level not in levels:
-        _say(
-            f"note: calibrated for {', '.join(f'{x:g}' for x in levels)} alone; {level:g} is the model's own", "yellow"
-        )
+        note(f"calibrated for {', '.join(f'{x:g}' for x in levels)} alone; {level:g} is the model's own")
         return lambda X: model.predict_interval(X, level)
     if not isinstance(known, list):
         return calibrated.predict_interval
     return lambda X: calibrated.predict_interval(X)[..., levels.index(level)]
-
-
-def _number(text: str, option: str) -> float:
-    from snefy_ldl.errors import InputError
-
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"{option} {text}: not a number.") from None
-
-
-def _known_features(model: SnefyLDL, asked: str | None) -> list[str] | None:
-    known = getattr(model, "feature_names_in_", None)
-    return _split(asked) or (None if known is None else [str(name) for name in known])
 
 
 def _predictions(
@@ -406,26 +276,6 @@ def _predictions(
             columns[f"{label}_low"], columns[f"{label}_high"] = ends.T
     numbers = pd.DataFrame({name: values.round(DECIMALS) for name, values in columns.items()}, index=chunk.index)
     return pd.concat([chunk[keep], numbers], axis=1) if keep else numbers
-
-
-def _feature_names(model: SnefyLDL, asked: str | None, source: TableSource) -> list[str]:
-    """The columns to feed the model: its own names, or those asked for, or all but the labels."""
-    from snefy_ldl.errors import InputError
-
-    known = getattr(model, "feature_names_in_", None)
-    if asked is not None:
-        names = _split(asked)
-    elif known is not None:
-        names = [str(name) for name in known]
-    else:
-        names = [column for column in source.columns if column not in set(model.label_names_)]
-    source.need(names, "features of the model")
-    if len(names) != model.n_features_in_:
-        raise InputError(
-            f"{source.file.name}: the model takes {model.n_features_in_} features, and there are {len(names)} columns "
-            "for them. Name the right ones with --features."
-        )
-    return names
 
 
 if __name__ == "__main__":

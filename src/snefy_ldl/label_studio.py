@@ -7,7 +7,7 @@ comes back (Label Studio's JSON export) is counted: one vote for each choice of 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,11 @@ import numpy as np
 
 from snefy_ldl.errors import DataNotFoundError, InputError
 from snefy_ldl.files import write_json
-from snefy_ldl.strategies import Index
+from snefy_ldl.pools import Index
+from snefy_ldl.tables import cell_text
 from snefy_ldl.validation import Array
 
-__all__ = ["make_tasks", "read_votes", "write_tasks"]
+__all__ = ["make_tasks", "read_choices", "read_names", "read_votes", "write_tasks"]
 
 #: Where a task keeps its row number, its score and its predicted shares.
 ROW, SCORE, SHARES = "row", "utility", "predicted"
@@ -97,28 +98,78 @@ def read_votes(
     >>> read_votes([{"data": {"row": 7}, "annotations": done}], ["no", "yes"])
     (array([7]), array([[0., 2.]]))
     """
-    tasks = _read(Path(source)) if isinstance(source, (str, Path)) else source
     names = {str(name): r for r, name in enumerate(label_names)}
     if len(names) < 2 or len(names) != len(label_names):
         raise InputError("label_names must hold at least two different labels.")
-    if not isinstance(tasks, Sequence) or not all(isinstance(task, Mapping) for task in tasks):
-        raise InputError("a Label Studio export is a list of tasks; export as JSON (not JSON-MIN).")
     counts: dict[int, Array] = {}
-    for k, task in enumerate(tasks):
+    for k, task in enumerate(_tasks(source)):
         row = task.get("data", {}).get(ROW)
         if isinstance(row, bool) or not isinstance(row, int):
             raise InputError(f"task {k} has no row number in data[{ROW!r}]; it was not made by make_tasks.")
-        for annotation in _last_of_each(task.get("annotations", [])):
-            for part in annotation.get("result", []):
-                if part.get("type") != "choices" or from_name not in (None, part.get("from_name")):
-                    continue
-                for choice in part.get("value", {}).get("choices", []):
-                    if choice not in names:
-                        known = ", ".join(names)
-                        raise InputError(f"task {k} (row {row}) holds the choice {choice!r}; the labels are {known}.")
-                    counts.setdefault(row, np.zeros(len(names)))[names[choice]] += 1.0
+        for _, choice in _choices(task, from_name):
+            if choice not in names:
+                known = ", ".join(names)
+                raise InputError(f"task {k} (row {row}) holds the choice {choice!r}; the labels are {known}.")
+            counts.setdefault(row, np.zeros(len(names)))[names[choice]] += 1.0
     table = np.array(list(counts.values())).reshape(len(counts), len(names))
     return np.array(list(counts), dtype=np.intp), table
+
+
+def read_choices(
+    source: str | Path | Sequence[Mapping[str, Any]], key: str | None = None, *, from_name: str | None = None
+) -> tuple[dict[str, list[str]], str]:
+    """Single votes out of Label Studio's JSON export: columns item, annotator, label, and the key that names items.
+
+    Args:
+        source: the exported file, or its content.
+        key: entry of a task's data that names the item; by default item, id or row, the first that all tasks have.
+        from_name: the ``<Choices>`` tag to read; all by default.
+
+    >>> done = [{"result": [{"type": "choices", "value": {"choices": ["yes"]}}], "completed_by": 4}]
+    >>> read_choices([{"data": {"row": 7}, "annotations": done}])
+    ({'item': ['7'], 'annotator': ['4'], 'label': ['yes']}, 'row')
+    """
+    names, found = read_names(source, key)
+    columns: dict[str, list[str]] = {"item": [], "annotator": [], "label": []}
+    for name, task in zip(names, _tasks(source)):
+        for who, choice in _choices(task, from_name):
+            columns["item"].append(name)
+            columns["annotator"].append(who if who is not None else f"unknown {len(columns['item'])}")
+            columns["label"].append(choice)
+    return columns, found
+
+
+def read_names(source: str | Path | Sequence[Mapping[str, Any]], key: str | None = None) -> tuple[list[str], str]:
+    """What names the item of each task, as text, and the entry of the tasks' data that holds it.
+
+    >>> read_names([{"data": {"row": 7}}, {"data": {"row": 9}}])
+    (['7', '9'], 'row')
+    """
+    given = [task.get("data", {}) for task in _tasks(source)]
+    keys = [name for name in ([key] if key is not None else []) + ["item", "id", ROW] if all(name in d for d in given)]
+    if not given or not keys:
+        wanted = f"data[{key!r}]" if key is not None else 'data["item"], data["id"] or data["row"]'
+        raise InputError(f"the Label Studio export names no items: every task needs {wanted}.")
+    return [cell_text(entry[keys[0]]) for entry in given], keys[0]
+
+
+def _tasks(source: str | Path | Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    tasks = _read(Path(source)) if isinstance(source, (str, Path)) else source
+    if not isinstance(tasks, Sequence) or not all(isinstance(task, Mapping) for task in tasks):
+        raise InputError("a Label Studio export is a list of tasks; export as JSON (not JSON-MIN).")
+    return tasks
+
+
+def _choices(task: Mapping[str, Any], from_name: str | None) -> Iterator[tuple[str | None, str]]:
+    """Who chose what in a task, the last word of each annotator."""
+    for annotation in _last_of_each(task.get("annotations", [])):
+        who = annotation.get("completed_by")
+        if isinstance(who, Mapping):  # exports name annotators by number, or by a record of them
+            who = who.get("email") or who.get("id")
+        for part in annotation.get("result", []):
+            if part.get("type") == "choices" and from_name in (None, part.get("from_name")):
+                for choice in part.get("value", {}).get("choices", []):
+                    yield None if who is None else cell_text(who), str(choice)
 
 
 def _last_of_each(annotations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

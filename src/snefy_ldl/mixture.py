@@ -326,7 +326,8 @@ class SignedDirichletMixture(Distribution):
     # -- votes -----------------------------------------------------------------------------------------------------
 
     def _count_rows(self, counts: Any) -> Tensor:
-        table = torch.as_tensor(np.asarray(counts) if isinstance(counts, list) else counts)
+        # a copy: arrays out of tables are often read-only, of which torch would warn
+        table = counts if isinstance(counts, Tensor) else torch.tensor(np.asarray(counts))
         table = table.to(self._concentration)
         if table.shape[-1:] != self.event_shape:
             raise InputError(f"counts must have {self.n_labels} columns; got shape {tuple(table.shape)}.")

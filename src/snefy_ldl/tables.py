@@ -15,6 +15,8 @@ from snefy_ldl.errors import DataNotFoundError, InputError, SnefyError
 
 #: Rows held in memory at a time.
 CHUNK_ROWS = 32_768
+#: Rows of a Parquet file read in one pass; see :func:`parquet_batches`.
+PASS_ROWS = 65_536
 #: Shares are written with this many decimals.
 DECIMALS = 8
 
@@ -37,6 +39,38 @@ def table_kind(file: Path) -> str:
     if last not in kinds or (kinds[last] == "parquet" and endings[-1] == ".gz"):
         raise InputError(f"{file.name}: unknown ending; use .csv, .tsv (also .gz), .parquet or .pq.")
     return kinds[last]
+
+
+def cell_text(value: Any) -> str:
+    """A cell as text: nothing (None, NaN) is empty, and a whole number has no point.
+
+    >>> [cell_text(value) for value in ("007", 7, 7.0, None, float("nan"))]
+    ['007', '7', '7', '', '']
+    """
+    if value is None or value != value:
+        return ""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def parquet_batches(file: Any, rows: int, columns: list[str]) -> Iterator[tuple[Any, int]]:
+    """Batches of at most so many rows of a Parquet file, in bounded memory, and the number of rows in all.
+
+    Two habits of the reader have to be worked around. Without a buffer it reads a whole row group at once, and a file
+    may be one row group; with a buffer, a pass keeps what it has read of every row group until it ends. So a pass is
+    made over a few row groups at a time.
+    """
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(file, buffer_size=1 << 17) as content:
+        groups = content.metadata.num_row_groups
+        run, held = [], 0
+        for group in range(groups):
+            run.append(group)
+            held += content.metadata.row_group(group).num_rows
+            if held >= PASS_ROWS or group == groups - 1:
+                for batch in content.iter_batches(rows, row_groups=run, columns=columns):
+                    yield batch, int(content.metadata.num_rows)
+                run, held = [], 0
 
 
 class TableSource:
@@ -62,10 +96,20 @@ class TableSource:
                 f"It has: {shorten(self.columns)}."
             )
 
-    def chunks(self, features: list[str], keep: list[str], progress: Progress) -> Iterator[Any]:
-        """Frames with the wanted columns; features are checked to be finite numbers, kept columns stay text."""
+    def chunks(
+        self, features: list[str], keep: list[str], progress: Progress | None = None, rows: int | None = None
+    ) -> Iterator[Any]:
+        """Frames with the wanted columns; features are checked to be finite numbers, kept columns stay text.
+
+        Args:
+            features: columns of numbers.
+            keep: columns to pass on as they are.
+            progress: told how much is done, of how much.
+            rows: most rows of a frame.
+        """
         first = 1
-        for chunk in self._frames(list(dict.fromkeys([*keep, *features])), set(keep) - set(features), progress):
+        as_text = set(keep) - set(features)
+        for chunk in self._frames(list(dict.fromkeys([*keep, *features])), as_text, progress, rows):
             if chunk.empty:
                 continue
             for name in features:
@@ -82,28 +126,56 @@ class TableSource:
             place = int(bad.argmax())
             raise InputError(
                 f"{self.file.name}: column {name!r} holds {str(column.iloc[place])!r} in data row {first + place} "
-                "(counting from 1); features must be finite numbers. Fill it in first, or drop the row."
+                "(counting from 1); features must be finite numbers. Fill it in first, or drop the row; name the "
+                "feature columns with --features if this is none."
             )
 
-    def _frames(self, columns: list[str], as_text: set[str], progress: Progress) -> Iterator[Any]:
-        total = self.file.stat().st_size
+    def whole(self, columns: list[str], as_text: list[str], progress: Progress | None = None) -> Any:
+        """All rows in one frame; columns ``as_text`` hold text, empty where the cell is."""
+        wanted = list(dict.fromkeys([*as_text, *columns]))
+        parts = list(self._frames(wanted, set(as_text), progress))
+        if not sum(len(part) for part in parts):
+            raise InputError(f"{self.file.name} holds no rows.")
+        frame = self._pandas.concat(parts, ignore_index=True)
+        for name in as_text:
+            frame[name] = [cell_text(value) for value in frame[name]]
+        return frame
+
+    def take(self, rows: Any, columns: list[str], as_text: list[str], progress: Progress | None = None) -> Any:
+        """Some rows by number, in that order: a frame of these columns; reads the file once, a part at a time."""
+        order = rows.argsort(kind="stable")
+        wanted, parts, start = rows[order], [], 0
+        for part in self._frames(list(dict.fromkeys([*as_text, *columns])), set(as_text), progress):
+            low, high = wanted.searchsorted([start, start + len(part)])
+            parts.append(part.iloc[wanted[low:high] - start])
+            start += len(part)
+        if len(wanted) and wanted[-1] >= start:
+            raise InputError(f"{self.file.name} has {start} rows; row {wanted[-1]} was asked for (counting from 0).")
+        frame = self._pandas.concat(parts, ignore_index=True).iloc[order.argsort(kind="stable")]
+        for name in as_text:
+            frame[name] = [cell_text(value) for value in frame[name]]
+        return frame.reset_index(drop=True)
+
+    def _frames(
+        self, columns: list[str], as_text: set[str], progress: Progress | None, rows: int | None = None
+    ) -> Iterator[Any]:
+        total, most = self.file.stat().st_size, rows or CHUNK_ROWS
+        progress = progress or (lambda done, total: None)
         with self._readable(), self.file.open("rb") as handle:
             if self.kind == "parquet":
-                import pyarrow.parquet
-
-                content, rows = pyarrow.parquet.ParquetFile(handle), 0
-                for batch in content.iter_batches(CHUNK_ROWS, columns=columns):
-                    rows += batch.num_rows
-                    yield batch.to_pandas()
-                    progress(rows, content.metadata.num_rows)
+                done = 0
+                for batch, rows_in_all in parquet_batches(handle, most, columns):
+                    done += batch.num_rows
+                    yield batch.to_pandas()[columns]
+                    progress(done, rows_in_all)
                 return
             reader = self._pandas.read_csv(
                 handle,
                 sep=self._separator,
                 compression="gzip" if self.file.suffix == ".gz" else None,
                 index_col=False,
-                dtype=dict.fromkeys(as_text, str),
-                chunksize=CHUNK_ROWS,
+                converters=dict.fromkeys(as_text, str),  # as they stand: "007" and "NA" are names, too
+                chunksize=most,
             )
             while (chunk := self._next(reader)) is not None:
                 yield chunk[columns]

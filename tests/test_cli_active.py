@@ -1,0 +1,358 @@
+"""Rounds of labelling by the command line: rows out with ``query``, labels back with ``fit --append``."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner, Result
+
+from snefy_ldl import SnefyLDL, cli, tables
+from snefy_ldl.active import query
+from snefy_ldl.errors import InputError
+from snefy_ldl.joining import append_rows, join_features
+from snefy_ldl.labelled import read_labelled
+from snefy_ldl.synthetic import make_city_districts
+
+LABELS = ["business", "entertainment", "education"]
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(word) for word in words])
+
+
+def succeed(*words: object) -> Result:
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def fail(*words: object) -> str:
+    """The one line on stderr of a command that must end with exit code 1."""
+    result = run(*words)
+    assert result.exit_code == 1, result.output
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def city() -> pd.DataFrame:
+    """260 districts with features, shares and a name: 80 to learn from, 180 in the pool."""
+    made = make_city_districts(n=260, random_state=0)
+    table = pd.DataFrame(made.X, columns=made.feature_names).join(pd.DataFrame(made.D, columns=LABELS))
+    table.insert(0, "code", [f"{i:04d}" for i in range(len(table))])
+    return table
+
+
+@pytest.fixture(scope="module")
+def features(city: pd.DataFrame) -> list[str]:
+    return list(city.columns[1:6])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, city: pd.DataFrame, features: list[str]) -> Path:
+    folder = tmp_path_factory.mktemp("rounds")
+    train, pool = city[:80], city[80:].reset_index(drop=True)
+    train[[*features, *LABELS]].to_csv(folder / "train.csv", index=False)
+    pool[features].to_csv(folder / "pool.csv", index=False)
+    pool[features].to_parquet(folder / "pool.parquet", row_group_size=50)
+    pool[["code", *features]].assign(text=[f"district {i}" for i in range(len(pool))]).to_csv(
+        folder / "named.csv", index=False
+    )
+    model = SnefyLDL(n_neurons=12, n_readouts=4, n_members=2, epochs=2, random_state=0, device="cpu")
+    model.fit(train[features], train[LABELS]).save(folder / "model")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pool(city: pd.DataFrame) -> pd.DataFrame:
+    return city[80:].reset_index(drop=True)
+
+
+def fit_words(folder: Path, out: Path) -> tuple[object, ...]:
+    labels = ("--labels", ",".join(LABELS))
+    return ("fit", folder / "train.csv", *labels, "--epochs", 1, "--seed", 3, "--quiet", "--out", out)
+
+
+def same_fit(out: Path, X: pd.DataFrame, D: pd.DataFrame) -> None:
+    """The model in the folder is the one that these rows give, to the last bit."""
+    fitted = SnefyLDL(epochs=1, random_state=3).fit(X.reset_index(drop=True), D.reset_index(drop=True))
+    saved = SnefyLDL.load(out)
+    np.testing.assert_array_equal(np.asarray(saved.predict(X[:9])), np.asarray(fitted.predict(X[:9])))
+
+
+# --- query ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["pool.csv", "pool.parquet"])
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_query_writes_what_the_library_chooses(
+    folder: Path, pool: pd.DataFrame, features: list[str], tmp_path: Path, name: str, ending: str
+) -> None:
+    out = tmp_path / f"to_label{ending}"
+    said = succeed("query", folder / "model", folder / name, "--n", 7, "--strategy", "logdet", "--out", out)
+    table = pd.read_csv(out) if ending == ".csv" else pd.read_parquet(out)
+    model = SnefyLDL.load(folder / "model")
+    rows, scores = query("logdet", pool[features], 7, model=model, random_state=0, return_utilities=True)
+    predicted = [f"predicted_{label}" for label in LABELS]
+    assert list(table.columns) == ["row", "query_score", *features, *predicted]
+    np.testing.assert_array_equal(table["row"], rows)
+    np.testing.assert_allclose(table["query_score"], scores[rows], rtol=1e-6)
+    np.testing.assert_allclose(table[features], pool.loc[rows, features])
+    np.testing.assert_allclose(table[predicted], model.predict(pool.loc[rows, features]), atol=1e-6)
+    assert "7 of 180 rows" in said.stderr
+    assert not set(table.columns) & set(LABELS)
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+
+
+def test_query_in_parts_gives_the_same(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("query", folder / "model", folder / "pool.csv", "-n", 9, "--diverse", "--seed", 4)
+
+    def table(*words: object) -> pd.DataFrame:
+        return pd.read_csv(io.StringIO(succeed(*words).stdout))
+
+    whole = table(*words)
+    monkeypatch.setattr(tables, "CHUNK_ROWS", 41)
+    pd.testing.assert_frame_equal(table(*words), whole)
+    assert list(table(*words[:-1], 5)["row"]) != list(whole["row"])
+
+
+def test_query_by_name_with_options_and_tasks(folder: Path, pool: pd.DataFrame, tmp_path: Path) -> None:
+    words = ("query", folder / "model", folder / "named.csv", "--n", 4, "--id", "code", "--strategy", "entropy")
+    settings = ("--set", "n_draws=50", "--set", "method=shared", "--diverse", "--labeled", folder / "train.csv")
+    tasks = tmp_path / "tasks.json"
+    out = tmp_path / "out.csv"
+    succeed(*words, *settings, "--keep", "text", "--label-studio", tasks, "--out", out)
+    table = pd.read_csv(out, dtype={"code": str})
+    assert list(table.columns[:3]) == ["code", "query_score", "text"]
+    assert set(table["code"]) <= set(pool["code"])
+    content = json.loads(tasks.read_text())
+    assert [task["data"]["code"] for task in content] == list(table["code"])
+    assert [task["data"]["text"] for task in content] == list(table["text"])
+    shares = [list(task["data"]["predicted"].values()) for task in content]
+    np.testing.assert_allclose(shares, table[[f"predicted_{label}" for label in LABELS]], atol=1e-5)
+    best = [task["predictions"][0]["result"][0]["value"]["choices"][0] for task in content]
+    assert best == [LABELS[k] for k in np.argmax(shares, axis=1)]
+
+
+def test_tasks_of_a_bare_pool_show_the_features(folder: Path, features: list[str], tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.json"
+    succeed("query", folder / "model", folder / "pool.csv", "-n", 2, "--label-studio", tasks)
+    assert set(features) < set(json.loads(tasks.read_text())[0]["data"])
+
+
+def test_rows_that_were_asked_before_are_skipped(folder: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    words = ("query", folder / "model", folder / "pool.csv", "--n", 5)
+    succeed(*words, "--label-studio", tmp_path / "first.json", "--out", first)
+    for skipped in (first, tmp_path / "first.json"):
+        succeed(*words, "--skip", skipped, "--out", second)
+        assert not set(pd.read_csv(first)["row"]) & set(pd.read_csv(second)["row"])
+    both = succeed(*words, "--skip", first, "--skip", second).stdout
+    assert len(both.splitlines()) == 6
+    named = ("query", folder / "model", folder / "named.csv", "--id", "code", "--n", 5)
+    succeed(*named, "--out", tmp_path / "third.csv")
+    succeed(*named, "--skip", tmp_path / "third.csv", "--out", second)
+    codes = [set(pd.read_csv(path, dtype={"code": str})["code"]) for path in (tmp_path / "third.csv", second)]
+    assert not codes[0] & codes[1]
+    assert "names rows by 'row'" in fail(*named, "--skip", first)
+
+
+def test_query_with_a_model_that_knows_no_names(
+    folder: Path, city: pd.DataFrame, features: list[str], tmp_path: Path
+) -> None:
+    plain = SnefyLDL(n_neurons=8, n_readouts=4, epochs=1, random_state=0, device="cpu")
+    plain.fit(city[features][:80].to_numpy(), city[LABELS][:80]).save(tmp_path / "plain")
+    bare = succeed("query", tmp_path / "plain", folder / "pool.csv", "--n", 3).stdout
+    chosen = succeed("query", tmp_path / "plain", folder / "pool.csv", "-n", 3, "--features", ",".join(features)).stdout
+    assert bare == chosen
+
+
+def test_query_failures_are_one_line(folder: Path, tmp_path: Path) -> None:
+    words = ("query", folder / "model", folder / "pool.csv")
+    assert "Did you mean 'entropy'" in fail(*words, "--strategy", "entropi")
+    assert "has no option 'draws'" in fail(*words, "--strategy", "entropy", "--set", "draws=3")
+    assert "NAME=VALUE" in fail(*words, "--set", "n_draws")
+    assert "n_draws" in fail(*words, "--strategy", "entropy", "--set", "n_draws=many")
+    assert "n=500" in fail(*words, "--n", 500)
+    assert "must end in .json" in fail(*words, "--label-studio", tmp_path / "tasks.csv")
+    assert "unknown ending" in fail(*words, "--out", tmp_path / "out.xlsx")
+    assert "is a folder" in fail(*words, "--out", _folder(tmp_path / "folder.csv"))
+    assert "(--id): code" in fail(*words, "--id", "code")
+    assert "(--keep): text" in fail(*words, "--keep", "text")
+    assert "no file at" in fail(*words, "--skip", tmp_path / "none.csv")
+    assert "no column that names" in fail(*words, "--skip", folder / "train.csv")
+    assert "compares members" not in succeed(*words, "--strategy", "epistemic", "--set", "n_draws=4", "-n", 2).output
+    (tmp_path / "answered.csv").write_text((folder / "pool.csv").read_text().replace("\n", ",1\n"))
+    text = (folder / "pool.csv").read_text().splitlines()
+    (tmp_path / "scored.csv").write_text("\n".join([text[0] + ",query_score", *(line + ",1" for line in text[1:])]))
+    assert "rename it" in fail("query", folder / "model", tmp_path / "scored.csv", "--keep", "query_score")
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+# --- and back ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_filled_in_table_comes_back(folder: Path, city: pd.DataFrame, features: list[str], tmp_path: Path) -> None:
+    succeed("query", folder / "model", folder / "pool.csv", "--n", 6, "--out", tmp_path / "asked.csv")
+    asked = pd.read_csv(tmp_path / "asked.csv")
+    truth = city[80:].reset_index(drop=True).loc[asked["row"]].reset_index(drop=True)
+    filled = asked.join(truth[LABELS])
+    filled.loc[5, LABELS] = np.nan  # not done yet
+    filled.to_csv(tmp_path / "filled.csv", index=False)
+    said = succeed(*fit_words(folder, tmp_path / "m"), "--append", tmp_path / "filled.csv")
+    assert "filled.csv: 5 labelled rows added" in said.stdout
+    assert "85 rows, 5 features" in said.stdout
+    assert "1 rows without labels were skipped" in said.stderr
+    expected = pd.concat([city[:80], truth[:5]])
+    same_fit(tmp_path / "m", expected[features], expected[LABELS])
+    # labels alone, joined by row number: the same model
+    filled[["row", *LABELS]][:5].to_parquet(tmp_path / "bare.parquet")
+    words = ("--append", tmp_path / "bare.parquet")
+    succeed(*fit_words(folder, tmp_path / "m2"), *words, "--pool", folder / "pool.parquet")
+    same_fit(tmp_path / "m2", expected[features], expected[LABELS])
+    assert "with --pool" in fail(*fit_words(folder, tmp_path / "m3"), *words)
+    assert not (tmp_path / "m3").exists()
+
+
+def test_the_newer_label_wins(folder: Path, city: pd.DataFrame, features: list[str], tmp_path: Path) -> None:
+    pool = city[80:].reset_index(drop=True)
+    first, second = pool[["code", *LABELS]][:8].copy(), pool[["code", *LABELS]][6:12].copy()
+    second[LABELS] = second[LABELS].to_numpy()[:, ::-1]
+    first.to_csv(tmp_path / "first.csv", index=False)
+    second.to_csv(tmp_path / "second.csv", index=False)
+    words = ("--append", tmp_path / "first.csv", "--append", tmp_path / "second.csv", "--id", "code")
+    said = succeed(*fit_words(folder, tmp_path / "m"), *words, "--pool", folder / "named.csv").stdout
+    assert "first.csv: 8 labelled rows added\n" in said
+    assert "second.csv: 6 labelled rows added, 2 of them in place of earlier ones" in said
+    expected = pd.concat([city[:80], pool[:6], pool[6:12].assign(**dict(zip(LABELS, second[LABELS].to_numpy().T)))])
+    same_fit(tmp_path / "m", expected[features], expected[LABELS])
+    # rows of TRAIN itself, and twice in one file
+    city[:80].to_csv(tmp_path / "train.csv", index=False)
+    again = pd.concat([city[:3], city[2:3].assign(business=0.2, entertainment=0.3, education=0.5)])
+    again[["code", *LABELS]].to_csv(tmp_path / "again.csv", index=False)
+    result = succeed(
+        *("fit", tmp_path / "train.csv", "--id", "code", "--labels", ",".join(LABELS), "--out", tmp_path / "m2"),
+        *("--epochs", 1, "--seed", 3, "-q", "--append", tmp_path / "again.csv"),
+    )
+    assert "3 labelled rows added, 3 of them in place" in result.stdout
+    assert "comes again later" in result.stderr
+    expected = pd.concat([city[3:80], city[:2], again[3:]])
+    same_fit(tmp_path / "m2", expected[features], expected[LABELS])
+
+
+def test_row_numbers_of_a_pool_are_not_names_of_train(folder: Path, city: pd.DataFrame, tmp_path: Path) -> None:
+    train = city[:80].drop(columns="code").assign(id=range(80))
+    train.to_csv(tmp_path / "train.csv", index=False)
+    pool = city[80:].reset_index(drop=True)
+    pool[LABELS][:4].assign(row=range(4)).to_csv(tmp_path / "labels.csv", index=False)
+    result = succeed(
+        *("fit", tmp_path / "train.csv", "--labels", ",".join(LABELS), "--out", tmp_path / "m", "--epochs", 1, "-q"),
+        *("--append", tmp_path / "labels.csv", "--pool", folder / "pool.csv"),
+    )
+    assert "4 labelled rows added\n84 rows, 5 features" in result.stdout  # none replaced, and id is no feature
+    assert "names the rows and is no feature" in result.stderr
+
+
+def test_votes_come_back_in_every_form(folder: Path, city: pd.DataFrame, features: list[str], tmp_path: Path) -> None:
+    pool = city[80:].reset_index(drop=True)
+    votes = [(0, "ann", "business"), (0, "bob", "education"), (2, "ann", "education"), (2, "eve", "education")]
+    pd.DataFrame(votes, columns=["item", "annotator", "label"]).to_csv(tmp_path / "long.csv", index=False)
+    pd.DataFrame({"item": [0, 2], "ann": ["business", "education"], "bob": ["education", ""], "eve": ["", "education"]}
+                 ).to_csv(tmp_path / "wide.csv", index=False)  # fmt: skip
+    pd.DataFrame([[0, 1, 0, 1], [2, 0, 0, 2]], columns=["item", *LABELS]).to_csv(tmp_path / "counts.csv", index=False)
+
+    def said(who: str, choice: str) -> dict[str, object]:
+        return {"completed_by": who, "result": [{"type": "choices", "value": {"choices": [choice]}}]}
+
+    tasks = [
+        {"data": {"item": row}, "annotations": [said(who, label) for item, who, label in votes if item == row]}
+        for row in (0, 1, 2)
+    ]
+    (tmp_path / "export.json").write_text(json.dumps(tasks))
+    shares = pd.DataFrame([[0.5, 0.0, 0.5], [0.0, 0.0, 1.0]], columns=LABELS)
+    expected_X, expected_D = pd.concat([city[:80], pool.loc[[0, 2]]])[features], pd.concat([city[:80][LABELS], shares])
+    pool[features].assign(item=range(len(pool))).to_csv(tmp_path / "pool.csv", index=False)
+    for name in ("long.csv", "wide.csv", "counts.csv", "export.json"):
+        words = ("--append", tmp_path / name, "--pool", tmp_path / "pool.csv")
+        result = succeed(*fit_words(folder, tmp_path / name.split(".")[0]), *words)
+        assert f"{name}: 2 labelled rows added" in result.stdout
+        assert "votes become shares" in result.stderr
+        with pytest.warns(UserWarning, match="shrunk"):
+            same_fit(tmp_path / name.split(".")[0], expected_X, expected_D)
+
+
+def test_append_failures_are_one_line(folder: Path, city: pd.DataFrame, tmp_path: Path) -> None:
+    words = fit_words(folder, tmp_path / "m")
+    pool = ("--pool", folder / "pool.csv")
+
+    def appended(text: str, name: str = "labels.csv") -> str:
+        (tmp_path / name).write_text(text)
+        return fail(*words, "--append", tmp_path / name, *pool)
+
+    header = f"row,{','.join(LABELS)}\n"
+    assert "no labels in a known form" in appended("row,mood\n1,good\n")
+    assert "row 0 sums to 1.4" in appended(header + "1,0.2,0.3,0.9\n")
+    assert "only some labels of data row 2" in appended(header + "1,0.2,0.3,0.5\n2,0.5,,\n")
+    assert "'many' in data row 1" in appended(header + "1,many,0.3,0.5\n")
+    assert "not one row has a label" in appended(header + "1,,,\n")
+    assert "not one row of labels.csv is in pool.csv" in appended(header + "x9,0.2,0.3,0.5\n")
+    assert "nor a column that names" in appended(f"{','.join(LABELS)}\n0.2,0.3,0.5\n")
+    assert "is empty in data row 1" in appended(header + ",0.2,0.3,0.5\n")
+    assert "'spleen' is not among" in appended("item,annotator,label\n1,ann,spleen\n")
+    assert "not valid JSON" in appended("[", "labels.json")
+    assert "names no items" in appended('[{"data": {}}]', "labels.json")
+    assert "no choice" in appended('[{"data": {"row": 1}}]', "labels.json")
+    assert "no file at" in fail(*words, "--append", tmp_path / "none.csv")
+    assert "with --append" in fail(*words, *pool)
+    doubled = pd.concat([city, city[:1]])
+    doubled.to_csv(tmp_path / "doubled.csv", index=False)
+    city[:1][["code", *LABELS]].to_csv(tmp_path / "one.csv", index=False)
+    line = fail(*words, "--append", tmp_path / "one.csv", "--id", "code", "--pool", tmp_path / "doubled.csv")
+    assert "two rows named '0000'" in line
+    assert not (tmp_path / "m").exists()
+
+
+def test_shares_do_not_join_votes(folder: Path, tmp_path: Path) -> None:
+    names = ["a", "b"]
+    (tmp_path / "votes.csv").write_text("id,x,a,b\n1,0.5,2,1\n2,0.7,0,3\n")
+    (tmp_path / "shares.csv").write_text("id,x,a,b\n3,0.5,0.25,0.75\n")
+    base = read_labelled(tmp_path / "votes.csv", names, ["x"])
+    assert base.are_counts
+    new = read_labelled(tmp_path / "shares.csv", names, ["x"])
+    with pytest.raises(InputError, match="do not tell how many voted"):
+        append_rows(base, new)
+    joined, replaced = append_rows(new, base)
+    np.testing.assert_allclose(joined.labels, [[0.25, 0.75], [2 / 3, 1 / 3], [0.0, 1.0]])
+    assert replaced == 0
+    bare = read_labelled(tmp_path / "votes.csv", names)
+    with pytest.raises(InputError, match="without features"):
+        append_rows(base, bare)
+    assert join_features(bare, tmp_path / "votes.csv", ["x"]).features is not None
+
+
+def test_ones_and_zeros_follow_the_rows_they_join(tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("id,a,b\n1,1,0\n2,0,1\n")
+    assert not read_labelled(tmp_path / "one.csv", ["a", "b"]).are_counts
+    assert read_labelled(tmp_path / "one.csv", ["a", "b"], prefer_counts=True).are_counts
+
+
+def test_what_query_wrote_is_no_feature(folder: Path, city: pd.DataFrame, tmp_path: Path) -> None:
+    succeed("query", folder / "model", folder / "pool.csv", "--n", 60, "--out", tmp_path / "asked.csv")
+    asked = pd.read_csv(tmp_path / "asked.csv")
+    truth = city[80:].reset_index(drop=True).loc[asked["row"], LABELS].reset_index(drop=True)
+    asked.join(truth).to_csv(tmp_path / "filled.csv", index=False)
+    words = ("--labels", ",".join(LABELS), "--out", tmp_path / "m", "--epochs", 1, "-q")
+    result = succeed("fit", tmp_path / "filled.csv", *words)
+    assert "60 rows, 5 features" in result.stdout
+    assert "not used as features" in result.stderr
