@@ -57,16 +57,20 @@ def test_posterior_by_quadrature(snefy: Callable[..., SnefySimplex], quadrature:
 def test_value_of_a_vote_by_trying_every_outcome(snefy: Callable[..., SnefySimplex], seen) -> None:
     law = snefy(3, members=2)
     law = law if seen is None else law.posterior(torch.tensor(seen))
-    reduction, information = np.zeros(2), np.zeros(2)
+    reduction, divergence = np.zeros(2), np.zeros(2)
     for vote in range(3):
         k = torch.zeros(2, 3, dtype=torch.float64)
         k[:, vote] = 1.0
         after, chance = law.posterior(k), law.mean[:, vote]
         reduction += (chance * (law.variance - after.variance).sum(-1)).numpy()
+        divergence += (chance * (after.mean * (after.mean / law.mean).log()).sum(-1)).numpy()
     np.testing.assert_allclose(vote_value(law, "variance"), reduction, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(vote_value(law, "divergence"), divergence, rtol=1e-8, atol=1e-12)
     # mutual information of vote and ℓ, by the entropy of the vote with and without ℓ
     draws = law.sample((200_000,), torch.Generator().manual_seed(0))
     given = -(draws * draws.log()).sum(-1)
+    # the divergence that a vote takes away is a part of what it tells
+    assert (divergence <= vote_value(law, "information") + 1e-12).all()
     information = (-(law.mean * law.mean.log()).sum(-1) - given.mean(0)).numpy()
     error = (given.std(0) / np.sqrt(len(draws))).numpy()
     assert (np.abs(vote_value(law, "information") - information) < 5 * error).all()  # false alarm below 1e-6

@@ -8,13 +8,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from scipy.special import digamma, gammaln
 from torch import Tensor
 
 from snefy_ldl import SnefyLDL, SnefySimplex
-from snefy_ldl.count_density import CountLogDensity, DirectFactors, SweptFactors, VoteFactors, log_prob_factors
+from snefy_ldl.count_density import CountLogDensity, DirectFactors, VoteFactors, log_prob_factors, pair_columns
 from snefy_ldl.errors import InputError
 from snefy_ldl.many import fit_many
+from snefy_ldl.smooth_factors import INTERVAL_STEP, MOST_VOTES, SmoothFactors, chebyshev, rising_series, series_length
 from snefy_ldl.special import log_beta
+from snefy_ldl.swept_factors import SweptFactors
 from snefy_ldl.synthetic import make_annotators
 from snefy_ldl.targets import PartialCounts, fill_missing
 
@@ -148,6 +151,77 @@ def test_probabilities_of_all_count_vectors_sum_to_one(n_labels: int, total: int
     scale, exponents, readout = pieces(n_labels, 1, n=4)
     log_p = evaluate(SweptFactors, scale.expand(-1, len(every), -1), exponents, readout, VoteFactors.of(counts))
     assert float((log_p + coefficient(counts)).exp().sum()) == pytest.approx(1.0, abs=1e-12)
+
+
+# -- series ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 4), (0, 12), (3, 30)])
+def test_series_equals_the_rising_factorial(low: int, high: int) -> None:
+    series = rising_series(low, high, 64)
+    ends = np.array([low, high]) * INTERVAL_STEP
+    u = np.linspace(ends[0] + 1e-3, ends[1], 200)
+    beta, x = np.expm1(u), (u - ends.mean()) / (0.5 * (ends[1] - ends[0]))
+    terms = np.polynomial.chebyshev.chebvander(x, series.value.shape[1] - 2)
+    for m in (0, 1, 2, 17, 64):
+        first = np.log(beta) if m else 0.0
+        value = first + series.constant[m].item() + terms @ series.value[m, 1:].double().numpy()
+        np.testing.assert_allclose(value, gammaln(beta + m) - gammaln(beta), rtol=2e-6, atol=2e-5)
+        slope = (1.0 / beta if m else 0.0) + terms @ series.slope[m, 1:].double().numpy() / (1.0 + beta)
+        np.testing.assert_allclose(slope, digamma(beta + m) - digamma(beta), rtol=1e-4, atol=1e-6)
+
+
+def test_longer_intervals_need_more_terms() -> None:
+    assert series_length(1.0) < series_length(3.0) < series_length(9.0) < 60
+
+
+def test_chebyshev_equals_numpy() -> None:
+    x = torch.linspace(-1.0, 1.0, 50)
+    for length in (2, 3, 8, 21):
+        table = torch.empty(length, 50)
+        chebyshev(x, table)
+        expected = np.polynomial.chebyshev.chebvander(x.double().numpy(), length - 1).T
+        np.testing.assert_allclose(table.numpy(), expected, atol=2e-4)
+
+
+@pytest.mark.parametrize("kind", ["plain", "gaps", "sets"])
+def test_smooth_factors_equal_lgamma(kind: str) -> None:
+    counts, named, sets = votes(20, 4, 110, members=2, seed=3), None, None
+    if kind == "gaps":
+        counts[0, ::3, 1] = torch.nan
+        counts[1, ::2, 0] = torch.nan
+    elif kind == "sets":
+        sets = torch.tensor([[1.0, 1.0, 0.0, 0.0]])
+        named = torch.arange(40).reshape(2, 20, 1) % 4
+    factors = VoteFactors.of(counts, named, sets)
+    columns = pair_columns(pieces(4, 1, members=2, n=12, high=300.0)[1], factors.groups)
+    smooth, direct = SmoothFactors(factors), DirectFactors(factors)
+    (ratio, offset), (exact, centre) = smooth.ratio(columns, torch.float32), direct.ratio(columns, torch.float64)
+    torch.testing.assert_close(ratio + offset[..., None], exact + centre[..., None], rtol=1e-6, atol=3e-4)
+    slope = torch.randn(ratio.shape, generator=torch.Generator().manual_seed(0))
+    ours, other = smooth.gradient(columns, slope), direct.gradient(columns, slope.double())
+    assert float((ours - other).abs().max() / other.abs().max()) < 2e-6
+
+
+def test_two_graphs_in_float32_do_not_share_memory() -> None:
+    scale, exponents, readout = pieces(3, 8, n=16)
+    parts = [scale.float().requires_grad_(), exponents.requires_grad_(), readout.float().requires_grad_()]
+    both = [VoteFactors.of(votes(8, 3, most, seed=most)) for most in (9, 30)]
+    alone = [torch.autograd.grad(log_prob_factors(*parts, f).sum(), parts) for f in both]
+    values = [log_prob_factors(*parts, f).sum() for f in both]
+    for value, expected in zip(values, alone):
+        for _ in range(2):
+            for ours, other in zip(torch.autograd.grad(value, parts, retain_graph=True), expected):
+                torch.testing.assert_close(ours, other, rtol=0.0, atol=0.0)
+
+
+def test_very_many_votes_leave_the_series() -> None:
+    scale, exponents, readout = pieces(3, 4, n=6)
+    counts = votes(4, 3, 3, seed=1)
+    counts[0, 0, 0] = MOST_VOTES + 1.0
+    factors = VoteFactors.of(counts)
+    rough = log_prob_factors(scale.float(), exponents, readout.float(), factors)
+    torch.testing.assert_close(rough, log_prob_factors(scale, exponents, readout, factors), rtol=1e-5, atol=1e-3)
 
 
 # -- missing and partial labels --------------------------------------------------------------------------------------

@@ -267,7 +267,7 @@ def _bad_cases():
         "NaN in a frame": (frame, D, r"row 4, column 1 \('b'\)"),
         "inf in X": (with_(X, 2, 0, -np.inf), D, r"inf at row 2, column 0"),
         "NaN in sparse X": (sp.csr_matrix(X_), D, r"NaN at row 4, column 1"),
-        "NaN in D": (X, with_(D, 3, 2, np.nan), r"D contains NaN at row 3, column 2"),
+        "a row of NaN in D": (X, with_(D, 3, slice(None), np.nan), r"D row 3 holds no share at all"),
         "inf in D": (X, with_(D, 3, 2, np.inf), r"D contains inf at row 3, column 2"),
         "negative label": (X, with_(D, 5, 0, -0.1), r"negative \(-0.1\) at row 5, column 0"),
         "sum": (X, with_(D, 7, 1, 0.9), r"row 7 sums to"),

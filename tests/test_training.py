@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from snefy_ldl import SnefyLDL, SnefySimplex
+from snefy_ldl import SnefyLDL, SnefySimplex, training
 from snefy_ldl.backbones import StackedMLP
 from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.fused import squared_log_density
@@ -286,3 +286,20 @@ def test_a_foreign_or_damaged_checkpoint_is_refused(tmp_path, city):
     with pytest.raises(ValueError, match="damaged"):
         SnefyLDL(**settings).fit(city.X, city.D)
     assert [p.name for p in Path(tmp_path).iterdir()] == ["checkpoint.safetensors"], "temporary files stayed"
+
+
+def test_a_small_fit_takes_one_thread_and_gives_the_others_back(city, monkeypatch):
+    seen = []
+    step = training._Loop._step
+    monkeypatch.setattr(training._Loop, "_step", lambda loop: (seen.append(torch.get_num_threads()), step(loop))[1])
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        SnefyLDL(**SMALL).fit(city.X, city.D)
+        assert torch.get_num_threads() == 2
+        assert set(seen) == {1}
+        monkeypatch.setattr(training, "SHARED_PRODUCTS", 0)
+        SnefyLDL(**SMALL | {"epochs": 1}).fit(city.X, city.D)
+        assert 2 in seen
+    finally:
+        torch.set_num_threads(before)

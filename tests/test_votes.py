@@ -16,6 +16,7 @@ from scipy.stats import betabinom
 
 from snefy_ldl import SnefySimplex
 from snefy_ldl.errors import DataNotFoundError, InputError
+from snefy_ldl.known_parts import rows_of
 from snefy_ldl.synthetic import make_annotators
 from snefy_ldl.vote_scores import (
     beta_binomial,
@@ -349,6 +350,23 @@ def test_evaluate_gathers_the_figures(snefy: Callable[..., SnefySimplex]) -> Non
 
 
 # -- pictures --------------------------------------------------------------------------------------------------------
+
+
+def test_scores_with_labels_that_were_not_on_offer(snefy: Callable[..., SnefySimplex]) -> None:
+    law = snefy(3, batch=(3,))
+    counts = np.array([[4.0, np.nan, 2.0], [1.0, 3.0, 2.0], [0.0, np.nan, 5.0]])
+    among, whole = rows_of(law, np.array([0, 2])).subcomposition([0, 2]), rows_of(law, np.array([1]))
+    parts = [evaluate(among, counts[[0, 2]][:, [0, 2]]), evaluate(whole, counts[[1]])]
+    found = evaluate(law, counts)
+    for key in ("log_likelihood", "log_loss", "brier", "brier_floor"):
+        assert found[key] == pytest.approx((2 * parts[0][key] + parts[1][key]) / 3)
+    cdf = predictive_cdf(law, counts)
+    assert np.isnan(cdf[[0, 2], 1]).all()
+    # two labels only: fewer than k votes for one are more than n - k for the other
+    np.testing.assert_allclose(cdf[0, 0, 0], 1.0 - cdf[0, 2, 1], atol=1e-12)
+    np.testing.assert_allclose(
+        brier_score([[0.2, 0.5, 0.3]], [[4.0, np.nan, 2.0]]), brier_score([[0.4, 0.6]], [[4, 2]])
+    )
 
 
 def test_pictures_draw(snefy: Callable[..., SnefySimplex]) -> None:

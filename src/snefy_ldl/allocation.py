@@ -13,14 +13,16 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from snefy_ldl.errors import InputError
+from snefy_ldl.known_parts import rows_of
 from snefy_ldl.laws import count_rows, law_blocks
 from snefy_ldl.mixture import SignedDirichletMixture
 from snefy_ldl.validation import Array, check_confidence
-from snefy_ldl.vote_scores import beta_binomial, label_groups, rows_of, weights_of
+from snefy_ldl.vote_scores import beta_binomial, label_groups, weights_of
 
 __all__ = ["expected_width", "next_vote", "update", "vote_value", "votes_needed"]
 
-Criterion = Literal["variance", "information"]
+Criterion = Literal["variance", "divergence", "information"]
+CRITERIA = ("variance", "divergence", "information")
 
 #: Items whose weights are held at a time.
 VALUED_ROWS = 256
@@ -44,12 +46,16 @@ def update(model: Any, X: Any, counts: Any) -> SignedDirichletMixture:
 def vote_value(law: SignedDirichletMixture, criterion: Criterion = "variance") -> Array:
     """What one more vote on each item is worth (N,), in expectation and in closed form.
 
-    ``"variance"``: how much it lowers ``Σ_r Var[ℓ_r]``. The vote is for v with probability ``m_v = E[ℓ_v]`` and moves
-    the mean to ``E[ℓ_r ℓ_v] / m_v``, so by the law of total variance that is ``Σ_rv Cov_rv² / m_v``.
-    ``"information"``: nats it tells about ℓ, ``H(E ℓ) - E[H(ℓ)]``.
+    A vote is for v with probability ``m_v = E[ℓ_v]`` and moves the mean to ``m_{r|v} = E[ℓ_r ℓ_v] / m_v``.
+
+    - ``"variance"``: how much it lowers the squared error of the mean, ``Σ_r Var[ℓ_r]``: by the law of total variance
+      ``Σ_v m_v Σ_r (m_{r|v} - m_r)² = Σ_rv Cov_rv² / m_v``.
+    - ``"divergence"``: how much it lowers the Kullback-Leibler divergence of the mean, ``E KL(ℓ‖m)``:
+      ``Σ_v m_v KL(m_{·|v}‖m)``, what one vote tells about the next.
+    - ``"information"``: nats it tells about ℓ itself, ``H(E ℓ) - E[H(ℓ)]``.
     """
-    if criterion not in ("variance", "information"):
-        raise InputError(f'criterion={criterion!r}: use "variance" or "information".')
+    if criterion not in CRITERIA:
+        raise InputError(f"criterion={criterion!r}: use one of {', '.join(CRITERIA)}.")
     parts = []
     for start in range(0, law._n_rows, VALUED_ROWS):
         part = rows_of(law, np.arange(start, min(start + VALUED_ROWS, law._n_rows)))  # weights once for all moments
@@ -57,7 +63,13 @@ def vote_value(law: SignedDirichletMixture, criterion: Criterion = "variance") -
             value = part.vote_information()
         else:
             covariance, mean = part.covariance_matrix, part.mean
-            value = (covariance.square() / mean.clamp_min(torch.finfo(mean.dtype).tiny)[..., None, :]).sum((-2, -1))
+            mean = mean.clamp_min(torch.finfo(mean.dtype).tiny)
+            if criterion == "variance":
+                value = (covariance.square() / mean[..., None, :]).sum((-2, -1))
+            else:
+                together = mean[..., :, None] * mean[..., None, :]  # E[ℓ_r] E[ℓ_v], the vote's and the next one's
+                pair = (covariance + together).clamp_min(0.0)
+                value = (torch.xlogy(pair, pair / together) - covariance).sum((-2, -1)).clamp_min(0.0)
         parts.append(np.asarray(value.detach().cpu().numpy(), dtype=np.float64))
     return np.concatenate(parts)
 

@@ -46,6 +46,10 @@ class ZeroLabelWarning(UserWarning):
     """Some label distributions hold exact zeros and were shrunk toward the uniform."""
 
 
+class MissingLabelWarning(UserWarning):
+    """Some label distributions hold unknown shares (NaN) and count by the density of what is known."""
+
+
 class TrainingWarning(UserWarning):
     """Training met trouble and repaired it."""
 

@@ -27,7 +27,8 @@ from snefy_ldl.model import SnefyNet
 from snefy_ldl.optim import StackedAdamW, make_optimizer
 from snefy_ldl.prediction import DensityPredictor
 from snefy_ldl.scaling import Scaling
-from snefy_ldl.training import derive_seed, fit_net
+from snefy_ldl.schedule import derive_seed
+from snefy_ldl.training import fit_net
 from snefy_ldl.validation import ZeroOption, check_features, column_names
 
 #: Rows a prediction handles at a time; a million rows need no more memory than this many.
@@ -149,7 +150,7 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: features (N, d): array, DataFrame, sparse matrix or tensor; anything of tensors with a custom backbone.
-            D: rows that sum to one.
+            D: rows that sum to one; NaN where a share is not known (its row counts by the density of what is known).
             counts: whole numbers of votes; zeros and unequal totals are fine.
             sample_weight: how much each row counts (N,).
         """
@@ -277,6 +278,10 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         digest.update(json.dumps([settings, job.seed], sort_keys=True).encode())
         features = job.data.features
         parts = [job.data.labels]
+        if job.data.partial is not None:
+            parts += [job.data.partial.named, job.data.partial.sets]
+        if job.data.weights is not None:
+            parts.append(job.data.weights)
         if isinstance(features, np.ndarray):
             parts.append(features)
         elif sp.issparse(features):

@@ -7,6 +7,7 @@ feature scaling. Members of one shape train stacked, whichever job they belong t
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,11 +18,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from snefy_ldl import backbones
+from snefy_ldl import backbones, vote_recipe
 from snefy_ldl.backbones import CustomBackbone, StackedMLP
-from snefy_ldl.errors import InputError
+from snefy_ldl.errors import InputError, MissingLabelWarning
+from snefy_ldl.missing_labels import MissingTarget, mean_shares
 from snefy_ldl.model import SnefyNet, fit_dirichlet, label_concentration, paper_init, prototype_init
 from snefy_ldl.scaling import Scaling, clearly_better, fit_scaling
+from snefy_ldl.schedule import Recipe, derive_seed
 from snefy_ldl.special import log_share
 from snefy_ldl.targets import (
     CountTarget,
@@ -31,13 +34,14 @@ from snefy_ldl.targets import (
     fill_missing,
     fit_dirichlet_multinomial,
 )
-from snefy_ldl.training import Recipe, Run, derive_seed, evaluate
+from snefy_ldl.training import Run, evaluate
 from snefy_ldl.validation import (
     ZeroPolicy,
     check_counts,
     check_distributions,
     check_features,
     check_sample_weight,
+    spread_rest,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +51,8 @@ Array = NDArray[np.float64]
 
 #: Share of the background Dirichlet while training; the validation rows settle it afterwards.
 BACKGROUND_SHARE = 0.02
+#: Range of the concentrations that neurons start with, in units of the labels' own.
+PROTOTYPE_SPREAD = (1.0, 32.0)
 #: Sparse features are made dense for training when they take at most this many bytes as float32.
 DENSE_BYTES = 1 << 31
 
@@ -56,7 +62,7 @@ class TrainingData:
 
     Args:
         X: features; anything of tensors when ``custom``.
-        D: label distributions (N, L), or None.
+        D: label distributions (N, L), or None; NaN where a share is not known.
         counts: votes (N, L), or None.
         sample_weight: row weights (N,), or None.
         custom: whether a custom backbone takes X as it is.
@@ -82,7 +88,9 @@ class TrainingData:
         elif self.are_counts:
             self.labels, self.names = check_counts(counts, n_rows=self.n_rows, missing=True)
         else:
-            self.labels, self.names = check_distributions(D, n_rows=self.n_rows)
+            self.labels, self.names = check_distributions(D, n_rows=self.n_rows, missing=True)
+            _tell_gaps(D)
+        self.has_gaps = not self.are_counts and bool(np.isnan(self.labels).any())
         self.weights = check_sample_weight(sample_weight, self.n_rows)
 
     @property
@@ -106,6 +114,18 @@ class TrainingData:
     def weight_tensor(self, device: torch.device) -> Tensor | None:
         """Row weights on the device."""
         return None if self.weights is None else torch.as_tensor(self.weights, dtype=torch.float32, device=device)
+
+
+def _tell_gaps(D: Any) -> None:
+    """Unknown shares are welcome, but nobody should have them without knowing."""
+    rows = int(np.isnan(np.asarray(D, dtype=np.float64)).any(axis=1).sum())
+    if rows:
+        warnings.warn(
+            f"{rows} of {len(D)} label distributions hold unknown shares (NaN); each counts by the exact density of "
+            "what is known. Drop those rows if NaN was not meant so.",
+            MissingLabelWarning,
+            stacklevel=4,
+        )
 
 
 class Job:
@@ -133,22 +153,28 @@ class Job:
         seen = data.labels[self.rows]
         self.prior: Array | None = None
         self.n_votes = 0.0
+        self.spread = PROTOTYPE_SPREAD
         if data.are_counts:
             votes = fill_missing(data.labels) if data.partial is None else data.partial.expected()
             self.n_votes = max(1.0, float(votes[self.rows].sum(1).mean()))  # an item
             self.prior = fit_dirichlet_multinomial(votes[self.rows])
             self.shares = (votes + self.prior) / (votes + self.prior).sum(1, keepdims=True)
-            # a start from means would take few votes for agreement: prototypes are draws given the votes
-            draws = np.random.default_rng(derive_seed(self.seed, 8)).standard_gamma(votes[self.rows] + self.prior)
-            draws = np.maximum(draws, 1e-6 * draws.sum(1, keepdims=True))
+            self.votes_recipe = vote_recipe.count_recipe(self.n_votes)
+            rng = np.random.default_rng(derive_seed(self.seed, 8))
+            own = self.votes_recipe
+            start = vote_recipe.start_labels(votes[self.rows], self.prior, own.start, rng, own.sharpness)
             self.prototypes = self.shares.copy()
-            self.prototypes[self.rows] = draws / draws.sum(1, keepdims=True)
+            self.prototypes[self.rows] = start
+            self.spread = self.votes_recipe.spread
             self.policy = ZeroPolicy.from_data(self.shares[self.rows], estimator.zeros)
         else:
             kept = getattr(estimator, "zero_policy_", None) if estimator.warm_start else None
             self.policy = kept or ZeroPolicy.from_data(seen, estimator.zeros)
             self.policy.apply(seen, warn=warn, names=data.names)
-            self.shares = self.prototypes = self.policy.apply(data.labels, names=data.names)
+            self.known = self.policy.apply(data.labels, names=data.names)
+            self.shares = self.prototypes = self.known
+            if data.has_gaps:  # for a start, and to compare means; the likelihood never sees what was filled in
+                self.shares = self.prototypes = spread_rest(self.known, mean_shares(self.known[self.rows]))
 
     @property
     def candidates(self) -> list[Scaling]:
@@ -191,8 +217,7 @@ class Job:
         rate, exponent_rate = (1.0, 1.0) if plain else (0.2 if constant else 1.0, 20.0)
         if self.data.are_counts and not plain:
             # votes are a noisier teacher than shares, and a few of them say nothing about concentrations
-            votes = self.n_votes
-            rate, exponent_rate = 0.4 * rate, round(1.0 + 19.0 * (votes - 1.0) / (votes + 10.0))
+            rate, exponent_rate = self.votes_recipe.rate * rate, self.votes_recipe.exponent_rate
         return Recipe(
             epochs=int(epochs or estimator.epochs),
             batch_size=int(size),
@@ -253,7 +278,10 @@ def _initialise(net: SnefyNet, k: int, member: Member) -> None:
     rows = member.train.numpy()
     shares = torch.as_tensor(member.job.prototypes[rows])
     generator = torch.Generator().manual_seed(member.start_seed)
-    (paper_init if plain else prototype_init)(net, k, shares, generator)
+    if plain:
+        paper_init(net, k, shares, generator)
+    else:
+        prototype_init(net, k, shares, generator, member.job.spread)
     if isinstance(net.backbone, StackedMLP) and member.scaling != "none":
         scaler = net.backbone.scaler
         scaler.centre[k], scaler.scale[k], limit = fit_scaling(data.features[rows], member.scaling)
@@ -276,8 +304,10 @@ def make_target(net: SnefyNet, members: Sequence[Member], device: torch.device) 
     # most data hold no zeros, and then every job sees the same shares
     if all(np.array_equal(job.shares, jobs[0].shares) for job in jobs[1:]):
         jobs = jobs[:1]
-    logs = torch.stack([torch.as_tensor(job.shares, device=device).log() for job in jobs])
     group = torch.tensor([jobs.index(m.job) if len(jobs) > 1 else 0 for m in members], device=device)
+    if data.has_gaps:
+        return MissingTarget([torch.as_tensor(job.known, device=device) for job in jobs], net, group)
+    logs = torch.stack([torch.as_tensor(job.shares, device=device).log() for job in jobs])
     return DistributionTarget(logs, net, group)
 
 

@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from snefy_ldl.errors import InputError
+from snefy_ldl.known_parts import log_prob_known, log_prob_votes
 from snefy_ldl.mixture import SignedDirichletMixture
 from snefy_ldl.validation import ZeroPolicy, check_confidence, check_counts, check_distributions, check_sample_weight
 
@@ -91,21 +92,30 @@ class DensityPredictor:
         return self.predict_quantiles(X, [tail, 1.0 - tail])
 
     def log_prob(self, X: Any, D: Any = None, *, counts: Any = None) -> Array:
-        """Log density (N,) at label distributions D, or the exact log probability of vote counts."""
+        """Log density (N,) at label distributions D, or the exact log probability of vote counts.
+
+        NaN in D is a share that is not known, NaN in counts a label that was not on offer: each row then gets the
+        exact density of what is known, and the exact probability of votes among the others.
+        """
+        what = "D" if counts is None else "counts"
         if counts is not None:
-            table = torch.as_tensor(check_counts(counts, n_labels=self.n_labels_)[0])
+            table = check_counts(counts, n_labels=self.n_labels_, missing=True)[0]
         else:
-            checked, names = check_distributions(D, n_labels=self.n_labels_)
-            table = torch.as_tensor(self.zero_policy_.apply(checked, names=names))
+            checked, names = check_distributions(D, n_labels=self.n_labels_, missing=True)
+            table = self.zero_policy_.apply(checked, names=names)
+        gaps = bool(np.isnan(table).any())
         parts, rows = [], 0
         for block, dist in self._blocks(X):
             rows = block.stop
-            labels = table[block].to(dist._concentration.device)
+            labels = table[block]
             if len(labels) < block.stop - block.start:
                 break
-            parts.append(dist.log_prob(labels) if counts is None else dist.log_prob_counts(labels))
+            if gaps:
+                parts.append((log_prob_known if counts is None else log_prob_votes)(dist, labels))
+            else:
+                values = torch.as_tensor(labels, device=dist._concentration.device)
+                parts.append(dist.log_prob(values) if counts is None else dist.log_prob_counts(values))
         if rows != len(table):
-            what = "D" if counts is None else "counts"
             raise InputError(f"X and {what} must have the same number of rows; {what} has {len(table)}.")
         return torch.cat(parts).cpu().numpy().astype(np.float64, copy=False)
 

@@ -32,6 +32,8 @@ MAX_REPAIRS = 8
 EVALUATION_ROWS = 4096
 #: Features are scaled once for all members when that takes at most this many numbers (1 GiB of float32; 16 on a GPU).
 SCALED_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 32}
+#: A step of fewer multiplications than this (a few milliseconds) is done by one thread.
+SHARED_PRODUCTS = 10**9
 
 
 @dataclass
@@ -103,7 +105,34 @@ def fit_net(
         checkpoint: file written after every epoch; a fit that finds its own there goes on from it.
         fingerprint: names the data and settings, so that a foreign checkpoint is refused.
     """
-    loop = _Loop(net, X, target, splits, recipe, seeds, weights, optimizer, rates)
+    with _threads(net, recipe.batch_size):
+        return _fit(
+            _Loop(net, X, target, splits, recipe, seeds, weights, optimizer, rates), verbose, checkpoint, fingerprint
+        )
+
+
+@contextmanager
+def _threads(net: SnefyNet, batch_size: int) -> Iterator[None]:
+    """One thread while a step is too small to share: threads that wait for each other cost more than they save.
+
+    On a busy machine they cost ten times as much. Custom backbones keep the threads they are given.
+    """
+    before = torch.get_num_threads()
+    numbers = sum(parameter.numel() for parameter in net.parameters())
+    small = 6 * batch_size * numbers < SHARED_PRODUCTS
+    if net.readout.device.type != "cpu" or isinstance(net.backbone, CustomBackbone) or not small or before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _fit(loop: _Loop, verbose: int, checkpoint: Path | None, fingerprint: str) -> Run:
+    """Epochs until the end, with a progress bar."""
+    recipe, may_shrink = loop.recipe, checkpoint is None and loop.owns_optimizer
     if checkpoint is not None:
         loop.resume(checkpoint, fingerprint)
     columns = (
@@ -127,7 +156,7 @@ def fit_net(
             progress.update(
                 bar, completed=loop.run.next_epoch, loss=last["loss"], validation=last.get("validation_loss", math.nan)
             )
-            if checkpoint is None and optimizer is None and loop.mostly_stopped:
+            if may_shrink and loop.mostly_stopped:
                 loop = loop.without_the_stopped()
     loop.finish()
     while loop is not whole:
@@ -160,6 +189,7 @@ class _Loop:
         self.valid_rows = torch.stack([valid for _, valid in splits]).to(self.device)  # (K, n_valid)
         self.batch_size = min(recipe.batch_size, self.train_rows.shape[1])
         self.steps = math.ceil(self.train_rows.shape[1] / self.batch_size)
+        self.owns_optimizer = optimizer is None
         self.optimizer = optimizer or make_optimizer(
             net, recipe.learning_rate, recipe.exponent_rate, recipe.weight_decay, rates
         )

@@ -135,20 +135,34 @@ def _check_labels(values: Any, what: str, n_rows: int | None, n_labels: int | No
 
 
 def check_distributions(
-    D: Any, *, n_rows: int | None = None, n_labels: int | None = None, what: str = "D"
+    D: Any, *, n_rows: int | None = None, n_labels: int | None = None, what: str = "D", missing: bool = False
 ) -> tuple[Array, list[str] | None]:
     """Label distributions as a closed float64 array (N, L), and their column names if they had any.
 
+    With ``missing``, NaN stands for a share that is not known. One unknown share of a row follows from the others and
+    is filled in; two or more stay NaN, and the row's other shares may not sum to more than one.
+
     >>> check_distributions([[0.2, 0.3, 0.5]])[0]
     array([[0.2, 0.3, 0.5]])
+    >>> check_distributions([[0.25, np.nan, 0.5], [0.25, np.nan, np.nan]], missing=True)[0]
+    array([[0.25, 0.25, 0.5 ],
+           [0.25,  nan,  nan]])
     >>> check_distributions([[0.2, 0.3, 0.9]])
     Traceback (most recent call last):
     ...
     snefy_ldl.errors.InputError: D row 0 sums to 1.4; a label distribution must sum to 1 (tolerance 0.001). \
 Divide each row by its sum, or pass vote counts with fit(X, counts=...).
     """
-    table, names = _check_labels(D, what, n_rows, n_labels)
+    gaps = np.zeros((0, 0), dtype=bool)
+    if missing:
+        names, given = _check_table(D, what, "labels")[1], _as_float(D, what)
+        gaps = np.isnan(given)
+        table, _ = _check_labels(np.where(gaps, 0.0, given), what, n_rows, n_labels)
+    else:
+        table, names = _check_labels(D, what, n_rows, n_labels)
     sums = table.sum(axis=1)
+    if gaps.any():
+        return _fill_gaps(table, gaps, sums, what), names
     wrong = np.abs(sums - 1.0) > CLOSURE_TOLERANCE
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
@@ -157,6 +171,40 @@ Divide each row by its sum, or pass vote counts with fit(X, counts=...).
             f"{CLOSURE_TOLERANCE:g}). Divide each row by its sum, or pass vote counts with fit(X, counts=...)."
         )
     return table / sums[:, None], names
+
+
+def _fill_gaps(table: Array, gaps: NDArray[np.bool_], sums: Array, what: str) -> Array:
+    """Rows whose gaps hold zeros: one gap is filled, more become NaN."""
+    n_gaps = gaps.sum(axis=1)
+    if (n_gaps == table.shape[1]).any():
+        row = int(np.flatnonzero(n_gaps == table.shape[1])[0])
+        raise InputError(f"{what} row {row} holds no share at all (NaN in every column); drop such rows.")
+    wrong = np.where(n_gaps > 0, sums - 1.0, np.abs(sums - 1.0)) > CLOSURE_TOLERANCE
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        rule = "known shares may sum to at most 1" if n_gaps[row] else "a label distribution must sum to 1"
+        raise InputError(f"{what} row {row} sums to {sums[row]:.6g}; {rule} (tolerance {CLOSURE_TOLERANCE:g}).")
+    closed = table / np.where((n_gaps == 0) | (sums > 1.0), sums, 1.0)[:, None]
+    rest = np.maximum(1.0 - closed.sum(axis=1), 0.0)
+    return np.where(gaps, np.where(n_gaps == 1, rest, np.nan)[:, None], closed)
+
+
+def spread_rest(D: Array, shares: Array | None = None) -> Array:
+    """Label distributions (N, L) with the rest of each row shared out among its unknown labels.
+
+    Args:
+        D: NaN where unknown.
+        shares: how to share it out (L,), in proportion; evenly by default.
+
+    >>> spread_rest(np.array([[0.4, np.nan, np.nan], [0.2, 0.3, 0.5]]))
+    array([[0.4, 0.3, 0.3],
+           [0.2, 0.3, 0.5]])
+    """
+    gaps = np.isnan(D)
+    weight = gaps * (np.ones(D.shape[1]) if shares is None else np.maximum(shares, 1e-6))
+    rest = np.maximum(1.0 - np.nansum(D, 1), 0.0)
+    spread: Array = np.where(gaps, weight * (rest / np.maximum(weight.sum(1), 1e-300))[:, None], D)
+    return spread
 
 
 def check_counts(
@@ -243,7 +291,16 @@ class ZeroPolicy:
         return cls(str(zeros), float(min(positive.min() / 2.0, 1.0 / (20.0 * n_labels))))
 
     def apply(self, D: Array, *, warn: bool = False, names: list[str] | None = None) -> Array:
-        """Label distributions that are strictly positive."""
+        """Label distributions that are strictly positive; where shares are unknown (NaN), so is what is left for them.
+
+        Rows with unknown shares are treated as if these were all alike, and stay unknown.
+        """
+        gaps = np.isnan(D)
+        if gaps.any():
+            return np.where(gaps, np.nan, self._lift(spread_rest(D), warn, names))
+        return self._lift(D, warn, names)
+
+    def _lift(self, D: Array, warn: bool, names: list[str] | None) -> Array:
         smallest = D.min(axis=1)
         threshold = self.floor if self.mode == "floor" else ZERO_SHARE
         low = smallest < threshold
@@ -260,7 +317,7 @@ class ZeroPolicy:
                 f"{int(low.sum())} of {len(D)} label distributions hold a share below {threshold:g}; those rows were "
                 f"shrunk toward the uniform so that their smallest share is {self.floor:.3g} (zeros={self.mode!r}).",
                 ZeroLabelWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         out = D.copy()
         amount = (self.floor - smallest[low]) / (1.0 / D.shape[1] - smallest[low])

@@ -9,8 +9,9 @@ import numpy as np
 
 from snefy_ldl import plots
 from snefy_ldl.errors import InputError
+from snefy_ldl.known_parts import rows_of
 from snefy_ldl.mixture import SignedDirichletMixture
-from snefy_ldl.vote_scores import CountCalibration, rows_of
+from snefy_ldl.vote_scores import CountCalibration
 
 __all__ = ["plot_calibration", "plot_curves", "plot_update"]
 

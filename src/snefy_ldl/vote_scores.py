@@ -16,6 +16,7 @@ from scipy.special import digamma, gammaln
 from torch import Tensor
 
 from snefy_ldl.errors import InputError
+from snefy_ldl.known_parts import gap_patterns, log_prob_votes, rows_of
 from snefy_ldl.mixture import SignedDirichletMixture
 from snefy_ldl.targets import PartialCounts
 from snefy_ldl.validation import Array, check_counts
@@ -40,15 +41,7 @@ def log_likelihood(law: SignedDirichletMixture, counts: Any) -> Array:
     if isinstance(counts, PartialCounts):
         return _partial_log_likelihood(law, counts)
     table, _ = check_counts(counts, n_rows=law._n_rows, n_labels=law.n_labels, missing=True)
-    answer = np.empty(len(table))
-    seen, which = np.unique(~np.isnan(table), axis=0, return_inverse=True)
-    for k, pattern in enumerate(seen):
-        rows = np.flatnonzero(which.reshape(-1) == k)
-        labels = np.flatnonzero(pattern)
-        part = law if len(seen) == 1 else rows_of(law, rows)
-        part = part if pattern.all() else part.subcomposition(labels.tolist())
-        answer[rows] = _numpy(part.log_prob_counts(_tensor(law, table[rows][:, labels])))
-    return answer
+    return _numpy(log_prob_votes(law, table))
 
 
 def _partial_log_likelihood(law: SignedDirichletMixture, counts: PartialCounts) -> Array:
@@ -67,24 +60,22 @@ def _partial_log_likelihood(law: SignedDirichletMixture, counts: PartialCounts) 
     return _numpy(first + law.posterior(singles).amalgamate(merged).log_prob_counts(named))
 
 
-def rows_of(law: SignedDirichletMixture, rows: NDArray[np.intp]) -> SignedDirichletMixture:
-    """The law of some rows, its weights worked out."""
-    index = torch.as_tensor(rows, device=law._concentration.device)
-    offset = None if law._offset is None else law._offset[index]
-    return SignedDirichletMixture(law._weights(index), law._concentration, offset, validate_args=False)
-
-
 def brier_score(mean: Any, counts: Any) -> Array:
     """Brier score (N,) of predicted shares against single held-out votes, averaged over the item's votes.
 
-    ``Σ_r p_r² - 2 Σ_r p_r k_r / n + 1``, between 0 and 2.
+    ``Σ_r p_r² - 2 Σ_r p_r k_r / n + 1``, between 0 and 2. Where labels were not on offer (NaN), the shares are those
+    among the others, re-closed; :func:`evaluate` has the law and uses the exact mean among them.
 
     >>> brier_score([[1.0, 0.0], [0.5, 0.5]], [[3, 1], [1, 1]])
     array([0.5, 0.5])
     """
-    shares, table = np.asarray(mean, dtype=np.float64), check_counts(counts)[0]
+    shares, table = np.asarray(mean, dtype=np.float64), check_counts(counts, missing=True)[0]
     if shares.shape != table.shape:
         raise InputError(f"mean and counts must have one shape; got {shares.shape} and {table.shape}.")
+    gaps = np.isnan(table)
+    if gaps.any():
+        shares, table = np.where(gaps, 0.0, shares), np.where(gaps, 0.0, table)
+        shares = shares / np.maximum(shares.sum(1, keepdims=True), np.finfo(float).tiny)
     observed = table / table.sum(1, keepdims=True)
     score: Array = (shares * shares - 2.0 * shares * observed).sum(1) + 1.0
     return score
@@ -132,9 +123,11 @@ def predictive_cdf(law: SignedDirichletMixture, counts: Any) -> Array:
     """``P(K_r < k_r)`` and ``P(K_r <= k_r)`` (N, L, 2) of each label's number of votes, given their total; exact.
 
     A label's count is a signed mixture of Beta-binomials; components are shared by all rows, so this is one table a
-    distinct total.
+    distinct total. Labels that were not on offer (NaN) stay NaN, and the others' counts are those among them.
     """
-    table, _ = check_counts(counts, n_rows=law._n_rows, n_labels=law.n_labels)
+    table, _ = check_counts(counts, n_rows=law._n_rows, n_labels=law.n_labels, missing=True)
+    if np.isnan(table).any():
+        return _cdf_with_gaps(law, table)
     totals, answer = table.sum(1).astype(np.intp), np.empty((*table.shape, 2))
     for label in range(law.n_labels):
         for members, a, b in label_groups(law, label):
@@ -145,6 +138,16 @@ def predictive_cdf(law: SignedDirichletMixture, counts: Any) -> Array:
                 for side in (0, 1):
                     answer[rows, label, side] = np.einsum("bp,bp->b", weights, below[k + side])
     return np.clip(answer, 0.0, 1.0)
+
+
+def _cdf_with_gaps(law: SignedDirichletMixture, table: Array) -> Array:
+    answer = np.full((*table.shape, 2), np.nan)
+    for rows, unknown in gap_patterns(table):
+        known = np.setdiff1d(np.arange(law.n_labels), unknown)
+        part = rows_of(law, rows)
+        part = part.subcomposition(known.tolist()) if len(unknown) else part
+        answer[np.ix_(rows, known)] = predictive_cdf(part, table[np.ix_(rows, known)])
+    return answer
 
 
 @dataclass(frozen=True)
@@ -173,6 +176,7 @@ def calibrate_counts(law: SignedDirichletMixture, counts: Any, bins: int = 10) -
         bins: of the histogram.
     """
     cdf = predictive_cdf(law, counts).reshape(-1, 2)
+    cdf = cdf[~np.isnan(cdf[:, 0])]
     low, width = cdf[:, 0], np.maximum(cdf[:, 1] - cdf[:, 0], 1e-12)
 
     def below(u: float) -> float:
@@ -215,7 +219,7 @@ def noise_ceiling(counts: Any) -> NoiseCeiling:
     >>> noise_ceiling([[2, 2], [4, 0]]).brier.__round__(3)
     0.333
     """
-    table = check_counts(counts)[0]
+    table = np.nan_to_num(check_counts(counts, missing=True)[0])  # votes among some labels are votes all the same
     table = table[table.sum(1) >= 2]
     if not len(table):
         raise InputError("a noise ceiling needs items with two votes or more.")
@@ -233,22 +237,36 @@ def evaluate(law: SignedDirichletMixture, counts: Any) -> dict[str, float]:
 
     Returns:
         log_likelihood (an item), log_loss (a vote, of the mean), brier and calibration_error, with the noise ceiling's
-        brier_floor and log_loss_floor where items have two votes or more.
+        brier_floor and log_loss_floor where items have two votes or more. NaN in counts is a label that was not on
+        offer.
     """
-    table = check_counts(counts, n_rows=law._n_rows, n_labels=law.n_labels)[0]
-    mean = _numpy(law.mean)
+    given = check_counts(counts, n_rows=law._n_rows, n_labels=law.n_labels, missing=True)[0]
+    mean = _mean_among(law, given)
+    table = np.nan_to_num(given)
     observed = table / table.sum(1, keepdims=True)
     loss = -(observed * np.log(np.maximum(mean, np.finfo(float).tiny))).sum(1)
     found = {
-        "log_likelihood": float(log_likelihood(law, table).mean()),
+        "log_likelihood": float(log_likelihood(law, given).mean()),
         "log_loss": float(loss.mean()),
         "brier": float(brier_score(mean, table).mean()),
-        "calibration_error": calibrate_counts(law, table).error,
+        "calibration_error": calibrate_counts(law, given).error,
     }
     if (table.sum(1) >= 2).any():
         ceiling = noise_ceiling(table)
         found |= {"brier_floor": ceiling.brier, "log_loss_floor": ceiling.log_loss}
     return found
+
+
+def _mean_among(law: SignedDirichletMixture, table: Array) -> Array:
+    """Mean shares (N, L) among the labels that were on offer, zero for the others."""
+    if not np.isnan(table).any():
+        return _numpy(law.mean)
+    mean = np.zeros_like(table)
+    for rows, unknown in gap_patterns(table):
+        known = np.setdiff1d(np.arange(law.n_labels), unknown)
+        part = rows_of(law, rows)
+        mean[np.ix_(rows, known)] = _numpy((part.subcomposition(known.tolist()) if len(unknown) else part).mean)
+    return mean
 
 
 def _numpy(values: Tensor) -> Array:

@@ -1,0 +1,169 @@
+"""Data and rival models of the benchmarks on votes.
+
+Data: the folders LIDC, ChaosNLI_SNLI and KonIQ10k (features.npy, counts.npy; LIDC also rows.csv) under ``votes`` in the
+folder that SNEFY_LDL_DATA names. LIDC is split by study, so that no patient is on both sides.
+
+Rivals see the same features through the same backbone with the same optimiser, and keep the best of four settings
+(scaling, weight decay) by their validation likelihood; SnefyLDL chooses its scaling alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.special import gammaln, xlogy
+from torch import nn
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.errors import ZeroLabelWarning
+from snefy_ldl.scaling import fit_scaling
+from snefy_ldl.schedule import Recipe
+from snefy_ldl.synthetic import make_annotators
+from snefy_ldl.vote_scores import brier_score, evaluate
+
+TRAIN_SHARE = 0.7
+
+
+# -- data ------------------------------------------------------------------------------------------------------------
+
+
+def load(name, tiny=False):
+    """Features, counts and the group each row belongs to."""
+    if name == "annotators":
+        data = make_annotators(n=400 if tiny else 1500, n_labels=4, votes=100, random_state=0)
+        return data.X, data.counts, np.arange(len(data.X))
+    folder = Path(os.environ["SNEFY_LDL_DATA"]) / "votes" / name
+    X, counts = np.load(folder / "features.npy").astype(np.float64), np.load(folder / "counts.npy").astype(np.float64)
+    groups = np.arange(len(X))
+    if name == "LIDC":
+        with (folder / "rows.csv").open() as file:
+            studies = [row["StudyInstanceUID"] for row in csv.DictReader(file)]
+        groups = np.unique(studies, return_inverse=True)[1]
+    if tiny:
+        X, counts, groups = X[:300], counts[:300], groups[:300]
+    return X, counts, groups
+
+
+def split_rows(groups, seed):
+    """Training and test rows, whole groups on one side."""
+    names = np.unique(groups)
+    order = np.random.default_rng([seed, len(names)]).permutation(names)
+    train = np.isin(groups, order[: round(TRAIN_SHARE * len(names))])
+    return np.flatnonzero(train), np.flatnonzero(~train)
+
+
+def draw_votes(counts, n, rng):
+    """n of each row's votes, without replacement."""
+    return np.stack([rng.multivariate_hypergeometric(row.astype(int), min(n, int(row.sum()))) for row in counts])
+
+
+# -- models ----------------------------------------------------------------------------------------------------------
+
+
+class Rival(nn.Module):
+    """An MLP with the backbone of SnefyLDL whose L outputs are softmax logits, or log concentrations."""
+
+    def __init__(self, n_features, n_labels, kind):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(n_features, 64), nn.ReLU(), nn.Linear(64, n_labels))
+        self.kind = kind
+
+    def log_prob(self, x, k):
+        out = self.body(x).double()
+        if self.kind == "softmax":
+            return (k * torch.log_softmax(out, -1)).sum(-1)
+        alpha = out.clamp(-6.0, 10.0).exp()
+        total, n = alpha.sum(-1), k.sum(-1)
+        ratio = (torch.lgamma(alpha + k) - torch.lgamma(alpha)).sum(-1)
+        return ratio + torch.lgamma(total) - torch.lgamma(total + n)
+
+    def mean(self, x):
+        out = self.body(x).double()
+        return torch.softmax(out if self.kind == "softmax" else out.clamp(-6.0, 10.0), -1)
+
+
+def fit_rival(kind, X, counts, seed, epochs):
+    """The best of four settings by validation likelihood; returns a function from X to (mean, log_prob of counts)."""
+    rng = np.random.default_rng([seed, 7])
+    order = rng.permutation(len(X))
+    held = order[: max(1, round(0.15 * len(X)))]
+    rows = order[len(held) :]
+    best = (-np.inf, None)
+    size = 16 if len(rows) < 200 else 32 if len(rows) < 500 else 64
+    for scaling in ("unit", "pooled"):
+        centre, scale, limit = fit_scaling(X[rows], scaling)
+        x = torch.as_tensor(np.clip((X - np.asarray(centre)) / np.asarray(scale), -limit, limit), dtype=torch.float32)
+        k = torch.as_tensor(counts)
+        for decay in (1.0, 0.01):
+            torch.manual_seed(seed)
+            net = Rival(X.shape[1], counts.shape[1], kind)
+            optimizer = torch.optim.AdamW(net.parameters(), lr=5e-3, weight_decay=decay)
+            recipe = Recipe(epochs, size, 5e-3)
+            steps = max(1, len(rows) // size)
+            for epoch in range(epochs):
+                shuffled = rng.permutation(rows)
+                for step in range(steps):
+                    for group in optimizer.param_groups:
+                        group["lr"] = 5e-3 * recipe.rate((epoch * steps + step) / (epochs * steps))
+                    batch = shuffled[step * size : (step + 1) * size]
+                    optimizer.zero_grad()
+                    (-net.log_prob(x[batch], k[batch]).mean()).backward()
+                    optimizer.step()
+                with torch.no_grad():
+                    value = float(net.log_prob(x[held], k[held]).mean())
+                if value > best[0]:
+                    state = {name: part.clone() for name, part in net.state_dict().items()}
+                    best = (value, (state, centre, scale, limit))
+    state, centre, scale, limit = best[1]
+    net = Rival(X.shape[1], counts.shape[1], kind)
+    net.load_state_dict(state)
+
+    def predict(new, k):
+        z = np.clip((new - np.asarray(centre)) / np.asarray(scale), -limit, limit)
+        z = torch.as_tensor(z, dtype=torch.float32)
+        with torch.no_grad():
+            return net.mean(z).numpy(), net.log_prob(z, torch.as_tensor(k)).numpy()
+
+    return predict
+
+
+def coefficient(k):
+    return gammaln(k.sum(1) + 1.0) - gammaln(k + 1.0).sum(1)
+
+
+def smoothed(counts, amount):
+    table = counts + amount
+    return table / table.sum(1, keepdims=True)
+
+
+def fit_and_score(method, X, counts, X_test, k_test, seed, settings):
+    """Every figure of one method on held-out votes."""
+    started = time.perf_counter()
+    if method in ("Dirichlet-multinomial", "softmax"):
+        predict = fit_rival(method, X, counts, seed, settings["epochs"])
+        seconds = time.perf_counter() - started
+        mean, log_p = predict(X_test, k_test)
+        log_p = log_p + coefficient(k_test)
+        found = {"log_likelihood": float(log_p.mean()), "brier": float(brier_score(mean, k_test).mean())}
+        loss = -xlogy(k_test / k_test.sum(1, keepdims=True), mean).sum(1)
+        return found | {"log_loss": float(loss.mean()), "seconds": seconds}
+    model = SnefyLDL(random_state=seed, device="cpu", **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ZeroLabelWarning)
+        if method == "counts":
+            model.fit(X, counts=counts)
+        elif method == "proportions":
+            model.fit(X, counts / counts.sum(1, keepdims=True))
+        else:
+            model.fit(X, smoothed(counts, float(method.split("+")[1])))
+    seconds = time.perf_counter() - started
+    return evaluate(model.predict_dist(X_test), k_test) | {"seconds": seconds}
+
+
+METHODS = ("counts", "proportions+0.5", "proportions+0.05", "proportions", "Dirichlet-multinomial", "softmax")

@@ -1,0 +1,258 @@
+"""Label distributions with unknown shares: the density of what is known, by integration over what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from snefy_ldl import SnefyLDL, SnefySimplex
+from snefy_ldl.backbones import StackedMLP
+from snefy_ldl.errors import InputError, MissingLabelWarning, TrainingError, ZeroLabelWarning
+from snefy_ldl.fitting import Job, TrainingData, build_net, make_target
+from snefy_ldl.known_parts import log_prob_known, log_prob_votes
+from snefy_ldl.many import fit_many
+from snefy_ldl.missing_labels import MissingTarget
+from snefy_ldl.model import SnefyNet
+from snefy_ldl.synthetic import make_city_districts
+from snefy_ldl.validation import ZeroPolicy, check_distributions
+from snefy_ldl.votes import PartialCounts
+
+NAN = np.nan
+pytestmark = pytest.mark.filterwarnings("ignore::snefy_ldl.errors.MissingLabelWarning")
+
+
+def integrated(law: SnefySimplex, row: list[float], quadrature: Callable) -> Tensor:
+    """Density of the known shares (N,): the law's own, integrated over how the rest may be shared out."""
+    known = torch.tensor(row, dtype=torch.float64)
+    gaps = torch.isnan(known)
+    rest, parts = float(1.0 - known.nansum()), int(gaps.sum())
+    rule = quadrature(parts)
+    points = known.expand(len(rule.points), -1).clone()
+    points[:, gaps] = rest * rule.points
+    density = law.log_prob(points[:, None]).exp()  # (T, N)
+    return (density * rule.weights[:, None]).sum(0) * rest ** (parts - 1)
+
+
+ROWS = [
+    (3, [0.3, NAN, NAN]),
+    (3, [NAN, 0.7, NAN]),
+    (4, [0.2, NAN, 0.5, NAN]),
+    (4, [NAN, NAN, NAN, 0.35]),
+]
+
+
+@pytest.mark.parametrize(("n_labels", "row"), ROWS)
+def test_density_of_what_is_known_by_integration(
+    n_labels: int, row: list[float], snefy: Callable[..., SnefySimplex], quadrature: Callable
+) -> None:
+    law = snefy(n_labels)
+    ours = log_prob_known(law, np.array([row, row]))
+    torch.testing.assert_close(ours.exp(), integrated(law, row, quadrature), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(("n_labels", "row"), ROWS)
+@pytest.mark.parametrize("balanced", [True, False])
+def test_what_training_maximises_by_integration(
+    n_labels: int, row: list[float], balanced: bool, quadrature: Callable
+) -> None:
+    net = a_net(n_labels, balanced)
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(1)).double()
+    full = np.random.default_rng(0).dirichlet(np.ones(n_labels), 2)
+    other = np.full(n_labels, NAN)
+    other[0] = 0.4
+    target = MissingTarget([torch.as_tensor(np.vstack([row, row, full, other]))], net, torch.zeros(2).long())
+    index = torch.arange(5).expand(2, -1)
+    ours = target.log_prob(net, x.expand(2, -1, -1), index)
+    for member in range(2):
+        alone = net.select([member]).double()
+        torch.testing.assert_close(
+            ours[member, :2].exp(), integrated(alone(x[:2]), row, quadrature), rtol=1e-6, atol=1e-9
+        )
+        whole = alone(x[2:4]).log_prob(torch.as_tensor(full))
+        torch.testing.assert_close(ours[member, 2:4], whole, rtol=1e-9, atol=1e-9)
+
+
+def a_net(n_labels: int, balanced: bool = True) -> SnefyNet:
+    """Two members with signed readouts and a background."""
+    net = SnefyNet(StackedMLP(2, 3, (4,)), n_labels, 5, 3, balanced=balanced).double()
+    draw = torch.Generator().manual_seed(0)
+    for k in range(2):
+        net.backbone.reset(k, draw)
+        net.set_exponents(k, 0.5 * (torch.rand(5, n_labels, generator=draw) * 5 + 0.8 - 1.0))
+    with torch.no_grad():
+        net.readout.copy_(torch.randn(net.readout.shape, generator=draw))
+        net.head_weight.copy_(torch.randn(net.head_weight.shape, generator=draw))
+    net.background.copy_(torch.rand(net.background.shape, generator=draw) * 3 + 0.9)
+    net.log_odds.fill_(-1.0)
+    return net
+
+
+def test_gradient_of_rows_without_gaps_is_the_usual_one() -> None:
+    net = a_net(3)
+    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(2)).double().expand(2, -1, -1)
+    D = torch.as_tensor(np.random.default_rng(1).dirichlet(np.ones(3), 6))
+    index = torch.arange(6).expand(2, -1)
+    parts = list(net.parameters())
+    background = net.background_log_prob(D.log().expand(2, -1, -1))
+    usual = net.member_log_prob(x, D.log().expand(2, -1, -1), background)
+    ours = MissingTarget([D], net, torch.zeros(2).long()).log_prob(net, x, index)
+    torch.testing.assert_close(ours, usual, rtol=1e-9, atol=1e-9)
+    for one, other in zip(torch.autograd.grad(ours.sum(), parts), torch.autograd.grad(usual.sum(), parts)):
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-8)
+
+
+def test_gradient_with_gaps_by_differences() -> None:
+    net = a_net(4)
+    x = torch.randn(3, 3, generator=torch.Generator().manual_seed(2)).double().expand(2, -1, -1)
+    D = torch.tensor([[0.2, NAN, NAN, 0.3], [0.1, 0.2, 0.3, 0.4], [NAN, NAN, NAN, 0.6]], dtype=torch.float64)
+    target, index = MissingTarget([D], net, torch.zeros(2).long()), torch.arange(3).expand(2, -1)
+    gradient = torch.autograd.grad(target.log_prob(net, x, index).sum(), net.raw_exponents)[0]
+    step, where = 1e-6, (1, 2, 3)
+    values = []
+    for sign in (1.0, -1.0):
+        with torch.no_grad():
+            net.raw_exponents[where] += sign * step
+            values.append(float(target.log_prob(net, x, index).sum()))
+            net.raw_exponents[where] -= sign * step
+    assert float(gradient[where]) == pytest.approx((values[0] - values[1]) / (2 * step), rel=1e-5)
+
+
+# -- fits ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def city():
+    return make_city_districts(n=400, random_state=0)
+
+
+def small(**changes) -> SnefyLDL:
+    return SnefyLDL(**({"n_neurons": 12, "n_readouts": 6, "epochs": 12, "random_state": 0, "device": "cpu"} | changes))
+
+
+def hide(D: np.ndarray, rows: np.ndarray, seed: int = 0) -> np.ndarray:
+    """One label stays known in each of some rows."""
+    D, kept = D.copy(), np.random.default_rng(seed).integers(0, D.shape[1], len(D))
+    for row in np.flatnonzero(rows):
+        D[row, np.arange(D.shape[1]) != kept[row]] = NAN
+    return D
+
+
+def test_rows_with_gaps_teach(city) -> None:
+    hidden = np.random.default_rng(3).random(300) < 0.9
+    gaps = hide(city.D[:300], hidden)
+    rest = city.X[300:], city.D[300:]
+    with_gaps = small().fit(city.X[:300], gaps).score(*rest)
+    complete = small().fit(city.X[:300], city.D[:300]).score(*rest)
+    without = small().fit(city.X[:300][~hidden], city.D[:300][~hidden]).score(*rest)
+    assert without + 0.1 < with_gaps < complete + 0.1
+
+
+def test_one_unknown_share_follows_from_the_others(city) -> None:
+    gaps = city.D.copy()
+    gaps[::2, 1] = NAN
+    exact = check_distributions(gaps, missing=True)[0]
+    np.testing.assert_allclose(exact, city.D, atol=1e-12)
+    ours, usual = (small(epochs=2).fit(city.X, D).predict(city.X[:5]) for D in (gaps, exact))
+    np.testing.assert_array_equal(ours, usual)
+
+
+def test_scores_with_gaps(city) -> None:
+    model = small(epochs=3).fit(city.X, city.D)
+    gaps = hide(city.D[:20], np.arange(20) % 2 == 0)
+    ours = model.log_prob(city.X[:20], gaps)
+    law = model.predict_dist(city.X[:20])
+    np.testing.assert_allclose(ours[1::2], law.log_prob(torch.as_tensor(city.D[:20])).numpy()[1::2], rtol=1e-9)
+    label = int(np.flatnonzero(~np.isnan(gaps[0]))[0])
+    marginal = law.marginal(label).log_prob(torch.as_tensor(city.D[0, label]))
+    assert ours[0] == pytest.approx(float(marginal.reshape(-1)[0]), rel=1e-9)
+    assert model.score(city.X[:20], gaps) == pytest.approx(ours.mean())
+
+
+def test_counts_with_gaps_are_scored_among_the_others(city) -> None:
+    model = small(epochs=2).fit(city.X, city.D)
+    counts = np.array([[3.0, 1.0, NAN], [2.0, 0.0, 5.0]])
+    law = model.predict_dist(city.X[:2])
+    ours = model.log_prob(city.X[:2], counts=counts)
+    among = law.subcomposition([0, 1]).log_prob_counts(torch.tensor([[3.0, 1.0], [0.0, 0.0]]))
+    assert ours[0] == pytest.approx(float(among[0]))
+    np.testing.assert_allclose(ours, log_prob_votes(law, counts).numpy())
+
+
+def test_many_models_with_gaps_equal_lone_fits(city) -> None:
+    gaps = hide(city.D, np.arange(400) % 3 == 0)
+    halves = [np.arange(0, 200), np.arange(200, 400)]
+    models = fit_many(small(epochs=2), city.X, gaps, splits=halves, n_jobs=1)
+    for model, rows in zip(models, halves):
+        alone = small(epochs=2).fit(city.X[rows], gaps[rows])
+        np.testing.assert_allclose(model.predict(city.X[:5]), alone.predict(city.X[:5]), rtol=1e-3, atol=1e-4)
+
+
+def test_known_shares_that_leave_nothing() -> None:
+    D = np.array([[0.6, 0.4, NAN, NAN], [0.1, 0.2, 0.3, 0.4], [0.2, NAN, NAN, 0.0]])
+    policy = ZeroPolicy.from_data(D, "shrink")
+    with pytest.warns(ZeroLabelWarning, match="2 of 3"):
+        lifted = policy.apply(D, warn=True)
+    np.testing.assert_array_equal(np.isnan(lifted), np.isnan(D))
+    np.testing.assert_array_equal(lifted[1], D[1])
+    assert np.nansum(lifted[0]) == pytest.approx(1.0 - 2 * policy.floor)  # the floor for each of the two
+    assert lifted[2, 3] == pytest.approx(policy.floor)
+    with pytest.raises(InputError, match="zeros='error'"):
+        ZeroPolicy.from_data(D, "error").apply(D)
+
+
+@pytest.mark.parametrize(
+    ("D", "rule"),
+    [
+        ([[NAN, NAN, NAN], [0.2, 0.3, 0.5]], "row 0 holds no share"),
+        ([[0.9, 0.2, NAN], [0.2, 0.3, 0.5]], "row 0 sums to 1.1; known shares may sum to at most 1"),
+        ([[0.2, NAN, NAN], [0.2, 0.3, 0.6]], "row 1 sums to 1.1; a label distribution must sum to 1"),
+        ([[0.2, NAN, np.inf], [0.2, 0.3, 0.5]], "contains inf at row 0"),
+        ([[-0.2, NAN, NAN], [0.2, 0.3, 0.5]], "negative"),
+    ],
+)
+def test_bad_rows_with_gaps_are_named(D: list, rule: str) -> None:
+    with pytest.raises(InputError, match=rule):
+        small().fit(np.eye(2), D)
+
+
+def test_a_label_that_is_never_known(city) -> None:
+    gaps = city.D.copy()
+    gaps[:, 1:] = NAN
+    assert np.isfinite(small(epochs=2).fit(city.X, gaps).score(city.X, gaps))
+
+
+def test_target_is_the_usual_one_without_gaps(city) -> None:
+    data = TrainingData(city.X, city.D, None, None, False)
+    plan = Job(small(), data).plan()
+    assert not isinstance(make_target(build_net(plan), plan, torch.device("cpu")), MissingTarget)
+
+
+# -- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_knows_the_sets_and_weights(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    X, counts, named = rng.normal(size=(40, 2)), rng.integers(1, 5, (40, 3)), rng.integers(0, 3, (40, 1))
+    settings = {"epochs": 1, "checkpoint_dir": tmp_path}
+    first = PartialCounts(counts, [[0, 1]], named)
+    small(**settings).fit(X, counts=first)
+    small(**settings).fit(X, counts=PartialCounts(counts, [[0, 1]], named))  # its own: goes on
+    others = [PartialCounts(counts, [[1, 2]], named), PartialCounts(counts, [[0, 1]], named + 1)]
+    for other in others:
+        with pytest.raises(TrainingError, match="other data"):
+            small(**settings).fit(X, counts=other)
+    with pytest.raises(TrainingError, match="other data"):
+        small(**settings).fit(X, counts=first, sample_weight=rng.random(40))
+
+
+def test_unknown_shares_are_told_once():
+    city = make_city_districts(n=60, random_state=0)
+    D = city.D.copy()
+    D[:7, :2] = NAN
+    with pytest.warns(MissingLabelWarning, match="7 of 60") as told:
+        SnefyLDL(n_neurons=4, n_readouts=2, epochs=1, random_state=0).fit(city.X, D)
+    assert len(told) == 1
