@@ -40,6 +40,7 @@ def run(study: Study, recipe: str, repeats: Sequence[int], data: Dataset) -> lis
             f"too few for a query of {protocol.queried}."
         )
     estimator = make_model(study, recipe)
+    queries = [one for one in protocol.queries if recipe in one.recipes]
 
     def fitted(rows: Sequence[Rows], seeds: Sequence[int]) -> list[SnefyLDL]:
         return fit_many(estimator, data.X, data.D, rows, [{"random_state": seed} for seed in seeds], n_jobs=1)
@@ -48,15 +49,15 @@ def run(study: Study, recipe: str, repeats: Sequence[int], data: Dataset) -> lis
     labelled = [
         np.concatenate([train[: protocol.first], _ask(protocol, one, recipe, start, train, repeat, data)])
         for repeat, start, (train, _) in zip(repeats, starts, splits)
-        for one in protocol.queries
+        for one in queries
     ]
-    after = iter(fitted(labelled, [repeat for repeat in repeats for _ in protocol.queries]))
+    after = iter(fitted(labelled, [repeat for repeat in repeats for _ in queries]))
     return [
         Outcome(
             recipe,
             repeat,
             {
-                "strategies": {one.name: _score(next(after), data, test) for one in protocol.queries},
+                "strategies": {one.name: _score(next(after), data, test) for one in queries},
                 "start": _score(start, data, test),
             },
         )
