@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner, Result
 
-from snefy_ldl import SnefyLDL, cli, tables
+from commands import fail, succeed
+from snefy_ldl import SnefyLDL, tables
 from snefy_ldl.active import query
 from snefy_ldl.errors import InputError
 from snefy_ldl.joining import append_rows, join_features
@@ -19,26 +19,6 @@ from snefy_ldl.labelled import read_labelled
 from snefy_ldl.synthetic import make_city_districts
 
 LABELS = ["business", "entertainment", "education"]
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(word) for word in words])
-
-
-def succeed(*words: object) -> Result:
-    result = run(*words)
-    assert result.exit_code == 0, result.output
-    return result
-
-
-def fail(*words: object) -> str:
-    """The one line on stderr of a command that must end with exit code 1."""
-    result = run(*words)
-    assert result.exit_code == 1, result.output
-    lines = result.stderr.strip().splitlines()
-    assert len(lines) == 1, result.stderr
-    assert lines[0].startswith("error: ")
-    return lines[0]
 
 
 @pytest.fixture(scope="module")

@@ -9,34 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from typer.testing import CliRunner, Result
 
-from snefy_ldl import SnefyLDL, cli, cli_votes
+from commands import fail, run, succeed
+from snefy_ldl import SnefyLDL, cli_votes
 from snefy_ldl.errors import InputError
 from snefy_ldl.synthetic import make_annotators
 from snefy_ldl.vote_quantiles import posterior_quantiles
 
 LABELS = ["label_0", "label_1", "label_2"]
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(word) for word in words])
-
-
-def succeed(*words: object) -> Result:
-    result = run(*words)
-    assert result.exit_code == 0, result.output
-    return result
-
-
-def fail(*words: object) -> str:
-    """The last line on stderr of a command that must end with exit code 1; notes may stand before it."""
-    result = run(*words)
-    assert result.exit_code == 1, result.output
-    assert "Traceback" not in result.output
-    line = result.stderr.strip().splitlines()[-1]
-    assert line.startswith("error: ")
-    return line
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.fitting import Job, Member, TrainingData, build_net, conclude, make_target
 from snefy_ldl.schedule import Recipe
 from snefy_ldl.training import fit_net
+from snefy_ldl.validation import check_rows
 
 #: Members in one stack, at most. On a CPU the cost a member is flat from about 4 on; more only takes memory.
 CPU_STACK, GPU_STACK = 16, 1024
@@ -100,16 +101,7 @@ def _rows(split: Any, n_rows: int, k: int) -> NDArray[np.intp]:
     """Training rows of one split as whole numbers."""
     if isinstance(split, tuple) and len(split) == 2:
         split = split[0]
-    rows = np.asarray(split)
-    if rows.dtype == bool:
-        if rows.shape != (n_rows,):
-            raise InputError(f"split {k} is a mask of shape {rows.shape}; it must have one entry a row ({n_rows}).")
-        rows = np.flatnonzero(rows)
-    if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):
-        raise InputError(f"split {k} must be a one-dimensional array of row numbers, or a mask.")
-    if len(rows) and (rows.min() < 0 or rows.max() >= n_rows):
-        raise InputError(f"split {k} names row {rows.min() if rows.min() < 0 else rows.max()}; X has {n_rows} rows.")
-    return rows.astype(np.intp)
+    return check_rows(split, n_rows, f"split {k}")
 
 
 def _shape(job: Job, members: Sequence[Member]) -> tuple[Any, ...]:

@@ -27,6 +27,7 @@ from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.fitting import TrainingData
 from snefy_ldl.many import fit_many
+from snefy_ldl.validation import check_rows
 
 __all__ = ["TuneResult", "tune"]
 
@@ -282,24 +283,13 @@ def _folds(cv: Any, n_rows: int, seed: int) -> list[Fold]:
     pairs: Any = list(cv.split(np.zeros((n_rows, 1))) if hasattr(cv, "split") else cv if np.iterable(cv) else ())
     if not pairs or not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
         raise InputError("cv must be a number of folds, a splitter, or (train, test) pairs of row numbers.")
-    folds = [(_row_numbers(train, n_rows), _row_numbers(test, n_rows)) for train, test in pairs]
+    folds = [(check_rows(train, n_rows, "cv"), check_rows(test, n_rows, "cv")) for train, test in pairs]
     for k, (train, test) in enumerate(folds):
         if len(train) < LEAST_ROWS or not len(test):
             raise InputError(f"fold {k} has {len(train)} training and {len(test)} test rows; too few. Use fewer folds.")
         if np.intersect1d(train, test).size:
             raise InputError(f"fold {k} tests on rows it trains on; its score would say nothing.")
     return folds
-
-
-def _row_numbers(rows: Any, n_rows: int) -> NDArray[np.intp]:
-    array = np.asarray(rows)
-    if array.dtype == bool and array.shape == (n_rows,):
-        array = np.flatnonzero(array)
-    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
-        raise InputError("cv must give one-dimensional arrays of row numbers, or masks with one entry a row.")
-    if len(array) and (array.min() < 0 or array.max() >= n_rows):
-        raise InputError(f"cv names row {array.min() if array.min() < 0 else array.max()}; X has {n_rows} rows.")
-    return array.astype(np.intp)
 
 
 # -- the fits and their scores ---------------------------------------------------------------------------------------

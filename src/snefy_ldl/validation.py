@@ -189,6 +189,24 @@ def _fill_gaps(table: Array, gaps: NDArray[np.bool_], sums: Array, what: str) ->
     return np.where(gaps, np.where(n_gaps == 1, rest, np.nan)[:, None], closed)
 
 
+def check_rows(rows: Any, n_rows: int, what: str) -> NDArray[np.intp]:
+    """Row numbers, or a mask with one entry a row, as row numbers.
+
+    >>> check_rows([True, False, True], 3, "split 0")
+    array([0, 2])
+    """
+    array = np.asarray(rows)
+    if array.dtype == bool:
+        if array.shape != (n_rows,):
+            raise InputError(f"{what} is a mask of shape {array.shape}; it must have one entry a row ({n_rows}).")
+        array = np.flatnonzero(array)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise InputError(f"{what} must be a one-dimensional array of row numbers, or a mask.")
+    if len(array) and (array.min() < 0 or array.max() >= n_rows):
+        raise InputError(f"{what} names row {array.min() if array.min() < 0 else array.max()}; X has {n_rows} rows.")
+    return array.astype(np.intp)
+
+
 def spread_rest(D: Array, shares: Array | None = None) -> Array:
     """Label distributions (N, L) with the rest of each row shared out among its unknown labels.
 
