@@ -89,7 +89,7 @@ class ActiveLearner:
         model: Any,
         X_pool: Any,
         oracle: Oracle | None = None,
-        strategy: str | Strategy = "entropy",
+        strategy: str | Strategy = "auto",
         *,
         options: dict[str, Any] | None = None,
         budget: int,

@@ -47,9 +47,14 @@ def query(
     out: Annotated[str, typer.Option(help="CSV, TSV or Parquet file to write, by its ending; - prints CSV.")] = "-",
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many rows.")] = 100,
     strategy: Annotated[
-        str, typer.Option(help="variance, entropy, logdet, vote_information, epistemic, dirichlet, kmeans, coreset ...")
-    ] = "variance",
-    diverse: Annotated[bool, typer.Option("--diverse", help="Choose rows that also differ from each other.")] = False,
+        str,
+        typer.Option(
+            help="auto, variance, entropy, logdet, vote_information, epistemic, dirichlet, kmeans, coreset ..."
+        ),
+    ] = "auto",
+    diverse: Annotated[
+        bool, typer.Option("--diverse", help="Choose rows that also differ from each other; auto does so by itself.")
+    ] = False,
     option: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy, method=shared say. Repeatable."),
