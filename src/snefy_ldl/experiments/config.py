@@ -113,6 +113,9 @@ class Ensemble:
         members: learners in a bag.
         rows: rows each of them is fitted to, drawn without replacement.
         learners: name in the table, and the class in :mod:`snefy_ldl.learners`.
+        settings: of every learner. Features as they are and no penalty, as these learners were published: members that
+            saw a few rows each must differ to be worth choosing from, and a penalty makes them alike. Settled on
+            training rows of two splits beyond those that are reported.
     """
 
     test: float = 0.1
@@ -124,6 +127,7 @@ class Ensemble:
         ("LDL-SCL", "LDLSCL"),
         ("LDL-LRR", "LDLLRR"),
     )
+    settings: Options = (("l2", 0.0), ("standardize", False))
 
 
 @dataclass(frozen=True)

@@ -64,5 +64,5 @@ def run(study: Study, recipes: Sequence[str], repeats: Sequence[int], data: Data
 
 
 def make_learner(protocol: Ensemble, name: str) -> Any:
-    """An unfitted base learner, by its name in the table, with its own defaults."""
-    return getattr(learners, dict(protocol.learners)[name])()
+    """An unfitted base learner, by its name in the table."""
+    return getattr(learners, dict(protocol.learners)[name])(**dict(protocol.settings))
