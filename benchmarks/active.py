@@ -280,6 +280,11 @@ def pictures(groups, folder):
 # -- speed and memory --------------------------------------------------------------------------------------------------
 
 
+def in_words(threads):
+    facts = machine(threads)
+    return f"{facts['processor']}, {threads} thread(s), torch {facts['torch']}, NumPy {facts['numpy']}."
+
+
 def publish(args, name, lines, text):
     write_json(Path(args.results) / f"{name}.json", {"machine": machine(args.threads), "rows": lines})
     (Path(args.results) / f"{name}.md").write_text(text.rstrip() + "\n")
@@ -322,7 +327,7 @@ def speed(args):
     head = ["estimator", "seconds", "processor seconds", "root mean square error", "the same less its mean"]
     head += ["rank correlation", "top 100"]
     text = (
-        f"# Entropy of {len(X):,} rows of Movie\n\n{machine(args.threads)}\n\nAgainst {args.reference:,} exact draws "
+        f"# Entropy of {len(X):,} rows of Movie\n\n{in_words(args.threads)}\n\nAgainst {args.reference:,} exact draws "
         f"a row (standard error {error.mean():.3f}). The standard error of 1,000 exact draws is "
         f"{error.mean() * np.sqrt(args.reference / 1000):.3f} a row.\n\n" + table(head, lines)
     )
@@ -362,7 +367,7 @@ def million(args):
         seconds, spent = time.perf_counter() - began, time.process_time() - spent
         lines.append([name, f"{seconds:.1f}", f"{spent:.1f}", f"{peak:.2f}", str(len(set(rows.tolist())))])
         print(lines[-1], flush=True)
-    text = f"# A pool of {args.rows:,} rows, {len(names)} features\n\n{machine(args.threads)}\n\n"
+    text = f"# A pool of {args.rows:,} rows, {len(names)} features\n\n{in_words(args.threads)}\n\n"
     text += table(["strategy", "seconds", "processor seconds", "peak GB so far", "rows chosen"], lines)
     publish(args, "active-million", lines, text)
 
