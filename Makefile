@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || (echo "snefy-ldl needs Python 3.10 or newer; set PYTHON=python3.x" && exit 1)
+	@echo "Setting up $(VENV) once (PyTorch and a few others): about a minute, more on a slow line ..."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test,bench]'

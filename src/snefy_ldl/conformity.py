@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ SMALLEST_EIGENVALUE = 1e-10
 # -- one label at a time -----------------------------------------------------------------------------------------------
 
 
-class LabelScore:
+class LabelScore(ABC):
     """One-sided scores of a block of rows at confidence level number a.
 
     ``below(y, a)`` falls and ``above(y, a)`` grows with the share y; the conformity score is the larger of the two, and
@@ -34,20 +35,20 @@ class LabelScore:
     #: A score for each level (True), or one that serves all of them.
     per_level = True
 
-    def __init__(self, law: Any, levels: list[float]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def __init__(self, law: Any, levels: list[float]) -> None: ...
 
+    @abstractmethod
     def below(self, y: Array, a: int) -> Array:
         """How far shares y (b, L) lie below the law."""
-        raise NotImplementedError
 
+    @abstractmethod
     def above(self, y: Array, a: int) -> Array:
         """How far shares y (b, L) lie above the law."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ends(self, q: Array) -> tuple[Array, Array]:
         """Lower and upper ends (b, L, A) for thresholds q (1 or b, 1 or L, A)."""
-        raise NotImplementedError
 
     def score(self, y: Array, a: int) -> Array:
         """The conformity score (b, L)."""
@@ -159,24 +160,24 @@ LABEL_SCORES: dict[str, type[LabelScore]] = {"chebyshev": _Chebyshev, "quantile"
 # -- all labels at once ------------------------------------------------------------------------------------------------
 
 
-class RegionScore:
+class RegionScore(ABC):
     """Scores of a block of rows: the region of row i at threshold q is ``{ℓ: score_i(ℓ) <= q_i}``."""
 
     def __init__(self, law: Any, n_draws: int, seed: Seed) -> None:
         self.law = law
         self.n_labels = int(law.event_shape[0])
 
+    @abstractmethod
     def score(self, points: Array) -> Array:
         """Scores (..., b) of one point a row, points (..., b, L)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def score_shared(self, points: Array) -> Array:
         """Scores (S, b) of the same points (S, L) for every row."""
-        raise NotImplementedError
 
+    @abstractmethod
     def adapted_volume(self, q: Array, n: int, seed: Seed) -> tuple[Array, Array]:
         """Share of the simplex (b,) and its standard error, by draws that follow the region."""
-        raise NotImplementedError
 
 
 class _Density(RegionScore):

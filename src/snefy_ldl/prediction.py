@@ -7,6 +7,7 @@ whatever the number of rows.
 from __future__ import annotations
 
 import numbers
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -34,7 +35,7 @@ def torch_generator(random_state: Any, device: torch.device | str = "cpu") -> to
     return generator.manual_seed(int(check_random_state(random_state).randint(2**31 - 1)))
 
 
-class DensityPredictor:
+class DensityPredictor(ABC):
     """Predictions of a conditional law on the simplex, a block of rows at a time.
 
     Needs ``n_labels_``, ``label_names_``, ``zero_policy_``, ``_labels_were_named`` and :meth:`_blocks`.
@@ -45,9 +46,9 @@ class DensityPredictor:
     zero_policy_: ZeroPolicy
     _labels_were_named: bool
 
+    @abstractmethod
     def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SignedDirichletMixture]]:
         """Consecutive rows of X and their conditional law."""
-        raise NotImplementedError  # pragma: no cover - the estimator says how
 
     def _named(self, values: Array, X: Any) -> Any:
         """Back in a DataFrame when the labels came in one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -65,9 +66,9 @@ class LawStrategy(Strategy):
         self.candidates = candidates
         self.space = space
 
+    @abstractmethod
     def score(self, law: Any, random: Seed) -> Array:
         """How much the label of each row is wanted (N,), from its law; larger is more."""
-        raise NotImplementedError
 
     def weight(self, scores: Array, n_labels: int) -> Array:
         """Scores as weights >= 0 of a diverse batch."""

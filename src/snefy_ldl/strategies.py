@@ -5,6 +5,7 @@ The strategies that ask a model are in :mod:`snefy_ldl.scores`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from snefy_ldl.spread import (
 from snefy_ldl.validation import Array
 
 
-class Strategy:
+class Strategy(ABC):
     """How to choose n rows of a pool; a strategy holds settings only and may be used again."""
 
     #: Whether ``query`` must be given a fitted model.
@@ -37,6 +38,7 @@ class Strategy:
         """Rows to read at one time."""
         return BLOCK_ROWS
 
+    @abstractmethod
     def choose(
         self,
         pool: Pool,
@@ -57,7 +59,6 @@ class Strategy:
             random: source of randomness.
             exclude: mask of rows that must not be chosen.
         """
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())

@@ -35,6 +35,11 @@ NAMES = {"paper": "ours, paper's recipe", "default": "ours, default recipe", "di
 ASKED = 0.9
 
 
+def _printed_marks(ax: Any, x: Any, y: Any, color: str, label: str) -> None:
+    """The paper's own figures: open diamonds in every picture."""
+    ax.scatter(x, y, marker="D", s=22, facecolor="white", edgecolor=color, linewidth=1.2, zorder=3, label=label)
+
+
 def conformal_figure(results: Results, tables: Tables, study: str) -> str:
     """Mean feature-stratified coverage of each label, the paper's and ours, with the ceiling of a perfect model."""
     names, table = labels_of(results, study), tables[study]
@@ -48,17 +53,7 @@ def conformal_figure(results: Results, tables: Tables, study: str) -> str:
         for kind, face in (("dirichlet", COLORS["dirichlet"]), ("snefy", INK)):
             means = [table.cells.get((kind, level, str(row)), (np.nan, 0.0))[0] for row in rows]
             name = f"published, {'Dirichlet' if kind == 'dirichlet' else 'SNEFY-LDL'}"
-            ax.scatter(
-                means,
-                rows + 0.17,
-                marker="D",
-                s=24,
-                facecolor="white",
-                edgecolor=face,
-                linewidth=1.2,
-                zorder=3,
-                label=name,
-            )
+            _printed_marks(ax, means, rows + 0.17, face, name)
         for side in sides:
             spreads = [Spread.of(fsc(results, study, side, level, int(row))) for row in rows]
             means = [spread.mean if spread else np.nan for spread in spreads]
@@ -206,17 +201,9 @@ def _forest(recipes: list[str], rows: Iterable[str], names: Iterable[str], print
         sign = 100.0 if measure.higher else -100.0
         ax.axvline(0.0, color=INK, linewidth=0.9, zorder=1)
         marks = [(place, printed(name, metric)) for place, name in enumerate(names)]
-        ax.scatter(
-            [sign * gain for _, gain in marks if gain is not None],
-            [place + shifts[0] for place, gain in marks if gain is not None],
-            marker="D",
-            s=20,
-            facecolor="white",
-            edgecolor=INK,
-            linewidth=1.1,
-            zorder=3,
-            label="published",
-        )
+        gains = [sign * gain for _, gain in marks if gain is not None]
+        places = [place + shifts[0] for place, gain in marks if gain is not None]
+        _printed_marks(ax, gains, places, INK, "published")
         for shift, recipe in zip(shifts[1:], recipes):
             shown = [(place, *ours(recipe, name, metric)) for place, name in enumerate(names)]
             shown = [(place, gap, unit) for place, gap, unit in shown if gap is not None]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numbers
 import os
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,7 +50,7 @@ def check_count(name: str, value: Any, *, low: int = 1) -> int:
     return int(value)
 
 
-class Learner(BaseEstimator):  # type: ignore[misc]
+class Learner(BaseEstimator, ABC):  # type: ignore[misc]
     """Base of all label distribution learners.
 
     Subclasses write ``_check_params()``, ``_fit(X, D, random)`` and ``_predict(X)``. Everything a fit leaves behind
@@ -75,11 +76,13 @@ class Learner(BaseEstimator):  # type: ignore[misc]
     def _check_params(self) -> None:
         """Raise InputError for a hyperparameter outside its range."""
 
+    @abstractmethod
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        raise NotImplementedError
+        """Learn from clean arrays."""
 
+    @abstractmethod
     def _predict(self, X: Array) -> Array:
-        raise NotImplementedError
+        """Shares (N, L) of clean features."""
 
     def _after_load(self) -> None:
         """Rebuild what is derived from the saved arrays (a search tree, say)."""
