@@ -30,12 +30,12 @@ import torch
 from common import RESULTS, machine
 from snefy_ldl import SnefyLDL, load_dataset
 from snefy_ldl.active import query
-from snefy_ldl.active_plots import area_under_curve, paired_interval
 from snefy_ldl.errors import ZeroLabelWarning
-from snefy_ldl.files import write_json
+from snefy_ldl.files.atomic import write_json
 from snefy_ldl.learners import DirichletLDL
 from snefy_ldl.many import fit_many
 from snefy_ldl.metrics import score
+from snefy_ldl.plots.active import area_under_curve, paired_interval
 
 #: Change it when a result file would mean something else: old files are then not reused.
 VERSION = 1
@@ -256,7 +256,7 @@ def pictures(groups, folder):
     import matplotlib
 
     matplotlib.use("Agg")
-    from snefy_ldl.active_plots import plot_learning_curves
+    from snefy_ldl.plots.active import plot_learning_curves
 
     for (run, data, kind), records in groups.items():
         if run != "long" or len(records) < 2:

@@ -17,9 +17,9 @@ import torch
 
 from common import machine, markdown, write
 from snefy_ldl import SnefyLDL, load_dataset
-from snefy_ldl.fitting import Job, TrainingData, build_net, make_target
 from snefy_ldl.many import fit_many
-from snefy_ldl.training import _Loop
+from snefy_ldl.training.loop import _Loop
+from snefy_ldl.training.plan import Job, TrainingData, build_net, make_target
 
 
 def paper_data():
@@ -75,7 +75,7 @@ def train_seconds(X, D, n_models: int, recipe: str, epochs: int) -> dict[str, fl
 
 def eager_seconds(X, D, epochs: int) -> float:
     """One eager model, for comparison."""
-    import snefy_ldl.training as training
+    import snefy_ldl.training.loop as training
 
     class Eager:
         def __init__(self, step, *_):

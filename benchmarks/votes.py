@@ -29,9 +29,8 @@ import common
 import votes_report
 import votes_tune
 from snefy_ldl import SnefyLDL
-from snefy_ldl.allocation import vote_value
-from snefy_ldl.files import write_json
-from snefy_ldl.vote_scores import noise_ceiling
+from snefy_ldl.files.atomic import write_json
+from snefy_ldl.votes import noise_ceiling, vote_value
 from votes_models import METHODS, draw_votes, fit_and_score, load, smoothed, split_rows
 from votes_report import DATA, SIMULATED, SUBSAMPLED, VOTES
 
@@ -205,8 +204,8 @@ def speed():
 
     One thread, so on an idle machine that is the time it takes; on a busy one it is at least comparable.
     """
-    from snefy_ldl.fitting import Job, TrainingData, build_net, make_target
-    from snefy_ldl.training import _Loop
+    from snefy_ldl.training.loop import _Loop
+    from snefy_ldl.training.plan import Job, TrainingData, build_net, make_target
 
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)

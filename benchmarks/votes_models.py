@@ -22,10 +22,10 @@ from torch import nn
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.errors import ZeroLabelWarning
-from snefy_ldl.scaling import fit_scaling
-from snefy_ldl.schedule import Recipe
+from snefy_ldl.networks.scaling import fit_scaling
 from snefy_ldl.synthetic import make_annotators
-from snefy_ldl.vote_scores import brier_score, evaluate
+from snefy_ldl.training.recipe import Recipe
+from snefy_ldl.votes import brier_score, evaluate
 
 TRAIN_SHARE = 0.7
 

@@ -111,7 +111,7 @@ def draw_subsample(curves, path):
     """One panel a data set; methods that fall far below are cut off."""
     import matplotlib.pyplot as plt
 
-    from snefy_ldl.vote_plots import plot_curves
+    from snefy_ldl.plots.votes import plot_curves
 
     figure, axes = plt.subplots(1, len(curves), figsize=(5.2 * len(curves), 3.8), squeeze=False)
     for ax, (name, lines) in zip(axes[0], curves.items()):
@@ -161,7 +161,7 @@ def report_next(done, facts, prefix):
                         saved = saving(curves[how][:, [0, goal]], curves[base][:, [0, goal]], at)
                         row[f"{how} against {base}"] = f"{saved:.0%}"
                 rows.append(row)
-        from snefy_ldl.vote_plots import plot_curves
+        from snefy_ldl.plots.votes import plot_curves
 
         lines = {how: (curve[:, 0], curve[:, 1]) for how, curve in curves.items()}
         ax = plot_curves(lines, xlabel="votes an item", ylabel="majority label wrong", title=name)

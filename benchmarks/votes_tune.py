@@ -15,9 +15,10 @@ from scipy import stats
 
 import common
 import votes_models as models
-from snefy_ldl import SnefyLDL, vote_recipe
+from snefy_ldl import SnefyLDL
 from snefy_ldl.errors import ZeroLabelWarning
-from snefy_ldl.vote_scores import brier_score, log_likelihood
+from snefy_ldl.training import vote_start as vote_recipe
+from snefy_ldl.votes import brier_score, log_likelihood
 
 #: Votes an item that candidates learn from, the telling ones first; 0 stands for all of them.
 LEVELS = {

@@ -16,10 +16,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.plots.votes import plot_calibration, plot_curves, plot_update
 from snefy_ldl.synthetic import make_annotators
-from snefy_ldl.vote_plots import plot_calibration, plot_curves, plot_update
-from snefy_ldl.vote_scores import calibrate_counts, evaluate
-from snefy_ldl.votes import Votes
+from snefy_ldl.votes import Votes, calibrate_counts, evaluate
 
 
 def rounds(model, X, hidden, choose, n_rounds=40, seed=0):

@@ -15,8 +15,8 @@ import torch
 from hypothesis import settings
 from torch import Tensor
 
-from snefy_ldl.distribution import SnefySimplex
-from snefy_ldl.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.snefy import SnefySimplex
 
 settings.register_profile("snefy", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("snefy")

@@ -28,11 +28,11 @@ from snefy_ldl.active import (
     query,
     shared_entropy,
 )
+from snefy_ldl.active.diversity import Geometry, spread_out
+from snefy_ldl.active.strategies.features import graph_density
+from snefy_ldl.datasets.label_studio import make_tasks, read_votes, write_tasks
 from snefy_ldl.errors import InputError, NotFittedError
-from snefy_ldl.label_studio import make_tasks, read_votes, write_tasks
 from snefy_ldl.learners import DirichletLDL
-from snefy_ldl.spread import Geometry, spread_out
-from snefy_ldl.strategies import graph_density
 from snefy_ldl.synthetic import make_city_districts
 
 ON_LAWS = [name for name, kind in STRATEGIES.items() if kind.needs_model]
@@ -283,7 +283,7 @@ def test_entropy_estimators_agree_with_quadrature(snefy, quadrature, members):
 
 def test_shared_draws_are_the_same_for_every_block(pool, model, monkeypatch):
     whole = query("entropy", pool, 5, model=model, random_state=0, method="shared", return_utilities=True)[1]
-    monkeypatch.setattr("snefy_ldl.strategies.BLOCK_ROWS", 64)
+    monkeypatch.setattr("snefy_ldl.active.strategies.features.BLOCK_ROWS", 64)
     parts = query("entropy", pool, 5, model=model, random_state=0, method="shared", return_utilities=True)[1]
     np.testing.assert_allclose(parts, whole, rtol=1e-9)
 
@@ -330,7 +330,7 @@ def test_epistemic_is_nothing_for_equal_members(snefy):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr("snefy_ldl.strategies.BLOCK_ROWS", 50)
+    monkeypatch.setattr("snefy_ldl.active.strategies.features.BLOCK_ROWS", 50)
 
 
 @pytest.mark.parametrize("name", [*ON_FEATURES, "variance", "dirichlet"])
@@ -402,7 +402,7 @@ def test_named_columns_are_matched_by_name(city, tmp_path):
 def test_large_pools_are_thinned_and_scaled_in_one_pass(monkeypatch):
     random = np.random.default_rng(0)
     X = 1e4 + random.normal(0, [1.0, 1e-3, 30.0], (5000, 3))
-    monkeypatch.setattr("snefy_ldl.strategies.BLOCK_ROWS", 333)
+    monkeypatch.setattr("snefy_ldl.active.strategies.features.BLOCK_ROWS", 333)
     geometry = Geometry.of(Pool(X, block_rows=333), True)
     np.testing.assert_allclose(geometry.mean, X.mean(0), rtol=1e-12)
     np.testing.assert_allclose(geometry.spread, X.std(0), rtol=1e-9)
@@ -413,7 +413,7 @@ def test_large_pools_are_thinned_and_scaled_in_one_pass(monkeypatch):
 
 
 def test_mini_batches_beyond_the_limit(monkeypatch, pool):
-    monkeypatch.setattr("snefy_ldl.spread.FULL_KMEANS_ROWS", 50)
+    monkeypatch.setattr("snefy_ldl.active.diversity.FULL_KMEANS_ROWS", 50)
     assert len(set(query("kmeans", pool, 6, random_state=0).tolist())) == 6
 
 

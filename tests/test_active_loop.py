@@ -20,9 +20,9 @@ from sklearn.base import BaseEstimator
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.active import ActiveLearner, CoreSet, query
-from snefy_ldl.active_plots import area_under_curve, paired_interval, plot_learning_curves, plot_pool
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners import SABFGS, DirichletLDL
+from snefy_ldl.plots.active import area_under_curve, paired_interval, plot_learning_curves, plot_pool
 from snefy_ldl.synthetic import make_annotators, make_city_districts
 
 matplotlib.use("Agg")
@@ -291,7 +291,7 @@ def test_sigkill_at_any_moment_and_nothing_is_asked_twice(tmp_path):
 @pytest.mark.parametrize("step", range(0, 140, 9))
 def test_cut_off_after_any_write_it_ends_the_same(city, tmp_path, monkeypatch, step):
     calm = learner(city, budget=40, ask_size=4).run()
-    import snefy_ldl.active_loop as loop
+    import snefy_ldl.active.loop as loop
 
     count, real = [0], loop.write_json
 

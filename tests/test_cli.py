@@ -14,9 +14,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import snefy_ldl
-from snefy_ldl import SnefyLDL, cli, tables
+from snefy_ldl import SnefyLDL, cli
 from snefy_ldl.conformal import ConformalIntervals
-from snefy_ldl.metrics import kl_divergence
+from snefy_ldl.datasets import tables
+from snefy_ldl.metrics.points import kl_divergence
 from snefy_ldl.synthetic import make_annotators, make_city_districts
 
 LABELS = ["business", "entertainment", "education"]
@@ -262,7 +263,7 @@ def test_unexpected_errors_ask_for_a_report(folder: Path, monkeypatch: pytest.Mo
     def broken(*_: object) -> None:
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setattr("snefy_ldl.persistence.read_config", broken)
+    monkeypatch.setattr("snefy_ldl.files.models.read_config", broken)
     line = fail("info", folder / "model")
     assert "unexpected ZeroDivisionError: by nothing" in line
     assert "please report" in line
@@ -298,7 +299,7 @@ def test_help_does_not_wait_for_torch() -> None:
 
     if loads_torch("snefy_ldl"):
         pytest.skip("snefy_ldl itself loads torch")
-    assert not loads_torch("snefy_ldl.cli")
+    assert not loads_torch("snefy_ldl.cli.entry")
 
 
 # --- the demonstration ------------------------------------------------------------------------------------------------
@@ -323,7 +324,7 @@ def test_demo_writes_a_page_that_needs_nothing_else(tmp_path: Path) -> None:
 def test_demo_scores_the_truth_and_the_constant_answer_rightly() -> None:
     from scipy.stats import dirichlet
 
-    from snefy_ldl.demo import _one_dirichlet, fit_city
+    from snefy_ldl.cli.demo import _one_dirichlet, fit_city
 
     demo = fit_city(n_train=200, n_test=60, n_members=1, epochs=2, random_state=3)
     alpha = _one_dirichlet(demo.train.D)

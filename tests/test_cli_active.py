@@ -11,11 +11,12 @@ import pandas as pd
 import pytest
 
 from commands import fail, succeed
-from snefy_ldl import SnefyLDL, tables
+from snefy_ldl import SnefyLDL
 from snefy_ldl.active import query
+from snefy_ldl.datasets import tables
+from snefy_ldl.datasets.joins import append_rows, join_features
+from snefy_ldl.datasets.labelled import read_labelled
 from snefy_ldl.errors import InputError
-from snefy_ldl.joining import append_rows, join_features
-from snefy_ldl.labelled import read_labelled
 from snefy_ldl.synthetic import make_city_districts
 
 LABELS = ["business", "entertainment", "education"]

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from commands import fail, run, succeed
-from snefy_ldl import SnefyLDL, cli_votes
+from snefy_ldl import SnefyLDL
+from snefy_ldl.cli import votes as cli_votes
+from snefy_ldl.distributions.vote_quantiles import posterior_quantiles
 from snefy_ldl.errors import InputError
 from snefy_ldl.synthetic import make_annotators
-from snefy_ldl.vote_quantiles import posterior_quantiles
 
 LABELS = ["label_0", "label_1", "label_2"]
 

@@ -18,11 +18,12 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import KFold, ShuffleSplit
 
-from snefy_ldl import SnefyLDL, SnefySimplex, laws
-from snefy_ldl.calibration import rank, rows_needed
+from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, coverage_report
+from snefy_ldl.conformal.thresholds import rank, rows_needed
+from snefy_ldl.distributions import blocks as laws
 from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
-from snefy_ldl.metrics import coverage, group_coverage, joint_coverage
+from snefy_ldl.metrics.points import coverage, group_coverage, joint_coverage
 from snefy_ldl.synthetic import make_city_districts
 
 METHODS = ("chebyshev", "quantile", "cdf")
@@ -722,7 +723,7 @@ def test_cv_with_groups_and_with_too_few_rows():
 
 
 def _only(calibration, rows):
-    from snefy_ldl.calibration import Calibration
+    from snefy_ldl.conformal.thresholds import Calibration
 
     return Calibration(calibration.scores[rows])
 

@@ -12,14 +12,27 @@ from scipy.special import digamma, gammaln
 from torch import Tensor
 
 from snefy_ldl import SnefyLDL, SnefySimplex
-from snefy_ldl.count_density import CountLogDensity, DirectFactors, VoteFactors, log_prob_factors, pair_columns
 from snefy_ldl.errors import InputError
 from snefy_ldl.many import fit_many
-from snefy_ldl.smooth_factors import INTERVAL_STEP, MOST_VOTES, SmoothFactors, chebyshev, rising_series, series_length
-from snefy_ldl.special import log_beta
-from snefy_ldl.swept_factors import SweptFactors
+from snefy_ldl.special.functions import log_beta
 from snefy_ldl.synthetic import make_annotators
-from snefy_ldl.targets import PartialCounts, fill_missing
+from snefy_ldl.training.kernels.counts import (
+    CountLogDensity,
+    DirectFactors,
+    VoteFactors,
+    log_prob_factors,
+    pair_columns,
+)
+from snefy_ldl.training.kernels.smooth_factors import (
+    INTERVAL_STEP,
+    MOST_VOTES,
+    SmoothFactors,
+    chebyshev,
+    rising_series,
+    series_length,
+)
+from snefy_ldl.training.kernels.swept_factors import SweptFactors
+from snefy_ldl.training.objectives.targets import PartialCounts, fill_missing
 
 KINDS = [SweptFactors, DirectFactors]
 

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from snefy_ldl import metrics
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, coverage_report
-from snefy_ldl.conformal_plots import plot_calibration_curve, plot_group_coverage, plot_intervals
 from snefy_ldl.errors import InputError
+from snefy_ldl.plots.conformal import plot_calibration_curve, plot_group_coverage, plot_intervals
 from test_conformal import DirichletModel, KnownLaw
 
 

@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.distributions import Categorical, Dirichlet, MixtureSameFamily, Multinomial, constraints
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from snefy_ldl.distribution import SnefySimplex
+from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.mixture import SignedDirichletMixture
-from snefy_ldl.special import CACHE_ELEMENTS, log_beta, pair_index
+from snefy_ldl.special.functions import CACHE_ELEMENTS, log_beta, pair_index
 
 Build = Callable[..., SnefySimplex]
 float64 = torch.float64
@@ -392,7 +392,7 @@ def test_gradients(answer: str, members: int, snefy: Build) -> None:
 
 
 def test_tables_cached_in_inference_mode_serve_training() -> None:
-    from snefy_ldl import special
+    from snefy_ldl.special import functions as special
 
     special._pair_index.cache_clear()
     special._full_index.cache_clear()
@@ -615,9 +615,8 @@ def test_rows_in_chunks_are_rows_at_once(snefy: Build, monkeypatch: pytest.Monke
         ]  # fmt: skip
 
     at_once = answers()
-    for module in ("special",):
-        monkeypatch.setattr(f"snefy_ldl.{module}.CACHE_ELEMENTS", 100)
-    monkeypatch.setattr("snefy_ldl.mixture.CHUNK_ELEMENTS", 100)
+    monkeypatch.setattr("snefy_ldl.special.functions.CACHE_ELEMENTS", 100)
+    monkeypatch.setattr("snefy_ldl.distributions.mixture.CHUNK_ELEMENTS", 100)
     for chunked, whole in zip(answers(), at_once):
         torch.testing.assert_close(chunked, whole, rtol=1e-11, atol=1e-12)
     half = len(at_once) // 4  # the class made of weights answers as the one made of neurons

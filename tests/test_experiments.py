@@ -20,16 +20,18 @@ from typer.testing import CliRunner
 from snefy_ldl import SnefyLDL
 from snefy_ldl.active import query
 from snefy_ldl.cli import app
-from snefy_ldl.datasets import Dataset
+from snefy_ldl.datasets.named import Dataset
 from snefy_ldl.ensemble import DensityWeightedBagging
 from snefy_ldl.errors import InputError
-from snefy_ldl.experiments import config, conformal_study, runner, sensitivity_study
-from snefy_ldl.experiments.common import held_out_rows, make_model, parted_rows
+from snefy_ldl.experiments import config, runner
 from snefy_ldl.experiments.config import Active, Conformal, Ensemble, Query, Sensitivity, Study
 from snefy_ldl.experiments.published import TABLES
 from snefy_ldl.experiments.records import data_digest, fingerprint
+from snefy_ldl.experiments.studies import conformal as conformal_study
+from snefy_ldl.experiments.studies import sensitivity as sensitivity_study
+from snefy_ldl.experiments.studies.common import held_out_rows, make_model, parted_rows
 from snefy_ldl.learners import SABFGS, DirichletLDL
-from snefy_ldl.metrics import kl_divergence
+from snefy_ldl.metrics.points import kl_divergence
 from snefy_ldl.synthetic import make_city_districts
 
 TINY = (("n_neurons", 6), ("n_readouts", 3), ("hidden_sizes", (8,)), ("epochs", 3))

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from snefy_ldl.distribution import SnefySimplex
-from snefy_ldl.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.snefy import SnefySimplex
 
 pytestmark = [
     pytest.mark.gpu,
@@ -67,7 +67,7 @@ def test_closed_forms_agree(members: int, dtype: torch.dtype, snefy: Build) -> N
 
 
 def test_tables_agree(snefy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snefy_ldl.marginal.DIRECT_EVALUATIONS", 0)
+    monkeypatch.setattr("snefy_ldl.distributions.marginal.DIRECT_EVALUATIONS", 0)
     here = snefy(4, n=8, batch=(60,))
     levels = [0.05, 0.5, 0.99]
     there = on_cuda(here).marginal(0).quantiles(levels)
@@ -124,7 +124,7 @@ def test_estimator_on_cuda() -> None:
 def test_learning_from_votes_and_gaps_agrees(kind: str) -> None:
     from snefy_ldl import SnefyLDL
     from snefy_ldl.synthetic import make_annotators
-    from snefy_ldl.votes import PartialCounts
+    from snefy_ldl.votes.tables import PartialCounts
 
     data = make_annotators(n=300, n_labels=3, votes=(2, 12), random_state=0)
     rng = np.random.default_rng(0)

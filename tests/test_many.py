@@ -11,10 +11,10 @@ from sklearn.model_selection import KFold
 from snefy_ldl import SnefyLDL
 from snefy_ldl.errors import InputError
 from snefy_ldl.many import fit_many
-from snefy_ldl.optim import make_optimizer
-from snefy_ldl.schedule import shuffles
 from snefy_ldl.synthetic import make_annotators, make_city_districts
-from snefy_ldl.training import _Loop
+from snefy_ldl.training.loop import _Loop
+from snefy_ldl.training.optimiser import make_optimizer
+from snefy_ldl.training.recipe import shuffles
 
 SMALL = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (12,), "epochs": 4, "random_state": 0}
 

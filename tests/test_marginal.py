@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from snefy_ldl import marginal as marginal_module
-from snefy_ldl import panels
-from snefy_ldl.distribution import SnefySimplex
+from snefy_ldl.distributions import marginal as marginal_module
+from snefy_ldl.distributions import tables as panels
+from snefy_ldl.distributions.marginal import Marginal
+from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.marginal import Marginal
-from snefy_ldl.mixture import SignedDirichletMixture
 
 Build = Callable[..., SnefySimplex]
 Rule = Callable[[float, float], tuple[Tensor, Tensor, Tensor]]
@@ -184,6 +184,6 @@ def test_a_large_posterior_is_answered_in_chunks(snefy: Build, monkeypatch: pyte
     after = snefy(3, n=5, batch=(40,)).posterior(torch.arange(120.0).reshape(40, 3) % 5.0)
     at = double([0.1, 0.6])[:, None]
     whole = after.marginal(0).cdf(at), after.marginal(0).icdf(at)
-    monkeypatch.setattr("snefy_ldl.special.CACHE_ELEMENTS", 100)
+    monkeypatch.setattr("snefy_ldl.special.functions.CACHE_ELEMENTS", 100)
     torch.testing.assert_close(after.marginal(0).cdf(at), whole[0])
     torch.testing.assert_close(after.marginal(0).icdf(at), whole[1], rtol=1e-8, atol=1e-9)

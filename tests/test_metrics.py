@@ -18,7 +18,7 @@ from scipy.spatial import distance
 
 from snefy_ldl import metrics
 from snefy_ldl.errors import InputError
-from snefy_ldl.metrics import (
+from snefy_ldl.metrics.points import (
     coverage,
     crps,
     energy_score,
@@ -105,7 +105,7 @@ def test_always_finite_in_range_and_blind_to_label_order(pair, random):
 
 
 def test_kl_floor_is_what_the_docs_say():
-    np.testing.assert_allclose(kl_divergence([[1.0, 0.0]], [[0.0, 1.0]]), -np.log(metrics.KL_FLOOR))
+    np.testing.assert_allclose(kl_divergence([[1.0, 0.0]], [[0.0, 1.0]]), -np.log(metrics.points.KL_FLOOR))
     assert kl_divergence([[0.0, 1.0]], [[0.0, 1.0]]) == 0.0
 
 
@@ -243,7 +243,7 @@ def test_fsc_ceiling_is_met_by_the_truth():
     ],
 )
 def test_fsc_ceiling_on_the_papers_data(name, simulated, errors):
-    from snefy_ldl.datasets import load_dataset
+    from snefy_ldl.datasets.named import load_dataset
 
     feature = load_dataset(name).X[:, 0]
     for n_groups, figure, its_error in zip((2, 4, 8), simulated, errors):
@@ -279,7 +279,7 @@ def test_worst_slab_finds_the_slab_and_does_not_invent_one(districts):
 def test_lowest_window_against_all_windows():
     rng = np.random.default_rng(0)
     covered = (rng.random((40, 3)) < 0.8).astype(float)
-    lowest, first, last = metrics._lowest_window(covered, 6)
+    lowest, first, last = metrics.intervals._lowest_window(covered, 6)
     for label in range(3):
         naive = min(covered[i:j, label].mean() for i in range(40) for j in range(i + 6, 41))
         assert lowest[label] == pytest.approx(naive)

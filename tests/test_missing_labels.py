@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from snefy_ldl import SnefyLDL, SnefySimplex
-from snefy_ldl.backbones import StackedMLP
+from snefy_ldl.distributions.partial import log_prob_known, log_prob_votes
 from snefy_ldl.errors import InputError, MissingLabelWarning, TrainingError, ZeroLabelWarning
-from snefy_ldl.fitting import Job, TrainingData, build_net, make_target
-from snefy_ldl.known_parts import log_prob_known, log_prob_votes
 from snefy_ldl.many import fit_many
-from snefy_ldl.missing_labels import MissingTarget
-from snefy_ldl.model import SnefyNet
+from snefy_ldl.networks.backbones import StackedMLP
+from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.synthetic import make_city_districts
-from snefy_ldl.validation import ZeroPolicy, check_distributions
-from snefy_ldl.votes import PartialCounts
+from snefy_ldl.training.objectives.gaps import MissingTarget
+from snefy_ldl.training.plan import Job, TrainingData, build_net, make_target
+from snefy_ldl.validation.checks import ZeroPolicy, check_distributions
+from snefy_ldl.votes.tables import PartialCounts
 
 NAN = np.nan
 pytestmark = pytest.mark.filterwarnings("ignore::snefy_ldl.errors.MissingLabelWarning")

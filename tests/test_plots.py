@@ -14,9 +14,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from snefy_ldl import SnefySimplex, plots
+from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.errors import InputError
-from snefy_ldl.mixture import SignedDirichletMixture
-from snefy_ldl.simplex import ternary_grid
+from snefy_ldl.special.simplex import ternary_grid
 
 LABELS = ["sand", "silt", "clay"]
 
@@ -83,7 +83,7 @@ def test_ternary_density_levels_hold_the_stated_probability() -> None:
     ax = plots.ternary_density(dist, row=1, resolution=80)
     lines = [c for c in ax.collections if type(c).__name__ == "TriContourSet" and not c.filled]
     contents = sorted(density[density >= level].sum() / density.sum() for level in lines[0].levels)
-    np.testing.assert_allclose(contents, sorted(plots.OUTLINES), atol=0.01)
+    np.testing.assert_allclose(contents, sorted(plots.densities.OUTLINES), atol=0.01)
 
 
 def test_ternary_density_takes_a_function_points_and_axes() -> None:
@@ -104,7 +104,7 @@ def test_one_row_is_the_same_law_for_every_kind_of_distribution() -> None:
     votes = torch.tensor([[1.0, 0, 2]] * 4, dtype=torch.float64)
     plain = SignedDirichletMixture(torch.tensor([[0.3, 0.7], [0.6, 0.4]]), torch.tensor([[2.0, 3, 4], [4.0, 3, 2]]))
     for several in (dist, dist.posterior(votes), plain):
-        one = plots._one_row(several, 1)
+        one = plots.densities._one_row(several, 1)
         assert one.batch_shape == (1,)
         torch.testing.assert_close(one.log_prob(point)[0], several.log_prob(point)[1], check_dtype=False)
         torch.testing.assert_close(one.mean[0], several.mean[1], check_dtype=False)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from snefy_ldl.distribution import SnefySimplex
-from snefy_ldl.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.snefy import SnefySimplex
 
 
 @st.composite

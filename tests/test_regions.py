@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl.calibration import Calibration, rank
 from snefy_ldl.conformal import ConformalRegion
+from snefy_ldl.conformal.thresholds import Calibration, rank
 from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
-from snefy_ldl.simplex import ternary_grid
+from snefy_ldl.special.simplex import ternary_grid
 from snefy_ldl.synthetic import make_city_districts
 from test_conformal import BetaModel, DirichletModel, KnownLaw, NormalLaw
 

@@ -16,9 +16,9 @@ from scipy import stats
 from snefy_ldl.errors import InputError
 from snefy_ldl.experiments.analysis import METRICS, Spread, load_results, paired, unpaired
 from snefy_ldl.experiments.published import TABLES
-from snefy_ldl.experiments.report_claims import Claim, claims_of_ours, claims_of_the_paper
-from snefy_ldl.experiments.report_gaps import LEARNERS, LEVELS, STRATEGIES
-from snefy_ldl.experiments.report_verdicts import Verdict
+from snefy_ldl.experiments.report.claims import Claim, claims_of_ours, claims_of_the_paper
+from snefy_ldl.experiments.report.gaps import LEARNERS, LEVELS, STRATEGIES
+from snefy_ldl.experiments.report.verdicts import Verdict
 
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
@@ -154,7 +154,7 @@ def put_run(folder: Path, **changes: Any) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, reported."""
-    from snefy_ldl.experiments.report import write_report
+    from snefy_ldl.experiments.report.page import write_report
 
     folder = tmp_path_factory.mktemp("run")
     for study in ("table2", "table3"):
@@ -344,7 +344,7 @@ def test_page_stands_alone_and_is_well_formed(whole: Path, page: Page) -> None:
 
 
 def test_same_results_give_the_same_bytes(tmp_path: Path) -> None:
-    from snefy_ldl.experiments.report import write_report
+    from snefy_ldl.experiments.report.page import write_report
 
     put_conformal(tmp_path, "table3", 0.1)
     first = write_report(tmp_path).read_bytes()
@@ -457,7 +457,7 @@ def test_default_recipe_is_compared_with_the_papers_on_the_same_splits(tmp_path:
 
 
 def test_one_recipe_one_repeat_and_missing_studies(tmp_path: Path) -> None:
-    from snefy_ldl.experiments.report import write_report
+    from snefy_ldl.experiments.report.page import write_report
 
     put_conformal(tmp_path, "table3", 0.1, recipes=("default",), repeats=1)
     put_ensemble(tmp_path, "table7", 0.02, recipes=("paper",), repeats=2)
@@ -485,7 +485,7 @@ def test_one_recipe_one_repeat_and_missing_studies(tmp_path: Path) -> None:
 
 
 def test_a_run_as_large_as_the_papers_is_called_complete(tmp_path: Path) -> None:
-    from snefy_ldl.experiments.report_sections import build_section
+    from snefy_ldl.experiments.report.sections import build_section
 
     for study, repeats, notes in (("table7", 10, 0), ("table6", 9, 2)):
         put_ensemble(tmp_path, study, 0.02, repeats=repeats)
@@ -493,7 +493,7 @@ def test_a_run_as_large_as_the_papers_is_called_complete(tmp_path: Path) -> None
 
 
 def test_baseline_alone_and_no_run_file(tmp_path: Path) -> None:
-    from snefy_ldl.experiments.report import write_report
+    from snefy_ldl.experiments.report.page import write_report
 
     put_conformal(tmp_path, "table2", 0.1, recipes=())
     page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
@@ -502,7 +502,7 @@ def test_baseline_alone_and_no_run_file(tmp_path: Path) -> None:
 
 
 def test_no_baseline_leaves_its_columns_out(tmp_path: Path) -> None:
-    from snefy_ldl.experiments.report import write_report
+    from snefy_ldl.experiments.report.page import write_report
 
     put_conformal(tmp_path, "table2", 0.1)
     for path in (tmp_path / "results/table2/baseline").iterdir():

@@ -15,10 +15,10 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from snefy_ldl.distribution import SnefySimplex
-from snefy_ldl.mixture import SignedDirichletMixture
-from snefy_ldl.sampling import RandomStream, _components, _quick_log_prob, log_dirichlet_draws
-from snefy_ldl.shared_draws import shared_log_prob
+from snefy_ldl.active.shared_draws import shared_log_prob
+from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.sampling import RandomStream, _components, _quick_log_prob, log_dirichlet_draws
+from snefy_ldl.distributions.snefy import SnefySimplex
 
 Build = Callable[..., SnefySimplex]
 Rng = Callable[[int], torch.Generator]
@@ -101,8 +101,8 @@ def test_a_seed_gives_the_same_draws(snefy: Build, rng: Rng) -> None:
 
 def test_chunks_of_rows_and_tries_leave_the_law_alone(snefy: Build, rng: Rng, monkeypatch: pytest.MonkeyPatch) -> None:
     dist = snefy(3, n=4, m=2, batch=(6,))
-    monkeypatch.setattr("snefy_ldl.sampling.CHUNK_ELEMENTS", 8 * 3 * 500)
-    monkeypatch.setattr("snefy_ldl.special.CACHE_ELEMENTS", 1000)
+    monkeypatch.setattr("snefy_ldl.distributions.sampling.CHUNK_ELEMENTS", 8 * 3 * 500)
+    monkeypatch.setattr("snefy_ldl.special.functions.CACHE_ELEMENTS", 1000)
     draws = dist.sample((2000,), generator=rng(6))
     agrees(draws, dist.mean)
     agrees((draws - dist.mean).square(), dist.variance)
@@ -146,7 +146,7 @@ def plain(snefy: Build) -> SnefySimplex:
 def test_number_of_threads_does_not_change_the_draws(
     plain: SnefySimplex, snefy: Build, rng: Rng, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("snefy_ldl.sampling.CHUNK_ELEMENTS", 8 * 4 * 50 * 3)  # three rows a block
+    monkeypatch.setattr("snefy_ldl.distributions.sampling.CHUNK_ELEMENTS", 8 * 4 * 50 * 3)  # three rows a block
     usual = torch.get_num_threads()
     try:
         for dist in (plain, snefy(4, n=5, batch=(20,))):
@@ -165,7 +165,7 @@ def test_laws_without_negative_weights_need_no_rejection(
     plain: SnefySimplex, rng: Rng, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Draws, means and entropies of a plain mixture; 40 rows x (4 + 1) comparisons."""
-    monkeypatch.setattr("snefy_ldl.sampling._reject", None)
+    monkeypatch.setattr("snefy_ldl.distributions.sampling._reject", None)
     draws = plain.sample((4000,), rng(4))
     agrees(draws, plain.mean)
     agrees((draws[..., 0] > draws[..., 1]).double(), plain.prob_greater(0, 1))

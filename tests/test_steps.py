@@ -8,12 +8,12 @@ import torch
 from scipy.special import gammaln
 
 from snefy_ldl import SnefySimplex
-from snefy_ldl.backbones import ScaledFeatures, StackedMLP
-from snefy_ldl.fused import squared_log_density
-from snefy_ldl.kernel import PairKernel
-from snefy_ldl.model import SnefyNet, prototype_init
-from snefy_ldl.steps import WrittenOutStep
-from snefy_ldl.targets import DistributionTarget
+from snefy_ldl.networks.backbones import ScaledFeatures, StackedMLP
+from snefy_ldl.networks.net import SnefyNet, prototype_init
+from snefy_ldl.training.kernels.density import squared_log_density
+from snefy_ldl.training.kernels.pairs import PairKernel
+from snefy_ldl.training.kernels.step import WrittenOutStep
+from snefy_ldl.training.objectives.targets import DistributionTarget
 
 CPU = torch.device("cpu")
 

@@ -14,14 +14,15 @@ import numpy as np
 import pytest
 import torch
 
-from snefy_ldl import SnefyLDL, SnefySimplex, training
-from snefy_ldl.backbones import StackedMLP
+from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl.errors import TrainingError, TrainingWarning
-from snefy_ldl.fused import squared_log_density
-from snefy_ldl.model import SnefyNet, fit_dirichlet, label_concentration, prototype_init
-from snefy_ldl.scaling import clearly_better, fit_scaling
-from snefy_ldl.schedule import Recipe, derive_seed
+from snefy_ldl.networks.backbones import StackedMLP
+from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, label_concentration, prototype_init
+from snefy_ldl.networks.scaling import clearly_better, fit_scaling
 from snefy_ldl.synthetic import make_city_districts
+from snefy_ldl.training import loop as training
+from snefy_ldl.training.kernels.density import squared_log_density
+from snefy_ldl.training.recipe import Recipe, derive_seed
 
 SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 6, "random_state": 0}
 
@@ -212,7 +213,7 @@ SCRIPT = """
 import sys, numpy as np
 from snefy_ldl import SnefyLDL
 from snefy_ldl.synthetic import make_city_districts
-import snefy_ldl.training as training
+import snefy_ldl.training.loop as training
 city = make_city_districts(n=200, random_state=1)
 slow = float(sys.argv[2])
 if slow:
@@ -260,7 +261,7 @@ def _wait_until(condition, seconds=60.0):
 def test_resuming_at_every_epoch_gives_the_same_bits(tmp_path, city, monkeypatch):
     settings = {**SMALL, "n_members": 2, "checkpoint_dir": tmp_path}
     whole = SnefyLDL(**{**settings, "checkpoint_dir": None}).fit(city.X, city.D).predict(city.X)
-    import snefy_ldl.training as training
+    import snefy_ldl.training.loop as training
 
     save = training._Loop.save
 

@@ -14,7 +14,7 @@ import snefy_ldl.tuning as tuning
 from snefy_ldl import SnefyLDL, tune
 from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
 from snefy_ldl.learners import SABFGS
-from snefy_ldl.metrics import kl_divergence
+from snefy_ldl.metrics.points import kl_divergence
 from snefy_ldl.synthetic import make_annotators, make_city_districts
 
 SMALL = {"n_neurons": 8, "n_readouts": 4, "hidden_sizes": (10,), "epochs": 4, "random_state": 0}

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from scipy.stats import betabinom
 
 from snefy_ldl import SnefySimplex
+from snefy_ldl.distributions.partial import rows_of
 from snefy_ldl.errors import DataNotFoundError, InputError
-from snefy_ldl.known_parts import rows_of
 from snefy_ldl.synthetic import make_annotators
-from snefy_ldl.vote_scores import (
+from snefy_ldl.votes.scores import (
     beta_binomial,
     brier_score,
     calibrate_counts,
@@ -27,7 +27,7 @@ from snefy_ldl.vote_scores import (
     noise_ceiling,
     predictive_cdf,
 )
-from snefy_ldl.votes import PartialCounts, Votes, krippendorff_alpha, load_votes
+from snefy_ldl.votes.tables import PartialCounts, Votes, krippendorff_alpha, load_votes
 
 # Krippendorff (2011), "Computing Krippendorff's Alpha-Reliability", part C: four observers, twelve units, gaps.
 OBSERVERS = """
@@ -371,7 +371,7 @@ def test_scores_with_labels_that_were_not_on_offer(snefy: Callable[..., SnefySim
 
 def test_pictures_draw(snefy: Callable[..., SnefySimplex]) -> None:
     plt = pytest.importorskip("matplotlib.pyplot")
-    from snefy_ldl.vote_plots import plot_calibration, plot_curves, plot_update
+    from snefy_ldl.plots.votes import plot_calibration, plot_curves, plot_update
 
     law = snefy(3, batch=(2,))
     counts = np.array([[3.0, 1.0, 0.0], [0.0, 0.0, 0.0]])

@@ -9,16 +9,23 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets import load_dataset, load_table
-    from snefy_ldl.distribution import SnefySimplex
+    from snefy_ldl.distributions.snefy import SnefySimplex
     from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.tuning import tune
 
-__all__ = ["SnefyLDL", "SnefySimplex", "__version__", "load_dataset", "load_table", "tune"]
+__all__ = [
+    "SnefyLDL",
+    "SnefySimplex",
+    "__version__",
+    "load_dataset",
+    "load_table",
+    "tune",
+]
 
 #: Where each public name lives; loaded when first asked for, so that the command line answers without torch.
 _HOMES = {
     "SnefyLDL": "snefy_ldl.estimator",
-    "SnefySimplex": "snefy_ldl.distribution",
+    "SnefySimplex": "snefy_ldl.distributions",
     "load_dataset": "snefy_ldl.datasets",
     "load_table": "snefy_ldl.datasets",
     "tune": "snefy_ldl.tuning",

@@ -18,18 +18,20 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl import allocation, backbones, persistence
-from snefy_ldl.backbones import BackboneLike
-from snefy_ldl.distribution import SnefySimplex
+from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.fitting import Job, TrainingData, build_net, conclude, make_target, summary
-from snefy_ldl.model import SnefyNet
-from snefy_ldl.optim import StackedAdamW, make_optimizer
+from snefy_ldl.files import models as persistence
+from snefy_ldl.networks import backbones
+from snefy_ldl.networks.backbones import BackboneLike
+from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.networks.scaling import Scaling
 from snefy_ldl.prediction import DensityPredictor
-from snefy_ldl.scaling import Scaling
-from snefy_ldl.schedule import derive_seed
-from snefy_ldl.training import fit_net
-from snefy_ldl.validation import ZeroOption, check_features, column_names
+from snefy_ldl.training.loop import fit_net
+from snefy_ldl.training.optimiser import StackedAdamW, make_optimizer
+from snefy_ldl.training.plan import Job, TrainingData, build_net, conclude, make_target, summary
+from snefy_ldl.training.recipe import derive_seed
+from snefy_ldl.validation.checks import ZeroOption, check_features, column_names
+from snefy_ldl.votes import allocation
 
 #: Rows a prediction handles at a time; a million rows need no more memory than this many.
 PREDICTION_ROWS = 8192
@@ -54,8 +56,8 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         weight_decay: AdamW's decay of the network's matrices.
         validation_fraction: rows kept aside to pick the best epoch; 0 keeps the last.
         patience: epochs without progress on those rows before stopping; None runs all epochs.
-        standardize: "auto" (by validation likelihood), "unit", "pooled" or False; see :mod:`snefy_ldl.scaling`.
-        zeros: "shrink", "error" or a floor; see :class:`snefy_ldl.validation.ZeroPolicy`.
+        standardize: "auto" (by validation likelihood), "unit", "pooled" or False; see :mod:`snefy_ldl.networks.scaling`.
+        zeros: "shrink", "error" or a floor; see :class:`snefy_ldl.validation.checks.ZeroPolicy`.
         device: "auto", "cpu", "cuda", ...
         random_state: seed; the same seed gives the same bits on one machine.
         verbose: 1 shows progress bars.
@@ -340,11 +342,11 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         return allocation.update(self, X, counts)  # type: ignore[return-value]
 
     def votes_needed(self, X: Any, target_width: float, confidence_level: float = 0.9, **options: Any) -> Any:
-        """How many more votes each item needs (N,); see :func:`snefy_ldl.allocation.votes_needed`."""
+        """How many more votes each item needs (N,); see :func:`snefy_ldl.votes.allocation.votes_needed`."""
         return allocation.votes_needed(self, X, target_width, confidence_level, **options)
 
     def next_vote(self, X: Any, counts: Any = None, n: int = 1, **options: Any) -> Any:
-        """The items that the next n votes should go to; see :func:`snefy_ldl.allocation.next_vote`."""
+        """The items that the next n votes should go to; see :func:`snefy_ldl.votes.allocation.next_vote`."""
         return allocation.next_vote(self, X, counts, n, **options)
 
     # -- files and scikit-learn --------------------------------------------------------------------------------------

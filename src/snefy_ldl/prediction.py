@@ -17,10 +17,16 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.partial import log_prob_known, log_prob_votes
 from snefy_ldl.errors import InputError
-from snefy_ldl.known_parts import log_prob_known, log_prob_votes
-from snefy_ldl.mixture import SignedDirichletMixture
-from snefy_ldl.validation import ZeroPolicy, check_confidence, check_counts, check_distributions, check_sample_weight
+from snefy_ldl.validation.checks import (
+    ZeroPolicy,
+    check_confidence,
+    check_counts,
+    check_distributions,
+    check_sample_weight,
+)
 
 Array = NDArray[np.float64]
 

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betaincinv, betaln, gammaln, logsumexp, softmax, xlog1py, xlogy
 
-from snefy_ldl.datasets import Dataset
+from snefy_ldl.datasets.named import Dataset
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation import Array, check_confidence, check_counts, check_distributions, check_features
+from snefy_ldl.validation.checks import Array, check_confidence, check_counts, check_distributions, check_features
 
 __all__ = ["SyntheticData", "TrueConditional", "make_annotators", "make_city_districts"]
 
@@ -176,7 +176,7 @@ def _mixture_quantiles(weights: Array, alpha: Array, levels: Array) -> Array:
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class SyntheticData(Dataset):
-    """A :class:`~snefy_ldl.datasets.Dataset` whose law is known.
+    """A :class:`~snefy_ldl.datasets.named.Dataset` whose law is known.
 
     Args:
         truth: The conditional law of the label distribution.

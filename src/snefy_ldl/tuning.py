@@ -22,12 +22,13 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold, ParameterGrid, ParameterSampler
 from sklearn.utils import check_random_state
 
-from snefy_ldl import backbones, metrics
+from snefy_ldl import metrics
 from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
 from snefy_ldl.estimator import SnefyLDL
-from snefy_ldl.fitting import TrainingData
 from snefy_ldl.many import fit_many
-from snefy_ldl.validation import check_rows
+from snefy_ldl.networks import backbones
+from snefy_ldl.training.plan import TrainingData
+from snefy_ldl.validation.checks import check_rows
 
 __all__ = ["TuneResult", "tune"]
 
@@ -150,7 +151,7 @@ def tune(
         sample_weight: row weights (N,), in the fits and the scores.
         cv: number of folds (shuffled), a scikit-learn splitter, or (train, test) pairs of row numbers.
         n_iter: None tries the full grid; a number draws that many settings.
-        scoring: ``"log_likelihood"``, ``"kl"``, another measure of :func:`snefy_ldl.metrics.score` (of the mean
+        scoring: ``"log_likelihood"``, ``"kl"``, another measure of :func:`snefy_ldl.metrics.points.score` (of the mean
             prediction; votes count as their proportions), or a function ``(model, X, D) -> number``, higher is better.
         refit: whether to fit the best setting to all rows.
         random_state: seed of the folds, of the draws, and of the fits where ``estimator`` has none.

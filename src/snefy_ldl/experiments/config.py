@@ -60,7 +60,7 @@ class Query:
 
     Args:
         name: its name there.
-        strategy: the strategy that makes it, as :func:`snefy_ldl.active.query` calls it.
+        strategy: the strategy that makes it, as :func:`snefy_ldl.active.query.query` calls it.
         options: of the strategy.
         paper: options that go before those under the paper's recipe.
         recipes: the recipes it is run with.

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl import __version__
-from snefy_ldl.datasets import Dataset
-from snefy_ldl.experiments.common import make_model
+from snefy_ldl.datasets.named import Dataset
 from snefy_ldl.experiments.config import RESULTS_VERSION, Ensemble, Sensitivity, Study
-from snefy_ldl.experiments.ensemble_study import make_learner
-from snefy_ldl.files import write_json
+from snefy_ldl.experiments.studies.common import make_model
+from snefy_ldl.experiments.studies.ensemble import make_learner
+from snefy_ldl.files.atomic import write_json
 from snefy_ldl.learners import DirichletLDL
 
 __all__ = ["VERSION", "code_digest", "data_digest", "fingerprint", "machine", "read_record", "record_path", "tidy"]

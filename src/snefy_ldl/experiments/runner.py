@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn brings it
 
-from snefy_ldl.datasets import Dataset, load_dataset
+from snefy_ldl.datasets.named import Dataset, load_dataset
 from snefy_ldl.errors import InputError, SnefyError
 from snefy_ldl.experiments.config import RECIPES, Study
 from snefy_ldl.experiments.records import RunFile, data_digest, fingerprint, tidy

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from snefy_ldl.datasets import Dataset
-from snefy_ldl.experiments import active_study, conformal_study, ensemble_study, sensitivity_study
-from snefy_ldl.experiments.common import Outcome
+from snefy_ldl.datasets.named import Dataset
 from snefy_ldl.experiments.config import Active, Ensemble, Sensitivity, Study
 from snefy_ldl.experiments.records import VERSION, read_record, record_path
-from snefy_ldl.files import write_json
+from snefy_ldl.experiments.studies import active as active_study
+from snefy_ldl.experiments.studies import conformal as conformal_study
+from snefy_ldl.experiments.studies import ensemble as ensemble_study
+from snefy_ldl.experiments.studies import sensitivity as sensitivity_study
+from snefy_ldl.experiments.studies.common import Outcome
+from snefy_ldl.files.atomic import write_json
 
 __all__ = ["Answer", "Ledger", "Loader", "Task", "compute"]
 

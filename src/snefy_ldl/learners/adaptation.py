@@ -15,7 +15,7 @@ from snefy_ldl.learners.base import check_count
 from snefy_ldl.learners.features import ScaledLearner, column_scale
 from snefy_ldl.learners.maxent import softmax
 from snefy_ldl.learners.networks import Network, minimise
-from snefy_ldl.validation import Array
+from snefy_ldl.validation.checks import Array
 
 
 def neighbour_index(X: Array, n_neighbors: int) -> Any:

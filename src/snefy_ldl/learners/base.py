@@ -19,7 +19,7 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners.storage import REGISTRY, is_fitted_name, read_learner, write_learner
-from snefy_ldl.validation import Array, check_distributions, check_features
+from snefy_ldl.validation.checks import Array, check_distributions, check_features
 
 #: No predicted share is smaller than this, so that logarithms of predictions always exist.
 SMALLEST_SHARE = 1e-12

@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 from snefy_ldl.learners.base import check_count, check_number
 from snefy_ldl.learners.features import Design
 from snefy_ldl.learners.maxent import _SoftmaxLinear, lbfgs, log_softmax, softmax, softmax_pullback, start_weights
-from snefy_ldl.validation import Array
+from snefy_ldl.validation.checks import Array
 
 #: Mean squared distance to a cluster centre below which the correlation grows no further.
 _NEAREST = 1e-4

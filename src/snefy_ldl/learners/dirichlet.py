@@ -16,10 +16,10 @@ from snefy_ldl.learners.base import Learner, check_count, check_number, close_ro
 from snefy_ldl.learners.features import Design, ScaledLearner
 from snefy_ldl.learners.maxent import SABFGS, lbfgs
 from snefy_ldl.prediction import DensityPredictor
-from snefy_ldl.validation import Array, ZeroOption, ZeroPolicy
+from snefy_ldl.validation.checks import Array, ZeroOption, ZeroPolicy
 
 if TYPE_CHECKING:
-    from snefy_ldl.distribution import SnefySimplex
+    from snefy_ldl.distributions.snefy import SnefySimplex
 
 #: Range of log concentrations that is searched or predicted; both ends lie far outside any data.
 _LOG_RANGE = (-15.0, 25.0)
@@ -135,8 +135,8 @@ class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # sc
     # The density, as SnefyLDL offers it -----------------------------------------------------------------------------
 
     def predict_dist(self, X: Any) -> SnefySimplex:
-        """The predicted laws as one :class:`~snefy_ldl.distribution.SnefySimplex` with batch (N,)."""
-        from snefy_ldl.distribution import SnefySimplex
+        """The predicted laws as one :class:`~snefy_ldl.distributions.snefy.SnefySimplex` with batch (N,)."""
+        from snefy_ldl.distributions.snefy import SnefySimplex
 
         alpha = torch.from_numpy(self._alpha(self._check_X(X)))
         n_rows, n_labels = alpha.shape

@@ -9,7 +9,7 @@ import numpy as np
 
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, check_number
-from snefy_ldl.validation import Array
+from snefy_ldl.validation.checks import Array
 
 #: Standardised features are clipped here, so that one far value cannot own a prediction.
 CLIP = 5.0

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 from snefy_ldl.learners.base import check_count, check_number
 from snefy_ldl.learners.features import Design, ScaledLearner
-from snefy_ldl.validation import Array
+from snefy_ldl.validation.checks import Array
 
 #: A term of the loss: predictions (N, L) to its value and its gradient with respect to them.
 Term = Callable[[Array], tuple[float, Array]]

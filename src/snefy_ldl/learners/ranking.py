@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 
 from snefy_ldl.learners.base import check_number
 from snefy_ldl.learners.maxent import Term, _SoftmaxLinear
-from snefy_ldl.validation import Array
+from snefy_ldl.validation.checks import Array
 
 
 class LDLLRR(_SoftmaxLinear):

@@ -18,7 +18,7 @@ from safetensors.numpy import load as parse_arrays
 from safetensors.numpy import save as format_arrays
 
 from snefy_ldl.errors import ModelFileError
-from snefy_ldl.files import read_json, write_bytes, write_json
+from snefy_ldl.files.atomic import read_json, write_bytes, write_json
 
 if TYPE_CHECKING:
     from snefy_ldl.learners.base import Learner

@@ -12,7 +12,7 @@ from sklearn.svm import LinearSVC
 from snefy_ldl.learners.base import check_count, check_number
 from snefy_ldl.learners.features import ScaledLearner, principal_axes
 from snefy_ldl.learners.maxent import lbfgs, softmax
-from snefy_ldl.validation import Array
+from snefy_ldl.validation.checks import Array
 
 #: A label nobody uses still has this weight, in rows, so that its mean and variance exist.
 _PHANTOM_ROWS = 1e-6

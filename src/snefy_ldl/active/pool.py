@@ -1,0 +1,199 @@
+"""Pools of unlabelled rows: arrays, tables, files and streams, read a block at a time.
+
+A million rows on disk need no more memory than one block.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from snefy_ldl.datasets.tables import TableSource, parquet_batches, table_kind
+from snefy_ldl.distributions.blocks import as_rows, count_rows, take_rows
+from snefy_ldl.errors import InputError
+from snefy_ldl.validation.checks import check_features
+
+Index = NDArray[np.intp]
+
+#: Most rows of a pool that are held at one time.
+BLOCK_ROWS = 1 << 14
+#: Most numbers in a dense block, for pools with very many features.
+BLOCK_ELEMENTS = 1 << 24
+#: A pool of at least this many rows shows a progress bar on a terminal.
+BAR_ROWS = 100_000
+
+
+class Pool:
+    """Unlabelled rows, read in blocks.
+
+    Args:
+        source: rows (array, memory-mapped array, DataFrame, sparse matrix, tensors), the path of a Parquet, CSV or TSV
+            file, an iterator of blocks of rows (it can be read once), or a function that returns such an iterator.
+        columns: columns of a file to read, in this order; all by default.
+        block_rows: rows a block of a file or array has at most.
+        verbose: True shows a progress bar, False none, None only for long pools on a terminal.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        columns: list[str] | None = None,
+        block_rows: int = BLOCK_ROWS,
+        verbose: bool | None = None,
+    ) -> None:
+        self.verbose, self._columns, self._step = verbose, columns, block_rows
+        self.n_rows: int | None = None
+        self.once = isinstance(source, Iterator)
+        self._read = False
+        self._rows: Any = None
+        self._open: Callable[[], Iterator[Any]]
+        if isinstance(source, (str, os.PathLike)):
+            self._open = self._file(Path(source))
+        elif isinstance(source, Iterator):
+            self._open = lambda: source
+        elif callable(source) and not hasattr(source, "shape"):
+            self._open = lambda: iter(source())
+        else:
+            self._rows = as_rows(source)
+            try:
+                self.n_rows = count_rows(self._rows)
+            except (AttributeError, IndexError, TypeError, RecursionError):
+                raise InputError(f"X_pool must hold rows; got {type(source).__name__}.") from None
+            shape: tuple[Any, ...] = tuple(getattr(self._rows, "shape", ()))
+            if len(shape) == 1:
+                raise InputError(f"X_pool must be two-dimensional (rows, features); got shape {shape}.")
+            if len(shape) == 2:
+                self._step = max(1, min(block_rows, BLOCK_ELEMENTS // max(1, int(shape[1]))))
+            if not self.n_rows:
+                raise InputError("X_pool is empty: 0 rows.")
+            self._open = self._slices
+
+    def _slices(self) -> Iterator[Any]:
+        assert self.n_rows is not None
+        if self.n_rows <= self._step:
+            yield self._rows
+            return
+        rows = self._rows.tocsr() if hasattr(self._rows, "tocsr") else self._rows
+        for start in range(0, self.n_rows, self._step):
+            yield take_rows(rows, slice(start, min(start + self._step, self.n_rows)))
+
+    def _file(self, path: Path) -> Callable[[], Iterator[Any]]:
+        source = TableSource(path)
+        columns = self._columns or source.columns
+        source.need(columns, "features")
+        step = max(256, min(self._step, BLOCK_ELEMENTS // len(columns)))
+        if table_kind(path) != "parquet":
+            return lambda: source.chunks(columns, [], lambda done, total: None)
+        from pyarrow import parquet
+
+        self.n_rows = int(parquet.read_metadata(path).num_rows)
+
+        def read() -> Iterator[Any]:
+            for batch, _ in parquet_batches(path, step, columns):
+                frame = batch.to_pandas()[columns]
+                yield frame if self._columns else frame.to_numpy()
+
+        return read
+
+    def blocks(self, what: str = "pool") -> Iterator[tuple[int, Any]]:
+        """The number of each block's first row, and the block."""
+        if self.once and self._read:
+            raise InputError(
+                "this strategy reads the pool more than once, but X_pool is an iterator, which can be read once. "
+                "Pass a function that returns the iterator, an array or a Parquet file."
+            )
+        self._read = True
+        start = 0
+        with _bar(what, self.n_rows, self.verbose) as advance:
+            for block in self._open():
+                if isinstance(block, np.ndarray) and not block.flags.writeable:
+                    block = np.array(block)  # torch warns about memory it must not write to
+                rows = count_rows(as_rows(block))
+                if rows:
+                    yield start, block
+                    start += rows
+                    advance(rows)
+        if start == 0:
+            raise InputError("X_pool is empty: 0 rows.")
+        self.n_rows = start
+
+    def tables(self, what: str = "pool") -> Iterator[tuple[int, NDArray[Any]]]:
+        """The same with every block as a dense, finite array (rows, features)."""
+        width = None
+        for start, block in self.blocks(what):
+            table = dense_table(block, f"X_pool, rows from {start} on")
+            if width not in (None, table.shape[1]):
+                raise InputError(f"X_pool: the block at row {start} has {table.shape[1]} features, the first {width}.")
+            width = table.shape[1]
+            yield start, table
+
+    def count(self) -> int:
+        """How many rows there are; reads the pool if nothing else tells."""
+        if self.n_rows is None:
+            for _ in self.blocks("count"):
+                pass
+        assert self.n_rows is not None
+        return self.n_rows
+
+    def take(self, index: Index) -> Any:
+        """Rows by number, in that order and in the form the pool has."""
+        if self._rows is not None:
+            return take_rows(self._rows, index)
+        parts, places = [], []
+        wanted = np.argsort(index, kind="stable")
+        ordered = index[wanted]
+        for start, block in self.blocks("gather"):
+            low, high = np.searchsorted(ordered, [start, start + count_rows(as_rows(block))])
+            if high > low:
+                parts.append(take_rows(as_rows(block), ordered[low:high] - start))
+                places.append(wanted[low:high])
+        return take_rows(stack_rows(parts), np.argsort(np.concatenate(places), kind="stable"))
+
+
+def stack_rows(parts: list[Any]) -> Any:
+    """Blocks of rows of one kind on top of each other."""
+    if hasattr(parts[0], "iloc"):
+        import pandas as pd
+
+        return pd.concat(parts, ignore_index=True)
+    if any(sp.issparse(part) for part in parts):
+        return sp.vstack(parts, format="csr")
+    return np.concatenate([np.asarray(part) for part in parts])
+
+
+def dense_table(X: Any, what: str) -> NDArray[Any]:
+    """Rows as a dense, finite float array; the error says which rows they are."""
+    try:
+        table = check_features(X)
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from None
+    return np.asarray(table.toarray() if sp.issparse(table) else table)
+
+
+class _bar:
+    """A progress bar on stderr as a context: the value is told how many more rows are done."""
+
+    def __init__(self, what: str, total: int | None, verbose: bool | None) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        if verbose is None:
+            verbose = (total is None or total >= BAR_ROWS) and console.is_terminal
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, console=console, transient=console.is_terminal, disable=not verbose)
+        self._what, self._total = what, total
+
+    def __enter__(self) -> Callable[[int], None]:
+        self._progress.__enter__()
+        task = self._progress.add_task(self._what, total=self._total)
+        return lambda rows: self._progress.advance(task, rows)
+
+    def __exit__(self, *error: Any) -> None:
+        self._progress.__exit__(*error)

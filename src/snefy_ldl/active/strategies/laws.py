@@ -1,0 +1,368 @@
+"""Query strategies that score each row of a pool by its predicted law."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from snefy_ldl.active.diversity import SAMPLE_ELEMENTS, Diverse, Geometry, spread_out
+from snefy_ldl.active.pool import Index, Pool, dense_table
+from snefy_ldl.active.shared_draws import shared_log_prob
+from snefy_ldl.active.strategies.features import Strategy, free_rows, labeled_table, top_rows
+from snefy_ldl.distributions.blocks import draw_from, tensor_for, to_numpy
+from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.sampling import log_dirichlet_draws
+from snefy_ldl.distributions.snefy import SnefySimplex
+from snefy_ldl.errors import InputError
+from snefy_ldl.learners.base import check_count
+from snefy_ldl.learners.dirichlet import dirichlet_entropy
+from snefy_ldl.special.functions import CACHE_ELEMENTS
+from snefy_ldl.validation.checks import Array
+
+#: Covariances held at one time, as numbers; laws with many labels are scored in smaller blocks.
+COVARIANCE_ELEMENTS = 1 << 24
+#: Eigenvalues of a correlation matrix below this are rounding.
+SMALLEST_EIGENVALUE = 1e-12
+#: A moment-matched Dirichlet's concentration stays inside this range.
+CONCENTRATION_RANGE = (1e-3, 1e9)
+
+Seed = np.random.RandomState
+
+
+class LawStrategy(Strategy):
+    """A strategy that scores each row by its predicted law, and takes the highest scores.
+
+    Args:
+        diverse: True or ``"kmeans++"``, ``"greedy"`` or ``"kmeans"``: among the rows with the highest scores, choose
+            some that also differ from each other (:func:`snefy_ldl.active.diversity.spread_out`), each weighted by its score.
+        candidates: how many of the highest scores a diverse batch is chosen from; ``max(20 n, 1000)`` by default.
+        space: where diverse rows differ: ``"features"`` (scaled), or ``"prediction"``, the square roots of the
+            predicted mean, whose distance is Hellinger's; that also serves inputs that are no table.
+    """
+
+    needs_model = True
+    #: Whether every block must see the same draws, so that their error is the same for all rows.
+    same_draws = False
+
+    def __init__(
+        self,
+        diverse: Diverse = False,
+        candidates: int | None = None,
+        space: Literal["features", "prediction"] = "features",
+    ) -> None:
+        if diverse not in (True, False, "kmeans++", "greedy", "kmeans"):
+            raise InputError(f'diverse={diverse!r}: use True, False, "kmeans++", "greedy" or "kmeans".')
+        if candidates is not None:
+            check_count("candidates", candidates)
+        if space not in ("features", "prediction"):
+            raise InputError(f'space={space!r}: use "features" or "prediction".')
+        self.diverse = diverse
+        self.candidates = candidates
+        self.space = space
+
+    @abstractmethod
+    def score(self, law: Any, random: Seed) -> Array:
+        """How much the label of each row is wanted (N,), from its law; larger is more."""
+
+    def weight(self, scores: Array, n_labels: int) -> Array:
+        """Scores as weights >= 0 of a diverse batch."""
+        return np.maximum(scores, 0.0)
+
+    def block_rows(self, model: Any) -> int:
+        """Rows whose laws are held at one time."""
+        n_labels = getattr(model, "n_labels_", 16)
+        return min(super().block_rows(model), max(64, COVARIANCE_ELEMENTS // n_labels**2))
+
+    def choose(
+        self,
+        pool: Pool,
+        n: int,
+        *,
+        model: Any = None,
+        X_labeled: Any = None,
+        random: Seed,
+        exclude: NDArray[np.bool_] | None = None,
+    ) -> tuple[Index, Array]:
+        """See :meth:`Strategy.choose`."""
+        parts, n_labels = [], 2
+        seed = int(random.randint(2**31 - 1))
+        for start, block in pool.blocks("score"):
+            law = self._law(model, block, start)
+            n_labels = int((law[0] if isinstance(law, list) else law).event_shape[0])
+            parts.append(self.score(law, Seed(seed) if self.same_draws else random))
+        utilities = np.concatenate(parts)
+        free = free_rows(len(utilities), n, exclude)
+        if not self.diverse:
+            return top_rows(utilities, n, free, random), utilities
+        wanted = max(n, min(int(free.sum()), self.candidates or max(20 * n, 1000)))
+        if self.diverse == "greedy":  # which keeps n numbers a candidate
+            wanted = max(n, min(wanted, SAMPLE_ELEMENTS // n))
+        best = top_rows(utilities, wanted, free, random)
+        rows = pool.take(best)
+        if self.space == "features":
+            scale = Geometry.of(pool, standardize=True)
+            Z = scale(dense_table(rows, "X_pool"))
+            labeled = labeled_table(X_labeled, scale, Z.shape[1])
+        else:
+            Z = self._embedding(model, rows)
+            labeled = None if X_labeled is None else self._embedding(model, X_labeled)
+        method: Diverse = "kmeans++" if self.diverse is True else self.diverse
+        chosen = spread_out(Z, self.weight(utilities[best], n_labels), n, method, random, labeled)
+        return best[chosen], utilities
+
+    def _law(self, model: Any, block: Any, start: int = 0) -> Any:
+        if not hasattr(model, "predict_dist"):
+            raise InputError(f"model must have predict_dist; got {type(model).__name__}.")
+        try:
+            with torch.no_grad():
+                return model.predict_dist(block)
+        except InputError as error:
+            raise InputError(f"X_pool, rows from {start} on: {error}" if start else f"X_pool: {error}") from None
+
+    def _embedding(self, model: Any, rows: Any) -> Array:
+        law = self._law(model, rows)
+        if isinstance(law, list):
+            return np.hstack([np.sqrt(np.maximum(to_numpy(one.mean), 0.0)) for one in law])
+        return np.sqrt(np.maximum(to_numpy(law.mean), 0.0))
+
+
+def _width(scores: Array, dimensions: float) -> Array:
+    """``exp(score / dimensions)``, a log volume as a width, the largest being one."""
+    finite = scores[np.isfinite(scores)]
+    widths: Array = np.exp((scores - (finite.max() if len(finite) else 0.0)) / dimensions)
+    return widths
+
+
+class Entropy(LawStrategy):
+    """Differential entropy ``-E[log p(ℓ|x)]`` of the predicted law (Algorithms A2 and A3).
+
+    Args:
+        method: ``"model"``: the mean over exact draws of each row; ``"uniform"``: the paper's importance sampling from
+            the uniform law; ``"shared"``: exact draws of each Dirichlet component, shared by all rows and weighted by
+            their ``c_p(x)``. The last is unbiased too and several times cheaper; its error is mostly common to all
+            rows, which leaves their order alone.
+        n_draws: draws a row; for ``"shared"`` draws of all components together (at least one each).
+        diverse: see :class:`LawStrategy`; so are ``candidates`` and ``space``.
+    """
+
+    def __init__(
+        self,
+        method: Literal["model", "uniform", "shared"] = "model",
+        n_draws: int = 1000,
+        diverse: Diverse = False,
+        candidates: int | None = None,
+        space: Literal["features", "prediction"] = "features",
+    ) -> None:
+        super().__init__(diverse, candidates, space)
+        if method not in ("model", "uniform", "shared"):
+            raise InputError(f'method={method!r}: use "model", "uniform" or "shared".')
+        self.method = method
+        self.n_draws = check_count("n_draws", n_draws, low=2)
+
+    @property
+    def same_draws(self) -> bool:  # type: ignore[override]
+        """Draws that serve every row of a block serve every block."""
+        return self.method != "model"
+
+    def score(self, law: Any, random: Seed) -> Array:
+        """Entropies (N,)."""
+        if not isinstance(law, SignedDirichletMixture):
+            return to_numpy(law.entropy())
+        generator = torch.Generator(law._concentration.device).manual_seed(int(random.randint(2**31 - 1)))
+        if self.method == "shared":
+            return shared_entropy(law, self.n_draws, generator)
+        value = law.entropy(self.n_draws, self.method, generator)
+        assert isinstance(value, Tensor)
+        return to_numpy(value)
+
+    def weight(self, scores: Array, n_labels: int) -> Array:
+        """The width of the law, ``exp(H / (L-1))``."""
+        return _width(scores, n_labels - 1)
+
+
+def shared_entropy(law: SignedDirichletMixture, n_draws: int, generator: torch.Generator) -> Array:
+    """``-Σ_p c_p(x) mean_s log p(ℓ_ps|x)`` with draws ``ℓ_ps ~ Dirichlet(α_p)`` that serve every row: (N,)."""
+    if law._offset is not None:  # components then differ from row to row
+        value = law.entropy(n_draws, "model", generator)
+        assert isinstance(value, Tensor)
+        return to_numpy(value)
+    repeats = max(1, round(n_draws / law.n_components))
+    logs = log_dirichlet_draws(law._concentration.repeat(repeats, 1), generator)  # (S, L), S = repeats P
+    log_prob = shared_log_prob(law, logs)
+    step = max(1, CACHE_ELEMENTS // len(logs))
+    answers = []
+    for start in range(0, law._n_rows, step):
+        rows = slice(start, min(start + step, law._n_rows))
+        weights = law._weights(rows)  # (b, P)
+        log_p = log_prob(rows).unflatten(1, (repeats, -1)).mean(1)
+        answers.append(-(weights * log_p).sum(-1))
+    return to_numpy(torch.cat(answers))
+
+
+class DirichletEntropy(LawStrategy):
+    """Differential entropy of one Dirichlet with the predicted mean, the paper's baseline.
+
+    Args:
+        concentration: its sum of parameters; None takes, for each row, the one whose total variance is the predicted
+            law's. For a :class:`~snefy_ldl.learners.DirichletLDL` that is its own law.
+        diverse: see :class:`LawStrategy`; so are ``candidates`` and ``space``.
+    """
+
+    def __init__(
+        self,
+        concentration: float | None = None,
+        diverse: Diverse = False,
+        candidates: int | None = None,
+        space: Literal["features", "prediction"] = "features",
+    ) -> None:
+        super().__init__(diverse, candidates, space)
+        if concentration is not None and not (np.isfinite(concentration) and concentration > 0):
+            raise InputError(f"concentration must be a positive number or None; got {concentration!r}.")
+        self.concentration = concentration
+
+    def score(self, law: Any, random: Seed) -> Array:
+        """Entropies (N,)."""
+        mean, variance = to_numpy(law.mean), to_numpy(law.variance)
+        if self.concentration is not None:
+            total = np.full(len(mean), float(self.concentration))
+        else:
+            with np.errstate(divide="ignore"):
+                total = (1.0 - (mean**2).sum(axis=1)) / variance.sum(axis=1) - 1.0
+            total = np.clip(total, *CONCENTRATION_RANGE)
+        alpha = np.maximum(total[:, None] * mean, CONCENTRATION_RANGE[0] ** 2)
+        return dirichlet_entropy(alpha)
+
+    def weight(self, scores: Array, n_labels: int) -> Array:
+        """The width of the law, ``exp(H / (L-1))``."""
+        return _width(scores, n_labels - 1)
+
+
+class Variance(LawStrategy):
+    """Total variance ``Σ_r Var[ℓ_r|x]``, the expected squared error of the predicted mean."""
+
+    def score(self, law: Any, random: Seed) -> Array:
+        """Total variances (N,)."""
+        total: Array = to_numpy(law.variance).sum(axis=1)
+        return total
+
+
+class LogDet(LawStrategy):
+    """``log det Cov[ℓ_1 … ℓ_{L-1}|x]``, the log volume of the predicted law.
+
+    The pseudo-determinant of the whole covariance, whose rows sum to zero, is L times that determinant, whichever
+    label is left out: the order of rows is the same.
+    """
+
+    def score(self, law: Any, random: Seed) -> Array:
+        """Log determinants (N,)."""
+        if not hasattr(law, "covariance_matrix"):
+            raise InputError(f"logdet needs a law with covariance_matrix; {type(law).__name__} has none.")
+        return log_determinant(law.covariance_matrix)
+
+    def weight(self, scores: Array, n_labels: int) -> Array:
+        """The geometric mean of the standard deviations, ``exp(logdet / 2(L-1))``."""
+        return _width(scores, 2.0 * (n_labels - 1))
+
+
+def log_determinant(covariance: Tensor) -> Array:
+    """Log determinant of the first L-1 rows and columns (N, L, L) -> (N,), through the correlations."""
+    block = covariance.double()[:, :-1, :-1]
+    variance = block.diagonal(dim1=-2, dim2=-1).clamp_min(torch.finfo(torch.float64).tiny)
+    scale = variance.rsqrt()
+    eigenvalues = torch.linalg.eigvalsh(block * scale[:, :, None] * scale[:, None, :])
+    return to_numpy(variance.log().sum(-1) + eigenvalues.clamp_min(SMALLEST_EIGENVALUE).log().sum(-1))
+
+
+class VoteInformation(LawStrategy):
+    """``H(E[ℓ|x]) - E[H(ℓ)|x]``, the nats that one annotator's vote tells about the label distribution."""
+
+    def score(self, law: Any, random: Seed) -> Array:
+        """Nats (N,)."""
+        if not hasattr(law, "vote_information"):
+            raise InputError(f"vote_information needs a law of this library; got {type(law).__name__}.")
+        return to_numpy(law.vote_information())
+
+
+class Epistemic(LawStrategy):
+    """Members' disagreement: the mutual information between what is predicted and which member predicts it.
+
+    With members ``p_k`` of weight ``π_k`` and ``p = Σ π_k p_k``:
+
+    - ``target="distribution"``: ``Σ_k π_k E_{p_k}[log p_k(ℓ|x) - log p(ℓ|x)]``, by exact draws of each member;
+    - ``target="vote"``: ``H(E ℓ) - Σ_k π_k H(E_k ℓ)``, about one annotator's vote; in closed form.
+
+    Both lie between 0 and log K. The first comes near log K where members are sure of different things.
+
+    Args:
+        target: ``"distribution"`` or ``"vote"``.
+        n_draws: draws a member and row for ``"distribution"``.
+        diverse: see :class:`LawStrategy`; so are ``candidates`` and ``space``.
+    """
+
+    def __init__(
+        self,
+        target: Literal["distribution", "vote"] = "distribution",
+        n_draws: int = 64,
+        diverse: Diverse = False,
+        candidates: int | None = None,
+        space: Literal["features", "prediction"] = "features",
+    ) -> None:
+        super().__init__(diverse, candidates, space)
+        if target not in ("distribution", "vote"):
+            raise InputError(f'target={target!r}: use "distribution" or "vote".')
+        self.target = target
+        self.n_draws = check_count("n_draws", n_draws)
+
+    def _law(self, model: Any, block: Any, start: int = 0) -> Any:
+        if isinstance(model, (list, tuple)):
+            return [super(Epistemic, self)._law(one, block, start) for one in model]
+        return super()._law(model, block, start)
+
+    def score(self, law: Any, random: Seed) -> Array:
+        """Nats (N,)."""
+        laws, weights = members_of(law)
+        if self.target == "vote":
+            means = np.stack([to_numpy(one.mean) for one in laws])  # (K, N, L)
+            own = _shannon(means)
+            gain: Array = _shannon((weights[..., None] * means).sum(0)) - (weights * own).sum(0)
+            return np.maximum(gain, 0.0)
+        log_weights = np.log(weights)
+        total = np.zeros(weights.shape[1])
+        for k, one in enumerate(laws):
+            draws = to_numpy(draw_from(one, self.n_draws, lambda: int(random.randint(2**31 - 1))))
+            draws = draws / draws.sum(axis=-1, keepdims=True)
+            log_p = np.stack([to_numpy(other.log_prob(tensor_for(other, draws))) for other in laws])  # (K, S, N)
+            mixed = np.logaddexp.reduce(log_p + log_weights[:, None, :], axis=0)
+            total += weights[k] * (log_p[k] - mixed).mean(axis=0)
+        return total
+
+
+def members_of(law: Any) -> tuple[list[Any], Array]:
+    """The laws of the members, each with batch (N,), and their weights (K, N)."""
+    if isinstance(law, Sequence):
+        laws = list(law)
+        if len(laws) < 2:
+            raise InputError("epistemic compares members: pass at least two models.")
+        return laws, np.full((len(laws), int(laws[0].batch_shape[0])), 1.0 / len(laws))
+    if not isinstance(law, SnefySimplex) or law.n_members < 2 or law._offset is not None:
+        raise InputError(
+            "epistemic compares members: fit SnefyLDL(n_members=4), or pass model=[...], a list of fitted models."
+        )
+    laws = [
+        SnefySimplex(law.exponents[k], law.readout[k], law.log_scale[..., k, :], validate_args=False)
+        for k in range(law.n_members)
+    ]
+    return laws, to_numpy(law._log_members.exp().T)
+
+
+def _shannon(shares: Array) -> Array:
+    """Shannon entropy over the last axis."""
+    logs = np.log(np.where(shares > 0.0, shares, 1.0))
+    result: Array = -(shares * logs).sum(axis=-1)
+    return result

@@ -1,0 +1,237 @@
+"""The command ``query``: which rows of a pool people should label next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from snefy_ldl.cli.common import (
+    Features,
+    IdColumn,
+    ModelFolder,
+    feature_names,
+    note,
+    progress_bar,
+    say,
+    split,
+    table_output,
+)
+
+if TYPE_CHECKING:
+    from snefy_ldl.datasets.tables import TableSource
+    from snefy_ldl.estimator import SnefyLDL
+
+QUERY_EXAMPLES = """The 100 rows most worth a label:
+  snefy-ldl query model pool.csv --n 100 --out to_label.csv
+
+By the paper's entropy, and rows that differ:
+  snefy-ldl query model pool.csv --strategy entropy --diverse -n 50
+
+A further round, as tasks for Label Studio:
+  snefy-ldl query model pool.csv --skip round1.csv
+  --label-studio tasks.json --out round2.csv
+
+The labels then come back with:
+  snefy-ldl fit train.csv --labels no,yes --append to_label.csv ...
+"""
+
+
+def query(
+    model: ModelFolder,
+    pool: Annotated[Path, typer.Argument(metavar="POOL", help="Unlabelled rows: CSV, TSV or Parquet, by its ending.")],
+    out: Annotated[str, typer.Option(help="CSV, TSV or Parquet file to write, by its ending; - prints CSV.")] = "-",
+    n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many rows.")] = 100,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            help="auto, variance, entropy, logdet, vote_information, epistemic, dirichlet, kmeans, coreset ..."
+        ),
+    ] = "auto",
+    diverse: Annotated[
+        bool, typer.Option("--diverse", help="Choose rows that also differ from each other; auto does so by itself.")
+    ] = False,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy, method=shared say. Repeatable."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same rows.")] = 0,
+    id_name: IdColumn = None,
+    skip: Annotated[
+        list[Path] | None,
+        typer.Option(help="Rows this table or Label Studio file names are not chosen again. Repeatable."),
+    ] = None,
+    labeled: Annotated[
+        Path | None, typer.Option(help="Table of rows with labels, for strategies that keep away from them.")
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option(metavar="COL1,COL2", help="Further columns to copy from the pool.")
+    ] = None,
+    label_studio: Annotated[
+        Path | None, typer.Option(metavar="TASKS.json", help="Also write tasks for Label Studio's import.")
+    ] = None,
+    features: Features = None,
+) -> None:
+    """Choose the rows of a pool whose labels are wanted most, however long the pool is.
+
+    Written are each row's name (or its number, counting from 0), its
+    query_score, its features, and as predicted_... columns the shares that
+    the model expects.
+    """
+    from snefy_ldl.active.query import make_strategy
+    from snefy_ldl.active.query import query as choose
+    from snefy_ldl.datasets.labelled import find_id
+    from snefy_ldl.datasets.tables import TableSource
+    from snefy_ldl.errors import InputError
+    from snefy_ldl.estimator import SnefyLDL
+
+    settings = dict(_setting(text) for text in option or [])
+    chosen = make_strategy(strategy, settings | ({"diverse": True} if diverse else {}))
+    table_output(out)
+    if label_studio is not None and label_studio.suffix.lower() != ".json":
+        raise InputError(f"--label-studio {label_studio}: the file's name must end in .json.")
+    source = TableSource(pool)
+    fitted = SnefyLDL.load(model)
+    asked = () if id_name is None else (id_name,)
+    source.need(list(asked), "--id")
+    kept = split(keep)
+    source.need(kept, "--keep")
+    named = [str(name) for name in getattr(fitted, "feature_names_in_", [])] or split(features)
+    key = find_id(source.columns, id_name, named)
+    names = feature_names(fitted, features, source, (*asked, *([key] if key else []), *kept))
+    kept = [name for name in kept if name not in (key, *names)]
+    _check_free(kept, key, fitted)
+    rows_out = _skipped(skip or [], source, key, id_name)
+    rows, utilities = choose(
+        chosen,
+        pool if named == names and not features else lambda: _blocks(source, names),
+        n,
+        model=fitted,
+        X_labeled=None if labeled is None else _table(TableSource(labeled), names),
+        random_state=seed,
+        return_utilities=True,
+        exclude=rows_out,
+        verbose=Console(stderr=True).is_terminal,
+    )
+    others = [c for c in source.columns if c not in (key, *names, *kept)] if label_studio else []
+    with progress_bar("gather") as progress:
+        frame = source.take(rows, names, [*([key] if key else []), *kept, *others], progress)
+    _write(out, fitted, frame, rows, utilities[rows], key, kept, names)
+    if label_studio is not None:
+        shown = [*kept, *others] or names
+        _write_tasks(label_studio, fitted, frame, rows, utilities[rows], key, shown, names)
+        say(f"{len(rows):,} tasks for Label Studio written to {label_studio}", "green")
+    if out != "-":
+        say(f"{len(rows):,} of {len(utilities):,} rows, chosen by {strategy}, written to {out}", "green")
+        labels = ", ".join(str(label) for label in fitted.label_names_)
+        say(f"Next: fill in {labels} (shares or numbers of votes), and: snefy-ldl fit TRAIN --append {out}", "")
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """``name=value``, the value as JSON where it is."""
+    from snefy_ldl.errors import InputError
+
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip() or not value.strip():
+        raise InputError(f"--set {text}: write NAME=VALUE, n_draws=500 say.")
+    try:
+        return name.strip(), json.loads(value)
+    except ValueError:
+        words = {"True": True, "False": False, "None": None}
+        return name.strip(), words.get(value.strip(), value.strip())
+
+
+def _check_free(kept: list[str], key: str | None, model: SnefyLDL) -> None:
+    """Raise where a copied column would have the name of a written one."""
+    from snefy_ldl.datasets.labelled import ID_NAMES, is_answer
+    from snefy_ldl.errors import InputError
+
+    labels = [str(label) for label in model.label_names_]
+    for name in [*kept, *([key] if key else [])]:
+        if is_answer(name, labels) or (key is None and name == ID_NAMES[-1]):
+            raise InputError(f"--keep {name}: query writes a column of that name itself; leave it out, or rename it.")
+
+
+def _blocks(source: TableSource, names: list[str]) -> Iterator[Any]:
+    """Features of a table whose columns the model does not know by name."""
+    for chunk in source.chunks(names, []):
+        yield chunk[names].to_numpy(dtype="float64")
+
+
+def _table(source: TableSource, names: list[str]) -> Any:
+    import pandas as pd
+
+    source.need(names, "features of the model")
+    return pd.concat(list(source.chunks(names, [])), ignore_index=True)[names]
+
+
+def _skipped(files: list[Path], source: TableSource, key: str | None, id_name: str | None) -> Any:
+    """Numbers of the rows that the files name, or None."""
+    if not files:
+        return None
+    import numpy as np
+
+    from snefy_ldl.datasets.labelled import ID_NAMES, named_rows
+    from snefy_ldl.errors import InputError
+
+    names: set[str] = set()
+    for file in files:
+        found, column = named_rows(file, id_name)
+        if (key is None) != (column == ID_NAMES[-1]) and key != column:
+            goes = f"column {key!r}" if key else "row number"
+            raise InputError(
+                f"--skip {file}: it names rows by {column!r}, the pool by {goes}. Name the column by --id."
+            )
+        names.update(found)
+    if key is not None:
+        ids = source.whole([], [key])[key]
+        rows = np.flatnonzero([name in names for name in ids])
+    else:
+        wrong = next((name for name in names if not name.isdigit()), None)
+        if wrong is not None:
+            raise InputError(f"--skip: {wrong!r} is no row number, and {source.file.name} has no column of names.")
+        rows = np.array(sorted(int(name) for name in names), dtype=np.intp)
+    if not len(rows):
+        note(f"not one row named by --skip is in {source.file.name}")
+        return None
+    return rows
+
+
+def _write(
+    out: str, model: SnefyLDL, frame: Any, rows: Any, scores: Any, key: str | None, kept: list[str], names: list[str]
+) -> None:
+    """The chosen rows as a table."""
+    import numpy as np
+    import pandas as pd
+
+    from snefy_ldl.datasets.labelled import ID_NAMES, PREDICTED, SCORE
+    from snefy_ldl.datasets.tables import DECIMALS, TableSink
+
+    first = pd.DataFrame({key or ID_NAMES[-1]: rows if key is None else frame[key], SCORE: scores})
+    shares = np.asarray(model.predict(frame[names].to_numpy(dtype=np.float64)))
+    predicted = pd.DataFrame(shares.round(DECIMALS), columns=[f"{PREDICTED}{label}" for label in model.label_names_])
+    with TableSink(out) as sink:
+        sink.write(pd.concat([first, frame[kept], frame[names], predicted], axis=1))
+
+
+def _write_tasks(
+    path: Path, model: SnefyLDL, frame: Any, rows: Any, scores: Any, key: str | None, shown: list[str], names: list[str]
+) -> None:
+    import numpy as np
+
+    from snefy_ldl.datasets.label_studio import write_tasks
+
+    columns = [*([key] if key else []), *shown]
+    data = [dict(zip(columns, values)) for values in frame[columns].astype(object).itertuples(index=False, name=None)]
+    write_tasks(
+        path,
+        rows,
+        data,
+        predicted=np.asarray(model.predict(frame[names].to_numpy(dtype=np.float64))),
+        utilities=scores,
+        label_names=[str(label) for label in model.label_names_],
+    )

@@ -1,0 +1,67 @@
+"""The command ``snefy-ldl reproduce``: the paper's tables and figure run again, and a report of what came out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from snefy_ldl.experiments.config import RECIPES, STUDIES, quick, select
+
+
+def reproduce(
+    studies: Annotated[
+        list[str] | None, typer.Argument(metavar="[STUDY]...", help=f"{', '.join(STUDIES)} or all (the default).")
+    ] = None,
+    recipe: Annotated[
+        str, typer.Option(metavar="A,B", help="How to train: paper (its words), default (this library's), or both.")
+    ] = ",".join(RECIPES),
+    repeats: Annotated[
+        int | None, typer.Option(min=1, help="Random splits of each study; by default as many as the paper has.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes; by default one a core.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of results and report; a stopped run goes on there.")] = Path(
+        "reproduction"
+    ),
+    quick_run: Annotated[bool, typer.Option("--quick", help="All of it at a few repeats, in minutes.")] = False,
+    report_only: Annotated[bool, typer.Option("--report-only", help="Run nothing; write the report again.")] = False,
+) -> None:
+    """Run the paper's experiments again and write a report; can be stopped at any moment and goes on from there."""
+    from snefy_ldl.errors import InputError
+
+    try:
+        chosen = select(studies or [])
+    except InputError as error:
+        raise typer.BadParameter(str(error), param_hint="STUDY") from None
+    recipes = list(dict.fromkeys(word.strip() for word in recipe.split(",") if word.strip()))
+    if not recipes or any(name not in RECIPES for name in recipes):
+        raise typer.BadParameter(f"{recipe!r}: use paper, default, or paper,default.", param_hint="--recipe")
+    if report_only and (studies or quick_run or repeats):
+        raise typer.BadParameter(
+            "it reports on all that --out holds; leave the studies, --quick and --repeats out.",
+            param_hint="--report-only",
+        )
+    _need_report_libraries()
+    if not report_only:
+        from snefy_ldl.experiments.runner import reproduce as run
+
+        run(
+            [quick(study) for study in chosen] if quick_run else chosen,
+            out,
+            recipes=recipes,
+            repeats=repeats,
+            jobs=jobs,
+        )
+    from snefy_ldl.experiments.report.page import write_report
+
+    typer.echo(f"The report: {write_report(out)}   (open it in a browser)")
+
+
+def _need_report_libraries() -> None:
+    """Say before an hour of work, not after it, that the report cannot be written."""
+    from importlib.util import find_spec
+
+    absent = [name for name in ("matplotlib", "jinja2") if find_spec(name) is None]
+    if absent:
+        raise ImportError(f'the report needs {" and ".join(absent)}: pip install "snefy-ldl[plot]"')

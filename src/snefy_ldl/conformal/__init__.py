@@ -1,0 +1,31 @@
+"""Conformal prediction for label distributions: guarantees that do not depend on the model being right.
+
+Any model with ``predict_dist(X)`` serves: :class:`~snefy_ldl.SnefyLDL`, ``DirichletLDL``, or your own. The order is
+fit, ``conformalize`` on rows the model has not seen, then ask; asking first raises
+:class:`~snefy_ldl.errors.NotConformalizedError`. The model is never changed.
+
+- :class:`ConformalIntervals`: an interval for each label's share.
+- :class:`ConformalRegion`: a set of whole label distributions.
+- :func:`coverage_report`: what intervals or regions did on rows with known labels.
+
+References:
+    Angelopoulos & Bates, A gentle introduction to conformal prediction, 2021. Romano, Patterson & Candès, Conformalized
+    quantile regression, NeurIPS 2019. Chernozhukov, Wüthrich & Zhu, Distributional conformal prediction, PNAS 2021.
+    Barber et al., Predictive inference with the jackknife+, Annals of Statistics 2021. Tibshirani et al., Conformal
+    prediction under covariate shift, NeurIPS 2019.
+"""
+
+from __future__ import annotations
+
+from snefy_ldl.conformal.intervals import ConformalIntervals
+from snefy_ldl.conformal.regions import ConformalRegion
+from snefy_ldl.conformal.report import CoverageReport, coverage_report
+from snefy_ldl.errors import CalibrationWarning
+
+__all__ = [
+    "CalibrationWarning",
+    "ConformalIntervals",
+    "ConformalRegion",
+    "CoverageReport",
+    "coverage_report",
+]

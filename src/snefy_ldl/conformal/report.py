@@ -1,0 +1,274 @@
+"""What intervals and regions did on rows with known labels: one call, one table."""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from snefy_ldl.conformal.intervals import ConformalIntervals
+from snefy_ldl.conformal.regions import ConformalRegion
+from snefy_ldl.conformal.scores import LABEL_SCORES
+from snefy_ldl.conformal.thresholds import check_groups, check_levels, check_model
+from snefy_ldl.distributions.blocks import as_rows, count_rows, law_blocks
+from snefy_ldl.errors import InputError
+from snefy_ldl.metrics.intervals import (
+    _expected_minimum,
+    _mean_over_rows,
+    coverage,
+    feature_stratified_coverage,
+    fsc_ceiling,
+    interval_score,
+    interval_width,
+    joint_coverage,
+    size_stratified_coverage,
+    ssc_ceiling,
+)
+from snefy_ldl.validation.checks import Array, check_distributions
+
+#: Columns of the table, in order.
+COLUMNS = ("model", "level", "part", "name", "n", "coverage", "std_error", "expected", "width", "score")
+
+
+class CoverageReport:
+    """The table that :func:`coverage_report` makes; print it, or take ``.table``, ``.to_frame()``, ``.to_html()``.
+
+    Each row is a dict. ``part`` says what was measured: "marginal" (all labels), "joint" (all labels of a row at once),
+    "label", "group", and the worst of several groups: "worst group", "SSC" (by width) and "FSC" (by a feature).
+    ``expected`` is what intervals with perfect conditional coverage would show; for a worst-of figure it lies below the
+    level, because a minimum of noisy shares does. ``width`` is the mean width (for a region the mean share of the
+    simplex), ``score`` the interval (Winkler) score; lower is better for both. A missing value is None.
+    """
+
+    def __init__(self, table: list[dict[str, Any]]) -> None:
+        self.table = table
+
+    def to_frame(self) -> Any:
+        """The table as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.table, columns=self._columns())
+
+    def to_html(self) -> str:
+        """The table as HTML, without a document around it."""
+        columns = self._columns()
+        head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
+        rows = (
+            "<tr>" + "".join(f"<td>{html.escape(_cell(row[column]))}</td>" for column in columns) + "</tr>"
+            for row in self.table
+        )
+        return f'<table class="coverage-report">\n<tr>{head}</tr>\n' + "\n".join(rows) + "\n</table>\n"
+
+    def select(self, part: str, name: str | None = None) -> list[dict[str, Any]]:
+        """Rows of one part, or of one name in it."""
+        return [row for row in self.table if row["part"] == part and name in (None, row["name"])]
+
+    def _columns(self) -> list[str]:
+        return [column for column in COLUMNS if column != "model" or any(row["model"] for row in self.table)]
+
+    def __rich__(self) -> Table:
+        columns = self._columns()
+        table = Table(title="coverage")
+        for column in columns:
+            table.add_column(column, justify="left" if column in ("model", "part", "name") else "right")
+        for row in self.table:
+            table.add_row(*(_cell(row[column]) for column in columns))
+        return table
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        Console(file=text, width=120).print(self)
+        return text.getvalue()
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+def coverage_report(
+    model: Any,
+    X: Any,
+    D: Any,
+    *,
+    confidence_level: float | Sequence[float] = 0.9,
+    groups: Any = None,
+    sample_weight: Any = None,
+    feature: Any = 0,
+    n_bins: Sequence[int] = (2, 4, 8),
+    n_sizes: int = 4,
+    label_names: Sequence[str] | None = None,
+) -> CoverageReport:
+    """Marginal, joint, per-label, per-group and conditional coverage, with widths, scores and what to expect.
+
+    Args:
+        model: Conformalized :class:`ConformalIntervals` or :class:`ConformalRegion`; or a fitted model with
+            ``predict_dist``, whose own central intervals are then judged; or a dict of such things to compare.
+        X: Rows that neither the fit nor the calibration has seen.
+        D: Their label distributions.
+        confidence_level: Level(s) for a plain model; conformal objects bring their own.
+        groups: Group of each row, for coverage within groups; handed on to a calibration that used groups.
+        sample_weight: Handed on to a calibration that used weights.
+        feature: Column of X, or values (N,), that makes the FSC groups; None for no FSC.
+        n_bins: Numbers of FSC groups.
+        n_sizes: Number of SSC groups.
+        label_names: Names of the labels; by default those of D or of the model.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=400, random_state=0)
+        >>> model = SnefyLDL(epochs=3, random_state=0).fit(city.X[:150], city.D[:150])
+        >>> ci = ConformalIntervals(model, 0.9).conformalize(city.X[150:250], city.D[150:250])
+        >>> report = coverage_report(ci, city.X[250:], city.D[250:])
+        >>> [row["part"] for row in report.table][:5]
+        ['marginal', 'joint', 'label', 'label', 'label']
+    """
+    X = as_rows(X)
+    labels, found = check_distributions(D, n_rows=count_rows(X))
+    names = check_groups(groups, len(labels))
+    values = _feature_values(X, feature, len(labels))
+    models = dict(model) if isinstance(model, Mapping) else {"": model}
+    table: list[dict[str, Any]] = []
+    for title, one in models.items():
+        titles = [str(name) for name in (label_names or found or _model_names(one) or range(labels.shape[1]))]
+        if len(titles) != labels.shape[1]:
+            raise InputError(f"label_names has {len(titles)} names for {labels.shape[1]} labels.")
+        if isinstance(one, ConformalRegion):
+            rows = _region_rows(one, X, labels, names, sample_weight, values, n_bins)
+            table += [{"model": title, "level": one.confidence_level, **row} for row in rows]
+            continue
+        levels, ends, joint = _all_ends(one, X, confidence_level, groups, sample_weight)
+        for a, level in enumerate(levels):
+            rows = _interval_rows(labels, ends[..., a], level, joint, names, values, n_bins, n_sizes, titles)
+            table += [{"model": title, "level": level, **row} for row in rows]
+    return CoverageReport(table)
+
+
+def _model_names(model: Any) -> Any:
+    model = getattr(model, "model", model)
+    return getattr(model, "label_names_", None)
+
+
+def _feature_values(X: Any, feature: Any, n_rows: int) -> Array | None:
+    if feature is None or (np.ndim(feature) == 0 and not hasattr(X, "shape")):
+        return None
+    if np.ndim(feature) == 1:
+        return np.asarray(feature, dtype=np.float64)
+    if isinstance(feature, str):
+        return np.asarray(X[feature], dtype=np.float64)
+    if hasattr(X, "iloc"):
+        return np.asarray(X.iloc[:, feature], dtype=np.float64)
+    column = X.tocsr()[:, [feature]].toarray() if hasattr(X, "tocsr") else X[:, feature]
+    return np.asarray(column, dtype=np.float64).reshape(n_rows, -1)[:, 0]
+
+
+def _all_ends(model: Any, X: Any, levels: Any, groups: Any, weights: Any) -> tuple[list[float], Array, bool]:
+    """Levels, ends (N, L, 2, A), and whether they promise joint coverage."""
+    if isinstance(model, ConformalIntervals):
+        grouped = model._ready().groups is not None
+        ends = model.predict_interval(X, groups if grouped else None, weights)
+        asked, single = check_levels(model.confidence_level)
+        return asked, ends[..., None] if single else ends, model.simultaneous
+    asked, _ = check_levels(levels)
+    parts = []
+    for _, law in law_blocks(check_model(model), X):
+        scorer = LABEL_SCORES["quantile"](law, asked)
+        parts.append(np.stack(scorer.ends(np.zeros((1, 1, len(asked)))), axis=2))
+    return asked, np.concatenate(parts), False
+
+
+def _row(part: str, name: str, n: int, covered: Any, expected: float | None, width: Any, score: Any) -> dict[str, Any]:
+    value, error = covered
+    return {
+        "part": part,
+        "name": name,
+        "n": n,
+        "coverage": float(value),
+        "std_error": None if error is None else float(error),
+        "expected": None if expected is None else float(expected),
+        "width": None if width is None else float(width),
+        "score": None if score is None else float(score),
+    }
+
+
+def _interval_rows(
+    D: Array,
+    ends: Array,
+    level: float,
+    joint: bool,
+    names: Any,
+    feature: Array | None,
+    n_bins: Sequence[int],
+    n_sizes: int,
+    titles: list[str],
+) -> list[dict[str, Any]]:
+    n = len(D)
+    width, score = interval_width(ends), interval_score(D, ends, level)
+    rows = [
+        _row("marginal", "", n, coverage(D, ends, return_std_error=True), level, width, score),
+        _row("joint", "", n, joint_coverage(D, ends, return_std_error=True), level if joint else None, width, None),
+    ]
+    each = coverage(D, ends, per_label=True, return_std_error=True)
+    widths, scores = interval_width(ends, per_label=True), interval_score(D, ends, level, per_label=True)
+    for r, title in enumerate(titles):
+        rows.append(_row("label", title, n, (each[0][r], each[1][r]), level, widths[r], scores[r]))
+    if names is not None:
+        found, index = np.unique(names, return_inverse=True)
+        for g, name in enumerate(found):
+            inside = index == g
+            here = coverage(D[inside], ends[inside], return_std_error=True)
+            own = interval_width(ends[inside]), interval_score(D[inside], ends[inside], level)
+            rows.append(_row("group", str(name), int(inside.sum()), here, level, *own))
+        per_label = np.stack([coverage(D[index == g], ends[index == g], per_label=True) for g in range(len(found))])
+        worst = per_label.min(axis=0).mean(), None
+        rows.append(_row("worst group", "mean label", n, worst, _expected_minimum(index, level), None, None))
+    ceiling = float(ssc_ceiling(ends, n_sizes, level).mean())
+    rows += _worst_rows("SSC", f"{n_sizes} widths", n, size_stratified_coverage(D, ends, n_sizes), ceiling)
+    for count in n_bins if feature is not None else ():
+        found_fsc = feature_stratified_coverage(feature, D, ends, count)
+        rows += _worst_rows("FSC", f"{count} groups", n, found_fsc, fsc_ceiling(feature, count, level))
+    return rows
+
+
+def _worst_rows(part: str, name: str, n: int, per_label: Array, expected: float) -> list[dict[str, Any]]:
+    """A worst-of figure, averaged over the labels as its expectation is."""
+    return [_row(part, f"{name}, mean label", n, (per_label.mean(), None), expected, None, None)]
+
+
+def _region_rows(
+    region: ConformalRegion,
+    X: Any,
+    D: Array,
+    names: Any,
+    weights: Any,
+    feature: Array | None,
+    n_bins: Sequence[int],
+) -> list[dict[str, Any]]:
+    grouped = names if region._ready().groups is not None else None
+    inside = region.contains(X, D, grouped, weights).astype(np.float64)
+    volume = region.volume(X, groups=grouped, sample_weight=weights)
+    level = region.confidence_level
+    rows = [_row("joint", "", len(D), _mean_over_rows(inside, True), level, volume.mean(), None)]
+    for name in np.unique(names) if names is not None else ():
+        here = names == name
+        covered = _mean_over_rows(inside[here], True)
+        rows.append(_row("group", str(name), int(here.sum()), covered, level, volume[here].mean(), None))
+    for count in n_bins if feature is not None else ():
+        # an interval that holds or misses both of two made-up labels, so that the groups are made in one place only
+        ends = np.where(inside[:, None, None] > 0, [0.0, 1.0], [2.0, 3.0]).repeat(2, axis=1)
+        value = feature_stratified_coverage(feature, np.full((len(D), 2), 0.5), ends, count)[0]
+        expected = fsc_ceiling(feature, count, level)
+        rows.append(_row("FSC", f"{count} groups", len(D), (value, None), expected, None, None))
+    return rows
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e-3 and value != 0.0 else f"{value:.4f}"
+    return str(value)

@@ -1,0 +1,113 @@
+"""Labelled rows joined to features that stand in another table, and several labelled sets in one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from snefy_ldl.datasets.labelled import ID_NAMES, Labelled, find_id, pick_rows
+from snefy_ldl.datasets.tables import Progress, TableSource, cell_text, shorten
+from snefy_ldl.errors import InputError
+
+#: The names of a set that was put together are keys already.
+JOINED = "joined"
+
+
+def join_features(
+    rows: Labelled,
+    path: str | Path,
+    feature_names: list[str],
+    id_name: str | None = None,
+    progress: Progress | None = None,
+) -> Labelled:
+    """The same rows with their features, looked up by name in a table that is read a part at a time.
+
+    A table without a column of names is taken by row number, counting from 0, which is what ``query`` writes for it.
+
+    Args:
+        rows: labels with names.
+        path: table of features.
+        feature_names: its columns.
+        id_name: its column of names.
+        progress: told how far the table is read.
+    """
+    if rows.ids is None:
+        raise InputError(
+            f"{rows.source} has neither the features ({shorten(feature_names, 4)}) nor a column that names its rows "
+            "(item, id or row; another one with --id)."
+        )
+    source = TableSource(Path(path))
+    source.need(feature_names, "features")
+    own = rows.id_name if rows.id_name in source.columns and rows.id_name not in feature_names else None
+    key = find_id(source.columns, id_name or own, feature_names)
+    where = {name: k for k, name in enumerate(rows.ids)}
+    table, seen, start = np.full((len(rows.ids), len(feature_names)), np.nan), np.zeros(len(rows.ids), dtype=bool), 0
+    twice: list[str] = []
+    for chunk in source.chunks(feature_names, [] if key is None else [key], progress):
+        names = range(start, start + len(chunk)) if key is None else chunk[key]
+        texts = [cell_text(name) for name in names]
+        start += len(chunk)
+        hits = [(row, where[text]) for row, text in enumerate(texts) if text in where]
+        if hits:
+            here, there = (np.array(part) for part in zip(*hits))
+            times = np.bincount(there, minlength=len(seen)) + seen
+            twice += [rows.ids[k] for k in np.flatnonzero(times > 1)]
+            seen[there] = True
+            table[there] = chunk[feature_names].to_numpy(dtype=np.float64)[here]
+    if twice:
+        raise InputError(f"{source.file.name} has two rows named {twice[0]!r} (column {key!r}); names must be unique.")
+    if not seen.any():
+        column = f"column {key!r}" if key else "row numbers, as there is no column of names"
+        raise InputError(
+            f"not one row of {rows.source} is in {source.file.name}: {rows.source} names {rows.ids[0]!r}, "
+            f"{source.file.name} goes by {column}. Name the right column with --id."
+        )
+    missing = [name for name, has in zip(rows.ids, seen) if not has]
+    remarks = rows.remarks
+    if missing:
+        told = f"{len(missing)} labelled rows are not in {source.file.name} and were left out"
+        remarks = (*remarks, f"{told}: {shorten(missing, 5)}")
+    return replace(pick_rows(replace(rows, features=table), np.flatnonzero(seen)), remarks=remarks)
+
+
+def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
+    """Both sets in one, and how many rows of the first one the second replaces: those of the same name.
+
+    Votes that join shares become shares; shares cannot become votes.
+    """
+    if base.features is None or new.features is None:
+        raise InputError("rows without features cannot be appended; join_features looks them up.")
+    if new.label_names != base.label_names:
+        raise InputError(
+            f"{new.source} has the labels {shorten(new.label_names)}, {base.source} {shorten(base.label_names)}."
+        )
+    labels = new.labels
+    if base.are_counts and not new.are_counts:
+        raise InputError(
+            f"{base.source} holds votes, {new.source} shares, and shares do not tell how many voted. Send numbers of "
+            "votes, or fit shares throughout."
+        )
+    if new.are_counts and not base.are_counts:
+        labels = labels / labels.sum(axis=1, keepdims=True)
+    before, after = _keys(base), _keys(new)
+    newer = set(after)
+    keep = np.array([key not in newer for key in before], dtype=bool)
+    joined = replace(
+        base,
+        labels=np.concatenate([base.labels[keep], labels]),
+        features=np.concatenate([base.features[keep], new.features]),
+        ids=[key for key, kept in zip(before, keep) if kept] + after,
+        id_name=JOINED,
+        votes=None,
+        remarks=(),
+    )
+    return joined, int((~keep).sum())
+
+
+def _keys(rows: Labelled) -> list[str]:
+    """What tells rows of several files apart: row numbers count in another table than names, and no name is its own."""
+    if rows.ids is None:
+        return [f"{rows.source}, data row {row + 1}" for row in range(len(rows))]
+    return [f"row number {name}" for name in rows.ids] if rows.id_name == ID_NAMES[-1] else rows.ids

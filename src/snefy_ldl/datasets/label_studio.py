@@ -1,0 +1,192 @@
+"""To people and back: Label Studio tasks out, the votes of several annotators in.
+
+A task carries the row's number, what annotators should see, and the predicted distribution as a pre-annotation. What
+comes back (Label Studio's JSON export) is counted: one vote for each choice of each annotator.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from snefy_ldl.active.pool import Index
+from snefy_ldl.datasets.tables import cell_text
+from snefy_ldl.errors import DataNotFoundError, InputError
+from snefy_ldl.files.atomic import write_json
+from snefy_ldl.validation.checks import Array
+
+__all__ = ["make_tasks", "read_choices", "read_names", "read_votes", "write_tasks"]
+
+#: Where a task keeps its row number, its score and its predicted shares.
+ROW, SCORE, SHARES = "row", "utility", "predicted"
+
+
+def make_tasks(
+    rows: Any,
+    data: Sequence[Mapping[str, Any]] | None = None,
+    *,
+    predicted: Any = None,
+    utilities: Any = None,
+    label_names: Sequence[str] | None = None,
+    from_name: str = "label",
+    to_name: str = "item",
+    model_version: str = "snefy-ldl",
+) -> list[dict[str, Any]]:
+    """Tasks for Label Studio, one a row.
+
+    Args:
+        rows: row numbers of the pool (n,), as ``query`` gives them.
+        data: what annotators see, one dict a row (``{"text": ...}``, ``{"image": url}``).
+        predicted: predicted label distributions (n, L): shown, and the likeliest label suggested.
+        utilities: scores of these rows (n,).
+        label_names: the L labels, as the labelling set-up spells its choices.
+        from_name: name of the ``<Choices>`` tag in the labelling set-up.
+        to_name: name of the tag it belongs to.
+        model_version: shown beside the suggestion.
+
+    >>> tasks = make_tasks([7], [{"text": "hello"}], predicted=[[0.25, 0.75]], label_names=["no", "yes"])
+    >>> tasks[0]["data"]
+    {'text': 'hello', 'row': 7, 'predicted': {'no': 0.25, 'yes': 0.75}}
+    """
+    index = [int(row) for row in np.atleast_1d(np.asarray(rows))]
+    shares = None if predicted is None else np.asarray(predicted, dtype=np.float64)
+    names = list(label_names) if label_names is not None else [str(c) for c in getattr(predicted, "columns", [])]
+    if shares is not None and shares.shape != (len(index), len(names)):
+        raise InputError(f"predicted must be (rows, labels) = ({len(index)}, {len(names)}); got {shares.shape}.")
+    for what, given in (("data", data), ("utilities", utilities)):
+        if given is not None and len(given) != len(index):
+            raise InputError(f"{what} must have one entry a row ({len(index)}); got {len(given)}.")
+    tasks = []
+    for k, row in enumerate(index):
+        task: dict[str, Any] = {"data": {**({} if data is None else data[k]), ROW: row}}
+        if utilities is not None:
+            task["data"][SCORE] = float(utilities[k])
+        if shares is not None:
+            task["data"][SHARES] = {name: round(float(share), 6) for name, share in zip(names, shares[k])}
+            best = int(shares[k].argmax())
+            choice = {"from_name": from_name, "to_name": to_name, "type": "choices"}
+            result = [{**choice, "value": {"choices": [names[best]]}}]
+            task["predictions"] = [{"model_version": model_version, "score": float(shares[k, best]), "result": result}]
+        tasks.append(task)
+    return tasks
+
+
+def write_tasks(path: str | Path, *args: Any, **settings: Any) -> Path:
+    """Write what :func:`make_tasks` makes to a JSON file for Label Studio's import."""
+    write_json(Path(path), make_tasks(*args, **settings))
+    return Path(path)
+
+
+def read_votes(
+    source: str | Path | Sequence[Mapping[str, Any]], label_names: Sequence[str], *, from_name: str | None = None
+) -> tuple[Index, Array]:
+    """Votes out of Label Studio's JSON export: row numbers (n,) and counts (n, L) of the rows that have any.
+
+    Each choice of each annotator is one vote. Skipped annotations do not count; of several by one annotator on one task
+    the last one does.
+
+    Args:
+        source: the exported file, or its content.
+        label_names: the L labels, in the order of the columns.
+        from_name: the ``<Choices>`` tag to count; all by default.
+
+    >>> done = [{"result": [{"type": "choices", "value": {"choices": ["yes"]}}], "completed_by": who} for who in (1, 2)]
+    >>> read_votes([{"data": {"row": 7}, "annotations": done}], ["no", "yes"])
+    (array([7]), array([[0., 2.]]))
+    """
+    names = {str(name): r for r, name in enumerate(label_names)}
+    if len(names) < 2 or len(names) != len(label_names):
+        raise InputError("label_names must hold at least two different labels.")
+    counts: dict[int, Array] = {}
+    for k, task in enumerate(_tasks(source)):
+        row = task.get("data", {}).get(ROW)
+        if isinstance(row, bool) or not isinstance(row, int):
+            raise InputError(f"task {k} has no row number in data[{ROW!r}]; it was not made by make_tasks.")
+        for _, choice in _choices(task, from_name):
+            if choice not in names:
+                known = ", ".join(names)
+                raise InputError(f"task {k} (row {row}) holds the choice {choice!r}; the labels are {known}.")
+            counts.setdefault(row, np.zeros(len(names)))[names[choice]] += 1.0
+    table = np.array(list(counts.values())).reshape(len(counts), len(names))
+    return np.array(list(counts), dtype=np.intp), table
+
+
+def read_choices(
+    source: str | Path | Sequence[Mapping[str, Any]], key: str | None = None, *, from_name: str | None = None
+) -> tuple[dict[str, list[str]], str]:
+    """Single votes out of Label Studio's JSON export: columns item, annotator, label, and the key that names items.
+
+    Args:
+        source: the exported file, or its content.
+        key: entry of a task's data that names the item; by default item, id or row, the first that all tasks have.
+        from_name: the ``<Choices>`` tag to read; all by default.
+
+    >>> done = [{"result": [{"type": "choices", "value": {"choices": ["yes"]}}], "completed_by": 4}]
+    >>> read_choices([{"data": {"row": 7}, "annotations": done}])
+    ({'item': ['7'], 'annotator': ['4'], 'label': ['yes']}, 'row')
+    """
+    names, found = read_names(source, key)
+    columns: dict[str, list[str]] = {"item": [], "annotator": [], "label": []}
+    for name, task in zip(names, _tasks(source)):
+        for who, choice in _choices(task, from_name):
+            columns["item"].append(name)
+            columns["annotator"].append(who if who is not None else f"unknown {len(columns['item'])}")
+            columns["label"].append(choice)
+    return columns, found
+
+
+def read_names(source: str | Path | Sequence[Mapping[str, Any]], key: str | None = None) -> tuple[list[str], str]:
+    """What names the item of each task, as text, and the entry of the tasks' data that holds it.
+
+    >>> read_names([{"data": {"row": 7}}, {"data": {"row": 9}}])
+    (['7', '9'], 'row')
+    """
+    given = [task.get("data", {}) for task in _tasks(source)]
+    keys = [name for name in ([key] if key is not None else []) + ["item", "id", ROW] if all(name in d for d in given)]
+    if not given or not keys:
+        wanted = f"data[{key!r}]" if key is not None else 'data["item"], data["id"] or data["row"]'
+        raise InputError(f"the Label Studio export names no items: every task needs {wanted}.")
+    return [cell_text(entry[keys[0]]) for entry in given], keys[0]
+
+
+def _tasks(source: str | Path | Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    tasks = _read(Path(source)) if isinstance(source, (str, Path)) else source
+    if not isinstance(tasks, Sequence) or not all(isinstance(task, Mapping) for task in tasks):
+        raise InputError("a Label Studio export is a list of tasks; export as JSON (not JSON-MIN).")
+    return tasks
+
+
+def _choices(task: Mapping[str, Any], from_name: str | None) -> Iterator[tuple[str | None, str]]:
+    """Who chose what in a task, the last word of each annotator."""
+    for annotation in _last_of_each(task.get("annotations", [])):
+        who = annotation.get("completed_by")
+        if isinstance(who, Mapping):  # exports name annotators by number, or by a record of them
+            who = who.get("email") or who.get("id")
+        for part in annotation.get("result", []):
+            if part.get("type") == "choices" and from_name in (None, part.get("from_name")):
+                for choice in part.get("value", {}).get("choices", []):
+                    yield None if who is None else cell_text(who), str(choice)
+
+
+def _last_of_each(annotations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The last annotation of each annotator; those without a name count one by one."""
+    last: dict[Any, Mapping[str, Any]] = {}
+    for k, one in enumerate(sorted(annotations, key=lambda one: str(one.get("updated_at", "")))):
+        if one.get("was_cancelled"):
+            continue
+        who = one.get("completed_by")
+        last[json.dumps(who, sort_keys=True, default=str) if who is not None else k] = one
+    return list(last.values())
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataNotFoundError(f"no file at {path}.") from None
+    except ValueError as error:
+        raise InputError(f"{path.name} is not valid JSON: {error}.") from None

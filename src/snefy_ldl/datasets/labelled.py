@@ -1,0 +1,301 @@
+"""Labelled rows as people send them: shares, votes in any form, Label Studio exports.
+
+A :class:`Labelled` set names its rows where it can. Labels may come without features; :mod:`snefy_ldl.datasets.joins` looks
+them up by name in another table, and puts several sets together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from snefy_ldl.datasets.label_studio import read_choices, read_names
+from snefy_ldl.datasets.tables import TableSource, cell_text, shorten
+from snefy_ldl.errors import InputError
+from snefy_ldl.validation.checks import CLOSURE_TOLERANCE, Array, check_counts, check_distributions
+from snefy_ldl.votes.tables import Votes
+
+#: What ``query`` writes beside a row's features: its score and, with this prefix, the predicted shares.
+SCORE, PREDICTED = "query_score", "predicted_"
+#: Columns that name rows, in this order, where nobody says which one does.
+ID_NAMES = ("item", "id", "row")
+
+Form = Literal["auto", "shares", "counts", "long", "wide"]
+VoteColumns = tuple[str, str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Rows with labels.
+
+    Args:
+        source: name of the file, for messages.
+        labels: shares or numbers of votes (N, L).
+        are_counts: which of the two.
+        label_names: the L labels.
+        ids: names of the rows as text (N,), or None.
+        features: (N, d), or None where they must be looked up.
+        id_name: column the names came from.
+        votes: single votes, where these were given.
+        remarks: what a person should know about how the file was read.
+    """
+
+    source: str
+    labels: Array
+    are_counts: bool
+    label_names: list[str]
+    ids: list[str] | None = None
+    features: Array | None = None
+    id_name: str | None = None
+    votes: Votes | None = None
+    remarks: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def is_answer(column: str, label_names: list[str]) -> bool:
+    """Whether a column is what ``query`` wrote about a row, and so no feature of it."""
+    return column == SCORE or (column.startswith(PREDICTED) and column[len(PREDICTED) :] in label_names)
+
+
+def find_id(columns: list[str], asked: str | None = None, features: list[str] | None = None) -> str | None:
+    """The column that names the rows: the one asked for, else item, id or row; None without any.
+
+    >>> find_id(["id", "age"]), find_id(["code", "age"], "code"), find_id(["age"])
+    ('id', 'code', None)
+    """
+    for name in ([] if asked is None else [asked]) + [name for name in ID_NAMES if name not in (features or [])]:
+        if name in columns:
+            return name
+    return None
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read_labelled(
+    path: str | Path,
+    label_names: list[str] | None,
+    feature_names: list[str] | None = None,
+    *,
+    form: Form = "auto",
+    id_name: str | None = None,
+    vote_columns: VoteColumns = ("item", "annotator", "label"),
+    prefer_counts: bool = False,
+) -> Labelled:
+    """Labelled rows out of a table or a Label Studio export (``.json``).
+
+    Args:
+        path: the file.
+        label_names: the labels; None takes those that occur, which only single votes allow.
+        feature_names: columns of features; where the file lacks some of them, it has no features.
+        form: "shares" or "counts" (a column a label), "long" (a row a vote), "wide" (a column an annotator); "auto"
+            looks at the columns.
+        id_name: column that names the rows.
+        vote_columns: columns of a long table.
+        prefer_counts: how to read ones and zeros, which are shares as well as single votes.
+    """
+    file = Path(path)
+    if file.suffix.lower() == ".json":
+        return _from_label_studio(file, label_names, id_name)
+    source = TableSource(file)
+    names = label_names or []
+    key = find_id(source.columns, id_name, [*names, *(feature_names or [])])
+    others = [c for c in source.columns if c not in (key, *(feature_names or [])) and not is_answer(c, names)]
+    if form == "auto":
+        form = _guess_form(source, names, key, others, vote_columns)
+    complete = feature_names is not None and set(feature_names) <= set(source.columns)
+    wanted = list(feature_names or []) if complete else []
+    try:
+        if form == "long":
+            return _from_long(source, label_names, wanted, vote_columns, id_name)
+        if form == "wide":
+            return _from_wide(source, label_names, wanted, key, others)
+        if label_names is None:
+            raise InputError("name the label columns with --labels.")
+        source.need(label_names, "labels")
+        return _from_columns(source, label_names, wanted, key, form, prefer_counts)
+    except InputError as error:
+        text = str(error)
+        raise error if text.startswith(file.name) else InputError(f"{file.name}: {text}") from None
+
+
+def _guess_form(
+    source: TableSource, labels: list[str], key: str | None, others: list[str], vote_columns: VoteColumns
+) -> Form:
+    if labels and set(labels) <= set(source.columns):
+        return "shares"  # or counts: the numbers tell
+    if vote_columns[2] in source.columns and (key is not None or vote_columns[0] in source.columns):
+        return "long"
+    if key is not None and others and labels:
+        cells = source.whole([], others)
+        if all(set(cells[name]) <= {*labels, ""} for name in others):
+            return "wide"
+    raise InputError(
+        f"{source.file.name} holds no labels in a known form. It needs a column for each label "
+        f"({shorten(labels, 5) if labels else 'named with --labels'}) with shares or numbers of votes, or the columns "
+        f"{', '.join(vote_columns)} with one vote a row, or a column that names the rows and one column an annotator."
+    )
+
+
+def _numbers(frame: Any, columns: list[str], what: str) -> Array:
+    """Columns as floats, NaN where a cell is empty; a cell that is no number is named."""
+    import pandas as pd
+
+    table = np.empty((len(frame), len(columns)))
+    for k, name in enumerate(columns):
+        values = pd.to_numeric(frame[name], errors="coerce").to_numpy(dtype="float64", na_value=np.nan)
+        gaps = np.isnan(values)
+        if gaps.any():
+            texts = [cell_text(value).strip() for value in frame[name][gaps]]
+            wrong = next(((row, text) for row, text in zip(np.flatnonzero(gaps), texts) if text), None)
+            if wrong is not None:
+                raise InputError(
+                    f"{what} column {name!r} holds {wrong[1]!r} in data row {wrong[0] + 1} (counting from 1), which is "
+                    "no number."
+                )
+        table[:, k] = values
+    return table
+
+
+def _features(frame: Any, names: list[str]) -> Array | None:
+    if not names:
+        return None
+    table = _numbers(frame, names, "feature")
+    bad = np.argwhere(~np.isfinite(table))
+    if len(bad):
+        row, column = bad[0]
+        raise InputError(
+            f"feature column {names[column]!r} is empty or infinite in data row {row + 1} (counting from 1); fill it "
+            "in first, or drop the row."
+        )
+    return table
+
+
+def _check_ids(ids: list[str], name: str) -> list[str]:
+    if "" in ids:
+        raise InputError(f"column {name!r}, which names the rows, is empty in data row {ids.index('') + 1}.")
+    return ids
+
+
+def _from_columns(
+    source: TableSource, labels: list[str], features: list[str], key: str | None, form: Form, prefer_counts: bool
+) -> Labelled:
+    """A column a label; rows without any label were not done yet and are skipped."""
+    frame = source.whole([*labels, *features], [] if key is None else [key])
+    table = _numbers(frame, labels, "label")
+    empty = np.isnan(table).all(axis=1)
+    if empty.all():
+        raise InputError("not one row has a label.")
+    remarks = [f"{int(empty.sum())} rows without labels were skipped"] if empty.any() else []
+    frame, table = frame[~empty], table[~empty]
+    part = np.isnan(table).any(axis=1)
+    if part.any():
+        row = int(np.flatnonzero(~empty)[part.argmax()])
+        raise InputError(f"only some labels of data row {row + 1} (counting from 1) are filled in; write 0 for none.")
+    whole = bool((table == np.round(table)).all())
+    alike = whole and bool((table.sum(axis=1) == 1).all())  # single votes, or shares of everything
+    counts = form == "counts" or (form == "shares" and whole and (not alike or prefer_counts))
+    if not counts and not whole and (np.abs(table.sum(axis=1) - 1.0) > CLOSURE_TOLERANCE).any():
+        check_distributions(table)  # says which row
+    checked = (check_counts if counts else check_distributions)(table)[0]
+    ids = None if key is None else _check_ids(list(frame[key]), key)
+    votes = Votes.from_counts(checked, ids, labels) if counts else None
+    made = Labelled(source.file.name, checked, counts, labels, ids, _features(frame, features), key, votes)
+    return _last_of_each(replace(made, remarks=tuple(remarks)))
+
+
+def _from_long(
+    source: TableSource, labels: list[str] | None, features: list[str], columns: VoteColumns, id_name: str | None
+) -> Labelled:
+    item, annotator, label = columns
+    item = item if item in source.columns else find_id(source.columns, id_name, features) or item
+    source.need([item, label], "a long table of votes; name its columns with --vote-columns")
+    voter = annotator if annotator in source.columns else None
+    frame = source.whole(features, [name for name in (item, voter, label) if name is not None])
+    votes = Votes.from_long(frame, item, voter, label, label_names=labels)
+    made = _from_votes(source.file.name, votes, item)
+    if not features:
+        return made
+    table = _features(frame, features)
+    assert table is not None
+    ids = list(frame[item])
+    first = dict(zip(reversed(ids), reversed(range(len(ids)))))
+    differs = (table != table[[first[name] for name in ids]]).any(axis=1)
+    if differs.any():
+        row = int(differs.argmax())
+        raise InputError(f"item {ids[row]!r} has other features in data row {row + 1} than in an earlier row.")
+    assert made.ids is not None
+    return replace(made, features=table[[first[name] for name in made.ids]])
+
+
+def _from_wide(
+    source: TableSource, labels: list[str] | None, features: list[str], key: str | None, annotators: list[str]
+) -> Labelled:
+    if key is None:
+        raise InputError("a wide table needs a column that names the items (item, id or row), or --id.")
+    if not annotators:
+        raise InputError("there is no column of an annotator.")
+    frame = source.whole(features, [key, *annotators])
+    votes = Votes.from_wide(frame[[key, *annotators]], key, label_names=labels)
+    made, table = _from_votes(source.file.name, votes, key), _features(frame, features)
+    if table is None:
+        return made
+    where = {name: row for row, name in enumerate(frame[key])}
+    assert made.ids is not None
+    return replace(made, features=table[[where[name] for name in made.ids]])
+
+
+def _from_label_studio(file: Path, labels: list[str] | None, id_name: str | None) -> Labelled:
+    columns, key = read_choices(file, id_name)
+    if not columns["label"]:
+        raise InputError(f"{file.name} holds no choice of any annotator.")
+    try:
+        votes = Votes.from_long(columns, label_names=labels)
+    except InputError as error:
+        raise InputError(f"{file.name}: {error}") from None
+    return _from_votes(file.name, votes, key)
+
+
+def _from_votes(source: str, votes: Votes, key: str) -> Labelled:
+    voted = votes.counts.sum(axis=1) > 0
+    ids = _check_ids([str(name) for name in votes.items], key)
+    kept = [name for name, has in zip(ids, voted) if has]
+    skipped = len(ids) - len(kept)
+    remarks = (f"{skipped} items without a vote were skipped",) if skipped else ()
+    return Labelled(source, votes.counts[voted], True, votes.label_names, kept, None, key, votes, remarks)
+
+
+def _last_of_each(rows: Labelled) -> Labelled:
+    """Of rows with one name the last."""
+    if rows.ids is None or len(set(rows.ids)) == len(rows.ids):
+        return rows
+    last = sorted({name: row for row, name in enumerate(rows.ids)}.values())
+    told = f"{len(rows.ids) - len(last)} rows name a row that comes again later; the later one counts"
+    return replace(pick_rows(rows, np.array(last)), remarks=(*rows.remarks, told))
+
+
+def pick_rows(rows: Labelled, index: Any) -> Labelled:
+    """Some rows by number."""
+    return replace(
+        rows,
+        labels=rows.labels[index],
+        ids=None if rows.ids is None else [rows.ids[k] for k in index],
+        features=None if rows.features is None else rows.features[index],
+    )
+
+
+def named_rows(path: str | Path, id_name: str | None = None) -> tuple[list[str], str]:
+    """Names of all rows of a table, or of all tasks of a Label Studio file, and the column they stand in."""
+    file = Path(path)
+    if file.suffix.lower() == ".json":
+        return read_names(file, id_name)
+    source = TableSource(file)
+    key = find_id(source.columns, id_name)
+    if key is None:
+        raise InputError(f"{file.name} has no column that names its rows (item, id or row); name it with --id.")
+    return _check_ids(list(source.whole([], [key])[key]), key), key

@@ -1,0 +1,369 @@
+"""Named data sets with checksums, and tables of your own.
+
+A named set is looked for in the folder ``SNEFY_LDL_DATA``, then in the cache (``SNEFY_LDL_CACHE``, or the platform's
+cache folder), then fetched once from its pinned public source. Its SHA-256 is checked wherever it was found.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.io
+
+from snefy_ldl.errors import DataNotFoundError, InputError
+from snefy_ldl.validation.checks import Array, check_counts, check_distributions, check_features
+
+__all__ = ["Dataset", "cache_folder", "dataset_names", "load_dataset", "load_table"]
+
+_PYLDL = "https://raw.githubusercontent.com/SpriteMisaka/PyLDL/082937638e075b35d349a2e69e36219d52512dc8/datasets/"
+_GLERB = "https://raw.githubusercontent.com/Yunan-Lu/GLERB/53d27ba16807e2c3f2caba7f3bd7b79e66a141bc/datasets/"
+_LICENCE = (
+    "None stated by the source. Part of Xin Geng's LDL data sets (PALM lab); "
+    "cite X. Geng, Label Distribution Learning, IEEE TKDE 28(7), 2016."
+)
+_EMOTIONS = ("happiness", "sadness", "surprise", "anger", "disgust", "fear")
+_SCENES = ("plant", "sky", "cloud", "snow", "building", "desert", "mountain", "water", "sun")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Dataset:
+    """Features and label distributions, with their names and where they come from.
+
+    Args:
+        X: Features, (N, d) float64.
+        D: Label distributions, (N, L) float64; rows sum to one.
+        counts: Vote counts (N, L) behind ``D`` where they are known.
+        label_names: The L labels, in the order of D's columns.
+        feature_names: The d features, in the order of X's columns.
+        name: Short name of the set.
+        source: Where it comes from.
+        licence: Under what terms, as far as the source says.
+
+    >>> Dataset(X=np.eye(2), D=np.full((2, 2), 0.5), label_names=["no", "yes"], feature_names=["a", "b"], name="tiny")
+    Dataset('tiny': 2 rows, 2 features, 2 labels (no, yes))
+    """
+
+    X: Array
+    D: Array
+    counts: Array | None = None
+    label_names: list[str]
+    feature_names: list[str]
+    name: str
+    source: str = "not stated"
+    licence: str = "not stated"
+
+    def __repr__(self) -> str:
+        votes = "" if self.counts is None else f", {self.counts.sum():.0f} votes"
+        return (
+            f"{type(self).__name__}({self.name!r}: {len(self.D)} rows, {self.X.shape[1]} features, "
+            f"{self.D.shape[1]} labels ({_shorten(self.label_names)}){votes})"
+        )
+
+    def summary(self) -> str:
+        """A few lines for a person: size, mean share of each label, exact zeros, votes, source and licence.
+
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> print(make_city_districts(n=50).summary().splitlines()[0])
+        city_districts: 50 rows, 5 features, 3 labels
+        """
+        width = max(len(name) for name in self.label_names)
+        lines = [f"{self.name}: {len(self.D)} rows, {self.X.shape[1]} features, {self.D.shape[1]} labels"]
+        lines.append(f"features   {_shorten(self.feature_names)}")
+        lines.append(f"zeros      {np.mean(self.D == 0.0):.2%} of the shares are exactly 0")
+        if self.counts is not None:
+            totals = self.counts.sum(axis=1)
+            lines.append(
+                f"votes      {totals.sum():.0f} in all; a row has {totals.min():.0f} to {totals.max():.0f}, "
+                f"median {np.median(totals):.0f}"
+            )
+        lines.append("mean share")
+        lines += [f"  {name:<{width}}  {share:.3f}" for name, share in zip(self.label_names, self.D.mean(axis=0))]
+        lines += [f"source     {self.source}", f"licence    {self.licence}"]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One named set: its file, its pinned address and SHA-256, the key of its labels, and the labels' names."""
+
+    file: str
+    url: str
+    sha256: str
+    label_names: tuple[str, ...]
+    label_key: str = "labels"
+
+
+def _pyldl(file: str, sha256: str, label_names: tuple[str, ...]) -> _Entry:
+    return _Entry(file, _PYLDL + file, sha256, label_names)
+
+
+def _numbered(stem: str, start: int, stop: int) -> tuple[str, ...]:
+    return tuple(f"{stem}_{i}" for i in range(start, stop))
+
+
+_REGISTRY: dict[str, _Entry] = {
+    "movie": _pyldl(
+        "Movie.mat",
+        "5c8629905fdf18640410d43b30f1a84c17473df38e48f279f5a2af11019a1bac",
+        _numbered("rating", 1, 6),
+    ),
+    "natural_scene": _Entry(
+        "Natural_Scene.mat",
+        _GLERB + "ns.mat",
+        "a0398a8277cae4fa80415763e92ab973d531ac2a8048264d243cbe8103dfd65a",
+        _SCENES,
+        label_key="label_distribution",
+    ),
+    "sbu_3dfe": _pyldl("SBU_3DFE.mat", "59dec80525aaa859b8400a92e5b94e54b405ce6ed60bfad9ec95e58964e84707", _EMOTIONS),
+    "sjaffe": _pyldl("SJAFFE.mat", "bdd53fb033a275b39b8fd873809cd69f3cee13234f5aa472aea0f5ad73b8a04b", _EMOTIONS),
+    "yeast_alpha": _pyldl(
+        "Yeast_alpha.mat",
+        "8b7f7788371326776299407785a5520cd05b194f57cf3babdeb21fe3d4281167",
+        _numbered("alpha", 0, 18),
+    ),
+    "yeast_spo5": _pyldl(
+        "Yeast_spo5.mat",
+        "24e55ad6a9e68fcf80880e526c617ef44bd496022b99e49e397356e6b5e520ad",
+        _numbered("spo5", 0, 3),
+    ),
+}
+
+
+def dataset_names() -> list[str]:
+    """Names that :func:`load_dataset` knows.
+
+    >>> dataset_names()
+    ['movie', 'natural_scene', 'sbu_3dfe', 'sjaffe', 'yeast_alpha', 'yeast_spo5']
+    """
+    return sorted(_REGISTRY)
+
+
+def cache_folder() -> Path:
+    """Folder that fetched files are kept in: ``SNEFY_LDL_CACHE``, or ``snefy_ldl`` in the platform's cache folder.
+
+    >>> cache_folder().is_absolute()
+    True
+    """
+    if chosen := os.environ.get("SNEFY_LDL_CACHE"):
+        return Path(chosen).expanduser().absolute()
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        base = "~/Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return (Path(base).expanduser() / "snefy_ldl").absolute()
+
+
+def load_dataset(name: str) -> Dataset:
+    """One of the public label distribution data sets, by name; see :func:`dataset_names`.
+
+    Args:
+        name: The data set; capitals and hyphens do not matter.
+
+    Raises:
+        InputError: The name is unknown, or a local file is not the file that was published.
+        DataNotFoundError: The file is nowhere and could not be fetched; the message says where to put it.
+
+    >>> load_dataset("sjafe")
+    Traceback (most recent call last):
+    ...
+    snefy_ldl.errors.InputError: unknown data set 'sjafe'; did you mean 'sjaffe'? Known: movie, natural_scene, \
+sbu_3dfe, sjaffe, yeast_alpha, yeast_spo5.
+    """
+    key = str(name).lower().replace("-", "_").replace(" ", "_")
+    if key not in _REGISTRY:
+        near = difflib.get_close_matches(key, _REGISTRY, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise InputError(f"unknown data set {name!r}; {hint}Known: {', '.join(dataset_names())}.")
+    entry = _REGISTRY[key]
+    content = scipy.io.loadmat(_find_file(key, entry))
+    X = np.asarray(content["features"], dtype=np.float64)
+    D, _ = check_distributions(content[entry.label_key], n_rows=len(X))
+    return Dataset(
+        X=X,
+        D=D,
+        label_names=list(entry.label_names),
+        feature_names=[f"feature_{i}" for i in range(X.shape[1])],
+        name=key,
+        source=entry.url,
+        licence=_LICENCE,
+    )
+
+
+def _find_file(name: str, entry: _Entry) -> Path:
+    looked: list[str] = []
+    if folder := os.environ.get("SNEFY_LDL_DATA"):
+        for path in (Path(folder).expanduser() / entry.file, Path(folder).expanduser() / "ldl" / entry.file):
+            if path.is_file():
+                if _sha256(path) != entry.sha256:
+                    raise InputError(
+                        f"{path} is not the published {entry.file}: its SHA-256 is {_sha256(path)}, expected "
+                        f"{entry.sha256}. It may be truncated or another version; get it again from {entry.url}."
+                    )
+                return path
+            looked.append(f"{path} (none there)")
+    else:
+        looked.append("SNEFY_LDL_DATA (not set)")
+    cached = cache_folder() / entry.file
+    if cached.is_file():
+        if _sha256(cached) == entry.sha256:
+            return cached
+        looked.append(f"{cached} (there, but its SHA-256 is wrong)")
+    else:
+        looked.append(f"{cached} (none there)")
+    try:
+        return _download(entry, cached.parent)
+    except ImportError:
+        looked.append('download (needs pooch: pip install "snefy-ldl[data]")')
+    except (OSError, ValueError) as error:
+        looked.append(f"download (failed: {error})")
+    raise DataNotFoundError(
+        f"data set {name!r} is not on this machine. Looked at: {'; '.join(looked)}. "
+        f"Get it from {entry.url}, name it {entry.file}, and put it into {cached.parent} "
+        "or into a folder that SNEFY_LDL_DATA names."
+    )
+
+
+def _download(entry: _Entry, folder: Path) -> Path:
+    """Fetch to a temporary name, check the SHA-256, then rename: an interrupted download leaves nothing behind."""
+    import pooch
+
+    return Path(pooch.retrieve(entry.url, known_hash=f"sha256:{entry.sha256}", fname=entry.file, path=folder))
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def load_table(
+    path: str | os.PathLike[str],
+    labels: str | Sequence[str],
+    features: str | Sequence[str] | None = None,
+    counts: bool = False,
+) -> Dataset:
+    """A CSV, TSV or Parquet file as a :class:`Dataset`.
+
+    Args:
+        path: The file; its ending (``.csv``, ``.tsv``, ``.parquet``, ``.pq``; text also ``.gz``) says how to read it.
+        labels: Columns that hold the label distribution, as a list or a comma-separated string.
+        features: Columns to use as features; by default every other column, all of which must be numeric.
+        counts: The label columns hold vote counts ``k``; ``D`` becomes the proportions ``k / Σ k``.
+
+    Raises:
+        InputError: A column is missing or not numeric, or its values break a rule.
+        DataNotFoundError: There is no such file.
+
+    >>> import pathlib, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file = pathlib.Path(folder.name) / "soil.csv"
+    >>> _ = file.write_text("depth,sand,silt,clay\\n10,0.5,0.3,0.2\\n20,0.1,0.3,0.6\\n")
+    >>> load_table(file, labels="sand,silt,clay")
+    Dataset('soil': 2 rows, 1 features, 3 labels (sand, silt, clay))
+    >>> folder.cleanup()
+    """
+    file = Path(path).expanduser()
+    table = _read_table(file)
+    available = [str(column) for column in table.columns]
+    table.columns = available
+    label_names = _column_list(labels, "labels", available)
+    if features is None:
+        feature_names = [column for column in available if column not in label_names]
+    else:
+        feature_names = _column_list(features, "features", available)
+    if both := [column for column in feature_names if column in label_names]:
+        raise InputError(f"{file.name}: column {both[0]!r} is named both as a label and as a feature.")
+    for column in label_names:
+        if not _is_numeric(table[column]):
+            raise InputError(
+                f"{file.name}: label column {column!r} is not numeric (it holds {_example(table[column])})."
+            )
+    for column in feature_names:
+        if not _is_numeric(table[column]):
+            raise InputError(
+                f"{file.name}: feature column {column!r} is not numeric (it holds {_example(table[column])}). "
+                "Turn it into numbers (for categories, one-hot: pandas.get_dummies), or leave it out by naming the "
+                "feature columns with features=[...]."
+            )
+    try:
+        X = check_features(table[feature_names].astype("float64"))
+        shares = table[label_names].astype("float64")
+        votes = check_counts(shares, n_rows=len(X))[0] if counts else None
+        D = check_distributions(shares, n_rows=len(X))[0] if votes is None else votes / votes.sum(axis=1, keepdims=True)
+    except InputError as error:
+        raise InputError(f"{file.name}: {error}") from None
+    return Dataset(
+        X=X,
+        D=D,
+        counts=votes,
+        label_names=label_names,
+        feature_names=feature_names,
+        name=file.name.split(".")[0],
+        source=str(file),
+    )
+
+
+def _read_table(file: Path) -> Any:
+    try:
+        import pandas as pd
+    except ImportError:
+        raise ImportError('reading tables needs pandas and pyarrow: pip install "snefy-ldl[data]"') from None
+    if not file.is_file():
+        raise DataNotFoundError(f"no file at {file}.")
+    endings = [ending.lower() for ending in file.suffixes]
+    kind = endings[-2] if endings[-1:] == [".gz"] and len(endings) > 1 else (endings or [""])[-1]
+    try:
+        if kind in (".csv", ".tsv"):
+            with warnings.catch_warnings():
+                # a row with more fields than the header would shift its values unseen
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                return pd.read_csv(file, sep="," if kind == ".csv" else "\t", index_col=False)
+        if kind in (".parquet", ".pq"):
+            return pd.read_parquet(file, engine="pyarrow")
+    except ImportError:
+        raise ImportError('reading Parquet needs pyarrow: pip install "snefy-ldl[data]"') from None
+    except (ValueError, OSError, EOFError, Warning) as error:
+        raise InputError(f"{file.name} cannot be read as a table: {error}") from None
+    raise InputError(f"{file.name}: unknown ending {kind!r}; use .csv, .tsv, .parquet or .pq.")
+
+
+def _column_list(columns: str | Sequence[str], what: str, available: list[str]) -> list[str]:
+    names = [part.strip() for part in columns.split(",")] if isinstance(columns, str) else [str(c) for c in columns]
+    for name in names:
+        if name not in available:
+            near = difflib.get_close_matches(name, available, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise InputError(f"{what}: no column {name!r}; {hint}Available: {_shorten(available, 30)}.")
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"{what} names the column {repeated[0]!r} more than once.")
+    return names
+
+
+def _is_numeric(column: Any) -> bool:
+    from pandas.api.types import is_complex_dtype, is_numeric_dtype
+
+    return bool(is_numeric_dtype(column)) and not bool(is_complex_dtype(column))
+
+
+def _example(column: Any) -> str:
+    present = column.dropna()
+    return repr(str(present.iloc[0])) if len(present) else "nothing"
+
+
+def _shorten(names: Sequence[str], limit: int = 6) -> str:
+    if len(names) <= limit:
+        return ", ".join(names)
+    return ", ".join([*names[: limit - 2], "…", names[-1]])

@@ -1,0 +1,13 @@
+"""Laws on the simplex: signed mixtures of Dirichlets and every question they answer exactly."""
+
+from __future__ import annotations
+
+from snefy_ldl.distributions.marginal import Marginal
+from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.snefy import SnefySimplex
+
+__all__ = [
+    "Marginal",
+    "SignedDirichletMixture",
+    "SnefySimplex",
+]

@@ -1,0 +1,72 @@
+"""Predicted laws of rows of any kind, a block at a time: the one place where conformal prediction touches torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.networks import backbones
+from snefy_ldl.validation.checks import Array
+
+#: Rows whose predicted laws are held at one time.
+BLOCK_ROWS = 1 << 15
+
+
+def as_rows(X: Any) -> Any:
+    """X as something whose rows can be counted and taken: a nested list of numbers becomes an array."""
+    if isinstance(X, list) and not any(isinstance(part, (Tensor, dict)) for part in X):
+        return np.asarray(X)
+    return X
+
+
+def count_rows(X: Any) -> int:
+    """Rows of an array, table, sparse matrix, tensor or nested batch of tensors."""
+    return int(X.shape[0]) if hasattr(X, "shape") else backbones.n_rows(X)
+
+
+def take_rows(X: Any, rows: slice | NDArray[np.intp]) -> Any:
+    """Some rows of X, in the form X came in."""
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    if isinstance(X, (Tensor, dict, list, tuple)):
+        index = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        return backbones.take(X, torch.as_tensor(index))
+    return (X.tocsr() if hasattr(X, "tocsr") else X)[rows]
+
+
+def law_blocks(model: Any, X: Any, block_rows: int | None = None) -> Iterator[tuple[slice, Any]]:
+    """The predicted laws of a block of rows at a time; memory does not grow with the rows."""
+    n_rows, step = count_rows(X), min(block_rows or BLOCK_ROWS, BLOCK_ROWS)
+    for start in range(0, max(n_rows, 1), step):
+        rows = slice(start, min(start + step, n_rows))
+        with torch.no_grad():
+            law = model.predict_dist(X if n_rows <= step else take_rows(X, rows))
+        yield rows, law  # outside: a generator left half-way would leave gradients switched off
+
+
+def tensor_for(law: Any, values: Array) -> Tensor:
+    """Values where the law's own numbers live."""
+    device = law._concentration.device if isinstance(law, SignedDirichletMixture) else "cpu"
+    return torch.as_tensor(values, device=device)
+
+
+def to_numpy(values: Tensor) -> Array:
+    """float64 array of a tensor."""
+    return np.asarray(values.detach().cpu().numpy(), dtype=np.float64)
+
+
+def draw_from(law: Any, n: int, seed: Callable[[], int]) -> Tensor:
+    """n draws (n, b, L) of a law, reproducible also for torch's own laws, which take no generator."""
+    if isinstance(law, SignedDirichletMixture):
+        generator = torch.Generator(law._concentration.device).manual_seed(seed())
+        return law.sample((n,), generator)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed())
+        draws: Tensor = law.sample((n,))
+    return draws

@@ -1,0 +1,279 @@
+"""Exact draws by rejection from the positive part, and the differential entropy estimated with them.
+
+Rows are handled in blocks, each with a random stream of its own: on a CPU as many blocks at a time as torch has
+threads, and the same seed gives the same draws whatever their number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from snefy_ldl.distributions.mixture import Rows, SignedDirichletMixture
+from snefy_ldl.distributions.snefy import SnefySimplex
+from snefy_ldl.errors import InputError
+from snefy_ldl.special.functions import CACHE_ELEMENTS, CHUNK_ELEMENTS, block_elements
+
+#: In float32, terms below e^-60 of the largest one change nothing; smaller ones would be slow denormal numbers.
+SMALLEST_EXPONENT = -60.0
+
+Answer = TypeVar("Answer")
+
+
+# -- random numbers ----------------------------------------------------------------------------------------------------
+
+
+class RandomStream:
+    """Uniform and gamma numbers in float64: NumPy's on a CPU, where they come twice as fast, torch's elsewhere.
+
+    Args:
+        device: where the numbers are wanted.
+        seed: of a CPU's stream.
+        generator: torch's, for other devices.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        seed: int | np.random.SeedSequence | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        self._device, self._torch = device, generator
+        self._numpy = np.random.Generator(np.random.SFC64(seed)) if device.type == "cpu" else None
+
+    def uniform(self, *shape: int) -> Tensor:
+        """Numbers in [0, 1)."""
+        if self._numpy is not None:
+            return torch.from_numpy(self._numpy.random(shape))
+        return torch.rand(shape, dtype=torch.float64, device=self._device, generator=self._torch)
+
+    def gamma(self, shapes: Tensor) -> Tensor:
+        """One gamma draw for each shape parameter, which must not be small: the draw would underflow."""
+        if self._numpy is not None:
+            return torch.from_numpy(self._numpy.standard_gamma(shapes.numpy()))
+        return torch._standard_gamma(shapes, generator=self._torch)
+
+
+def _seed(generator: torch.Generator | None) -> int:
+    """A seed for NumPy that follows torch's generator, or torch's global one."""
+    return int(torch.randint(2**62, (), generator=generator))
+
+
+def log_dirichlet_draws(concentration: Tensor, source: torch.Generator | RandomStream | None = None) -> Tensor:
+    """Logarithm of Dirichlet draws, one for each (..., L) concentration.
+
+    Gamma draws with a small shape underflow, so those are made one shape higher and brought down in log space:
+    ``G(α) = G(α + 1) · U^{1/α}``.
+
+    Args:
+        concentration: ``α``, float64.
+        source: where random numbers come from; torch's global generator by default.
+
+    Example:
+        >>> alpha = torch.tensor([[2.0, 3.0, 5.0]], dtype=torch.float64).expand(20_000, 3)
+        >>> draws = log_dirichlet_draws(alpha, torch.Generator().manual_seed(0)).exp()
+        >>> draws.mean(0).round(decimals=2)
+        tensor([0.2000, 0.3000, 0.5000], dtype=torch.float64)
+    """
+    if not isinstance(source, RandomStream):
+        on_cpu = concentration.device.type == "cpu"
+        source = RandomStream(concentration.device, _seed(source) if on_cpu else None, None if on_cpu else source)
+    small = concentration < 1.0
+    if not bool(small.any()):
+        draws = source.gamma(concentration)
+        return draws.log().sub_(draws.sum(-1, keepdim=True).log_())
+    log_gamma = source.gamma(concentration + small).log()
+    shapes = concentration[small]
+    log_gamma[small] += torch.log1p(-source.uniform(*shapes.shape)) / shapes
+    return torch.log_softmax(log_gamma, -1)
+
+
+# -- draws of a block of rows ------------------------------------------------------------------------------------------
+
+
+def _components(weights: Tensor, n: int, source: RandomStream, ordered: bool = False) -> Tensor:
+    """n components a row (b, n), each with probability proportional to its weight (b, P) >= 0.
+
+    ``ordered`` gives the same components smallest first, and quicker: sorted uniform numbers are sums of exponential
+    ones, and neighbours are looked up at neighbouring places.
+    """
+    ends = weights.cumsum(-1)
+    level = source.uniform(len(weights), n + ordered)
+    if ordered:
+        level = torch.log1p(-level).cumsum(-1)
+        level = level[:, :-1] / level[:, -1:]
+    # a level that rounds to the total, or falls on a component of weight zero, goes to the one before
+    return torch.searchsorted(ends, level * ends[:, -1:], right=True).clamp_max(weights.shape[-1] - 1)
+
+
+def _proposals(
+    dist: SignedDirichletMixture, weights: Tensor, offset: Tensor | None, n: int, source: RandomStream, ordered: bool
+) -> Tensor:
+    """Logarithm of n draws a row (b, n, L) from the mixture with these weights (b, P) >= 0."""
+    concentration = dist._concentration[_components(weights, n, source, ordered)]
+    if offset is not None:
+        concentration += offset[:, None]
+    return log_dirichlet_draws(concentration, source)
+
+
+def _quick_log_prob(dist: SignedDirichletMixture, rows: slice, logs: Tensor) -> Tensor:
+    """Log density at n points a row, logs (b, n, L) -> (b, n), of a law without negative weights.
+
+    Exponents are formed in float64, their exponentials summed in float32. Without negative weights the columns of V
+    have no negative product, ``‖V e‖² >= Σ_i ‖V_i‖² e_i²``, so that nothing cancels and float32 is good to about 1e-6.
+    """
+    if not isinstance(dist, SnefySimplex):
+        return dist._log_densities(rows, logs.transpose(0, 1))[0].T
+    base = dist._log_members[rows] - dist._log_normaliser(rows)  # (b, K)
+    offset = dist._offset_rows(rows)
+    members = []
+    for k, exponents in enumerate(dist.exponents.double().transpose(-1, -2)):
+        # columns of unit length, so that the largest exponent is the largest term
+        length = dist.readout[k].double().square().sum(0).sqrt()
+        readout = (dist.readout[k].double() / torch.where(length > 0.0, length, 1.0)).T.float()  # (n, m)
+        scale = dist._log_scale[rows, k].double() - dist._g[k] + length.log()
+        members.append(_log_norms(scale, exponents, readout, logs) + base[:, k, None])
+    answer = members[0] if len(members) == 1 else torch.logsumexp(torch.stack(members), 0)
+    return answer if offset is None else answer + (logs @ offset[..., None]).squeeze(-1)
+
+
+def _log_norms(scale: Tensor, exponents: Tensor, readout: Tensor, logs: Tensor) -> Tensor:
+    """``log ‖Σ_i v_i exp(s_i + w_i log ℓ)‖²``: s (b, n), w (L, n), v (n, m), logs (b, S, L) -> (b, S)."""
+    width = max(1, block_elements(logs.device) // (4 * len(readout)))  # points whose exponents a cache holds
+    step = max(1, width // logs.shape[1])
+    answer = torch.empty(logs.shape[:2], dtype=torch.float64, device=logs.device)
+    for first in range(0, len(logs), step):
+        for left in range(0, logs.shape[1], width):
+            part = slice(first, first + step), slice(left, left + width)
+            points = logs[part]
+            terms = torch.baddbmm(scale[part[0], None], points, exponents.expand(len(points), -1, -1))
+            top = terms.amax(-1, keepdim=True)
+            terms32 = terms.sub_(top).float().clamp_min_(SMALLEST_EXPONENT).exp_()
+            answer[part] = (terms32 @ readout).square_().sum(-1).log_() + 2.0 * top.squeeze(-1)
+    return answer
+
+
+def _draw_rows(
+    dist: SignedDirichletMixture, rows: slice, n: int, source: RandomStream, want: Literal["draws", "densities"]
+) -> Tensor:
+    """n exact draws for some rows: their log shares (b, n, L), or their log densities (b, n) in any order."""
+    weights = dist._weights(rows)  # (b, P)
+    if bool((weights >= 0.0).all()):
+        logs = _proposals(dist, weights, dist._offset_rows(rows), n, source, ordered=want == "densities")
+        return logs if want == "draws" else _quick_log_prob(dist, rows, logs)
+    return _reject(dist, rows, weights.clamp_min(0.0), n, source)[0 if want == "draws" else 1]
+
+
+def _reject(
+    dist: SignedDirichletMixture, rows: slice, positive: Tensor, n: int, source: RandomStream
+) -> tuple[Tensor, Tensor]:
+    """Draws from the positive part, kept with probability p / p⁺: log shares (b, n, L) and log densities (b, n)."""
+    n_rows, n_labels = len(positive), dist.n_labels
+    offset = dist._offset_rows(rows)
+    rate = 1.0 / positive.sum(-1)
+    logs = positive.new_empty(n_rows, n, n_labels)
+    log_p = positive.new_empty(n_rows, n)
+    filled = torch.zeros(n_rows, dtype=torch.long, device=positive.device)
+    while True:
+        active = torch.nonzero(filled < n).squeeze(-1)
+        if not len(active):
+            return logs, log_p
+        wanted = math.ceil(float(((n - filled[active]) / rate[active]).max()) * 1.05) + 8
+        tries = min(wanted, max(1, CHUNK_ELEMENTS // (8 * n_labels * len(active))))
+        own = None if offset is None else offset[active]
+        proposal = _proposals(dist, positive[active], own, tries, source, ordered=False)  # (a, T, L)
+        at_rows: Rows = active + (rows.start or 0)
+        density, envelope = (
+            part.T for part in dist._log_densities(at_rows, proposal.transpose(0, 1).contiguous(), envelope=True)
+        )
+        accepted = source.uniform(*density.shape).log_() <= density - envelope
+        slot = filled[active, None] + accepted.cumsum(1) - 1
+        keep = accepted & (slot < n)
+        at = (active[:, None].expand(-1, tries)[keep], slot[keep])
+        logs[at] = proposal[keep]
+        log_p[at] = density[keep]
+        filled[active] += keep.sum(1)
+
+
+# -- all rows ----------------------------------------------------------------------------------------------------------
+
+
+def _row_chunks(dist: SignedDirichletMixture, n: int) -> list[slice]:
+    per_row = max(dist.n_components, n * dist.n_labels)
+    step = max(1, CHUNK_ELEMENTS // (8 * per_row))
+    return [slice(start, min(start + step, dist._n_rows)) for start in range(0, dist._n_rows, step)]
+
+
+def _for_blocks(
+    dist: SignedDirichletMixture,
+    n: int,
+    generator: torch.Generator | None,
+    answer: Callable[[slice, RandomStream], Answer],
+) -> list[Answer]:
+    """An answer for each block of rows, in order; on a CPU a thread a block, as many as torch would use."""
+    blocks, device = _row_chunks(dist, n), dist._concentration.device
+    if device.type != "cpu":
+        source = RandomStream(device, generator=generator)
+        return [answer(rows, source) for rows in blocks]
+    seeds = np.random.SeedSequence(_seed(generator)).spawn(len(blocks))
+
+    def work(rows: slice, seed: np.random.SeedSequence) -> Answer:
+        with torch.no_grad():  # a thread starts with gradients on
+            return answer(rows, RandomStream(device, seed))
+
+    threads = min(torch.get_num_threads(), len(blocks))
+    if threads < 2:
+        return [work(rows, seed) for rows, seed in zip(blocks, seeds)]
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)  # threads that start now keep to one core each
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(work, blocks, seeds))
+    finally:
+        torch.set_num_threads(usual)
+
+
+@torch.no_grad()
+def draw(dist: SignedDirichletMixture, n: int, generator: torch.Generator | None = None) -> Tensor:
+    """Logarithm of n exact draws a row (n, N, L)."""
+    parts = _for_blocks(dist, n, generator, lambda rows, source: _draw_rows(dist, rows, n, source, "draws"))
+    return torch.cat(parts).transpose(0, 1)
+
+
+@torch.no_grad()
+def estimate_entropy(
+    dist: SignedDirichletMixture,
+    n: int,
+    method: Literal["model", "uniform"] = "model",
+    generator: torch.Generator | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Differential entropy of every row and its standard error, both in the batch's shape."""
+    if n < 2:
+        raise InputError(f"entropy needs at least 2 draws; got n={n}.")
+    if method == "model":
+
+        def averages(rows: slice, source: RandomStream) -> tuple[Tensor, Tensor]:
+            log_p = _draw_rows(dist, rows, n, source, "densities")
+            return -log_p.mean(1), log_p.std(1) / math.sqrt(n)
+
+        parts = _for_blocks(dist, n, generator, averages)
+    elif method == "uniform":
+        parts = []
+        flat = torch.ones(n, dist.n_labels, dtype=torch.float64, device=dist._concentration.device)
+        logs = log_dirichlet_draws(flat, generator)
+        step = max(1, CACHE_ELEMENTS // n)
+        for start in range(0, dist._n_rows, step):
+            log_p = dist._log_prob_grid(logs, slice(start, min(start + step, dist._n_rows)))
+            # p log p -> 0 as p -> 0, also where log p is -inf
+            terms = -torch.where(log_p > -700.0, (log_p - math.lgamma(dist.n_labels)).exp() * log_p, 0.0)
+            parts.append((terms.mean(0), terms.std(0) / math.sqrt(n)))
+    else:
+        raise InputError(f'method={method!r}: use "model" (exact draws) or "uniform" (the paper\'s Algorithm A2).')
+    value, error = (torch.cat(column).reshape(dist.batch_shape).to(dist._dtype) for column in zip(*parts))
+    return value, error

@@ -1,0 +1,345 @@
+"""SnefySimplex: the squared neural family on the probability simplex.
+
+    p(ℓ|x) = ‖V exp(W log ℓ + h(x))‖² / Z(x),   every W > -1/2,
+
+which expands into a signed mixture of Dirichlets (:mod:`snefy_ldl.distributions.mixture`) whose components do not depend on x. The
+squared form gives a density that is never negative; the mixture answers every other question.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+from torch.distributions import constraints
+
+from snefy_ldl.distributions.mixture import Rows, SignedDirichletMixture
+from snefy_ldl.distributions.moments import Order, PairMoments
+from snefy_ldl.errors import InputError
+from snefy_ldl.special.functions import (
+    block_elements,
+    log_beta,
+    log_beta_ratio,
+    log_quadratic_form,
+    log_squared_norm,
+    pair_concentration,
+    pair_gram,
+    pair_index,
+    symmetric,
+    unit_kernel,
+)
+
+
+class SnefySimplex(SignedDirichletMixture):
+    r"""Conditional density over label distributions, or the average of several such members.
+
+    Args:
+        exponents: ``W`` (n, L), or (K, n, L) for K members; every entry above -1/2.
+        readout: ``V`` (m, n), or (K, m, n).
+        log_scale: ``h̃ = h + g`` (*batch, n), or (*batch, K, n), where ``g_i = ½ log B(1 + 2 w_i)``: with equal
+            entries every neuron carries the same mass. :meth:`from_raw` takes the paper's ``h``.
+        offset: votes already seen (*batch, L), or None.
+        log_members: log weight of each member (K,) or (*batch, K); equal by default.
+
+    Example:
+        One neuron is one Dirichlet with concentration 1 + 2w.
+
+        >>> w = torch.tensor([[0.5, 1.0, 2.0]], dtype=torch.float64)
+        >>> one = SnefySimplex(w, torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64))
+        >>> ell = torch.tensor([[0.2, 0.3, 0.5]], dtype=torch.float64)
+        >>> torch.allclose(one.log_prob(ell), torch.distributions.Dirichlet(1 + 2 * w).log_prob(ell))
+        True
+    """
+
+    arg_constraints: dict[str, constraints.Constraint] = {  # noqa: RUF012 - torch's own spelling
+        "exponents": constraints.independent(constraints.greater_than(-0.5), 3),
+        "readout": constraints.independent(constraints.real, 3),
+        "log_scale": constraints.independent(constraints.real, 2),
+    }
+
+    def __init__(
+        self,
+        exponents: Tensor,
+        readout: Tensor,
+        log_scale: Tensor,
+        offset: Tensor | None = None,
+        log_members: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        if exponents.dim() == 2:
+            exponents, readout, log_scale = exponents[None], readout[None], log_scale[..., None, :]
+        if exponents.dim() != 3 or readout.dim() != 3:
+            raise InputError("exponents must be (n, L) or (K, n, L), and readout (m, n) or (K, m, n).")
+        n_members, n, n_labels = exponents.shape
+        if (readout.shape[0], readout.shape[2]) != (n_members, n) or log_scale.shape[-2:] != (n_members, n):
+            raise InputError(
+                f"shapes do not fit: exponents {tuple(exponents.shape)}, readout {tuple(readout.shape)}, "
+                f"log_scale {tuple(log_scale.shape)}; K, n must agree."
+            )
+        if n_labels < 2:
+            raise InputError(f"a distribution on the simplex needs at least 2 labels; got {n_labels}.")
+        if not bool((exponents > -0.5).all()):
+            raise InputError("every exponent must be a number above -1/2, or the density cannot be normalised.")
+        batch_shape = log_scale.shape[:-2]
+        self.exponents, self.readout = exponents, readout
+        self._log_scale = log_scale.reshape(-1, n_members, n)  # (N, K, n)
+        if log_members is None:
+            log_members = log_scale.new_zeros(n_members)
+        log_members = torch.log_softmax(log_members.double(), -1)
+        self._log_members = log_members.expand(*batch_shape, n_members).reshape(-1, n_members)  # (N, K)
+        self._log_kernel, self._g = unit_kernel(exponents)  # (K, P), (K, n)
+        self._gram = pair_gram(readout.double())  # (K, P)
+        concentration = pair_concentration(exponents.double()).reshape(-1, n_labels)
+        self._set_up(batch_shape, concentration, offset, log_scale.dtype, validate_args)
+
+    @classmethod
+    def from_raw(cls, W1: Tensor, V: Tensor, h: Tensor) -> SnefySimplex:
+        """The paper's parametrisation: ``p ∝ ‖V exp(W1 log ℓ + h)‖²`` with h (*batch, n)."""
+        g = 0.5 * log_beta(1.0 + 2.0 * W1.double())
+        return cls(W1, V, (h.double() + g).to(h.dtype))
+
+    @property
+    def n_members(self) -> int:
+        """K, how many densities are averaged."""
+        return int(self.exponents.shape[0])
+
+    @property
+    def log_scale(self) -> Tensor:
+        """``h̃`` (*batch, K, n)."""
+        return self._log_scale.reshape(*self.batch_shape, self.n_members, -1)
+
+    def expand(self, batch_shape: Size | Sequence[int], _instance: Any = None) -> SnefySimplex:
+        """The same law with its batch broadcast to a larger shape."""
+        shape = torch.Size(batch_shape)
+        log_members = self._log_members.reshape(*self.batch_shape, -1).expand(*shape, -1)
+        offset = None
+        if self._offset is not None:
+            offset = self._offset.reshape(*self.batch_shape, -1).expand(*shape, -1)
+        scale = self.log_scale.expand(*shape, *self.log_scale.shape[-2:])
+        return SnefySimplex(self.exponents, self.readout, scale, offset, log_members, self._validate_args)
+
+    # -- weights and normaliser --------------------------------------------------------------------------------------
+
+    def _log_pair_kernel(self, rows: Rows, added: Tensor | None = None) -> Tensor:
+        """``log B(α_ij + o + k) - g_i - g_j`` (b or 1, K, P), o the votes seen and k further ones."""
+        offset = self._offset_rows(rows)
+        if added is not None:
+            offset = added[rows] if offset is None else offset + added[rows]
+        if offset is None:
+            return self._log_kernel[None]
+        ratio = log_beta_ratio(self._concentration, None, offset)
+        return self._log_kernel + ratio.reshape(len(offset), self.n_members, -1)
+
+    def _log_terms(self, rows: Rows, added: Tensor | None = None) -> Tensor:
+        """``h̃_i + h̃_j + log kernel_ij`` (b, K, P)."""
+        i, j = pair_index(self.exponents.shape[1], self._log_scale.device)
+        scale = self._log_scale[rows].double()
+        return scale[..., i] + scale[..., j] + self._log_pair_kernel(rows, added)
+
+    def _kernel_matrix(self) -> Tensor:
+        """``M ∘ R`` (K, n, n): the quadratic form of every row's normaliser."""
+        return symmetric(self._half_gram() * self._log_kernel.exp(), self.exponents.shape[1])
+
+    def _half_gram(self) -> Tensor:
+        """``M`` over the pairs i <= j, each counted once (K, P)."""
+        i, j = pair_index(self.exponents.shape[1], self._gram.device)
+        return self._gram * torch.where(i == j, 1.0, 0.5)
+
+    def _log_normaliser(self, rows: Rows, added: Tensor | None = None) -> Tensor:
+        """``log Z̃`` of each member (b, K)."""
+        if self._offset is None and added is None:
+            return log_quadratic_form(self._kernel_matrix(), self._log_scale[rows].double().transpose(0, 1)).T
+        terms = self._log_terms(rows, added)
+        top = terms.amax(-1)
+        return ((terms - top[..., None]).exp() * self._gram).sum(-1).log() + top
+
+    def _features(self, rows: Rows) -> Tensor:
+        """``e_i = exp(h̃_i - max h̃)`` (K, b, n)."""
+        scale = self._log_scale[rows].double().transpose(0, 1)
+        return (scale - scale.amax(-1, keepdim=True)).exp()
+
+    def _weights(self, rows: Rows) -> Tensor:
+        if self._offset is None:
+            # e_i e_j is cheaper than exp(h̃_i + h̃_j), and whole rows of a transposed table are quick to gather
+            i, j = pair_index(self.exponents.shape[1], self._log_scale.device)
+            e = self._features(rows).transpose(1, 2).contiguous()  # (K, n, b)
+            kernel = (self._gram * self._log_kernel.exp())[..., None]
+            terms = e.index_select(1, i) * e.index_select(1, j) * kernel  # (K, P, b)
+            member = self._log_members[rows].exp().T[:, None] / terms.sum(1, keepdim=True)
+            return (terms * member).flatten(0, 1).T
+        logs = self._log_terms(rows)
+        terms = (logs - logs.amax(-1, keepdim=True)).exp() * self._gram
+        member = self._log_members[rows].exp()[..., None] / terms.sum(-1, keepdim=True)
+        return (terms * member).flatten(1)
+
+    def _expectation_block(self, table: Tensor) -> Tensor:
+        """``Σ_k π_k eᵀ(M∘R∘T_a)e / eᵀ(M∘R)e``: a quadratic form an answer needs no (rows, P) array of weights."""
+        if self._offset is not None:
+            return super()._expectation_block(table)
+        n_members, n = self.exponents.shape[:2]
+        tables = table.T.unflatten(1, (n_members, -1))  # (A, K, P)
+        tables = torch.cat([tables, torch.ones_like(tables[:1])]).transpose(0, 1)  # (K, A+1, P), the last for Z̃
+        matrix = symmetric(tables * (self._half_gram() * self._log_kernel.exp())[:, None], n)
+        # eᵀTe of a symmetric T needs its upper half alone, off-diagonal entries twice; by blocks of columns, so that
+        # matrix products do the work
+        upper = matrix.triu(1) * 2.0 + torch.diag_embed(matrix.diagonal(dim1=-2, dim2=-1))
+        width = max(16, math.ceil(n / 4))
+        blocks = [
+            (upper[:, :, : left + width, left : left + width].permute(0, 2, 1, 3).flatten(2), slice(left, left + width))
+            for left in range(0, n, width)
+        ]
+        step = max(1, block_elements(upper.device) // (n_members * tables.shape[1] * n))
+        answers = []
+        for start in range(0, self._n_rows, step):
+            rows = slice(start, start + step)
+            e = self._features(rows)  # (K, b, n)
+            forms = torch.zeros((), dtype=e.dtype, device=e.device)
+            for block, columns in blocks:
+                half = e[..., : columns.stop] @ block  # (K, b, (A+1) width)
+                forms = forms + (half.unflatten(-1, (tables.shape[1], -1)) @ e[..., columns, None]).squeeze(-1)
+            member = self._log_members[rows].exp().T[..., None] / forms[..., -1:]
+            answers.append((forms[..., :-1] * member).sum(0))
+        return torch.cat(answers) if answers else table.new_empty(0, table.shape[1])
+
+    def _moments(self, order: Order) -> Tensor:
+        """Moments of every row, see :mod:`snefy_ldl.distributions.moments`; only without votes."""
+        tables = PairMoments(self.exponents.double(), self._kernel_matrix())
+        n_members, n = self.exponents.shape[:2]
+        step = max(1, block_elements(self.exponents.device) // (4 * n_members * n * self.n_labels))
+        starts = range(0, max(self._n_rows, 1), step)
+        rows = [slice(start, start + step) for start in starts]
+        return torch.cat([tables.answer(self._features(part), self._log_members[part], order) for part in rows])
+
+    def _first_moments(self) -> Tensor:
+        return super()._first_moments() if self._offset is not None else self._moments("first")
+
+    def _two_moments(self) -> tuple[Tensor, Tensor]:
+        if self._offset is not None:
+            return super()._two_moments()
+        first, second = self._moments("diagonal").unbind(1)
+        return first, second
+
+    def _all_moments(self) -> tuple[Tensor, Tensor]:
+        if self._offset is not None:
+            return super()._all_moments()
+        both = self._moments("full")
+        return both[:, 0], both[:, 1:]
+
+    # -- density -----------------------------------------------------------------------------------------------------
+
+    def _log_features(self, rows: Rows, logs: Tensor) -> Tensor:
+        """``W log ℓ + h̃ - g`` at S points a row, the neurons before the readout: (S, b, L) -> (K, S b, n)."""
+        powers = logs.flatten(0, 1) @ self.exponents.double().transpose(-1, -2) - self._g[:, None, :]
+        scale = self._log_scale[rows].double().transpose(0, 1)  # (K, b, n)
+        features: Tensor = powers.unflatten(1, logs.shape[:2]) + scale[:, None]
+        return features.flatten(1, 2)
+
+    def _log_densities(self, rows: Rows, logs: Tensor, envelope: bool = False) -> list[Tensor]:
+        base = (self._log_members[rows] - self._log_normaliser(rows)).T[:, None]  # (K, 1, b)
+        offset = self._offset_rows(rows)
+        readout = self.readout.double()
+        positive = symmetric(self._half_gram(), self.exponents.shape[1]).clamp_min(0.0) if envelope else None
+
+        def densities(points: Tensor) -> list[Tensor]:
+            features = self._log_features(rows, points)
+            squares = [log_squared_norm(readout, features)]
+            if positive is not None:
+                squares.append(log_quadratic_form(positive, features))
+            answers = [torch.logsumexp(square.unflatten(1, points.shape[:2]) + base, 0) for square in squares]
+            return answers if offset is None else [answer + (offset * points).sum(-1) for answer in answers]
+
+        return self._by_points(densities, logs)
+
+    def _density_chunk(self) -> int:
+        return max(1, block_elements(self.exponents.device) // (self.exponents.shape[0] * self.exponents.shape[1] * 4))
+
+    def _log_prob_grid(self, logs: Tensor, rows: slice) -> Tensor:
+        """Log density of every row at the same points: logs (S, L) -> (S, b), as m products (S, n) @ (n, b)."""
+        powers = logs @ self.exponents.double().transpose(-1, -2) - self._g[:, None, :]  # (K, S, n)
+        scale = self._log_scale[rows].double().transpose(0, 1)  # (K, b, n)
+        top_point, top_row = powers.amax(-1, keepdim=True), scale.amax(-1, keepdim=True)
+        points, neurons = (powers - top_point).exp(), (scale - top_row).exp().transpose(-1, -2)
+        total = torch.zeros((), dtype=torch.float64, device=logs.device)
+        for q in range(self.readout.shape[1]):
+            total = total + ((points * self.readout[:, q, None, :].double()) @ neurons).square()
+        base = self._log_members[rows] - self._log_normaliser(rows)  # (b, K)
+        log_p = total.log() + 2.0 * (top_point + top_row.transpose(-1, -2)) + base.T[:, None, :]
+        if self._offset is not None:
+            log_p = log_p + logs @ self._offset[rows].T
+        return torch.logsumexp(log_p, 0)
+
+    # -- votes -------------------------------------------------------------------------------------------------------
+
+    def log_prob_counts(self, counts: Any) -> Tensor:
+        """Exact log probability of vote counts (*batch,), as a ratio of two normalisers; see the base class."""
+        table = self._count_rows(counts)
+        coefficient = torch.lgamma(table.sum(-1) + 1.0) - torch.lgamma(table + 1.0).sum(-1)
+
+        def answer(rows: Rows) -> Tensor:
+            ratio = self._log_normaliser(rows, table) - self._log_normaliser(rows)
+            return torch.logsumexp(self._log_members[rows] + ratio, -1) + coefficient[rows]
+
+        return self._back(self._collect(answer))
+
+    def posterior(self, counts: Any) -> SnefySimplex:
+        """The law of ℓ after also seeing votes k: the same family with ``w_i -> w_i + k/2``."""
+        table = self._count_rows(counts)
+
+        def members(rows: Rows) -> Tensor:
+            return self._log_members[rows] + self._log_normaliser(rows, table) - self._log_normaliser(rows)
+
+        log_members = self._collect(members)
+        offset = table if self._offset is None else self._offset + table
+        return SnefySimplex(
+            self.exponents,
+            self.readout,
+            self.log_scale,
+            offset.reshape(*self.batch_shape, -1),
+            log_members.reshape(*self.batch_shape, -1),
+            self._validate_args,
+        )
+
+    # -- smaller compositions ----------------------------------------------------------------------------------------
+
+    def _same_weights(self, exponents: Tensor) -> SnefySimplex:
+        """The member of the family with other exponents and these weights: readout ``V'ᵀV' = M ∘ R / R'``.
+
+        The ratio of kernels is itself a positive semidefinite kernel (an integral of products), so by Schur's
+        theorem the root exists; rounding below zero is cut off.
+        """
+        n = exponents.shape[1]
+        log_kernel, _ = unit_kernel(exponents)
+        ratio = (self._log_kernel - log_kernel).exp()
+        gram = symmetric(self._half_gram() * ratio, n)
+        # on a unit diagonal, so that neurons with a small readout keep their digits
+        size = gram.diagonal(dim1=-2, dim2=-1).sqrt()
+        inverse = torch.where(size > 0.0, 1.0 / size, 0.0)
+        values, vectors = torch.linalg.eigh(gram * inverse[..., :, None] * inverse[..., None, :])
+        readout = values.clamp_min(0.0).sqrt()[..., :, None] * vectors.transpose(-1, -2) * size[..., None, :]
+        log_members = self._log_members.reshape(*self.batch_shape, -1)
+        other = SnefySimplex(exponents, readout, self.log_scale, None, log_members, self._validate_args)
+        other._gram = self._gram * ratio  # not rounded by the root, so that the weights are the same to the last digits
+        return other
+
+    def amalgamate(self, groups: Sequence[Sequence[int]]) -> SignedDirichletMixture:
+        """The law of the group totals: same family, ``w'_iS = Σ_{l in S} w_il + (|S|-1)/2``, weights unchanged.
+
+        Example:
+            >>> w = torch.tensor([[0.5, 1.0, 2.0]], dtype=torch.float64)
+            >>> one = SnefySimplex(w, torch.ones(1, 1).double(), torch.zeros(1, 1).double())
+            >>> one.amalgamate([[0, 1], [2]]).mean
+            tensor([[0.5000, 0.5000]], dtype=torch.float64)
+        """
+        if self._offset is not None:
+            return super().amalgamate(groups)
+        parts = [self.exponents[..., g].double().sum(-1) + (len(g) - 1) / 2 for g in self._groups(groups)]
+        return self._same_weights(torch.stack(parts, -1))
+
+    def subcomposition(self, labels: Sequence[int]) -> SignedDirichletMixture:
+        """The law of the proportions among some labels: exponents restricted to them, weights unchanged."""
+        if self._offset is not None:
+            return super().subcomposition(labels)
+        return self._same_weights(self.exponents[..., self._subset(labels)].double())

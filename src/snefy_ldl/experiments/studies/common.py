@@ -1,0 +1,94 @@
+"""What all studies share: models by recipe, splits by repeat, scores under the paper's names, and outcomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from snefy_ldl.errors import InputError
+from snefy_ldl.estimator import SnefyLDL
+from snefy_ldl.experiments.config import Active, Ensemble, Study
+from snefy_ldl.metrics.points import score
+from snefy_ldl.validation.checks import Array
+
+__all__ = ["METRICS", "Outcome", "held_out_rows", "make_model", "parted_rows", "scores", "task_of"]
+
+Rows = NDArray[np.intp]
+#: The paper's short names of the six measures, in its order.
+METRICS = {
+    "cheby": "chebyshev",
+    "clark": "clark",
+    "canb": "canberra",
+    "kl": "kl_divergence",
+    "cos": "cosine",
+    "inter": "intersection",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The figures of one repeat with one recipe."""
+
+    recipe: str
+    repeat: int
+    figures: dict[str, Any]
+
+
+def task_of(study: Study) -> Any:
+    """The paper's name for this kind of experiment, which sets its batch size."""
+    return {Active: "active", Ensemble: "ensemble"}.get(type(study.protocol), "conformal")
+
+
+def make_model(study: Study, recipe: str, seed: int | None = None, **changes: Any) -> SnefyLDL:
+    """An unfitted density: ``SnefyLDL.paper(task)`` or ``SnefyLDL()``.
+
+    Args:
+        study: what it is for.
+        recipe: ``"paper"`` or ``"default"``.
+        seed: its random state.
+        changes: further settings, which go before those of the study.
+    """
+    settings: dict[str, Any] = {**dict(study.model), **changes, "random_state": seed, "device": "cpu"}
+    if recipe == "paper":
+        return SnefyLDL.paper(task_of(study), **settings)
+    if recipe == "default":
+        return SnefyLDL(**settings)
+    raise InputError(f'recipe={recipe!r}: use "paper" or "default".')
+
+
+def parted_rows(n: int, repeat: int, train: float, calibration: float) -> tuple[Rows, Rows, Rows]:
+    """Training, calibration and test rows of one repeat; they depend on n and the repeat's number alone.
+
+    >>> [len(part) for part in parted_rows(20, 0, 0.5, 0.25)]
+    [10, 5, 5]
+    """
+    order = _order(n, repeat)
+    first, second = int(train * n), int(train * n) + int(calibration * n)
+    return order[:first], order[first:second], order[second:]
+
+
+def held_out_rows(n: int, repeat: int, share: float) -> tuple[Rows, Rows]:
+    """Training and test rows of one repeat.
+
+    >>> [len(part) for part in held_out_rows(20, 0, 0.1)]
+    [18, 2]
+    """
+    order, held = _order(n, repeat), round(share * n)
+    return order[held:], order[:held]
+
+
+def _order(n: int, repeat: int) -> Rows:
+    return np.random.default_rng([repeat, n]).permutation(n).astype(np.intp)
+
+
+def scores(D: Array, predicted: Array) -> dict[str, float]:
+    """The six measures of tables 4 to 7, averaged over rows.
+
+    >>> scores(np.array([[0.5, 0.5]]), np.array([[0.5, 0.5]]))["inter"]
+    1.0
+    """
+    found = score(D, predicted)
+    return {short: float(found[name]) for short, name in METRICS.items()}

@@ -1,0 +1,215 @@
+"""Measures of label distribution predictions, intervals and draws: arrays in, numbers out.
+
+Point predictions: the six LDL measures of Geng (2016). Intervals ``(N, L, 2)``: coverage, marginal and conditional,
+width and score. Draws ``(n, N, L)``: proper scores. With ``return_std_error=True`` a function returns
+``(value, standard_error)``; rows count as independent, labels within a row do not. One row gives an infinite error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, Protocol, overload
+
+import numpy as np
+from scipy.special import rel_entr
+
+from snefy_ldl.errors import InputError
+from snefy_ldl.metrics.intervals import (
+    _lowest_window,  # noqa: F401 - looked up here by its test
+    _mean_over_rows,
+    coverage,
+    crps,
+    energy_score,
+    feature_stratified_coverage,
+    fsc_ceiling,
+    group_coverage,
+    interval_score,
+    interval_width,
+    joint_coverage,
+    pit_histogram,
+    size_stratified_coverage,
+    ssc_ceiling,
+    worst_slab_coverage,
+)
+from snefy_ldl.validation.checks import Array, check_distributions
+
+__all__ = [
+    "HIGHER_IS_BETTER",
+    "canberra",
+    "chebyshev",
+    "clark",
+    "cosine",
+    "coverage",
+    "crps",
+    "energy_score",
+    "feature_stratified_coverage",
+    "fsc_ceiling",
+    "group_coverage",
+    "intersection",
+    "interval_score",
+    "interval_width",
+    "joint_coverage",
+    "kl_divergence",
+    "pit_histogram",
+    "score",
+    "size_stratified_coverage",
+    "ssc_ceiling",
+    "worst_slab_coverage",
+]
+
+#: KL(ℓ‖ℓ̂) treats a predicted share below this as this (float64 machine epsilon), so that it is always finite.
+KL_FLOOR = float(np.finfo(np.float64).eps)
+#: Which of the six measures of :func:`score` are similarities; the others are distances.
+HIGHER_IS_BETTER = {
+    "chebyshev": False,
+    "clark": False,
+    "canberra": False,
+    "kl_divergence": False,
+    "cosine": True,
+    "intersection": True,
+}
+
+
+# --- point predictions ------------------------------------------------------------------------------------------------
+
+
+class _RowMetric(Protocol):
+    """A measure of each row, averaged over rows unless asked otherwise."""
+
+    @overload
+    def __call__(
+        self, D_true: Any, D_pred: Any, *, per_row: Literal[False] = False, return_std_error: Literal[False] = False
+    ) -> float: ...
+    @overload
+    def __call__(
+        self, D_true: Any, D_pred: Any, *, per_row: Literal[True], return_std_error: Literal[False] = False
+    ) -> Array: ...
+    @overload
+    def __call__(
+        self, D_true: Any, D_pred: Any, *, per_row: Literal[False] = False, return_std_error: Literal[True]
+    ) -> tuple[float, float]: ...
+
+
+def _row_metric(rows_of: Callable[[Array, Array], Array]) -> _RowMetric:
+    """Give a function of two checked (N, L) arrays the public signature of the six LDL measures."""
+
+    def metric(D_true: Any, D_pred: Any, *, per_row: bool = False, return_std_error: bool = False) -> Any:
+        true = _distributions(D_true, "D_true")
+        predicted = _distributions(D_pred, "D_pred")
+        if true.shape != predicted.shape:
+            raise InputError(f"D_true and D_pred must have the same shape; got {true.shape} and {predicted.shape}.")
+        if per_row and return_std_error:
+            raise InputError("per_row=True has no standard error; ask for one or the other.")
+        rows = rows_of(true, predicted)
+        return rows if per_row else _mean_over_rows(rows, return_std_error)
+
+    metric.__name__ = metric.__qualname__ = rows_of.__name__
+    metric.__module__, metric.__doc__ = rows_of.__module__, rows_of.__doc__
+    return metric
+
+
+@_row_metric
+def chebyshev(true: Array, predicted: Array) -> Array:
+    """Chebyshev distance ``max_r |ℓ_r - ℓ̂_r|``, mean over rows.
+
+    Args:
+        D_true: Observed label distributions ``ℓ``, (N, L).
+        D_pred: Predicted ones ``ℓ̂``, (N, L).
+        per_row: Return the N distances instead of their mean.
+        return_std_error: Return ``(mean, standard error)``.
+
+    >>> round(chebyshev([[0.5, 0.5]], [[0.2, 0.8]]), 3)
+    0.3
+    """
+    out: Array = np.abs(true - predicted).max(axis=1)
+    return out
+
+
+@_row_metric
+def clark(true: Array, predicted: Array) -> Array:
+    """Clark distance ``√ Σ_r ((ℓ_r - ℓ̂_r) / (ℓ_r + ℓ̂_r))²`` with 0/0 = 0; arguments as in :func:`chebyshev`.
+
+    >>> round(clark([[0.5, 0.5]], [[0.2, 0.8]]), 3)
+    0.487
+    """
+    out: Array = np.sqrt(np.square(_relative_difference(true, predicted)).sum(axis=1))
+    return out
+
+
+@_row_metric
+def canberra(true: Array, predicted: Array) -> Array:
+    """Canberra distance ``Σ_r |ℓ_r - ℓ̂_r| / (ℓ_r + ℓ̂_r)`` with 0/0 = 0; arguments as in :func:`chebyshev`.
+
+    >>> round(canberra([[0.5, 0.5]], [[0.2, 0.8]]), 3)
+    0.659
+    """
+    out: Array = _relative_difference(true, predicted).sum(axis=1)
+    return out
+
+
+@_row_metric
+def kl_divergence(true: Array, predicted: Array) -> Array:
+    """Kullback-Leibler divergence ``Σ_r ℓ_r log(ℓ_r / ℓ̂_r)`` in nats; arguments as in :func:`chebyshev`.
+
+    A label that is not there (``ℓ_r = 0``) costs nothing; a predicted share below ``KL_FLOOR`` (2.2e-16) counts as
+    ``KL_FLOOR``, so ruling out a label that is there costs up to 36 nats, not infinitely many.
+
+    >>> round(kl_divergence([[0.5, 0.5]], [[0.2, 0.8]]), 3)
+    0.223
+    """
+    out: Array = np.maximum(rel_entr(true, np.maximum(predicted, KL_FLOOR)).sum(axis=1), 0.0)
+    return out
+
+
+@_row_metric
+def cosine(true: Array, predicted: Array) -> Array:
+    """Cosine similarity ``ℓ·ℓ̂ / (‖ℓ‖ ‖ℓ̂‖)``, higher is better; arguments as in :func:`chebyshev`.
+
+    >>> round(cosine([[0.5, 0.5]], [[0.2, 0.8]]), 3)
+    0.857
+    """
+    norms = np.linalg.norm(true, axis=1) * np.linalg.norm(predicted, axis=1)
+    out: Array = np.minimum((true * predicted).sum(axis=1) / norms, 1.0)
+    return out
+
+
+@_row_metric
+def intersection(true: Array, predicted: Array) -> Array:
+    """Intersection similarity ``Σ_r min(ℓ_r, ℓ̂_r)``, higher is better; arguments as in :func:`chebyshev`.
+
+    >>> round(intersection([[0.5, 0.5]], [[0.2, 0.8]]), 3)
+    0.7
+    """
+    out: Array = np.minimum(true, predicted).sum(axis=1)
+    return out
+
+
+def score(D_true: Any, D_pred: Any) -> dict[str, float]:
+    """All six LDL measures, averaged over rows.
+
+    >>> {name: round(value, 2) for name, value in score([[0.5, 0.5]], [[0.2, 0.8]]).items()}
+    {'chebyshev': 0.3, 'clark': 0.49, 'canberra': 0.66, 'kl_divergence': 0.22, 'cosine': 0.86, 'intersection': 0.7}
+    """
+    return {
+        "chebyshev": chebyshev(D_true, D_pred),
+        "clark": clark(D_true, D_pred),
+        "canberra": canberra(D_true, D_pred),
+        "kl_divergence": kl_divergence(D_true, D_pred),
+        "cosine": cosine(D_true, D_pred),
+        "intersection": intersection(D_true, D_pred),
+    }
+
+
+# --- shared pieces ----------------------------------------------------------------------------------------------------
+
+
+def _relative_difference(true: Array, predicted: Array) -> Array:
+    total = true + predicted
+    return np.divide(np.abs(true - predicted), total, out=np.zeros_like(total), where=total > 0.0)
+
+
+def _distributions(values: Any, name: str) -> Array:
+    try:
+        return check_distributions(values)[0]
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None

@@ -1,0 +1,9 @@
+"""Networks: from features to a law on the simplex."""
+
+from __future__ import annotations
+
+from snefy_ldl.networks.net import SnefyNet
+
+__all__ = [
+    "SnefyNet",
+]

@@ -1,0 +1,152 @@
+"""Pictures of active learning: one function a picture, axes in, axes out; needs the extra ``plot``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from sklearn.decomposition import PCA
+
+from snefy_ldl.active.pool import dense_table
+from snefy_ldl.errors import InputError
+from snefy_ldl.plots import densities as plots
+from snefy_ldl.validation.checks import Array, check_confidence
+
+__all__ = ["area_under_curve", "paired_interval", "plot_learning_curves", "plot_pool"]
+
+#: A larger pool is thinned to this many points, which a picture cannot tell apart anyway.
+MOST_POINTS = 20_000
+
+
+def paired_interval(first: Any, second: Any, confidence_level: float = 0.95) -> tuple[Array, Array]:
+    """Mean and half-width (Student) of ``first - second`` over repeats that share their splits: (R, ...) -> (...).
+
+    >>> mean, half = paired_interval([1.0, 2.0, 3.0], [0.9, 1.8, 2.7])
+    >>> round(float(mean), 2), round(float(half), 2)
+    (0.2, 0.25)
+    """
+    level = check_confidence(confidence_level)
+    gap = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    if len(gap) < 2:
+        raise InputError(f"a paired interval needs at least 2 repeats; got {len(gap)}.")
+    half = stats.t.ppf(0.5 + 0.5 * level, len(gap) - 1) * gap.std(axis=0, ddof=1) / np.sqrt(len(gap))
+    return gap.mean(axis=0), np.asarray(half, dtype=np.float64)
+
+
+def area_under_curve(n_labeled: Any, curve: Any) -> Array:
+    """Mean height of a learning curve, by trapezoids over the number of labels: (R, T) -> (R,)."""
+    x, y = np.asarray(n_labeled, dtype=np.float64), np.asarray(curve, dtype=np.float64)
+    area: Array = np.trapezoid(y, x, axis=-1) / (x[-1] - x[0])
+    return area
+
+
+def plot_learning_curves(
+    n_labeled: Any,
+    curves: Mapping[str, Any],
+    ax: Any = None,
+    *,
+    baseline: str | None = "random",
+    difference: bool = False,
+    confidence_level: float = 0.95,
+    metric: str = "KL divergence",
+) -> Any:
+    """Mean of a measure over repeats against the number of labels, one line a strategy.
+
+    The band is the paired interval of the difference to the baseline: repeats share their splits, so a strategy
+    differs from the baseline where its band leaves the baseline's line.
+
+    Args:
+        n_labeled: numbers of labels (T,).
+        curves: for each strategy its measure, (repeats, T).
+        ax: axes to draw on.
+        baseline: the strategy that others are compared with; None draws no bands.
+        difference: draw the differences to the baseline.
+        confidence_level: of the bands.
+        metric: what is on the y axis.
+    """
+    tables = {name: np.atleast_2d(np.asarray(curve, dtype=np.float64)) for name, curve in curves.items()}
+    x = np.asarray(n_labeled, dtype=np.float64)
+    for name, table in tables.items():
+        if table.ndim != 2 or table.shape[1] != len(x):
+            raise InputError(f"curves[{name!r}] must be (repeats, {len(x)}); got shape {table.shape}.")
+    if difference and baseline is None:
+        raise InputError("difference=True needs a baseline.")
+    if baseline is not None and baseline not in tables:
+        raise InputError(f"baseline={baseline!r} is not among the curves: {', '.join(tables)}.")
+    repeats = {len(table) for table in tables.values()}
+    if baseline is not None and len(repeats) > 1:
+        raise InputError(f"paired bands need the same repeats for every strategy; got {sorted(repeats)}.")
+    ax = plots._axes(ax, (6.4, 4.0))
+    reference = None if baseline is None else tables[baseline]
+    for i, (name, table) in enumerate(tables.items()):
+        plain = name == baseline
+        color = plots.INK if plain else plots.LABEL_COLORS[i % len(plots.LABEL_COLORS)]
+        height = table.mean(axis=0)
+        if difference and reference is not None:
+            height = height - reference.mean(axis=0)
+        style: Any = (0, (4, 3)) if plain else "-" if i < len(plots.LABEL_COLORS) else ":"
+        ax.plot(x, height, color=color, linestyle=style, linewidth=1.6, label=name, zorder=3)
+        if reference is not None and not plain and len(table) > 1:
+            half = paired_interval(table, reference, confidence_level)[1]
+            ax.fill_between(x, height - half, height + half, color=color, alpha=0.15, linewidth=0, zorder=2)
+    ax.set_xlabel("labels")
+    ax.set_ylabel(f"{metric}, difference to {baseline}" if difference else metric)
+    plots._quiet(ax, grid="y")
+    plots._legend(ax, ncols=1 if len(tables) < 6 else 2)
+    return ax
+
+
+def plot_pool(
+    X_pool: Any,
+    utilities: Any,
+    chosen: Any = None,
+    ax: Any = None,
+    *,
+    X_labeled: Any = None,
+    label: str = "utility",
+    random_state: int = 0,
+) -> Any:
+    """The pool on its first two principal components (of standardised features), coloured by utility.
+
+    Args:
+        X_pool: rows, a table.
+        utilities: one number a row, as ``query(..., return_utilities=True)`` gives.
+        chosen: row numbers to ring.
+        ax: axes to draw on.
+        X_labeled: rows with labels, drawn as small crosses.
+        label: what the colour means.
+        random_state: seed for thinning a large pool.
+    """
+    table = dense_table(X_pool, "X_pool").astype(np.float64)
+    values = np.asarray(utilities, dtype=np.float64)
+    if values.shape != (len(table),):
+        raise InputError(f"utilities must hold one number a row ({len(table)}); got shape {values.shape}.")
+    if table.shape[1] < 2 or len(table) < 2:
+        raise InputError("plot_pool needs at least two rows and two features.")
+    spread = table.std(axis=0)
+    centre, spread = table.mean(axis=0), np.where(spread > 0.0, spread, 1.0)
+    view = PCA(2, random_state=random_state).fit((table - centre) / spread)
+    points = view.transform((table - centre) / spread)
+    shown = np.arange(len(table))
+    if len(shown) > MOST_POINTS:
+        shown = np.sort(np.random.default_rng(random_state).choice(shown, MOST_POINTS, replace=False))
+    ax = plots._axes(ax, (5.6, 4.4))
+    dots = ax.scatter(*points[shown].T, c=values[shown], s=9, cmap="viridis", linewidths=0, zorder=2)
+    ax.figure.colorbar(dots, ax=ax, label=label)
+    if X_labeled is not None:
+        known = view.transform((dense_table(X_labeled, "X_labeled") - centre) / spread)
+        ax.scatter(*known.T, marker="x", s=18, color=plots.QUIET, linewidths=0.9, label="labelled", zorder=3)
+    if chosen is not None:
+        rows = np.asarray(chosen, dtype=np.intp)
+        ax.scatter(
+            *points[rows].T, s=44, facecolors="none", edgecolors=plots.TRUTH, linewidths=1.4, label="chosen", zorder=4
+        )
+    share = view.explained_variance_ratio_
+    ax.set_xlabel(f"first component ({share[0]:.0%})")
+    ax.set_ylabel(f"second component ({share[1]:.0%})")
+    plots._quiet(ax, grid=None)
+    if chosen is not None or X_labeled is not None:
+        plots._legend(ax, loc="best")
+    return ax

@@ -1,0 +1,155 @@
+"""Pictures of conformal prediction: one function a picture, axes in, axes out; needs the extra ``plot``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from snefy_ldl.conformal.intervals import ConformalIntervals
+from snefy_ldl.conformal.regions import ConformalRegion
+from snefy_ldl.conformal.report import CoverageReport, coverage_report
+from snefy_ldl.distributions.blocks import as_rows, count_rows, law_blocks, take_rows, to_numpy
+from snefy_ldl.errors import InputError
+from snefy_ldl.plots import densities as plots
+from snefy_ldl.special.simplex import ternary_grid
+
+__all__ = ["plot_calibration_curve", "plot_group_coverage", "plot_intervals", "plot_region"]
+
+
+def plot_intervals(
+    ci: ConformalIntervals, X: Any, D: Any = None, *, rows: Sequence[int] | None = None, ax: Any = None, **options: Any
+) -> Any:
+    """Conformal interval of each label for a few rows, with the predicted mean and what was observed.
+
+    Args:
+        ci: Conformalized, with one confidence level.
+        X: Rows.
+        D: Observed label distributions, (N, L).
+        rows: Which rows to draw; the first six by default.
+        ax: Axes to draw on.
+        options: ``groups`` and ``sample_weight`` of the rows drawn; others go to :func:`snefy_ldl.plots.densities.intervals`.
+    """
+    X = as_rows(X)
+    chosen = list(range(min(6, count_rows(X)))) if rows is None else list(rows)
+    few = take_rows(X, np.asarray(chosen, dtype=np.intp))
+    asked = {key: options.pop(key) for key in ("groups", "sample_weight") if key in options}
+    ends = ci.predict_interval(few, **asked)
+    if ends.ndim != 3:
+        raise InputError("plot_intervals draws one confidence level; these intervals have several.")
+    mean = np.concatenate([to_numpy(law.mean) for _, law in law_blocks(ci.models_[0], few)])
+    observed = None if D is None else np.asarray(D, dtype=np.float64)[chosen]
+    options.setdefault("row_names", [f"row {row}" for row in chosen])
+    options.setdefault("rows", range(len(chosen)))
+    return plots.intervals(ends, observed, mean, ax=ax, **options)
+
+
+def plot_group_coverage(report: CoverageReport, ax: Any = None) -> Any:
+    """Coverage of each group (of each label, where there are no groups), with two standard errors, against its level.
+
+    Args:
+        report: What :func:`~snefy_ldl.conformal.coverage_report` returned.
+        ax: Axes to draw on.
+    """
+    rows = report.select("group") or report.select("label")
+    if not rows:
+        raise InputError("the report has neither groups nor labels to draw.")
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    lines = list(dict.fromkeys((row["model"], row["level"]) for row in rows))
+    ax = plots._axes(ax, (6.0, 1.0 + 0.34 * len(names)))
+    for i, (model, level) in enumerate(lines):
+        color = plots.LABEL_COLORS[i % len(plots.LABEL_COLORS)]
+        mine = [row for row in rows if (row["model"], row["level"]) == (model, level)]
+        y = [names.index(row["name"]) + 0.5 * ((i + 1) / (len(lines) + 1) - 0.5) for row in mine]
+        ax.axvline(level, color=plots.QUIET, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
+        ax.errorbar(
+            [row["coverage"] for row in mine],
+            y,
+            xerr=[2.0 * row["std_error"] if np.isfinite(row["std_error"]) else 0.0 for row in mine],
+            fmt="o",
+            color=color,
+            markersize=5,
+            capsize=2.5,
+            label=f"{model} {level:g}".strip(),
+        )
+    ax.set_yticks(range(len(names)), [f"{name} ({_size(rows, name)})" for name in names])
+    ax.invert_yaxis()
+    ax.set_xlabel("share inside the interval, ± 2 standard errors")
+    plots._quiet(ax, grid="x")
+    if len(lines) > 1:
+        plots._legend(ax, ncols=min(4, len(lines)), loc="lower left", bbox_to_anchor=(0.0, 1.0))
+    return ax
+
+
+def _size(rows: list[dict[str, Any]], name: str) -> int:
+    return next(int(row["n"]) for row in rows if row["name"] == name)
+
+
+def plot_region(
+    region: ConformalRegion,
+    X: Any,
+    D: Any = None,
+    ax: Any = None,
+    *,
+    labels: Sequence[str] | None = None,
+    resolution: int = 120,
+    **asked: Any,
+) -> Any:
+    """Conformal regions of a few rows with three labels on a ternary plot, and what was observed (diamonds).
+
+    Args:
+        region: Conformalized on three labels.
+        X: The rows to draw, up to eight.
+        D: Observed label distributions, (N, 3).
+        ax: Axes made with ``projection="ternary"`` (mpltern).
+        labels: Names of the corners: top, left, right.
+        resolution: Grid points along an edge.
+        asked: ``groups`` and ``sample_weight``, as calibration used them.
+    """
+    region._ready()
+    if region.n_labels_ != 3:
+        raise InputError(f"a ternary plot needs 3 labels; this region has {region.n_labels_}.")
+    X = as_rows(X)
+    if count_rows(X) > len(plots.LABEL_COLORS):
+        raise InputError(f"plot_region draws up to {len(plots.LABEL_COLORS)} rows; got {count_rows(X)}.")
+    grid = ternary_grid(resolution)
+    inside = region.inside(X, grid, **asked)
+    axes: Any = plots._ternary_axes(ax, labels)
+    observed = None if D is None else np.atleast_2d(np.asarray(D, dtype=np.float64))
+    for row, members in enumerate(inside.T):
+        color = plots.LABEL_COLORS[row]
+        if members.all():
+            axes.fill(*np.eye(3), color=color, alpha=0.25, zorder=1)
+        elif members.any():
+            axes.tricontourf(*grid.T, members.astype(float), levels=[0.5, 1.5], colors=[color], alpha=0.3, zorder=1)
+            axes.tricontour(*grid.T, members.astype(float), levels=[0.5], colors=[color], linewidths=1.4, zorder=2)
+        if observed is not None:
+            axes.scatter(*observed[row][:, None], s=52, marker="D", color=color, edgecolors="white", zorder=5)
+    return axes
+
+
+def plot_calibration_curve(
+    model: Any, X: Any, D: Any, *, levels: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95), ax: Any = None
+) -> Any:
+    """Coverage on rows with known labels against the level asked for, one line a model; honest is the diagonal.
+
+    Args:
+        model: A fitted model, :class:`ConformalIntervals` with these levels, or a dict of them by name.
+        X: Rows that neither the fit nor the calibration has seen.
+        D: Their label distributions.
+        levels: Confidence levels.
+        ax: Axes to draw on.
+    """
+    models = dict(model) if isinstance(model, Mapping) else {"": model}
+    report = coverage_report(models, X, D, confidence_level=levels, feature=None)
+    lines = []
+    for name in models:
+        found = {row["level"]: row["coverage"] for row in report.select("marginal") if row["model"] == name}
+        missing = [level for level in levels if level not in found]
+        if missing:
+            raise InputError(f"{name or 'the model'} has no level {missing[0]:g}; give it all of {list(levels)}.")
+        lines.append([found[level] for level in levels])
+    names = None if len(models) == 1 else list(models)
+    seen = np.array(lines).T
+    return plots.calibration_curve(levels, seen[:, 0] if names is None else seen, ax, labels=names)

@@ -1,0 +1,1 @@
+"""Training: from settings and data to fitted networks."""

@@ -1,0 +1,1 @@
+"""Training steps written out: forward, backward and update without a graph."""

@@ -1,0 +1,1 @@
+"""What members must explain: shares, shares with gaps, votes."""

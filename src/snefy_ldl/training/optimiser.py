@@ -1,0 +1,180 @@
+"""The optimiser of stacked members: AdamW whose rates may differ between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from snefy_ldl.networks.net import SnefyNet
+
+
+def copy_of_member(name: str) -> int | None:
+    """Which member a custom backbone's parameter belongs to; None for stacked parameters."""
+    prefix = "backbone.copies."
+    return int(name[len(prefix) :].split(".")[0]) if name.startswith(prefix) else None
+
+
+class StackedAdamW:
+    """AdamW for a stack of members, with the least work a step that Python allows.
+
+    A group either shares one ``lr`` and ``weight_decay`` (then torch's fused kernel does it all), or gives ``rates``
+    and ``decays``: for each parameter a tensor that broadcasts against it, so that members may differ; a step's rate
+    is then ``lr * rates``. It is not a ``torch.optim.Optimizer`` because that class's hooks cost more than the update
+    of models this small.
+
+    Args:
+        groups: dicts with ``params``, ``peak`` (the rate a schedule scales), ``lr``, and the above.
+        current: the groups' rates on the device; on a GPU each ``lr`` is a view of it.
+        betas: decay of the two moments.
+        eps: added to the root of the second.
+    """
+
+    def __init__(
+        self,
+        groups: list[dict[str, Any]],
+        current: Tensor,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+    ) -> None:
+        self.param_groups, self.current, self.betas, self.eps = groups, current, betas, eps
+        self.state: dict[Tensor, dict[str, Tensor]] = {}
+        for group in groups:
+            for parameter in group["params"]:
+                self.state[parameter] = {
+                    "step": torch.zeros((), device=parameter.device),
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One update of every parameter that has a gradient."""
+        for group in self.param_groups:
+            if "rates" in group:
+                self._step_apart(group)
+            else:
+                self._step_together(group)
+
+    def _step_together(self, group: dict[str, Any]) -> None:
+        kept = group.get("kept")
+        if kept is None:
+            params = [parameter for parameter in group["params"] if parameter.grad is not None]
+            states = [self.state[parameter] for parameter in params]
+            kept = group["kept"] = (
+                params,
+                *([state[key] for state in states] for key in ("exp_avg", "exp_avg_sq", "step")),
+            )
+        params, first, second, steps = kept
+        if not params:
+            return
+        if len(steps) > 1:
+            torch._foreach_add_(steps, 1.0)
+        else:
+            steps[0].add_(1.0)
+        torch._fused_adamw_(
+            params,
+            [parameter.grad for parameter in params],
+            first,
+            second,
+            [],
+            steps,
+            lr=group["lr"],
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            weight_decay=group["weight_decay"],
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def _step_apart(self, group: dict[str, Any]) -> None:
+        first, second = self.betas
+        for parameter, rate, decay in zip(group["params"], group["rates"], group["decays"]):
+            if parameter.grad is None:
+                continue
+            state, grad = self.state[parameter], parameter.grad
+            state["step"] += 1
+            state["exp_avg"].lerp_(grad, 1.0 - first)
+            state["exp_avg_sq"].mul_(second).addcmul_(grad, grad, value=1.0 - second)
+            size = group["lr"] * rate
+            root = (state["exp_avg_sq"] / (1.0 - second ** state["step"])).sqrt_().add_(self.eps)
+            parameter.mul_(1.0 - size * decay)
+            parameter.sub_(size / (1.0 - first ** state["step"]) * state["exp_avg"] / root)
+
+
+def make_optimizer(
+    net: SnefyNet,
+    learning_rate: float,
+    exponent_rate: float,
+    weight_decay: float,
+    rates: tuple[Tensor, Tensor] | None = None,
+) -> StackedAdamW:
+    """AdamW with decay on the network's matrices, and a rate of their own for the exponents.
+
+    Each group carries its ``peak`` rate, which the schedule scales.
+
+    Args:
+        net: what to train.
+        learning_rate: of all members.
+        exponent_rate: the exponents' rate, in units of the others'.
+        weight_decay: of all members.
+        rates: learning rate and weight decay of each member (K,), where they differ.
+    """
+    exponents: list[tuple[str, Tensor]] = []
+    matrices: list[tuple[str, Tensor]] = []
+    rest: list[tuple[str, Tensor]] = []
+    for name, parameter in net.named_parameters():
+        kind = exponents if name == "raw_exponents" else rest if name == "readout" or "bias" in name else matrices
+        kind.append((name, parameter))
+    device = net.readout.device
+    base = learning_rate if rates is None else 1.0
+    groups: list[dict[str, Any]] = []
+    for named, decay, factor in ((matrices, weight_decay, 1.0), (rest, 0.0, 1.0), (exponents, 0.0, exponent_rate)):
+        if not named:
+            continue
+        group: dict[str, Any] = {"params": [parameter for _, parameter in named], "peak": base * factor}
+        if rates is None:
+            group |= {"weight_decay": decay}
+            alike = next((g for g in groups if (g["peak"], g["weight_decay"]) == (base * factor, decay)), None)
+            if alike is not None:  # one launch instead of two
+                alike["params"] += group["params"]
+                continue
+        else:
+            group |= {
+                "rates": [_shaped(rates[0], name, p) for name, p in named],
+                "decays": [
+                    _shaped(rates[1] if decay or named is matrices else torch.zeros_like(rates[1]), name, p)
+                    for name, p in named
+                ],
+            }
+        groups.append(group)
+    # on a GPU the rates are one small array there, which a captured graph fills from a table
+    current = torch.tensor([group["peak"] for group in groups], dtype=torch.float32, device=device)
+    for number, group in enumerate(groups):
+        group["lr"] = current[number] if device.type == "cuda" else float(group["peak"])
+    return StackedAdamW(groups, current)
+
+
+def _shaped(values: Tensor, name: str, parameter: Tensor) -> Tensor:
+    member = copy_of_member(name)
+    return values[member] if member is not None else values.view(-1, *[1] * (parameter.dim() - 1))
+
+
+def set_rate(optimizer: StackedAdamW, share: float) -> None:
+    """Put every group at a share of its peak rate; on a CPU, where a rate is a plain number."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["peak"] * share
+
+
+def rate_table(optimizer: StackedAdamW, shares: list[float]) -> Tensor:
+    """Rates of every group (steps, groups) for a graph to read, on the device."""
+    peaks = torch.tensor([group["peak"] for group in optimizer.param_groups])
+    return (torch.tensor(shares)[:, None] * peaks).to(optimizer.current)

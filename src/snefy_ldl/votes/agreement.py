@@ -1,0 +1,209 @@
+"""How far annotators agree, and what looks odd in their votes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from scipy.special import entr
+
+from snefy_ldl.datasets.tables import shorten
+from snefy_ldl.errors import InputError
+
+if TYPE_CHECKING:
+    from snefy_ldl.votes.tables import Votes
+
+Level = Literal["nominal", "ordinal", "interval"]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far annotators agree.
+
+    Args:
+        items: how many.
+        votes: how many in all.
+        annotators: how many, 0 if unknown.
+        votes_per_item: fewest, median and most.
+        krippendorff_alpha: 1 is perfect agreement, 0 what chance gives.
+        pairwise_agreement: chance that two annotators of an item agree.
+        entropy: mean entropy of an item's votes, in nats.
+        unanimous: share of items (with two votes or more) on which all agree.
+        tied: share of items without a single most frequent label.
+    """
+
+    items: int
+    votes: int
+    annotators: int
+    votes_per_item: tuple[float, float, float]
+    krippendorff_alpha: float
+    pairwise_agreement: float
+    entropy: float
+    unanimous: float
+    tied: float
+
+    def __str__(self) -> str:
+        fewest, median, most = self.votes_per_item
+        voters = f" of {self.annotators} annotators" if self.annotators else ""
+        return (
+            f"{self.votes} votes{voters} on {self.items} items ({fewest:g} to {most:g} an item, median {median:g})\n"
+            f"Krippendorff's alpha {self.krippendorff_alpha:.3f}, two annotators agree {self.pairwise_agreement:.1%}\n"
+            f"mean entropy {self.entropy:.3f} nats, unanimous {self.unanimous:.1%}, tied {self.tied:.1%}"
+        )
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One odd thing: how bad ("error", "warning" or "note"), what, and the names it concerns."""
+
+    level: str
+    what: str
+    where: list[Any] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        names = shorten([str(name) for name in self.where], 5)
+        return f"{self.level}: {self.what}" + (f" ({names})" if names else "")
+
+
+def krippendorff_alpha(counts: Any, level: Level = "nominal") -> float:
+    """Krippendorff's α from votes per item (N, L): ``1 - observed / expected disagreement``.
+
+    With ``o_cd = Σ_items k_c (k_d - [c = d]) / (n - 1)`` the coincidences, ``n_c`` their margins and ``n`` their total,
+    ``α = 1 - (n-1) Σ o_cd δ_cd / Σ n_c n_d δ_cd``; items with fewer than two votes count for nothing. δ is 0 or 1
+    (nominal), the squared difference of the labels' positions (interval), or that of their mean ranks (ordinal).
+    Krippendorff, Computing Krippendorff's Alpha-Reliability (2011).
+
+    >>> krippendorff_alpha([[4, 0], [0, 4]])
+    1.0
+    """
+    table = np.asarray(counts, dtype=np.float64)
+    size = table.sum(1)
+    table = table[size > 1]
+    if not len(table):
+        return float("nan")
+    spread = 1.0 / (table.sum(1) - 1.0)
+    coincidence = (table * spread[:, None]).T @ table - np.diag((table * spread[:, None]).sum(0))
+    margin = coincidence.sum(0)
+    n = margin.sum()
+    if level == "nominal":
+        distance = 1.0 - np.eye(len(margin))
+    elif level in ("ordinal", "interval"):
+        place = np.cumsum(margin) - 0.5 * margin if level == "ordinal" else np.arange(len(margin), dtype=float)
+        distance = np.square(place[:, None] - place)
+    else:
+        raise InputError(f'level={level!r}: use "nominal", "ordinal" or "interval".')
+    expected = float(margin @ distance @ margin)
+    if expected == 0.0:  # a single label was ever used: nothing to disagree on, and nothing to show either
+        return float("nan")
+    return 1.0 - float((n - 1.0) * (coincidence * distance).sum()) / expected
+
+
+def summarize(votes: Votes, level: Level = "nominal") -> Agreement:
+    """How far annotators agree, in a few numbers."""
+    counts = votes.counts
+    totals = counts.sum(1)
+    voted = counts[totals > 0]
+    shares = voted / voted.sum(1, keepdims=True)
+    several = voted[voted.sum(1) > 1]
+    size = several.sum(1)
+    pairs = (several * (several - 1.0)).sum(1) / (size * (size - 1.0))
+    top = np.sort(voted, 1)[:, -2:]
+    return Agreement(
+        items=len(votes.items),
+        votes=len(votes),
+        annotators=len(votes.annotators),
+        votes_per_item=(float(totals.min()), float(np.median(totals)), float(totals.max())),
+        krippendorff_alpha=krippendorff_alpha(counts, level),
+        pairwise_agreement=float(pairs.mean()) if len(pairs) else float("nan"),
+        entropy=float(entr(shares).sum(1).mean()),
+        unanimous=float((several.max(1) == size).mean()) if len(pairs) else float("nan"),
+        tied=float((top[:, 0] == top[:, 1]).mean()),
+    )
+
+
+# -- what is odd -----------------------------------------------------------------------------------------------------
+
+
+def find_oddities(votes: Votes) -> list[Finding]:
+    """What is odd in the votes, the worst first."""
+    findings = [*_odd_votes(votes), *_odd_items(votes), *_odd_labels(votes), *_odd_annotators(votes)]
+    return sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level))
+
+
+def _odd_votes(votes: Votes) -> list[Finding]:
+    again = np.flatnonzero(votes.repeated())
+    if not len(again):
+        return []
+    verb = "vote repeats an earlier one" if len(again) == 1 else "votes repeat earlier ones"
+    names = [votes.items[votes.item[row]] for row in again]
+    return [Finding("warning", f"{len(again)} {verb} of the same annotator on the same item", names)]
+
+
+def _odd_items(votes: Votes) -> list[Finding]:
+    totals, found = votes.counts.sum(1), []
+    for level, number, words in (("error", 0, "no vote at all"), ("note", 1, "a single vote")):
+        rows = np.flatnonzero(totals == number)
+        if len(rows) and not (number == 1 and len(rows) == len(totals)):
+            verb = "has" if len(rows) == 1 else "have"
+            names = [votes.items[row] for row in rows]
+            found.append(Finding(level, f"{len(rows)} of {len(totals)} items {verb} {words}", names))
+    if (totals <= 1).all():
+        found.append(Finding("warning", "no item has two votes: disagreement cannot be seen", []))
+    return found
+
+
+def _odd_labels(votes: Votes) -> list[Finding]:
+    found = []
+    plain: dict[str, list[str]] = {}
+    for name in votes.label_names:
+        plain.setdefault(" ".join(name.split()).casefold(), []).append(name)
+    for alike in plain.values():
+        if len(alike) > 1:
+            names = " and ".join(repr(name) for name in sorted(alike))
+            found.append(Finding("warning", f"labels that differ in case or blanks only: {names}", []))
+    used = np.bincount(votes.label, minlength=len(votes.label_names))
+    unused = [name for name, times in zip(votes.label_names, used) if times == 0]
+    if unused:
+        found.append(Finding("warning", f"{len(unused)} label(s) without a vote", unused))
+    rare = [name for name, times in zip(votes.label_names, used) if 0 < times < 0.001 * len(votes)]
+    if rare:
+        found.append(Finding("note", f"{len(rare)} label(s) with less than one vote in a thousand", rare))
+    return found
+
+
+def _odd_annotators(votes: Votes) -> list[Finding]:
+    if not votes.annotators:
+        return []
+    found, counts = [], votes.counts
+    cast = np.zeros((len(votes.annotators), len(votes.label_names)))
+    known = votes.annotator >= 0
+    np.add.at(cast, (votes.annotator[known], votes.label[known]), 1.0)
+    totals = cast.sum(1)
+    constant = (totals >= 10) & (cast.max(1) == totals)
+    share = counts.sum(0).max() / max(1.0, counts.sum())
+    if constant.any() and share < 0.9:
+        names = [votes.annotators[a] for a in np.flatnonzero(constant)]
+        found.append(
+            Finding("warning", f"{len(names)} annotator(s) always vote for one label (10 votes or more)", names)
+        )
+    with np.errstate(invalid="ignore", divide="ignore"):
+        # how often the others on the same item agree with a vote
+        others = counts[votes.item].sum(1) - 1.0
+        agree = np.where(others > 0, (counts[votes.item, votes.label] - 1.0) / others, np.nan)
+    usable = known & np.isfinite(agree)
+    sums = np.bincount(votes.annotator[usable], agree[usable], len(totals))
+    times = np.bincount(votes.annotator[usable], minlength=len(totals))
+    busy = times >= 10
+    if busy.sum() >= 3:
+        mean = sums[busy] / times[busy]
+        low = mean < np.median(mean) - 4.0 * 1.4826 * np.median(np.abs(mean - np.median(mean))) - 0.05
+        names = [votes.annotators[a] for a in np.flatnonzero(busy)[low]]
+        if names:
+            found.append(
+                Finding("warning", f"{len(names)} annotator(s) agree far less with others than is usual", names)
+            )
+    if totals.max() > 0.5 * totals.sum() and len(totals) > 2:
+        name = votes.annotators[int(totals.argmax())]
+        found.append(Finding("note", "one annotator cast more than half of all votes", [name]))
+    return found

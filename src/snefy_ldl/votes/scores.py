@@ -1,0 +1,277 @@
+"""How well predicted laws explain held-out votes, and how well anything could.
+
+Everything here takes the law ``model.predict_dist(X)`` (or a posterior) and votes (N, L), and sees no network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import digamma, gammaln
+from torch import Tensor
+
+from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.partial import gap_patterns, log_prob_votes, rows_of
+from snefy_ldl.errors import InputError
+from snefy_ldl.training.objectives.targets import PartialCounts
+from snefy_ldl.validation.checks import Array, check_counts
+
+__all__ = ["CountCalibration", "NoiseCeiling", "brier_score", "calibrate_counts", "evaluate", "log_likelihood"]
+__all__ += ["noise_ceiling", "predictive_cdf"]
+
+LEVELS = (0.5, 0.8, 0.9)
+
+
+# -- likelihood ------------------------------------------------------------------------------------------------------
+
+
+def log_likelihood(law: SignedDirichletMixture, counts: Any) -> Array:
+    """Exact log probability (N,) of held-out votes, multinomial coefficients included.
+
+    Args:
+        law: what ``predict_dist`` gives, batch (N,).
+        counts: votes (N, L); NaN where a label was not counted, :class:`~snefy_ldl.votes.tables.PartialCounts` where some
+            votes name sets of labels.
+    """
+    if isinstance(counts, PartialCounts):
+        return _partial_log_likelihood(law, counts)
+    table, _ = check_counts(counts, n_rows=law._n_rows, n_labels=law.n_labels, missing=True)
+    return _numpy(log_prob_votes(law, table))
+
+
+def _partial_log_likelihood(law: SignedDirichletMixture, counts: PartialCounts) -> Array:
+    """Votes for single labels, then votes for sets given those: both are counts, of labels and of groups.
+
+    ``(β_G)_{k_G + g} / (β_G)_{k_G}`` is the probability of g further votes for a group with k_G votes already.
+    """
+    singles = _tensor(law, counts.counts)
+    groups = [np.flatnonzero(row).tolist() for row in counts.sets]
+    alone = [[r] for r in range(law.n_labels) if not counts.sets[:, r].any()]
+    named = _tensor(law, np.hstack([counts.named, np.zeros((len(counts), len(alone)))]))
+    first = law.log_prob_counts(singles)
+    merged = [*groups, *alone]
+    if len(merged) < 2:  # one set of all labels: its votes tell nothing
+        return _numpy(first)
+    return _numpy(first + law.posterior(singles).amalgamate(merged).log_prob_counts(named))
+
+
+def brier_score(mean: Any, counts: Any) -> Array:
+    """Brier score (N,) of predicted shares against single held-out votes, averaged over the item's votes.
+
+    ``Σ_r p_r² - 2 Σ_r p_r k_r / n + 1``, between 0 and 2. Where labels were not on offer (NaN), the shares are those
+    among the others, re-closed; :func:`evaluate` has the law and uses the exact mean among them.
+
+    >>> brier_score([[1.0, 0.0], [0.5, 0.5]], [[3, 1], [1, 1]])
+    array([0.5, 0.5])
+    """
+    shares, table = np.asarray(mean, dtype=np.float64), check_counts(counts, missing=True)[0]
+    if shares.shape != table.shape:
+        raise InputError(f"mean and counts must have one shape; got {shares.shape} and {table.shape}.")
+    gaps = np.isnan(table)
+    if gaps.any():
+        shares, table = np.where(gaps, 0.0, shares), np.where(gaps, 0.0, table)
+        shares = shares / np.maximum(shares.sum(1, keepdims=True), np.finfo(float).tiny)
+    observed = table / table.sum(1, keepdims=True)
+    score: Array = (shares * shares - 2.0 * shares * observed).sum(1) + 1.0
+    return score
+
+
+# -- calibration of predicted counts ---------------------------------------------------------------------------------
+
+
+def beta_binomial(a: Array, b: Array, n: int) -> Array:
+    """Probability of j = 0 ... n hits of n under each Beta(a_p, b_p): (n+1, P)."""
+    steps = np.arange(n)[:, None]
+    zero = np.zeros((1, len(a)))
+    hits = np.concatenate([zero, np.cumsum(np.log(a + steps), 0)])
+    misses = np.concatenate([zero, np.cumsum(np.log(b + steps), 0)])
+    j = np.arange(n + 1)
+    choose = gammaln(n + 1.0) - gammaln(j + 1.0) - gammaln(n - j + 1.0)
+    together = np.log(a + b + steps).sum(0)
+    table: Array = np.exp(hits + misses[::-1] - together + choose[:, None])
+    return table
+
+
+def label_groups(law: SignedDirichletMixture, label: int) -> Iterator[tuple[NDArray[np.intp], Array, Array]]:
+    """Rows that share the Beta components of a label's law, and both their parameters (P,).
+
+    Without votes that is all rows; with votes, those with as many for the label and in all.
+    """
+    alpha = _numpy(law._concentration)
+    a, total = alpha[:, label], alpha.sum(1)
+    if law._offset is None:
+        yield np.arange(law._n_rows), a, total - a
+        return
+    offset = _numpy(law._offset)
+    pairs = np.stack([offset[:, label], offset.sum(1)], 1)
+    distinct, which = np.unique(pairs, axis=0, return_inverse=True)
+    for k, (own, every) in enumerate(distinct):
+        yield np.flatnonzero(which.reshape(-1) == k), a + own, total + every - a - own
+
+
+def weights_of(law: SignedDirichletMixture, rows: NDArray[np.intp]) -> Array:
+    """Mixture weights of some rows (b, P)."""
+    return _numpy(law._weights(torch.as_tensor(rows, device=law._concentration.device)))
+
+
+def predictive_cdf(law: SignedDirichletMixture, counts: Any) -> Array:
+    """``P(K_r < k_r)`` and ``P(K_r <= k_r)`` (N, L, 2) of each label's number of votes, given their total; exact.
+
+    A label's count is a signed mixture of Beta-binomials; components are shared by all rows, so this is one table a
+    distinct total. Labels that were not on offer (NaN) stay NaN, and the others' counts are those among them.
+    """
+    table, _ = check_counts(counts, n_rows=law._n_rows, n_labels=law.n_labels, missing=True)
+    if np.isnan(table).any():
+        return _cdf_with_gaps(law, table)
+    totals, answer = table.sum(1).astype(np.intp), np.empty((*table.shape, 2))
+    for label in range(law.n_labels):
+        for members, a, b in label_groups(law, label):
+            for n in np.unique(totals[members]):
+                rows = members[totals[members] == n]
+                below = np.concatenate([np.zeros((1, len(a))), np.cumsum(beta_binomial(a, b, int(n)), 0)])
+                weights, k = weights_of(law, rows), table[rows, label].astype(np.intp)
+                for side in (0, 1):
+                    answer[rows, label, side] = np.einsum("bp,bp->b", weights, below[k + side])
+    return np.clip(answer, 0.0, 1.0)
+
+
+def _cdf_with_gaps(law: SignedDirichletMixture, table: Array) -> Array:
+    answer = np.full((*table.shape, 2), np.nan)
+    for rows, unknown in gap_patterns(table):
+        known = np.setdiff1d(np.arange(law.n_labels), unknown)
+        part = rows_of(law, rows)
+        part = part.subcomposition(known.tolist()) if len(unknown) else part
+        answer[np.ix_(rows, known)] = predictive_cdf(part, table[np.ix_(rows, known)])
+    return answer
+
+
+@dataclass(frozen=True)
+class CountCalibration:
+    """Calibration of predicted counts.
+
+    Args:
+        histogram: share of the probability transform in equal bins of [0, 1]; flat is calibrated.
+        coverage: for each level, how much of it central predictive intervals of that level hold.
+        error: mean distance of the cumulative histogram from the diagonal.
+    """
+
+    histogram: Array
+    coverage: dict[float, float]
+    error: float
+
+
+def calibrate_counts(law: SignedDirichletMixture, counts: Any, bins: int = 10) -> CountCalibration:
+    """Are counts as often in the predicted range as promised? By the probability integral transform for counts.
+
+    A count k spreads its mass evenly over ``[P(K < k), P(K <= k)]`` (Czado, Gneiting, Held 2009): no randomness.
+
+    Args:
+        law: predicted laws, batch (N,).
+        counts: held-out votes (N, L).
+        bins: of the histogram.
+    """
+    cdf = predictive_cdf(law, counts).reshape(-1, 2)
+    cdf = cdf[~np.isnan(cdf[:, 0])]
+    low, width = cdf[:, 0], np.maximum(cdf[:, 1] - cdf[:, 0], 1e-12)
+
+    def below(u: float) -> float:
+        return float(np.clip((u - low) / width, 0.0, 1.0).mean())
+
+    edges = np.linspace(0.0, 1.0, bins + 1)
+    cumulative = np.array([below(edge) for edge in edges])
+    coverage = {level: below(0.5 + level / 2) - below(0.5 - level / 2) for level in LEVELS}
+    return CountCalibration(np.diff(cumulative), coverage, float(np.abs(cumulative - edges).mean()))
+
+
+# -- what the votes alone allow --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NoiseCeiling:
+    """The best any prediction could reach, estimated from the votes alone.
+
+    Args:
+        brier: smallest expected Brier score against single votes, ``E[1 - Σ ℓ_r²]``.
+        log_loss: smallest expected log loss a vote, ``E[H(ℓ)]``, in nats.
+        squared_error: expected squared distance between ℓ and the observed proportions: the part of a model's squared
+            error that is the votes' own.
+        items: items with two votes or more, on which the figures rest.
+    """
+
+    brier: float
+    log_loss: float
+    squared_error: float
+    items: int
+
+
+def noise_ceiling(counts: Any) -> NoiseCeiling:
+    """How far votes can be predicted at all, from items with two votes or more.
+
+    Two random votes of an item differ with probability ``1 - Σ k_r (k_r - 1) / (n (n - 1))``, which estimates
+    ``1 - Σ ℓ_r²`` without bias; a n-th of it is the squared error of proportions. The entropy is estimated by
+    ``ψ(n) - Σ k_r ψ(k_r) / n`` (Grassberger), whose bias falls off quickly with the votes.
+
+    >>> noise_ceiling([[2, 2], [4, 0]]).brier.__round__(3)
+    0.333
+    """
+    table = np.nan_to_num(check_counts(counts, missing=True)[0])  # votes among some labels are votes all the same
+    table = table[table.sum(1) >= 2]
+    if not len(table):
+        raise InputError("a noise ceiling needs items with two votes or more.")
+    n = table.sum(1)
+    disagree = 1.0 - (table * (table - 1.0)).sum(1) / (n * (n - 1.0))
+    used = np.where(table > 0, table, 1.0)
+    entropy = digamma(n) - np.where(table > 0, table * digamma(used), 0.0).sum(1) / n
+    return NoiseCeiling(
+        float(disagree.mean()), float(np.maximum(entropy, 0.0).mean()), float((disagree / n).mean()), len(table)
+    )
+
+
+def evaluate(law: SignedDirichletMixture, counts: Any) -> dict[str, float]:
+    """Every figure of predicted laws on held-out votes.
+
+    Returns:
+        log_likelihood (an item), log_loss (a vote, of the mean), brier and calibration_error, with the noise ceiling's
+        brier_floor and log_loss_floor where items have two votes or more. NaN in counts is a label that was not on
+        offer.
+    """
+    given = check_counts(counts, n_rows=law._n_rows, n_labels=law.n_labels, missing=True)[0]
+    mean = _mean_among(law, given)
+    table = np.nan_to_num(given)
+    observed = table / table.sum(1, keepdims=True)
+    loss = -(observed * np.log(np.maximum(mean, np.finfo(float).tiny))).sum(1)
+    found = {
+        "log_likelihood": float(log_likelihood(law, given).mean()),
+        "log_loss": float(loss.mean()),
+        "brier": float(brier_score(mean, table).mean()),
+        "calibration_error": calibrate_counts(law, given).error,
+    }
+    if (table.sum(1) >= 2).any():
+        ceiling = noise_ceiling(table)
+        found |= {"brier_floor": ceiling.brier, "log_loss_floor": ceiling.log_loss}
+    return found
+
+
+def _mean_among(law: SignedDirichletMixture, table: Array) -> Array:
+    """Mean shares (N, L) among the labels that were on offer, zero for the others."""
+    if not np.isnan(table).any():
+        return _numpy(law.mean)
+    mean = np.zeros_like(table)
+    for rows, unknown in gap_patterns(table):
+        known = np.setdiff1d(np.arange(law.n_labels), unknown)
+        part = rows_of(law, rows)
+        mean[np.ix_(rows, known)] = _numpy((part.subcomposition(known.tolist()) if len(unknown) else part).mean)
+    return mean
+
+
+def _numpy(values: Tensor) -> Array:
+    return np.asarray(values.detach().cpu().numpy(), dtype=np.float64)
+
+
+def _tensor(law: SignedDirichletMixture, values: Array) -> Tensor:
+    return torch.as_tensor(np.ascontiguousarray(values), device=law._concentration.device)
