@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from snefy_ldl._random import derive_seed
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.files import models as persistence
@@ -29,8 +30,7 @@ from snefy_ldl.prediction import DensityPredictor
 from snefy_ldl.training.loop import fit_net
 from snefy_ldl.training.optimiser import StackedAdamW, make_optimizer
 from snefy_ldl.training.plan import Job, TrainingData, build_net, conclude, make_target, summary
-from snefy_ldl.training.recipe import derive_seed
-from snefy_ldl.validation.checks import ZeroOption, check_features, column_names
+from snefy_ldl.validation import ZeroOption, check_features, column_names
 from snefy_ldl.votes import allocation
 
 #: Rows a prediction handles at a time; a million rows need no more memory than this many.
@@ -56,8 +56,9 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         weight_decay: AdamW's decay of the network's matrices.
         validation_fraction: rows kept aside to pick the best epoch; 0 keeps the last.
         patience: epochs without progress on those rows before stopping; None runs all epochs.
-        standardize: "auto" (by validation likelihood), "unit", "pooled" or False; see :mod:`snefy_ldl.networks.scaling`.
-        zeros: "shrink", "error" or a floor; see :class:`snefy_ldl.validation.checks.ZeroPolicy`.
+        standardize: "auto" (by validation likelihood), "unit", "pooled" or False; see
+            :mod:`snefy_ldl.networks.scaling`.
+        zeros: "shrink", "error" or a floor; see :class:`snefy_ldl.validation.ZeroPolicy`.
         device: "auto", "cpu", "cuda", ...
         random_state: seed; the same seed gives the same bits on one machine.
         verbose: 1 shows progress bars.

@@ -18,7 +18,7 @@ from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.training.loop import fit_net
 from snefy_ldl.training.plan import Job, Member, TrainingData, build_net, conclude, make_target
 from snefy_ldl.training.recipe import Recipe
-from snefy_ldl.validation.checks import check_rows
+from snefy_ldl.validation import check_rows
 
 #: Members in one stack, at most. On a CPU the cost a member is flat from about 4 on; more only takes memory.
 CPU_STACK, GPU_STACK = 16, 1024

@@ -13,32 +13,20 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 from torch import Tensor
 
+from snefy_ldl._random import torch_generator
+from snefy_ldl._types import Array
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.partial import log_prob_known, log_prob_votes
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation.checks import (
+from snefy_ldl.validation import (
     ZeroPolicy,
     check_confidence,
     check_counts,
     check_distributions,
     check_sample_weight,
 )
-
-Array = NDArray[np.float64]
-
-
-def torch_generator(random_state: Any, device: torch.device | str = "cpu") -> torch.Generator:
-    """One torch generator out of whatever scikit-learn accepts as ``random_state``."""
-    generator = torch.Generator(device)
-    if isinstance(random_state, np.random.Generator):
-        return generator.manual_seed(int(random_state.integers(2**31)))
-    if isinstance(random_state, numbers.Integral):
-        return generator.manual_seed(int(random_state))
-    return generator.manual_seed(int(check_random_state(random_state).randint(2**31 - 1)))
 
 
 class DensityPredictor(ABC):
@@ -120,7 +108,7 @@ class DensityPredictor(ABC):
             if gaps:
                 parts.append((log_prob_known if counts is None else log_prob_votes)(dist, labels))
             else:
-                values = torch.as_tensor(labels, device=dist._concentration.device)
+                values = torch.as_tensor(labels, device=dist.concentration.device)
                 parts.append(dist.log_prob(values) if counts is None else dist.log_prob_counts(values))
         if rows != len(table):
             raise InputError(f"X and {what} must have the same number of rows; {what} has {len(table)}.")
@@ -137,7 +125,7 @@ class DensityPredictor(ABC):
             raise InputError(f"n must be a whole number of at least 1; got {n!r}.")
         parts, generator = [], None
         for _, dist in self._blocks(X, "sample"):
-            generator = generator or torch_generator(random_state, dist._concentration.device)
+            generator = generator or torch_generator(random_state, dist.concentration.device)
             parts.append(dist.sample((n,), generator).cpu().numpy())
         return np.concatenate(parts, axis=1)
 
@@ -152,7 +140,7 @@ class DensityPredictor(ABC):
         """Differential entropy (N,) by n draws a row: the model's exact draws, or the paper's uniform ones (A2)."""
         values, errors, generator = [], [], None
         for _, dist in self._blocks(X, "entropy"):
-            generator = generator or torch_generator(random_state, dist._concentration.device)
+            generator = generator or torch_generator(random_state, dist.concentration.device)
             value, error = dist.entropy(n, method, generator, return_std_error=True)
             values.append(value.cpu().numpy())
             errors.append(error.cpu().numpy())

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betaincinv, betaln, gammaln, logsumexp, softmax, xlog1py, xlogy
 
+from snefy_ldl._types import Array
 from snefy_ldl.datasets.named import Dataset
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation.checks import Array, check_confidence, check_counts, check_distributions, check_features
+from snefy_ldl.validation import check_confidence, check_counts, check_distributions, check_features
 
 __all__ = ["SyntheticData", "TrueConditional", "make_annotators", "make_city_districts"]
 

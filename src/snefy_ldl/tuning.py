@@ -23,16 +23,16 @@ from sklearn.model_selection import KFold, ParameterGrid, ParameterSampler
 from sklearn.utils import check_random_state
 
 from snefy_ldl import metrics
+from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.many import fit_many
 from snefy_ldl.networks import backbones
 from snefy_ldl.training.plan import TrainingData
-from snefy_ldl.validation.checks import check_rows
+from snefy_ldl.validation import check_rows
 
 __all__ = ["TuneResult", "tune"]
 
-Array = NDArray[np.float64]
 Space = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 Scoring = str | Callable[[SnefyLDL, Any, Any], float]
 Fold = tuple[NDArray[np.intp], NDArray[np.intp]]

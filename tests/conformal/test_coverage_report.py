@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
+from test_conformal import DirichletModel, KnownLaw
 
 from snefy_ldl import metrics
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, coverage_report
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots.conformal import plot_calibration_curve, plot_group_coverage, plot_intervals
-from test_conformal import DirichletModel, KnownLaw
 
 
 @pytest.fixture(scope="module")

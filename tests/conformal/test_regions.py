@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from test_conformal import BetaModel, DirichletModel, KnownLaw, NormalLaw
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.conformal import ConformalRegion
@@ -17,7 +18,6 @@ from snefy_ldl.conformal.thresholds import Calibration, rank
 from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
 from snefy_ldl.special.simplex import ternary_grid
 from snefy_ldl.synthetic import make_city_districts
-from test_conformal import BetaModel, DirichletModel, KnownLaw, NormalLaw
 
 METHODS = ("density", "hpd", "mahalanobis")
 

@@ -17,10 +17,11 @@ from torch import Tensor
 from torch.distributions import Categorical, Dirichlet, MixtureSameFamily, Multinomial, constraints
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from snefy_ldl._limits import CACHE_ELEMENTS
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.special.functions import CACHE_ELEMENTS, log_beta, pair_index
+from snefy_ldl.special.functions import log_beta, pair_index
 
 Build = Callable[..., SnefySimplex]
 float64 = torch.float64
@@ -122,7 +123,7 @@ def _cases(snefy: Build, cancelling: Build) -> dict[str, Callable[[int], SignedD
 
     def mixture(n_labels: int) -> SignedDirichletMixture:
         signed = snefy(n_labels, seed=9)
-        return SignedDirichletMixture(signed._weights(slice(None)), signed._concentration)
+        return SignedDirichletMixture(signed.weights(slice(None)), signed.concentration)
 
     def whole(n_labels: int) -> list[list[int]]:
         return [[0, n_labels], *([r] for r in range(1, n_labels))]
@@ -598,7 +599,7 @@ def test_a_neuron_switched_off_is_not_there(snefy: Build) -> None:
 
 def test_rows_in_chunks_are_rows_at_once(snefy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     dist = snefy(3, n=5, batch=(50,), members=2)
-    plain = SignedDirichletMixture(dist._weights(slice(None)), dist._concentration)
+    plain = SignedDirichletMixture(dist.weights(slice(None)), dist.concentration)
     votes = double(np.random.default_rng(0).integers(0, 4, (50, 3)))
     ell = interior(4 * 50, 3).reshape(4, 50, 3)
 
@@ -610,12 +611,12 @@ def test_rows_in_chunks_are_rows_at_once(snefy: Build, monkeypatch: pytest.Monke
             for answer in (
                 law.mean, law.variance, law.covariance_matrix, law.log_prob(ell), law.covariance_log(),
                 law.log_prob_counts(votes), law.expected_entropy(), law.prob_greater(2, 0), law.sum_abs_weights,
-                law._log_prob_grid(ell[:, 0], slice(7, 30)), law.marginal(1).cdf(double(0.2)),
+                law.log_prob_grid(ell[:, 0], slice(7, 30)), law.marginal(1).cdf(double(0.2)),
             )
         ]  # fmt: skip
 
     at_once = answers()
-    monkeypatch.setattr("snefy_ldl.special.functions.CACHE_ELEMENTS", 100)
+    monkeypatch.setattr("snefy_ldl._limits.CACHE_ELEMENTS", 100)
     monkeypatch.setattr("snefy_ldl.distributions.mixture.CHUNK_ELEMENTS", 100)
     for chunked, whole in zip(answers(), at_once):
         torch.testing.assert_close(chunked, whole, rtol=1e-11, atol=1e-12)
@@ -732,3 +733,44 @@ def test_pair_index_lists_each_pair_once() -> None:
     i, j = pair_index(5)
     assert len(i) == 15
     assert (i <= j).all()
+
+
+# -- the surface that other modules build on --------------------------------------------------------------------------
+
+
+def test_rows_members_and_blocks_are_the_same_law(snefy: Build) -> None:
+    law = snefy(3, batch=(5,), members=2, seed=4)
+    points = torch.distributions.Dirichlet(torch.ones(3, dtype=torch.float64)).sample((4,))
+    assert len(law) == 5
+    assert law.device == law.concentration.device
+    at_all = law.log_prob_at(points)  # (4, 5)
+    torch.testing.assert_close(at_all, law.log_prob(points[:, None]), rtol=1e-12, atol=1e-12)
+    votes = torch.tensor([[1.0, 0.0, 2.0]], dtype=torch.float64).expand(5, 3)
+    for one in (law, law.posterior(votes), SignedDirichletMixture(law.weights(), law.concentration)):
+        for rows in (slice(1, 3), [4, 0], np.array([2]), torch.tensor([True, False, True, False, False])):
+            index = torch.arange(5)[rows if isinstance(rows, slice) else torch.as_tensor(rows)]
+            part = one[rows]
+            assert part.batch_shape == (len(index),)
+            torch.testing.assert_close(part.mean, one.mean[index], rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(part.log_prob_at(points), one.log_prob_at(points)[:, index])
+        torch.testing.assert_close(one[-1].mean, one.mean[-1:])
+    laws = law.members()
+    mixed = torch.logsumexp(torch.stack([one.log_prob_at(points) for one in laws]), 0) - np.log(2.0)
+    torch.testing.assert_close(mixed, at_all, rtol=1e-10, atol=1e-10)
+
+
+def test_blocks_of_rows_cover_every_row_once(snefy: Build) -> None:
+    law = snefy(3, batch=(2, 3))
+    rows = torch.cat([torch.arange(6)[block] for block in law.chunks(per_pair=3)])
+    assert rows.tolist() == list(range(6))
+    assert law.offset_rows(slice(0, 2)) is None
+    everywhere = law.collect(lambda block: law.weights(block).sum(-1, keepdim=True))
+    assert law.shaped(everywhere).shape == (2, 3, 1)
+    torch.testing.assert_close(everywhere, torch.ones_like(everywhere))
+    ell = torch.tensor([[[0.2, 0.3, 0.5]]], dtype=torch.float64).log().expand(1, 6, 3)
+    log_p, positive = law.log_densities(slice(0, 6), ell, envelope=True)
+    assert (log_p <= positive + 1e-12).all()
+    # the normaliser is what makes the squared network a density
+    raw = log_p.squeeze(0) + law.log_normaliser(slice(0, 6)).squeeze(-1)
+    square = law.readout[0] @ (law.flat_log_scale[:, 0] - law.log_root_norm[0] + ell[0] @ law.exponents[0].T).exp().T
+    torch.testing.assert_close(raw, square.square().sum(0).log())

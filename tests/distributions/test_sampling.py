@@ -74,14 +74,14 @@ def test_acceptance_rate_is_the_observed_one(
     """Proposals come from p⁺ and are kept with probability p / p⁺; its average must be 1 / Σc⁺."""
     dist = LAWS[kind](snefy, cancelling)
     seen: list[Tensor] = []
-    original = type(dist)._log_densities
+    original = type(dist).log_densities
 
     def spy(self: Any, *args: Any, **kwargs: Any) -> list[Tensor]:
         density, envelope = original(self, *args, **kwargs)
         seen.append((density - envelope).exp())
         return [density, envelope]
 
-    monkeypatch.setattr(type(dist), "_log_densities", spy)
+    monkeypatch.setattr(type(dist), "log_densities", spy)
     dist.sample((3000,), generator=rng(2))
     assert (seen[0] <= 1.0 + 1e-9).all()
     assert (dist.acceptance_rate < 1.0 - 1e-6).all()
@@ -102,7 +102,7 @@ def test_a_seed_gives_the_same_draws(snefy: Build, rng: Rng) -> None:
 def test_chunks_of_rows_and_tries_leave_the_law_alone(snefy: Build, rng: Rng, monkeypatch: pytest.MonkeyPatch) -> None:
     dist = snefy(3, n=4, m=2, batch=(6,))
     monkeypatch.setattr("snefy_ldl.distributions.sampling.CHUNK_ELEMENTS", 8 * 3 * 500)
-    monkeypatch.setattr("snefy_ldl.special.functions.CACHE_ELEMENTS", 1000)
+    monkeypatch.setattr("snefy_ldl._limits.CACHE_ELEMENTS", 1000)
     draws = dist.sample((2000,), generator=rng(6))
     agrees(draws, dist.mean)
     agrees((draws - dist.mean).square(), dist.variance)
@@ -128,7 +128,7 @@ def test_entropy_estimators_agree_and_know_their_error(snefy: Build, rng: Rng) -
     ratio = repeats.std(0) / claimed
     assert ((ratio > 0.4) & (ratio < 2.2)).all()
     # the class made of weights walks another way
-    plain = SignedDirichletMixture(dist._weights(slice(None)), dist._concentration)
+    plain = SignedDirichletMixture(dist.weights(slice(None)), dist.concentration)
     torch.testing.assert_close(
         plain.entropy(500, method="uniform", generator=rng(9)), dist.entropy(500, method="uniform", generator=rng(9))
     )

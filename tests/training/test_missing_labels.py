@@ -18,7 +18,7 @@ from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.synthetic import make_city_districts
 from snefy_ldl.training.objectives.gaps import MissingTarget
 from snefy_ldl.training.plan import Job, TrainingData, build_net, make_target
-from snefy_ldl.validation.checks import ZeroPolicy, check_distributions
+from snefy_ldl.validation import ZeroPolicy, check_distributions
 from snefy_ldl.votes.tables import PartialCounts
 
 NAN = np.nan

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from snefy_ldl import SnefyLDL, SnefySimplex
+from snefy_ldl._random import derive_seed
 from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, label_concentration, prototype_init
@@ -22,7 +23,7 @@ from snefy_ldl.networks.scaling import clearly_better, fit_scaling
 from snefy_ldl.synthetic import make_city_districts
 from snefy_ldl.training import loop as training
 from snefy_ldl.training.kernels.density import squared_log_density
-from snefy_ldl.training.recipe import Recipe, derive_seed
+from snefy_ldl.training.recipe import Recipe
 
 SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 6, "random_state": 0}
 

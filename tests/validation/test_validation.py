@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation.checks import ZeroPolicy, check_distributions, check_features, check_sample_weight
+from snefy_ldl.validation import ZeroPolicy, check_distributions, check_features, check_sample_weight
 
 
 def test_shrinking_is_exactly_what_the_rule_says():

@@ -13,8 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin_min
 from sklearn.neighbors import NearestNeighbors
 
-from snefy_ldl.active.pool import Index, Pool
-from snefy_ldl.validation.checks import Array
+from snefy_ldl._types import Array, Index
+from snefy_ldl.active.pool import Pool
 
 Diverse = bool | Literal["kmeans++", "greedy", "kmeans"]
 

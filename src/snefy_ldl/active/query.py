@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from snefy_ldl._types import Array, Index
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.strategies.features import CoreSet, GraphDensity, KMeansSampling, RandomSampling, Strategy
 from snefy_ldl.active.strategies.laws import (
@@ -33,10 +34,7 @@ from snefy_ldl.active.strategies.laws import (
     shared_entropy,
 )
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.base import check_count
-
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
+from snefy_ldl.validation import check_count
 
 __all__ = [
     "STRATEGIES",

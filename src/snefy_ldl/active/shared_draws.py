@@ -28,9 +28,9 @@ def shared_log_prob(law: SignedDirichletMixture, logs: Tensor) -> Callable[[slic
         law: its components must be the same for all rows (no votes).
         logs: logarithm of the points (S, L).
     """
-    if not isinstance(law, SnefySimplex) or law._offset is not None:
-        return lambda rows: law._log_prob_grid(logs, rows).T
-    powers = logs @ law.exponents.double().transpose(-1, -2) - law._g[:, None, :]  # (K, S, n)
+    if not isinstance(law, SnefySimplex) or law.offset is not None:
+        return lambda rows: law.log_prob_grid(logs, rows).T
+    powers = logs @ law.exponents.double().transpose(-1, -2) - law.log_root_norm[:, None, :]  # (K, S, n)
     top = powers.amax(-1)  # (K, S)
     points = (powers - top[..., None]).float().clamp_min_(SMALLEST_EXPONENT).exp_().transpose(-1, -2)  # (K, n, S)
     readout = law.readout.double()
@@ -38,10 +38,10 @@ def shared_log_prob(law: SignedDirichletMixture, logs: Tensor) -> Callable[[slic
     unit = (readout / torch.where(length > 0.0, length, 1.0)[:, None]).float()
 
     def log_prob(rows: slice) -> Tensor:
-        scale = law._log_scale[rows].double().transpose(0, 1) + length.log()[:, None]  # (K, b, n)
+        scale = law.flat_log_scale[rows].double().transpose(0, 1) + length.log()[:, None]  # (K, b, n)
         highest = scale.amax(-1, keepdim=True)
         neurons = (scale - highest).float().clamp_min_(SMALLEST_EXPONENT).exp_()
-        base = (law._log_members[rows] - law._log_normaliser(rows)).T[..., None] + 2.0 * highest  # (K, b, 1)
+        base = (law.log_members[rows] - law.log_normaliser(rows)).T[..., None] + 2.0 * highest  # (K, b, 1)
         members = []
         for k in range(law.n_members):
             total = torch.zeros(neurons.shape[1], len(logs), dtype=torch.float32, device=logs.device)

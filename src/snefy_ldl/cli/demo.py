@@ -17,12 +17,12 @@ from scipy.special import gammaln, xlogy
 from scipy.stats import beta
 
 from snefy_ldl import __version__, plots
+from snefy_ldl._types import Array
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.files.atomic import write_bytes
 from snefy_ldl.metrics.points import coverage, interval_width, score
 from snefy_ldl.networks.net import fit_dirichlet, label_concentration
 from snefy_ldl.synthetic import SyntheticData, make_city_districts
-from snefy_ldl.validation.checks import Array
 
 __all__ = ["Demo", "District", "Measure", "run_demo"]
 

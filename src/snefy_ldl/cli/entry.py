@@ -170,7 +170,7 @@ def predict(
     from snefy_ldl.datasets.tables import TableSink, TableSource
     from snefy_ldl.errors import InputError
     from snefy_ldl.estimator import SnefyLDL
-    from snefy_ldl.validation.checks import check_confidence
+    from snefy_ldl.validation import check_confidence
 
     if interval is not None:
         check_confidence(interval, "--interval")
@@ -204,7 +204,7 @@ def evaluate(
     """Score a model on a table whose labels are known."""
     from snefy_ldl.datasets.named import load_table
     from snefy_ldl.estimator import SnefyLDL
-    from snefy_ldl.validation.checks import check_confidence
+    from snefy_ldl.validation import check_confidence
 
     check_confidence(interval, "--interval")
     fitted = SnefyLDL.load(model)

@@ -68,7 +68,7 @@ def update(
     """
     from snefy_ldl.datasets.tables import DECIMALS, TableSink
     from snefy_ldl.distributions.vote_quantiles import posterior_quantiles
-    from snefy_ldl.validation.checks import check_confidence
+    from snefy_ldl.validation import check_confidence
 
     check_confidence(interval, "--interval")
     table_output(out)

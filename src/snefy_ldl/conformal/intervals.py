@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
 
+from snefy_ldl._types import Array
 from snefy_ldl.conformal.scores import LABEL_SCORES, LabelScore
 from snefy_ldl.conformal.thresholds import (
     Calibration,
@@ -27,7 +28,7 @@ from snefy_ldl.distributions.blocks import as_rows, count_rows, law_blocks, take
 from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.many import fit_many
-from snefy_ldl.validation.checks import Array, check_distributions
+from snefy_ldl.validation import check_distributions
 
 Method = Literal["chebyshev", "quantile", "cdf"]
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from snefy_ldl._types import Array
 from snefy_ldl.conformal.intervals import FORMAT, check_state
 from snefy_ldl.conformal.scores import REGION_SCORES, hit_error
 from snefy_ldl.conformal.thresholds import (
@@ -22,7 +23,7 @@ from snefy_ldl.conformal.thresholds import (
 from snefy_ldl.distributions.blocks import as_rows, count_rows, draw_from, law_blocks, to_numpy
 from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
 from snefy_ldl.special.simplex import uniform
-from snefy_ldl.validation.checks import Array, ZeroPolicy, check_confidence, check_distributions
+from snefy_ldl.validation import ZeroPolicy, check_confidence, check_distributions
 
 Method = Literal["density", "hpd", "mahalanobis"]
 

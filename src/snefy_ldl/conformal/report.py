@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from snefy_ldl._types import Array
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.scores import LABEL_SCORES
@@ -29,7 +30,7 @@ from snefy_ldl.metrics.intervals import (
     size_stratified_coverage,
     ssc_ceiling,
 )
-from snefy_ldl.validation.checks import Array, check_distributions
+from snefy_ldl.validation import check_distributions
 
 #: Columns of the table, in order.
 COLUMNS = ("model", "level", "part", "name", "n", "coverage", "std_error", "expected", "width", "score")

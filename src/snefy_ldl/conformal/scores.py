@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from scipy.special import gammaln
 
+from snefy_ldl._types import Array
 from snefy_ldl.distributions.blocks import draw_from, tensor_for, to_numpy
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation.checks import Array
 
 Seed = Callable[[], int]
 
@@ -189,8 +189,8 @@ class _Density(RegionScore):
     def log_density_shared(self, points: Array) -> Array:
         table = tensor_for(self.law, points)
         if isinstance(self.law, SignedDirichletMixture):
-            rows = slice(0, self.law._n_rows)
-            return to_numpy(self.law._log_prob_grid(table.log(), rows))
+            rows = slice(0, len(self.law))
+            return to_numpy(self.law.log_prob_grid(table.log(), rows))
         return to_numpy(self.law.log_prob(table[:, None, :]))
 
     def _from_log_density(self, log_p: Array) -> Array:

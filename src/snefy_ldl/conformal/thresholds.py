@@ -17,8 +17,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from snefy_ldl._types import Array
 from snefy_ldl.errors import CalibrationWarning, InputError
-from snefy_ldl.validation.checks import Array, check_confidence
+from snefy_ldl.validation import check_confidence
 
 SmallGroups = Literal["full", "pool", "error"]
 Weights = Any  # an array (N,), a function X -> (N,), or None

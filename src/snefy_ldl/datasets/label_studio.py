@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl.active.pool import Index
+from snefy_ldl._types import Array, Index
 from snefy_ldl.datasets.tables import cell_text
 from snefy_ldl.errors import DataNotFoundError, InputError
 from snefy_ldl.files.atomic import write_json
-from snefy_ldl.validation.checks import Array
 
 __all__ = ["make_tasks", "read_choices", "read_names", "read_votes", "write_tasks"]
 

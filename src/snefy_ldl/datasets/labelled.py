@@ -1,7 +1,7 @@
 """Labelled rows as people send them: shares, votes in any form, Label Studio exports.
 
-A :class:`Labelled` set names its rows where it can. Labels may come without features; :mod:`snefy_ldl.datasets.joins` looks
-them up by name in another table, and puts several sets together.
+A :class:`Labelled` set names its rows where it can. Labels may come without features;
+:mod:`snefy_ldl.datasets.joins` looks them up by name in another table, and puts several sets together.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from snefy_ldl._types import Array
 from snefy_ldl.datasets.label_studio import read_choices, read_names
 from snefy_ldl.datasets.tables import TableSource, cell_text, shorten
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation.checks import CLOSURE_TOLERANCE, Array, check_counts, check_distributions
+from snefy_ldl.validation import CLOSURE_TOLERANCE, check_counts, check_distributions
 from snefy_ldl.votes.tables import Votes
 
 #: What ``query`` writes beside a row's features: its score and, with this prefix, the predicted shares.

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 import scipy.io
 
+from snefy_ldl._types import Array
 from snefy_ldl.errors import DataNotFoundError, InputError
-from snefy_ldl.validation.checks import Array, check_counts, check_distributions, check_features
+from snefy_ldl.validation import check_counts, check_distributions, check_features
 
 __all__ = ["Dataset", "cache_folder", "dataset_names", "load_dataset", "load_table"]
 

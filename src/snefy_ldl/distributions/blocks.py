@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from snefy_ldl._types import Array
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.networks import backbones
-from snefy_ldl.validation.checks import Array
 
 #: Rows whose predicted laws are held at one time.
 BLOCK_ROWS = 1 << 15
@@ -52,7 +52,7 @@ def law_blocks(model: Any, X: Any, block_rows: int | None = None) -> Iterator[tu
 
 def tensor_for(law: Any, values: Array) -> Tensor:
     """Values where the law's own numbers live."""
-    device = law._concentration.device if isinstance(law, SignedDirichletMixture) else "cpu"
+    device = law.concentration.device if isinstance(law, SignedDirichletMixture) else "cpu"
     return torch.as_tensor(values, device=device)
 
 
@@ -64,7 +64,7 @@ def to_numpy(values: Tensor) -> Array:
 def draw_from(law: Any, n: int, seed: Callable[[], int]) -> Tensor:
     """n draws (n, b, L) of a law, reproducible also for torch's own laws, which take no generator."""
     if isinstance(law, SignedDirichletMixture):
-        generator = torch.Generator(law._concentration.device).manual_seed(seed())
+        generator = torch.Generator(law.concentration.device).manual_seed(seed())
         return law.sample((n,), generator)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed())

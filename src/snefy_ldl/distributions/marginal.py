@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 import scipy.special
 import torch
-from numpy.typing import NDArray
 from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 
+from snefy_ldl._types import Array
 from snefy_ldl.distributions.mixture import Rows, SignedDirichletMixture
 from snefy_ldl.distributions.tables import LOGIT_LIMIT, TAIL_MASS, Panels, panels_of, row_blocks, row_weights
 from snefy_ldl.errors import InputError
-
-Array = NDArray[np.float64]
 
 #: Below this many Beta evaluations a query goes straight to the incomplete Beta function.
 DIRECT_EVALUATIONS = 200_000
@@ -85,11 +83,11 @@ class Marginal(Distribution):
         shape = torch.broadcast_shapes(value.shape, self.batch_shape)
         if not self.pair._ends(shape):
             return self.expand(shape).cdf(value)
-        points = value.double().expand(shape).reshape(-1, self.pair._n_rows).T.cpu().numpy()  # (N, Q)
+        points = value.double().expand(shape).reshape(-1, len(self.pair)).T.cpu().numpy()  # (N, Q)
         if self._direct(points.shape[1]):
             with np.errstate(divide="ignore"):
                 z = scipy.special.logit(np.clip(points, 0.0, 1.0))
-            answer = np.concatenate([self._cdf_direct(rows, z[rows]) for rows in self.pair._chunks()])
+            answer = np.concatenate([self._cdf_direct(rows, z[rows]) for rows in self.pair.chunks()])
         else:
             answer = self._tabulated(points, Panels.cdf)
         # the support's ends, exactly
@@ -103,9 +101,9 @@ class Marginal(Distribution):
         shape = torch.broadcast_shapes(value.shape, self.batch_shape)
         if not self.pair._ends(shape):
             return self.expand(shape).icdf(value)
-        levels = value.double().expand(shape).reshape(-1, self.pair._n_rows).T.cpu().numpy()  # (N, Q)
+        levels = value.double().expand(shape).reshape(-1, len(self.pair)).T.cpu().numpy()  # (N, Q)
         answer = self._quantiles(levels)
-        return self._back(answer, shape, self.pair._dtype)
+        return self._back(answer, shape, self.pair.dtype)
 
     def quantiles(self, alpha: Any) -> Tensor:
         """Several quantile levels at once: alpha (A,) -> (*batch, A)."""
@@ -127,17 +125,17 @@ class Marginal(Distribution):
         return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, answer))
 
     def _direct(self, queries: int) -> bool:
-        evaluations = self.pair._n_rows * queries * self.pair.n_components
-        return self.pair._offset is not None or evaluations <= DIRECT_EVALUATIONS
+        evaluations = len(self.pair) * queries * self.pair.n_components
+        return self.pair.offset is not None or evaluations <= DIRECT_EVALUATIONS
 
     def _back(self, answer: Array, shape: Size, dtype: torch.dtype) -> Tensor:
-        device = self.pair._concentration.device
+        device = self.pair.concentration.device
         return torch.as_tensor(np.ascontiguousarray(answer.T), device=device).reshape(shape).to(dtype)
 
     def _beta_parameters(self, rows: Rows) -> tuple[Array, Array]:
         """Both Beta parameters, (1 or b, P)."""
-        alpha = self.pair._concentration.detach()[None]
-        offset = self.pair._offset_rows(rows)
+        alpha = self.pair.concentration.detach()[None]
+        offset = self.pair.offset_rows(rows)
         if offset is not None:
             alpha = alpha + offset[:, None, :]
         first, second = alpha.cpu().numpy().transpose(2, 0, 1)
@@ -155,7 +153,7 @@ class Marginal(Distribution):
 
     def _cdf_direct(self, rows: Rows, z: Array) -> Array:
         """cdf on the logit scale, z (b, Q), by the incomplete Beta function of every component."""
-        weights = self.pair._weights(rows).detach().cpu().numpy()
+        weights = self.pair.weights(rows).detach().cpu().numpy()
         a, b = self._beta_parameters(rows)
         answer = np.empty_like(z)
         for q in range(z.shape[1]):
@@ -169,7 +167,7 @@ class Marginal(Distribution):
     def _solve(self, levels: Array) -> Array:
         """Quantiles by bisection-guarded false position on the logit scale, (N, Q), a chunk of rows at a time."""
         parts = []
-        for rows in self.pair._chunks(per_pair=2):
+        for rows in self.pair.chunks(per_pair=2):
             target = levels[rows]
             low = np.full(target.shape, -LOGIT_LIMIT)
             high = -low
@@ -198,8 +196,8 @@ def equal_level_point(dist: SignedDirichletMixture) -> Tensor:
     """
     with torch.no_grad():
         marginals = [dist.marginal(r) for r in range(dist.n_labels)]
-        low, high = np.zeros(dist._n_rows), np.ones(dist._n_rows)
-        level, before = np.full(dist._n_rows, 0.5), np.full(dist._n_rows, np.nan)
+        low, high = np.zeros(len(dist)), np.ones(len(dist))
+        level, before = np.full(len(dist), 0.5), np.full(len(dist), np.nan)
         excess_before = before
         for _ in range(60):
             point = np.stack([m._quantiles(level[:, None])[:, 0] for m in marginals], -1)
@@ -212,5 +210,5 @@ def equal_level_point(dist: SignedDirichletMixture) -> Tensor:
             inside = (secant > low) & (secant < high)
             before, excess_before = level, excess
             level = np.where(np.abs(excess) < 1e-9, level, np.where(inside, secant, 0.5 * (low + high)))
-        answer = torch.as_tensor(point / point.sum(-1, keepdims=True), device=dist._concentration.device)
-    return dist._back(answer)
+        answer = torch.as_tensor(point / point.sum(-1, keepdims=True), device=dist.concentration.device)
+    return dist.shaped(answer)

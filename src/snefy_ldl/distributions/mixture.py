@@ -18,18 +18,10 @@ import torch
 from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 
+from snefy_ldl._limits import CHUNK_ELEMENTS, block_elements
 from snefy_ldl.distributions.tables import label_quantiles
 from snefy_ldl.errors import InputError
-from snefy_ldl.special.functions import (
-    CHUNK_ELEMENTS,
-    block_elements,
-    log_beta,
-    log_beta_ratio,
-    log_share,
-    log_signed_sum,
-    pair_index,
-    symmetric,
-)
+from snefy_ldl.special.functions import log_beta, log_beta_ratio, log_share, log_signed_sum, pair_index, symmetric
 
 if TYPE_CHECKING:
     from snefy_ldl.distributions.marginal import Marginal
@@ -75,15 +67,15 @@ class SignedDirichletMixture(Distribution):
         dtype: torch.dtype,
         validate_args: bool | None,
     ) -> None:
-        self._dtype = dtype
-        self._concentration = concentration.double()  # (P, L)
+        self.dtype = dtype
+        self.concentration = concentration.double()  # (P, L)
         n_labels = concentration.shape[-1]
-        self._offset = None
+        self.offset = None
         if offset is not None:
-            self._offset = _row_table(offset.double(), batch_shape, n_labels, "offset")  # (N, L)
-            if not bool((self._concentration.amin(0) + self._offset > 0.0).all()):
+            self.offset = _row_table(offset.double(), batch_shape, n_labels, "offset")  # (N, L)
+            if not bool((self.concentration.amin(0) + self.offset > 0.0).all()):
                 raise InputError("concentration + offset must be a positive number for every component and label.")
-        self._total = self._concentration.sum(-1)  # (P,)
+        self._total = self.concentration.sum(-1)  # (P,)
         super().__init__(batch_shape, torch.Size([n_labels]), validate_args=validate_args)
 
     # -- the pieces every answer is made of ------------------------------------------------------------------------
@@ -91,37 +83,66 @@ class SignedDirichletMixture(Distribution):
     @property
     def n_labels(self) -> int:
         """L, the number of parts."""
-        return int(self._concentration.shape[-1])
+        return int(self.concentration.shape[-1])
 
     @property
     def n_components(self) -> int:
         """P, the number of Dirichlets in the sum."""
-        return int(self._concentration.shape[0])
+        return int(self.concentration.shape[0])
 
     @property
-    def _n_rows(self) -> int:
+    def device(self) -> torch.device:
+        """Where the law's numbers live."""
+        return self.concentration.device
+
+    def __len__(self) -> int:
+        """Rows of the batch, N."""
         return math.prod(self.batch_shape)
 
-    def _weights(self, rows: Rows) -> Tensor:
-        """``c`` for some rows, float64 (b, P)."""
+    def __getitem__(self, rows: Rows | Any) -> SignedDirichletMixture:
+        """The law of some rows of the flattened batch: a slice, row numbers or a mask -> batch (b,)."""
+        index = self._row_index(rows)
+        offset = None if self.offset is None else self.offset[index]
+        other = SignedDirichletMixture(self.weights(index), self.concentration, offset, validate_args=False)
+        other.dtype = self.dtype
+        return other
+
+    def _row_index(self, rows: Any) -> Rows:
+        if isinstance(rows, slice):
+            return rows
+        if isinstance(rows, (int, np.integer)):
+            return slice(rows, rows + 1) if rows != -1 else slice(-1, None)
+        return torch.as_tensor(rows, device=self.device)
+
+    def members(self) -> list[SignedDirichletMixture]:
+        """The laws that are averaged, each with this batch; a law that is no average is its own only member."""
+        return [self]
+
+    def log_prob_at(self, points: Tensor, rows: slice = slice(None)) -> Tensor:
+        """Log density of some rows at the same points: points (S, L) -> (S, b)."""
+        return self.log_prob_grid(log_share(points.double()), rows)
+
+    def weights(self, rows: Rows = slice(None)) -> Tensor:
+        """``c`` for some rows of the flattened batch, float64 (b, P)."""
         return self._explicit_weights[rows].double()
 
     def _ends(self, shape: Size) -> bool:
         """Whether a shape that includes the batch's ends with it, so that points fall to rows in order."""
-        return self._n_rows == 1 or shape[len(shape) - len(self.batch_shape) :] == self.batch_shape
+        return len(self) == 1 or shape[len(shape) - len(self.batch_shape) :] == self.batch_shape
 
-    def _chunks(self, per_pair: int = 1) -> Iterator[slice]:
-        step = max(1, block_elements(self._concentration.device) // max(1, self.n_components * per_pair))
-        for start in range(0, max(self._n_rows, 1), step):
+    def chunks(self, per_pair: int = 1) -> Iterator[slice]:
+        """Rows that are worked on at a time, ``per_pair`` numbers held for each of their components."""
+        step = max(1, block_elements(self.concentration.device.type) // max(1, self.n_components * per_pair))
+        for start in range(0, max(len(self), 1), step):
             yield slice(start, start + step)
 
-    def _collect(self, answer: Callable[[slice], Tensor], per_pair: int = 1) -> Tensor:
+    def collect(self, answer: Callable[[slice], Tensor], per_pair: int = 1) -> Tensor:
         """Answer for every row (N, ...), a chunk of rows at a time."""
-        return torch.cat([answer(rows) for rows in self._chunks(per_pair)])
+        return torch.cat([answer(rows) for rows in self.chunks(per_pair)])
 
-    def _back(self, answer: Tensor) -> Tensor:
+    def shaped(self, answer: Tensor) -> Tensor:
         """An answer for every row (N, ...), in the batch's shape and dtype."""
-        return answer.reshape((*self.batch_shape, *answer.shape[1:])).to(self._dtype)
+        return answer.reshape((*self.batch_shape, *answer.shape[1:])).to(self.dtype)
 
     def _expectation(self, table: Tensor) -> Tensor:
         """``Σ_p c_p(x) t_p`` for answers that all rows share: (P, A) -> (N, A) in float64."""
@@ -129,7 +150,7 @@ class SignedDirichletMixture(Distribution):
         return torch.cat([self._expectation_block(block) for block in table.split(step, 1)], 1)
 
     def _expectation_block(self, table: Tensor) -> Tensor:
-        return self._collect(lambda rows: self._weights(rows) @ table)
+        return self.collect(lambda rows: self.weights(rows) @ table)
 
     def _product_expectation(self, table: Tensor, scale: Tensor | None = None) -> Tensor:
         """``Σ_p c_p(x) s_p t_pr t_pq`` for every two labels: t (P, L) -> (N, L, L)."""
@@ -141,61 +162,62 @@ class SignedDirichletMixture(Distribution):
             answers.append(self._expectation(products if scale is None else products * scale[:, None]))
         return symmetric(torch.cat(answers, 1), self.n_labels)
 
-    def _offset_rows(self, rows: Rows) -> Tensor | None:
-        return None if self._offset is None else self._offset[rows]
+    def offset_rows(self, rows: Rows) -> Tensor | None:
+        """The offset of some rows (b, L), or None."""
+        return None if self.offset is None else self.offset[rows]
 
     def _label_expectation(self, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """``Σ_p c_p f(α_pr + o_r, A_p + Σ o)`` for each label r: (N, L) in float64."""
-        if self._offset is None:
-            return self._expectation(function(self._concentration, self._total[:, None]))
-        alpha, table = self._concentration, self._offset
+        if self.offset is None:
+            return self._expectation(function(self.concentration, self._total[:, None]))
+        alpha, table = self.concentration, self.offset
 
         def answer(rows: Rows) -> Tensor:
-            weights, offset = self._weights(rows), table[rows]
+            weights, offset = self.weights(rows), table[rows]
             total = self._total + offset.sum(-1, keepdim=True)  # (b, P)
             columns = [
                 (weights * function(alpha[:, r] + offset[:, r, None], total)).sum(-1) for r in range(self.n_labels)
             ]
             return torch.stack(columns, -1)
 
-        return self._collect(answer)
+        return self.collect(answer)
 
     # -- moments (Theorem 3) ---------------------------------------------------------------------------------------
 
     def _first_moments(self) -> Tensor:
         """``E[ℓ_r]`` (N, L) in float64."""
-        if self._offset is None:
-            return self._expectation(self._concentration / self._total[:, None])
-        table = self._offset
+        if self.offset is None:
+            return self._expectation(self.concentration / self._total[:, None])
+        table = self.offset
 
         def answer(rows: Rows) -> Tensor:
             scaled, _, offset = self._scaled_weights(rows, table)
-            return scaled @ self._concentration + offset * scaled.sum(-1, keepdim=True)
+            return scaled @ self.concentration + offset * scaled.sum(-1, keepdim=True)
 
-        return self._collect(answer)
+        return self.collect(answer)
 
     def _second_moments(self) -> Tensor:
         """``E[ℓ_r²]`` (N, L) in float64."""
-        alpha = self._concentration
-        if self._offset is None:
+        alpha = self.concentration
+        if self.offset is None:
             return self._expectation(alpha * (alpha + 1.0) / (self._total * (self._total + 1.0))[:, None])
-        table = self._offset
+        table = self.offset
 
         def answer(rows: Rows) -> Tensor:
             _, scaled, offset = self._scaled_weights(rows, table)
             mass = offset * (offset + 1.0) * scaled.sum(-1, keepdim=True)
             return scaled @ alpha.square() + (2.0 * offset + 1.0) * (scaled @ alpha) + mass
 
-        return self._collect(answer)
+        return self.collect(answer)
 
     def _product_moments(self) -> Tensor:
         """``E[ℓ_r ℓ_q]`` for every two labels (N, L, L) in float64."""
-        alpha, n_labels = self._concentration, self.n_labels
-        if self._offset is None:
+        alpha, n_labels = self.concentration, self.n_labels
+        if self.offset is None:
             scale = 1.0 / (self._total * (self._total + 1.0))
             own = self._expectation(alpha * scale[:, None])
             return self._product_expectation(alpha, scale) + torch.diag_embed(own)
-        table = self._offset
+        table = self.offset
 
         def answer(rows: Rows) -> Tensor:
             _, scaled, offset = self._scaled_weights(rows, table)
@@ -205,7 +227,7 @@ class SignedDirichletMixture(Distribution):
             symmetrised = 0.5 * (products + products.transpose(1, 2))
             return symmetrised + torch.diag_embed(linear + offset * mass)
 
-        return self._collect(answer)
+        return self.collect(answer)
 
     def _two_moments(self) -> tuple[Tensor, Tensor]:
         """``E[ℓ_r]`` and ``E[ℓ_r²]``, each (N, L)."""
@@ -219,18 +241,18 @@ class SignedDirichletMixture(Distribution):
         """``c / A`` and ``c / (A (A + 1))`` (b, P) with the row's own totals A, and its offset (b, L)."""
         offset = table[rows]
         total = self._total + offset.sum(-1, keepdim=True)
-        scaled = self._weights(rows) / total
+        scaled = self.weights(rows) / total
         return scaled, scaled / (total + 1.0), offset
 
     @property
     def mean(self) -> Tensor:
         """``E[ℓ|x]`` (*batch, L), the paper's Eq. for the mean in Theorem 3."""
-        return self._back(_closed(self._first_moments()))
+        return self.shaped(_closed(self._first_moments()))
 
     def mean_and_variance(self) -> tuple[Tensor, Tensor]:
         """Mean and variance (*batch, L)."""
         first, second = self._two_moments()
-        return self._back(_closed(first)), self._back((second - first.square()).clamp_min(0.0))
+        return self.shaped(_closed(first)), self.shaped((second - first.square()).clamp_min(0.0))
 
     @property
     def variance(self) -> Tensor:
@@ -241,13 +263,13 @@ class SignedDirichletMixture(Distribution):
     def covariance_matrix(self) -> Tensor:
         """``Cov[ℓ|x]`` (*batch, L, L), Theorem 3; its rows sum to zero."""
         first, products = self._all_moments()
-        return self._back(products - first[:, :, None] * first[:, None, :])
+        return self.shaped(products - first[:, :, None] * first[:, None, :])
 
     # -- logarithms and entropies of the label distribution ----------------------------------------------------------
 
     def expected_log(self) -> Tensor:
         """``E[log ℓ_r|x] = Σ c (ψ(α_r) - ψ(A))`` (*batch, L)."""
-        return self._back(self._label_expectation(lambda a, total: torch.digamma(a) - torch.digamma(total)))
+        return self.shaped(self._label_expectation(lambda a, total: torch.digamma(a) - torch.digamma(total)))
 
     def covariance_log(self) -> Tensor:
         """``Cov[log ℓ|x]`` (*batch, L, L), by digamma and trigamma."""
@@ -256,23 +278,21 @@ class SignedDirichletMixture(Distribution):
         first = self._label_expectation(lambda a, total: torch.digamma(a) - torch.digamma(total))
         second = self._expected_log_products()
         covariance = second - first[:, :, None] * first[:, None, :]
-        return self._back(covariance + torch.diag_embed(own) - shared)
+        return self.shaped(covariance + torch.diag_embed(own) - shared)
 
     def _expected_log_products(self) -> Tensor:
         """``Σ c μ_r μ_q`` with ``μ_r = ψ(α_r) - ψ(A)``, the expected logarithm under each component: (N, L, L)."""
-        if self._offset is None:
-            return self._product_expectation(torch.digamma(self._concentration) - torch.digamma(self._total)[:, None])
-        table = self._offset
+        if self.offset is None:
+            return self._product_expectation(torch.digamma(self.concentration) - torch.digamma(self._total)[:, None])
+        table = self.offset
 
         def answer(rows: Rows) -> Tensor:
-            weights, offset = self._weights(rows), table[rows]
+            weights, offset = self.weights(rows), table[rows]
             total = torch.digamma(self._total + offset.sum(-1, keepdim=True))
-            parts = [
-                torch.digamma(self._concentration[:, r] + offset[:, r, None]) - total for r in range(self.n_labels)
-            ]
+            parts = [torch.digamma(self.concentration[:, r] + offset[:, r, None]) - total for r in range(self.n_labels)]
             return torch.stack([torch.stack([(weights * a * b).sum(-1) for b in parts], -1) for a in parts], -2)
 
-        return self._collect(answer, per_pair=self.n_labels)
+        return self.collect(answer, per_pair=self.n_labels)
 
     def _expected_entropy_parts(self) -> Tensor:
         """``-E[ℓ_r log ℓ_r]`` (N, L) in float64."""
@@ -282,12 +302,12 @@ class SignedDirichletMixture(Distribution):
 
     def expected_entropy(self) -> Tensor:
         """``E[H(ℓ)|x]`` in nats, H the Shannon entropy: ``Σ c Σ_r α_r/A · (ψ(A+1) - ψ(α_r+1))`` (*batch,)."""
-        return self._back(self._expected_entropy_parts().sum(-1))
+        return self.shaped(self._expected_entropy_parts().sum(-1))
 
     def vote_information(self) -> Tensor:
         """``H(E ℓ) - E[H(ℓ)]`` (*batch,): nats one more vote tells about ℓ; never negative."""
         parts: Tensor = torch.special.entr(_closed(self._first_moments())) - self._expected_entropy_parts()
-        return self._back(parts.sum(-1).clamp_min(0.0))
+        return self.shaped(parts.sum(-1).clamp_min(0.0))
 
     def prob_greater(self, j: int, k: int) -> Tensor:
         """``P(ℓ_j > ℓ_k|x) = Σ c I_½(α_k, α_j)`` (*batch,)."""
@@ -295,16 +315,16 @@ class SignedDirichletMixture(Distribution):
         if first == second:
             raise InputError(f"prob_greater compares two different labels; got {j} twice.")
 
-        alpha, table = self._concentration.detach(), self._offset
+        alpha, table = self.concentration.detach(), self.offset
         if table is None:
             half = _beta_half(alpha[:, second], alpha[:, first])
-            return self._back(self._expectation(half[:, None])[:, 0].clamp(0.0, 1.0))
+            return self.shaped(self._expectation(half[:, None])[:, 0].clamp(0.0, 1.0))
 
         def answer(rows: Rows) -> Tensor:
             a, b = (alpha[:, r] + table[rows, r, None] for r in (second, first))
-            return (self._weights(rows) * _beta_half(a, b)).sum(-1)
+            return (self.weights(rows) * _beta_half(a, b)).sum(-1)
 
-        return self._back(self._collect(answer).clamp(0.0, 1.0))
+        return self.shaped(self.collect(answer).clamp(0.0, 1.0))
 
     def bayes_point(self, loss: Loss = "kl") -> Tensor:
         """The point prediction q (*batch, L) with the smallest expected loss.
@@ -328,7 +348,7 @@ class SignedDirichletMixture(Distribution):
     def _count_rows(self, counts: Any) -> Tensor:
         # a copy: arrays out of tables are often read-only, of which torch would warn
         table = counts if isinstance(counts, Tensor) else torch.tensor(np.asarray(counts))
-        table = table.to(self._concentration)
+        table = table.to(self.concentration)
         if table.shape[-1:] != self.event_shape:
             raise InputError(f"counts must have {self.n_labels} columns; got shape {tuple(table.shape)}.")
         if not bool((torch.isfinite(table) & (table >= 0)).all()):
@@ -344,22 +364,22 @@ class SignedDirichletMixture(Distribution):
         coefficient = torch.lgamma(table.sum(-1) + 1.0) - torch.lgamma(table + 1.0).sum(-1)
 
         def answer(rows: Rows) -> Tensor:
-            factor = log_beta_ratio(self._concentration, self._offset_rows(rows), table[rows])
-            return log_signed_sum(factor, self._weights(rows)) + coefficient[rows]
+            factor = log_beta_ratio(self.concentration, self.offset_rows(rows), table[rows])
+            return log_signed_sum(factor, self.weights(rows)) + coefficient[rows]
 
-        return self._back(self._collect(answer))
+        return self.shaped(self.collect(answer))
 
     def posterior(self, counts: Any) -> SignedDirichletMixture:
         """The law of ℓ after also seeing votes k: every ``α`` grows by k, weights re-normalised."""
         table = self._count_rows(counts)
 
         def answer(rows: Rows) -> Tensor:
-            factor = log_beta_ratio(self._concentration, self._offset_rows(rows), table[rows])
-            weights = self._weights(rows) * (factor - factor.amax(-1, keepdim=True)).exp()
+            factor = log_beta_ratio(self.concentration, self.offset_rows(rows), table[rows])
+            weights = self.weights(rows) * (factor - factor.amax(-1, keepdim=True)).exp()
             return weights / weights.sum(-1, keepdim=True)
 
-        offset = table if self._offset is None else self._offset + table
-        return self._like(self._collect(answer), self._concentration, offset)
+        offset = table if self.offset is None else self.offset + table
+        return self._like(self.collect(answer), self.concentration, offset)
 
     # -- smaller compositions ----------------------------------------------------------------------------------------
 
@@ -391,12 +411,12 @@ class SignedDirichletMixture(Distribution):
         other = SignedDirichletMixture(
             weights.reshape(*self.batch_shape, -1), concentration, offset, validate_args=self._validate_args
         )
-        other._dtype = self._dtype
+        other.dtype = self.dtype
         return other
 
     def _reduced(self, map_labels: Callable[[Tensor], Tensor]) -> SignedDirichletMixture:
-        offset = None if self._offset is None else map_labels(self._offset)
-        return self._like(self._collect(self._weights), map_labels(self._concentration), offset)
+        offset = None if self.offset is None else map_labels(self.offset)
+        return self._like(self.collect(self.weights), map_labels(self.concentration), offset)
 
     def amalgamate(self, groups: Sequence[Sequence[int]]) -> SignedDirichletMixture:
         """The law of the group totals ``Σ_{r in group} ℓ_r``, one part a group."""
@@ -425,13 +445,13 @@ class SignedDirichletMixture(Distribution):
         levels = np.atleast_1d(levels)
         if not bool(((levels >= 0.0) & (levels <= 1.0)).all()):
             raise InputError("quantile levels must lie between 0 and 1.")
-        if self._offset is None and self.n_components > 1:
+        if self.offset is None and self.n_components > 1:
             answer = label_quantiles(self, levels)
         else:
-            wanted = np.broadcast_to(levels, (self._n_rows, self.n_labels, levels.shape[-1]))
+            wanted = np.broadcast_to(levels, (len(self), self.n_labels, levels.shape[-1]))
             columns = [self.marginal(r)._quantiles(wanted[:, r]) for r in range(self.n_labels)]
             answer = np.stack(columns, 1)
-        return self._back(torch.as_tensor(answer, device=self._concentration.device))
+        return self.shaped(torch.as_tensor(answer, device=self.concentration.device))
 
     # -- density and draws -------------------------------------------------------------------------------------------
 
@@ -443,28 +463,28 @@ class SignedDirichletMixture(Distribution):
         if not self._ends(shape):
             return self.expand(shape).log_prob(value)
         logs = log_share(value.double()).expand(*shape, self.n_labels)
-        logs = logs.reshape(-1, self._n_rows, self.n_labels)  # (S, N, L)
-        columns = [self._log_densities(rows, logs[:, rows])[0] for rows in self._chunks()]
-        return torch.cat(columns, 1).reshape(shape).to(self._dtype)
+        logs = logs.reshape(-1, len(self), self.n_labels)  # (S, N, L)
+        columns = [self.log_densities(rows, logs[:, rows])[0] for rows in self.chunks()]
+        return torch.cat(columns, 1).reshape(shape).to(self.dtype)
 
     def _density_chunk(self) -> int:
         """How many points a density evaluation takes at a time."""
-        return max(1, block_elements(self._concentration.device) // self.n_components)
+        return max(1, block_elements(self.concentration.device.type) // self.n_components)
 
     def _by_points(self, densities: Callable[[Tensor], list[Tensor]], logs: Tensor) -> list[Tensor]:
         """Densities at S points a row, some points at a time: logs (S, b, L) -> each (S, b)."""
         parts = logs.split(max(1, self._density_chunk() // max(1, logs.shape[1])))
         return [torch.cat(answers) for answers in zip(*(densities(part) for part in parts))]
 
-    def _log_densities(self, rows: Rows, logs: Tensor, envelope: bool = False) -> list[Tensor]:
+    def log_densities(self, rows: Rows, logs: Tensor, envelope: bool = False) -> list[Tensor]:
         """log p, and log of its positive part ``Σ c⁺ Dir(α)`` if asked, at S points a row: (S, b, L) -> (S, b)."""
-        weights = [self._weights(rows)]
+        weights = [self.weights(rows)]
         if envelope:
             weights.append(weights[0].clamp_min(0.0))
-        log_normaliser = log_beta(self._concentration)
-        powers, offset = self._concentration - 1.0, self._offset_rows(rows)
+        log_normaliser = log_beta(self.concentration)
+        powers, offset = self.concentration - 1.0, self.offset_rows(rows)
         if offset is not None:
-            log_normaliser = log_normaliser + log_beta_ratio(self._concentration, None, offset)  # (b, P)
+            log_normaliser = log_normaliser + log_beta_ratio(self.concentration, None, offset)  # (b, P)
 
         def densities(points: Tensor) -> list[Tensor]:
             components = points @ powers.T - log_normaliser  # (S, b, P)
@@ -474,20 +494,20 @@ class SignedDirichletMixture(Distribution):
 
         return self._by_points(densities, logs)
 
-    def _log_prob_grid(self, logs: Tensor, rows: slice) -> Tensor:
+    def log_prob_grid(self, logs: Tensor, rows: slice) -> Tensor:
         """Log density of some rows at the same points: logs (S, L) -> (S, b)."""
-        n_rows = len(range(self._n_rows)[rows])
-        return self._log_densities(rows, logs[:, None].expand(-1, n_rows, -1))[0]
+        n_rows = len(range(len(self))[rows])
+        return self.log_densities(rows, logs[:, None].expand(-1, n_rows, -1))[0]
 
     @property
     def sum_abs_weights(self) -> Tensor:
         """``Σ_p |c_p|`` (*batch,), the condition number of every signed sum: 1 is a plain mixture."""
-        return self._back(self._collect(lambda rows: self._weights(rows).abs().sum(-1)))
+        return self.shaped(self.collect(lambda rows: self.weights(rows).abs().sum(-1)))
 
     @property
     def acceptance_rate(self) -> Tensor:
         """Share of proposals that exact sampling keeps, ``1 / Σ c⁺`` (*batch,)."""
-        return self._back(self._collect(lambda rows: 1.0 / self._weights(rows).clamp_min(0.0).sum(-1)))
+        return self.shaped(self.collect(lambda rows: 1.0 / self.weights(rows).clamp_min(0.0).sum(-1)))
 
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact draws (*sample_shape, *batch, L): propose from the positive part, keep with probability p / p⁺."""
@@ -495,7 +515,7 @@ class SignedDirichletMixture(Distribution):
 
         shape = torch.Size(sample_shape)
         logs = draw(self, math.prod(shape), generator)
-        return logs.exp().reshape(*shape, *self.batch_shape, self.n_labels).to(self._dtype)
+        return logs.exp().reshape(*shape, *self.batch_shape, self.n_labels).to(self.dtype)
 
     def entropy(  # type: ignore[override]
         self,
@@ -522,15 +542,15 @@ class SignedDirichletMixture(Distribution):
         """The same law with its batch broadcast to a larger shape."""
         shape = torch.Size(batch_shape)
         weights = self._explicit_weights.reshape(*self.batch_shape, -1).expand(*shape, -1)
-        offset = None if self._offset is None else self._offset.reshape(*self.batch_shape, -1).expand(*shape, -1)
-        other = SignedDirichletMixture(weights, self._concentration, offset, self._validate_args)
-        other._dtype = self._dtype
+        offset = None if self.offset is None else self.offset.reshape(*self.batch_shape, -1).expand(*shape, -1)
+        other = SignedDirichletMixture(weights, self.concentration, offset, self._validate_args)
+        other.dtype = self.dtype
         return other
 
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}(batch_shape={tuple(self.batch_shape)}, labels={self.n_labels}, "
-            f"components={self.n_components}{', with votes' if self._offset is not None else ''})"
+            f"components={self.n_components}{', with votes' if self.offset is not None else ''})"
         )
 
 

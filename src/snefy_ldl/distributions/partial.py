@@ -9,16 +9,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from snefy_ldl._types import Array
 from snefy_ldl.distributions.blocks import tensor_for
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
-from snefy_ldl.validation.checks import Array
 
 
 def rows_of(law: SignedDirichletMixture, rows: NDArray[np.intp]) -> SignedDirichletMixture:
     """The law of some rows, its weights worked out."""
-    index = torch.as_tensor(rows, device=law._concentration.device)
-    offset = None if law._offset is None else law._offset[index]
-    return SignedDirichletMixture(law._weights(index), law._concentration, offset, validate_args=False)
+    index = torch.as_tensor(rows, device=law.concentration.device)
+    offset = None if law.offset is None else law.offset[index]
+    return SignedDirichletMixture(law.weights(index), law.concentration, offset, validate_args=False)
 
 
 def gap_patterns(table: Array) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
@@ -55,7 +55,7 @@ def log_prob_votes(law: SignedDirichletMixture, table: Array) -> Tensor:
 def _by_pattern(
     law: SignedDirichletMixture, table: Array, answer: Callable[[SignedDirichletMixture, Array, list[int]], Tensor]
 ) -> Tensor:
-    device = law._concentration.device
+    device = law.concentration.device
     every = torch.empty(len(table), dtype=torch.float64, device=device)
     for rows, unknown in gap_patterns(table):
         part = law if len(rows) == len(table) else rows_of(law, rows)

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from snefy_ldl._limits import CACHE_ELEMENTS, CHUNK_ELEMENTS, block_elements
 from snefy_ldl.distributions.mixture import Rows, SignedDirichletMixture
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.special.functions import CACHE_ELEMENTS, CHUNK_ELEMENTS, block_elements
 
 #: In float32, terms below e^-60 of the largest one change nothing; smaller ones would be slow denormal numbers.
 SMALLEST_EXPONENT = -60.0
@@ -116,7 +116,7 @@ def _proposals(
     dist: SignedDirichletMixture, weights: Tensor, offset: Tensor | None, n: int, source: RandomStream, ordered: bool
 ) -> Tensor:
     """Logarithm of n draws a row (b, n, L) from the mixture with these weights (b, P) >= 0."""
-    concentration = dist._concentration[_components(weights, n, source, ordered)]
+    concentration = dist.concentration[_components(weights, n, source, ordered)]
     if offset is not None:
         concentration += offset[:, None]
     return log_dirichlet_draws(concentration, source)
@@ -129,15 +129,15 @@ def _quick_log_prob(dist: SignedDirichletMixture, rows: slice, logs: Tensor) -> 
     have no negative product, ``‖V e‖² >= Σ_i ‖V_i‖² e_i²``, so that nothing cancels and float32 is good to about 1e-6.
     """
     if not isinstance(dist, SnefySimplex):
-        return dist._log_densities(rows, logs.transpose(0, 1))[0].T
-    base = dist._log_members[rows] - dist._log_normaliser(rows)  # (b, K)
-    offset = dist._offset_rows(rows)
+        return dist.log_densities(rows, logs.transpose(0, 1))[0].T
+    base = dist.log_members[rows] - dist.log_normaliser(rows)  # (b, K)
+    offset = dist.offset_rows(rows)
     members = []
     for k, exponents in enumerate(dist.exponents.double().transpose(-1, -2)):
         # columns of unit length, so that the largest exponent is the largest term
         length = dist.readout[k].double().square().sum(0).sqrt()
         readout = (dist.readout[k].double() / torch.where(length > 0.0, length, 1.0)).T.float()  # (n, m)
-        scale = dist._log_scale[rows, k].double() - dist._g[k] + length.log()
+        scale = dist.flat_log_scale[rows, k].double() - dist.log_root_norm[k] + length.log()
         members.append(_log_norms(scale, exponents, readout, logs) + base[:, k, None])
     answer = members[0] if len(members) == 1 else torch.logsumexp(torch.stack(members), 0)
     return answer if offset is None else answer + (logs @ offset[..., None]).squeeze(-1)
@@ -145,7 +145,7 @@ def _quick_log_prob(dist: SignedDirichletMixture, rows: slice, logs: Tensor) -> 
 
 def _log_norms(scale: Tensor, exponents: Tensor, readout: Tensor, logs: Tensor) -> Tensor:
     """``log ‖Σ_i v_i exp(s_i + w_i log ℓ)‖²``: s (b, n), w (L, n), v (n, m), logs (b, S, L) -> (b, S)."""
-    width = max(1, block_elements(logs.device) // (4 * len(readout)))  # points whose exponents a cache holds
+    width = max(1, block_elements(logs.device.type) // (4 * len(readout)))  # points whose exponents a cache holds
     step = max(1, width // logs.shape[1])
     answer = torch.empty(logs.shape[:2], dtype=torch.float64, device=logs.device)
     for first in range(0, len(logs), step):
@@ -163,9 +163,9 @@ def _draw_rows(
     dist: SignedDirichletMixture, rows: slice, n: int, source: RandomStream, want: Literal["draws", "densities"]
 ) -> Tensor:
     """n exact draws for some rows: their log shares (b, n, L), or their log densities (b, n) in any order."""
-    weights = dist._weights(rows)  # (b, P)
+    weights = dist.weights(rows)  # (b, P)
     if bool((weights >= 0.0).all()):
-        logs = _proposals(dist, weights, dist._offset_rows(rows), n, source, ordered=want == "densities")
+        logs = _proposals(dist, weights, dist.offset_rows(rows), n, source, ordered=want == "densities")
         return logs if want == "draws" else _quick_log_prob(dist, rows, logs)
     return _reject(dist, rows, weights.clamp_min(0.0), n, source)[0 if want == "draws" else 1]
 
@@ -175,7 +175,7 @@ def _reject(
 ) -> tuple[Tensor, Tensor]:
     """Draws from the positive part, kept with probability p / p⁺: log shares (b, n, L) and log densities (b, n)."""
     n_rows, n_labels = len(positive), dist.n_labels
-    offset = dist._offset_rows(rows)
+    offset = dist.offset_rows(rows)
     rate = 1.0 / positive.sum(-1)
     logs = positive.new_empty(n_rows, n, n_labels)
     log_p = positive.new_empty(n_rows, n)
@@ -190,7 +190,7 @@ def _reject(
         proposal = _proposals(dist, positive[active], own, tries, source, ordered=False)  # (a, T, L)
         at_rows: Rows = active + (rows.start or 0)
         density, envelope = (
-            part.T for part in dist._log_densities(at_rows, proposal.transpose(0, 1).contiguous(), envelope=True)
+            part.T for part in dist.log_densities(at_rows, proposal.transpose(0, 1).contiguous(), envelope=True)
         )
         accepted = source.uniform(*density.shape).log_() <= density - envelope
         slot = filled[active, None] + accepted.cumsum(1) - 1
@@ -207,7 +207,7 @@ def _reject(
 def _row_chunks(dist: SignedDirichletMixture, n: int) -> list[slice]:
     per_row = max(dist.n_components, n * dist.n_labels)
     step = max(1, CHUNK_ELEMENTS // (8 * per_row))
-    return [slice(start, min(start + step, dist._n_rows)) for start in range(0, dist._n_rows, step)]
+    return [slice(start, min(start + step, len(dist))) for start in range(0, len(dist), step)]
 
 
 def _for_blocks(
@@ -217,7 +217,7 @@ def _for_blocks(
     answer: Callable[[slice, RandomStream], Answer],
 ) -> list[Answer]:
     """An answer for each block of rows, in order; on a CPU a thread a block, as many as torch would use."""
-    blocks, device = _row_chunks(dist, n), dist._concentration.device
+    blocks, device = _row_chunks(dist, n), dist.concentration.device
     if device.type != "cpu":
         source = RandomStream(device, generator=generator)
         return [answer(rows, source) for rows in blocks]
@@ -265,15 +265,15 @@ def estimate_entropy(
         parts = _for_blocks(dist, n, generator, averages)
     elif method == "uniform":
         parts = []
-        flat = torch.ones(n, dist.n_labels, dtype=torch.float64, device=dist._concentration.device)
+        flat = torch.ones(n, dist.n_labels, dtype=torch.float64, device=dist.concentration.device)
         logs = log_dirichlet_draws(flat, generator)
         step = max(1, CACHE_ELEMENTS // n)
-        for start in range(0, dist._n_rows, step):
-            log_p = dist._log_prob_grid(logs, slice(start, min(start + step, dist._n_rows)))
+        for start in range(0, len(dist), step):
+            log_p = dist.log_prob_grid(logs, slice(start, min(start + step, len(dist))))
             # p log p -> 0 as p -> 0, also where log p is -inf
             terms = -torch.where(log_p > -700.0, (log_p - math.lgamma(dist.n_labels)).exp() * log_p, 0.0)
             parts.append((terms.mean(0), terms.std(0) / math.sqrt(n)))
     else:
         raise InputError(f'method={method!r}: use "model" (exact draws) or "uniform" (the paper\'s Algorithm A2).')
-    value, error = (torch.cat(column).reshape(dist.batch_shape).to(dist._dtype) for column in zip(*parts))
+    value, error = (torch.cat(column).reshape(dist.batch_shape).to(dist.dtype) for column in zip(*parts))
     return value, error

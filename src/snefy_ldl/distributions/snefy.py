@@ -2,8 +2,8 @@
 
     p(ℓ|x) = ‖V exp(W log ℓ + h(x))‖² / Z(x),   every W > -1/2,
 
-which expands into a signed mixture of Dirichlets (:mod:`snefy_ldl.distributions.mixture`) whose components do not depend on x. The
-squared form gives a density that is never negative; the mixture answers every other question.
+which expands into a signed mixture of Dirichlets (:mod:`snefy_ldl.distributions.mixture`) whose components do
+not depend on x. The squared form gives a density that is never negative; the mixture answers every other question.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import torch
 from torch import Size, Tensor
 from torch.distributions import constraints
 
+from snefy_ldl._limits import block_elements
 from snefy_ldl.distributions.mixture import Rows, SignedDirichletMixture
 from snefy_ldl.distributions.moments import Order, PairMoments
 from snefy_ldl.errors import InputError
 from snefy_ldl.special.functions import (
-    block_elements,
     log_beta,
     log_beta_ratio,
     log_quadratic_form,
@@ -85,12 +85,12 @@ class SnefySimplex(SignedDirichletMixture):
             raise InputError("every exponent must be a number above -1/2, or the density cannot be normalised.")
         batch_shape = log_scale.shape[:-2]
         self.exponents, self.readout = exponents, readout
-        self._log_scale = log_scale.reshape(-1, n_members, n)  # (N, K, n)
+        self.flat_log_scale = log_scale.reshape(-1, n_members, n)  # (N, K, n)
         if log_members is None:
             log_members = log_scale.new_zeros(n_members)
         log_members = torch.log_softmax(log_members.double(), -1)
-        self._log_members = log_members.expand(*batch_shape, n_members).reshape(-1, n_members)  # (N, K)
-        self._log_kernel, self._g = unit_kernel(exponents)  # (K, P), (K, n)
+        self.log_members = log_members.expand(*batch_shape, n_members).reshape(-1, n_members)  # (N, K)
+        self._log_kernel, self.log_root_norm = unit_kernel(exponents)  # (K, P), (K, n)
         self._gram = pair_gram(readout.double())  # (K, P)
         concentration = pair_concentration(exponents.double()).reshape(-1, n_labels)
         self._set_up(batch_shape, concentration, offset, log_scale.dtype, validate_args)
@@ -109,34 +109,56 @@ class SnefySimplex(SignedDirichletMixture):
     @property
     def log_scale(self) -> Tensor:
         """``h̃`` (*batch, K, n)."""
-        return self._log_scale.reshape(*self.batch_shape, self.n_members, -1)
+        return self.flat_log_scale.reshape(*self.batch_shape, self.n_members, -1)
 
     def expand(self, batch_shape: Size | Sequence[int], _instance: Any = None) -> SnefySimplex:
         """The same law with its batch broadcast to a larger shape."""
         shape = torch.Size(batch_shape)
-        log_members = self._log_members.reshape(*self.batch_shape, -1).expand(*shape, -1)
+        log_members = self.log_members.reshape(*self.batch_shape, -1).expand(*shape, -1)
         offset = None
-        if self._offset is not None:
-            offset = self._offset.reshape(*self.batch_shape, -1).expand(*shape, -1)
+        if self.offset is not None:
+            offset = self.offset.reshape(*self.batch_shape, -1).expand(*shape, -1)
         scale = self.log_scale.expand(*shape, *self.log_scale.shape[-2:])
         return SnefySimplex(self.exponents, self.readout, scale, offset, log_members, self._validate_args)
+
+    def __getitem__(self, rows: Rows | Any) -> SnefySimplex:
+        """The law of some rows of the flattened batch: a slice, row numbers or a mask -> batch (b,)."""
+        index = self._row_index(rows)
+        offset = None if self.offset is None else self.offset[index]
+        return self._with(self.flat_log_scale[index], offset, self.log_members[index])
+
+    def _with(self, log_scale: Tensor, offset: Tensor | None, log_members: Tensor) -> SnefySimplex:
+        """The same components and readout with other rows."""
+        other = SnefySimplex(self.exponents, self.readout, log_scale, offset, log_members, validate_args=False)
+        other._gram = self._gram  # a law made by merging keeps its exact weights
+        return other
+
+    def members(self) -> list[SignedDirichletMixture]:
+        """The K densities that are averaged, each with this batch."""
+        if self.n_members == 1:
+            return [self]
+        offset = None if self.offset is None else self.offset.reshape(*self.batch_shape, -1)
+        return [
+            SnefySimplex(self.exponents[k], self.readout[k], self.log_scale[..., k, :], offset, validate_args=False)
+            for k in range(self.n_members)
+        ]
 
     # -- weights and normaliser --------------------------------------------------------------------------------------
 
     def _log_pair_kernel(self, rows: Rows, added: Tensor | None = None) -> Tensor:
         """``log B(α_ij + o + k) - g_i - g_j`` (b or 1, K, P), o the votes seen and k further ones."""
-        offset = self._offset_rows(rows)
+        offset = self.offset_rows(rows)
         if added is not None:
             offset = added[rows] if offset is None else offset + added[rows]
         if offset is None:
             return self._log_kernel[None]
-        ratio = log_beta_ratio(self._concentration, None, offset)
+        ratio = log_beta_ratio(self.concentration, None, offset)
         return self._log_kernel + ratio.reshape(len(offset), self.n_members, -1)
 
     def _log_terms(self, rows: Rows, added: Tensor | None = None) -> Tensor:
         """``h̃_i + h̃_j + log kernel_ij`` (b, K, P)."""
-        i, j = pair_index(self.exponents.shape[1], self._log_scale.device)
-        scale = self._log_scale[rows].double()
+        i, j = pair_index(self.exponents.shape[1], self.flat_log_scale.device)
+        scale = self.flat_log_scale[rows].double()
         return scale[..., i] + scale[..., j] + self._log_pair_kernel(rows, added)
 
     def _kernel_matrix(self) -> Tensor:
@@ -148,36 +170,37 @@ class SnefySimplex(SignedDirichletMixture):
         i, j = pair_index(self.exponents.shape[1], self._gram.device)
         return self._gram * torch.where(i == j, 1.0, 0.5)
 
-    def _log_normaliser(self, rows: Rows, added: Tensor | None = None) -> Tensor:
+    def log_normaliser(self, rows: Rows, added: Tensor | None = None) -> Tensor:
         """``log Z̃`` of each member (b, K)."""
-        if self._offset is None and added is None:
-            return log_quadratic_form(self._kernel_matrix(), self._log_scale[rows].double().transpose(0, 1)).T
+        if self.offset is None and added is None:
+            return log_quadratic_form(self._kernel_matrix(), self.flat_log_scale[rows].double().transpose(0, 1)).T
         terms = self._log_terms(rows, added)
         top = terms.amax(-1)
         return ((terms - top[..., None]).exp() * self._gram).sum(-1).log() + top
 
     def _features(self, rows: Rows) -> Tensor:
         """``e_i = exp(h̃_i - max h̃)`` (K, b, n)."""
-        scale = self._log_scale[rows].double().transpose(0, 1)
+        scale = self.flat_log_scale[rows].double().transpose(0, 1)
         return (scale - scale.amax(-1, keepdim=True)).exp()
 
-    def _weights(self, rows: Rows) -> Tensor:
-        if self._offset is None:
+    def weights(self, rows: Rows = slice(None)) -> Tensor:
+        """``c`` for some rows of the flattened batch, float64 (b, P)."""
+        if self.offset is None:
             # e_i e_j is cheaper than exp(h̃_i + h̃_j), and whole rows of a transposed table are quick to gather
-            i, j = pair_index(self.exponents.shape[1], self._log_scale.device)
+            i, j = pair_index(self.exponents.shape[1], self.flat_log_scale.device)
             e = self._features(rows).transpose(1, 2).contiguous()  # (K, n, b)
             kernel = (self._gram * self._log_kernel.exp())[..., None]
             terms = e.index_select(1, i) * e.index_select(1, j) * kernel  # (K, P, b)
-            member = self._log_members[rows].exp().T[:, None] / terms.sum(1, keepdim=True)
+            member = self.log_members[rows].exp().T[:, None] / terms.sum(1, keepdim=True)
             return (terms * member).flatten(0, 1).T
         logs = self._log_terms(rows)
         terms = (logs - logs.amax(-1, keepdim=True)).exp() * self._gram
-        member = self._log_members[rows].exp()[..., None] / terms.sum(-1, keepdim=True)
+        member = self.log_members[rows].exp()[..., None] / terms.sum(-1, keepdim=True)
         return (terms * member).flatten(1)
 
     def _expectation_block(self, table: Tensor) -> Tensor:
         """``Σ_k π_k eᵀ(M∘R∘T_a)e / eᵀ(M∘R)e``: a quadratic form an answer needs no (rows, P) array of weights."""
-        if self._offset is not None:
+        if self.offset is not None:
             return super()._expectation_block(table)
         n_members, n = self.exponents.shape[:2]
         tables = table.T.unflatten(1, (n_members, -1))  # (A, K, P)
@@ -191,16 +214,16 @@ class SnefySimplex(SignedDirichletMixture):
             (upper[:, :, : left + width, left : left + width].permute(0, 2, 1, 3).flatten(2), slice(left, left + width))
             for left in range(0, n, width)
         ]
-        step = max(1, block_elements(upper.device) // (n_members * tables.shape[1] * n))
+        step = max(1, block_elements(upper.device.type) // (n_members * tables.shape[1] * n))
         answers = []
-        for start in range(0, self._n_rows, step):
+        for start in range(0, len(self), step):
             rows = slice(start, start + step)
             e = self._features(rows)  # (K, b, n)
             forms = torch.zeros((), dtype=e.dtype, device=e.device)
             for block, columns in blocks:
                 half = e[..., : columns.stop] @ block  # (K, b, (A+1) width)
                 forms = forms + (half.unflatten(-1, (tables.shape[1], -1)) @ e[..., columns, None]).squeeze(-1)
-            member = self._log_members[rows].exp().T[..., None] / forms[..., -1:]
+            member = self.log_members[rows].exp().T[..., None] / forms[..., -1:]
             answers.append((forms[..., :-1] * member).sum(0))
         return torch.cat(answers) if answers else table.new_empty(0, table.shape[1])
 
@@ -208,22 +231,22 @@ class SnefySimplex(SignedDirichletMixture):
         """Moments of every row, see :mod:`snefy_ldl.distributions.moments`; only without votes."""
         tables = PairMoments(self.exponents.double(), self._kernel_matrix())
         n_members, n = self.exponents.shape[:2]
-        step = max(1, block_elements(self.exponents.device) // (4 * n_members * n * self.n_labels))
-        starts = range(0, max(self._n_rows, 1), step)
+        step = max(1, block_elements(self.exponents.device.type) // (4 * n_members * n * self.n_labels))
+        starts = range(0, max(len(self), 1), step)
         rows = [slice(start, start + step) for start in starts]
-        return torch.cat([tables.answer(self._features(part), self._log_members[part], order) for part in rows])
+        return torch.cat([tables.answer(self._features(part), self.log_members[part], order) for part in rows])
 
     def _first_moments(self) -> Tensor:
-        return super()._first_moments() if self._offset is not None else self._moments("first")
+        return super()._first_moments() if self.offset is not None else self._moments("first")
 
     def _two_moments(self) -> tuple[Tensor, Tensor]:
-        if self._offset is not None:
+        if self.offset is not None:
             return super()._two_moments()
         first, second = self._moments("diagonal").unbind(1)
         return first, second
 
     def _all_moments(self) -> tuple[Tensor, Tensor]:
-        if self._offset is not None:
+        if self.offset is not None:
             return super()._all_moments()
         both = self._moments("full")
         return both[:, 0], both[:, 1:]
@@ -232,14 +255,15 @@ class SnefySimplex(SignedDirichletMixture):
 
     def _log_features(self, rows: Rows, logs: Tensor) -> Tensor:
         """``W log ℓ + h̃ - g`` at S points a row, the neurons before the readout: (S, b, L) -> (K, S b, n)."""
-        powers = logs.flatten(0, 1) @ self.exponents.double().transpose(-1, -2) - self._g[:, None, :]
-        scale = self._log_scale[rows].double().transpose(0, 1)  # (K, b, n)
+        powers = logs.flatten(0, 1) @ self.exponents.double().transpose(-1, -2) - self.log_root_norm[:, None, :]
+        scale = self.flat_log_scale[rows].double().transpose(0, 1)  # (K, b, n)
         features: Tensor = powers.unflatten(1, logs.shape[:2]) + scale[:, None]
         return features.flatten(1, 2)
 
-    def _log_densities(self, rows: Rows, logs: Tensor, envelope: bool = False) -> list[Tensor]:
-        base = (self._log_members[rows] - self._log_normaliser(rows)).T[:, None]  # (K, 1, b)
-        offset = self._offset_rows(rows)
+    def log_densities(self, rows: Rows, logs: Tensor, envelope: bool = False) -> list[Tensor]:
+        """See the base class."""
+        base = (self.log_members[rows] - self.log_normaliser(rows)).T[:, None]  # (K, 1, b)
+        offset = self.offset_rows(rows)
         readout = self.readout.double()
         positive = symmetric(self._half_gram(), self.exponents.shape[1]).clamp_min(0.0) if envelope else None
 
@@ -254,21 +278,23 @@ class SnefySimplex(SignedDirichletMixture):
         return self._by_points(densities, logs)
 
     def _density_chunk(self) -> int:
-        return max(1, block_elements(self.exponents.device) // (self.exponents.shape[0] * self.exponents.shape[1] * 4))
+        return max(
+            1, block_elements(self.exponents.device.type) // (self.exponents.shape[0] * self.exponents.shape[1] * 4)
+        )
 
-    def _log_prob_grid(self, logs: Tensor, rows: slice) -> Tensor:
+    def log_prob_grid(self, logs: Tensor, rows: slice) -> Tensor:
         """Log density of every row at the same points: logs (S, L) -> (S, b), as m products (S, n) @ (n, b)."""
-        powers = logs @ self.exponents.double().transpose(-1, -2) - self._g[:, None, :]  # (K, S, n)
-        scale = self._log_scale[rows].double().transpose(0, 1)  # (K, b, n)
+        powers = logs @ self.exponents.double().transpose(-1, -2) - self.log_root_norm[:, None, :]  # (K, S, n)
+        scale = self.flat_log_scale[rows].double().transpose(0, 1)  # (K, b, n)
         top_point, top_row = powers.amax(-1, keepdim=True), scale.amax(-1, keepdim=True)
         points, neurons = (powers - top_point).exp(), (scale - top_row).exp().transpose(-1, -2)
         total = torch.zeros((), dtype=torch.float64, device=logs.device)
         for q in range(self.readout.shape[1]):
             total = total + ((points * self.readout[:, q, None, :].double()) @ neurons).square()
-        base = self._log_members[rows] - self._log_normaliser(rows)  # (b, K)
+        base = self.log_members[rows] - self.log_normaliser(rows)  # (b, K)
         log_p = total.log() + 2.0 * (top_point + top_row.transpose(-1, -2)) + base.T[:, None, :]
-        if self._offset is not None:
-            log_p = log_p + logs @ self._offset[rows].T
+        if self.offset is not None:
+            log_p = log_p + logs @ self.offset[rows].T
         return torch.logsumexp(log_p, 0)
 
     # -- votes -------------------------------------------------------------------------------------------------------
@@ -279,20 +305,20 @@ class SnefySimplex(SignedDirichletMixture):
         coefficient = torch.lgamma(table.sum(-1) + 1.0) - torch.lgamma(table + 1.0).sum(-1)
 
         def answer(rows: Rows) -> Tensor:
-            ratio = self._log_normaliser(rows, table) - self._log_normaliser(rows)
-            return torch.logsumexp(self._log_members[rows] + ratio, -1) + coefficient[rows]
+            ratio = self.log_normaliser(rows, table) - self.log_normaliser(rows)
+            return torch.logsumexp(self.log_members[rows] + ratio, -1) + coefficient[rows]
 
-        return self._back(self._collect(answer))
+        return self.shaped(self.collect(answer))
 
     def posterior(self, counts: Any) -> SnefySimplex:
         """The law of ℓ after also seeing votes k: the same family with ``w_i -> w_i + k/2``."""
         table = self._count_rows(counts)
 
         def members(rows: Rows) -> Tensor:
-            return self._log_members[rows] + self._log_normaliser(rows, table) - self._log_normaliser(rows)
+            return self.log_members[rows] + self.log_normaliser(rows, table) - self.log_normaliser(rows)
 
-        log_members = self._collect(members)
-        offset = table if self._offset is None else self._offset + table
+        log_members = self.collect(members)
+        offset = table if self.offset is None else self.offset + table
         return SnefySimplex(
             self.exponents,
             self.readout,
@@ -319,7 +345,7 @@ class SnefySimplex(SignedDirichletMixture):
         inverse = torch.where(size > 0.0, 1.0 / size, 0.0)
         values, vectors = torch.linalg.eigh(gram * inverse[..., :, None] * inverse[..., None, :])
         readout = values.clamp_min(0.0).sqrt()[..., :, None] * vectors.transpose(-1, -2) * size[..., None, :]
-        log_members = self._log_members.reshape(*self.batch_shape, -1)
+        log_members = self.log_members.reshape(*self.batch_shape, -1)
         other = SnefySimplex(exponents, readout, self.log_scale, None, log_members, self._validate_args)
         other._gram = self._gram * ratio  # not rounded by the root, so that the weights are the same to the last digits
         return other
@@ -333,13 +359,13 @@ class SnefySimplex(SignedDirichletMixture):
             >>> one.amalgamate([[0, 1], [2]]).mean
             tensor([[0.5000, 0.5000]], dtype=torch.float64)
         """
-        if self._offset is not None:
+        if self.offset is not None:
             return super().amalgamate(groups)
         parts = [self.exponents[..., g].double().sum(-1) + (len(g) - 1) / 2 for g in self._groups(groups)]
         return self._same_weights(torch.stack(parts, -1))
 
     def subcomposition(self, labels: Sequence[int]) -> SignedDirichletMixture:
         """The law of the proportions among some labels: exponents restricted to them, weights unchanged."""
-        if self._offset is not None:
+        if self.offset is not None:
             return super().subcomposition(labels)
         return self._same_weights(self.exponents[..., self._subset(labels)].double())

@@ -18,15 +18,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.special
 from numpy.polynomial import legendre
-from numpy.typing import NDArray
 
-from snefy_ldl.special.functions import CHUNK_ELEMENTS
+from snefy_ldl._limits import CHUNK_ELEMENTS
+from snefy_ldl._types import Array, Index
 
 if TYPE_CHECKING:
     from snefy_ldl.distributions.mixture import SignedDirichletMixture
 
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 
 #: The part of a component's law outside the tabulated range.
 TAIL_MASS = 1e-13
@@ -202,7 +200,7 @@ def panels_of(a: Array, b: Array) -> Panels:
 
 def row_weights(law: SignedDirichletMixture, rows: slice) -> tuple[Array, Index]:
     """Weights of some rows (b, P') without the components that hardly any of them uses, and which those are (P',)."""
-    weights = law._weights(rows).detach().cpu().numpy()
+    weights = law.weights(rows).detach().cpu().numpy()
     keep = np.flatnonzero(np.abs(weights).max(axis=0, initial=0.0) > NEGLIGIBLE)
     return np.ascontiguousarray(weights[:, keep]), keep
 
@@ -210,8 +208,8 @@ def row_weights(law: SignedDirichletMixture, rows: slice) -> tuple[Array, Index]
 def row_blocks(law: SignedDirichletMixture) -> Iterator[slice]:
     """Rows a table answers at a time."""
     step = max(1, 2 * CHUNK_ELEMENTS // law.n_components)
-    for start in range(0, law._n_rows, step):
-        yield slice(start, min(start + step, law._n_rows))
+    for start in range(0, len(law), step):
+        yield slice(start, min(start + step, len(law)))
 
 
 def label_quantiles(law: SignedDirichletMixture, levels: Array) -> Array:
@@ -219,10 +217,10 @@ def label_quantiles(law: SignedDirichletMixture, levels: Array) -> Array:
 
     Only for laws without votes; :meth:`Marginal.icdf` serves the others.
     """
-    alpha = law._concentration.detach().cpu().numpy()
+    alpha = law.concentration.detach().cpu().numpy()
     rest = alpha.sum(1, keepdims=True) - alpha
     tables = [panels_of(alpha[:, r], rest[:, r]) for r in range(law.n_labels)]
-    wanted = np.broadcast_to(levels, (law._n_rows, law.n_labels, levels.shape[-1]))
+    wanted = np.broadcast_to(levels, (len(law), law.n_labels, levels.shape[-1]))
     inner = np.clip(wanted, TAIL_MASS, 1.0 - TAIL_MASS)
     out = np.empty(wanted.shape)
     for rows in row_blocks(law):

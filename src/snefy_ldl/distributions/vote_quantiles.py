@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from snefy_ldl._types import Array
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.tables import NEGLIGIBLE, TAIL_MASS, Panels
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation.checks import Array
 from snefy_ldl.votes.scores import label_groups
 
 
@@ -35,8 +35,8 @@ def posterior_quantiles(law: SignedDirichletMixture, alpha: Any) -> Array:
     if levels.ndim != 1 or not ((levels > 0.0) & (levels < 1.0)).all():
         raise InputError(f"alpha must hold levels strictly between 0 and 1; got {alpha!r}.")
     inner = np.clip(levels, TAIL_MASS, 1.0 - TAIL_MASS)
-    weights = law._collect(law._weights).detach().cpu().numpy()  # (N, P)
-    answer = np.empty((law._n_rows, law.n_labels, len(levels)))
+    weights = law.collect(law.weights).detach().cpu().numpy()  # (N, P)
+    answer = np.empty((len(law), law.n_labels, len(levels)))
     for label in range(law.n_labels):
         for rows, a, b in label_groups(law, label):
             own = weights[rows]

@@ -19,7 +19,7 @@ from snefy_ldl.errors import ModelFileError
 from snefy_ldl.files.atomic import load_tensors, read_json, save_tensors, write_json
 from snefy_ldl.networks.backbones import BackboneLike, CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.validation.checks import ZeroPolicy
+from snefy_ldl.validation import ZeroPolicy
 
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL

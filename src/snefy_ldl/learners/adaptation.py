@@ -10,12 +10,12 @@ from scipy.special import expit
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
+from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.base import check_count
 from snefy_ldl.learners.features import ScaledLearner, column_scale
 from snefy_ldl.learners.maxent import softmax
 from snefy_ldl.learners.networks import Network, minimise
-from snefy_ldl.validation.checks import Array
+from snefy_ldl.validation import check_count
 
 
 def neighbour_index(X: Array, n_neighbors: int) -> Any:

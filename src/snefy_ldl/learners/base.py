@@ -5,7 +5,6 @@ A learner states its objective in ``_fit`` and its answer in ``_predict``; both 
 
 from __future__ import annotations
 
-import numbers
 import os
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -17,9 +16,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
+from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners.storage import REGISTRY, is_fitted_name, read_learner, write_learner
-from snefy_ldl.validation.checks import Array, check_distributions, check_features
+from snefy_ldl.validation import check_distributions, check_features
 
 #: No predicted share is smaller than this, so that logarithms of predictions always exist.
 SMALLEST_SHARE = 1e-12
@@ -32,22 +32,6 @@ def close_rows(P: Array) -> Array:
     P = np.maximum(P, SMALLEST_SHARE)
     closed: Array = P / P.sum(axis=1, keepdims=True)
     return closed
-
-
-def check_number(name: str, value: Any, *, low: float = 0.0, strict: bool = False) -> float:
-    """A finite real number at (or, when strict, above) its lower limit."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not np.isfinite(float(value)):
-        raise InputError(f"{name} must be a finite number; got {value!r}.")
-    if float(value) < low or (strict and float(value) == low):
-        raise InputError(f"{name} must be {'>' if strict else '>='} {low:g}; got {value!r}.")
-    return float(value)
-
-
-def check_count(name: str, value: Any, *, low: int = 1) -> int:
-    """A whole number at or above its lower limit."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < low:
-        raise InputError(f"{name} must be a whole number >= {low}; got {value!r}.")
-    return int(value)
 
 
 class Learner(BaseEstimator, ABC):  # type: ignore[misc]

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from scipy.special import expit
 
-from snefy_ldl.learners.base import check_count, check_number
+from snefy_ldl._types import Array
 from snefy_ldl.learners.maxent import lbfgs, softmax
 from snefy_ldl.learners.networks import Network
-from snefy_ldl.validation.checks import Array
+from snefy_ldl.validation import check_count, check_number
 
 #: Rows times labels times units held at once while predicting.
 _CHUNK = 4_000_000

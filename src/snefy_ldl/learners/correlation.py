@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from sklearn.cluster import KMeans
 
-from snefy_ldl.learners.base import check_count, check_number
+from snefy_ldl._types import Array
 from snefy_ldl.learners.features import Design
 from snefy_ldl.learners.maxent import _SoftmaxLinear, lbfgs, log_softmax, softmax, softmax_pullback, start_weights
-from snefy_ldl.validation.checks import Array
+from snefy_ldl.validation import check_count, check_number
 
 #: Mean squared distance to a cluster centre below which the correlation grows no further.
 _NEAREST = 1e-4

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.adaptation import neighbour_index
-from snefy_ldl.learners.base import check_count
 from snefy_ldl.learners.features import Design
 from snefy_ldl.learners.maxent import _SoftmaxLinear, lbfgs, log_softmax, softmax, start_weights
-from snefy_ldl.validation.checks import Array
+from snefy_ldl.validation import check_count
 
 
 class DFLDL(_SoftmaxLinear):

@@ -11,12 +11,13 @@ from scipy.optimize import minimize_scalar
 from scipy.special import digamma, gammaln
 from sklearn.base import clone
 
+from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.base import Learner, check_count, check_number, close_rows
+from snefy_ldl.learners.base import Learner, close_rows
 from snefy_ldl.learners.features import Design, ScaledLearner
 from snefy_ldl.learners.maxent import SABFGS, lbfgs
 from snefy_ldl.prediction import DensityPredictor
-from snefy_ldl.validation.checks import Array, ZeroOption, ZeroPolicy
+from snefy_ldl.validation import ZeroOption, ZeroPolicy, check_count, check_number
 
 if TYPE_CHECKING:
     from snefy_ldl.distributions.snefy import SnefySimplex

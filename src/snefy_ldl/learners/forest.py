@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snefy_ldl.learners.base import check_count, check_number
+from snefy_ldl._types import Array
 from snefy_ldl.learners.networks import UnitLearner, minimise
-from snefy_ldl.validation.checks import Array
+from snefy_ldl.validation import check_count, check_number
 
 #: Leaf shares start and stay above this, since the leaf update can never raise an exact zero.
 _LEAF_FLOOR = 1e-6

@@ -8,9 +8,9 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import rankdata
 
-from snefy_ldl.learners.base import check_number
+from snefy_ldl._types import Array
 from snefy_ldl.learners.maxent import Term, _SoftmaxLinear
-from snefy_ldl.validation.checks import Array
+from snefy_ldl.validation import check_number
 
 
 class LDLLRR(_SoftmaxLinear):

@@ -9,10 +9,10 @@ from scipy.special import expit
 from sklearn.model_selection import KFold
 from sklearn.svm import LinearSVC
 
-from snefy_ldl.learners.base import check_count, check_number
+from snefy_ldl._types import Array
 from snefy_ldl.learners.features import ScaledLearner, principal_axes
 from snefy_ldl.learners.maxent import lbfgs, softmax
-from snefy_ldl.validation.checks import Array
+from snefy_ldl.validation import check_count, check_number
 
 #: A label nobody uses still has this weight, in rows, so that its mean and variance exist.
 _PHANTOM_ROWS = 1e-6

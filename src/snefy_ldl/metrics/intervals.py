@@ -1,4 +1,4 @@
-"""Measures of intervals and draws, re-exported by :mod:`snefy_ldl.metrics.points`: coverage, width, scores, calibration."""
+"""Measures of intervals and draws: coverage, width, scores, calibration."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 from scipy.stats import binom
 
+from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation.checks import Array, check_confidence
+from snefy_ldl.validation import check_confidence
 
 # --- intervals --------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, overload
 import numpy as np
 from scipy.special import rel_entr
 
+from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.intervals import (
     _lowest_window,  # noqa: F401 - looked up here by its test
@@ -31,7 +32,7 @@ from snefy_ldl.metrics.intervals import (
     ssc_ceiling,
     worst_slab_coverage,
 )
-from snefy_ldl.validation.checks import Array, check_distributions
+from snefy_ldl.validation import check_distributions
 
 __all__ = [
     "HIGHER_IS_BETTER",

@@ -9,10 +9,11 @@ import numpy as np
 from scipy import stats
 from sklearn.decomposition import PCA
 
+from snefy_ldl._types import Array
 from snefy_ldl.active.pool import dense_table
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import densities as plots
-from snefy_ldl.validation.checks import Array, check_confidence
+from snefy_ldl.validation import check_confidence
 
 __all__ = ["area_under_curve", "paired_interval", "plot_learning_curves", "plot_pool"]
 

@@ -29,7 +29,8 @@ def plot_intervals(
         D: Observed label distributions, (N, L).
         rows: Which rows to draw; the first six by default.
         ax: Axes to draw on.
-        options: ``groups`` and ``sample_weight`` of the rows drawn; others go to :func:`snefy_ldl.plots.densities.intervals`.
+        options: ``groups`` and ``sample_weight`` of the rows drawn; others go to
+            :func:`snefy_ldl.plots.intervals`.
     """
     X = as_rows(X)
     chosen = list(range(min(6, count_rows(X)))) if rows is None else list(rows)

@@ -14,12 +14,13 @@ import numpy as np
 import torch
 from scipy.stats import binom
 
+from snefy_ldl._types import Array
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.points import pit_histogram
 from snefy_ldl.special.simplex import ternary_grid
-from snefy_ldl.validation.checks import Array, check_confidence
+from snefy_ldl.validation import check_confidence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -477,19 +478,19 @@ def _one_row(dist: SignedDirichletMixture, row: int) -> SignedDirichletMixture:
     """The law of one row alone, batch (1,), so that no other row costs time."""
     if not isinstance(dist, SignedDirichletMixture):
         raise InputError(f"expected a distribution as predict_dist returns it; got {type(dist).__name__}.")
-    number = _row_number(row, dist._n_rows)
+    number = _row_number(row, len(dist))
     rows = slice(number, number + 1)
-    offset = dist._offset_rows(rows)
+    offset = dist.offset_rows(rows)
     if isinstance(dist, SnefySimplex):
         return SnefySimplex(
             dist.exponents,
             dist.readout,
-            dist._log_scale[rows],
+            dist.flat_log_scale[rows],
             offset,
-            dist._log_members[rows],
+            dist.log_members[rows],
             validate_args=False,
         )
-    return SignedDirichletMixture(dist._weights(rows), dist._concentration, offset, validate_args=False)
+    return SignedDirichletMixture(dist.weights(rows), dist.concentration, offset, validate_args=False)
 
 
 def _row_number(row: int, n_rows: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from snefy_ldl.special.functions import (
     LogGamma,
-    block_elements,
     full_index,
     log_beta,
     log_beta_ratio,
@@ -21,7 +20,6 @@ from snefy_ldl.special.functions import (
 
 __all__ = [
     "LogGamma",
-    "block_elements",
     "full_index",
     "log_beta",
     "log_beta_ratio",

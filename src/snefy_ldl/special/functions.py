@@ -18,17 +18,6 @@ EXPONENT_MARGIN = 5e-3
 EXPONENT_LIMIT = 5e4
 #: Shares are lifted here before a logarithm; smaller ones are not numbers anybody measured.
 SMALLEST_SHARE = 1e-300
-#: Work arrays hold at most this many numbers at a time (64 MiB of float64).
-CHUNK_ELEMENTS = 1 << 23
-#: ... and those that are swept again and again this many, so that a processor's cache holds them (4 MiB).
-CACHE_ELEMENTS = 1 << 19
-#: ... and where six of them are swept together this many, so that they stay close to the processor (1.5 MiB in all).
-SWEEP_ELEMENTS = 1 << 15
-
-
-def block_elements(device: torch.device | str) -> int:
-    """How many numbers a work array holds at a time: what a CPU's cache keeps, or enough to fill a GPU."""
-    return CACHE_ELEMENTS if torch.device(device).type == "cpu" else 1 << 27
 
 
 @lru_cache(maxsize=64)

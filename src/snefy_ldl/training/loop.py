@@ -16,6 +16,7 @@ import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor
 
+from snefy_ldl._random import derive_seed
 from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.files.atomic import load_tensors, save_tensors
 from snefy_ldl.networks.backbones import CustomBackbone, MemberBatches, ScaledFeatures, StackedMLP, take
@@ -24,7 +25,7 @@ from snefy_ldl.training.cuda_graph import GraphedStep, StepQueue
 from snefy_ldl.training.kernels.step import WrittenOutStep
 from snefy_ldl.training.objectives.targets import DistributionTarget, Target
 from snefy_ldl.training.optimiser import StackedAdamW, copy_of_member, make_optimizer, set_rate
-from snefy_ldl.training.recipe import Recipe, derive_seed, shuffles
+from snefy_ldl.training.recipe import Recipe, shuffles
 
 #: How often a fit may undo an epoch and halve its learning rate before it gives up.
 MAX_REPAIRS = 8

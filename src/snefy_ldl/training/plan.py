@@ -18,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from snefy_ldl._random import derive_seed
+from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError, MissingLabelWarning
 from snefy_ldl.networks import backbones
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
@@ -35,8 +37,8 @@ from snefy_ldl.training.objectives.targets import (
     fill_missing,
     fit_dirichlet_multinomial,
 )
-from snefy_ldl.training.recipe import Recipe, derive_seed
-from snefy_ldl.validation.checks import (
+from snefy_ldl.training.recipe import Recipe
+from snefy_ldl.validation import (
     ZeroPolicy,
     check_counts,
     check_distributions,
@@ -48,7 +50,6 @@ from snefy_ldl.validation.checks import (
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
 
-Array = NDArray[np.float64]
 
 #: Share of the background Dirichlet while training; the validation rows settle it afterwards.
 BACKGROUND_SHARE = 0.02

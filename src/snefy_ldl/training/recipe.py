@@ -10,6 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from snefy_ldl._random import derive_seed
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -41,19 +43,6 @@ class Recipe:
         if progress < self.warm_up:
             return max(0.04, progress / self.warm_up)
         return max(1e-3, 0.5 * (1.0 + math.cos(math.pi * (progress - self.warm_up) / (1.0 - self.warm_up))))
-
-
-def derive_seed(*parts: int) -> int:
-    """One seed out of several whole numbers, well mixed.
-
-    >>> derive_seed(0, 1) == derive_seed(0, 1), derive_seed(0, 1) == derive_seed(1, 0)
-    (True, False)
-    """
-    state = 0x9E3779B97F4A7C15
-    for part in parts:
-        state = ((state ^ (part & 0xFFFFFFFFFFFFFFFF)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
-        state ^= state >> 31
-    return state & 0x7FFFFFFFFFFFFFFF
 
 
 def shuffles(seeds: Sequence[int], epoch: int, n: int, device: torch.device) -> Tensor:

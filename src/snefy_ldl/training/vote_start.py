@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from snefy_ldl._types import Array
+
 Start = Literal["draws", "means", "both"]
 
 

@@ -1,25 +1,35 @@
-"""Checks of what users give: features, label distributions, counts, zeros."""
+"""Checks of what users give: everything passes here once, before any work starts.
+
+Each rule raises one :class:`~snefy_ldl.errors.InputError` that names the row, the column and the rule.
+"""
 
 from __future__ import annotations
 
-from snefy_ldl.validation.checks import (
-    ZeroPolicy,
+from snefy_ldl._types import Array
+from snefy_ldl.validation.arrays import (
     check_confidence,
-    check_counts,
-    check_distributions,
+    check_count,
     check_features,
+    check_number,
     check_rows,
     check_sample_weight,
     column_names,
-    spread_rest,
 )
+from snefy_ldl.validation.distributions import CLOSURE_TOLERANCE, check_counts, check_distributions, spread_rest
+from snefy_ldl.validation.zeros import ZERO_SHARE, ZeroOption, ZeroPolicy
 
 __all__ = [
+    "CLOSURE_TOLERANCE",
+    "ZERO_SHARE",
+    "Array",
+    "ZeroOption",
     "ZeroPolicy",
     "check_confidence",
+    "check_count",
     "check_counts",
     "check_distributions",
     "check_features",
+    "check_number",
     "check_rows",
     "check_sample_weight",
     "column_names",

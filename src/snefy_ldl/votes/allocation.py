@@ -12,11 +12,12 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from snefy_ldl._types import Array
 from snefy_ldl.distributions.blocks import count_rows, law_blocks
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.partial import rows_of
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation.checks import Array, check_confidence
+from snefy_ldl.validation import check_confidence
 from snefy_ldl.votes.scores import beta_binomial, label_groups, weights_of
 
 __all__ = ["expected_width", "next_vote", "update", "vote_value", "votes_needed"]
@@ -57,8 +58,8 @@ def vote_value(law: SignedDirichletMixture, criterion: Criterion = "variance") -
     if criterion not in CRITERIA:
         raise InputError(f"criterion={criterion!r}: use one of {', '.join(CRITERIA)}.")
     parts = []
-    for start in range(0, law._n_rows, VALUED_ROWS):
-        part = rows_of(law, np.arange(start, min(start + VALUED_ROWS, law._n_rows)))  # weights once for all moments
+    for start in range(0, len(law), VALUED_ROWS):
+        part = rows_of(law, np.arange(start, min(start + VALUED_ROWS, len(law))))  # weights once for all moments
         if criterion == "information":
             value = part.vote_information()
         else:
@@ -122,7 +123,7 @@ def next_vote(
 def _decay(law: SignedDirichletMixture, votes: int) -> Array:
     """What the t-th further vote is worth against the first (N, votes): ``A (A+1) / ((A+t) (A+t+1))``, t = 0, 1, ..."""
     if votes == 1:
-        return np.ones((law._n_rows, 1))
+        return np.ones((len(law), 1))
     mean, variance = (np.asarray(part.cpu().numpy(), dtype=np.float64) for part in law.mean_and_variance())
     spread = np.maximum(variance.sum(1), np.finfo(float).tiny)
     total = np.maximum((1.0 - np.square(mean).sum(1)) / spread - 1.0, 1e-6)[:, None]  # a Dirichlet's own Σ α
@@ -138,7 +139,7 @@ def expected_width(law: SignedDirichletMixture, votes: int, confidence_level: fl
     exact, its interval's width taken as normal, ``2 z sd``.
     """
     z = float(ndtri(0.5 + 0.5 * check_confidence(confidence_level)))
-    answer = np.empty((law._n_rows, law.n_labels))
+    answer = np.empty((len(law), law.n_labels))
     for label in range(law.n_labels):
         for rows, a, b in label_groups(law, label):
             answer[rows, label] = 2.0 * z * _expected_sd(weights_of(law, rows), a, b, votes)
@@ -189,7 +190,7 @@ def votes_needed(
     for block, law in law_blocks(model, X, 2048):
         if counts is not None:
             law = law.posterior(_votes(counts, rows, law.n_labels)[block])
-        needed = np.zeros(law._n_rows)
+        needed = np.zeros(len(law))
         for label in range(law.n_labels):
             for members, a, b in label_groups(law, label):
                 own = _needed(weights_of(law, members), a, b, target_width / (2.0 * z), max_votes)

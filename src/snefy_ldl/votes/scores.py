@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from scipy.special import digamma, gammaln
 from torch import Tensor
 
+from snefy_ldl._types import Array
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.partial import gap_patterns, log_prob_votes, rows_of
 from snefy_ldl.errors import InputError
 from snefy_ldl.training.objectives.targets import PartialCounts
-from snefy_ldl.validation.checks import Array, check_counts
+from snefy_ldl.validation import check_counts
 
 __all__ = ["CountCalibration", "NoiseCeiling", "brier_score", "calibrate_counts", "evaluate", "log_likelihood"]
 __all__ += ["noise_ceiling", "predictive_cdf"]
@@ -35,12 +36,12 @@ def log_likelihood(law: SignedDirichletMixture, counts: Any) -> Array:
 
     Args:
         law: what ``predict_dist`` gives, batch (N,).
-        counts: votes (N, L); NaN where a label was not counted, :class:`~snefy_ldl.votes.tables.PartialCounts` where some
+        counts: votes (N, L); NaN where a label was not counted, :class:`~snefy_ldl.votes.PartialCounts` where some
             votes name sets of labels.
     """
     if isinstance(counts, PartialCounts):
         return _partial_log_likelihood(law, counts)
-    table, _ = check_counts(counts, n_rows=law._n_rows, n_labels=law.n_labels, missing=True)
+    table, _ = check_counts(counts, n_rows=len(law), n_labels=law.n_labels, missing=True)
     return _numpy(log_prob_votes(law, table))
 
 
@@ -102,12 +103,12 @@ def label_groups(law: SignedDirichletMixture, label: int) -> Iterator[tuple[NDAr
 
     Without votes that is all rows; with votes, those with as many for the label and in all.
     """
-    alpha = _numpy(law._concentration)
+    alpha = _numpy(law.concentration)
     a, total = alpha[:, label], alpha.sum(1)
-    if law._offset is None:
-        yield np.arange(law._n_rows), a, total - a
+    if law.offset is None:
+        yield np.arange(len(law)), a, total - a
         return
-    offset = _numpy(law._offset)
+    offset = _numpy(law.offset)
     pairs = np.stack([offset[:, label], offset.sum(1)], 1)
     distinct, which = np.unique(pairs, axis=0, return_inverse=True)
     for k, (own, every) in enumerate(distinct):
@@ -116,7 +117,7 @@ def label_groups(law: SignedDirichletMixture, label: int) -> Iterator[tuple[NDAr
 
 def weights_of(law: SignedDirichletMixture, rows: NDArray[np.intp]) -> Array:
     """Mixture weights of some rows (b, P)."""
-    return _numpy(law._weights(torch.as_tensor(rows, device=law._concentration.device)))
+    return _numpy(law.weights(torch.as_tensor(rows, device=law.concentration.device)))
 
 
 def predictive_cdf(law: SignedDirichletMixture, counts: Any) -> Array:
@@ -125,7 +126,7 @@ def predictive_cdf(law: SignedDirichletMixture, counts: Any) -> Array:
     A label's count is a signed mixture of Beta-binomials; components are shared by all rows, so this is one table a
     distinct total. Labels that were not on offer (NaN) stay NaN, and the others' counts are those among them.
     """
-    table, _ = check_counts(counts, n_rows=law._n_rows, n_labels=law.n_labels, missing=True)
+    table, _ = check_counts(counts, n_rows=len(law), n_labels=law.n_labels, missing=True)
     if np.isnan(table).any():
         return _cdf_with_gaps(law, table)
     totals, answer = table.sum(1).astype(np.intp), np.empty((*table.shape, 2))
@@ -240,7 +241,7 @@ def evaluate(law: SignedDirichletMixture, counts: Any) -> dict[str, float]:
         brier_floor and log_loss_floor where items have two votes or more. NaN in counts is a label that was not on
         offer.
     """
-    given = check_counts(counts, n_rows=law._n_rows, n_labels=law.n_labels, missing=True)[0]
+    given = check_counts(counts, n_rows=len(law), n_labels=law.n_labels, missing=True)[0]
     mean = _mean_among(law, given)
     table = np.nan_to_num(given)
     observed = table / table.sum(1, keepdims=True)
@@ -274,4 +275,4 @@ def _numpy(values: Tensor) -> Array:
 
 
 def _tensor(law: SignedDirichletMixture, values: Array) -> Tensor:
-    return torch.as_tensor(np.ascontiguousarray(values), device=law._concentration.device)
+    return torch.as_tensor(np.ascontiguousarray(values), device=law.concentration.device)

@@ -17,17 +17,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from snefy_ldl._types import Array, Index
 from snefy_ldl.datasets.tables import shorten, table_kind
 from snefy_ldl.errors import DataNotFoundError, InputError
 from snefy_ldl.training.objectives.targets import PartialCounts
-from snefy_ldl.validation.checks import Array, check_counts, column_names
+from snefy_ldl.validation import check_counts, column_names
 from snefy_ldl.votes.agreement import Agreement, Finding, Level, find_oddities, krippendorff_alpha, summarize
 
 __all__ = ["Agreement", "Finding", "PartialCounts", "Votes", "krippendorff_alpha", "load_votes"]
 
 Form = Literal["long", "wide", "counts"]
 Repeats = Literal["all", "first", "last", "error"]
-Index = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

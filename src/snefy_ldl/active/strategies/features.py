@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import pairwise_distances_argmin_min
 from sklearn.neighbors import NearestNeighbors
 
+from snefy_ldl._types import Array, Index
 from snefy_ldl.active.diversity import (
     SAMPLE_ELEMENTS,
     Geometry,
@@ -22,10 +23,9 @@ from snefy_ldl.active.diversity import (
     nearest_in_cluster,
     squared_distances,
 )
-from snefy_ldl.active.pool import BLOCK_ROWS, Index, Pool, dense_table
+from snefy_ldl.active.pool import BLOCK_ROWS, Pool, dense_table
 from snefy_ldl.distributions.blocks import as_rows, count_rows
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation.checks import Array
 
 
 class Strategy(ABC):

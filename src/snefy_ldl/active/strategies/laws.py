@@ -11,8 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from snefy_ldl._limits import CACHE_ELEMENTS
+from snefy_ldl._types import Array, Index
 from snefy_ldl.active.diversity import SAMPLE_ELEMENTS, Diverse, Geometry, spread_out
-from snefy_ldl.active.pool import Index, Pool, dense_table
+from snefy_ldl.active.pool import Pool, dense_table
 from snefy_ldl.active.shared_draws import shared_log_prob
 from snefy_ldl.active.strategies.features import Strategy, free_rows, labeled_table, top_rows
 from snefy_ldl.distributions.blocks import draw_from, tensor_for, to_numpy
@@ -20,10 +22,8 @@ from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.sampling import log_dirichlet_draws
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.base import check_count
 from snefy_ldl.learners.dirichlet import dirichlet_entropy
-from snefy_ldl.special.functions import CACHE_ELEMENTS
-from snefy_ldl.validation.checks import Array
+from snefy_ldl.validation import check_count
 
 #: Covariances held at one time, as numbers; laws with many labels are scored in smaller blocks.
 COVARIANCE_ELEMENTS = 1 << 24
@@ -40,7 +40,8 @@ class LawStrategy(Strategy):
 
     Args:
         diverse: True or ``"kmeans++"``, ``"greedy"`` or ``"kmeans"``: among the rows with the highest scores, choose
-            some that also differ from each other (:func:`snefy_ldl.active.diversity.spread_out`), each weighted by its score.
+            some that also differ from each other (:func:`snefy_ldl.active.diversity.spread_out`), each weighted by
+            its score.
         candidates: how many of the highest scores a diverse batch is chosen from; ``max(20 n, 1000)`` by default.
         space: where diverse rows differ: ``"features"`` (scaled), or ``"prediction"``, the square roots of the
             predicted mean, whose distance is Hellinger's; that also serves inputs that are no table.
@@ -174,7 +175,7 @@ class Entropy(LawStrategy):
         """Entropies (N,)."""
         if not isinstance(law, SignedDirichletMixture):
             return to_numpy(law.entropy())
-        generator = torch.Generator(law._concentration.device).manual_seed(int(random.randint(2**31 - 1)))
+        generator = torch.Generator(law.concentration.device).manual_seed(int(random.randint(2**31 - 1)))
         if self.method == "shared":
             return shared_entropy(law, self.n_draws, generator)
         value = law.entropy(self.n_draws, self.method, generator)
@@ -188,18 +189,18 @@ class Entropy(LawStrategy):
 
 def shared_entropy(law: SignedDirichletMixture, n_draws: int, generator: torch.Generator) -> Array:
     """``-Σ_p c_p(x) mean_s log p(ℓ_ps|x)`` with draws ``ℓ_ps ~ Dirichlet(α_p)`` that serve every row: (N,)."""
-    if law._offset is not None:  # components then differ from row to row
+    if law.offset is not None:  # components then differ from row to row
         value = law.entropy(n_draws, "model", generator)
         assert isinstance(value, Tensor)
         return to_numpy(value)
     repeats = max(1, round(n_draws / law.n_components))
-    logs = log_dirichlet_draws(law._concentration.repeat(repeats, 1), generator)  # (S, L), S = repeats P
+    logs = log_dirichlet_draws(law.concentration.repeat(repeats, 1), generator)  # (S, L), S = repeats P
     log_prob = shared_log_prob(law, logs)
     step = max(1, CACHE_ELEMENTS // len(logs))
     answers = []
-    for start in range(0, law._n_rows, step):
-        rows = slice(start, min(start + step, law._n_rows))
-        weights = law._weights(rows)  # (b, P)
+    for start in range(0, len(law), step):
+        rows = slice(start, min(start + step, len(law)))
+        weights = law.weights(rows)  # (b, P)
         log_p = log_prob(rows).unflatten(1, (repeats, -1)).mean(1)
         answers.append(-(weights * log_p).sum(-1))
     return to_numpy(torch.cat(answers))
@@ -350,7 +351,7 @@ def members_of(law: Any) -> tuple[list[Any], Array]:
         if len(laws) < 2:
             raise InputError("epistemic compares members: pass at least two models.")
         return laws, np.full((len(laws), int(laws[0].batch_shape[0])), 1.0 / len(laws))
-    if not isinstance(law, SnefySimplex) or law.n_members < 2 or law._offset is not None:
+    if not isinstance(law, SnefySimplex) or law.n_members < 2 or law.offset is not None:
         raise InputError(
             "epistemic compares members: fit SnefyLDL(n_members=4), or pass model=[...], a list of fitted models."
         )
@@ -358,7 +359,7 @@ def members_of(law: Any) -> tuple[list[Any], Array]:
         SnefySimplex(law.exponents[k], law.readout[k], law.log_scale[..., k, :], validate_args=False)
         for k in range(law.n_members)
     ]
-    return laws, to_numpy(law._log_members.exp().T)
+    return laws, to_numpy(law.log_members.exp().T)
 
 
 def _shannon(shares: Array) -> Array:

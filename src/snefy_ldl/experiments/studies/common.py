@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.experiments.config import Active, Ensemble, Study
 from snefy_ldl.metrics.points import score
-from snefy_ldl.validation.checks import Array
 
 __all__ = ["METRICS", "Outcome", "held_out_rows", "make_model", "parted_rows", "scores", "task_of"]
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl import metrics
+from snefy_ldl._types import Array
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets.named import Dataset
 from snefy_ldl.distributions.snefy import SnefySimplex
@@ -16,7 +17,6 @@ from snefy_ldl.experiments.config import Conformal, Study
 from snefy_ldl.experiments.studies.common import Outcome, Rows, make_model, parted_rows
 from snefy_ldl.learners import DirichletLDL
 from snefy_ldl.many import fit_many
-from snefy_ldl.validation.checks import Array
 
 __all__ = ["ceilings", "interval_figures", "label_cdf", "pit_counts", "run"]
 
@@ -112,7 +112,7 @@ def label_cdf(law: SnefySimplex, D: Array) -> Array:
 
     ``law.marginal(r).cdf`` answers the same; this asks the tables that the quantiles of the same law have left.
     """
-    alpha = law._concentration.detach().cpu().numpy()
+    alpha = law.concentration.detach().cpu().numpy()
     rest = alpha.sum(1, keepdims=True) - alpha
     out = np.empty(D.shape)
     for rows in row_blocks(law):

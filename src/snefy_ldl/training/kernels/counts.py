@@ -5,7 +5,7 @@
 Votes enter through rising factorials only: ``(α_pr)_{k_r}`` for each label and ``1 / (A_p)_{|k|}`` for the total.
 Labels that were not counted, and votes that name a set of labels, add factors whose ``β`` is a sum of concentrations;
 the form stays. Three routes give the same numbers: one matrix product of Chebyshev series
-(:mod:`snefy_ldl.training.kernels.smooth_factors`, float32 on a CPU), running products (:mod:`snefy_ldl.training.kernels.swept_factors`, float64 or very
+(``smooth_factors``, float32 on a CPU), running products (``swept_factors``, float64 or very
 many votes), and lgamma itself (:class:`DirectFactors`, on a GPU). Nothing of shape (rows, pairs, labels) is ever built.
 """
 
@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from snefy_ldl.special.functions import CACHE_ELEMENTS, LogGamma, full_index, pair_index, symmetric
+from snefy_ldl._limits import CACHE_ELEMENTS
+from snefy_ldl.special.functions import LogGamma, full_index, pair_index, symmetric
 from snefy_ldl.training.kernels.smooth_factors import MOST_VOTES, SmoothFactors
 from snefy_ldl.training.kernels.swept_factors import SweptFactors
 

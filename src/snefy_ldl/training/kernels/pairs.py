@@ -13,7 +13,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from snefy_ldl.special.functions import SWEEP_ELEMENTS
+from snefy_ldl._limits import SWEEP_ELEMENTS
 
 # Stirling's series for log Γ: B_2k / (2k (2k-1)), k = 1 ... 5, used from z = x + 4 on, where five terms are good to
 # 5e-10, and three to 6e-8: more than float32 can tell.

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from snefy_ldl._types import Array
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.special.functions import log_quadratic_form, log_share, pair_concentration, symmetric, unit_kernel
-from snefy_ldl.validation.checks import Array
 
 
 def mean_shares(D: Array) -> Array:

@@ -15,7 +15,7 @@ from torch import Tensor
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.kernels.counts import DirectFactors, VoteFactors
-from snefy_ldl.validation.checks import column_names
+from snefy_ldl.validation import column_names
 
 
 def fill_missing(counts: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,0 +1,34 @@
+"""Every memory budget of the library, in numbers held at a time, so that a machine's size is weighed in one place."""
+
+from __future__ import annotations
+
+#: Work arrays hold at most this many numbers at a time (64 MiB of float64).
+CHUNK_ELEMENTS = 1 << 23
+#: Work arrays that are swept again and again hold this many, so that a processor's cache keeps them (4 MiB).
+CACHE_ELEMENTS = 1 << 19
+#: Where six arrays are swept together each holds this many, so that they stay close to the processor (1.5 MiB in all).
+SWEEP_ELEMENTS = 1 << 15
+#: What a GPU takes at a time (1 GiB of float64).
+GPU_ELEMENTS = 1 << 27
+#: Rows whose predicted laws are held at one time.
+LAW_ROWS = 1 << 15
+#: Rows a prediction handles at a time; a million rows need no more memory than this many.
+PREDICTION_ROWS = 8192
+#: Rows a forward pass sees at a time when it only evaluates.
+EVALUATION_ROWS = 4096
+#: Features are scaled once for all members when that takes at most this many numbers (1 GiB of float32; 16 on a GPU).
+SCALED_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 32}
+#: Sparse features are made dense for training when they take at most this many bytes as float32.
+DENSE_BYTES = 1 << 31
+
+
+def block_elements(device_type: str) -> int:
+    """How many numbers a work array holds at a time: what a CPU's cache keeps, or enough to fill a GPU.
+
+    Args:
+        device_type: ``torch.device(...).type``.
+
+    Returns:
+        A number of array elements.
+    """
+    return CACHE_ELEMENTS if device_type == "cpu" else GPU_ELEMENTS

@@ -1,0 +1,164 @@
+"""What every check is made of: tables of numbers, names of columns, and the cell a message points at."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from snefy_ldl._types import Array, Index, Mask
+from snefy_ldl.errors import InputError
+
+
+def column_names(table: Any) -> list[str] | None:
+    """Column names of a DataFrame as strings, None for anything else."""
+    columns = getattr(table, "columns", None)
+    return None if columns is None else [str(c) for c in columns]
+
+
+def cell_name(row: int, column: int, names: list[str] | None) -> str:
+    """Row and column of a cell as messages name it."""
+    return f"row {row}, column {column}" + (f" ({names[column]!r})" if names else "")
+
+
+def as_float(values: Any, what: str) -> Array:
+    """Numbers in any container as a float64 array; a copy."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu().numpy()
+    if sp.issparse(values):
+        values = values.toarray()
+    array = np.asarray(values)
+    if np.iscomplexobj(array):
+        raise InputError(f"{what} holds complex numbers. Complex data not supported.")
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what} must be numeric; could not turn it into numbers: {error}") from None
+
+
+def first_cell(mask: Mask) -> tuple[int, int]:
+    """Row and column of the first cell that a mask marks."""
+    row, column = np.argwhere(mask)[0]
+    return int(row), int(column)
+
+
+def check_table(values: Any, what: str, columns_are: str) -> tuple[Array, list[str] | None]:
+    """A table of numbers (rows, columns) with at least one row, and its column names if it had any."""
+    names = column_names(values)
+    table = as_float(values, what)
+    if table.ndim != 2:
+        raise InputError(
+            f"{what} must be two-dimensional (rows, {columns_are}); got shape {table.shape}. Reshape your data: "
+            f"{what}.reshape(-1, 1) for one column, {what}.reshape(1, -1) for one row."
+        )
+    if table.shape[0] == 0:
+        raise InputError(f"{what} is empty: 0 rows (0 sample(s)); a minimum of 1 is required.")
+    return table, names
+
+
+def _first_bad(table: NDArray[Any]) -> tuple[int, int] | None:
+    """First cell that is not finite, looked for a block of rows at a time so that a large table is not copied."""
+    step = max(1, (1 << 22) // max(1, table.shape[1]))
+    for start in range(0, len(table), step):
+        finite = np.isfinite(table[start : start + step])
+        if not finite.all():
+            row, column = first_cell(~finite)
+            return start + row, column
+    return None
+
+
+def check_features(X: Any, *, n_features: int | None = None) -> Any:
+    """Features as a finite float array (N, d), or CSR when sparse; raises InputError naming the bad cell.
+
+    float32 and float64 arrays come back as they are, without a copy.
+    """
+    names = column_names(X)
+    if sp.issparse(X):
+        table = sp.csr_matrix(X)
+        if table.dtype not in (np.float32, np.float64):
+            table = table.astype(np.float64)
+    elif isinstance(X, np.ndarray) and X.dtype in (np.float32, np.float64) and X.ndim == 2:
+        table = X
+    else:
+        table, names = check_table(X, "X", "features")
+    if table.shape[0] == 0:
+        raise InputError("X is empty: 0 rows (0 sample(s)); a minimum of 1 is required.")
+    if table.shape[1] == 0:
+        raise InputError(f"X has no columns: 0 feature(s) (shape={table.shape}) while a minimum of 1 is required.")
+    bad = None
+    if sp.issparse(table):
+        at = np.flatnonzero(~np.isfinite(table.data))
+        if len(at):
+            row = int(np.searchsorted(table.indptr, at[0], side="right") - 1)
+            bad = row, int(table.indices[at[0]])
+    else:
+        bad = _first_bad(table)
+    if bad is not None:
+        kind = "NaN" if np.isnan(table[bad]) else "inf"
+        raise InputError(f"X contains {kind} at {cell_name(*bad, names)}; features must be finite. Impute it first.")
+    if n_features is not None and table.shape[1] != n_features:
+        raise InputError(f"X has {table.shape[1]} features, but model is expecting {n_features} features as input.")
+    return table
+
+
+def check_rows(rows: Any, n_rows: int, what: str) -> Index:
+    """Row numbers, or a mask with one entry a row, as row numbers.
+
+    >>> check_rows([True, False, True], 3, "split 0")
+    array([0, 2])
+    """
+    array = np.asarray(rows)
+    if array.dtype == bool:
+        if array.shape != (n_rows,):
+            raise InputError(f"{what} is a mask of shape {array.shape}; it must have one entry a row ({n_rows}).")
+        array = np.flatnonzero(array)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise InputError(f"{what} must be a one-dimensional array of row numbers, or a mask.")
+    if len(array) and (array.min() < 0 or array.max() >= n_rows):
+        raise InputError(f"{what} names row {array.min() if array.min() < 0 else array.max()}; X has {n_rows} rows.")
+    return array.astype(np.intp)
+
+
+def check_sample_weight(weights: Any, n_rows: int) -> Array | None:
+    """Non-negative row weights (N,), scaled to mean one; None stays None."""
+    if weights is None:
+        return None
+    array = as_float(weights, "sample_weight")
+    if array.ndim != 1:
+        raise InputError(f"sample_weight must be 1D (one number a row); got shape {array.shape}.")
+    if array.shape != (n_rows,):
+        raise InputError(f"sample_weight must hold one number a row: shape ({n_rows},), got {array.shape}.")
+    if not np.isfinite(array).all() or (array < 0).any():
+        row = int(np.flatnonzero(~(np.isfinite(array) & (array >= 0)))[0])
+        raise InputError(f"sample_weight row {row} is {array[row]:g}; weights must be finite and >= 0.")
+    if array.sum() == 0:
+        raise InputError("sample_weight is zero for every row; at least one row must count.")
+    scaled: Array = array / array.mean()
+    return scaled
+
+
+def check_confidence(level: Any, name: str = "confidence_level") -> float:
+    """A number strictly between 0 and 1."""
+    if not isinstance(level, numbers.Real) or not 0.0 < float(level) < 1.0:
+        raise InputError(f"{name} must lie strictly between 0 and 1; got {level!r}.")
+    return float(level)
+
+
+def check_count(name: str, value: Any, *, low: int = 1) -> int:
+    """A whole number at or above its lower limit."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < low:
+        raise InputError(f"{name} must be a whole number >= {low}; got {value!r}.")
+    return int(value)
+
+
+def check_number(name: str, value: Any, *, low: float = 0.0, strict: bool = False) -> float:
+    """A finite real number at (or, when strict, above) its lower limit."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not np.isfinite(float(value)):
+        raise InputError(f"{name} must be a finite number; got {value!r}.")
+    if float(value) < low or (strict and float(value) == low):
+        raise InputError(f"{name} must be {'>' if strict else '>='} {low:g}; got {value!r}.")
+    return float(value)

@@ -1,0 +1,139 @@
+"""Label distributions and vote counts: rows that sum to one, whole numbers, and what is not known of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from snefy_ldl._types import Array, Mask
+from snefy_ldl.errors import InputError
+from snefy_ldl.validation.arrays import as_float, cell_name, check_table, column_names, first_cell
+
+#: Rows may miss a sum of one by this much; inside it they are re-closed.
+CLOSURE_TOLERANCE = 1e-3
+
+
+def _check_labels(values: Any, what: str, n_rows: int | None, n_labels: int | None) -> tuple[Array, list[str] | None]:
+    table, names = check_table(values, what, "labels")
+    if table.shape[1] < 2:
+        raise InputError(f"{what} has {table.shape[1]} label column; a label distribution needs at least 2.")
+    if n_labels is not None and table.shape[1] != n_labels:
+        raise InputError(f"{what} has {table.shape[1]} labels, but the model was fitted with {n_labels}.")
+    if n_rows is not None and table.shape[0] != n_rows:
+        raise InputError(f"X and {what} must have the same number of rows; got {n_rows} and {table.shape[0]}.")
+    if not np.isfinite(table).all():
+        row, column = first_cell(~np.isfinite(table))
+        kind = "NaN" if np.isnan(table[row, column]) else "inf"
+        raise InputError(
+            f"{what} contains {kind} at {cell_name(row, column, names)}; every share must be a finite number."
+        )
+    if (table < 0).any():
+        row, column = first_cell(table < 0)
+        raise InputError(
+            f"{what} is negative ({table[row, column]:g}) at {cell_name(row, column, names)}; shares must be >= 0."
+        )
+    return table, names
+
+
+def check_distributions(
+    D: Any, *, n_rows: int | None = None, n_labels: int | None = None, what: str = "D", missing: bool = False
+) -> tuple[Array, list[str] | None]:
+    """Label distributions as a closed float64 array (N, L), and their column names if they had any.
+
+    With ``missing``, NaN stands for a share that is not known. One unknown share of a row follows from the others and
+    is filled in; two or more stay NaN, and the row's other shares may not sum to more than one.
+
+    >>> check_distributions([[0.2, 0.3, 0.5]])[0]
+    array([[0.2, 0.3, 0.5]])
+    >>> check_distributions([[0.25, np.nan, 0.5], [0.25, np.nan, np.nan]], missing=True)[0]
+    array([[0.25, 0.25, 0.5 ],
+           [0.25,  nan,  nan]])
+    >>> check_distributions([[0.2, 0.3, 0.9]])
+    Traceback (most recent call last):
+    ...
+    snefy_ldl.errors.InputError: D row 0 sums to 1.4; a label distribution must sum to 1 (tolerance 0.001). \
+Divide each row by its sum, or pass vote counts with fit(X, counts=...).
+    """
+    gaps = np.zeros((0, 0), dtype=bool)
+    if missing:
+        names, given = check_table(D, what, "labels")[1], as_float(D, what)
+        gaps = np.isnan(given)
+        table, _ = _check_labels(np.where(gaps, 0.0, given), what, n_rows, n_labels)
+    else:
+        table, names = _check_labels(D, what, n_rows, n_labels)
+    sums = table.sum(axis=1)
+    if gaps.any():
+        return _fill_gaps(table, gaps, sums, what), names
+    wrong = np.abs(sums - 1.0) > CLOSURE_TOLERANCE
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise InputError(
+            f"{what} row {row} sums to {sums[row]:.6g}; a label distribution must sum to 1 (tolerance "
+            f"{CLOSURE_TOLERANCE:g}). Divide each row by its sum, or pass vote counts with fit(X, counts=...)."
+        )
+    return table / sums[:, None], names
+
+
+def _fill_gaps(table: Array, gaps: Mask, sums: Array, what: str) -> Array:
+    """Rows whose gaps hold zeros: one gap is filled, more become NaN."""
+    n_gaps = gaps.sum(axis=1)
+    if (n_gaps == table.shape[1]).any():
+        row = int(np.flatnonzero(n_gaps == table.shape[1])[0])
+        raise InputError(f"{what} row {row} holds no share at all (NaN in every column); drop such rows.")
+    wrong = np.where(n_gaps > 0, sums - 1.0, np.abs(sums - 1.0)) > CLOSURE_TOLERANCE
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        rule = "known shares may sum to at most 1" if n_gaps[row] else "a label distribution must sum to 1"
+        raise InputError(f"{what} row {row} sums to {sums[row]:.6g}; {rule} (tolerance {CLOSURE_TOLERANCE:g}).")
+    closed = table / np.where((n_gaps == 0) | (sums > 1.0), sums, 1.0)[:, None]
+    rest = np.maximum(1.0 - closed.sum(axis=1), 0.0)
+    return np.where(gaps, np.where(n_gaps == 1, rest, np.nan)[:, None], closed)
+
+
+def spread_rest(D: Array, shares: Array | None = None) -> Array:
+    """Label distributions (N, L) with the rest of each row shared out among its unknown labels.
+
+    Args:
+        D: NaN where unknown.
+        shares: how to share it out (L,), in proportion; evenly by default.
+
+    >>> spread_rest(np.array([[0.4, np.nan, np.nan], [0.2, 0.3, 0.5]]))
+    array([[0.4, 0.3, 0.3],
+           [0.2, 0.3, 0.5]])
+    """
+    gaps = np.isnan(D)
+    weight = gaps * (np.ones(D.shape[1]) if shares is None else np.maximum(shares, 1e-6))
+    rest = np.maximum(1.0 - np.nansum(D, 1), 0.0)
+    spread: Array = np.where(gaps, weight * (rest / np.maximum(weight.sum(1), 1e-300))[:, None], D)
+    return spread
+
+
+def check_counts(
+    counts: Any, *, n_rows: int | None = None, n_labels: int | None = None, missing: bool = False
+) -> tuple[Array, list[str] | None]:
+    """Vote counts as a float64 array (N, L) of whole numbers; zeros are fine, an all-zero row is not.
+
+    With ``missing``, NaN stands for a label that was not counted in that row; two labels must have been.
+    """
+    gaps = np.isnan(as_float(counts, "counts")) if missing else np.zeros(0, dtype=bool)
+    if gaps.any():
+        names = column_names(counts)
+        table, _ = _check_labels(np.where(gaps, 0.0, as_float(counts, "counts")), "counts", n_rows, n_labels)
+        few = (~gaps).sum(axis=1) < 2
+        if few.any():
+            row = int(np.flatnonzero(few)[0])
+            raise InputError(f"counts row {row} has fewer than 2 labels that were counted; such a row tells nothing.")
+    else:
+        table, names = _check_labels(counts, "counts", n_rows, n_labels)
+    whole = table == np.round(table)
+    if not whole.all():
+        row, column = first_cell(~whole)
+        raise InputError(
+            f"counts holds {table[row, column]:g} at {cell_name(row, column, names)}; votes must be whole numbers. "
+            "Shares go in as fit(X, D)."
+        )
+    empty = table.sum(axis=1) == 0
+    if empty.any():
+        raise InputError(f"counts row {int(np.flatnonzero(empty)[0])} holds no vote at all; drop such rows.")
+    return np.where(gaps, np.nan, table) if gaps.any() else table, names
