@@ -22,7 +22,6 @@ from snefy_ldl._random import derive_seed
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.files import models as persistence
-from snefy_ldl.networks import backbones
 from snefy_ldl.networks.backbones import BackboneLike
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling
@@ -31,6 +30,7 @@ from snefy_ldl.training.loop import fit_net
 from snefy_ldl.training.optimiser import StackedAdamW, make_optimizer
 from snefy_ldl.training.plan import Job, TrainingData, build_net, conclude, make_target, summary
 from snefy_ldl.validation import ZeroOption, check_features, column_names
+from snefy_ldl.validation.rows import count_rows, move_rows, take_rows
 from snefy_ldl.votes import allocation
 
 #: Rows a prediction handles at a time; a million rows need no more memory than this many.
@@ -298,7 +298,7 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
     def _inputs(self, X: Any) -> tuple[Any, int]:
         check_is_fitted(self, "net_")
         if self.backbone is not None:
-            return X, backbones.n_rows(X)
+            return X, count_rows(X)
         names = column_names(X)
         if names is not None and hasattr(self, "feature_names_in_") and names != list(self.feature_names_in_):
             known = list(self.feature_names_in_)
@@ -327,7 +327,7 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
 
     def _features_tensor(self, features: Any, block: slice, device: torch.device) -> Any:
         if self.backbone is not None:
-            return backbones.to_device(backbones.take(features, torch.arange(block.start, block.stop)), device)
+            return move_rows(take_rows(features, torch.arange(block.start, block.stop)), device)
         part = features[block]
         part = part.toarray() if sp.issparse(part) else part
         return torch.as_tensor(np.ascontiguousarray(part, dtype=np.float32), device=device)

@@ -27,9 +27,9 @@ from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.many import fit_many
-from snefy_ldl.networks import backbones
 from snefy_ldl.training.plan import TrainingData
 from snefy_ldl.validation import check_rows
+from snefy_ldl.validation.rows import take_rows
 
 __all__ = ["TuneResult", "tune"]
 
@@ -377,7 +377,7 @@ class _Search:
 
     def _score(self, model: SnefyLDL, rows: NDArray[np.intp]) -> float:
         data = self.data
-        features = data.features[rows] if model.backbone is None else backbones.take(self.X, torch.as_tensor(rows))
+        features = data.features[rows] if model.backbone is None else take_rows(self.X, torch.as_tensor(rows))
         labels, weights = data.labels[rows], None if data.weights is None else data.weights[rows]
         if callable(self.scoring):
             return float(self.scoring(model, features, labels))

@@ -21,11 +21,11 @@ from snefy_ldl._types import Array, Index
 from snefy_ldl.active.pool import Pool, stack_rows
 from snefy_ldl.active.query import make_strategy
 from snefy_ldl.active.strategies.features import Strategy
-from snefy_ldl.distributions.blocks import as_rows, count_rows
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.files.atomic import read_json, write_json
 from snefy_ldl.metrics.points import score
 from snefy_ldl.validation import check_count, check_counts, check_distributions, check_number
+from snefy_ldl.validation.rows import as_rows, count_rows
 
 #: Change it when a state folder would mean something else.
 STATE_VERSION = 1

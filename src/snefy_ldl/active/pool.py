@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from snefy_ldl._types import Index
 from snefy_ldl.datasets.tables import TableSource, parquet_batches, table_kind
-from snefy_ldl.distributions.blocks import as_rows, count_rows, take_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.validation import check_features
+from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
 
 #: Most rows of a pool that are held at one time.
 BLOCK_ROWS = 1 << 14

@@ -16,8 +16,9 @@ from rich.table import Table
 from scipy.special import gammaln, xlogy
 from scipy.stats import beta
 
-from snefy_ldl import __version__, plots
+from snefy_ldl import plots
 from snefy_ldl._types import Array
+from snefy_ldl._version import __version__
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.files.atomic import write_bytes
 from snefy_ldl.metrics.points import coverage, interval_width, score

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from snefy_ldl import __version__
+from snefy_ldl._version import __version__
 from snefy_ldl.cli.common import (
     AsJson,
     Counts,

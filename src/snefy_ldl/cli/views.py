@@ -35,7 +35,7 @@ def score_table(report: dict[str, Any], model: Path, table: Path) -> Table:
 
 def info_table(folder: Path, config: dict[str, Any]) -> Table:
     """What a saved model is."""
-    from snefy_ldl.datasets.tables import shorten
+    from snefy_ldl._text import shorten
 
     network, training = config["network"], config["training"]
     features = config["feature_names"]

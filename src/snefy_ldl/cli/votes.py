@@ -198,8 +198,8 @@ class _Items:
     def _read_votes(
         self, file: Path | None, form: str, columns: str, id_name: str | None, items: set[str]
     ) -> dict[str, Any]:
+        from snefy_ldl._text import shorten
         from snefy_ldl.datasets.labelled import read_labelled
-        from snefy_ldl.datasets.tables import shorten
         from snefy_ldl.errors import InputError
 
         if file is None:

@@ -24,11 +24,12 @@ from snefy_ldl.conformal.thresholds import (
     check_weights,
     rank,
 )
-from snefy_ldl.distributions.blocks import as_rows, count_rows, law_blocks, take_rows
+from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.many import fit_many
 from snefy_ldl.validation import check_distributions
+from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
 
 Method = Literal["chebyshev", "quantile", "cdf"]
 

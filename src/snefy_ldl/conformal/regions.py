@@ -20,10 +20,11 @@ from snefy_ldl.conformal.thresholds import (
     check_model,
     check_weights,
 )
-from snefy_ldl.distributions.blocks import as_rows, count_rows, draw_from, law_blocks, to_numpy
+from snefy_ldl.distributions.blocks import draw_from, law_blocks, to_numpy
 from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
 from snefy_ldl.special.simplex import uniform
 from snefy_ldl.validation import ZeroPolicy, check_confidence, check_distributions
+from snefy_ldl.validation.rows import as_rows, count_rows
 
 Method = Literal["density", "hpd", "mahalanobis"]
 

@@ -16,7 +16,7 @@ from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.scores import LABEL_SCORES
 from snefy_ldl.conformal.thresholds import check_groups, check_levels, check_model
-from snefy_ldl.distributions.blocks import as_rows, count_rows, law_blocks
+from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.intervals import (
     _expected_minimum,
@@ -31,6 +31,7 @@ from snefy_ldl.metrics.intervals import (
     ssc_ceiling,
 )
 from snefy_ldl.validation import check_distributions
+from snefy_ldl.validation.rows import as_rows, count_rows
 
 #: Columns of the table, in order.
 COLUMNS = ("model", "level", "part", "name", "n", "coverage", "std_error", "expected", "width", "score")

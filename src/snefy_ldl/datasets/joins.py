@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from snefy_ldl._text import shorten
 from snefy_ldl.datasets.labelled import ID_NAMES, Labelled, find_id, pick_rows
-from snefy_ldl.datasets.tables import Progress, TableSource, cell_text, shorten
+from snefy_ldl.datasets.tables import Progress, TableSource, cell_text
 from snefy_ldl.errors import InputError
 
 #: The names of a set that was put together are keys already.

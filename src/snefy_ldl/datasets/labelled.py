@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from snefy_ldl._text import shorten
 from snefy_ldl._types import Array
 from snefy_ldl.datasets.label_studio import read_choices, read_names
-from snefy_ldl.datasets.tables import TableSource, cell_text, shorten
+from snefy_ldl.datasets.tables import TableSource, cell_text
 from snefy_ldl.errors import InputError
 from snefy_ldl.validation import CLOSURE_TOLERANCE, check_counts, check_distributions
 from snefy_ldl.votes.tables import Votes

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import scipy.io
 
+from snefy_ldl._text import shorten
 from snefy_ldl._types import Array
 from snefy_ldl.errors import DataNotFoundError, InputError
 from snefy_ldl.validation import check_counts, check_distributions, check_features
@@ -66,7 +67,7 @@ class Dataset:
         votes = "" if self.counts is None else f", {self.counts.sum():.0f} votes"
         return (
             f"{type(self).__name__}({self.name!r}: {len(self.D)} rows, {self.X.shape[1]} features, "
-            f"{self.D.shape[1]} labels ({_shorten(self.label_names)}){votes})"
+            f"{self.D.shape[1]} labels ({shorten(self.label_names, 6)}){votes})"
         )
 
     def summary(self) -> str:
@@ -78,7 +79,7 @@ class Dataset:
         """
         width = max(len(name) for name in self.label_names)
         lines = [f"{self.name}: {len(self.D)} rows, {self.X.shape[1]} features, {self.D.shape[1]} labels"]
-        lines.append(f"features   {_shorten(self.feature_names)}")
+        lines.append(f"features   {shorten(self.feature_names, 6)}")
         lines.append(f"zeros      {np.mean(self.D == 0.0):.2%} of the shares are exactly 0")
         if self.counts is not None:
             totals = self.counts.sum(axis=1)
@@ -347,7 +348,7 @@ def _column_list(columns: str | Sequence[str], what: str, available: list[str]) 
         if name not in available:
             near = difflib.get_close_matches(name, available, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise InputError(f"{what}: no column {name!r}; {hint}Available: {_shorten(available, 30)}.")
+            raise InputError(f"{what}: no column {name!r}; {hint}Available: {shorten(available, 30)}.")
     if repeated := [name for name in names if names.count(name) > 1]:
         raise InputError(f"{what} names the column {repeated[0]!r} more than once.")
     return names
@@ -362,9 +363,3 @@ def _is_numeric(column: Any) -> bool:
 def _example(column: Any) -> str:
     present = column.dropna()
     return repr(str(present.iloc[0])) if len(present) else "nothing"
-
-
-def _shorten(names: Sequence[str], limit: int = 6) -> str:
-    if len(names) <= limit:
-        return ", ".join(names)
-    return ", ".join([*names[: limit - 2], "…", names[-1]])

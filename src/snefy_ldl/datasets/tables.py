@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from snefy_ldl._text import shorten
 from snefy_ldl.errors import DataNotFoundError, InputError, SnefyError
 
 #: Rows held in memory at a time.
@@ -21,11 +22,6 @@ PASS_ROWS = 65_536
 DECIMALS = 8
 
 Progress = Callable[[int, int], None]
-
-
-def shorten(names: list[str], limit: int = 12) -> str:
-    """Names in one line, the first few of many."""
-    return ", ".join(names if len(names) <= limit else [*names[: limit - 2], "…", names[-1]])
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------

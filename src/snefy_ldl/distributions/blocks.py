@@ -7,37 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
-from snefy_ldl.networks import backbones
+from snefy_ldl.validation.rows import count_rows, take_rows
 
 #: Rows whose predicted laws are held at one time.
 BLOCK_ROWS = 1 << 15
-
-
-def as_rows(X: Any) -> Any:
-    """X as something whose rows can be counted and taken: a nested list of numbers becomes an array."""
-    if isinstance(X, list) and not any(isinstance(part, (Tensor, dict)) for part in X):
-        return np.asarray(X)
-    return X
-
-
-def count_rows(X: Any) -> int:
-    """Rows of an array, table, sparse matrix, tensor or nested batch of tensors."""
-    return int(X.shape[0]) if hasattr(X, "shape") else backbones.n_rows(X)
-
-
-def take_rows(X: Any, rows: slice | NDArray[np.intp]) -> Any:
-    """Some rows of X, in the form X came in."""
-    if hasattr(X, "iloc"):
-        return X.iloc[rows]
-    if isinstance(X, (Tensor, dict, list, tuple)):
-        index = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        return backbones.take(X, torch.as_tensor(index))
-    return (X.tocsr() if hasattr(X, "tocsr") else X)[rows]
 
 
 def law_blocks(model: Any, X: Any, block_rows: int | None = None) -> Iterator[tuple[slice, Any]]:

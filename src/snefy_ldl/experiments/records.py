@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl import __version__
+from snefy_ldl._version import __version__
 from snefy_ldl.datasets.named import Dataset
 from snefy_ldl.experiments.config import RESULTS_VERSION, Ensemble, Sensitivity, Study
 from snefy_ldl.experiments.studies.common import make_model

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from snefy_ldl import __version__
+from snefy_ldl._version import __version__
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.files.atomic import load_tensors, read_json, save_tensors, write_json
 from snefy_ldl.networks.backbones import BackboneLike, CustomBackbone, StackedMLP

@@ -21,37 +21,6 @@ from snefy_ldl.errors import InputError
 BackboneLike = nn.Module | Callable[[], nn.Module]
 
 
-def take(batch: Any, index: Tensor) -> Any:
-    """Rows of a tensor, or of every tensor in nested tuples, lists and dicts."""
-    if isinstance(batch, Tensor):
-        return batch[index]
-    if isinstance(batch, dict):
-        return {key: take(value, index) for key, value in batch.items()}
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(take(value, index) for value in batch)
-    raise InputError(f"a custom backbone's X must be made of tensors; found {type(batch).__name__}.")
-
-
-def n_rows(batch: Any) -> int:
-    """How many rows a (nested) batch has; every tensor in it must agree."""
-    if isinstance(batch, Tensor):
-        return len(batch)
-    parts = list(batch.values()) if isinstance(batch, dict) else list(batch)
-    lengths = {n_rows(part) for part in parts}
-    if len(lengths) != 1:
-        raise InputError(f"every tensor in X must have the same number of rows; got {sorted(lengths)}.")
-    return lengths.pop()
-
-
-def to_device(batch: Any, device: torch.device) -> Any:
-    """Move a (nested) batch."""
-    if isinstance(batch, Tensor):
-        return batch.to(device)
-    if isinstance(batch, dict):
-        return {key: to_device(value, device) for key, value in batch.items()}
-    return type(batch)(to_device(value, device) for value in batch)
-
-
 class Scaler(nn.Module):
     """``clip((x - centre) / scale, ±limit)``, its own for each member: (K, B, d) -> (K, B, d)."""
 

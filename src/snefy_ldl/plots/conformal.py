@@ -10,10 +10,11 @@ import numpy as np
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.report import CoverageReport, coverage_report
-from snefy_ldl.distributions.blocks import as_rows, count_rows, law_blocks, take_rows, to_numpy
+from snefy_ldl.distributions.blocks import law_blocks, to_numpy
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import densities as plots
 from snefy_ldl.special.simplex import ternary_grid
+from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
 
 __all__ = ["plot_calibration_curve", "plot_group_coverage", "plot_intervals", "plot_region"]
 

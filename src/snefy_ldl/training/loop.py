@@ -19,13 +19,14 @@ from torch import Tensor
 from snefy_ldl._random import derive_seed
 from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.files.atomic import load_tensors, save_tensors
-from snefy_ldl.networks.backbones import CustomBackbone, MemberBatches, ScaledFeatures, StackedMLP, take
+from snefy_ldl.networks.backbones import CustomBackbone, MemberBatches, ScaledFeatures, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.cuda_graph import GraphedStep, StepQueue
 from snefy_ldl.training.kernels.step import WrittenOutStep
 from snefy_ldl.training.objectives.targets import DistributionTarget, Target
 from snefy_ldl.training.optimiser import StackedAdamW, copy_of_member, make_optimizer, set_rate
 from snefy_ldl.training.recipe import Recipe, shuffles
+from snefy_ldl.validation.rows import take_rows
 
 #: How often a fit may undo an epoch and halve its learning rate before it gives up.
 MAX_REPAIRS = 8
@@ -57,7 +58,7 @@ class Run:
 def gather_rows(net: SnefyNet, X: Any, index: Tensor) -> Any:
     """Features of the rows index (K, B), in the form the backbone takes."""
     if isinstance(net.backbone, CustomBackbone):
-        return MemberBatches(take(X, rows) for rows in index)
+        return MemberBatches(take_rows(X, rows) for rows in index)
     return X.rows(index) if isinstance(X, ScaledFeatures) else X[index]
 
 

@@ -21,7 +21,6 @@ from torch import Tensor
 from snefy_ldl._random import derive_seed
 from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError, MissingLabelWarning
-from snefy_ldl.networks import backbones
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, label_concentration, paper_init, prototype_init
 from snefy_ldl.networks.scaling import Scaling, clearly_better, fit_scaling
@@ -46,6 +45,7 @@ from snefy_ldl.validation import (
     check_sample_weight,
     spread_rest,
 )
+from snefy_ldl.validation.rows import count_rows, move_rows, take_rows
 
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
@@ -79,7 +79,7 @@ class TrainingData:
         if D is not None and counts is not None:
             raise InputError("fit takes label distributions or counts, not both.")
         self.features = X if custom else check_features(X)
-        self.n_rows = backbones.n_rows(X) if custom else int(self.features.shape[0])
+        self.n_rows = count_rows(X) if custom else int(self.features.shape[0])
         self.are_counts = counts is not None
         self.partial = counts if isinstance(counts, PartialCounts) else None
         self.labels: Array
@@ -111,7 +111,7 @@ class TrainingData:
                     "reduce its columns first (TruncatedSVD, or select features)."
                 )
             return torch.as_tensor(self.features.astype(np.float32).toarray(), device=device)
-        return backbones.to_device(self.features, device)
+        return move_rows(self.features, device)
 
     def weight_tensor(self, device: torch.device) -> Tensor | None:
         """Row weights on the device."""
@@ -259,7 +259,7 @@ def build_net(members: Sequence[Member]) -> SnefyNet:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(job.seed, 3))
             body = CustomBackbone(
-                len(members), estimator.backbone, backbones.take(data.features, torch.arange(min(2, data.n_rows)))
+                len(members), estimator.backbone, take_rows(data.features, torch.arange(min(2, data.n_rows)))
             )
     plain = estimator.recipe == "paper"
     net = SnefyNet(
@@ -350,7 +350,7 @@ def conclude(job: Job, net: SnefyNet, members: Sequence[Member], run: Run, featu
 def _mean_divergence(net: SnefyNet, features: Any, member: Member) -> float:
     """KL divergence of the mean prediction on the member's validation rows."""
     rows = member.valid
-    x = features[rows.to(net.readout.device)] if isinstance(features, Tensor) else backbones.take(features, rows)
+    x = features[rows.to(net.readout.device)] if isinstance(features, Tensor) else take_rows(features, rows)
     with torch.no_grad():
         mean = net(x).mean.cpu()
     shares = torch.as_tensor(member.job.shares[rows.numpy()])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.special import entr
 
-from snefy_ldl.datasets.tables import shorten
+from snefy_ldl._text import shorten
 from snefy_ldl.errors import InputError
 
 if TYPE_CHECKING:

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from snefy_ldl._types import Array
-from snefy_ldl.distributions.blocks import count_rows, law_blocks
+from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.partial import rows_of
 from snefy_ldl.errors import InputError
 from snefy_ldl.validation import check_confidence
+from snefy_ldl.validation.rows import count_rows
 from snefy_ldl.votes.scores import beta_binomial, label_groups, weights_of
 
 __all__ = ["expected_width", "next_vote", "update", "vote_value", "votes_needed"]

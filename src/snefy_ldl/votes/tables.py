@@ -17,8 +17,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from snefy_ldl._text import shorten
 from snefy_ldl._types import Array, Index
-from snefy_ldl.datasets.tables import shorten, table_kind
+from snefy_ldl.datasets.tables import table_kind
 from snefy_ldl.errors import DataNotFoundError, InputError
 from snefy_ldl.training.objectives.targets import PartialCounts
 from snefy_ldl.validation import check_counts, column_names

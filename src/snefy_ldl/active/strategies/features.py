@@ -24,8 +24,8 @@ from snefy_ldl.active.diversity import (
     squared_distances,
 )
 from snefy_ldl.active.pool import BLOCK_ROWS, Pool, dense_table
-from snefy_ldl.distributions.blocks import as_rows, count_rows
 from snefy_ldl.errors import InputError
+from snefy_ldl.validation.rows import as_rows, count_rows
 
 
 class Strategy(ABC):

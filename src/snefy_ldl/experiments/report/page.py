@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from snefy_ldl import __version__
+from snefy_ldl._version import __version__
 from snefy_ldl.experiments.analysis import LEVEL, Results, load_results
 from snefy_ldl.experiments.published import TABLES
 from snefy_ldl.experiments.report.cells import Grid
