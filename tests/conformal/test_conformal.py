@@ -23,7 +23,7 @@ from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, coverage_re
 from snefy_ldl.conformal.thresholds import rank, rows_needed
 from snefy_ldl.distributions import blocks as laws
 from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
-from snefy_ldl.metrics.points import coverage, group_coverage, joint_coverage
+from snefy_ldl.metrics import coverage, group_coverage, joint_coverage
 from snefy_ldl.synthetic import make_city_districts
 
 METHODS = ("chebyshev", "quantile", "cdf")

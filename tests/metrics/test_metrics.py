@@ -18,7 +18,7 @@ from scipy.spatial import distance
 
 from snefy_ldl import metrics
 from snefy_ldl.errors import InputError
-from snefy_ldl.metrics.points import (
+from snefy_ldl.metrics import (
     coverage,
     crps,
     energy_score,
@@ -33,6 +33,7 @@ from snefy_ldl.metrics.points import (
     size_stratified_coverage,
     worst_slab_coverage,
 )
+from snefy_ldl.metrics.conditional import lowest_window
 from snefy_ldl.synthetic import make_city_districts
 
 NAMES = ["chebyshev", "clark", "canberra", "kl_divergence", "cosine", "intersection"]
@@ -279,7 +280,7 @@ def test_worst_slab_finds_the_slab_and_does_not_invent_one(districts):
 def test_lowest_window_against_all_windows():
     rng = np.random.default_rng(0)
     covered = (rng.random((40, 3)) < 0.8).astype(float)
-    lowest, first, last = metrics.intervals._lowest_window(covered, 6)
+    lowest, first, last = lowest_window(covered, 6)
     for label in range(3):
         naive = min(covered[i:j, label].mean() for i in range(40) for j in range(i + 6, 41))
         assert lowest[label] == pytest.approx(naive)

@@ -21,7 +21,7 @@ from snefy_ldl._types import Array
 from snefy_ldl._version import __version__
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.files.atomic import write_bytes
-from snefy_ldl.metrics.points import coverage, interval_width, score
+from snefy_ldl.metrics import coverage, interval_width, score
 from snefy_ldl.networks.net import fit_dirichlet, label_concentration
 from snefy_ldl.synthetic import SyntheticData, make_city_districts
 

@@ -18,18 +18,18 @@ from snefy_ldl.conformal.scores import LABEL_SCORES
 from snefy_ldl.conformal.thresholds import check_groups, check_levels, check_model
 from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.errors import InputError
-from snefy_ldl.metrics.intervals import (
-    _expected_minimum,
-    _mean_over_rows,
+from snefy_ldl.metrics import (
     coverage,
     feature_stratified_coverage,
     fsc_ceiling,
+    group_ceiling,
     interval_score,
     interval_width,
     joint_coverage,
     size_stratified_coverage,
     ssc_ceiling,
 )
+from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.validation import check_distributions
 from snefy_ldl.validation.rows import as_rows, count_rows
 
@@ -227,7 +227,7 @@ def _interval_rows(
             rows.append(_row("group", str(name), int(inside.sum()), here, level, *own))
         per_label = np.stack([coverage(D[index == g], ends[index == g], per_label=True) for g in range(len(found))])
         worst = per_label.min(axis=0).mean(), None
-        rows.append(_row("worst group", "mean label", n, worst, _expected_minimum(index, level), None, None))
+        rows.append(_row("worst group", "mean label", n, worst, group_ceiling(index, level), None, None))
     ceiling = float(ssc_ceiling(ends, n_sizes, level).mean())
     rows += _worst_rows("SSC", f"{n_sizes} widths", n, size_stratified_coverage(D, ends, n_sizes), ceiling)
     for count in n_bins if feature is not None else ():
@@ -254,10 +254,10 @@ def _region_rows(
     inside = region.contains(X, D, grouped, weights).astype(np.float64)
     volume = region.volume(X, groups=grouped, sample_weight=weights)
     level = region.confidence_level
-    rows = [_row("joint", "", len(D), _mean_over_rows(inside, True), level, volume.mean(), None)]
+    rows = [_row("joint", "", len(D), mean_over_rows(inside, True), level, volume.mean(), None)]
     for name in np.unique(names) if names is not None else ():
         here = names == name
-        covered = _mean_over_rows(inside[here], True)
+        covered = mean_over_rows(inside[here], True)
         rows.append(_row("group", str(name), int(here.sum()), covered, level, volume[here].mean(), None))
     for count in n_bins if feature is not None else ():
         # an interval that holds or misses both of two made-up labels, so that the groups are made in one place only

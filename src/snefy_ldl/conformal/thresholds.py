@@ -39,8 +39,9 @@ def _exact(level: float) -> Fraction:
 def rank(level: float, n: int) -> int:
     """``⌈c (n+1)⌉``, the rank of the threshold among n scores; above n there is none.
 
-    >>> rank(0.9, 9), rank(0.9, 8), rank(0.7, 9)
-    (9, 9, 7)
+    Example:
+        >>> rank(0.9, 9), rank(0.9, 8), rank(0.7, 9)
+        (9, 9, 7)
     """
     return math.ceil(_exact(level) * (n + 1))
 
@@ -48,8 +49,9 @@ def rank(level: float, n: int) -> int:
 def rows_needed(level: float) -> int:
     """Fewest calibration rows that can give a confidence level: ``⌈c / (1-c)⌉``.
 
-    >>> rows_needed(0.9), rows_needed(0.95)
-    (9, 19)
+    Example:
+        >>> rows_needed(0.9), rows_needed(0.95)
+        (9, 19)
     """
     exact = _exact(level)
     return math.ceil(exact / (1 - exact))
@@ -134,11 +136,12 @@ class Calibration:
         small_groups: What a group with too few rows for the level gets: "full" (no information, but never wrong),
             "pool" (the threshold of all rows, a marginal guarantee only) or "error".
 
-    >>> calm = Calibration(np.arange(1.0, 20.0).reshape(-1, 1, 1))
-    >>> calm.thresholds([0.9], 1)
-    array([[[18.]]])
-    >>> calm.p_values(np.array([18.5]))
-    array([0.1])
+    Example:
+        >>> calm = Calibration(np.arange(1.0, 20.0).reshape(-1, 1, 1))
+        >>> calm.thresholds([0.9], 1)
+        array([[[18.]]])
+        >>> calm.p_values(np.array([18.5]))
+        array([0.1])
     """
 
     def __init__(

@@ -206,8 +206,9 @@ QUICK_PANELS = (
 def quick(study: Study) -> Study:
     """The same study at a few repeats, and on a thinner grid.
 
-    >>> quick(STUDIES["table3"]).repeats
-    4
+    Example:
+        >>> quick(STUDIES["table3"]).repeats
+        4
     """
     protocol, repeats = study.protocol, QUICK_REPEATS[type(study.protocol)]
     if isinstance(protocol, Sensitivity):
@@ -218,8 +219,9 @@ def quick(study: Study) -> Study:
 def select(names: Sequence[str]) -> list[Study]:
     """Studies by name, in the paper's order; ``"all"``, or no name, is every one.
 
-    >>> [study.name for study in select(["table3", "table2"])]
-    ['table2', 'table3']
+    Example:
+        >>> [study.name for study in select(["table3", "table2"])]
+        ['table2', 'table3']
     """
     from snefy_ldl.errors import InputError
 

@@ -38,8 +38,9 @@ PASSING = ("random_state", "verbose", "checkpoint_dir", "warm_start")
 def record_path(out: Path, study: str, recipe: str, repeat: int) -> Path:
     """Where one repeat's figures lie.
 
-    >>> record_path(Path("reproduction"), "table3", "default", 7).as_posix()
-    'reproduction/results/table3/default/007.json'
+    Example:
+        >>> record_path(Path("reproduction"), "table3", "default", 7).as_posix()
+        'reproduction/results/table3/default/007.json'
     """
     return out / "results" / study / recipe / f"{repeat:03d}.json"
 
@@ -144,8 +145,9 @@ def tidy(out: Path, study: str, recipe: str, fingerprint: str) -> int:
 def machine() -> dict[str, Any]:
     """Processor, cores and versions.
 
-    >>> sorted(machine())[:3]
-    ['cores', 'numpy', 'processor']
+    Example:
+        >>> sorted(machine())[:3]
+        ['cores', 'numpy', 'processor']
     """
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")

@@ -40,8 +40,9 @@ __all__ = [
 def all_learners() -> dict[str, type[Learner]]:
     """Every learner of this package by its name, in the order of the guide's table.
 
-    >>> list(all_learners())[:3]
-    ['SABFGS', 'SAIIS', 'DFLDL']
+    Example:
+        >>> list(all_learners())[:3]
+        ['SABFGS', 'SAIIS', 'DFLDL']
     """
     classes: list[type[Learner]] = [
         SABFGS,

@@ -38,9 +38,10 @@ class AAKNN(ScaledLearner):
     References:
         Geng, Label distribution learning, IEEE TKDE 28(7), 2016, section 3.2.
 
-    >>> X, D = [[0.0], [1.0], [9.0]], [[0.8, 0.2], [0.6, 0.4], [0.1, 0.9]]
-    >>> AAKNN(n_neighbors=2, weights="uniform").fit(X, D).predict([[0.4]])
-    array([[0.7, 0.3]])
+    Example:
+        >>> X, D = [[0.0], [1.0], [9.0]], [[0.8, 0.2], [0.6, 0.4], [0.1, 0.9]]
+        >>> AAKNN(n_neighbors=2, weights="uniform").fit(X, D).predict([[0.4]])
+        array([[0.7, 0.3]])
     """
 
     def __init__(

@@ -54,14 +54,15 @@ class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # sc
     References:
         Hijazi & Jernigan, Modelling compositional data using Dirichlet regression models, JAPS 4(1), 2009.
 
-    >>> import numpy as np
-    >>> X = np.linspace(0, 1, 20)[:, None]
-    >>> D = np.concatenate([0.2 + 0.5 * X, 0.8 - 0.5 * X], axis=1)
-    >>> model = DirichletLDL(method="regression").fit(X, D)
-    >>> model.predict([[0.5]]).round(2)
-    array([[0.45, 0.55]])
-    >>> model.predict_interval([[0.5]], confidence_level=0.9).shape
-    (1, 2, 2)
+    Example:
+        >>> import numpy as np
+        >>> X = np.linspace(0, 1, 20)[:, None]
+        >>> D = np.concatenate([0.2 + 0.5 * X, 0.8 - 0.5 * X], axis=1)
+        >>> model = DirichletLDL(method="regression").fit(X, D)
+        >>> model.predict([[0.5]]).round(2)
+        array([[0.45, 0.55]])
+        >>> model.predict_interval([[0.5]], confidence_level=0.9).shape
+        (1, 2, 2)
     """
 
     def __init__(

@@ -146,14 +146,15 @@ class SABFGS(_SoftmaxLinear):
     References:
         Geng, Label distribution learning, IEEE TKDE 28(7), 2016, section 3.3.
 
-    >>> import numpy as np
-    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
-    >>> D = np.array([[0.7, 0.3], [0.6, 0.4], [0.4, 0.6], [0.3, 0.7]])
-    >>> SABFGS(l2=0.0).fit(X, D).predict(X).round(2)
-    array([[0.71, 0.29],
-           [0.57, 0.43],
-           [0.43, 0.57],
-           [0.29, 0.71]])
+    Example:
+        >>> import numpy as np
+        >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+        >>> D = np.array([[0.7, 0.3], [0.6, 0.4], [0.4, 0.6], [0.3, 0.7]])
+        >>> SABFGS(l2=0.0).fit(X, D).predict(X).round(2)
+        array([[0.71, 0.29],
+               [0.57, 0.43],
+               [0.43, 0.57],
+               [0.29, 0.71]])
     """
 
 

@@ -1,22 +1,24 @@
-"""Measures of label distribution predictions, intervals and draws: arrays in, numbers out."""
+"""Measures of label distribution predictions: arrays in, numbers out.
+
+- :mod:`~snefy_ldl.metrics.points`: point predictions (N, L).
+- :mod:`~snefy_ldl.metrics.intervals`: intervals (N, L, 2), on average over rows.
+- :mod:`~snefy_ldl.metrics.conditional`: the same intervals, given something about the row.
+- :mod:`~snefy_ldl.metrics.draws`: draws (n, N, L) and probability integral transforms.
+"""
 
 from __future__ import annotations
 
-from snefy_ldl.metrics.intervals import (
-    coverage,
-    crps,
-    energy_score,
+from snefy_ldl.metrics.conditional import (
     feature_stratified_coverage,
     fsc_ceiling,
+    group_ceiling,
     group_coverage,
-    interval_score,
-    interval_width,
-    joint_coverage,
-    pit_histogram,
     size_stratified_coverage,
     ssc_ceiling,
     worst_slab_coverage,
 )
+from snefy_ldl.metrics.draws import crps, energy_score, pit_histogram
+from snefy_ldl.metrics.intervals import coverage, interval_score, interval_width, joint_coverage
 from snefy_ldl.metrics.points import (
     HIGHER_IS_BETTER,
     canberra,
@@ -39,6 +41,7 @@ __all__ = [
     "energy_score",
     "feature_stratified_coverage",
     "fsc_ceiling",
+    "group_ceiling",
     "group_coverage",
     "intersection",
     "interval_score",

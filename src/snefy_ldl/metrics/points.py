@@ -1,8 +1,7 @@
-"""Measures of label distribution predictions, intervals and draws: arrays in, numbers out.
+"""Measures of point predictions: the six LDL measures of Geng (2016).
 
-Point predictions: the six LDL measures of Geng (2016). Intervals ``(N, L, 2)``: coverage, marginal and conditional,
-width and score. Draws ``(n, N, L)``: proper scores. With ``return_std_error=True`` a function returns
-``(value, standard_error)``; rows count as independent, labels within a row do not. One row gives an infinite error.
+With ``return_std_error=True`` a function returns ``(value, standard_error)``; rows count as independent, labels within
+a row do not. One row gives an infinite error.
 """
 
 from __future__ import annotations
@@ -15,23 +14,7 @@ from scipy.special import rel_entr
 
 from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError
-from snefy_ldl.metrics.intervals import (
-    _lowest_window,  # noqa: F401 - looked up here by its test
-    _mean_over_rows,
-    coverage,
-    crps,
-    energy_score,
-    feature_stratified_coverage,
-    fsc_ceiling,
-    group_coverage,
-    interval_score,
-    interval_width,
-    joint_coverage,
-    pit_histogram,
-    size_stratified_coverage,
-    ssc_ceiling,
-    worst_slab_coverage,
-)
+from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.validation import check_distributions
 
 __all__ = [
@@ -40,22 +23,9 @@ __all__ = [
     "chebyshev",
     "clark",
     "cosine",
-    "coverage",
-    "crps",
-    "energy_score",
-    "feature_stratified_coverage",
-    "fsc_ceiling",
-    "group_coverage",
     "intersection",
-    "interval_score",
-    "interval_width",
-    "joint_coverage",
     "kl_divergence",
-    "pit_histogram",
     "score",
-    "size_stratified_coverage",
-    "ssc_ceiling",
-    "worst_slab_coverage",
 ]
 
 #: KL(ℓ‖ℓ̂) treats a predicted share below this as this (float64 machine epsilon), so that it is always finite.
@@ -69,9 +39,6 @@ HIGHER_IS_BETTER = {
     "cosine": True,
     "intersection": True,
 }
-
-
-# --- point predictions ------------------------------------------------------------------------------------------------
 
 
 class _RowMetric(Protocol):
@@ -102,7 +69,7 @@ def _row_metric(rows_of: Callable[[Array, Array], Array]) -> _RowMetric:
         if per_row and return_std_error:
             raise InputError("per_row=True has no standard error; ask for one or the other.")
         rows = rows_of(true, predicted)
-        return rows if per_row else _mean_over_rows(rows, return_std_error)
+        return rows if per_row else mean_over_rows(rows, return_std_error)
 
     metric.__name__ = metric.__qualname__ = rows_of.__name__
     metric.__module__, metric.__doc__ = rows_of.__module__, rows_of.__doc__
@@ -116,11 +83,18 @@ def chebyshev(true: Array, predicted: Array) -> Array:
     Args:
         D_true: Observed label distributions ``ℓ``, (N, L).
         D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return the N distances instead of their mean.
+        per_row: Return one figure a row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
-    >>> round(chebyshev([[0.5, 0.5]], [[0.2, 0.8]]), 3)
-    0.3
+    Returns:
+        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
+
+    Example:
+        >>> round(chebyshev([[0.5, 0.5]], [[0.2, 0.8]]), 3)
+        0.3
     """
     out: Array = np.abs(true - predicted).max(axis=1)
     return out
@@ -128,10 +102,23 @@ def chebyshev(true: Array, predicted: Array) -> Array:
 
 @_row_metric
 def clark(true: Array, predicted: Array) -> Array:
-    """Clark distance ``√ Σ_r ((ℓ_r - ℓ̂_r) / (ℓ_r + ℓ̂_r))²`` with 0/0 = 0; arguments as in :func:`chebyshev`.
+    """Clark distance ``√ Σ_r ((ℓ_r - ℓ̂_r) / (ℓ_r + ℓ̂_r))²`` with 0/0 = 0, mean over rows.
 
-    >>> round(clark([[0.5, 0.5]], [[0.2, 0.8]]), 3)
-    0.487
+    Args:
+        D_true: Observed label distributions ``ℓ``, (N, L).
+        D_pred: Predicted ones ``ℓ̂``, (N, L).
+        per_row: Return one figure a row, (N,), instead of their mean.
+        return_std_error: Return ``(mean, standard error)``.
+
+    Returns:
+        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
+
+    Example:
+        >>> round(clark([[0.5, 0.5]], [[0.2, 0.8]]), 3)
+        0.487
     """
     out: Array = np.sqrt(np.square(_relative_difference(true, predicted)).sum(axis=1))
     return out
@@ -139,10 +126,23 @@ def clark(true: Array, predicted: Array) -> Array:
 
 @_row_metric
 def canberra(true: Array, predicted: Array) -> Array:
-    """Canberra distance ``Σ_r |ℓ_r - ℓ̂_r| / (ℓ_r + ℓ̂_r)`` with 0/0 = 0; arguments as in :func:`chebyshev`.
+    """Canberra distance ``Σ_r |ℓ_r - ℓ̂_r| / (ℓ_r + ℓ̂_r)`` with 0/0 = 0, mean over rows.
 
-    >>> round(canberra([[0.5, 0.5]], [[0.2, 0.8]]), 3)
-    0.659
+    Args:
+        D_true: Observed label distributions ``ℓ``, (N, L).
+        D_pred: Predicted ones ``ℓ̂``, (N, L).
+        per_row: Return one figure a row, (N,), instead of their mean.
+        return_std_error: Return ``(mean, standard error)``.
+
+    Returns:
+        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
+
+    Example:
+        >>> round(canberra([[0.5, 0.5]], [[0.2, 0.8]]), 3)
+        0.659
     """
     out: Array = _relative_difference(true, predicted).sum(axis=1)
     return out
@@ -150,13 +150,26 @@ def canberra(true: Array, predicted: Array) -> Array:
 
 @_row_metric
 def kl_divergence(true: Array, predicted: Array) -> Array:
-    """Kullback-Leibler divergence ``Σ_r ℓ_r log(ℓ_r / ℓ̂_r)`` in nats; arguments as in :func:`chebyshev`.
+    """Kullback-Leibler divergence ``Σ_r ℓ_r log(ℓ_r / ℓ̂_r)`` in nats, mean over rows.
 
     A label that is not there (``ℓ_r = 0``) costs nothing; a predicted share below ``KL_FLOOR`` (2.2e-16) counts as
     ``KL_FLOOR``, so ruling out a label that is there costs up to 36 nats, not infinitely many.
 
-    >>> round(kl_divergence([[0.5, 0.5]], [[0.2, 0.8]]), 3)
-    0.223
+    Args:
+        D_true: Observed label distributions ``ℓ``, (N, L).
+        D_pred: Predicted ones ``ℓ̂``, (N, L).
+        per_row: Return one figure a row, (N,), instead of their mean.
+        return_std_error: Return ``(mean, standard error)``.
+
+    Returns:
+        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
+
+    Example:
+        >>> round(kl_divergence([[0.5, 0.5]], [[0.2, 0.8]]), 3)
+        0.223
     """
     out: Array = np.maximum(rel_entr(true, np.maximum(predicted, KL_FLOOR)).sum(axis=1), 0.0)
     return out
@@ -164,10 +177,23 @@ def kl_divergence(true: Array, predicted: Array) -> Array:
 
 @_row_metric
 def cosine(true: Array, predicted: Array) -> Array:
-    """Cosine similarity ``ℓ·ℓ̂ / (‖ℓ‖ ‖ℓ̂‖)``, higher is better; arguments as in :func:`chebyshev`.
+    """Cosine similarity ``ℓ·ℓ̂ / (‖ℓ‖ ‖ℓ̂‖)``, higher is better, mean over rows.
 
-    >>> round(cosine([[0.5, 0.5]], [[0.2, 0.8]]), 3)
-    0.857
+    Args:
+        D_true: Observed label distributions ``ℓ``, (N, L).
+        D_pred: Predicted ones ``ℓ̂``, (N, L).
+        per_row: Return one figure a row, (N,), instead of their mean.
+        return_std_error: Return ``(mean, standard error)``.
+
+    Returns:
+        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
+
+    Example:
+        >>> round(cosine([[0.5, 0.5]], [[0.2, 0.8]]), 3)
+        0.857
     """
     norms = np.linalg.norm(true, axis=1) * np.linalg.norm(predicted, axis=1)
     out: Array = np.minimum((true * predicted).sum(axis=1) / norms, 1.0)
@@ -176,10 +202,23 @@ def cosine(true: Array, predicted: Array) -> Array:
 
 @_row_metric
 def intersection(true: Array, predicted: Array) -> Array:
-    """Intersection similarity ``Σ_r min(ℓ_r, ℓ̂_r)``, higher is better; arguments as in :func:`chebyshev`.
+    """Intersection similarity ``Σ_r min(ℓ_r, ℓ̂_r)``, higher is better, mean over rows.
 
-    >>> round(intersection([[0.5, 0.5]], [[0.2, 0.8]]), 3)
-    0.7
+    Args:
+        D_true: Observed label distributions ``ℓ``, (N, L).
+        D_pred: Predicted ones ``ℓ̂``, (N, L).
+        per_row: Return one figure a row, (N,), instead of their mean.
+        return_std_error: Return ``(mean, standard error)``.
+
+    Returns:
+        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
+
+    Example:
+        >>> round(intersection([[0.5, 0.5]], [[0.2, 0.8]]), 3)
+        0.7
     """
     out: Array = np.minimum(true, predicted).sum(axis=1)
     return out
@@ -188,8 +227,20 @@ def intersection(true: Array, predicted: Array) -> Array:
 def score(D_true: Any, D_pred: Any) -> dict[str, float]:
     """All six LDL measures, averaged over rows.
 
-    >>> {name: round(value, 2) for name, value in score([[0.5, 0.5]], [[0.2, 0.8]]).items()}
-    {'chebyshev': 0.3, 'clark': 0.49, 'canberra': 0.66, 'kl_divergence': 0.22, 'cosine': 0.86, 'intersection': 0.7}
+    Args:
+        D_true: Observed label distributions, (N, L).
+        D_pred: Predicted ones, (N, L).
+
+    Returns:
+        Name to value: "chebyshev", "clark", "canberra" and "kl_divergence" (lower is better), "cosine" and
+        "intersection" (higher is better).
+
+    Raises:
+        InputError: Rows that are no label distributions, or shapes that differ.
+
+    Example:
+        >>> {name: round(value, 2) for name, value in score([[0.5, 0.5]], [[0.2, 0.8]]).items()}
+        {'chebyshev': 0.3, 'clark': 0.49, 'canberra': 0.66, 'kl_divergence': 0.22, 'cosine': 0.86, 'intersection': 0.7}
     """
     return {
         "chebyshev": chebyshev(D_true, D_pred),
@@ -199,9 +250,6 @@ def score(D_true: Any, D_pred: Any) -> dict[str, float]:
         "cosine": cosine(D_true, D_pred),
         "intersection": intersection(D_true, D_pred),
     }
-
-
-# --- shared pieces ----------------------------------------------------------------------------------------------------
 
 
 def _relative_difference(true: Array, predicted: Array) -> Array:

@@ -18,7 +18,7 @@ from snefy_ldl._types import Array
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.metrics.points import pit_histogram
+from snefy_ldl.metrics import pit_histogram
 from snefy_ldl.special.simplex import ternary_grid
 from snefy_ldl.validation import check_confidence
 

@@ -62,8 +62,9 @@ def make_model(study: Study, recipe: str, seed: int | None = None, **changes: An
 def parted_rows(n: int, repeat: int, train: float, calibration: float) -> tuple[Rows, Rows, Rows]:
     """Training, calibration and test rows of one repeat; they depend on n and the repeat's number alone.
 
-    >>> [len(part) for part in parted_rows(20, 0, 0.5, 0.25)]
-    [10, 5, 5]
+    Example:
+        >>> [len(part) for part in parted_rows(20, 0, 0.5, 0.25)]
+        [10, 5, 5]
     """
     order = _order(n, repeat)
     first, second = int(train * n), int(train * n) + int(calibration * n)
@@ -73,8 +74,9 @@ def parted_rows(n: int, repeat: int, train: float, calibration: float) -> tuple[
 def held_out_rows(n: int, repeat: int, share: float) -> tuple[Rows, Rows]:
     """Training and test rows of one repeat.
 
-    >>> [len(part) for part in held_out_rows(20, 0, 0.1)]
-    [18, 2]
+    Example:
+        >>> [len(part) for part in held_out_rows(20, 0, 0.1)]
+        [18, 2]
     """
     order, held = _order(n, repeat), round(share * n)
     return order[held:], order[:held]
@@ -87,8 +89,9 @@ def _order(n: int, repeat: int) -> Rows:
 def scores(D: Array, predicted: Array) -> dict[str, float]:
     """The six measures of tables 4 to 7, averaged over rows.
 
-    >>> scores(np.array([[0.5, 0.5]]), np.array([[0.5, 0.5]]))["inter"]
-    1.0
+    Example:
+        >>> scores(np.array([[0.5, 0.5]]), np.array([[0.5, 0.5]]))["inter"]
+        1.0
     """
     found = score(D, predicted)
     return {short: float(found[name]) for short, name in METRICS.items()}

@@ -27,10 +27,11 @@ BASE = "base"
 def parts(study: Study, recipe: str) -> dict[str, dict[str, int]]:
     """Distinct settings by name, each as changes to the recipe's model.
 
-    >>> from snefy_ldl.experiments.config import STUDIES
-    >>> grid = parts(STUDIES["figureA1"], "paper")
-    >>> len(grid), grid["n_neurons=16"]
-    (21, {'n_neurons': 16})
+    Example:
+        >>> from snefy_ldl.experiments.config import STUDIES
+        >>> grid = parts(STUDIES["figureA1"], "paper")
+        >>> len(grid), grid["n_neurons=16"]
+        (21, {'n_neurons': 16})
     """
     found: dict[str, dict[str, int]] = {}
     for panel, values in _protocol(study).panels:

@@ -1,0 +1,372 @@
+"""Coverage given something about the row: a feature, the width, a group, a slab of feature space.
+
+A worst-of-several figure lies below the level even for perfect intervals, because a minimum of noisy shares does; the
+``*_ceiling`` functions say exactly how far below.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from snefy_ldl._types import Array, Mask
+from snefy_ldl.errors import InputError
+from snefy_ldl.metrics.averages import check_intervals, covered_labels, mean_over_rows
+from snefy_ldl.validation import check_confidence, check_count
+
+__all__ = [
+    "feature_stratified_coverage",
+    "fsc_ceiling",
+    "group_ceiling",
+    "group_coverage",
+    "size_stratified_coverage",
+    "ssc_ceiling",
+    "worst_slab_coverage",
+]
+
+Groups = NDArray[np.int64]
+
+
+def feature_stratified_coverage(
+    feature: Any, D: Any, intervals: Any, n_groups: int, *, return_std_error: bool = False
+) -> Any:
+    """Feature-stratified coverage (FSC) of each label, (L,): the paper's measure of adaptivity.
+
+    ``FSC_r = min_g mean_{i in g} 1{ℓ_ir in C_ir}`` over ``G`` groups: equal-width bins of the feature over these rows.
+    Empty bins are skipped. Even perfect intervals stay below their level: see :func:`fsc_ceiling`.
+
+    Args:
+        feature: The feature that makes the groups, (N,); the paper takes the first column of X.
+        D: Observed label distributions, (N, L).
+        intervals: Lower and upper ends, (N, L, 2).
+        n_groups: ``G``, which the paper calls the bin size.
+        return_std_error: Also return the binomial standard error of the worst group's coverage.
+
+    Returns:
+        The worst group's coverage of each label, (L,); a pair of arrays with ``return_std_error``.
+
+    Raises:
+        InputError: Shapes that do not match, values that are not finite, or fewer than one group.
+
+    Example:
+        >>> D = np.full((4, 2), 0.5)
+        >>> inside, outside = [[0.4, 0.6], [0.4, 0.6]], [[0.6, 0.7], [0.4, 0.6]]
+        >>> feature_stratified_coverage([0, 1, 9, 10], D, [inside, inside, inside, outside], 2)
+        array([0.5, 1. ])
+    """
+    covered = covered_labels(D, intervals)
+    groups = _equal_width_groups(_feature(feature, len(covered)), n_groups)
+    return _worst_group(covered, np.repeat(groups[:, None], covered.shape[1], axis=1), return_std_error)
+
+
+def size_stratified_coverage(D: Any, intervals: Any, n_groups: int = 4, *, return_std_error: bool = False) -> Any:
+    """Size-stratified coverage of each label, (L,): the worst coverage among narrow, ..., wide intervals.
+
+    Rows are put into ``n_groups`` groups of equal counts by the width of the label's interval; equal widths stay in one
+    group.
+
+    Args:
+        D: Observed label distributions, (N, L).
+        intervals: Lower and upper ends, (N, L, 2).
+        n_groups: Groups of widths.
+        return_std_error: Also return the binomial standard error of the worst group's coverage.
+
+    Returns:
+        The worst group's coverage of each label, (L,); a pair of arrays with ``return_std_error``.
+
+    Raises:
+        InputError: Shapes that do not match, values that are not finite, or fewer than one group.
+
+    Example:
+        >>> D = np.full((4, 2), 0.5)
+        >>> narrow, wide = [[0.6, 0.7], [0.45, 0.55]], [[0.0, 1.0], [0.0, 1.0]]
+        >>> size_stratified_coverage(D, [narrow, narrow, wide, wide], 2)
+        array([0., 1.])
+    """
+    return _worst_group(covered_labels(D, intervals), _size_groups(intervals, n_groups), return_std_error)
+
+
+def group_coverage(groups: Any, D: Any, intervals: Any, *, return_std_error: bool = False) -> dict[Any, Any]:
+    """Coverage of each label within each group.
+
+    Args:
+        groups: Group of each row, (N,).
+        D: Observed label distributions, (N, L).
+        intervals: Lower and upper ends, (N, L, 2).
+        return_std_error: Return ``((L,), standard errors)`` for each group.
+
+    Returns:
+        ``{group: (L,)}``, groups in sorted order.
+
+    Raises:
+        InputError: Shapes that do not match, or values that are not finite.
+
+    Example:
+        >>> D = np.full((3, 2), 0.5)
+        >>> inside, outside = [[0.4, 0.6], [0.4, 0.6]], [[0.6, 0.7], [0.4, 0.6]]
+        >>> group_coverage(["a", "a", "b"], D, [inside, outside, inside])["a"]
+        array([0.5, 1. ])
+    """
+    covered = covered_labels(D, intervals).astype(np.float64)
+    names = np.asarray(groups)
+    if names.shape != (len(covered),):
+        raise InputError(f"groups must hold one group a row: shape ({len(covered)},), got {names.shape}.")
+    return {name.item(): mean_over_rows(covered[names == name], return_std_error) for name in np.unique(names)}
+
+
+def worst_slab_coverage(
+    X: Any,
+    D: Any,
+    intervals: Any,
+    *,
+    min_mass: float = 0.1,
+    n_directions: int = 200,
+    random_state: Any = 0,
+    return_std_error: bool = False,
+) -> Any:
+    """Worst coverage over slabs ``{a ≤ v·x ≤ b}`` of the feature space, one a label, (L,) (Cauchois et al., 2021).
+
+    Half of the rows search random directions ``v`` (features standardised) for the slab with the lowest coverage
+    among those that hold at least ``min_mass`` of them; the other half measures it, so the search adds no bias. A slab
+    that none of the other half falls into keeps the coverage that the search measured.
+
+    Args:
+        X: Features, (N, d).
+        D: Observed label distributions, (N, L).
+        intervals: Lower and upper ends, (N, L, 2).
+        min_mass: Smallest share of the rows a slab may hold.
+        n_directions: Random directions to try.
+        random_state: Seed or numpy Generator.
+        return_std_error: Also return the binomial standard error in the slab.
+
+    Returns:
+        Coverage in the worst slab of each label, (L,); a pair of arrays with ``return_std_error``.
+
+    Raises:
+        InputError: Shapes that do not match, values that are not finite, or too few rows for such slabs.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> X, D = rng.normal(size=(400, 2)), np.full((400, 2), 0.5)
+        >>> intervals = np.stack([np.where(X > 1, 0.6, 0.0), np.ones((400, 2))], axis=-1)  # misses where x > 1
+        >>> bool((worst_slab_coverage(X, D, intervals) < 0.6).all())
+        True
+    """
+    covered = covered_labels(D, intervals).astype(np.float64)
+    features = np.asarray(X, dtype=np.float64)
+    if features.ndim != 2 or len(features) != len(covered) or not np.isfinite(features).all():
+        raise InputError(f"X must be a finite ({len(covered)}, d) array; got shape {features.shape}.")
+    check_confidence(min_mass, "min_mass")
+    rng = np.random.default_rng(random_state)
+    order = rng.permutation(len(covered))
+    search, measure = np.array_split(order, 2)
+    least = int(np.ceil(min_mass * len(search)))
+    if len(measure) == 0 or least < 2:
+        raise InputError(
+            f"{len(covered)} rows are too few for slabs of {min_mass:g} of half of them (2 rows at least)."
+        )
+    spread = features.std(axis=0)
+    features = (features - features.mean(axis=0)) / np.where(spread > 0.0, spread, 1.0)
+    directions = rng.normal(size=(features.shape[1], check_count("n_directions", n_directions)))
+    best, error = np.full(covered.shape[1], np.inf), np.zeros(covered.shape[1])
+    value = best.copy()
+    for projection in (features @ directions).T:
+        by_position = search[np.argsort(projection[search], kind="stable")]
+        lowest, first, last = lowest_window(covered[by_position], least)
+        for label in np.flatnonzero(lowest < best):
+            best[label] = lowest[label]
+            a, b = projection[by_position[first[label]]], projection[by_position[last[label]]]
+            inside = measure[(projection[measure] >= a) & (projection[measure] <= b)]
+            rows = (
+                covered[inside, label] if len(inside) else covered[by_position[first[label] : last[label] + 1], label]
+            )
+            value[label], error[label] = rows.mean(), np.sqrt(rows.var() / len(rows))
+    return (value, error) if return_std_error else value
+
+
+def fsc_ceiling(
+    feature: Any,
+    n_groups: int,
+    level: float = 0.9,
+    *,
+    test_fraction: float | None = None,
+    n_splits: int = 100,
+    random_state: Any = 0,
+    return_std_error: bool = False,
+) -> Any:
+    """Expected FSC when every row is covered with probability ``level``: what perfect intervals would score.
+
+    The minimum over groups of ``B_g / n_g``, ``B_g ~ Binomial(n_g, level)``, lies below ``level``. Its mean is exact:
+    ``E[min] = ∫ Π_g P(B_g / n_g > t) dt``, a finite sum. Only the split is simulated, when ``test_fraction`` is given.
+
+    Args:
+        feature: The feature that makes the groups, (N,).
+        n_groups: ``G``.
+        level: The coverage aimed at.
+        test_fraction: Average over random test sets of this share of the rows; by default all rows are the test set.
+        n_splits: How many random test sets.
+        random_state: Seed or numpy Generator for them.
+        return_std_error: Also return the standard error of that average (0 without ``test_fraction``).
+
+    Returns:
+        The expectation, a float; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: A feature that is not one finite number a row, or a level or share outside (0, 1).
+
+    Example:
+        >>> round(fsc_ceiling(np.arange(100), 1, 0.9), 6), round(fsc_ceiling(np.arange(100), 8, 0.9), 3)
+        (0.9, 0.768)
+    """
+    values = _feature(feature, None)
+    check_confidence(level, "level")
+    if test_fraction is None:
+        exact = _expected_minimum(_equal_width_groups(values, n_groups), level)
+        return (exact, 0.0) if return_std_error else exact
+    size = round(check_confidence(test_fraction, "test_fraction") * len(values))
+    check_count("test rows", size)
+    rng = np.random.default_rng(random_state)
+    subsets = [rng.choice(values, size, replace=False) for _ in range(check_count("n_splits", n_splits))]
+    ceilings = np.array([_expected_minimum(_equal_width_groups(subset, n_groups), level) for subset in subsets])
+    return mean_over_rows(ceilings, return_std_error)
+
+
+def ssc_ceiling(intervals: Any, n_groups: int = 4, level: float = 0.9, *, return_std_error: bool = False) -> Any:
+    """Expected size-stratified coverage of each label, (L,), when every row is covered with probability ``level``.
+
+    Exact for the groups these intervals make, so its standard error is 0; see :func:`fsc_ceiling`.
+
+    Args:
+        intervals: Lower and upper ends, (N, L, 2).
+        n_groups: Groups of widths.
+        level: The coverage aimed at.
+        return_std_error: Also return the standard errors, zeros.
+
+    Returns:
+        The expectation of each label, (L,); a pair of arrays with ``return_std_error``.
+
+    Raises:
+        InputError: Intervals of another shape, fewer than one group, or a level outside (0, 1).
+
+    Example:
+        >>> narrow, wide = [[0.4, 0.5], [0.5, 0.6]], [[0.3, 0.5], [0.5, 0.7]]
+        >>> ssc_ceiling([narrow] * 50 + [wide] * 50, 2, 0.9).round(3)
+        array([0.876, 0.876])
+    """
+    groups = _size_groups(intervals, n_groups)
+    check_confidence(level, "level")
+    ceilings = np.array([_expected_minimum(column, level) for column in groups.T])
+    return (ceilings, np.zeros_like(ceilings)) if return_std_error else ceilings
+
+
+def group_ceiling(groups: Any, level: float = 0.9, *, return_std_error: bool = False) -> Any:
+    """Expected coverage of the worst group when every row is covered with probability ``level``.
+
+    The minimum over groups of ``B_g / n_g``, ``B_g ~ Binomial(n_g, level)``: ``E[min] = ∫ Π_g P(B_g / n_g > t) dt``, a
+    finite sum, so it is exact.
+
+    Args:
+        groups: Group of each row, (N,), names or numbers.
+        level: The coverage aimed at.
+        return_std_error: Also return its standard error, 0.
+
+    Returns:
+        The expectation, a float of at most ``level``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: A level outside (0, 1).
+
+    Example:
+        >>> round(group_ceiling(["a"] * 50 + ["b"] * 50), 3)
+        0.876
+    """
+    check_confidence(level, "level")
+    exact = _expected_minimum(np.unique(np.asarray(groups), return_inverse=True)[1], level)
+    return (exact, 0.0) if return_std_error else exact
+
+
+def _worst_group(covered: Mask, groups: Groups, with_error: bool) -> Any:
+    """Lowest coverage over the groups of each column, and its binomial standard error."""
+    worst, error = np.empty(covered.shape[1]), np.empty(covered.shape[1])
+    for label, (hits, group) in enumerate(zip(covered.T, groups.T)):
+        sizes = np.bincount(group)
+        filled = sizes > 0
+        rates = np.bincount(group, weights=hits)[filled] / sizes[filled]
+        lowest = int(rates.argmin())
+        worst[label] = rates[lowest]
+        error[label] = np.sqrt(worst[label] * (1.0 - worst[label]) / sizes[filled][lowest])
+    return (worst, error) if with_error else worst
+
+
+def _size_groups(intervals: Any, n_groups: int) -> Groups:
+    """Group of each row and label (N, L) by the width of its interval; equal widths stay together."""
+    ends = check_intervals(intervals)
+    # Rounding keeps intervals of one nominal width together: u - l differs in the last digits.
+    widths = np.round(ends[:, :, 1] - ends[:, :, 0], 12)
+    cuts = np.quantile(widths, np.arange(1, check_count("n_groups", n_groups)) / n_groups, axis=0, method="lower")
+    groups: Groups = (widths[None] > cuts[:, None, :]).sum(axis=0)
+    return groups
+
+
+def lowest_window(covered: Array, least: int) -> tuple[Array, Groups, Groups]:
+    """Lowest mean over runs of at least ``least`` rows, with its first and last row, for each column.
+
+    A run of 2·least rows or more splits into two admissible runs, one of which is no better: lengths below suffice.
+
+    Args:
+        covered: Zeros and ones, (N, L), rows in the order of a projection.
+        least: Fewest rows of a run.
+
+    Returns:
+        The lowest means (L,), and the first and the last row of their runs (L,).
+
+    Example:
+        >>> lowest_window(np.array([[1.0], [0.0], [0.0], [1.0]]), 2)
+        (array([0.]), array([1]), array([2]))
+    """
+    n, n_labels = covered.shape
+    total = np.vstack([np.zeros((1, n_labels)), np.cumsum(covered, axis=0)])
+    lowest, first, last = np.full(n_labels, np.inf), np.zeros(n_labels, np.int64), np.zeros(n_labels, np.int64)
+    for length in range(least, min(2 * least, n + 1)):
+        means = (total[length:] - total[:-length]) / length
+        start = means.argmin(axis=0)
+        value = means[start, np.arange(n_labels)]
+        better = value < lowest
+        lowest = np.where(better, value, lowest)
+        first, last = np.where(better, start, first), np.where(better, start + length - 1, last)
+    return lowest, first, last
+
+
+def _expected_minimum(groups: Groups, level: float) -> float:
+    """``E[min_g B_g / n_g]`` over the groups that hold a row."""
+    sizes = np.bincount(groups)
+    sizes = sizes[sizes > 0]
+    steps = np.unique(np.concatenate([np.arange(size + 1) / size for size in np.unique(sizes)]))
+    survival = np.ones(len(steps) - 1)  # P(min > t), constant between two steps: no group's rate lies there
+    for size in sizes:
+        hits = np.searchsorted(np.arange(size + 1) / size, steps[:-1], side="right") - 1
+        survival *= binom.sf(hits, size, level)
+    return float((survival * np.diff(steps)).sum())
+
+
+def _equal_width_groups(feature: Array, n_groups: int) -> Groups:
+    """Bin of each row (N,) when the range of the feature is cut into equal parts."""
+    count = check_count("n_groups", n_groups)
+    low, high = feature.min(), feature.max()
+    if low == high:
+        return np.zeros(len(feature), dtype=np.int64)
+    inner_edges = np.linspace(low, high, count + 1)[1:-1]
+    return np.searchsorted(inner_edges, feature, side="right").astype(np.int64)
+
+
+def _feature(feature: Any, n_rows: int | None) -> Array:
+    values = np.asarray(feature, dtype=np.float64)
+    if values.ndim != 1 or values.size == 0 or (n_rows is not None and len(values) != n_rows):
+        wanted = "(N,)" if n_rows is None else f"({n_rows},)"
+        raise InputError(f"feature must hold one number a row: shape {wanted}, got {values.shape}.")
+    if not np.isfinite(values).all():
+        raise InputError(f"feature row {int(np.flatnonzero(~np.isfinite(values))[0])} is not finite.")
+    return values
