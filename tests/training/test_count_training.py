@@ -14,7 +14,7 @@ from torch import Tensor
 from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.many import fit_many
-from snefy_ldl.special.functions import log_beta
+from snefy_ldl.special import log_beta
 from snefy_ldl.synthetic import make_annotators
 from snefy_ldl.training.kernels.counts import (
     CountLogDensity,
@@ -32,7 +32,8 @@ from snefy_ldl.training.kernels.smooth_factors import (
     series_length,
 )
 from snefy_ldl.training.kernels.swept_factors import SweptFactors
-from snefy_ldl.training.objectives.targets import PartialCounts, fill_missing
+from snefy_ldl.training.objectives.targets import fill_missing
+from snefy_ldl.validation import PartialCounts
 
 KINDS = [SweptFactors, DirectFactors]
 

@@ -21,7 +21,7 @@ from torch.distributions import Distribution, constraints
 from snefy_ldl._limits import CHUNK_ELEMENTS, block_elements
 from snefy_ldl.distributions.tables import label_quantiles
 from snefy_ldl.errors import InputError
-from snefy_ldl.special.functions import log_beta, log_beta_ratio, log_share, log_signed_sum, pair_index, symmetric
+from snefy_ldl.special import log_beta, log_beta_ratio, log_share, log_signed_sum, pair_index, symmetric
 
 if TYPE_CHECKING:
     from snefy_ldl.distributions.marginal import Marginal

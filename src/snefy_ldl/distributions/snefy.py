@@ -20,7 +20,7 @@ from snefy_ldl._limits import block_elements
 from snefy_ldl.distributions.mixture import Rows, SignedDirichletMixture
 from snefy_ldl.distributions.moments import Order, PairMoments
 from snefy_ldl.errors import InputError
-from snefy_ldl.special.functions import (
+from snefy_ldl.special import (
     log_beta,
     log_beta_ratio,
     log_quadratic_form,

@@ -12,7 +12,7 @@ from torch.nn.functional import pad, softplus
 
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
-from snefy_ldl.special.functions import (
+from snefy_ldl.special import (
     EXPONENT_LIMIT,
     EXPONENT_MARGIN,
     log_beta,

@@ -1,25 +1,43 @@
-"""Special functions of the family: pair tables, log-Beta kernels, signed sums, and every epsilon."""
+"""Special functions of the family: pairs of neurons, log Γ with slope, log-Beta tables, signed sums, every epsilon."""
 
 from __future__ import annotations
 
-from snefy_ldl.special.functions import (
-    LogGamma,
-    full_index,
+from snefy_ldl.special.beta import (
+    EXPONENT_LIMIT,
+    EXPONENT_MARGIN,
     log_beta,
     log_beta_ratio,
+    pair_concentration,
+    unit_kernel,
+)
+from snefy_ldl.special.log_gamma import GammaSweep, LogGamma
+from snefy_ldl.special.pairs import (
+    circulant_from_full,
+    circulant_from_triangle,
+    full_from_circulant,
+    full_index,
+    pair_gram,
+    pair_index,
+    symmetric,
+    triangle_from_circulant,
+)
+from snefy_ldl.special.signed import (
+    SMALLEST_SHARE,
     log_quadratic_form,
     log_share,
     log_signed_sum,
     log_squared_norm,
-    pair_concentration,
-    pair_gram,
-    pair_index,
-    symmetric,
-    unit_kernel,
 )
 
 __all__ = [
+    "EXPONENT_LIMIT",
+    "EXPONENT_MARGIN",
+    "SMALLEST_SHARE",
+    "GammaSweep",
     "LogGamma",
+    "circulant_from_full",
+    "circulant_from_triangle",
+    "full_from_circulant",
     "full_index",
     "log_beta",
     "log_beta_ratio",
@@ -31,5 +49,6 @@ __all__ = [
     "pair_gram",
     "pair_index",
     "symmetric",
+    "triangle_from_circulant",
     "unit_kernel",
 ]

@@ -24,20 +24,20 @@ from snefy_ldl.errors import InputError, MissingLabelWarning
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, label_concentration, paper_init, prototype_init
 from snefy_ldl.networks.scaling import Scaling, clearly_better, fit_scaling
-from snefy_ldl.special.functions import log_share
+from snefy_ldl.special import log_share
 from snefy_ldl.training import vote_start as vote_recipe
 from snefy_ldl.training.loop import Run, evaluate
 from snefy_ldl.training.objectives.gaps import MissingTarget, mean_shares
 from snefy_ldl.training.objectives.targets import (
     CountTarget,
     DistributionTarget,
-    PartialCounts,
     Target,
     fill_missing,
     fit_dirichlet_multinomial,
 )
 from snefy_ldl.training.recipe import Recipe
 from snefy_ldl.validation import (
+    PartialCounts,
     ZeroPolicy,
     check_counts,
     check_distributions,

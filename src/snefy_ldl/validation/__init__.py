@@ -16,12 +16,14 @@ from snefy_ldl.validation.arrays import (
     column_names,
 )
 from snefy_ldl.validation.distributions import CLOSURE_TOLERANCE, check_counts, check_distributions, spread_rest
+from snefy_ldl.validation.partial_counts import PartialCounts
 from snefy_ldl.validation.zeros import ZERO_SHARE, ZeroOption, ZeroPolicy
 
 __all__ = [
     "CLOSURE_TOLERANCE",
     "ZERO_SHARE",
     "Array",
+    "PartialCounts",
     "ZeroOption",
     "ZeroPolicy",
     "check_confidence",

@@ -19,8 +19,7 @@ from snefy_ldl._types import Array
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.partial import gap_patterns, log_prob_votes, rows_of
 from snefy_ldl.errors import InputError
-from snefy_ldl.training.objectives.targets import PartialCounts
-from snefy_ldl.validation import check_counts
+from snefy_ldl.validation import PartialCounts, check_counts
 
 __all__ = ["CountCalibration", "NoiseCeiling", "brier_score", "calibrate_counts", "evaluate", "log_likelihood"]
 __all__ += ["noise_ceiling", "predictive_cdf"]

@@ -21,8 +21,7 @@ from snefy_ldl._text import shorten
 from snefy_ldl._types import Array, Index
 from snefy_ldl.datasets.tables import table_kind
 from snefy_ldl.errors import DataNotFoundError, InputError
-from snefy_ldl.training.objectives.targets import PartialCounts
-from snefy_ldl.validation import check_counts, column_names
+from snefy_ldl.validation import PartialCounts, check_counts, column_names
 from snefy_ldl.votes.agreement import Agreement, Finding, Level, find_oddities, krippendorff_alpha, summarize
 
 __all__ = ["Agreement", "Finding", "PartialCounts", "Votes", "krippendorff_alpha", "load_votes"]

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from snefy_ldl._limits import CACHE_ELEMENTS
-from snefy_ldl.special.functions import LogGamma, full_index, pair_index, symmetric
+from snefy_ldl.special import LogGamma, full_index, pair_index, symmetric
 from snefy_ldl.training.kernels.smooth_factors import MOST_VOTES, SmoothFactors
 from snefy_ldl.training.kernels.swept_factors import SweptFactors
 

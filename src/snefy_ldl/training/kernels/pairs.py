@@ -1,57 +1,24 @@
 """The kernel table ``B(α_ij)`` of every pair of neurons and its slopes: the heart of a training step.
 
-Pairs stand in *circulant* order: entry (s, i) is the pair (i, i+s mod n) for shifts s = 0 ... n/2. Every pair is there,
-the sums ``w_i + w_j`` are one addition of two strided views, and nothing has to be looked up by index.
+Pairs stand in circulant order (:mod:`snefy_ldl.special.pairs`): the sums ``w_i + w_j`` are one addition of two strided
+views, and nothing has to be looked up by index.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from snefy_ldl._limits import SWEEP_ELEMENTS
-
-# Stirling's series for log Γ: B_2k / (2k (2k-1)), k = 1 ... 5, used from z = x + 4 on, where five terms are good to
-# 5e-10, and three to 6e-8: more than float32 can tell.
-_SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
-_SLOPES = tuple((2 * k + 1) * c for k, c in enumerate(_SERIES))
-_HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
-
-
-@lru_cache(maxsize=64)
-@torch.inference_mode(False)  # a cached tensor outlives the mode it was made in, and autograd refuses inference ones
-def _full_index(n: int, device: str) -> Tensor:
-    i, j = torch.meshgrid(torch.arange(n), torch.arange(n), indexing="ij")
-    shift = (j - i) % n
-    near = shift <= n // 2
-    return torch.where(near, shift * n + i, (n - shift) % n * n + j).flatten()[None].to(device)
-
-
-@lru_cache(maxsize=64)
-@torch.inference_mode(False)
-def _circulant_index(n: int, device: str) -> Tensor:
-    shift, i = torch.meshgrid(torch.arange(n // 2 + 1), torch.arange(n), indexing="ij")
-    return (i * n + (i + shift) % n).flatten()[None].to(device)
-
-
-def _horner(constants: list[Tensor], variable: Tensor, out: Tensor) -> Tensor:
-    """The polynomial ``Σ_k constants_k variable^k``."""
-    torch.mul(variable, constants[-1], out=out).add_(constants[-2])
-    for constant in constants[-3::-1]:
-        out.mul_(variable).add_(constant)
-    return out
+from snefy_ldl.special import GammaSweep, circulant_from_full, full_from_circulant
 
 
 class PairKernel:
     """``B(α_ij)``, ``α_ij = 1 + w_i + w_j``, for K stacked members, with memory and views that are used again.
 
-    A CPU sweeps it in blocks that its cache holds. There ``log Γ`` and ``ψ`` are a few vectorised products, several
-    times faster than torch's own: with ``z = x + 4``, ``log Γ(x) = Stirling(z) - log x(x+1)(x+2)(x+3)``, where the four
-    factors are ``y (y + 2)`` for ``y = x (x + 3)``. Stirling's linear part cancels in ``log B`` and is never computed.
+    A CPU computes ``log Γ`` and ``ψ`` by :class:`~snefy_ldl.special.log_gamma.GammaSweep`, several times faster than
+    torch's own; a GPU uses torch's.
 
     Args:
         shape: members K, neurons n and labels L.
@@ -98,32 +65,14 @@ class PairKernel:
         self._diagonal = self._log_beta[:, 0]
         self._full = array(n_members, n, n, dtype=dtype)
         self._full_flat, self._ratio_flat = self._full.flatten(1), self._ratio.flatten(1)
-        self._full_index = _full_index(n, str(device)).expand(n_members, -1)
+        self._full_index = full_from_circulant(n, device)[None].expand(n_members, -1)
+        self._sweep: GammaSweep | None = None
         if device.type == "cpu":
-            terms = 5 if dtype == torch.float64 else 3
-            # numbers as tensors: torch would make one of each Python number at every step
-            series, slope_series, steps = _SERIES[:terms], _SLOPES[:terms], (1.0, 1.5, 2.0, 3.0, 4.0)
-            self._series, self._slope_series, self._steps = (
-                [torch.tensor(number, dtype=dtype) for number in numbers] for numbers in (series, slope_series, steps)
-            )
-            self._blocks = self._make_blocks(rows, n, dtype)
+            table = self._values.view(rows, shifts, n)
+            slope_table = None if self._slopes is None else self._slopes.view_as(table)
+            self._sweep = GammaSweep(self._left, self._right, table, slope_table, dtype)
         if slopes:
             self._make_pull_back(array, dtype)
-
-    def _make_blocks(self, rows: int, n: int, dtype: torch.dtype) -> list[tuple[Tensor | None, ...]]:
-        """Rows of the table a cache holds with their work arrays: what :meth:`_sweep` goes through."""
-        size = max(1, SWEEP_ELEMENTS // (self.shifts * n))
-        shape = (min(rows, size), self.shifts, n)
-        work = [*torch.empty(2, *shape, dtype=torch.float64), *torch.empty(6, *shape, dtype=dtype)]
-        values = self._values.view(rows, self.shifts, n)
-        slopes = None if self._slopes is None else self._slopes.view_as(values)
-        blocks = []
-        for start in range(0, rows, size):
-            part = slice(start, start + size)
-            count = min(size, rows - start)
-            slope = None if slopes is None else slopes[part]
-            blocks.append((self._left[part], self._right[part], values[part], slope, *(one[:count] for one in work)))
-        return blocks
 
     def compute(self, exponents: Tensor) -> tuple[Tensor, Tensor]:
         """The table scaled to a unit diagonal: ``R_ij = B(α_ij) / √(B(α_ii) B(α_jj))``, and ``g_i = ½ log B(α_ii)``.
@@ -138,10 +87,9 @@ class PairKernel:
         torch.add(exponents.transpose(1, 2), 0.5, out=self._labels)
         torch.sum(self._labels, 1, out=self._total)
         self._wrapped.copy_(self._wrap)
-        if self.device.type == "cpu":
-            for block in self._blocks:
-                self._sweep(*block)  # type: ignore[arg-type]
-            constant = (self.shape[2] - 1) * (_HALF_LOG_TWO_PI - 4.0)
+        if self._sweep is not None:
+            self._sweep.run()
+            constant = (self.shape[2] - 1) * self._sweep.linear_part()
         else:
             alpha = self._left + self._right
             torch.lgamma(alpha, out=self._values.view_as(alpha))
@@ -157,68 +105,47 @@ class PairKernel:
         torch.gather(self._ratio_flat, 1, self._full_index, out=self._full_flat)
         return self._full, self.g
 
-    def _sweep(
-        self,
-        left: Tensor,
-        right: Tensor,
-        value: Tensor,
-        slope: Tensor | None,
-        z: Tensor,
-        log_z: Tensor,
-        x: Tensor,
-        y: Tensor,
-        factors: Tensor,
-        inverse: Tensor,
-        square: Tensor,
-        series: Tensor,
-    ) -> None:
-        """``log Γ`` and ``ψ`` of one block: the large part ``(z - ½) log z`` in float64, the rest as it goes out."""
-        one, one_and_half, two, three, four = self._steps
-        torch.add(left, right, out=z)
-        torch.add(x.copy_(z), three, out=y).mul_(x)
-        torch.add(y, two, out=factors).mul_(y)
-        torch.log(z.add_(4.0), out=log_z)
-        torch.add(x, four, out=inverse).reciprocal_()
-        torch.mul(inverse, inverse, out=square)
-        _horner(self._series, square, series).mul_(inverse)
-        if slope is not None:
-            # ψ(z) = log z - 1/(2z) - Σ (2k-1) c_k z^-2k, and d log(factors)/dx = (2x + 3) (2y + 2) / (y (y + 2))
-            x.add_(one_and_half).mul_(y.add_(one)).div_(factors)
-            slope.copy_(log_z)
-            slope.sub_(_horner(self._slope_series, square, y).mul_(square)).add_(inverse, alpha=-0.5)
-            slope.add_(x, alpha=-4.0)
-        series.sub_(factors.log_())
-        torch.mul(z.sub_(0.5), log_z, out=value).add_(series)
-
     # -- gradient ----------------------------------------------------------------------------------------------------
 
     def _make_pull_back(self, array: Callable[..., Tensor], dtype: torch.dtype) -> None:
         n_members, n, n_labels = self.shape
-        # each unordered pair counts twice; those half-way round stand in the table twice already
+        # Each unordered pair counts twice; those half-way round stand in the table twice already.
         self._weight = torch.full((1, self.shifts, n), 2.0, dtype=dtype, device=self.device)
         self._weight[:, 0] = 1.0
         if n % 2 == 0:
             self._weight[:, -1] = 1.0
-        self._circulant_index = _circulant_index(n, str(self.device)).expand(n_members, -1)
+        self._circulant_index = circulant_from_full(n, self.device)[None].expand(n_members, -1)
         self._pairs = array(n_members, 1, self.shifts, n, dtype=dtype)
         self._pairs_flat, self._pairs_flat_weight = self._pairs.flatten(1), self._weight.flatten(1)
-        spread = array(n_members, n_labels + 1, self.shifts, 2 * n, dtype=dtype)
-        strides = (*spread.stride()[:2], 2 * n - 1, 1)
-        self._near, self._far = spread[..., :n], spread[..., n:]
-        self._shifted = spread.as_strided((n_members, n_labels + 1, self.shifts, n), strides, storage_offset=n)
+        doubled = array(n_members, n_labels + 1, self.shifts, 2 * n, dtype=dtype)
+        strides = (*doubled.stride()[:2], 2 * n - 1, 1)
+        self._once, self._again = doubled[..., :n], doubled[..., n:]
+        self._shifted = doubled.as_strided((n_members, n_labels + 1, self.shifts, n), strides, storage_offset=n)
         self._sums = array(2, n_members, n_labels + 1, n, dtype=dtype)
-        self._own, self._other = self._sums
-        self._label_sums, self._total_sums = self._own[:, :n_labels], self._own[:, n_labels:]
+        self._row_sums, self._diagonal_sums = self._sums
+        self._label_sums, self._total_sums = self._row_sums[:, :n_labels], self._row_sums[:, n_labels:]
 
     def pull_back(self, gradient: Tensor, out: Tensor) -> Tensor:
-        """Gradient for the exponents (K, n, L) of one for ``log B_ij`` (K, n, n), symmetric."""
+        """Gradient for the exponents of one for ``log B_ij``.
+
+        Args:
+            gradient: (K, n, n), symmetric.
+            out: takes the gradient for the exponents (K, n, L).
+
+        Returns:
+            ``out``.
+
+        Raises:
+            RuntimeError: where the table was made without slopes.
+        """
         if self._slopes is None:
             raise RuntimeError("this table was made without slopes")
         torch.gather(gradient.flatten(1), 1, self._circulant_index, out=self._pairs_flat).mul_(self._pairs_flat_weight)
-        # a pair pulls on both of its neurons: i stands still, i+s is a diagonal of the table written twice over
-        torch.mul(self._slopes, self._pairs, out=self._near)
-        self._far.copy_(self._near)
-        torch.sum(self._near, 2, out=self._own)
-        self._own.add_(torch.sum(self._shifted, 2, out=self._other))  # (K, L + 1, n)
+        # Pair (i, i+s): neuron i's gradient is a row sum, neuron i+s's a diagonal sum. Diagonals are read from the
+        # table written twice side by side.
+        torch.mul(self._slopes, self._pairs, out=self._once)
+        self._again.copy_(self._once)
+        torch.sum(self._once, 2, out=self._row_sums)
+        self._row_sums.add_(torch.sum(self._shifted, 2, out=self._diagonal_sums))  # (K, L + 1, n)
         torch.sub(self._label_sums, self._total_sums, out=out.transpose(1, 2))
         return out

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from snefy_ldl.networks.backbones import ScaledFeatures, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.special.functions import EXPONENT_MARGIN
+from snefy_ldl.special import EXPONENT_MARGIN
 from snefy_ldl.training.kernels.density import DensityPass
 from snefy_ldl.training.objectives.targets import DistributionTarget
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from snefy_ldl._types import Array
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.special.functions import log_quadratic_form, log_share, pair_concentration, symmetric, unit_kernel
+from snefy_ldl.special import log_quadratic_form, log_share, pair_concentration, symmetric, unit_kernel
 
 
 def mean_shares(D: Array) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,10 +11,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 
-from snefy_ldl.errors import InputError
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.kernels.counts import DirectFactors, VoteFactors
-from snefy_ldl.validation import column_names
 
 
 def fill_missing(counts: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -62,49 +59,6 @@ def fit_dirichlet_multinomial(counts: NDArray[np.float64]) -> NDArray[np.float64
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-5.0, 10.0)] * n_labels)
     alpha: NDArray[np.float64] = np.exp(found.x)
     return alpha
-
-
-class PartialCounts:
-    """Votes of which some name a set of labels, "one of these": pass it to ``fit(X, counts=...)``.
-
-    Such a vote multiplies the likelihood by the set's share ``Σ_{r in set} ℓ_r``; it stays exact.
-
-    Args:
-        counts: votes for single labels (N, L).
-        sets: the sets, each a list of label indices; no label in two of them.
-        named: votes for the sets (N, G).
-        label_names: the labels.
-
-    Example:
-        >>> PartialCounts([[2, 1, 2], [0, 0, 0]], [[1, 2]], [[0], [3]]).expected()  # three votes for "1 or 2"
-        array([[2., 1., 2.],
-               [0., 1., 2.]])
-    """
-
-    def __init__(self, counts: Any, sets: Sequence[Sequence[int]], named: Any, label_names: Any = None) -> None:
-        self.counts, self.named = np.asarray(counts, dtype=np.float64), np.asarray(named, dtype=np.float64)
-        self.names = column_names(counts) if label_names is None else [str(name) for name in label_names]
-        for what, table in (("counts", self.counts), ("named", self.named)):
-            if table.ndim != 2 or not ((table >= 0) & (table == np.round(table))).all():
-                raise InputError(f"{what} must be a table of whole numbers >= 0.")
-        n_labels, flat = self.counts.shape[1], [int(r) for group in sets for r in group]
-        if len(set(flat)) < len(flat) or not all(0 <= r < n_labels for r in flat) or any(len(g) < 2 for g in sets):
-            raise InputError(f"sets must hold two or more of the labels 0 to {n_labels - 1} each, no label twice.")
-        if self.named.shape != (len(self.counts), len(sets)):
-            raise InputError(f"named must have shape {(len(self.counts), len(sets))}; got {self.named.shape}.")
-        empty = self.counts.sum(1) + self.named.sum(1) == 0
-        if empty.any():
-            raise InputError(f"counts row {int(np.flatnonzero(empty)[0])} holds no vote at all; drop such rows.")
-        self.sets = np.array([[float(r in group) for r in range(n_labels)] for group in sets]).reshape(-1, n_labels)
-
-    def __len__(self) -> int:
-        return len(self.counts)
-
-    def expected(self) -> NDArray[np.float64]:
-        """Votes for single labels (N, L) after sharing out the others by the labels' overall shares."""
-        share = np.maximum(self.counts.sum(0), 1e-3) * self.sets  # (G, L)
-        spread: NDArray[np.float64] = self.counts + self.named @ (share / share.sum(1, keepdims=True))
-        return spread
 
 
 class Target(Protocol):
