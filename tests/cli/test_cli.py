@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -275,19 +276,45 @@ def test_missing_extra_says_what_to_install(folder: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    "words", [["fit", "t.csv"], ["walk"], ["predict", "--interval", "wide"], ["demo", "--rows", "3"]]
+    "words", [["fit", "t.csv"], ["walk"], ["predict", "--interval", "wide"], ["demo", "--rows", "3"], ["--walk"]]
 )
 def test_wrong_usage_exits_with_2(words: list[str]) -> None:
     result = run(*words)
     assert result.exit_code == 2
-    assert "Traceback" not in result.output
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("error: ")
+    assert lines[0].endswith("--help")
+
+
+COMMANDS = ("demo", "fit", "conformalize", "predict", "evaluate", "info", "reproduce", "query", "update", "next")
 
 
 def test_version_and_help() -> None:
     assert succeed("--version").strip() == f"snefy-ldl {snefy_ldl.__version__}"
-    for command in ("demo", "fit", "predict", "evaluate", "info"):
+    for command in COMMANDS:
         assert command in succeed("--help")
         assert "Usage" in succeed(command, "--help")
+
+
+def test_without_words_the_help_is_shown() -> None:
+    assert "Start with: snefy-ldl demo" in run().output
+
+
+def test_the_module_is_the_program() -> None:
+    words = [sys.executable, "-m", "snefy_ldl", "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"snefy-ldl {snefy_ldl.__version__}"
+
+
+def test_the_shell_completes_commands_and_options() -> None:
+    def completed(typed: str) -> str:
+        environment = {**os.environ, "_SNEFY_LDL_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": "1"}
+        words = [sys.executable, "-m", "snefy_ldl"]
+        return subprocess.run(words, capture_output=True, text=True, env=environment, check=True).stdout
+
+    assert set(completed("snefy-ldl ").split()) == set(COMMANDS)
+    assert "conformalize" in completed("snefy-ldl conf")
 
 
 def test_help_does_not_wait_for_torch() -> None:
@@ -324,10 +351,10 @@ def test_demo_writes_a_page_that_needs_nothing_else(tmp_path: Path) -> None:
 def test_demo_scores_the_truth_and_the_constant_answer_rightly() -> None:
     from scipy.stats import dirichlet
 
-    from snefy_ldl.cli.demo import _one_dirichlet, fit_city
+    from snefy_ldl.cli.city import fit_city, one_dirichlet
 
     demo = fit_city(n_train=200, n_test=60, n_members=1, epochs=2, random_state=3)
-    alpha = _one_dirichlet(demo.train.D)
+    alpha = one_dirichlet(demo.train.D)
     line = demo.measure["log likelihood"]
     assert line.truth == pytest.approx(demo.test.truth.log_prob(demo.test.X, demo.test.D).mean())
     assert line.constant == pytest.approx(np.mean([dirichlet(alpha).logpdf(row) for row in demo.test.D]))

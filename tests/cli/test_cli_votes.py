@@ -12,7 +12,7 @@ import torch
 
 from commands import fail, run, succeed
 from snefy_ldl import SnefyLDL
-from snefy_ldl.cli import votes as cli_votes
+from snefy_ldl.cli import items as cli_items
 from snefy_ldl.distributions.vote_quantiles import posterior_quantiles
 from snefy_ldl.errors import InputError
 from snefy_ldl.synthetic import make_annotators
@@ -178,7 +178,7 @@ def test_update_is_the_law_given_features_and_votes(
     folder: Path, counts: pd.DataFrame, features: list[str], tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Means and intervals against draws of the prior weighted by the chance of the votes, at 5.5 standard errors."""
-    monkeypatch.setattr(cli_votes, "BLOCK_ITEMS", 32)
+    monkeypatch.setattr(cli_items, "BLOCK_ITEMS", 32)
     out = tmp_path / "posterior.csv"
     succeed("update", folder / "model", folder / "items.csv", folder / name, "--interval", 0.8, "--out", out)
     table = pd.read_csv(out, dtype={"item": str})
@@ -237,7 +237,7 @@ def test_next_gives_the_items_whose_vote_is_worth_most(
     folder: Path, counts: pd.DataFrame, features: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The gain against what it means: total variance now, less its average over the outcomes of one more vote."""
-    monkeypatch.setattr(cli_votes, "BLOCK_ITEMS", 32)
+    monkeypatch.setattr(cli_items, "BLOCK_ITEMS", 32)
     out = tmp_path / "next.csv"
     succeed("next", folder / "model", folder / "items.csv", folder / "votes.csv", "--n", 8, "--out", out)
     table = pd.read_csv(out, dtype={"item": str})

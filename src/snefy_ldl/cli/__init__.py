@@ -1,4 +1,4 @@
-"""The command line: one file a command."""
+"""The command line ``snefy-ldl``: one file a command, wired together in :mod:`snefy_ldl.cli.entry`."""
 
 from __future__ import annotations
 

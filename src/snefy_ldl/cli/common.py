@@ -1,4 +1,7 @@
-"""What the commands share: how they speak, show progress and read their options."""
+"""What the commands share: how they speak, show progress and read their options.
+
+What is heavy is imported inside functions, so that ``snefy-ldl --help`` answers at once.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ Features = Annotated[
     str | None, typer.Option(metavar="F1,F2", help="Feature columns, for a model that knows no feature names.")
 ]
 Counts = Annotated[bool, typer.Option("--counts", help="The label columns hold numbers of votes, not shares.")]
+TableOut = Annotated[str, typer.Option(help="CSV, TSV or Parquet file to write, by its ending; - prints CSV.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 IdColumn = Annotated[
     str | None,
@@ -46,17 +50,33 @@ VOTE_COLUMNS = "item,annotator,label"
 
 
 def say(text: str, style: str) -> None:
-    """One line on standard error."""
+    """One line on standard error.
+
+    Args:
+        text: The line.
+        style: Its colour, as rich names it; empty for none.
+    """
     Console(stderr=True).print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def note(text: str) -> None:
-    """A yellow line that a person should see, though nothing is wrong."""
+    """A yellow line that a person should see, though nothing is wrong.
+
+    Args:
+        text: What to say.
+    """
     say(f"note: {text}", "yellow")
 
 
 def explain(error: Exception) -> str:
-    """One line for a person; unknown errors ask for a report."""
+    """What went wrong, in one line for a person; unknown errors ask for a report.
+
+    Args:
+        error: What a command raised.
+
+    Returns:
+        The line.
+    """
     from snefy_ldl.errors import NotFittedError, SnefyError
 
     if isinstance(error, OSError) and error.strerror and error.filename:
@@ -68,7 +88,11 @@ def explain(error: Exception) -> str:
 
 
 def report_votes(votes: Votes) -> None:
-    """What is in the votes, and what is odd about them, the worst first: on standard error."""
+    """Say on standard error what is in the votes, and what is odd about them, the worst first.
+
+    Args:
+        votes: Single votes or numbers of votes.
+    """
     for line in str(votes.agreement()).splitlines():
         say(line, "")
     colours = {"error": "red", "warning": "yellow", "note": ""}
@@ -78,10 +102,10 @@ def report_votes(votes: Votes) -> None:
 
 @contextlib.contextmanager
 def warnings_as_notes() -> Iterator[None]:
-    """The library's own warnings as yellow lines; other ones as they are."""
+    """Show the library's own warnings as yellow lines, and other ones as they are."""
     from snefy_ldl.errors import TrainingWarning, ZeroLabelWarning
 
-    ours = (TrainingWarning, ZeroLabelWarning)
+    shown = (TrainingWarning, ZeroLabelWarning)
 
     def show(
         message: Warning | str,
@@ -91,21 +115,28 @@ def warnings_as_notes() -> Iterator[None]:
         file: Any = None,
         line: str | None = None,
     ) -> None:
-        if issubclass(category, ours):
+        if issubclass(category, shown):
             note(str(message))
         else:
             usual(message, category, filename, lineno, file, line)
 
     with warnings.catch_warnings():
         usual, warnings.showwarning = warnings.showwarning, show
-        for category in ours:
+        for category in shown:
             warnings.simplefilter("always", category)
         yield
 
 
 @contextlib.contextmanager
 def progress_bar(what: str) -> Iterator[Progress]:
-    """A bar on stderr that is told how much is done, of how much."""
+    """A bar on standard error.
+
+    Args:
+        what: The word beside it.
+
+    Yields:
+        A function to call with how much is done, and of how much.
+    """
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
@@ -120,12 +151,33 @@ def progress_bar(what: str) -> Iterator[Progress]:
 
 
 def split(columns: str | None) -> list[str]:
-    """Names between commas."""
+    """Names between commas.
+
+    Args:
+        columns: The option's text, or None where it was not given.
+
+    Returns:
+        The names without blanks; none for None.
+
+    >>> split("sand, silt ,clay"), split(None)
+    (['sand', 'silt', 'clay'], [])
+    """
     return [] if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
 
 
 def number(text: str, option: str) -> float:
-    """A number out of an option's text."""
+    """A number out of an option's text.
+
+    Args:
+        text: What was typed.
+        option: The option, for the message.
+
+    Returns:
+        The number.
+
+    Raises:
+        InputError: It is no number.
+    """
     from snefy_ldl.errors import InputError
 
     try:
@@ -134,8 +186,46 @@ def number(text: str, option: str) -> float:
         raise InputError(f"{option} {text}: not a number.") from None
 
 
+def calibrated_levels(state: dict[str, Any]) -> list[float]:
+    """Levels of a stored calibration.
+
+    Args:
+        state: What :func:`snefy_ldl.files.models.load_calibration` gives.
+
+    Returns:
+        Its confidence levels, also where there is only one.
+    """
+    levels = state["confidence_level"]
+    return list(levels) if isinstance(levels, list) else [levels]
+
+
+def level_list(levels: list[float]) -> str:
+    """Levels in one line.
+
+    Args:
+        levels: Confidence levels.
+
+    Returns:
+        The levels between commas.
+
+    >>> level_list([0.8, 0.95])
+    '0.8, 0.95'
+    """
+    return ", ".join(f"{level:g}" for level in levels)
+
+
 def vote_columns(text: str) -> tuple[str, str, str]:
-    """The columns of a long table of votes."""
+    """The columns of a long table of votes.
+
+    Args:
+        text: Three names between commas.
+
+    Returns:
+        Columns of the item, the annotator and the label.
+
+    Raises:
+        InputError: There are not three different names.
+    """
     from snefy_ldl.errors import InputError
 
     names = split(text)
@@ -145,7 +235,14 @@ def vote_columns(text: str) -> tuple[str, str, str]:
 
 
 def table_output(out: str) -> None:
-    """Raise unless a table can be written there."""
+    """Raise unless a table can be written there.
+
+    Args:
+        out: A file, or ``-`` for standard output.
+
+    Raises:
+        InputError: The ending is unknown, or it is a folder.
+    """
     from snefy_ldl.datasets.tables import table_kind
     from snefy_ldl.errors import InputError
 
@@ -155,18 +252,39 @@ def table_output(out: str) -> None:
             raise InputError(f"--out {out} is a folder; name a file in it.")
 
 
-def known_features(model: SnefyLDL, asked: str | None) -> list[str] | None:
-    """The features asked for, or those the model knows by name."""
+def known_features(model: SnefyLDL, option: str | None) -> list[str] | None:
+    """The feature columns of a model, as far as they are known by name.
+
+    Args:
+        model: A fitted model.
+        option: Text of ``--features``, or None.
+
+    Returns:
+        The names in the option, else those the model was fitted with, else None.
+    """
     known = getattr(model, "feature_names_in_", None)
-    return split(asked) or (None if known is None else [str(name) for name in known])
+    return split(option) or (None if known is None else [str(name) for name in known])
 
 
-def feature_names(model: SnefyLDL, asked: str | None, source: TableSource, others: tuple[str, ...] = ()) -> list[str]:
-    """The columns to feed the model: its own names, or those asked for, or all but the labels and some others."""
+def feature_names(model: SnefyLDL, option: str | None, source: TableSource, others: tuple[str, ...] = ()) -> list[str]:
+    """The columns of a table to feed a model.
+
+    Args:
+        model: A fitted model.
+        option: Text of ``--features``, or None.
+        source: The table.
+        others: Columns that are no features; they matter where neither the option nor the model names any.
+
+    Returns:
+        The names in the option, or those the model knows, or all columns but the labels and the others.
+
+    Raises:
+        InputError: The table lacks one of them, or their number is wrong.
+    """
     from snefy_ldl.datasets.labelled import is_answer
     from snefy_ldl.errors import InputError
 
-    names = known_features(model, asked)
+    names = known_features(model, option)
     if names is None:
         labels = [str(label) for label in model.label_names_]
         names = [c for c in source.columns if c not in (*labels, *others) and not is_answer(c, labels)]

@@ -24,7 +24,7 @@ from snefy_ldl.cli.common import (
 if TYPE_CHECKING:
     from snefy_ldl.datasets.labelled import Form, Labelled
 
-FIT_EXAMPLES = """Shares, a column a label:
+EXAMPLES = """Shares, a column a label:
   snefy-ldl fit soil.csv --labels sand,silt,clay --out model
 
 Numbers of votes, a column a label:
@@ -89,10 +89,9 @@ def fit(
     """Fit a model to a table of features and label distributions, or to votes."""
     if counts and votes not in (None, "counts"):
         raise typer.BadParameter(f"--counts and --votes {votes} exclude each other.")
-    form = "counts" if counts else votes
+    form, alone = "counts" if counts else votes, vote_file is None and items is None
     if form not in (None, "counts", "long", "wide"):
         raise typer.BadParameter(f"--votes {form}: use counts, long or wide.")
-    alone = vote_file is None and items is None
     if labels is None and alone and form in (None, "counts"):
         raise typer.BadParameter("name the label columns with --labels, or say --votes long for one vote a row.")
     if vote_file is not None and items is not None:
@@ -118,7 +117,7 @@ def fit(
     else:
         kind: Any = form or "auto"
         rows = reader.votes(vote_file or table, kind, table if vote_file is not None else items)
-    _tell(rows)
+    _report(rows)
     for file in append or []:
         rows = reader.append(rows, file, pool or (None if alone else items or table), table)
     _fit(model, rows, reader.features or [])
@@ -127,7 +126,14 @@ def fit(
 
 
 class _Reader:
-    """Reads a first set of labelled rows, which settles labels and features, and then further ones."""
+    """Reads a first set of labelled rows, which settles labels and features, and then further ones.
+
+    Args:
+        labels: Label columns; None takes those that occur, which only single votes allow.
+        features: Feature columns; None takes every column that is nothing else.
+        id_name: Column that names the rows; by default item, id or row.
+        columns: Columns of a long table of votes.
+    """
 
     def __init__(
         self, labels: list[str] | None, features: list[str] | None, id_name: str | None, columns: tuple[str, str, str]
@@ -135,7 +141,7 @@ class _Reader:
         self.labels, self.features, self.id_name, self.columns = labels, features, id_name, columns
 
     def _feature_columns(self, columns: list[str], others: set[str], file: Path) -> list[str]:
-        """The features asked for, or every column that is nothing else."""
+        """The features the user named, or every column that is nothing else."""
         from snefy_ldl.datasets.labelled import is_answer
         from snefy_ldl.errors import InputError
 
@@ -144,13 +150,13 @@ class _Reader:
         answers = [name for name in columns if is_answer(name, self.labels or [])]
         if answers:
             note(f"{file.name}: {answers[0]} and other columns that query wrote are not used as features")
-        found = [name for name in columns if name not in others and name not in answers]
-        if not found:
+        names = [name for name in columns if name not in others and name not in answers]
+        if not names:
             raise InputError(
                 f"{file.name} has no columns for features. Name the table that has them: --items FILE, or --vote-file "
                 "FILE where this one should hold them."
             )
-        return found
+        return names
 
     def shares(self, table: Path, counts: bool, further: bool) -> Labelled:
         """A table with features and a column a label; where further files follow, it need not name its rows."""
@@ -217,30 +223,30 @@ class _Reader:
 
     def append(self, base: Labelled, file: Path, pool: Path | None, table: Path) -> Labelled:
         """The rows so far and those of one more file."""
-        from snefy_ldl.datasets.joins import append_rows, join_features
+        from snefy_ldl.datasets.joins import JOINED, append_rows, join_features
         from snefy_ldl.errors import InputError
 
         assert self.features is not None
         new = self._read(file, "auto", self.labels, self.features, prefer_counts=base.are_counts)
         if new.features is None:
-            if pool is None and (base.id_name is None or base.id_name == "joined"):
+            if pool is None and (base.id_name is None or base.id_name == JOINED):
                 raise InputError(
                     f"{file.name} has no features ({', '.join(self.features[:3])} ...): name the table that has them "
                     "with --pool."
                 )
             with progress_bar("join") as progress:
                 new = join_features(new, pool or table, self.features, self.id_name, progress)
-        _tell(new)
+        _report(new)
         if new.are_counts and not base.are_counts:
             note(f"{file.name}: votes become shares, like those of {base.source}; how many voted is lost")
         joined, replaced = append_rows(base, new)
-        told = f", {replaced} of them in place of earlier ones" if replaced else ""
-        typer.echo(f"{file.name}: {len(new):,} labelled rows added{told}")
+        remark = f", {replaced} of them in place of earlier ones" if replaced else ""
+        typer.echo(f"{file.name}: {len(new):,} labelled rows added{remark}")
         return joined
 
 
-def _tell(rows: Labelled) -> None:
-    """What a person should know about the rows that were read."""
+def _report(rows: Labelled) -> None:
+    """Say what a person should know about the rows that were read."""
     if rows.votes is not None:
         report_votes(rows.votes)
     for remark in rows.remarks:
@@ -248,6 +254,7 @@ def _tell(rows: Labelled) -> None:
 
 
 def _fit(model: Any, rows: Labelled, features: list[str]) -> None:
+    """Fit the model to shares or votes, with the columns' names."""
     import pandas as pd
 
     X = pd.DataFrame(rows.features, columns=features)
@@ -260,6 +267,7 @@ def _fit(model: Any, rows: Labelled, features: list[str]) -> None:
 
 
 def _conclude(model: Any, rows: Labelled, features: list[str], table: Path, out: Path) -> None:
+    """Say what was fitted, how well, and where it is."""
     done = model.training_
     losses = [loss for loss in done["validation_loss"] if loss is not None]
     kind = ", votes" if rows.are_counts else ""
@@ -271,6 +279,7 @@ def _conclude(model: Any, rows: Labelled, features: list[str], table: Path, out:
 
 
 def _zero_option(text: str) -> Any:
+    """What ``--zeros`` says, as the estimator takes it."""
     from snefy_ldl.errors import InputError
 
     if text in ("shrink", "error"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from snefy_ldl.cli.common import (
     Features,
     IdColumn,
     ModelFolder,
+    TableOut,
     feature_names,
     note,
     progress_bar,
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import TableSource
     from snefy_ldl.estimator import SnefyLDL
 
-QUERY_EXAMPLES = """The 100 rows most worth a label:
+EXAMPLES = """The 100 rows most worth a label:
   snefy-ldl query model pool.csv --n 100 --out to_label.csv
 
 By the paper's entropy, and rows that differ:
@@ -44,7 +46,7 @@ The labels then come back with:
 def query(
     model: ModelFolder,
     pool: Annotated[Path, typer.Argument(metavar="POOL", help="Unlabelled rows: CSV, TSV or Parquet, by its ending.")],
-    out: Annotated[str, typer.Option(help="CSV, TSV or Parquet file to write, by its ending; - prints CSV.")] = "-",
+    out: TableOut = "-",
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many rows.")] = 100,
     strategy: Annotated[
         str,
@@ -84,7 +86,6 @@ def query(
     """
     from snefy_ldl.active.query import make_strategy
     from snefy_ldl.active.query import query as choose
-    from snefy_ldl.datasets.labelled import find_id
     from snefy_ldl.datasets.tables import TableSource
     from snefy_ldl.errors import InputError
     from snefy_ldl.estimator import SnefyLDL
@@ -94,41 +95,75 @@ def query(
     table_output(out)
     if label_studio is not None and label_studio.suffix.lower() != ".json":
         raise InputError(f"--label-studio {label_studio}: the file's name must end in .json.")
-    source = TableSource(pool)
-    fitted = SnefyLDL.load(model)
-    asked = () if id_name is None else (id_name,)
-    source.need(list(asked), "--id")
-    kept = split(keep)
-    source.need(kept, "--keep")
-    named = [str(name) for name in getattr(fitted, "feature_names_in_", [])] or split(features)
-    key = find_id(source.columns, id_name, named)
-    names = feature_names(fitted, features, source, (*asked, *([key] if key else []), *kept))
-    kept = [name for name in kept if name not in (key, *names)]
-    _check_free(kept, key, fitted)
-    rows_out = _skipped(skip or [], source, key, id_name)
+    source, fitted = TableSource(pool), SnefyLDL.load(model)
+    columns = _find_columns(fitted, source, id_name, split(keep), features)
     rows, utilities = choose(
         chosen,
-        pool if named == names and not features else lambda: _blocks(source, names),
+        pool if columns.known and not features else lambda: _blocks(source, columns.features),
         n,
         model=fitted,
-        X_labeled=None if labeled is None else _table(TableSource(labeled), names),
+        X_labeled=None if labeled is None else _table(TableSource(labeled), columns.features),
         random_state=seed,
         return_utilities=True,
-        exclude=rows_out,
+        exclude=_skipped(skip or [], source, columns.key, id_name),
         verbose=Console(stderr=True).is_terminal,
     )
-    others = [c for c in source.columns if c not in (key, *names, *kept)] if label_studio else []
+    others = [c for c in source.columns if c not in (*columns.ids, *columns.features, *columns.kept)]
+    wanted = [*columns.ids, *columns.kept, *(others if label_studio else [])]
     with progress_bar("gather") as progress:
-        frame = source.take(rows, names, [*([key] if key else []), *kept, *others], progress)
-    _write(out, fitted, frame, rows, utilities[rows], key, kept, names)
+        frame = source.take(rows, columns.features, wanted, progress)
+    _write(out, fitted, frame, rows, utilities[rows], columns)
     if label_studio is not None:
-        shown = [*kept, *others] or names
-        _write_tasks(label_studio, fitted, frame, rows, utilities[rows], key, shown, names)
+        shown = [*columns.kept, *others] or columns.features
+        _write_tasks(label_studio, fitted, frame, rows, utilities[rows], [*columns.ids, *shown], columns.features)
         say(f"{len(rows):,} tasks for Label Studio written to {label_studio}", "green")
     if out != "-":
         say(f"{len(rows):,} of {len(utilities):,} rows, chosen by {strategy}, written to {out}", "green")
         labels = ", ".join(str(label) for label in fitted.label_names_)
         say(f"Next: fill in {labels} (shares or numbers of votes), and: snefy-ldl fit TRAIN --append {out}", "")
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """What the columns of a pool are for.
+
+    Args:
+        key: The one that names the rows, or None where they go by number.
+        features: Those the model sees.
+        kept: Those that are copied.
+        known: Whether the model knows its features by name.
+    """
+
+    key: str | None
+    features: list[str]
+    kept: list[str]
+    known: bool
+
+    @property
+    def ids(self) -> list[str]:
+        """The column of names as a list of one, or of none."""
+        return [] if self.key is None else [self.key]
+
+
+def _find_columns(
+    model: SnefyLDL, source: TableSource, id_name: str | None, keep: list[str], features: str | None
+) -> _Columns:
+    """Columns of the pool, all of which must be there, and none of which may have the name of a written one."""
+    from snefy_ldl.datasets.labelled import ID_NAMES, find_id, is_answer
+    from snefy_ldl.errors import InputError
+
+    ids = [] if id_name is None else [id_name]
+    source.need(ids, "--id")
+    source.need(keep, "--keep")
+    named = [str(name) for name in getattr(model, "feature_names_in_", [])] or split(features)
+    key = find_id(source.columns, id_name, named)
+    names = feature_names(model, features, source, (*ids, *([key] if key else []), *keep))
+    kept = [name for name in keep if name not in (key, *names)]
+    labels = [str(label) for label in model.label_names_]
+    for name in [*kept, *([key] if key else [])]:
+        if is_answer(name, labels) or (key is None and name == ID_NAMES[-1]):
+            raise InputError(f"--keep {name}: query writes a column of that name itself; leave it out, or rename it.")
+    return _Columns(key, names, kept, named == names)
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -145,17 +180,6 @@ def _setting(text: str) -> tuple[str, Any]:
         return name.strip(), words.get(value.strip(), value.strip())
 
 
-def _check_free(kept: list[str], key: str | None, model: SnefyLDL) -> None:
-    """Raise where a copied column would have the name of a written one."""
-    from snefy_ldl.datasets.labelled import ID_NAMES, is_answer
-    from snefy_ldl.errors import InputError
-
-    labels = [str(label) for label in model.label_names_]
-    for name in [*kept, *([key] if key else [])]:
-        if is_answer(name, labels) or (key is None and name == ID_NAMES[-1]):
-            raise InputError(f"--keep {name}: query writes a column of that name itself; leave it out, or rename it.")
-
-
 def _blocks(source: TableSource, names: list[str]) -> Iterator[Any]:
     """Features of a table whose columns the model does not know by name."""
     for chunk in source.chunks(names, []):
@@ -163,6 +187,7 @@ def _blocks(source: TableSource, names: list[str]) -> Iterator[Any]:
 
 
 def _table(source: TableSource, names: list[str]) -> Any:
+    """All rows of a table, these columns."""
     import pandas as pd
 
     source.need(names, "features of the model")
@@ -180,13 +205,13 @@ def _skipped(files: list[Path], source: TableSource, key: str | None, id_name: s
 
     names: set[str] = set()
     for file in files:
-        found, column = named_rows(file, id_name)
+        listed, column = named_rows(file, id_name)
         if (key is None) != (column == ID_NAMES[-1]) and key != column:
             goes = f"column {key!r}" if key else "row number"
             raise InputError(
                 f"--skip {file}: it names rows by {column!r}, the pool by {goes}. Name the column by --id."
             )
-        names.update(found)
+        names.update(listed)
     if key is not None:
         ids = source.whole([], [key])[key]
         rows = np.flatnonzero([name in names for name in ids])
@@ -201,9 +226,7 @@ def _skipped(files: list[Path], source: TableSource, key: str | None, id_name: s
     return rows
 
 
-def _write(
-    out: str, model: SnefyLDL, frame: Any, rows: Any, scores: Any, key: str | None, kept: list[str], names: list[str]
-) -> None:
+def _write(out: str, model: SnefyLDL, frame: Any, rows: Any, scores: Any, columns: _Columns) -> None:
     """The chosen rows as a table."""
     import numpy as np
     import pandas as pd
@@ -211,27 +234,29 @@ def _write(
     from snefy_ldl.datasets.labelled import ID_NAMES, PREDICTED, SCORE
     from snefy_ldl.datasets.tables import DECIMALS, TableSink
 
-    first = pd.DataFrame({key or ID_NAMES[-1]: rows if key is None else frame[key], SCORE: scores})
+    names = columns.features
+    first = pd.DataFrame(
+        {columns.key or ID_NAMES[-1]: rows if columns.key is None else frame[columns.key], SCORE: scores}
+    )
     shares = np.asarray(model.predict(frame[names].to_numpy(dtype=np.float64)))
     predicted = pd.DataFrame(shares.round(DECIMALS), columns=[f"{PREDICTED}{label}" for label in model.label_names_])
     with TableSink(out) as sink:
-        sink.write(pd.concat([first, frame[kept], frame[names], predicted], axis=1))
+        sink.write(pd.concat([first, frame[columns.kept], frame[names], predicted], axis=1))
 
 
 def _write_tasks(
-    path: Path, model: SnefyLDL, frame: Any, rows: Any, scores: Any, key: str | None, shown: list[str], names: list[str]
+    path: Path, model: SnefyLDL, frame: Any, rows: Any, scores: Any, shown: list[str], features: list[str]
 ) -> None:
+    """The chosen rows as tasks for Label Studio, which show these columns."""
     import numpy as np
 
     from snefy_ldl.datasets.label_studio import write_tasks
 
-    columns = [*([key] if key else []), *shown]
-    data = [dict(zip(columns, values)) for values in frame[columns].astype(object).itertuples(index=False, name=None)]
     write_tasks(
         path,
         rows,
-        data,
-        predicted=np.asarray(model.predict(frame[names].to_numpy(dtype=np.float64))),
+        [dict(zip(shown, values)) for values in frame[shown].astype(object).itertuples(index=False, name=None)],
+        predicted=np.asarray(model.predict(frame[features].to_numpy(dtype=np.float64))),
         utilities=scores,
         label_names=[str(label) for label in model.label_names_],
     )

@@ -1,0 +1,266 @@
+"""A made-up city whose law is known: fitted, and scored beside the truth and beside one answer for every district."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from rich.table import Table
+from scipy.special import gammaln, xlogy
+from scipy.stats import beta
+
+from snefy_ldl._types import Array
+from snefy_ldl.estimator import SnefyLDL
+from snefy_ldl.metrics import HIGHER_IS_BETTER, coverage, interval_width, score
+from snefy_ldl.networks.net import fit_dirichlet, label_concentration
+from snefy_ldl.synthetic import SyntheticData, make_city_districts
+
+__all__ = ["LEVEL", "Demo", "District", "Measure", "as_frame", "fit_city", "one_dirichlet", "summary_table"]
+
+#: Confidence level of the intervals on the page.
+LEVEL = 0.9
+#: What each measure of a point prediction tells, in a few words.
+MEANINGS = {
+    "chebyshev": "largest miss of any label",
+    "clark": "relative miss, squared and summed",
+    "canberra": "relative miss, summed over labels",
+    "kl_divergence": "information lost, in nats",
+    "cosine": "angle between both distributions",
+    "intersection": "share that both have in common",
+}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One line of the score table.
+
+    Args:
+        name: The measure.
+        meaning: What it tells, in a few words.
+        better: Which way is better.
+        model: Value of the fitted model.
+        truth: Value of the law the data came from: the best possible answer.
+        constant: Value of one answer for every district.
+    """
+
+    name: str
+    meaning: str
+    better: str
+    model: float
+    truth: float
+    constant: float
+
+
+@dataclass(frozen=True)
+class District:
+    """A test district that the page shows.
+
+    Args:
+        row: Its row among the test districts.
+        name: What to call it.
+        facts: Its features in words.
+    """
+
+    row: int
+    name: str
+    facts: str
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A fitted model beside the law its data came from.
+
+    Args:
+        model: The fitted model.
+        train: Districts it was fitted to.
+        test: Districts it has never seen.
+        measures: Its scores on these.
+        districts: Some of these, to show.
+        seconds: How long fitting and scoring took.
+    """
+
+    model: SnefyLDL
+    train: SyntheticData
+    test: SyntheticData
+    measures: list[Measure]
+    districts: list[District]
+    seconds: float
+
+    @property
+    def measure(self) -> dict[str, Measure]:
+        """The lines of the score table by name."""
+        return {line.name: line for line in self.measures}
+
+
+def fit_city(n_train: int, n_test: int, n_members: int, epochs: int, random_state: int, verbose: int = 0) -> Demo:
+    """Draw the city, fit the model to some districts and score it on the others.
+
+    Args:
+        n_train: Districts to learn from.
+        n_test: Districts to judge on.
+        n_members: Networks whose densities are averaged.
+        epochs: Passes over the training rows.
+        random_state: Seed of the city and of the fit.
+        verbose: 1 shows progress.
+
+    Returns:
+        The fitted model, the data and the scores.
+    """
+    started = time.perf_counter()
+    city = make_city_districts(n=n_train + n_test, random_state=random_state)
+    train, test = _rows(city, slice(0, n_train)), _rows(city, slice(n_train, None))
+    model = SnefyLDL(n_members=n_members, epochs=epochs, random_state=random_state, verbose=verbose)
+    model.fit(as_frame(train.X, train.feature_names), as_frame(train.D, train.label_names))
+    return Demo(
+        model=model,
+        train=train,
+        test=test,
+        measures=_measures(model, train, test),
+        districts=_typical_districts(test),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def summary_table(demo: Demo) -> Table:
+    """The score table for a terminal.
+
+    Args:
+        demo: What :func:`fit_city` made.
+
+    Returns:
+        A table of rich's.
+    """
+    table = Table(
+        title=f"{len(demo.test.D)} districts the model has never seen",
+        caption="truth: the law the data were drawn from, the best anyone can do\n"
+        "constant: the mean label and one Dirichlet, the same for every district",
+        title_style="bold",
+        header_style="bold",
+        caption_justify="left",
+    )
+    table.add_column("measure")
+    table.add_column("better", style="dim")
+    table.add_column("SnefyLDL", justify="right", style="bold cyan")
+    table.add_column("truth", justify="right")
+    table.add_column("constant", justify="right")
+    for line in demo.measures:
+        table.add_row(line.name, line.better, f"{line.model:.3f}", f"{line.truth:.3f}", f"{line.constant:.3f}")
+    return table
+
+
+def as_frame(values: Array, names: list[str]) -> Any:
+    """Values (N, d) as a table with column names (d,).
+
+    Args:
+        values: Numbers (N, d).
+        names: Names of the columns (d,).
+
+    Returns:
+        A pandas DataFrame.
+
+    Raises:
+        ImportError: pandas is not installed.
+    """
+    try:
+        import pandas as pd  # an extra: the library runs without it
+    except ImportError:
+        raise ImportError("the demo needs pandas: pip install 'snefy-ldl[all]'") from None
+    return pd.DataFrame(values, columns=names)
+
+
+def one_dirichlet(D: Array) -> Array:
+    """The one Dirichlet that fits all training labels best: what is left when nothing is known about a district.
+
+    Args:
+        D: Label distributions (N, L).
+
+    Returns:
+        Its concentrations (L,).
+    """
+    shares = torch.as_tensor(D)
+    start = shares.mean(0) * max(label_concentration(shares), 1.0)
+    return fit_dirichlet(shares.log().mean(0), start).numpy()
+
+
+def _dirichlet_log_prob(alpha: Array, D: Array) -> Array:
+    out: Array = gammaln(alpha.sum()) - gammaln(alpha).sum() + xlogy(alpha - 1.0, D).sum(axis=1)
+    return out
+
+
+def _measures(model: SnefyLDL, train: SyntheticData, test: SyntheticData) -> list[Measure]:
+    """The score table: the model, the truth and the constant answer on the test districts."""
+    X, D, truth = as_frame(test.X, test.feature_names), test.D, test.truth
+    constant = np.tile(train.D.mean(axis=0), (len(D), 1))
+    alpha = one_dirichlet(train.D)
+    points = [score(D, prediction) for prediction in (np.asarray(model.predict(X)), truth.mean(test.X), constant)]
+    densities = [model.log_prob(X, D), truth.log_prob(test.X, D), _dirichlet_log_prob(alpha, D)]
+    tails = [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0]
+    one_interval = beta.ppf(tails, alpha[:, None], alpha.sum() - alpha[:, None])  # (L, 2)
+    ends = [model.predict_interval(X, LEVEL), truth.interval(test.X, LEVEL), np.tile(one_interval, (len(D), 1, 1))]
+    lines = [
+        Measure(
+            name.replace("_", " "),
+            meaning,
+            "higher" if HIGHER_IS_BETTER[name] else "lower",
+            *(point[name] for point in points),
+        )
+        for name, meaning in MEANINGS.items()
+    ]
+    likelihoods = [float(log_density.mean()) for log_density in densities]
+    covered = [coverage(D, end) for end in ends]
+    widths = [interval_width(end) for end in ends]
+    return [
+        *lines,
+        Measure("log likelihood", "log density at what happened", "higher", *likelihoods),
+        Measure(
+            f"coverage of {LEVEL:.0%} intervals", "share of labels inside their interval", f"near {LEVEL:.2f}", *covered
+        ),
+        Measure("interval width", "narrow says more, if it covers", "lower", *widths),
+    ]
+
+
+def _rows(city: SyntheticData, rows: slice) -> SyntheticData:
+    return SyntheticData(
+        X=city.X[rows],
+        D=city.D[rows],
+        latent=city.latent[rows],
+        label_names=city.label_names,
+        feature_names=city.feature_names,
+        name=city.name,
+        source=city.source,
+        licence=city.licence,
+        truth=city.truth,
+    )
+
+
+def _typical_districts(test: SyntheticData) -> list[District]:
+    """A central, a student and an outlying district, picked by their features alone."""
+    distance, students, buses = test.X[:, 0], test.X[:, 2], test.X[:, 3]
+    campus = students > 1000.0
+
+    def nearest(value: Array, level: float, among: Any) -> int:
+        candidates = np.flatnonzero(among) if among.any() else np.arange(len(value))
+        wanted = np.quantile(value[candidates], level)
+        return int(candidates[np.abs(value[candidates] - wanted).argmin()])
+
+    rows = {
+        "In the centre": nearest(distance, 0.05, ~campus),
+        "By the university": nearest(distance, 0.5, campus),
+        "At the edge of town": nearest(distance, 0.9, ~campus),
+    }
+    return [
+        District(
+            row,
+            name,
+            f"{distance[row]:.1f} km from the centre, {buses[row]:.0f} night bus lines, "
+            f"{_round(students[row]):,.0f} students per km²",
+        )
+        for name, row in rows.items()
+    ]
+
+
+def _round(value: float) -> float:
+    return round(value, 1 - len(str(int(value)))) if value >= 10 else value

@@ -1,0 +1,98 @@
+"""The command ``evaluate``: a saved model scored on rows whose labels are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from snefy_ldl.cli.common import AsJson, Counts, Features, Labels, ModelFolder, TableFile, known_features, split
+
+if TYPE_CHECKING:
+    from snefy_ldl.datasets.named import Dataset
+    from snefy_ldl.estimator import SnefyLDL
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    model: ModelFolder,
+    table: TableFile,
+    interval: Annotated[float, typer.Option(metavar="LEVEL", help="Level of the intervals to check.")] = 0.9,
+    labels: Labels = None,
+    features: Features = None,
+    counts: Counts = False,
+    as_json: AsJson = False,
+) -> None:
+    """Score a model on a table whose labels are known."""
+    from snefy_ldl.datasets import load_table
+    from snefy_ldl.estimator import SnefyLDL
+    from snefy_ldl.validation import check_confidence
+
+    check_confidence(interval, "--interval")
+    fitted = SnefyLDL.load(model)
+    chosen = split(labels) or list(fitted.label_names_)
+    report = _scores(fitted, load_table(table, chosen, known_features(fitted, features), counts), interval)
+    if as_json:
+        typer.echo(json.dumps(report, indent=2))
+    else:
+        Console().print(_score_table(report, model, table))
+
+
+def _scores(model: SnefyLDL, data: Dataset, level: float) -> dict[str, Any]:
+    """Six measures, likelihood, coverage and width, each with its standard error over rows."""
+    import numpy as np
+
+    from snefy_ldl import metrics
+
+    predicted = np.asarray(model.predict(data.X))
+    ends = model.predict_interval(data.X, level)
+    votes = data.counts is not None
+    densities = model.log_prob(data.X, counts=data.counts) if votes else model.log_prob(data.X, data.D)
+
+    def entry(pair: tuple[float, float], better: str) -> dict[str, Any]:
+        value, error = (float(number) for number in pair)
+        return {"value": value, "std_error": error if np.isfinite(error) else None, "better": better}
+
+    def measure(function: Any, better: str, *arrays: Any) -> dict[str, Any]:
+        return entry(function(*arrays, return_std_error=True), better)
+
+    std_error = densities.std(ddof=1) / np.sqrt(len(densities)) if len(densities) > 1 else np.inf
+    return {
+        "rows": len(data.D),
+        "metrics": {
+            name: measure(getattr(metrics, name), "higher" if higher else "lower", data.D, predicted)
+            for name, higher in metrics.HIGHER_IS_BETTER.items()
+        },
+        "log_likelihood": entry((densities.mean(), std_error), "higher"),
+        "interval": {
+            "level": level,
+            "coverage": None if votes else measure(metrics.coverage, f"near {level:g}", data.D, ends),
+            "width": measure(metrics.interval_width, "lower", ends),
+        },
+    }
+
+
+def _score_table(report: dict[str, Any], model: Path, table: Path) -> Table:
+    """The scores for people to read."""
+    view = Table(title=f"{model} on {table}: {report['rows']:,} rows", header_style="bold", title_style="bold")
+    view.add_column("measure")
+    view.add_column("value", justify="right")
+    view.add_column("± error", justify="right")
+    view.add_column("better")
+    level = report["interval"]["level"]
+    lines = [(name.replace("_", " "), entry) for name, entry in report["metrics"].items()]
+    lines.append(("mean log likelihood", report["log_likelihood"]))
+    if report["interval"]["coverage"] is not None:
+        lines.append((f"coverage of {level:.0%} intervals", report["interval"]["coverage"]))
+    lines.append((f"width of {level:.0%} intervals", report["interval"]["width"]))
+    for name, entry in lines:
+        error = "" if entry["std_error"] is None else f"{entry['std_error']:.4f}"
+        view.add_row(name, f"{entry['value']:.4f}", error, entry["better"])
+    if report["interval"]["coverage"] is None:
+        view.caption = "No coverage: the intervals are about the shares behind the votes, which votes do not show."
+    return view

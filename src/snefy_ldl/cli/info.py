@@ -1,0 +1,66 @@
+"""The command ``info``: what a saved model is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from snefy_ldl._text import shorten
+from snefy_ldl.cli.common import AsJson, ModelFolder, calibrated_levels, level_list
+
+__all__ = ["info"]
+
+
+def info(model: ModelFolder, as_json: AsJson = False) -> None:
+    """Say what a saved model is: labels, features, training, versions."""
+    from snefy_ldl.files.models import read_config
+
+    config = read_config(model)
+    if as_json:
+        typer.echo(json.dumps(config, indent=2, ensure_ascii=False))
+    else:
+        Console().print(_info_table(model, config))
+
+
+def _info_table(folder: Path, config: dict[str, Any]) -> Table:
+    """What a saved model is."""
+    network, training = config["network"], config["training"]
+    features = config["feature_names"]
+    weights = folder / config["weights"]["file"]
+    losses = [loss for loss in training["validation_loss"] if loss is not None]
+    size = f"{weights.stat().st_size:,} bytes" if weights.is_file() else "MISSING"
+    lines = {
+        "model": f"SnefyLDL, written by snefy-ldl {config['library_version']} (format {config['format_version']})",
+        "labels": f"{len(config['label_names'])}: {shorten(config['label_names'])}",
+        "features": f"{config['n_features']}: {shorten(features)}" if features else f"{config['n_features']}, unnamed",
+        "network": f"{network['n_members']} member(s), {network['n_neurons']} neurons, {network['n_readouts']} readouts"
+        + (", custom backbone" if network["custom_backbone"] else ""),
+        "trained on": f"{training['rows']:,} rows, {training['epochs']} epochs, {training['seconds']:.1f} s, "
+        f"{training['device']}",
+        "best epoch": ", ".join(str(epoch + 1) for epoch in training["best_epoch"] if epoch >= 0) or "last",
+        "held-back rows": f"mean log likelihood {-sum(losses) / len(losses):.4f}" if losses else "none",
+        "scaling": config["scaling"],
+        "zeros": f"{config['zero_policy']['mode']}, floor {config['zero_policy']['floor']:.3g}",
+        "weights": f"{weights.name}, {size}",
+        "intervals": _calibration_line(folder),
+    }
+    view = Table.grid(padding=(0, 2))
+    view.add_column(style="bold")
+    view.add_column()
+    for name, text in lines.items():
+        view.add_row(name, str(text))
+    return view
+
+
+def _calibration_line(folder: Path) -> str:
+    from snefy_ldl.files.models import load_calibration
+
+    state = load_calibration(folder)
+    if state is None:
+        return "the model's own, not calibrated (snefy-ldl conformalize)"
+    return f"calibrated by {state['method']}, level {level_list(calibrated_levels(state))}"

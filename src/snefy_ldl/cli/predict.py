@@ -1,0 +1,105 @@
+"""The command ``predict``: label distributions of a table, and their intervals, a part at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snefy_ldl.cli.common import (
+    Features,
+    ModelFolder,
+    TableFile,
+    TableOut,
+    calibrated_levels,
+    feature_names,
+    level_list,
+    note,
+    progress_bar,
+    say,
+    split,
+    table_output,
+)
+
+if TYPE_CHECKING:
+    from snefy_ldl.estimator import SnefyLDL
+
+__all__ = ["predict"]
+
+
+def predict(
+    model: ModelFolder,
+    table: TableFile,
+    out: TableOut = "-",
+    interval: Annotated[
+        float | None, typer.Option(metavar="LEVEL", help="Also write each label's interval of this level, 0.9 say.")
+    ] = None,
+    keep: Annotated[str | None, typer.Option(metavar="COL1,COL2", help="Columns to copy from the table.")] = None,
+    uncalibrated: Annotated[
+        bool, typer.Option("--uncalibrated", help="The model's own interval, whatever conformalize left.")
+    ] = False,
+    features: Features = None,
+) -> None:
+    """Predict the label distributions of a table, a part at a time, however long it is."""
+    from snefy_ldl.datasets.tables import TableSink, TableSource
+    from snefy_ldl.errors import InputError
+    from snefy_ldl.estimator import SnefyLDL
+    from snefy_ldl.validation import check_confidence
+
+    if interval is not None:
+        check_confidence(interval, "--interval")
+    table_output(out)
+    source = TableSource(table)
+    fitted = SnefyLDL.load(model)
+    names = feature_names(fitted, features, source)
+    kept = split(keep)
+    source.need(kept, "--keep")
+    if taken := sorted(set(kept) & set(fitted.label_names_)):
+        raise InputError(f"--keep {taken[0]}: that is also the name of a predicted column; leave it out.")
+    rows, intervals = 0, None if interval is None else _interval_maker(fitted, model, interval, uncalibrated)
+    with progress_bar("predict") as progress, TableSink(out) as sink:
+        for chunk in source.chunks(names, kept, progress):
+            sink.write(_predictions(fitted, chunk, names, kept, intervals))
+            rows += len(chunk)
+    if out != "-":
+        say(f"{rows:,} rows written to {out}", "green")
+
+
+def _interval_maker(model: SnefyLDL, folder: Path, level: float, uncalibrated: bool) -> Callable[[Any], Any]:
+    """Features to intervals (N, L, 2): calibrated where the folder holds a calibration of that level."""
+    from snefy_ldl.files.models import load_calibration
+
+    state = None if uncalibrated else load_calibration(folder)
+    if state is None:
+        return lambda X: model.predict_interval(X, level)
+    from snefy_ldl.conformal import ConformalIntervals
+
+    calibrated = ConformalIntervals.from_dict(model, state)
+    levels = calibrated_levels(state)
+    if level not in levels:
+        note(f"calibrated for {level_list(levels)} alone; {level:g} is the model's own")
+        return lambda X: model.predict_interval(X, level)
+    if not isinstance(state["confidence_level"], list):
+        return calibrated.predict_interval
+    return lambda X: calibrated.predict_interval(X)[..., levels.index(level)]
+
+
+def _predictions(
+    model: SnefyLDL, chunk: Any, names: list[str], keep: list[str], intervals: Callable[[Any], Any] | None
+) -> Any:
+    """The output's columns: kept ones, a mean a label, and both ends of its interval."""
+    import numpy as np
+    import pandas as pd
+
+    from snefy_ldl.datasets.tables import DECIMALS
+
+    X = chunk[names].to_numpy(dtype=np.float64)
+    labels = [str(label) for label in model.label_names_]
+    columns = dict(zip(labels, np.asarray(model.predict(X)).T))
+    if intervals is not None:
+        for label, ends in zip(labels, np.moveaxis(intervals(X), 1, 0)):
+            columns[f"{label}_low"], columns[f"{label}_high"] = ends.T
+    numbers = pd.DataFrame({name: values.round(DECIMALS) for name, values in columns.items()}, index=chunk.index)
+    return pd.concat([chunk[keep], numbers], axis=1) if keep else numbers

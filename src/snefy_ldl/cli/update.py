@@ -1,0 +1,74 @@
+"""The command ``update``: what is known about items from their features and the votes on them so far."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from snefy_ldl.cli.common import (
+    VOTE_COLUMNS,
+    Features,
+    IdColumn,
+    ModelFolder,
+    TableOut,
+    VoteColumns,
+    VoteForm,
+    progress_bar,
+    say,
+    table_output,
+)
+from snefy_ldl.cli.items import Items, ItemsFile
+
+__all__ = ["EXAMPLES", "update"]
+
+EXAMPLES = """One vote a row (item, annotator, label):
+  snefy-ldl update model items.csv votes.csv --out posterior.csv
+
+Numbers of votes, a column a label:
+  snefy-ldl update model items.csv counts.csv --votes counts
+"""
+
+
+def update(
+    model: ModelFolder,
+    items: ItemsFile,
+    votes: Annotated[Path, typer.Argument(metavar="VOTES", help="Votes so far: a table, or a Label Studio export.")],
+    out: TableOut = "-",
+    interval: Annotated[float, typer.Option(metavar="LEVEL", help="Level of each label's interval.")] = 0.9,
+    form: VoteForm = "auto",
+    columns: VoteColumns = VOTE_COLUMNS,
+    id_name: IdColumn = None,
+    features: Features = None,
+) -> None:
+    """What is known about each item from its features and its votes so far.
+
+    Written are the item's name, its number of votes, and for each label
+    the mean of its share and both ends of its interval. Exact: nothing is
+    sampled, and the model stays as it is.
+    """
+    import numpy as np
+    import pandas as pd
+
+    from snefy_ldl.datasets.tables import DECIMALS, TableSink
+    from snefy_ldl.distributions.vote_quantiles import posterior_quantiles
+    from snefy_ldl.validation import check_confidence
+
+    check_confidence(interval, "--interval")
+    table_output(out)
+    reader = Items(model, items, votes, form, columns, id_name, features)
+    tail = 0.5 * (1.0 - interval)
+    rows = 0
+    with progress_bar("update") as progress, TableSink(out) as sink:
+        for ids, X, counts in reader.blocks(progress):
+            law = reader.model.update(X, counts)
+            mean, ends = law.mean.cpu().numpy(), posterior_quantiles(law, [tail, 1.0 - tail])
+            written: dict[str, Any] = {reader.id_name: ids, "votes": counts.sum(axis=1).astype(np.int64)}
+            for r, label in enumerate(reader.labels):
+                written[label] = mean[:, r].round(DECIMALS)
+                written[f"{label}_low"], written[f"{label}_high"] = ends[:, r].round(DECIMALS).T
+            sink.write(pd.DataFrame(written))
+            rows += len(ids)
+    if out != "-":
+        say(f"{rows:,} items written to {out}", "green")
