@@ -16,6 +16,16 @@ LAW_ROWS = 1 << 15
 PREDICTION_ROWS = 8192
 #: Rows a forward pass sees at a time when it only evaluates.
 EVALUATION_ROWS = 4096
+#: Most rows of a pool of unlabelled rows that are held at one time.
+POOL_ROWS = 1 << 14
+#: Most numbers in a dense block of such a pool, for pools with very many features.
+POOL_ELEMENTS = 1 << 24
+#: Covariances held at one time while a pool is scored, as numbers; laws with many labels come in smaller blocks.
+COVARIANCE_ELEMENTS = 1 << 24
+#: Most numbers that rows of a pool which are compared with each other may hold together.
+COMPARED_ELEMENTS = 1 << 26
+#: Items whose mixture weights are held at a time while the worth of a vote on each is worked out.
+VALUED_ROWS = 256
 #: Features are scaled once for all members when that takes at most this many numbers (1 GiB of float32; 16 on a GPU).
 SCALED_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 32}
 #: Sparse features are made dense for training when they take at most this many bytes as float32.

@@ -31,7 +31,6 @@ from snefy_ldl.training.optimiser import StackedAdamW, make_optimizer
 from snefy_ldl.training.plan import Job, TrainingData, build_net, conclude, make_target, summary
 from snefy_ldl.validation import ZeroOption, check_features, column_names
 from snefy_ldl.validation.rows import count_rows, move_rows, take_rows
-from snefy_ldl.votes import allocation
 
 #: Rows a prediction handles at a time; a million rows need no more memory than this many.
 PREDICTION_ROWS = 8192
@@ -337,18 +336,6 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         laws = [law for _, law in self._blocks(X)]
         scale = torch.cat([law.log_scale for law in laws])
         return SnefySimplex(laws[0].exponents, laws[0].readout, scale, validate_args=False)
-
-    def update(self, X: Any, counts: Any) -> SnefySimplex:
-        """The law of each item's label distribution given its features and its votes so far (N, L)."""
-        return allocation.update(self, X, counts)  # type: ignore[return-value]
-
-    def votes_needed(self, X: Any, target_width: float, confidence_level: float = 0.9, **options: Any) -> Any:
-        """How many more votes each item needs (N,); see :func:`snefy_ldl.votes.allocation.votes_needed`."""
-        return allocation.votes_needed(self, X, target_width, confidence_level, **options)
-
-    def next_vote(self, X: Any, counts: Any = None, n: int = 1, **options: Any) -> Any:
-        """The items that the next n votes should go to; see :func:`snefy_ldl.votes.allocation.next_vote`."""
-        return allocation.next_vote(self, X, counts, n, **options)
 
     # -- files and scikit-learn --------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from scipy.stats import betabinom, norm
 
 from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl.errors import InputError
+from snefy_ldl.learners import DirichletLDL
 from snefy_ldl.synthetic import make_annotators
 from snefy_ldl.votes.allocation import expected_width, next_vote, update, vote_value, votes_needed
 
@@ -166,21 +167,34 @@ def test_expected_votes_do_what_they_promise() -> None:
     assert float(widths.max()) == pytest.approx(target, rel=0.06)
 
 
-def test_the_estimator_delegates_and_stays_as_it_was() -> None:
-    data = make_annotators(n=120, n_labels=3, votes=(0 + 1, 6), random_state=0)
-    model = SnefyLDL(n_neurons=8, n_readouts=4, epochs=3, random_state=0, device="cpu").fit(data.X, counts=data.counts)
-    before = model.predict(data.X)
-    law = model.update(data.X, data.counts)
-    assert isinstance(law, SnefySimplex)
-    assert law.batch_shape == (120,)
-    chosen = model.next_vote(data.X, data.counts, 7)
-    assert len(set(chosen.tolist())) == 7
-    np.testing.assert_array_equal(chosen, next_vote(model, data.X, data.counts, 7))
-    np.testing.assert_array_equal(
-        model.votes_needed(data.X, 0.3, 0.8, counts=data.counts),
-        votes_needed(model, data.X, 0.3, 0.8, counts=data.counts),
-    )
-    np.testing.assert_array_equal(model.predict(data.X), before)
+def models(data):
+    shares = (data.counts + 0.5) / (data.counts + 0.5).sum(1, keepdims=True)
+    quick = {"n_neurons": 8, "n_readouts": 4, "epochs": 3, "random_state": 0, "device": "cpu"}
+    yield SnefyLDL(**quick).fit(data.X, counts=data.counts)
+    yield SnefyLDL(n_members=2, **quick).fit(data.X, shares)
+    yield DirichletLDL(random_state=0).fit(data.X, shares)
+    yield DirichletLDL("regression", random_state=0).fit(data.X, shares)
+
+
+def test_every_model_with_a_density_has_the_methods_and_stays_as_it_was() -> None:
+    data = make_annotators(n=120, n_labels=3, votes=(1, 6), random_state=0)
+    some, counts = data.X[:30], data.counts[:30]
+    for model in models(data):
+        before = model.predict(data.X)
+        law = model.update(some, counts)
+        assert isinstance(law, SnefySimplex)
+        assert law.batch_shape == (30,)
+        torch.testing.assert_close(law.mean, model.predict_dist(some).posterior(counts).mean)
+        chosen = model.next_vote(some, counts, 7)
+        assert len(set(chosen.tolist())) == 7
+        np.testing.assert_array_equal(chosen, next_vote(model, some, counts, 7))
+        values = vote_value(law)
+        np.testing.assert_allclose(np.sort(values[chosen]), np.sort(values)[-7:], rtol=1e-5)
+        np.testing.assert_array_equal(
+            model.votes_needed(some, 0.3, 0.8, counts=counts, max_votes=128),
+            votes_needed(model, some, 0.3, 0.8, counts=counts, max_votes=128),
+        )
+        np.testing.assert_array_equal(model.predict(data.X), before)
 
 
 @pytest.mark.parametrize(

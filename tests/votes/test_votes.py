@@ -16,10 +16,10 @@ from scipy.stats import betabinom
 
 from snefy_ldl import SnefySimplex
 from snefy_ldl.distributions.partial import rows_of
+from snefy_ldl.distributions.votes import beta_binomial
 from snefy_ldl.errors import DataNotFoundError, InputError
 from snefy_ldl.synthetic import make_annotators
 from snefy_ldl.votes.scores import (
-    beta_binomial,
     brier_score,
     calibrate_counts,
     evaluate,

@@ -16,8 +16,8 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import Progress, TableSource
+    from snefy_ldl.datasets.vote_tables import VoteTable
     from snefy_ldl.estimator import SnefyLDL
-    from snefy_ldl.votes.tables import Votes
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder that fit wrote.")]
 TableFile = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV or Parquet file, by its ending.")]
@@ -87,12 +87,15 @@ def explain(error: Exception) -> str:
     return f"unexpected {type(error).__name__}: {line}. Run again with --debug and please report what it shows."
 
 
-def report_votes(votes: Votes) -> None:
+def report_votes(table: VoteTable) -> None:
     """Say on standard error what is in the votes, and what is odd about them, the worst first.
 
     Args:
-        votes: Single votes or numbers of votes.
+        table: Single votes or numbers of votes.
     """
+    from snefy_ldl.votes.tables import Votes
+
+    votes = Votes.of(table)
     for line in str(votes.agreement()).splitlines():
         say(line, "")
     colours = {"error": "red", "warning": "yellow", "note": ""}

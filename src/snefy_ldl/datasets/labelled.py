@@ -16,9 +16,9 @@ from snefy_ldl._text import shorten
 from snefy_ldl._types import Array
 from snefy_ldl.datasets.label_studio import read_choices, read_names
 from snefy_ldl.datasets.tables import TableSource, cell_text
+from snefy_ldl.datasets.vote_tables import VoteTable
 from snefy_ldl.errors import InputError
 from snefy_ldl.validation import CLOSURE_TOLERANCE, check_counts, check_distributions
-from snefy_ldl.votes.tables import Votes
 
 #: What ``query`` writes beside a row's features: its score and, with this prefix, the predicted shares.
 SCORE, PREDICTED = "query_score", "predicted_"
@@ -52,7 +52,7 @@ class Labelled:
     ids: list[str] | None = None
     features: Array | None = None
     id_name: str | None = None
-    votes: Votes | None = None
+    votes: VoteTable | None = None
     remarks: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -206,7 +206,7 @@ def _from_columns(
         check_distributions(table)  # says which row
     checked = (check_counts if counts else check_distributions)(table)[0]
     ids = None if key is None else _check_ids(list(frame[key]), key)
-    votes = Votes.from_counts(checked, ids, labels) if counts else None
+    votes = VoteTable.from_counts(checked, ids, labels) if counts else None
     made = Labelled(source.file.name, checked, counts, labels, ids, _features(frame, features), key, votes)
     return _last_of_each(replace(made, remarks=tuple(remarks)))
 
@@ -219,7 +219,7 @@ def _from_long(
     source.need([item, label], "a long table of votes; name its columns with --vote-columns")
     voter = annotator if annotator in source.columns else None
     frame = source.whole(features, [name for name in (item, voter, label) if name is not None])
-    votes = Votes.from_long(frame, item, voter, label, label_names=labels)
+    votes = VoteTable.from_long(frame, item, voter, label, label_names=labels)
     made = _from_votes(source.file.name, votes, item)
     if not features:
         return made
@@ -243,7 +243,7 @@ def _from_wide(
     if not annotators:
         raise InputError("there is no column of an annotator.")
     frame = source.whole(features, [key, *annotators])
-    votes = Votes.from_wide(frame[[key, *annotators]], key, label_names=labels)
+    votes = VoteTable.from_wide(frame[[key, *annotators]], key, label_names=labels)
     made, table = _from_votes(source.file.name, votes, key), _features(frame, features)
     if table is None:
         return made
@@ -257,13 +257,13 @@ def _from_label_studio(file: Path, labels: list[str] | None, id_name: str | None
     if not columns["label"]:
         raise InputError(f"{file.name} holds no choice of any annotator.")
     try:
-        votes = Votes.from_long(columns, label_names=labels)
+        votes = VoteTable.from_long(columns, label_names=labels)
     except InputError as error:
         raise InputError(f"{file.name}: {error}") from None
     return _from_votes(file.name, votes, key)
 
 
-def _from_votes(source: str, votes: Votes, key: str) -> Labelled:
+def _from_votes(source: str, votes: VoteTable, key: str) -> Labelled:
     voted = votes.counts.sum(axis=1) > 0
     ids = _check_ids([str(name) for name in votes.items], key)
     kept = [name for name, has in zip(ids, voted) if has]

@@ -9,8 +9,8 @@ import numpy as np
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.tables import NEGLIGIBLE, TAIL_MASS, Panels
+from snefy_ldl.distributions.votes import label_groups
 from snefy_ldl.errors import InputError
-from snefy_ldl.votes.scores import label_groups
 
 
 def posterior_quantiles(law: SignedDirichletMixture, alpha: Any) -> Array:
@@ -39,9 +39,9 @@ def posterior_quantiles(law: SignedDirichletMixture, alpha: Any) -> Array:
     answer = np.empty((len(law), law.n_labels, len(levels)))
     for label in range(law.n_labels):
         for rows, a, b in label_groups(law, label):
-            own = weights[rows]
-            keep = np.flatnonzero(np.abs(own).max(axis=0) > NEGLIGIBLE)
+            inside = weights[rows]
+            keep = np.flatnonzero(np.abs(inside).max(axis=0) > NEGLIGIBLE)
             table = Panels(a[keep], b[keep])
             wanted = np.broadcast_to(inner, (len(rows), len(inner)))
-            answer[rows, label] = table.icdf(np.ascontiguousarray(own[:, keep]), wanted, np.arange(len(keep)))
+            answer[rows, label] = table.icdf(np.ascontiguousarray(inside[:, keep]), wanted, np.arange(len(keep)))
     return answer

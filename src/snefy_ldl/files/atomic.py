@@ -6,13 +6,14 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
 
 from snefy_ldl.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -54,6 +55,8 @@ def read_json(path: Path) -> Any:
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], meta: dict[str, str] | None = None) -> None:
     """Write named tensors as safetensors."""
+    from safetensors.torch import save  # loads torch, which JSON files and tables do without
+
     write_bytes(path, save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, meta))
 
 

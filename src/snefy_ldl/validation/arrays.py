@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import NDArray
 
 from snefy_ldl._types import Array, Index, Mask
@@ -27,7 +26,7 @@ def cell_name(row: int, column: int, names: list[str] | None) -> str:
 
 def as_float(values: Any, what: str) -> Array:
     """Numbers in any container as a float64 array; a copy."""
-    if isinstance(values, torch.Tensor):
+    if hasattr(values, "detach"):  # a tensor, told by what it can do: checks start without torch
         values = values.detach().cpu().numpy()
     if sp.issparse(values):
         values = values.toarray()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import entr
 
 from snefy_ldl._text import shorten
+from snefy_ldl.datasets.vote_tables import VoteTable
 from snefy_ldl.errors import InputError
 
-if TYPE_CHECKING:
-    from snefy_ldl.votes.tables import Votes
+__all__ = ["Agreement", "Finding", "Level", "find_oddities", "krippendorff_alpha", "summarize"]
 
 Level = Literal["nominal", "ordinal", "interval"]
 
@@ -55,7 +55,17 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Finding:
-    """One odd thing: how bad ("error", "warning" or "note"), what, and the names it concerns."""
+    """One odd thing in the votes.
+
+    Args:
+        level: how bad it is: "error", "warning" or "note".
+        what: a sentence for a person.
+        where: names of the items, labels or annotators it concerns.
+
+    Example:
+        >>> print(Finding("note", "1 of 9 items has a single vote", ["b"]))
+        note: 1 of 9 items has a single vote (b)
+    """
 
     level: str
     what: str
@@ -74,16 +84,27 @@ def krippendorff_alpha(counts: Any, level: Level = "nominal") -> float:
     (nominal), the squared difference of the labels' positions (interval), or that of their mean ranks (ordinal).
     Krippendorff, Computing Krippendorff's Alpha-Reliability (2011).
 
-    >>> krippendorff_alpha([[4, 0], [0, 4]])
-    1.0
+    Args:
+        counts: numbers of votes (N, L).
+        level: how labels differ: "nominal", "ordinal" or "interval".
+
+    Returns:
+        1 for perfect agreement, 0 for what chance gives; NaN where no item has two votes or one label only was used.
+
+    Raises:
+        InputError: the level is not known.
+
+    Example:
+        >>> krippendorff_alpha([[4, 0], [0, 4]])
+        1.0
     """
     table = np.asarray(counts, dtype=np.float64)
     size = table.sum(1)
     table = table[size > 1]
     if not len(table):
         return float("nan")
-    spread = 1.0 / (table.sum(1) - 1.0)
-    coincidence = (table * spread[:, None]).T @ table - np.diag((table * spread[:, None]).sum(0))
+    weight = 1.0 / (table.sum(1) - 1.0)  # a vote is paired with each of the item's other votes
+    coincidence = (table * weight[:, None]).T @ table - np.diag((table * weight[:, None]).sum(0))
     margin = coincidence.sum(0)
     n = margin.sum()
     if level == "nominal":
@@ -99,8 +120,20 @@ def krippendorff_alpha(counts: Any, level: Level = "nominal") -> float:
     return 1.0 - float((n - 1.0) * (coincidence * distance).sum()) / expected
 
 
-def summarize(votes: Votes, level: Level = "nominal") -> Agreement:
-    """How far annotators agree, in a few numbers."""
+def summarize(votes: VoteTable, level: Level = "nominal") -> Agreement:
+    """How far annotators agree, in a few numbers.
+
+    Args:
+        votes: single votes.
+        level: how labels differ, for Krippendorff's α; see :func:`krippendorff_alpha`.
+
+    Returns:
+        The numbers; they print as a few lines.
+
+    Example:
+        >>> summarize(VoteTable.from_counts([[3, 0], [1, 1]])).votes_per_item
+        (2.0, 2.5, 3.0)
+    """
     counts = votes.counts
     totals = counts.sum(1)
     voted = counts[totals > 0]
@@ -125,13 +158,24 @@ def summarize(votes: Votes, level: Level = "nominal") -> Agreement:
 # -- what is odd -----------------------------------------------------------------------------------------------------
 
 
-def find_oddities(votes: Votes) -> list[Finding]:
-    """What is odd in the votes, the worst first."""
+def find_oddities(votes: VoteTable) -> list[Finding]:
+    """What is odd in the votes.
+
+    Args:
+        votes: single votes.
+
+    Returns:
+        Findings, the worst first; an empty list is good news.
+
+    Example:
+        >>> print(find_oddities(VoteTable.from_counts([[3, 1], [0, 0]]))[0])
+        error: 1 of 2 items has no vote at all (1)
+    """
     findings = [*_odd_votes(votes), *_odd_items(votes), *_odd_labels(votes), *_odd_annotators(votes)]
     return sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level))
 
 
-def _odd_votes(votes: Votes) -> list[Finding]:
+def _odd_votes(votes: VoteTable) -> list[Finding]:
     again = np.flatnonzero(votes.repeated())
     if not len(again):
         return []
@@ -140,42 +184,42 @@ def _odd_votes(votes: Votes) -> list[Finding]:
     return [Finding("warning", f"{len(again)} {verb} of the same annotator on the same item", names)]
 
 
-def _odd_items(votes: Votes) -> list[Finding]:
-    totals, found = votes.counts.sum(1), []
+def _odd_items(votes: VoteTable) -> list[Finding]:
+    totals, findings = votes.counts.sum(1), []
     for level, number, words in (("error", 0, "no vote at all"), ("note", 1, "a single vote")):
         rows = np.flatnonzero(totals == number)
         if len(rows) and not (number == 1 and len(rows) == len(totals)):
             verb = "has" if len(rows) == 1 else "have"
             names = [votes.items[row] for row in rows]
-            found.append(Finding(level, f"{len(rows)} of {len(totals)} items {verb} {words}", names))
+            findings.append(Finding(level, f"{len(rows)} of {len(totals)} items {verb} {words}", names))
     if (totals <= 1).all():
-        found.append(Finding("warning", "no item has two votes: disagreement cannot be seen", []))
-    return found
+        findings.append(Finding("warning", "no item has two votes: disagreement cannot be seen", []))
+    return findings
 
 
-def _odd_labels(votes: Votes) -> list[Finding]:
-    found = []
+def _odd_labels(votes: VoteTable) -> list[Finding]:
+    findings = []
     plain: dict[str, list[str]] = {}
     for name in votes.label_names:
         plain.setdefault(" ".join(name.split()).casefold(), []).append(name)
     for alike in plain.values():
         if len(alike) > 1:
             names = " and ".join(repr(name) for name in sorted(alike))
-            found.append(Finding("warning", f"labels that differ in case or blanks only: {names}", []))
+            findings.append(Finding("warning", f"labels that differ in case or blanks only: {names}", []))
     used = np.bincount(votes.label, minlength=len(votes.label_names))
     unused = [name for name, times in zip(votes.label_names, used) if times == 0]
     if unused:
-        found.append(Finding("warning", f"{len(unused)} label(s) without a vote", unused))
+        findings.append(Finding("warning", f"{len(unused)} label(s) without a vote", unused))
     rare = [name for name, times in zip(votes.label_names, used) if 0 < times < 0.001 * len(votes)]
     if rare:
-        found.append(Finding("note", f"{len(rare)} label(s) with less than one vote in a thousand", rare))
-    return found
+        findings.append(Finding("note", f"{len(rare)} label(s) with less than one vote in a thousand", rare))
+    return findings
 
 
-def _odd_annotators(votes: Votes) -> list[Finding]:
+def _odd_annotators(votes: VoteTable) -> list[Finding]:
     if not votes.annotators:
         return []
-    found, counts = [], votes.counts
+    findings, counts = [], votes.counts
     cast = np.zeros((len(votes.annotators), len(votes.label_names)))
     known = votes.annotator >= 0
     np.add.at(cast, (votes.annotator[known], votes.label[known]), 1.0)
@@ -184,7 +228,7 @@ def _odd_annotators(votes: Votes) -> list[Finding]:
     share = counts.sum(0).max() / max(1.0, counts.sum())
     if constant.any() and share < 0.9:
         names = [votes.annotators[a] for a in np.flatnonzero(constant)]
-        found.append(
+        findings.append(
             Finding("warning", f"{len(names)} annotator(s) always vote for one label (10 votes or more)", names)
         )
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -200,10 +244,10 @@ def _odd_annotators(votes: Votes) -> list[Finding]:
         low = mean < np.median(mean) - 4.0 * 1.4826 * np.median(np.abs(mean - np.median(mean))) - 0.05
         names = [votes.annotators[a] for a in np.flatnonzero(busy)[low]]
         if names:
-            found.append(
+            findings.append(
                 Finding("warning", f"{len(names)} annotator(s) agree far less with others than is usual", names)
             )
     if totals.max() > 0.5 * totals.sum() and len(totals) > 2:
         name = votes.annotators[int(totals.argmax())]
-        found.append(Finding("note", "one annotator cast more than half of all votes", [name]))
-    return found
+        findings.append(Finding("note", "one annotator cast more than half of all votes", [name]))
+    return findings

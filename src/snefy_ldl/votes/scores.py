@@ -5,24 +5,31 @@ Everything here takes the law ``model.predict_dist(X)`` (or a posterior) and vot
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from scipy.special import digamma, gammaln
-from torch import Tensor
+from scipy.special import digamma
 
 from snefy_ldl._types import Array
+from snefy_ldl.distributions.blocks import tensor_for, to_numpy
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.partial import gap_patterns, log_prob_votes, rows_of
+from snefy_ldl.distributions.votes import beta_binomial, label_groups, row_weights
 from snefy_ldl.errors import InputError
+from snefy_ldl.special.tolerances import SMALLEST_COUNT_PROBABILITY
 from snefy_ldl.validation import PartialCounts, check_counts
 
-__all__ = ["CountCalibration", "NoiseCeiling", "brier_score", "calibrate_counts", "evaluate", "log_likelihood"]
-__all__ += ["noise_ceiling", "predictive_cdf"]
+__all__ = [
+    "CountCalibration",
+    "NoiseCeiling",
+    "brier_score",
+    "calibrate_counts",
+    "evaluate",
+    "log_likelihood",
+    "noise_ceiling",
+    "predictive_cdf",
+]
 
 LEVELS = (0.5, 0.8, 0.9)
 
@@ -41,7 +48,7 @@ def log_likelihood(law: SignedDirichletMixture, counts: Any) -> Array:
     if isinstance(counts, PartialCounts):
         return _partial_log_likelihood(law, counts)
     table, _ = check_counts(counts, n_rows=len(law), n_labels=law.n_labels, missing=True)
-    return _numpy(log_prob_votes(law, table))
+    return to_numpy(log_prob_votes(law, table))
 
 
 def _partial_log_likelihood(law: SignedDirichletMixture, counts: PartialCounts) -> Array:
@@ -49,15 +56,15 @@ def _partial_log_likelihood(law: SignedDirichletMixture, counts: PartialCounts) 
 
     ``(β_G)_{k_G + g} / (β_G)_{k_G}`` is the probability of g further votes for a group with k_G votes already.
     """
-    singles = _tensor(law, counts.counts)
+    singles = tensor_for(law, counts.counts)
     groups = [np.flatnonzero(row).tolist() for row in counts.sets]
     alone = [[r] for r in range(law.n_labels) if not counts.sets[:, r].any()]
-    named = _tensor(law, np.hstack([counts.named, np.zeros((len(counts), len(alone)))]))
+    named = tensor_for(law, np.hstack([counts.named, np.zeros((len(counts), len(alone)))]))
     first = law.log_prob_counts(singles)
     merged = [*groups, *alone]
     if len(merged) < 2:  # one set of all labels: its votes tell nothing
-        return _numpy(first)
-    return _numpy(first + law.posterior(singles).amalgamate(merged).log_prob_counts(named))
+        return to_numpy(first)
+    return to_numpy(first + law.posterior(singles).amalgamate(merged).log_prob_counts(named))
 
 
 def brier_score(mean: Any, counts: Any) -> Array:
@@ -84,41 +91,6 @@ def brier_score(mean: Any, counts: Any) -> Array:
 # -- calibration of predicted counts ---------------------------------------------------------------------------------
 
 
-def beta_binomial(a: Array, b: Array, n: int) -> Array:
-    """Probability of j = 0 ... n hits of n under each Beta(a_p, b_p): (n+1, P)."""
-    steps = np.arange(n)[:, None]
-    zero = np.zeros((1, len(a)))
-    hits = np.concatenate([zero, np.cumsum(np.log(a + steps), 0)])
-    misses = np.concatenate([zero, np.cumsum(np.log(b + steps), 0)])
-    j = np.arange(n + 1)
-    choose = gammaln(n + 1.0) - gammaln(j + 1.0) - gammaln(n - j + 1.0)
-    together = np.log(a + b + steps).sum(0)
-    table: Array = np.exp(hits + misses[::-1] - together + choose[:, None])
-    return table
-
-
-def label_groups(law: SignedDirichletMixture, label: int) -> Iterator[tuple[NDArray[np.intp], Array, Array]]:
-    """Rows that share the Beta components of a label's law, and both their parameters (P,).
-
-    Without votes that is all rows; with votes, those with as many for the label and in all.
-    """
-    alpha = _numpy(law.concentration)
-    a, total = alpha[:, label], alpha.sum(1)
-    if law.offset is None:
-        yield np.arange(len(law)), a, total - a
-        return
-    offset = _numpy(law.offset)
-    pairs = np.stack([offset[:, label], offset.sum(1)], 1)
-    distinct, which = np.unique(pairs, axis=0, return_inverse=True)
-    for k, (own, every) in enumerate(distinct):
-        yield np.flatnonzero(which.reshape(-1) == k), a + own, total + every - a - own
-
-
-def weights_of(law: SignedDirichletMixture, rows: NDArray[np.intp]) -> Array:
-    """Mixture weights of some rows (b, P)."""
-    return _numpy(law.weights(torch.as_tensor(rows, device=law.concentration.device)))
-
-
 def predictive_cdf(law: SignedDirichletMixture, counts: Any) -> Array:
     """``P(K_r < k_r)`` and ``P(K_r <= k_r)`` (N, L, 2) of each label's number of votes, given their total; exact.
 
@@ -134,7 +106,7 @@ def predictive_cdf(law: SignedDirichletMixture, counts: Any) -> Array:
             for n in np.unique(totals[members]):
                 rows = members[totals[members] == n]
                 below = np.concatenate([np.zeros((1, len(a))), np.cumsum(beta_binomial(a, b, int(n)), 0)])
-                weights, k = weights_of(law, rows), table[rows, label].astype(np.intp)
+                weights, k = row_weights(law, rows), table[rows, label].astype(np.intp)
                 for side in (0, 1):
                     answer[rows, label, side] = np.einsum("bp,bp->b", weights, below[k + side])
     return np.clip(answer, 0.0, 1.0)
@@ -177,7 +149,7 @@ def calibrate_counts(law: SignedDirichletMixture, counts: Any, bins: int = 10) -
     """
     cdf = predictive_cdf(law, counts).reshape(-1, 2)
     cdf = cdf[~np.isnan(cdf[:, 0])]
-    low, width = cdf[:, 0], np.maximum(cdf[:, 1] - cdf[:, 0], 1e-12)
+    low, width = cdf[:, 0], np.maximum(cdf[:, 1] - cdf[:, 0], SMALLEST_COUNT_PROBABILITY)
 
     def below(u: float) -> float:
         return float(np.clip((u - low) / width, 0.0, 1.0).mean())
@@ -245,7 +217,7 @@ def evaluate(law: SignedDirichletMixture, counts: Any) -> dict[str, float]:
     table = np.nan_to_num(given)
     observed = table / table.sum(1, keepdims=True)
     loss = -(observed * np.log(np.maximum(mean, np.finfo(float).tiny))).sum(1)
-    found = {
+    figures = {
         "log_likelihood": float(log_likelihood(law, given).mean()),
         "log_loss": float(loss.mean()),
         "brier": float(brier_score(mean, table).mean()),
@@ -253,25 +225,17 @@ def evaluate(law: SignedDirichletMixture, counts: Any) -> dict[str, float]:
     }
     if (table.sum(1) >= 2).any():
         ceiling = noise_ceiling(table)
-        found |= {"brier_floor": ceiling.brier, "log_loss_floor": ceiling.log_loss}
-    return found
+        figures |= {"brier_floor": ceiling.brier, "log_loss_floor": ceiling.log_loss}
+    return figures
 
 
 def _mean_among(law: SignedDirichletMixture, table: Array) -> Array:
     """Mean shares (N, L) among the labels that were on offer, zero for the others."""
     if not np.isnan(table).any():
-        return _numpy(law.mean)
+        return to_numpy(law.mean)
     mean = np.zeros_like(table)
     for rows, unknown in gap_patterns(table):
         known = np.setdiff1d(np.arange(law.n_labels), unknown)
         part = rows_of(law, rows)
-        mean[np.ix_(rows, known)] = _numpy((part.subcomposition(known.tolist()) if len(unknown) else part).mean)
+        mean[np.ix_(rows, known)] = to_numpy((part.subcomposition(known.tolist()) if len(unknown) else part).mean)
     return mean
-
-
-def _numpy(values: Tensor) -> Array:
-    return np.asarray(values.detach().cpu().numpy(), dtype=np.float64)
-
-
-def _tensor(law: SignedDirichletMixture, values: Array) -> Tensor:
-    return torch.as_tensor(np.ascontiguousarray(values), device=law.concentration.device)

@@ -1,0 +1,344 @@
+"""Votes of annotators as plain tables: long, wide or counts in any container, and in files.
+
+A *long* table has one row a vote (item, annotator, label), a *wide* one a row an item and a column an annotator, a
+*counts* table a row an item and a column a label. All three become a :class:`VoteTable`, which only holds them;
+:class:`snefy_ldl.votes.Votes` is such a table that also says how far annotators agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from snefy_ldl._text import shorten
+from snefy_ldl._types import Array, Index, Mask
+from snefy_ldl.datasets.tables import table_kind
+from snefy_ldl.errors import DataNotFoundError, InputError
+from snefy_ldl.validation import check_counts, column_names
+
+__all__ = ["VoteForm", "VoteRepeats", "VoteTable", "guess_form", "read_vote_cells"]
+
+VoteForm = Literal["long", "wide", "counts"]
+VoteRepeats = Literal["all", "first", "last", "error"]
+Table = TypeVar("Table", bound="VoteTable")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class VoteTable:
+    """Single votes of annotators on items.
+
+    Args:
+        item: which item each vote is on (V,), an index into ``items``.
+        annotator: who cast it (V,), an index into ``annotators``; -1 where nobody knows.
+        label: what for (V,), an index into ``label_names``.
+        items: names of the N items, in the order of the rows of :attr:`counts`.
+        annotators: names of the annotators.
+        label_names: names of the L labels, in the order of the columns of :attr:`counts`.
+
+    Example:
+        >>> VoteTable.from_long({"item": ["a", "a"], "annotator": [1, 2], "label": ["cat", "dog"]}).counts
+        array([[1., 1.]])
+    """
+
+    item: Index
+    annotator: Index
+    label: Index
+    items: list[Any]
+    annotators: list[Any]
+    label_names: list[str]
+
+    def __repr__(self) -> str:
+        voters = f" of {len(self.annotators)} annotators" if self.annotators else ""
+        return (
+            f"{type(self).__name__}({len(self.item)} votes{voters} on {len(self.items)} items, "
+            f"{len(self.label_names)} labels: {shorten(self.label_names, 6)})"
+        )
+
+    def __len__(self) -> int:
+        return len(self.item)
+
+    @classmethod
+    def from_long(
+        cls: type[Table],
+        table: Any,
+        item: str = "item",
+        annotator: str | None = "annotator",
+        label: str = "label",
+        *,
+        label_names: Sequence[Any] | None = None,
+        repeats: VoteRepeats = "all",
+    ) -> Table:
+        """One row a vote.
+
+        Args:
+            table: DataFrame, or a mapping from column names to columns.
+            item: column with the item's name.
+            annotator: column with the annotator's name, or None where there is none.
+            label: column with the label; rows without one (None, NaN, "") are skipped.
+            label_names: the labels in the order wanted; by default all that occur, sorted.
+            repeats: what to do when an annotator votes on an item again: count "all", keep the "first" or the "last",
+                or raise an "error".
+
+        Returns:
+            The votes, items and annotators in the order of their first vote.
+
+        Raises:
+            InputError: a column is missing or empty in some row, a label is not among the names, or all votes are for
+                one label.
+
+        Example:
+            >>> VoteTable.from_long({"who": [1, 2], "what": ["u", "v"]}, "who", None, "what").counts
+            array([[1., 0.],
+                   [0., 1.]])
+        """
+        columns = {name: _column(table, name) for name in (item, annotator, label) if name is not None}
+        if len({len(column) for column in columns.values()}) > 1:
+            raise InputError("the columns of a long table must be equally long.")
+        for name in [item] + ([] if annotator is None else [annotator]):
+            gaps = [row for row, value in enumerate(columns[name]) if _absent(value)]
+            if gaps:
+                raise InputError(f"column {name!r} is empty in row {gaps[0]}; every vote needs one.")
+        given = [row for row, value in enumerate(columns[label]) if not _absent(value)]
+        if not given:
+            raise InputError(f"column {label!r} holds no vote at all.")
+        items, where = _codes(columns[item])
+        voters, who = ([], np.full(len(where), -1)) if annotator is None else _codes(columns[annotator])
+        names, what = _label_codes([columns[label][row] for row in given], label_names)
+        every_vote = cls(where[given], who[given], what, items, voters, names)
+        return every_vote if repeats == "all" else every_vote._without_repeats(repeats)
+
+    @classmethod
+    def from_wide(
+        cls: type[Table], table: Any, item: str | None = None, *, label_names: Sequence[Any] | None = None
+    ) -> Table:
+        """One row an item, one column an annotator, nothing (NaN, None, "") where an annotator gave no vote.
+
+        Args:
+            table: DataFrame or array (N, annotators).
+            item: column with the item's name; by default the DataFrame's index, or the row number.
+            label_names: the labels in the order wanted; by default all that occur, sorted.
+
+        Returns:
+            The votes, items in the order of the rows.
+
+        Raises:
+            InputError: an item has two rows, there is no vote at all, or a label is not among the names.
+
+        Example:
+            >>> VoteTable.from_wide([["u", "v"], ["u", None]]).counts
+            array([[1., 1.],
+                   [1., 0.]])
+        """
+        names: list[Any] = list(getattr(table, "columns", range(np.asarray(table, dtype=object).shape[1])))
+        if item is not None and item not in names:
+            raise InputError(f"no column {item!r}; the table has: {shorten([str(name) for name in names])}.")
+        cells = np.asarray(table, dtype=object)
+        items = _row_names(table, len(cells)) if item is None else list(cells[:, names.index(item)])
+        if len(set(items)) < len(items):
+            twice = next(name for k, name in enumerate(items) if name in items[:k])
+            raise InputError(f"item {twice!r} has two rows; a wide table has one row an item.")
+        voters = [name for name in names if name != item or item is None]
+        cells = cells[:, [names.index(name) for name in voters]]
+        given = np.array([[not _absent(value) for value in row] for row in cells], dtype=bool).reshape(cells.shape)
+        if not given.any():
+            raise InputError("the table holds no vote at all.")
+        where, who = np.nonzero(given)
+        labels, what = _label_codes(list(cells[given]), label_names)
+        return cls(where, who, what, items, voters, labels)
+
+    @classmethod
+    def from_counts(
+        cls: type[Table], counts: Any, items: Sequence[Any] | None = None, label_names: Any = None
+    ) -> Table:
+        """Numbers of votes, annotators unknown; rows without a vote are fine here.
+
+        Args:
+            counts: whole numbers (N, L), as an array or a DataFrame.
+            items: names of the N items; by default the DataFrame's index, or row numbers.
+            label_names: names of the L labels; by default the DataFrame's columns, or label_0, label_1, ...
+
+        Returns:
+            As many single votes as the numbers say.
+
+        Raises:
+            InputError: a cell is no whole number >= 0, or the names do not fit.
+
+        Example:
+            >>> len(VoteTable.from_counts([[2, 1], [0, 0]]))
+            3
+        """
+        names = column_names(counts)
+        table = np.asarray(counts, dtype=np.float64)
+        if table.ndim != 2 or table.shape[1] < 2:
+            raise InputError(f"counts must be a table with at least 2 labels; got shape {table.shape}.")
+        table = check_counts(np.pad(table, ((0, 0), (0, 1)), constant_values=1.0))[0][:, :-1]  # every row has a vote
+        row, column = np.indices(table.shape)
+        times = table.astype(np.intp).ravel()
+        item, label = np.repeat(row.ravel(), times), np.repeat(column.ravel(), times)
+        ids = _row_names(counts, len(table)) if items is None else list(items)
+        labels = names or [f"label_{r}" for r in range(table.shape[1])]
+        labels = labels if label_names is None else [str(name) for name in label_names]
+        if len(ids) != len(table) or len(labels) != table.shape[1]:
+            raise InputError(
+                f"counts of shape {table.shape} do not fit {len(ids)} items and {len(labels)} label names."
+            )
+        return cls(item, np.full(len(item), -1), label, ids, [], labels)
+
+    def _without_repeats(self: Table, repeats: VoteRepeats) -> Table:
+        if repeats not in ("first", "last", "error"):
+            raise InputError(f'repeats={repeats!r}: use "all", "first", "last" or "error".')
+        again = self.repeated()
+        if repeats == "error" and again.any():
+            row = int(np.flatnonzero(again)[0])
+            raise InputError(
+                f"annotator {self.annotators[self.annotator[row]]!r} votes twice on item "
+                f"{self.items[self.item[row]]!r}."
+            )
+        keep = ~again
+        if repeats == "last":
+            keep = ~self.pick(np.arange(len(self))[::-1]).repeated()[::-1]
+        return self.pick(np.flatnonzero(keep))
+
+    def repeated(self) -> Mask:
+        """Which votes repeat one: their annotator has voted on that item before, in the order of the votes.
+
+        Returns:
+            A mask (V,); votes of unknown annotators repeat nothing.
+        """
+        key = self.item * max(1, len(self.annotators)) + self.annotator
+        again = np.ones(len(key), dtype=bool)
+        again[np.unique(key, return_index=True)[1]] = False
+        return again & (self.annotator >= 0)
+
+    def pick(self: Table, votes: Any) -> Table:
+        """Some of the votes, with all items, annotators and labels kept.
+
+        Args:
+            votes: numbers of the votes, or a mask (V,).
+
+        Returns:
+            A table of the same kind.
+        """
+        parts = self.item[votes], self.annotator[votes], self.label[votes]
+        return type(self)(*parts, self.items, self.annotators, self.label_names)
+
+    @property
+    def counts(self) -> Array:
+        """Votes each item has for each label (N, L)."""
+        table = np.zeros((len(self.items), len(self.label_names)))
+        np.add.at(table, (self.item, self.label), 1.0)
+        return table
+
+
+def read_vote_cells(file: Path) -> Any:
+    """A CSV, TSV or Parquet file with every cell as text, so that ``007`` stays ``007``.
+
+    Args:
+        file: the file, its kind told by its ending.
+
+    Returns:
+        A DataFrame of strings; None where a cell is empty.
+
+    Raises:
+        DataNotFoundError: there is no such file.
+        InputError: it cannot be read as a table.
+        ImportError: pandas is not installed.
+
+    Example:
+        >>> read_vote_cells(Path("nowhere.csv"))
+        Traceback (most recent call last):
+        ...
+        snefy_ldl.errors.DataNotFoundError: no file at nowhere.csv.
+    """
+    try:
+        import pandas as pd  # here, so that tables in memory need no pandas
+    except ImportError:
+        raise ImportError("tables need pandas and pyarrow: pip install 'snefy-ldl[data]'") from None
+    kind = table_kind(file)
+    if not file.is_file():
+        raise DataNotFoundError(f"no file at {file}.")
+    try:
+        if kind == "parquet":
+            table = pd.read_parquet(file)
+            return table.astype(object).where(table.notna(), None).map(lambda v: v if v is None else str(v))
+        separator = "," if kind == "csv" else "\t"
+        # only an empty cell is a missing vote: "NA" and "None" may well be labels
+        return pd.read_csv(file, sep=separator, dtype=str, index_col=False, keep_default_na=False, na_values=[""])
+    except (ValueError, OSError, EOFError) as error:
+        raise InputError(f"{file.name} cannot be read as a table: {error}") from None
+
+
+def guess_form(table: Any) -> VoteForm:
+    """Whether a table without its column of names holds counts or is wide.
+
+    Args:
+        table: DataFrame of text, one row an item.
+
+    Returns:
+        ``"counts"`` if all cells hold whole numbers with a zero among them, else ``"wide"``: ratings 1 to 5 are whole
+        numbers, too, but counts hold zeros.
+
+    Example:
+        >>> import pandas as pd
+        >>> guess_form(pd.DataFrame({"u": ["1", "0"]})), guess_form(pd.DataFrame({"ann": ["1", "5"]}))
+        ('counts', 'wide')
+    """
+    try:
+        numbers = table.astype("float64").to_numpy()
+    except (TypeError, ValueError):
+        return "wide"
+    whole = np.isfinite(numbers).all() and (numbers >= 0).all() and (numbers == np.round(numbers)).all()
+    return "counts" if whole and (numbers == 0).any() else "wide"
+
+
+# -- cells -----------------------------------------------------------------------------------------------------------
+
+
+def _row_names(table: Any, n_rows: int) -> list[Any]:
+    """A DataFrame's index, or row numbers."""
+    return list(table.index) if hasattr(table, "columns") else list(range(n_rows))
+
+
+def _absent(value: Any) -> bool:
+    return value is None or value == "" or value != value
+
+
+def _column(table: Any, name: str) -> list[Any]:
+    names = list(table) if isinstance(table, Mapping) else [str(column) for column in table.columns]
+    if name not in names:
+        raise InputError(f"no column {name!r}; the table has: {shorten([str(n) for n in names])}.")
+    return list(table[name])
+
+
+def _codes(values: Sequence[Hashable]) -> tuple[list[Any], Index]:
+    """Distinct values in order of first appearance, and which each is."""
+    where = {value: k for k, value in enumerate(dict.fromkeys(values))}
+    return list(where), np.array([where[value] for value in values], dtype=np.intp)
+
+
+def _label_codes(values: Sequence[Any], label_names: Sequence[Any] | None) -> tuple[list[str], Index]:
+    """Label names as text, and which label each vote is for; whole numbers in floats (1.0) lose their point."""
+    texts = [_text(value) for value in values]
+    if label_names is None:
+        distinct = set(texts)
+        try:
+            names = sorted(distinct, key=float)
+        except ValueError:
+            names = sorted(distinct)
+    else:
+        names = [_text(name) for name in label_names]
+    where = {name: r for r, name in enumerate(names)}
+    foreign = [text for text in texts if text not in where]
+    if foreign:
+        raise InputError(f"the label {foreign[0]!r} is not among the label_names: {shorten(names)}.")
+    if len(names) < 2:
+        raise InputError(f"all votes are for one label ({names[0]!r}); name the others with label_names=[...].")
+    return names, np.array([where[text] for text in texts], dtype=np.intp)
+
+
+def _text(value: Any) -> str:
+    return str(int(value)) if isinstance(value, (float, np.floating)) and float(value).is_integer() else str(value)

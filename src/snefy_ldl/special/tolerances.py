@@ -1,0 +1,35 @@
+"""Every small number that a computation rests on, with what it is for: the tolerances beside those of the kernels.
+
+A reader can list the library's epsilons from here and from :mod:`snefy_ldl.special.functions`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "COUNT_ROUNDING",
+    "NEGLIGIBLE_FACTOR_EXPONENT",
+    "SMALLEST_CORRELATION_EIGENVALUE",
+    "SMALLEST_COUNT_PROBABILITY",
+    "SMALLEST_POSITIVE",
+    "SMALLEST_SHARED_DENSITY",
+    "SMALLEST_TOTAL_CONCENTRATION",
+    "SMALLEST_VOLUME_GAIN",
+]
+
+#: A positive divisor or logarithm's argument is lifted here where an exact zero can only be underflow.
+SMALLEST_POSITIVE = 1e-300
+#: Eigenvalues of a correlation matrix below this are rounding, and are lifted to it before a logarithm.
+SMALLEST_CORRELATION_EIGENVALUE = 1e-12
+#: Densities at draws that all rows share: factors of a term below e^-40 of the largest one do not count in float32;
+#: far smaller floats would be slow denormal ones.
+NEGLIGIBLE_FACTOR_EXPONENT = -40.0
+#: ... and a sum of squares of such factors that is smaller than this is taken for it before its logarithm.
+SMALLEST_SHARED_DENSITY = 1e-30
+#: A moment-matched Dirichlet's Σ α is at least this, also where a law's variance is as large as it can be.
+SMALLEST_TOTAL_CONCENTRATION = 1e-6
+#: The determinantal greedy choice stops when a further row adds no more than this share of the first one's volume.
+SMALLEST_VOLUME_GAIN = 1e-12
+#: The probability of an observed count is lifted here before it divides a level's distance from it.
+SMALLEST_COUNT_PROBABILITY = 1e-12
+#: A number of votes that exceeds a whole number by no more than this is that number.
+COUNT_ROUNDING = 1e-9

@@ -1,0 +1,38 @@
+"""Old import paths lead to the new homes, and what needs no network starts without torch."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+OLD_PATHS = {
+    "snefy_ldl.allocation": "snefy_ldl.votes.allocation",
+    "snefy_ldl.label_studio": "snefy_ldl.datasets.label_studio",
+    "snefy_ldl.vote_scores": "snefy_ldl.votes.scores",
+}
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_PATHS.items())
+def test_old_paths_hold_the_same_objects(old: str, new: str) -> None:
+    before, after = importlib.import_module(old), importlib.import_module(new)
+    assert after.__all__
+    for name in after.__all__:
+        assert getattr(before, name) is getattr(after, name)
+
+
+@pytest.mark.parametrize("module", ["datasets.label_studio", "datasets.labelled", "votes.tables", "validation"])
+def test_tables_and_tasks_start_without_torch(module: str) -> None:
+    code = f"import sys, snefy_ldl.{module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_votes_names_every_public_thing_and_no_other() -> None:
+    import snefy_ldl.votes as votes
+
+    assert {name for name in dir(votes) if name in votes.__all__} == set(votes.__all__)
+    assert all(getattr(votes, name).__doc__ for name in votes.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'ballots'"):
+        _ = votes.ballots
