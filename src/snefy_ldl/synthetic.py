@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import betainc, betaincinv, betaln, gammaln, logsumexp, softmax, xlog1py, xlogy
 
 from snefy_ldl._types import Array
-from snefy_ldl.datasets.named import Dataset
+from snefy_ldl.datasets.dataset import Dataset
 from snefy_ldl.errors import InputError
 from snefy_ldl.validation import check_confidence, check_counts, check_distributions, check_features
 
@@ -177,7 +177,7 @@ def _mixture_quantiles(weights: Array, alpha: Array, levels: Array) -> Array:
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class SyntheticData(Dataset):
-    """A :class:`~snefy_ldl.datasets.named.Dataset` whose law is known.
+    """A :class:`~snefy_ldl.datasets.dataset.Dataset` whose law is known.
 
     Args:
         truth: The conditional law of the label distribution.

@@ -16,8 +16,8 @@ import pooch
 import pytest
 import scipy.io
 
+from snefy_ldl.datasets import Dataset, cache_folder, dataset_names, load_dataset, load_table
 from snefy_ldl.datasets import named as datasets
-from snefy_ldl.datasets.named import Dataset, cache_folder, dataset_names, load_dataset, load_table
 from snefy_ldl.errors import DataNotFoundError, InputError
 
 needs_data = pytest.mark.skipif(not os.environ.get("SNEFY_LDL_DATA"), reason="SNEFY_LDL_DATA is not set")

@@ -13,7 +13,7 @@ from rich.table import Table
 from snefy_ldl.cli.common import AsJson, Counts, Features, Labels, ModelFolder, TableFile, known_features, split
 
 if TYPE_CHECKING:
-    from snefy_ldl.datasets.named import Dataset
+    from snefy_ldl.datasets.dataset import Dataset
     from snefy_ldl.estimator import SnefyLDL
 
 __all__ = ["evaluate"]

@@ -160,8 +160,8 @@ class _Reader:
 
     def shares(self, table: Path, counts: bool, further: bool) -> Labelled:
         """A table with features and a column a label; where further files follow, it need not name its rows."""
+        from snefy_ldl.datasets import load_table
         from snefy_ldl.datasets.labelled import Labelled, find_id
-        from snefy_ldl.datasets.named import load_table
         from snefy_ldl.datasets.tables import TableSource
         from snefy_ldl.votes.tables import Votes
 

@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from snefy_ldl._text import shorten
+from snefy_ldl._types import Array, Mask
 from snefy_ldl.datasets.labelled import ID_NAMES, Labelled, find_id, pick_rows
 from snefy_ldl.datasets.tables import Progress, TableSource, cell_text
 from snefy_ldl.errors import InputError
 
-#: The names of a set that was put together are keys already.
+__all__ = ["JOINED", "append_rows", "join_features"]
+
+#: ``id_name`` of a set put together from several files: its names are keys that tell rows of all files apart.
 JOINED = "joined"
 
 
@@ -28,11 +31,17 @@ def join_features(
     A table without a column of names is taken by row number, counting from 0, which is what ``query`` writes for it.
 
     Args:
-        rows: labels with names.
-        path: table of features.
-        feature_names: its columns.
-        id_name: its column of names.
-        progress: told how far the table is read.
+        rows: Labels with names.
+        path: Table of features.
+        feature_names: Its columns.
+        id_name: Its column of names; by default the one the rows have, else item, id or row.
+        progress: Called with how much of the table is read, and how much there is.
+
+    Returns:
+        The rows that the table has; a remark says how many it lacks.
+
+    Raises:
+        InputError: The rows have no names, the table lacks a column or names a row twice, or not one row is in it.
     """
     if rows.ids is None:
         raise InputError(
@@ -41,24 +50,9 @@ def join_features(
         )
     source = TableSource(Path(path))
     source.need(feature_names, "features")
-    own = rows.id_name if rows.id_name in source.columns and rows.id_name not in feature_names else None
-    key = find_id(source.columns, id_name or own, feature_names)
-    where = {name: k for k, name in enumerate(rows.ids)}
-    table, seen, start = np.full((len(rows.ids), len(feature_names)), np.nan), np.zeros(len(rows.ids), dtype=bool), 0
-    twice: list[str] = []
-    for chunk in source.chunks(feature_names, [] if key is None else [key], progress):
-        names = range(start, start + len(chunk)) if key is None else chunk[key]
-        texts = [cell_text(name) for name in names]
-        start += len(chunk)
-        hits = [(row, where[text]) for row, text in enumerate(texts) if text in where]
-        if hits:
-            here, there = (np.array(part) for part in zip(*hits))
-            times = np.bincount(there, minlength=len(seen)) + seen
-            twice += [rows.ids[k] for k in np.flatnonzero(times > 1)]
-            seen[there] = True
-            table[there] = chunk[feature_names].to_numpy(dtype=np.float64)[here]
-    if twice:
-        raise InputError(f"{source.file.name} has two rows named {twice[0]!r} (column {key!r}); names must be unique.")
+    same_column = rows.id_name if rows.id_name in source.columns and rows.id_name not in feature_names else None
+    key = find_id(source.columns, id_name or same_column, feature_names)
+    table, seen = _look_up(rows.ids, source, key, feature_names, progress)
     if not seen.any():
         column = f"column {key!r}" if key else "row numbers, as there is no column of names"
         raise InputError(
@@ -68,15 +62,48 @@ def join_features(
     missing = [name for name, has in zip(rows.ids, seen) if not has]
     remarks = rows.remarks
     if missing:
-        told = f"{len(missing)} labelled rows are not in {source.file.name} and were left out"
-        remarks = (*remarks, f"{told}: {shorten(missing, 5)}")
+        remark = f"{len(missing)} labelled rows are not in {source.file.name} and were left out"
+        remarks = (*remarks, f"{remark}: {shorten(missing, 5)}")
     return replace(pick_rows(replace(rows, features=table), np.flatnonzero(seen)), remarks=remarks)
 
 
+def _look_up(
+    ids: list[str], source: TableSource, key: str | None, feature_names: list[str], progress: Progress | None
+) -> tuple[Array, Mask]:
+    """Features (N, d) of the rows with these names, and which of them (N,) the table has."""
+    where = {name: k for k, name in enumerate(ids)}
+    table, seen, start = np.full((len(ids), len(feature_names)), np.nan), np.zeros(len(ids), dtype=bool), 0
+    twice: list[str] = []
+    for chunk in source.chunks(feature_names, [] if key is None else [key], progress):
+        names = range(start, start + len(chunk)) if key is None else chunk[key]
+        texts = [cell_text(name) for name in names]
+        start += len(chunk)
+        hits = [(row, where[text]) for row, text in enumerate(texts) if text in where]
+        if hits:
+            here, there = (np.array(part) for part in zip(*hits))
+            times = np.bincount(there, minlength=len(seen)) + seen
+            twice += [ids[k] for k in np.flatnonzero(times > 1)]
+            seen[there] = True
+            table[there] = chunk[feature_names].to_numpy(dtype=np.float64)[here]
+    if twice:
+        raise InputError(f"{source.file.name} has two rows named {twice[0]!r} (column {key!r}); names must be unique.")
+    return table, seen
+
+
 def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
-    """Both sets in one, and how many rows of the first one the second replaces: those of the same name.
+    """Both sets in one; of rows with the same name the new one counts.
 
     Votes that join shares become shares; shares cannot become votes.
+
+    Args:
+        base: The rows so far, with features.
+        new: Further rows, with features and the same labels.
+
+    Returns:
+        All rows, and how many of the first set the second replaced.
+
+    Raises:
+        InputError: A set has no features, the labels differ, or shares would join votes.
     """
     if base.features is None or new.features is None:
         raise InputError("rows without features cannot be appended; join_features looks them up.")
@@ -108,7 +135,11 @@ def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
 
 
 def _keys(rows: Labelled) -> list[str]:
-    """What tells rows of several files apart: row numbers count in another table than names, and no name is its own."""
+    """Names that tell rows of several files apart.
+
+    A row number counts rows of another table than a name stands in, so it is marked as one; a row without a name gets
+    one from its file and place.
+    """
     if rows.ids is None:
         return [f"{rows.source}, data row {row + 1}" for row in range(len(rows))]
     return [f"row number {name}" for name in rows.ids] if rows.id_name == ID_NAMES[-1] else rows.ids

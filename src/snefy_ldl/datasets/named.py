@@ -1,4 +1,4 @@
-"""Named data sets with checksums, and tables of your own.
+"""Named public data sets, with checksums.
 
 A named set is looked for in the folder ``SNEFY_LDL_DATA``, then in the cache (``SNEFY_LDL_CACHE``, or the platform's
 cache folder), then fetched once from its pinned public source. Its SHA-256 is checked wherever it was found.
@@ -10,21 +10,17 @@ import difflib
 import hashlib
 import os
 import sys
-import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy.io
 
-from snefy_ldl._text import shorten
-from snefy_ldl._types import Array
+from snefy_ldl.datasets.dataset import Dataset
 from snefy_ldl.errors import DataNotFoundError, InputError
-from snefy_ldl.validation import check_counts, check_distributions, check_features
+from snefy_ldl.validation import check_distributions
 
-__all__ = ["Dataset", "cache_folder", "dataset_names", "load_dataset", "load_table"]
+__all__ = ["Dataset", "cache_folder", "dataset_names", "load_dataset"]
 
 _PYLDL = "https://raw.githubusercontent.com/SpriteMisaka/PyLDL/082937638e075b35d349a2e69e36219d52512dc8/datasets/"
 _GLERB = "https://raw.githubusercontent.com/Yunan-Lu/GLERB/53d27ba16807e2c3f2caba7f3bd7b79e66a141bc/datasets/"
@@ -36,66 +32,17 @@ _EMOTIONS = ("happiness", "sadness", "surprise", "anger", "disgust", "fear")
 _SCENES = ("plant", "sky", "cloud", "snow", "building", "desert", "mountain", "water", "sun")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class Dataset:
-    """Features and label distributions, with their names and where they come from.
-
-    Args:
-        X: Features, (N, d) float64.
-        D: Label distributions, (N, L) float64; rows sum to one.
-        counts: Vote counts (N, L) behind ``D`` where they are known.
-        label_names: The L labels, in the order of D's columns.
-        feature_names: The d features, in the order of X's columns.
-        name: Short name of the set.
-        source: Where it comes from.
-        licence: Under what terms, as far as the source says.
-
-    >>> Dataset(X=np.eye(2), D=np.full((2, 2), 0.5), label_names=["no", "yes"], feature_names=["a", "b"], name="tiny")
-    Dataset('tiny': 2 rows, 2 features, 2 labels (no, yes))
-    """
-
-    X: Array
-    D: Array
-    counts: Array | None = None
-    label_names: list[str]
-    feature_names: list[str]
-    name: str
-    source: str = "not stated"
-    licence: str = "not stated"
-
-    def __repr__(self) -> str:
-        votes = "" if self.counts is None else f", {self.counts.sum():.0f} votes"
-        return (
-            f"{type(self).__name__}({self.name!r}: {len(self.D)} rows, {self.X.shape[1]} features, "
-            f"{self.D.shape[1]} labels ({shorten(self.label_names, 6)}){votes})"
-        )
-
-    def summary(self) -> str:
-        """A few lines for a person: size, mean share of each label, exact zeros, votes, source and licence.
-
-        >>> from snefy_ldl.synthetic import make_city_districts
-        >>> print(make_city_districts(n=50).summary().splitlines()[0])
-        city_districts: 50 rows, 5 features, 3 labels
-        """
-        width = max(len(name) for name in self.label_names)
-        lines = [f"{self.name}: {len(self.D)} rows, {self.X.shape[1]} features, {self.D.shape[1]} labels"]
-        lines.append(f"features   {shorten(self.feature_names, 6)}")
-        lines.append(f"zeros      {np.mean(self.D == 0.0):.2%} of the shares are exactly 0")
-        if self.counts is not None:
-            totals = self.counts.sum(axis=1)
-            lines.append(
-                f"votes      {totals.sum():.0f} in all; a row has {totals.min():.0f} to {totals.max():.0f}, "
-                f"median {np.median(totals):.0f}"
-            )
-        lines.append("mean share")
-        lines += [f"  {name:<{width}}  {share:.3f}" for name, share in zip(self.label_names, self.D.mean(axis=0))]
-        lines += [f"source     {self.source}", f"licence    {self.licence}"]
-        return "\n".join(lines)
-
-
 @dataclass(frozen=True)
 class _Entry:
-    """One named set: its file, its pinned address and SHA-256, the key of its labels, and the labels' names."""
+    """One named set.
+
+    Args:
+        file: Name of its file.
+        url: Pinned address to fetch it from.
+        sha256: Checksum of the file.
+        label_names: Names of its labels.
+        label_key: Variable of the file that holds the label distributions.
+    """
 
     file: str
     url: str
@@ -143,6 +90,9 @@ _REGISTRY: dict[str, _Entry] = {
 def dataset_names() -> list[str]:
     """Names that :func:`load_dataset` knows.
 
+    Returns:
+        The names in alphabetical order.
+
     >>> dataset_names()
     ['movie', 'natural_scene', 'sbu_3dfe', 'sjaffe', 'yeast_alpha', 'yeast_spo5']
     """
@@ -151,6 +101,9 @@ def dataset_names() -> list[str]:
 
 def cache_folder() -> Path:
     """Folder that fetched files are kept in: ``SNEFY_LDL_CACHE``, or ``snefy_ldl`` in the platform's cache folder.
+
+    Returns:
+        An absolute path; the folder need not exist yet.
 
     >>> cache_folder().is_absolute()
     True
@@ -171,6 +124,9 @@ def load_dataset(name: str) -> Dataset:
 
     Args:
         name: The data set; capitals and hyphens do not matter.
+
+    Returns:
+        Its features and label distributions; no set comes with votes.
 
     Raises:
         InputError: The name is unknown, or a local file is not the file that was published.
@@ -203,6 +159,7 @@ sbu_3dfe, sjaffe, yeast_alpha, yeast_spo5.
 
 
 def _find_file(name: str, entry: _Entry) -> Path:
+    """The set's file: in the user's folder, in the cache, or fetched; what was looked at is said where all fail."""
     looked: list[str] = []
     if folder := os.environ.get("SNEFY_LDL_DATA"):
         for path in (Path(folder).expanduser() / entry.file, Path(folder).expanduser() / "ldl" / entry.file):
@@ -249,117 +206,3 @@ def _sha256(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-def load_table(
-    path: str | os.PathLike[str],
-    labels: str | Sequence[str],
-    features: str | Sequence[str] | None = None,
-    counts: bool = False,
-) -> Dataset:
-    """A CSV, TSV or Parquet file as a :class:`Dataset`.
-
-    Args:
-        path: The file; its ending (``.csv``, ``.tsv``, ``.parquet``, ``.pq``; text also ``.gz``) says how to read it.
-        labels: Columns that hold the label distribution, as a list or a comma-separated string.
-        features: Columns to use as features; by default every other column, all of which must be numeric.
-        counts: The label columns hold vote counts ``k``; ``D`` becomes the proportions ``k / Σ k``.
-
-    Raises:
-        InputError: A column is missing or not numeric, or its values break a rule.
-        DataNotFoundError: There is no such file.
-
-    >>> import pathlib, tempfile
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> file = pathlib.Path(folder.name) / "soil.csv"
-    >>> _ = file.write_text("depth,sand,silt,clay\\n10,0.5,0.3,0.2\\n20,0.1,0.3,0.6\\n")
-    >>> load_table(file, labels="sand,silt,clay")
-    Dataset('soil': 2 rows, 1 features, 3 labels (sand, silt, clay))
-    >>> folder.cleanup()
-    """
-    file = Path(path).expanduser()
-    table = _read_table(file)
-    available = [str(column) for column in table.columns]
-    table.columns = available
-    label_names = _column_list(labels, "labels", available)
-    if features is None:
-        feature_names = [column for column in available if column not in label_names]
-    else:
-        feature_names = _column_list(features, "features", available)
-    if both := [column for column in feature_names if column in label_names]:
-        raise InputError(f"{file.name}: column {both[0]!r} is named both as a label and as a feature.")
-    for column in label_names:
-        if not _is_numeric(table[column]):
-            raise InputError(
-                f"{file.name}: label column {column!r} is not numeric (it holds {_example(table[column])})."
-            )
-    for column in feature_names:
-        if not _is_numeric(table[column]):
-            raise InputError(
-                f"{file.name}: feature column {column!r} is not numeric (it holds {_example(table[column])}). "
-                "Turn it into numbers (for categories, one-hot: pandas.get_dummies), or leave it out by naming the "
-                "feature columns with features=[...]."
-            )
-    try:
-        X = check_features(table[feature_names].astype("float64"))
-        shares = table[label_names].astype("float64")
-        votes = check_counts(shares, n_rows=len(X))[0] if counts else None
-        D = check_distributions(shares, n_rows=len(X))[0] if votes is None else votes / votes.sum(axis=1, keepdims=True)
-    except InputError as error:
-        raise InputError(f"{file.name}: {error}") from None
-    return Dataset(
-        X=X,
-        D=D,
-        counts=votes,
-        label_names=label_names,
-        feature_names=feature_names,
-        name=file.name.split(".")[0],
-        source=str(file),
-    )
-
-
-def _read_table(file: Path) -> Any:
-    try:
-        import pandas as pd
-    except ImportError:
-        raise ImportError('reading tables needs pandas and pyarrow: pip install "snefy-ldl[data]"') from None
-    if not file.is_file():
-        raise DataNotFoundError(f"no file at {file}.")
-    endings = [ending.lower() for ending in file.suffixes]
-    kind = endings[-2] if endings[-1:] == [".gz"] and len(endings) > 1 else (endings or [""])[-1]
-    try:
-        if kind in (".csv", ".tsv"):
-            with warnings.catch_warnings():
-                # a row with more fields than the header would shift its values unseen
-                warnings.simplefilter("error", pd.errors.ParserWarning)
-                return pd.read_csv(file, sep="," if kind == ".csv" else "\t", index_col=False)
-        if kind in (".parquet", ".pq"):
-            return pd.read_parquet(file, engine="pyarrow")
-    except ImportError:
-        raise ImportError('reading Parquet needs pyarrow: pip install "snefy-ldl[data]"') from None
-    except (ValueError, OSError, EOFError, Warning) as error:
-        raise InputError(f"{file.name} cannot be read as a table: {error}") from None
-    raise InputError(f"{file.name}: unknown ending {kind!r}; use .csv, .tsv, .parquet or .pq.")
-
-
-def _column_list(columns: str | Sequence[str], what: str, available: list[str]) -> list[str]:
-    names = [part.strip() for part in columns.split(",")] if isinstance(columns, str) else [str(c) for c in columns]
-    for name in names:
-        if name not in available:
-            near = difflib.get_close_matches(name, available, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise InputError(f"{what}: no column {name!r}; {hint}Available: {shorten(available, 30)}.")
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise InputError(f"{what} names the column {repeated[0]!r} more than once.")
-    return names
-
-
-def _is_numeric(column: Any) -> bool:
-    from pandas.api.types import is_complex_dtype, is_numeric_dtype
-
-    return bool(is_numeric_dtype(column)) and not bool(is_complex_dtype(column))
-
-
-def _example(column: Any) -> str:
-    present = column.dropna()
-    return repr(str(present.iloc[0])) if len(present) else "nothing"

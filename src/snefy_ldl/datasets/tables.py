@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import gzip
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,32 +12,52 @@ from typing import Any
 
 from snefy_ldl._text import shorten
 from snefy_ldl.errors import DataNotFoundError, InputError, SnefyError
+from snefy_ldl.files.atomic import replace_file
+
+__all__ = ["DECIMALS", "Progress", "TableSink", "TableSource", "cell_text", "parquet_batches", "table_kind"]
 
 #: Rows held in memory at a time.
 CHUNK_ROWS = 32_768
 #: Rows of a Parquet file read in one pass; see :func:`parquet_batches`.
 PASS_ROWS = 65_536
-#: Shares are written with this many decimals.
+#: Shares and intervals are written with this many decimals.
 DECIMALS = 8
 
+#: Called with how much is done, and of how much.
 Progress = Callable[[int, int], None]
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
-
-
 def table_kind(file: Path) -> str:
-    """``csv``, ``tsv`` or ``parquet``, by the file's ending."""
+    """How a table is written down, by the file's ending.
+
+    Args:
+        file: Its name; the file need not exist.
+
+    Returns:
+        ``"csv"``, ``"tsv"`` or ``"parquet"``.
+
+    Raises:
+        InputError: The ending is unknown.
+
+    >>> table_kind(Path("soil.csv.gz")), table_kind(Path("soil.pq"))
+    ('csv', 'parquet')
+    """
     endings = [ending.lower() for ending in file.suffixes]
     last = endings[-2] if endings[-1:] == [".gz"] and len(endings) > 1 else (endings or [""])[-1]
     kinds = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet"}
     if last not in kinds or (kinds[last] == "parquet" and endings[-1] == ".gz"):
-        raise InputError(f"{file.name}: unknown ending; use .csv, .tsv (also .gz), .parquet or .pq.")
+        raise InputError(f"{file.name}: unknown ending {last!r}; use .csv, .tsv (also .gz), .parquet or .pq.")
     return kinds[last]
 
 
 def cell_text(value: Any) -> str:
     """A cell as text: nothing (None, NaN) is empty, and a whole number has no point.
+
+    Args:
+        value: What the cell holds.
+
+    Returns:
+        Its text.
 
     >>> [cell_text(value) for value in ("007", 7, 7.0, None, float("nan"))]
     ['007', '7', '7', '', '']
@@ -49,13 +68,21 @@ def cell_text(value: Any) -> str:
 
 
 def parquet_batches(file: Any, rows: int, columns: list[str]) -> Iterator[tuple[Any, int]]:
-    """Batches of at most so many rows of a Parquet file, in bounded memory, and the number of rows in all.
+    """A Parquet file in parts, in bounded memory.
 
     Two habits of the reader have to be worked around. Without a buffer it reads a whole row group at once, and a file
     may be one row group; with a buffer, a pass keeps what it has read of every row group until it ends. So a pass is
     made over a few row groups at a time.
+
+    Args:
+        file: A path, or a file open for reading bytes.
+        rows: Most rows of a part.
+        columns: Columns to read.
+
+    Yields:
+        A batch of pyarrow's, and the number of rows in the whole file.
     """
-    import pyarrow.parquet
+    import pyarrow.parquet  # an extra, loaded where it is used
 
     with pyarrow.parquet.ParquetFile(file, buffer_size=1 << 17) as content:
         groups = content.metadata.num_row_groups
@@ -70,22 +97,52 @@ def parquet_batches(file: Any, rows: int, columns: list[str]) -> Iterator[tuple[
 
 
 class TableSource:
-    """A table on disk that is read in parts."""
+    """A table on disk: the one reader of CSV, TSV and Parquet files, whole or in parts.
+
+    Args:
+        file: The table; its ending says how to read it.
+
+    Attributes:
+        file: The table.
+        kind: ``"csv"``, ``"tsv"`` or ``"parquet"``.
+        columns: Its columns, without the index that pandas may have stored in a Parquet file.
+
+    Raises:
+        DataNotFoundError: There is no such file.
+        InputError: The ending is unknown, or the file cannot be read as a table.
+        ImportError: pandas or pyarrow is not installed.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "soil.csv"
+    ...     _ = file.write_text("site,depth\\n007,10\\n008,20\\n")
+    ...     source = TableSource(file)
+    ...     source.columns, list(source.whole(["depth"], as_text=["site"])["site"])
+    (['site', 'depth'], ['007', '008'])
+    """
 
     def __init__(self, file: Path) -> None:
         try:
-            import pandas
+            import pandas  # extras, loaded where a table is read
             import pyarrow  # noqa: F401
         except ImportError:
             raise ImportError("tables need pandas and pyarrow: pip install 'snefy-ldl[data]'") from None
-        self.file, self.kind, self._pandas = file, table_kind(file), pandas
         if not file.is_file():
             raise DataNotFoundError(f"no file at {file}.")
+        self.file, self.kind, self._pandas = file, table_kind(file), pandas
         with self._readable():
             self.columns = self._read_columns()
 
     def need(self, columns: list[str], what: str) -> None:
-        """Raise unless every column is there."""
+        """Raise unless every column is there.
+
+        Args:
+            columns: Their names.
+            what: What they are for, for the message.
+
+        Raises:
+            InputError: Some are missing; the message names them.
+        """
         if missing := [name for name in columns if name not in self.columns]:
             raise InputError(
                 f"{self.file.name} lacks {len(missing)} column(s) ({what}): {shorten(missing)}. "
@@ -95,13 +152,19 @@ class TableSource:
     def chunks(
         self, features: list[str], keep: list[str], progress: Progress | None = None, rows: int | None = None
     ) -> Iterator[Any]:
-        """Frames with the wanted columns; features are checked to be finite numbers, kept columns stay text.
+        """The rows in parts.
 
         Args:
-            features: columns of numbers.
-            keep: columns to pass on as they are.
-            progress: told how much is done, of how much.
-            rows: most rows of a frame.
+            features: Columns of numbers, checked to be finite.
+            keep: Columns to pass on as they are; in a text file they stay text.
+            progress: Called with how much is done, and of how much.
+            rows: Most rows of a part; ``CHUNK_ROWS`` by default.
+
+        Yields:
+            Frames with these columns.
+
+        Raises:
+            InputError: A feature is no finite number (the message names column and row), or there is no row.
         """
         first = 1
         as_text = set(keep) - set(features)
@@ -116,6 +179,7 @@ class TableSource:
             raise InputError(f"{self.file.name} holds no rows.")
 
     def _check_numbers(self, column: Any, name: str, first: int) -> None:
+        """Raise where a column holds anything but finite numbers; ``first`` is the number of its first row."""
         numbers = self._pandas.to_numeric(column, errors="coerce").to_numpy(dtype="float64", na_value=float("nan"))
         bad = (numbers != numbers) | (abs(numbers) == float("inf"))
         if bad.any() or column.dtype == object or str(column.dtype).startswith("str"):
@@ -127,7 +191,19 @@ class TableSource:
             )
 
     def whole(self, columns: list[str], as_text: list[str], progress: Progress | None = None) -> Any:
-        """All rows in one frame; columns ``as_text`` hold text, empty where the cell is."""
+        """All rows in one frame.
+
+        Args:
+            columns: Columns to read, of the type they have.
+            as_text: Columns to read as text, empty where the cell is.
+            progress: Called with how much is done, and of how much.
+
+        Returns:
+            A frame with these columns.
+
+        Raises:
+            InputError: There is no row.
+        """
         wanted = list(dict.fromkeys([*as_text, *columns]))
         parts = list(self._frames(wanted, set(as_text), progress))
         if not sum(len(part) for part in parts):
@@ -138,7 +214,20 @@ class TableSource:
         return frame
 
     def take(self, rows: Any, columns: list[str], as_text: list[str], progress: Progress | None = None) -> Any:
-        """Some rows by number, in that order: a frame of these columns; reads the file once, a part at a time."""
+        """Some rows by number; the file is read once, a part at a time.
+
+        Args:
+            rows: Row numbers, counting from 0, in any order.
+            columns: Columns to read, of the type they have.
+            as_text: Columns to read as text, empty where the cell is.
+            progress: Called with how much is done, and of how much.
+
+        Returns:
+            A frame of these rows in that order.
+
+        Raises:
+            InputError: The file has no such row.
+        """
         order = rows.argsort(kind="stable")
         wanted, parts, start = rows[order], [], 0
         for part in self._frames(list(dict.fromkeys([*as_text, *columns])), set(as_text), progress):
@@ -146,7 +235,7 @@ class TableSource:
             parts.append(part.iloc[wanted[low:high] - start])
             start += len(part)
         if len(wanted) and wanted[-1] >= start:
-            raise InputError(f"{self.file.name} has {start} rows; row {wanted[-1]} was asked for (counting from 0).")
+            raise InputError(f"{self.file.name} has {start} rows; there is no row {wanted[-1]} (counting from 0).")
         frame = self._pandas.concat(parts, ignore_index=True).iloc[order.argsort(kind="stable")]
         for name in as_text:
             frame[name] = [cell_text(value) for value in frame[name]]
@@ -155,6 +244,7 @@ class TableSource:
     def _frames(
         self, columns: list[str], as_text: set[str], progress: Progress | None, rows: int | None = None
     ) -> Iterator[Any]:
+        """Frames with these columns, whatever the file's kind."""
         total, most = self.file.stat().st_size, rows or CHUNK_ROWS
         progress = progress or (lambda done, total: None)
         with self._readable(), self.file.open("rb") as handle:
@@ -194,7 +284,9 @@ class TableSource:
         if self.kind == "parquet":
             import pyarrow.parquet
 
-            return [str(name) for name in pyarrow.parquet.read_schema(self.file).names]
+            schema = pyarrow.parquet.read_schema(self.file)
+            index = (schema.pandas_metadata or {}).get("index_columns", [])
+            return [str(name) for name in schema.names if name not in index]
         return [str(name) for name in self._pandas.read_csv(self.file, sep=self._separator, nrows=0).columns]
 
     @contextlib.contextmanager
@@ -204,63 +296,71 @@ class TableSource:
             yield
         except SnefyError:
             raise
-        except (ValueError, EOFError) as error:
+        except (ValueError, OSError, EOFError) as error:
             raise InputError(f"{self.file.name} cannot be read as a table: {error}") from None
 
 
 class TableSink:
-    """A table that is written in parts, under a temporary name until it is whole; ``-`` is standard output."""
+    """A table that is written in parts, under a temporary name until it is whole.
+
+    Use it as a context: the file appears when the block ends well, and an older one stays when it does not.
+
+    Args:
+        out: The file, whose ending says how to write it; ``-`` is CSV on standard output.
+
+    Raises:
+        InputError: The ending is unknown.
+
+    >>> import pandas, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "shares.csv"
+    ...     with TableSink(str(file)) as sink:
+    ...         sink.write(pandas.DataFrame({"sand": [0.5]}))
+    ...         sink.write(pandas.DataFrame({"sand": [0.25]}))
+    ...     file.read_text().split()
+    ['sand', '0.5', '0.25']
+    """
 
     def __init__(self, out: str) -> None:
         self.file = None if out == "-" else Path(out)
         self._kind = "csv" if self.file is None else table_kind(self.file)
+        self._stack = contextlib.ExitStack()
         self._temporary: Path | None = None
-        self._open: Any = None
+        self._writer: Any = None
 
     def __enter__(self) -> TableSink:
         if self.file is not None:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self.file.parent, prefix=f".{self.file.name}.", suffix=".part")
-            os.close(handle)
-            self._temporary = Path(name)
+            self._temporary = self._stack.enter_context(replace_file(self.file))
         return self
 
     def write(self, frame: Any) -> None:
-        """Add rows."""
+        """Add rows.
+
+        Args:
+            frame: A pandas DataFrame; all of them have the same columns.
+        """
         if self._kind == "parquet":
             import pyarrow
             import pyarrow.parquet
 
-            table = pyarrow.Table.from_pandas(
-                frame, schema=None if self._open is None else self._open.schema, preserve_index=False
-            )
-            if self._open is None:
-                self._open = pyarrow.parquet.ParquetWriter(self._temporary, table.schema)
-            self._open.write_table(table)
+            schema = None if self._writer is None else self._writer.schema
+            table = pyarrow.Table.from_pandas(frame, schema=schema, preserve_index=False)
+            if self._writer is None:
+                writer = pyarrow.parquet.ParquetWriter(self._temporary, table.schema)
+                self._writer = self._stack.enter_context(writer)
+            self._writer.write_table(table)
             return
-        header = self._open is None
+        header = self._writer is None
         if header:
-            self._open = sys.stdout if self._temporary is None else self._text()
-        frame.to_csv(self._open, sep="\t" if self._kind == "tsv" else ",", index=False, header=header)
+            self._writer = sys.stdout if self.file is None else self._stack.enter_context(self._text_file())
+        frame.to_csv(self._writer, sep="\t" if self._kind == "tsv" else ",", index=False, header=header)
 
-    def _text(self) -> Any:
+    def _text_file(self) -> Any:
         assert self.file is not None
         assert self._temporary is not None
         if self.file.suffix == ".gz":
-            import gzip
-
             return gzip.open(self._temporary, "wt", encoding="utf-8", newline="")
         return self._temporary.open("w", encoding="utf-8", newline="")
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if self._temporary is None or self.file is None:
-            return
-        if self._open is not None:
-            self._open.close()
-        if kind is not None:
-            self._temporary.unlink(missing_ok=True)
-            return
-        mask = os.umask(0)
-        os.umask(mask)
-        self._temporary.chmod(0o666 & ~mask)  # mkstemp's files are private; the result should not be
-        self._temporary.replace(self.file)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)

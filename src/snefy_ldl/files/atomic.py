@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +18,48 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old one or the new one, never a part."""
+@contextlib.contextmanager
+def replace_file(path: Path) -> Iterator[Path]:
+    """A temporary file beside ``path`` that takes its place when the block ends well, and vanishes when it does not.
+
+    A reader sees the old file or the new one, never a part.
+
+    Args:
+        path: Where the content shall be; missing folders are made.
+
+    Yields:
+        The temporary file, empty, to write to.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "notes.txt"
+    ...     with replace_file(file) as temporary:
+    ...         _ = temporary.write_text("whole")
+    ...     file.read_text()
+    'whole'
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    os.close(handle)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        yield Path(name)
+        with open(name, "rb+") as file:
+            os.fsync(file.fileno())  # the name must not point at content that a crash could still lose
         os.chmod(name, 0o666 & ~_umask())  # a temporary file is private; the result need not be
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old one or the new one, never a part.
+
+    Args:
+        path: The file; missing folders are made.
+        content: All of it.
+    """
+    with replace_file(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def _umask() -> int:

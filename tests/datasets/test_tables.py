@@ -1,0 +1,112 @@
+"""Tables on disk: one reader for every format, one writer that leaves nothing half done."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from snefy_ldl.datasets import load_table, tables
+from snefy_ldl.datasets.tables import TableSink, TableSource, table_kind
+from snefy_ldl.errors import DataNotFoundError, InputError
+
+ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq")
+
+
+@pytest.fixture
+def soil() -> pd.DataFrame:
+    shares = np.random.default_rng(0).dirichlet(np.ones(3), 7)
+    frame = pd.DataFrame(shares, columns=["sand", "silt", "clay"])
+    frame.insert(0, "depth", np.arange(7.0))
+    frame.insert(0, "site", [f"{k:03d}" for k in range(7)])
+    return frame
+
+
+def write(frame: pd.DataFrame, file: Path) -> Path:
+    with TableSink(str(file)) as sink:
+        for start in (0, 3):
+            sink.write(frame.iloc[start : start + 3 if start == 0 else None])
+    return file
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("rows", [2, 100])
+def test_what_is_written_is_read_back(
+    tmp_path: Path, soil: pd.DataFrame, ending: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "CHUNK_ROWS", rows)
+    source = TableSource(write(soil, tmp_path / f"soil{ending}"))
+    assert source.columns == list(soil.columns)
+    whole = source.whole(["depth", "sand"], ["site"])
+    pd.testing.assert_frame_equal(whole, soil[["site", "depth", "sand"]], check_dtype=False)
+    parts = list(source.chunks(["depth"], ["site"]))
+    assert max(len(part) for part in parts) <= rows
+    pd.testing.assert_frame_equal(
+        pd.concat(parts, ignore_index=True), soil[["site", "depth"]], check_dtype=False, rtol=1e-15
+    )
+    picked = source.take(np.array([5, 0, 5]), ["depth"], ["site"])
+    assert list(picked["site"]) == ["005", "000", "005"]
+    data = load_table(source.file, "sand,silt,clay", "depth")
+    np.testing.assert_allclose(data.D, soil[["sand", "silt", "clay"]], rtol=0, atol=1e-15)
+
+
+def test_the_index_that_pandas_stores_is_no_column(tmp_path: Path, soil: pd.DataFrame) -> None:
+    soil.set_index("site").to_parquet(tmp_path / "named.parquet")
+    soil.drop(columns="site").iloc[::2].to_parquet(tmp_path / "numbered.parquet")
+    for name in ("named", "numbered"):
+        source = TableSource(tmp_path / f"{name}.parquet")
+        assert source.columns == ["depth", "sand", "silt", "clay"]
+        data = load_table(source.file, ["sand", "silt", "clay"])
+        assert data.feature_names == ["depth"]
+
+
+def test_text_that_comes_late_is_found(tmp_path: Path, soil: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "CHUNK_ROWS", 3)
+    broken = soil.astype({"depth": object})
+    broken.loc[5, "depth"] = "deep"
+    broken.to_csv(tmp_path / "soil.csv", index=False)
+    with pytest.raises(InputError, match="column 'depth' holds 'deep' in data row 6"):
+        list(TableSource(tmp_path / "soil.csv").chunks(["depth"], []))
+    with pytest.raises(InputError, match="feature column 'depth' is not numeric"):
+        load_table(tmp_path / "soil.csv", "sand,silt,clay", "depth")
+
+
+def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataNotFoundError, match="no file at"):
+        TableSource(tmp_path / "none.csv")
+    (tmp_path / "plain.csv.gz").write_text("not packed at all")
+    (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 100)[:20])
+    for name in ("plain.csv.gz", "cut.csv.gz"):
+        with pytest.raises(InputError, match=f"{name} cannot be read as a table"):
+            TableSource(tmp_path / name).whole(["a"], [])
+    (tmp_path / "header.csv").write_text("a,b\n")
+    with pytest.raises(InputError, match=r"header\.csv holds no rows"):
+        TableSource(tmp_path / "header.csv").whole(["a"], [])
+    (tmp_path / "two.csv").write_text("a,b\n1,2\n3,4\n")
+    with pytest.raises(InputError, match="there is no row 2"):
+        TableSource(tmp_path / "two.csv").take(np.array([0, 2]), ["a"], [])
+
+
+@pytest.mark.parametrize("name", ["soil", "soil.xlsx", "soil.parquet.gz", "soil.gz"])
+def test_unknown_endings(name: str) -> None:
+    with pytest.raises(InputError, match="unknown ending"):
+        table_kind(Path(name))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_broken_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, soil: pd.DataFrame, ending: str) -> None:
+    file = tmp_path / f"soil{ending}"
+    file.write_text("precious")
+
+    def stopped() -> None:
+        with TableSink(str(file)) as sink:
+            sink.write(soil)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert file.read_text() == "precious"
+    assert list(tmp_path.iterdir()) == [file]
