@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from snefy_ldl.errors import InputError
-from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.training.loop import fit_net
 from snefy_ldl.training.plan import Job, Member, TrainingData, build_net, conclude, make_target
 from snefy_ldl.training.recipe import Recipe
 from snefy_ldl.validation import check_rows
+
+if TYPE_CHECKING:
+    from snefy_ldl.estimator import SnefyLDL
 
 #: Members in one stack, at most. On a CPU the cost a member is flat from about 4 on; more only takes memory.
 CPU_STACK, GPU_STACK = 16, 1024
@@ -54,6 +56,7 @@ def fit_many(
         Fitted models, in the order of the splits.
 
     Example:
+        >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.synthetic import make_city_districts
         >>> city = make_city_districts(n=200, random_state=0)
         >>> halves = [np.arange(0, 100), np.arange(100, 200)]

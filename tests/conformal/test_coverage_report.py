@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from known_laws import DirichletModel, KnownLaw
 from rich.console import Console
-from test_conformal import DirichletModel, KnownLaw
 
 from snefy_ldl import metrics
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, coverage_report

@@ -9,13 +9,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from known_laws import BetaModel, DirichletModel, KnownLaw, NormalLaw
 from scipy import stats
-from test_conformal import BetaModel, DirichletModel, KnownLaw, NormalLaw
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.conformal import ConformalRegion
 from snefy_ldl.conformal.thresholds import Calibration, rank
 from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
+from snefy_ldl.plots.conformal import plot_region
 from snefy_ldl.special.simplex import ternary_grid
 from snefy_ldl.synthetic import make_city_districts
 
@@ -268,7 +269,7 @@ def test_wrong_order_and_bad_settings():
         lambda: region.volume(X),
         lambda: region.sample(X),
         lambda: region.score(X, D),
-        lambda: region.plot(X),
+        lambda: plot_region(region, X),
         region.to_dict,
     ):
         with pytest.raises(NotConformalizedError):
@@ -283,7 +284,7 @@ def test_wrong_order_and_bad_settings():
         with pytest.raises(InputError, match=message):
             make()
     region.conformalize(X, D)
-    with pytest.raises(InputError, match="at least 2"):
+    with pytest.raises(InputError, match=">= 2"):
         region.volume(X, n=1)
     with pytest.raises(InputError, match="'adapted', 'uniform'"):
         region.volume(X, proposal="grid")
@@ -332,15 +333,15 @@ def test_region_draws_itself_for_three_labels():
     truth = KnownLaw(seed=23)
     X, D = truth.draw(40, seed=24)
     region = ConformalRegion(truth, 0.8).conformalize(X, D)
-    ax = region.plot(X[:2], D[:2], labels=["a", "b", "c"], resolution=40)
+    ax = plot_region(region, X[:2], D[:2], labels=["a", "b", "c"], resolution=40)
     assert len(ax.collections) >= 4
-    assert region.plot(X[:1], ax=ax, resolution=20) is ax
+    assert plot_region(region, X[:1], ax=ax, resolution=20) is ax
     with pytest.raises(InputError, match="up to"):
-        region.plot(X)
+        plot_region(region, X)
     with pytest.warns(CalibrationWarning):
         few = ConformalRegion(truth, 0.9).conformalize(X[:3], D[:3])
-    few.plot(X[:1], resolution=20)
+    plot_region(few, X[:1], resolution=20)
     plt.close("all")
     four = ConformalRegion(DirichletModel(4)).conformalize(*DirichletModel(4).draw(20, seed=25))
     with pytest.raises(InputError, match="3 labels"):
-        four.plot(X[:1])
+        plot_region(four, X[:1])

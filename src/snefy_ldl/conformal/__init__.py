@@ -6,6 +6,7 @@ fit, ``conformalize`` on rows the model has not seen, then ask; asking first rai
 
 - :class:`ConformalIntervals`: an interval for each label's share.
 - :class:`ConformalRegion`: a set of whole label distributions.
+- :class:`LabelScore`, :class:`RegionScore`: what a conformity score is; write your own in one file.
 - :func:`coverage_report`: what intervals or regions did on rows with known labels.
 
 References:
@@ -20,6 +21,7 @@ from __future__ import annotations
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.report import CoverageReport, coverage_report
+from snefy_ldl.conformal.scores import LabelScore, RegionScore
 from snefy_ldl.errors import CalibrationWarning
 
 __all__ = [
@@ -27,5 +29,7 @@ __all__ = [
     "ConformalIntervals",
     "ConformalRegion",
     "CoverageReport",
+    "LabelScore",
+    "RegionScore",
     "coverage_report",
 ]

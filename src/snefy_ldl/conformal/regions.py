@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from snefy_ldl._types import Array
-from snefy_ldl.conformal.intervals import FORMAT, check_state
-from snefy_ldl.conformal.scores import REGION_SCORES, hit_error
-from snefy_ldl.conformal.thresholds import (
-    Calibration,
-    SmallGroups,
+from snefy_ldl._types import Array, Mask
+from snefy_ldl.conformal.base import Conformalized
+from snefy_ldl.conformal.checks import (
+    FORMAT,
     Weights,
     check_choice,
     check_groups,
     check_model,
+    check_state,
     check_weights,
 )
-from snefy_ldl.distributions.blocks import draw_from, law_blocks, to_numpy
-from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
+from snefy_ldl.conformal.inside import draw_inside, seed_source, zero_policy
+from snefy_ldl.conformal.scores import RegionScore, find_score
+from snefy_ldl.conformal.scores.base import hit_error
+from snefy_ldl.conformal.thresholds import Calibration, SmallGroups
+from snefy_ldl.distributions.blocks import law_blocks
+from snefy_ldl.errors import CalibrationWarning, InputError
 from snefy_ldl.special.simplex import uniform
-from snefy_ldl.validation import ZeroPolicy, check_confidence, check_distributions
+from snefy_ldl.validation import check_confidence, check_count, check_distributions
 from snefy_ldl.validation.rows import as_rows, count_rows
 
-Method = Literal["density", "hpd", "mahalanobis"]
+#: A name, a subclass or an object of :class:`~snefy_ldl.conformal.scores.RegionScore`.
+RegionMethod = str | type[RegionScore] | RegionScore
 
-#: Label distributions with an exact zero are lifted to this share for a model that states no policy of its own.
-DEFAULT_FLOOR = 1e-4
 #: (points, rows) arrays hold at most this many numbers at a time.
 BLOCK_ELEMENTS = 1 << 22
 
 
-class ConformalRegion:
+class ConformalRegion(Conformalized):
     """A set of label distributions that holds the true one with probability ``confidence_level``, whatever the model.
 
     Args:
@@ -43,10 +45,20 @@ class ConformalRegion:
         confidence_level: ``c``.
         method: "density", ``{ℓ: -log p(ℓ|x) <= q̂}``, one height for all rows; "hpd", ``{ℓ: content(ℓ|x) <= q̂}``, the
             same share of each row's own probability, so that every row gets a region; "mahalanobis", ellipsoids shaped
-            by the covariance.
+            by the covariance; or a score of your own (:class:`~snefy_ldl.conformal.scores.RegionScore`): its name, its
+            class or an object.
         n_draws: Draws a row for "hpd".
         small_groups: As in :class:`~snefy_ldl.conformal.ConformalIntervals`; "full" is the whole simplex.
         random_state: Seed of the draws of "hpd".
+
+    Attributes:
+        method: Name of the score.
+        threshold_: Threshold ``q̂`` of all calibration rows together.
+        n_labels_: L.
+        n_calibration_: Calibration rows.
+
+    Raises:
+        InputError: A model without ``predict_dist``, or a setting outside its range.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
@@ -58,11 +70,13 @@ class ConformalRegion:
         ((50,), (3,))
     """
 
+    threshold_: float
+
     def __init__(
         self,
         model: Any,
         confidence_level: float = 0.9,
-        method: Method = "density",
+        method: RegionMethod = "density",
         *,
         n_draws: int = 1000,
         small_groups: SmallGroups = "full",
@@ -70,19 +84,30 @@ class ConformalRegion:
     ) -> None:
         self.model = check_model(model)
         self.confidence_level = check_confidence(confidence_level)
-        self.method = check_choice(method, tuple(REGION_SCORES), "method")
-        if isinstance(n_draws, bool) or not isinstance(n_draws, (int, np.integer)) or n_draws < 2:
-            raise InputError(f"n_draws must be a whole number of at least 2; got {n_draws!r}.")
-        self.n_draws = int(n_draws)
+        self._score = find_score(RegionScore, method)  # type: ignore[type-abstract]
+        self.method = self._score.name or type(self._score).__name__
+        self.n_draws = check_count("n_draws", n_draws, low=2)
         self.small_groups = check_choice(small_groups, ("full", "pool", "error"), "small_groups")
         self.random_state = random_state
-        self._calibration: Calibration | None = None
-        self._weight_function: Any = None
 
     # -- calibration -------------------------------------------------------------------------------------------------
 
     def conformalize(self, X: Any, D: Any, groups: Any = None, sample_weight: Weights = None) -> ConformalRegion:
-        """Set the threshold from calibration rows; arguments as in :meth:`ConformalIntervals.conformalize`."""
+        """Set the threshold from calibration rows.
+
+        Args:
+            X: Features of rows the model has not seen.
+            D: Their label distributions (N, L).
+            groups: Group of each row (N,): the guarantee then holds within every group (Mondrian).
+            sample_weight: For covariate shift, likelihood ratios (N,), or a function of X; see
+                :meth:`ConformalIntervals.conformalize`.
+
+        Returns:
+            The object itself.
+
+        Raises:
+            InputError: Rows, labels, groups or weights that break a rule.
+        """
         X = as_rows(X)
         labels, names = check_distributions(D, n_rows=count_rows(X))
         groups = check_groups(groups, len(labels))
@@ -97,45 +122,30 @@ class ConformalRegion:
     def _set(self, calibration: Calibration, n_labels: int) -> None:
         self._calibration = calibration
         self.n_labels_, self.n_calibration_ = n_labels, calibration.n
-        #: Threshold q̂ of all calibration rows together.
-        self.threshold_ = float(calibration._pooled.thresholds([self.confidence_level], None)[0, 0, 0])
+        self.threshold_ = float(calibration.pooled_thresholds([self.confidence_level])[0, 0])
 
-    def _seeds(self, stream: int) -> Any:
-        """A source of seeds: 0 for calibration, 1 for prediction, which must not share draws."""
-        rng = np.random.default_rng([int(self.random_state), stream])
-        return lambda: int(rng.integers(2**62))
+    def _blocks(self, X: Any, stream: int, per_row: int = 1) -> Iterator[tuple[slice, RegionScore]]:
+        """The score bound to a block of rows at a time; per_row numbers a row bound the block.
 
-    def _blocks(self, X: Any, stream: int, per_row: int = 1) -> Any:
-        """Shapes of a block of rows at a time; per_row numbers a row bound the block."""
-        draws = 8 * self.n_draws if self.method == "hpd" else 1
-        seed = self._seeds(stream)
+        Stream 0 of the seeds is for calibration and 1 for prediction, which must not share draws.
+        """
+        draws = 8 * self.n_draws if self._score.uses_draws else 1
+        seeds = seed_source(self.random_state, stream)
         for rows, law in law_blocks(self.model, X, max(1, BLOCK_ELEMENTS // max(per_row, draws))):
-            yield rows, REGION_SCORES[self.method](law, self.n_draws, seed)
+            yield rows, self._score.for_law(law, self.n_draws, seeds)
+
+    def _lifted(self, labels: Array, names: list[str] | None) -> Array:
+        """Labels without exact zeros, for a score that cannot take them."""
+        return zero_policy(self.model).apply(labels, names=names) if self._score.needs_positive else labels
 
     def _scores(self, X: Any, labels: Array, names: list[str] | None, stream: int) -> Array:
-        policy = _zero_policy(self.model)
-        lifted = policy.apply(labels, names=names) if self.method != "mahalanobis" else labels
+        lifted = self._lifted(labels, names)
         parts = []
-        for rows, shape in self._blocks(X, stream):
-            if shape.n_labels != labels.shape[1]:
-                raise InputError(f"D has {labels.shape[1]} labels, but the model predicts {shape.n_labels}.")
-            parts.append(shape.score(lifted[rows]))
+        for rows, score in self._blocks(X, stream):
+            if score.n_labels != labels.shape[1]:
+                raise InputError(f"D has {labels.shape[1]} labels, but the model predicts {score.n_labels}.")
+            parts.append(score.score(lifted[rows]))
         return np.concatenate(parts)
-
-    def _ready(self) -> Calibration:
-        if self._calibration is None:
-            raise NotConformalizedError(
-                "the region was asked before conformalize; call conformalize(X_cal, D_cal) with rows the model was "
-                "not fitted on."
-            )
-        return self._calibration
-
-    def _new_rows(self, X: Any, groups: Any, sample_weight: Weights) -> tuple[Any, Any, Array | None]:
-        self._ready()
-        X = as_rows(X)
-        given = self._weight_function if sample_weight is None else sample_weight
-        n_rows = count_rows(X)
-        return X, check_groups(groups, n_rows), check_weights(given, X, n_rows)
 
     def _thresholds(self, X: Any, groups: Any, sample_weight: Weights) -> tuple[Any, Array]:
         X, names, weights = self._new_rows(X, groups, sample_weight)
@@ -145,14 +155,40 @@ class ConformalRegion:
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
-    def contains(self, X: Any, D: Any, groups: Any = None, sample_weight: Weights = None) -> NDArray[np.bool_]:
-        """Whether each label distribution lies in its row's region, (N,)."""
+    def contains(self, X: Any, D: Any, groups: Any = None, sample_weight: Weights = None) -> Mask:
+        """Whether each label distribution lies in its row's region.
+
+        Args:
+            X: Features.
+            D: Label distributions (N, L).
+            groups: As in calibration.
+            sample_weight: As in calibration.
+
+        Returns:
+            Truth values, (N,).
+
+        Raises:
+            NotConformalizedError: ``conformalize`` was not called.
+            InputError: Rows, labels, groups or weights that break a rule.
+        """
         X, q = self._thresholds(X, groups, sample_weight)
-        inside: NDArray[np.bool_] = self.score(X, D) <= q
+        inside: Mask = self.score(X, D) <= q
         return inside
 
     def score(self, X: Any, D: Any) -> Array:
-        """Conformity scores (N,); smaller is more typical."""
+        """Conformity scores; smaller is more typical.
+
+        Args:
+            X: Features.
+            D: Label distributions (N, L).
+
+        Returns:
+            Scores, (N,).
+
+        Raises:
+            NotConformalizedError: ``conformalize`` was not called.
+            InputError: Rows or labels that break a rule.
+        """
         self._ready()
         X = as_rows(X)
         labels, names = check_distributions(D, n_rows=count_rows(X), n_labels=self.n_labels_)
@@ -178,6 +214,13 @@ class ConformalRegion:
             sample_weight: As in calibration.
             randomized: Break ties, the row's own with itself included, by a coin: p is then exactly uniform.
             random_state: Seed of the coin.
+
+        Returns:
+            p-values in (0, 1], (N,).
+
+        Raises:
+            NotConformalizedError: ``conformalize`` was not called.
+            InputError: Rows, labels, groups or weights that break a rule.
         """
         X, names, weights = self._new_rows(X, groups, sample_weight)
         scores = self.score(X, D)
@@ -205,21 +248,26 @@ class ConformalRegion:
                 hold none. "adapted" draws from the model's law (or the ellipsoid) and corrects for it.
             random_state: Seed.
             return_std_error: Return ``(share, standard error)``.
+
+        Returns:
+            Shares in [0, 1], (N,); a pair of arrays with ``return_std_error``.
+
+        Raises:
+            NotConformalizedError: ``conformalize`` was not called.
+            InputError: Rows, groups, weights or settings that break a rule.
         """
         check_choice(proposal, ("adapted", "uniform"), "proposal")
-        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 2:
-            raise InputError(f"n must be a whole number of at least 2; got {n!r}.")
+        n = check_count("n", n, low=2)
         X, q = self._thresholds(X, groups, sample_weight)
         points = uniform(n, self.n_labels_, random_state) if proposal == "uniform" else None
-        rng = np.random.default_rng([int(random_state), 2])
+        seeds = seed_source(random_state, 2)
         share, error = np.empty(len(q)), np.empty(len(q))
-        for rows, shape in self._blocks(X, 1, per_row=n * self.n_labels_):
+        for rows, score in self._blocks(X, 1, per_row=n * self.n_labels_):
             if points is None:
-                found = shape.adapted_volume(q[rows], n, lambda: int(rng.integers(2**62)))
+                share[rows], error[rows] = score.volume(q[rows], n, seeds)
             else:
-                hits = (shape.score_shared(points) <= q[rows]).mean(axis=0)
-                found = hits, hit_error(hits, n)
-            share[rows], error[rows] = found
+                hits = (score.score_shared(points) <= q[rows]).mean(axis=0)
+                share[rows], error[rows] = hits, hit_error(hits, n)
         whole = np.isinf(q) & (q > 0)
         share, error = np.where(whole, 1.0, np.minimum(share, 1.0)), np.where(whole, 0.0, error)
         return (share, error) if return_std_error else share
@@ -227,22 +275,28 @@ class ConformalRegion:
     def sample(
         self, X: Any, n: int = 1, groups: Any = None, sample_weight: Weights = None, random_state: int = 0
     ) -> Array:
-        """Draws (n, N, L) of the model's law inside each region; NaN for a row whose region no draw hits."""
+        """Draws of the model's law inside each region.
+
+        Args:
+            X: Rows.
+            n: Draws a row.
+            groups: As in calibration.
+            sample_weight: As in calibration.
+            random_state: Seed.
+
+        Returns:
+            Draws, (n, N, L); NaN, with one :class:`~snefy_ldl.errors.CalibrationWarning`, for a row whose region no
+            draw hits.
+
+        Raises:
+            NotConformalizedError: ``conformalize`` was not called.
+            InputError: Rows, groups or weights that break a rule.
+        """
         X, q = self._thresholds(X, groups, sample_weight)
-        rng = np.random.default_rng([int(random_state), 3])
+        seeds = seed_source(random_state, 3)
         out = np.full((n, len(q), self.n_labels_), np.nan)
-        for rows, shape in self._blocks(X, 1, per_row=4 * n * self.n_labels_):
-            filled = np.zeros(rows.stop - rows.start, dtype=np.intp)
-            for _ in range(25):
-                draws = to_numpy(draw_from(shape.law, 2 * n + 8, lambda: int(rng.integers(2**62))))
-                inside = shape.score(draws) <= q[rows]
-                slot = filled + np.cumsum(inside, axis=0) - 1
-                keep = inside & (slot < n)
-                at, row = slot[keep], np.nonzero(keep)[1]
-                out[at, row + rows.start] = draws[keep]
-                filled += keep.sum(axis=0)
-                if (filled == n).all():
-                    break
+        for rows, score in self._blocks(X, 1, per_row=4 * n * self.n_labels_):
+            out[:, rows] = draw_inside(score, q[rows], n, seeds)
         empty = np.isnan(out).any(axis=(0, 2))
         if empty.any():
             out[:, empty] = np.nan
@@ -254,24 +308,39 @@ class ConformalRegion:
             )
         return out
 
-    def inside(self, X: Any, points: Any, groups: Any = None, sample_weight: Weights = None) -> NDArray[np.bool_]:
-        """Which of the same points (S, L) lie in each row's region, (S, N)."""
+    def inside(self, X: Any, points: Any, groups: Any = None, sample_weight: Weights = None) -> Mask:
+        """Which of the same points lie in each row's region.
+
+        Args:
+            X: Rows.
+            points: Label distributions, (S, L).
+            groups: As in calibration.
+            sample_weight: As in calibration.
+
+        Returns:
+            Truth values, (S, N).
+
+        Raises:
+            NotConformalizedError: ``conformalize`` was not called.
+            InputError: Rows, points, groups or weights that break a rule.
+        """
         X, q = self._thresholds(X, groups, sample_weight)
         table, names = check_distributions(points, n_labels=self.n_labels_, what="points")
-        table = _zero_policy(self.model).apply(table, names=names)
-        parts = [shape.score_shared(table) <= q[rows] for rows, shape in self._blocks(X, 1, per_row=table.size)]
+        table = self._lifted(table, names)
+        parts = [score.score_shared(table) <= q[rows] for rows, score in self._blocks(X, 1, per_row=table.size)]
         return np.concatenate(parts, axis=1)
-
-    def plot(self, X: Any, D: Any = None, ax: Any = None, **options: Any) -> Any:
-        """Draw the regions of a few rows on a ternary plot (three labels); see :mod:`snefy_ldl.plots.conformal`."""
-        from snefy_ldl.plots.conformal import plot_region
-
-        return plot_region(self, X, D, ax=ax, **options)
 
     # -- files -------------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """The calibration as plain JSON values (no model); restore with :meth:`from_dict`."""
+        """The calibration as plain JSON values, without the model; restore with :meth:`from_dict`.
+
+        Returns:
+            A dictionary that ``json.dumps`` can write.
+
+        Raises:
+            NotConformalizedError: ``conformalize`` was not called.
+        """
         calibration = self._ready()
         return {
             "format": FORMAT,
@@ -285,13 +354,25 @@ class ConformalRegion:
         }
 
     @classmethod
-    def from_dict(cls, model: Any, state: dict[str, Any]) -> ConformalRegion:
-        """Restore a calibration that :meth:`to_dict` wrote, with the model it was made with."""
+    def from_dict(cls, model: Any, state: dict[str, Any], method: RegionMethod | None = None) -> ConformalRegion:
+        """Restore a calibration that :meth:`to_dict` wrote.
+
+        Args:
+            model: The model it was made with.
+            state: The dictionary.
+            method: The score, where it has settings of its own; by default the one of that name.
+
+        Returns:
+            A conformalized region.
+
+        Raises:
+            InputError: Another kind of dictionary, or another version.
+        """
         check_state(state, "region")
         made = cls(
             model,
             state["confidence_level"],
-            state["method"],
+            state["method"] if method is None else method,
             n_draws=state["n_draws"],
             small_groups=state["calibration"]["small_groups"],
             random_state=state["random_state"],
@@ -300,18 +381,7 @@ class ConformalRegion:
         return made
 
     def __repr__(self) -> str:
-        state = "not conformalized" if self._calibration is None else f"{self._calibration.n} calibration rows"
         return (
             f"ConformalRegion({type(self.model).__name__}, confidence_level={self.confidence_level}, "
-            f"method={self.method!r}; {state})"
+            f"method={self.method!r}; {self._described()})"
         )
-
-
-def _zero_policy(model: Any) -> ZeroPolicy:
-    """The model's own policy for zeros; it may not look at the calibration labels, or the guarantee would be lost."""
-    policy = getattr(model, "zero_policy_", None)
-    if isinstance(policy, ZeroPolicy):
-        return policy
-    if hasattr(model, "zero_mode_") and hasattr(model, "zero_floor_"):
-        return ZeroPolicy(model.zero_mode_, model.zero_floor_)
-    return ZeroPolicy("shrink", DEFAULT_FLOOR)

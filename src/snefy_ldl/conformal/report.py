@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from snefy_ldl._types import Array
+from snefy_ldl.conformal.checks import check_groups, check_levels, check_model
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
-from snefy_ldl.conformal.scores import LABEL_SCORES
-from snefy_ldl.conformal.thresholds import check_groups, check_levels, check_model
+from snefy_ldl.conformal.scores import QuantileScore
 from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics import (
@@ -45,6 +45,14 @@ class CoverageReport:
     ``expected`` is what intervals with perfect conditional coverage would show; for a worst-of figure it lies below the
     level, because a minimum of noisy shares does. ``width`` is the mean width (for a region the mean share of the
     simplex), ``score`` the interval (Winkler) score; lower is better for both. A missing value is None.
+
+    Args:
+        table: The rows, dicts with the keys of :data:`COLUMNS`.
+
+    Example:
+        >>> row = dict.fromkeys(COLUMNS) | {"model": "", "part": "joint", "name": "", "n": 10, "coverage": 0.9}
+        >>> CoverageReport([row]).select("joint")[0]["coverage"]
+        0.9
     """
 
     def __init__(self, table: list[dict[str, Any]]) -> None:
@@ -67,7 +75,15 @@ class CoverageReport:
         return f'<table class="coverage-report">\n<tr>{head}</tr>\n' + "\n".join(rows) + "\n</table>\n"
 
     def select(self, part: str, name: str | None = None) -> list[dict[str, Any]]:
-        """Rows of one part, or of one name in it."""
+        """Rows of one part, or of one name in it.
+
+        Args:
+            part: "marginal", "joint", "label", "group", "worst group", "SSC" or "FSC".
+            name: Label or group; None for all of the part.
+
+        Returns:
+            The rows, in the order of the table.
+        """
         return [row for row in self.table if row["part"] == part and name in (None, row["name"])]
 
     def _columns(self) -> list[str]:
@@ -119,6 +135,12 @@ def coverage_report(
         n_sizes: Number of SSC groups.
         label_names: Names of the labels; by default those of D or of the model.
 
+    Returns:
+        The report; its ``table`` is a list of dicts.
+
+    Raises:
+        InputError: Rows, labels, groups or names that break a rule.
+
     Example:
         >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.synthetic import make_city_districts
@@ -130,13 +152,14 @@ def coverage_report(
         ['marginal', 'joint', 'label', 'label', 'label']
     """
     X = as_rows(X)
-    labels, found = check_distributions(D, n_rows=count_rows(X))
+    labels, column_names = check_distributions(D, n_rows=count_rows(X))
     names = check_groups(groups, len(labels))
     values = _feature_values(X, feature, len(labels))
     models = dict(model) if isinstance(model, Mapping) else {"": model}
     table: list[dict[str, Any]] = []
     for title, one in models.items():
-        titles = [str(name) for name in (label_names or found or _model_names(one) or range(labels.shape[1]))]
+        given_names = label_names or column_names or _model_names(one) or range(labels.shape[1])
+        titles = [str(name) for name in given_names]
         if len(titles) != labels.shape[1]:
             raise InputError(f"label_names has {len(titles)} names for {labels.shape[1]} labels.")
         if isinstance(one, ConformalRegion):
@@ -171,16 +194,15 @@ def _feature_values(X: Any, feature: Any, n_rows: int) -> Array | None:
 def _all_ends(model: Any, X: Any, levels: Any, groups: Any, weights: Any) -> tuple[list[float], Array, bool]:
     """Levels, ends (N, L, 2, A), and whether they promise joint coverage."""
     if isinstance(model, ConformalIntervals):
-        grouped = model._ready().groups is not None
-        ends = model.predict_interval(X, groups if grouped else None, weights)
-        asked, single = check_levels(model.confidence_level)
-        return asked, ends[..., None] if single else ends, model.simultaneous
-    asked, _ = check_levels(levels)
+        ends = model.predict_interval(X, groups if model.uses_groups else None, weights)
+        calibrated, single = check_levels(model.confidence_level)
+        return calibrated, ends[..., None] if single else ends, model.simultaneous
+    checked, _ = check_levels(levels)
     parts = []
     for _, law in law_blocks(check_model(model), X):
-        scorer = LABEL_SCORES["quantile"](law, asked)
-        parts.append(np.stack(scorer.ends(np.zeros((1, 1, len(asked)))), axis=2))
-    return asked, np.concatenate(parts), False
+        score = QuantileScore().for_law(law, checked)
+        parts.append(np.stack(score.ends(np.zeros((1, 1, len(checked)))), axis=2))
+    return checked, np.concatenate(parts), False
 
 
 def _row(part: str, name: str, n: int, covered: Any, expected: float | None, width: Any, score: Any) -> dict[str, Any]:
@@ -219,20 +241,20 @@ def _interval_rows(
     for r, title in enumerate(titles):
         rows.append(_row("label", title, n, (each[0][r], each[1][r]), level, widths[r], scores[r]))
     if names is not None:
-        found, index = np.unique(names, return_inverse=True)
-        for g, name in enumerate(found):
+        groups, index = np.unique(names, return_inverse=True)
+        for g, name in enumerate(groups):
             inside = index == g
-            here = coverage(D[inside], ends[inside], return_std_error=True)
-            own = interval_width(ends[inside]), interval_score(D[inside], ends[inside], level)
-            rows.append(_row("group", str(name), int(inside.sum()), here, level, *own))
-        per_label = np.stack([coverage(D[index == g], ends[index == g], per_label=True) for g in range(len(found))])
+            covered = coverage(D[inside], ends[inside], return_std_error=True)
+            size = interval_width(ends[inside]), interval_score(D[inside], ends[inside], level)
+            rows.append(_row("group", str(name), int(inside.sum()), covered, level, *size))
+        per_label = np.stack([coverage(D[index == g], ends[index == g], per_label=True) for g in range(len(groups))])
         worst = per_label.min(axis=0).mean(), None
         rows.append(_row("worst group", "mean label", n, worst, group_ceiling(index, level), None, None))
     ceiling = float(ssc_ceiling(ends, n_sizes, level).mean())
     rows += _worst_rows("SSC", f"{n_sizes} widths", n, size_stratified_coverage(D, ends, n_sizes), ceiling)
     for count in n_bins if feature is not None else ():
-        found_fsc = feature_stratified_coverage(feature, D, ends, count)
-        rows += _worst_rows("FSC", f"{count} groups", n, found_fsc, fsc_ceiling(feature, count, level))
+        stratified = feature_stratified_coverage(feature, D, ends, count)
+        rows += _worst_rows("FSC", f"{count} groups", n, stratified, fsc_ceiling(feature, count, level))
     return rows
 
 
@@ -250,15 +272,15 @@ def _region_rows(
     feature: Array | None,
     n_bins: Sequence[int],
 ) -> list[dict[str, Any]]:
-    grouped = names if region._ready().groups is not None else None
+    grouped = names if region.uses_groups else None
     inside = region.contains(X, D, grouped, weights).astype(np.float64)
     volume = region.volume(X, groups=grouped, sample_weight=weights)
     level = region.confidence_level
     rows = [_row("joint", "", len(D), mean_over_rows(inside, True), level, volume.mean(), None)]
     for name in np.unique(names) if names is not None else ():
-        here = names == name
-        covered = mean_over_rows(inside[here], True)
-        rows.append(_row("group", str(name), int(here.sum()), covered, level, volume[here].mean(), None))
+        members = names == name
+        covered = mean_over_rows(inside[members], True)
+        rows.append(_row("group", str(name), int(members.sum()), covered, level, volume[members].mean(), None))
     for count in n_bins if feature is not None else ():
         # an interval that holds or misses both of two made-up labels, so that the groups are made in one place only
         ends = np.where(inside[:, None, None] > 0, [0.0, 1.0], [2.0, 3.0]).repeat(2, axis=1)

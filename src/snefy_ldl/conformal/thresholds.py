@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -19,10 +19,8 @@ from numpy.typing import NDArray
 
 from snefy_ldl._types import Array
 from snefy_ldl.errors import CalibrationWarning, InputError
-from snefy_ldl.validation import check_confidence
 
 SmallGroups = Literal["full", "pool", "error"]
-Weights = Any  # an array (N,), a function X -> (N,), or None
 
 #: Weighted ranks are compared up to this relative rounding of a cumulative sum.
 WEIGHT_ROUNDING = 1e-12
@@ -39,6 +37,13 @@ def _exact(level: float) -> Fraction:
 def rank(level: float, n: int) -> int:
     """``⌈c (n+1)⌉``, the rank of the threshold among n scores; above n there is none.
 
+    Args:
+        level: Confidence level ``c``.
+        n: Calibration scores.
+
+    Returns:
+        The rank, from 1.
+
     Example:
         >>> rank(0.9, 9), rank(0.9, 8), rank(0.7, 9)
         (9, 9, 7)
@@ -49,6 +54,12 @@ def rank(level: float, n: int) -> int:
 def rows_needed(level: float) -> int:
     """Fewest calibration rows that can give a confidence level: ``⌈c / (1-c)⌉``.
 
+    Args:
+        level: Confidence level ``c``.
+
+    Returns:
+        A number of rows.
+
     Example:
         >>> rows_needed(0.9), rows_needed(0.95)
         (9, 19)
@@ -57,32 +68,29 @@ def rows_needed(level: float) -> int:
     return math.ceil(exact / (1 - exact))
 
 
-def check_levels(confidence_level: Any) -> tuple[list[float], bool]:
-    """Confidence levels as a list, and whether a single number was asked for."""
-    if isinstance(confidence_level, Iterable) and not isinstance(confidence_level, (str, bytes)):
-        levels = [check_confidence(level) for level in confidence_level]
-        if not levels:
-            raise InputError("confidence_level is empty; give one level or a list of them.")
-        return levels, False
-    return [check_confidence(confidence_level)], True
-
-
 # -- thresholds --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Part:
-    """Sorted scores of one group, and the cumulative weights in that order."""
+class SortedScores:
+    """Sorted scores of one group, and the cumulative weights in that order.
+
+    Args:
+        scores: Each column in ascending order, (n, C, S).
+        cumulative: Running sums of the weights in that order, (n, C, S); None where all rows weigh the same.
+    """
 
     scores: Array  # (n, C, S)
     cumulative: Array | None  # (n, C, S)
 
     @property
     def n(self) -> int:
+        """Calibration rows."""
         return len(self.scores)
 
     @classmethod
-    def of(cls, scores: Array, weights: Array | None) -> _Part:
+    def of(cls, scores: Array, weights: Array | None) -> SortedScores:
+        """Sort scores (n, C, S), and their weights (n,) with them."""
         if weights is None:
             return cls(np.sort(scores, axis=0), None)
         order = np.argsort(scores, axis=0, kind="stable")
@@ -103,13 +111,13 @@ class _Part:
                 # the new row's own weight sits at +infinity (Tibshirani et al., 2019)
                 wanted = level * (running[-1] + weights) * (1.0 - WEIGHT_ROUNDING)
                 at = np.searchsorted(running, wanted, side="left")
-                found = at < self.n
-                out[found, c, a] = scores[at[found], c]
+                bounded = at < self.n
+                out[bounded, c, a] = scores[at[bounded], c]
         return out
 
     def p_values(self, scores: Array, weights: Array | None, ties: Array | None) -> Array:
         """``(Σ_{S_i >= s} w_i + w) / (Σ w_i + w)`` for scores (N,); ties (N,) uniforms randomise equal scores."""
-        own: Any = 1.0 if weights is None else weights
+        new_weight: Any = 1.0 if weights is None else weights
         calibration = self.scores[:, 0, 0]
         below = np.searchsorted(calibration, scores, side="left")
         upto = np.searchsorted(calibration, scores, side="right")
@@ -120,9 +128,9 @@ class _Part:
             running = np.concatenate([[0.0], self.cumulative[:, 0, 0]])
             total, mass_below, mass_upto = running[-1], running[below], running[upto]
         if ties is None:
-            answer: Array = (total - mass_below + own) / (total + own)
+            answer: Array = (total - mass_below + new_weight) / (total + new_weight)
         else:
-            answer = (total - mass_upto + ties * (mass_upto - mass_below + own)) / (total + own)
+            answer = (total - mass_upto + ties * (mass_upto - mass_below + new_weight)) / (total + new_weight)
         return answer
 
 
@@ -135,6 +143,9 @@ class Calibration:
         weights: Likelihood ratios ``dP_new/dP_calibration`` of the rows, for covariate shift.
         small_groups: What a group with too few rows for the level gets: "full" (no information, but never wrong),
             "pool" (the threshold of all rows, a marginal guarantee only) or "error".
+
+    Raises:
+        InputError: A score that is not a number.
 
     Example:
         >>> calm = Calibration(np.arange(1.0, 20.0).reshape(-1, 1, 1))
@@ -155,12 +166,18 @@ class Calibration:
             row = int(np.flatnonzero(np.isnan(scores).any(axis=(1, 2)))[0])
             raise InputError(f"the score of calibration row {row} is not a number; check the model's prediction there.")
         self.scores, self.groups, self.weights, self.small_groups = scores, groups, weights, small_groups
-        self._pooled = _Part.of(scores, weights)
-        self._parts: dict[str, _Part] = {}
+        self._pooled = SortedScores.of(scores, weights)
+        self._parts: dict[str, SortedScores] = {}
         if groups is not None:
             for name in np.unique(groups):
                 rows = groups == name
-                self._parts[str(name)] = _Part.of(scores[rows], None if weights is None else weights[rows])
+                self._parts[str(name)] = SortedScores.of(scores[rows], None if weights is None else weights[rows])
+
+    @property
+    def _empty(self) -> SortedScores:
+        """The scores that serve a group nobody has seen: none."""
+        nothing = self.scores[:0]
+        return SortedScores(nothing, None if self.weights is None else np.zeros(nothing.shape))
 
     @property
     def n(self) -> int:
@@ -189,22 +206,35 @@ class Calibration:
         small = {name: size for name, size in self.group_sizes().items() if size < needed}
         if not small:
             return
-        told = ", ".join(f"{name!r} ({size})" for name, size in list(small.items())[:5])
-        told += ", ..." if len(small) > 5 else ""
+        examples = ", ".join(f"{name!r} ({size})" for name, size in list(small.items())[:5])
+        examples += ", ..." if len(small) > 5 else ""
         message = f"{len(small)} group(s) have fewer than the {needed} calibration rows a level of {highest:g} needs"
         if self.small_groups == "error":
-            raise InputError(f'{message}: {told}. Merge groups, or use small_groups="full" or "pool".')
-        given = (
+            raise InputError(f'{message}: {examples}. Merge groups, or use small_groups="full" or "pool".')
+        consequence = (
             "they get the whole range"
             if self.small_groups == "full"
             else "they share the threshold of all rows, a guarantee on average over the groups only"
         )
-        warnings.warn(f"{message}: {told}; {given}.", CalibrationWarning, stacklevel=3)
+        warnings.warn(f"{message}: {examples}; {consequence}.", CalibrationWarning, stacklevel=3)
 
-    def _assigned(
+    def assigned(
         self, n_rows: int, groups: NDArray[np.str_] | None, levels: list[float] | None
-    ) -> Iterator[tuple[Any, _Part]]:
-        """Rows of each group with the scores that serve them."""
+    ) -> Iterator[tuple[Any, SortedScores]]:
+        """Rows of each group with the scores that serve them.
+
+        Args:
+            n_rows: New rows.
+            groups: Their groups (N,), if calibration used groups.
+            levels: Confidence levels wanted, which decide whether a group is too small for itself.
+
+        Yields:
+            Rows (a slice or row numbers), and the sorted scores of the calibration rows that serve them.
+
+        Raises:
+            InputError: Groups given to a calibration without, or missing where there are; an unseen group where
+                ``small_groups`` is "error".
+        """
         if (groups is None) != (self.groups is None):
             raise InputError(
                 "calibration used groups: give the groups of the new rows, too."
@@ -222,8 +252,12 @@ class Calibration:
             if self.small_groups == "pool":
                 few = part is not None and levels is not None and part.n < rows_needed(max(levels))
                 part = self._pooled if part is None or few else part
-            empty = _Part(self.scores[:0], None if self.weights is None else np.zeros((0, *self.scores.shape[1:])))
-            yield rows, empty if part is None else part
+            yield rows, self._empty if part is None else part
+
+    def pooled_thresholds(self, levels: list[float]) -> Array:
+        """Thresholds (C, A) of all calibration rows together, groups and new rows' weights aside."""
+        answer: Array = self._pooled.thresholds(levels, None)[0]
+        return answer
 
     def thresholds(
         self,
@@ -232,12 +266,25 @@ class Calibration:
         groups: NDArray[np.str_] | None = None,
         weights: Array | None = None,
     ) -> Array:
-        """Thresholds (N, C, A) of new rows, +inf where nothing smaller is safe; (1, C, A) when all rows share them."""
+        """Thresholds of new rows, +inf where nothing smaller is safe.
+
+        Args:
+            levels: Confidence levels, A of them.
+            n_rows: New rows.
+            groups: Their groups (N,), if calibration used groups.
+            weights: Their likelihood ratios (N,), if calibration used weights.
+
+        Returns:
+            (N, C, A), or (1, C, A) when all rows share them.
+
+        Raises:
+            InputError: Groups or weights given to a calibration without, or missing where there are.
+        """
         self._check_weights(weights)
         if groups is None and self.groups is None and weights is None:
             return self._pooled.thresholds(levels, None)
         out = np.full((n_rows, self.scores.shape[1], len(levels)), np.inf)
-        for rows, part in self._assigned(n_rows, groups, levels):
+        for rows, part in self.assigned(n_rows, groups, levels):
             if part.n:
                 out[rows] = part.thresholds(levels, None if weights is None else weights[rows])
         return out
@@ -250,13 +297,27 @@ class Calibration:
         ties: Array | None = None,
         level: float | None = None,
     ) -> Array:
-        """Conformal p-values (N,) of scores (N,): at most u with probability at most u."""
+        """Conformal p-values of new scores: at most u with probability at most u.
+
+        Args:
+            scores: (N,).
+            groups: Groups of the rows (N,), if calibration used groups.
+            weights: Their likelihood ratios (N,), if calibration used weights.
+            ties: Uniforms (N,) that break ties; None counts a tie in full.
+            level: Confidence level that decides whether a group is too small for itself.
+
+        Returns:
+            p-values, (N,).
+
+        Raises:
+            InputError: Groups or weights given to a calibration without, or missing where there are.
+        """
         self._check_weights(weights)
         out = np.ones(len(scores))
-        for rows, part in self._assigned(len(scores), groups, None if level is None else [level]):
-            own, uniforms = (None if v is None else v[rows] for v in (weights, ties))
+        for rows, part in self.assigned(len(scores), groups, None if level is None else [level]):
+            row_weights, uniforms = (None if v is None else v[rows] for v in (weights, ties))
             if part.n:
-                out[rows] = part.p_values(scores[rows], own, uniforms)
+                out[rows] = part.p_values(scores[rows], row_weights, uniforms)
         return out
 
     def _check_weights(self, weights: Array | None) -> None:
@@ -281,57 +342,15 @@ class Calibration:
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Calibration:
-        """The calibration that :meth:`to_dict` described."""
+        """The calibration that :meth:`to_dict` described.
+
+        Args:
+            state: What it returned.
+
+        Returns:
+            An equal calibration.
+        """
         scores = np.array([np.inf if v is None else v for v in state["scores"]], dtype=np.float64)
         groups = None if state["groups"] is None else np.array(state["groups"], dtype=np.str_)
         weights = None if state["weights"] is None else np.array(state["weights"], dtype=np.float64)
         return cls(scores.reshape(state["shape"]), groups, weights, state["small_groups"])
-
-
-# -- what the user hands in --------------------------------------------------------------------------------------------
-
-
-def check_model(model: Any) -> Any:
-    """A model that predicts laws."""
-    if not callable(getattr(model, "predict_dist", None)):
-        raise InputError(
-            f"{type(model).__name__} has no predict_dist(X); conformal prediction here needs a model that predicts "
-            "distributions, such as SnefyLDL or DirichletLDL."
-        )
-    return model
-
-
-def check_choice(value: Any, choices: tuple[str, ...], name: str) -> Any:
-    """One of a few words."""
-    if value not in choices:
-        raise InputError(f"{name}={value!r}: use one of {', '.join(repr(c) for c in choices)}.")
-    return value
-
-
-def check_groups(groups: Any, n_rows: int) -> NDArray[np.str_] | None:
-    """Group names (N,) as text, so that they survive a file; whole numbers are the same with and without ``.0``."""
-    if groups is None:
-        return None
-    values = np.asarray(groups)
-    if values.shape != (n_rows,):
-        raise InputError(f"groups must hold one group a row: shape ({n_rows},), got {values.shape}.")
-    names = []
-    for row, value in enumerate(values.tolist()):
-        if value is None or value != value:
-            raise InputError(f"groups row {row} is missing; every row needs a group.")
-        names.append(str(int(value)) if isinstance(value, float) and value.is_integer() else str(value))
-    return np.array(names, dtype=np.str_)
-
-
-def check_weights(weights: Weights, X: Any, n_rows: int) -> Array | None:
-    """Likelihood ratios (N,) as given: their scale matters, because new rows bring theirs."""
-    if weights is None:
-        return None
-    values = np.asarray(weights(X) if callable(weights) else weights, dtype=np.float64)
-    if values.shape != (n_rows,):
-        raise InputError(f"sample_weight must hold one number a row: shape ({n_rows},), got {values.shape}.")
-    bad = ~(np.isfinite(values) & (values >= 0.0))
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise InputError(f"sample_weight row {row} is {values[row]:g}; weights must be finite and >= 0.")
-    return values

@@ -109,7 +109,7 @@ def plot_region(
         resolution: Grid points along an edge.
         asked: ``groups`` and ``sample_weight``, as calibration used them.
     """
-    region._ready()
+    region.check_conformalized()
     if region.n_labels_ != 3:
         raise InputError(f"a ternary plot needs 3 labels; this region has {region.n_labels_}.")
     X = as_rows(X)

@@ -94,7 +94,7 @@ def run(study: Study, recipe: str, part: str, repeats: Sequence[int], data: Data
     )
     outcomes = []
     for repeat, model, (_, calibration, test) in zip(repeats, models, splits):
-        intervals = ConformalIntervals(model, protocol.level, protocol.score)  # type: ignore[arg-type]
+        intervals = ConformalIntervals(model, protocol.level, protocol.score)
         intervals.conformalize(data.X[calibration], data.D[calibration])
         ends = intervals.predict_interval(data.X[test])
         found = interval_figures(protocol, data.D[test], data.X[test, 0], ends)

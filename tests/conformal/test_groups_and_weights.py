@@ -1,0 +1,156 @@
+"""Several levels, joint boxes, groups and covariate shift."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from known_laws import (
+    METHODS,
+    KnownLaw,
+    NormalLaw,
+)
+
+from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.conformal.thresholds import rank
+from snefy_ldl.errors import CalibrationWarning, InputError
+from snefy_ldl.metrics import coverage, group_coverage
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_several_levels_at_once_equal_one_at_a_time_and_nest(method):
+    truth = KnownLaw(seed=17)
+    X, D = truth.draw(70, seed=18)
+    levels = [0.5, 0.8, 0.95]
+    ends = ConformalIntervals(truth, levels, method).conformalize(X[:50], D[:50]).predict_interval(X[50:])
+    assert ends.shape == (20, 3, 2, 3)
+    for a, level in enumerate(levels):
+        one = ConformalIntervals(truth, level, method).conformalize(X[:50], D[:50]).predict_interval(X[50:])
+        np.testing.assert_allclose(ends[..., a], one, atol=1e-12)
+    if method != "quantile":  # its score differs by level, so nesting is usual, not certain
+        assert (np.diff(ends[:, :, 0], axis=-1) <= 1e-12).all()
+        assert (np.diff(ends[:, :, 1], axis=-1) >= -1e-12).all()
+
+
+def test_simultaneous_thresholds_are_of_the_largest_score():
+    truth = KnownLaw(n_labels=4, seed=19)
+    X, D = truth.draw(200, seed=20)
+    each = ConformalIntervals(truth, 0.8).conformalize(X, D)
+    joint = ConformalIntervals(truth, 0.8, simultaneous=True).conformalize(X, D)
+    law = truth.predict_dist(X)
+    scores = (np.abs(D - law.mean.numpy()) / (np.sqrt(5.0) * law.variance.sqrt().numpy())).max(axis=1)
+    assert joint.thresholds_.shape == (1, 1)
+    np.testing.assert_allclose(joint.thresholds_[0, 0], np.sort(scores)[rank(0.8, 200) - 1], rtol=1e-12)
+    assert (joint.thresholds_ >= each.thresholds_).all()
+
+
+class TwoNoises:
+    """One fixed law for rows of which some are far noisier than it says."""
+
+    def predict_dist(self, X):
+        return NormalLaw(np.full((len(X), 2), 0.5), 0.05)
+
+    @staticmethod
+    def draw(n, seed):
+        rng = np.random.default_rng(seed)
+        groups = rng.choice(["calm", "wild"], n, p=[0.8, 0.2])
+        first = np.clip(0.5 + np.where(groups == "wild", 0.15, 0.02) * rng.normal(size=n), 0, 1)
+        return np.zeros((n, 1)), np.column_stack([first, 1.0 - first]), groups
+
+
+def test_groups_are_covered_each():
+    """Marginal calibration starves the wild group; Mondrian calibration does not. Standard error of each about 0.01."""
+    X, D, groups = TwoNoises.draw(6000, seed=21)
+    cal, new = slice(0, 2000), slice(2000, None)
+    plain = ConformalIntervals(TwoNoises()).conformalize(X[cal], D[cal]).predict_interval(X[new])
+    mondrian = ConformalIntervals(TwoNoises()).conformalize(X[cal], D[cal], groups=groups[cal])
+    ends = mondrian.predict_interval(X[new], groups=groups[new])
+    assert group_coverage(groups[new], D[new], plain)["wild"][0] < 0.7
+    for share in group_coverage(groups[new], D[new], ends).values():
+        assert abs(share[0] - 0.9) < 0.05
+
+
+def test_small_and_unseen_groups():
+    X, D, _ = TwoNoises.draw(103, seed=22)
+    groups = np.array([1] * 100 + [2] * 3)
+    new = [1.0, 2.0, 7.0]  # a group is its name: 1 and 1.0 are the same
+    with pytest.warns(
+        CalibrationWarning, match=r"1 group\(s\) have fewer than the 9.*'2' \(3\).*whole range"
+    ) as caught:
+        full = ConformalIntervals(TwoNoises()).conformalize(X, D, groups=groups)
+    assert len(caught) == 1
+    with pytest.warns(CalibrationWarning, match="1 of 3 rows.*not calibrated.*row 2"):
+        ends = full.predict_interval(X[:3], groups=new)
+    np.testing.assert_array_equal(ends[1:], np.broadcast_to([0.0, 1.0], (2, 2, 2)))
+    assert (ends[0, :, 1] - ends[0, :, 0] < 0.9).all()
+
+    with pytest.warns(CalibrationWarning, match="share the threshold of all rows"):
+        pool = ConformalIntervals(TwoNoises(), small_groups="pool").conformalize(X, D, groups=groups)
+    pooled = ConformalIntervals(TwoNoises()).conformalize(X, D).predict_interval(X[:2])
+    np.testing.assert_array_equal(pool.predict_interval(X[:3], groups=new)[1:], pooled)
+
+    with pytest.raises(InputError, match=r"'2' \(3\).*Merge groups"):
+        ConformalIntervals(TwoNoises(), small_groups="error").conformalize(X, D, groups=groups)
+    strict = ConformalIntervals(TwoNoises(), small_groups="error").conformalize(X[:100], D[:100], groups=groups[:100])
+    with pytest.raises(InputError, match=r"group '7' \(row 2\)"):
+        strict.predict_interval(X[:3], groups=[1, 1, 7])
+    with pytest.raises(InputError, match="calibration used groups"):
+        strict.predict_interval(X[:3])
+    with pytest.raises(InputError, match="calibration used none"):
+        ConformalIntervals(TwoNoises()).conformalize(X, D).predict_interval(X[:3], groups=new)
+
+
+class Shifting:
+    """Noise grows with x; the model does not know."""
+
+    def predict_dist(self, X):
+        return NormalLaw(np.full((len(X), 2), 0.5), 0.05)
+
+    @staticmethod
+    def draw(n, shift, rng):
+        x = rng.normal(shift, 1.0, n)
+        first = np.clip(0.5 + 0.04 * np.exp(0.5 * x) * rng.normal(size=n), 0, 1)
+        return x[:, None], np.column_stack([first, 1.0 - first])
+
+    @staticmethod
+    def ratio(X):
+        return np.exp(np.asarray(X)[:, 0] - 0.5)  # N(1, 1) against N(0, 1)
+
+
+def test_weights_restore_coverage_under_covariate_shift():
+    """30 repeats of 600 calibration and 200 shifted rows: the mean's standard error is below 0.006."""
+    rng = np.random.default_rng(23)
+    plain, weighted = [], []
+    for _ in range(30):
+        X, D = Shifting.draw(600, 0.0, rng)
+        X_new, D_new = Shifting.draw(200, 1.0, rng)
+        ci = ConformalIntervals(Shifting())
+        plain.append(coverage(D_new, ci.conformalize(X, D).predict_interval(X_new)))
+        ci.conformalize(X, D, sample_weight=Shifting.ratio)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)  # a row may outweigh all others: [0, 1] there
+            ends = ci.predict_interval(X_new)
+            again = ConformalIntervals(Shifting()).conformalize(X, D, sample_weight=3.0 * Shifting.ratio(X))
+            np.testing.assert_array_equal(
+                again.predict_interval(X_new, sample_weight=3.0 * Shifting.ratio(X_new)), ends
+            )
+        weighted.append(coverage(D_new, ends))
+    assert np.mean(plain) < 0.82
+    assert 0.9 - 0.025 < np.mean(weighted) < 0.9 + 0.04
+
+
+def test_equal_weights_are_no_weights_and_heavy_rows_are_honest():
+    truth = KnownLaw(seed=24)
+    X, D = truth.draw(99, seed=25)
+    for n in (9, 49, 99):
+        plain = ConformalIntervals(truth, [0.5, 0.9]).conformalize(X[:n], D[:n]).predict_interval(X[:5])
+        ci = ConformalIntervals(truth, [0.5, 0.9]).conformalize(X[:n], D[:n], sample_weight=np.full(n, 0.1))
+        np.testing.assert_array_equal(ci.predict_interval(X[:5], sample_weight=np.full(5, 0.1)), plain)
+    with pytest.raises(InputError, match="calibration used weights"):
+        ci.predict_interval(X[:5])
+    with pytest.warns(CalibrationWarning, match="1 of 5 rows.*outweigh.*row 3"):
+        ends = ci.predict_interval(X[:5], sample_weight=[0.1, 0.1, 0.1, 100.0, 0.1])
+    np.testing.assert_array_equal(ends[3], np.broadcast_to([[0.0], [1.0]], (3, 2, 2)))
+    with pytest.raises(InputError, match="calibration used none"):
+        ConformalIntervals(truth).conformalize(X, D).predict_interval(X[:5], sample_weight=np.ones(5))

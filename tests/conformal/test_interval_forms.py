@@ -1,0 +1,108 @@
+"""Rows of every form, bounded memory, and files."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+from known_laws import (
+    METHODS,
+    KnownLaw,
+    LinearModel,
+    NormalLaw,
+    linear_data,
+)
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
+from snefy_ldl.distributions import blocks as laws
+from snefy_ldl.errors import InputError
+from snefy_ldl.synthetic import make_city_districts
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rows_in_blocks_give_the_same_answer(method, monkeypatch):
+    truth = KnownLaw(seed=29)
+    X, D = truth.draw(60, seed=30)
+    groups = np.arange(60) % 2
+    whole = ConformalIntervals(truth, [0.5, 0.8], method).conformalize(X[:40], D[:40], groups=groups[:40])
+    wanted = whole.predict_interval(X[40:], groups=groups[40:])
+    monkeypatch.setattr(laws, "BLOCK_ROWS", 7)
+    blocks = ConformalIntervals(truth, [0.5, 0.8], method).conformalize(X[:40], D[:40], groups=groups[:40])
+    np.testing.assert_allclose(blocks.predict_interval(X[40:], groups=groups[40:]), wanted, atol=1e-9)
+    X, D = linear_data(40, seed=31)
+    cross = ConformalIntervals(LinearModel(), 0.8, cv=3).conformalize(X, D)
+    monkeypatch.undo()
+    again = ConformalIntervals(LinearModel(), 0.8, cv=3).conformalize(X, D)
+    np.testing.assert_allclose(cross.predict_interval(X), again.predict_interval(X), atol=1e-12)
+
+
+@pytest.mark.parametrize("convert", [pd.DataFrame, sp.csr_matrix, sp.coo_matrix, np.float32, np.ndarray.tolist])
+def test_rows_of_every_form(convert, monkeypatch):
+    city = make_city_districts(n=90, random_state=2)
+    X = np.round(city.X, 1)
+    model = SnefyLDL(n_neurons=4, n_readouts=2, hidden_sizes=(4,), epochs=1, random_state=0).fit(X[:40], city.D[:40])
+    wanted = ConformalIntervals(model).conformalize(X[40:80], city.D[40:80]).predict_interval(X[80:])
+    monkeypatch.setattr(laws, "BLOCK_ROWS", 16)
+    ci = ConformalIntervals(model).conformalize(convert(X[40:80]), pd.DataFrame(city.D[40:80]))
+    np.testing.assert_allclose(ci.predict_interval(convert(X[80:])), wanted, atol=1e-5)
+
+
+def test_a_backbones_nested_tensors(monkeypatch):
+    class Nested:
+        def predict_dist(self, X):
+            mean = 0.5 + 0.1 * X["a"][:, 0].numpy()
+            return NormalLaw(np.column_stack([mean, 1.0 - mean]), 0.1)
+
+    batch = {"a": torch.linspace(-1, 1, 30)[:, None], "b": (torch.zeros(30),)}
+    D = np.tile([0.4, 0.6], (30, 1))
+    wanted = ConformalIntervals(Nested()).conformalize(batch, D).predict_interval(batch)
+    monkeypatch.setattr(laws, "BLOCK_ROWS", 8)
+    np.testing.assert_array_equal(ConformalIntervals(Nested()).conformalize(batch, D).predict_interval(batch), wanted)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_calibrations_survive_json(method):
+    truth = KnownLaw(seed=32)
+    X, D = truth.draw(80, seed=33)
+    groups, weights = np.arange(80) % 2, np.linspace(1, 2, 80)
+    ci = ConformalIntervals(truth, [0.5, 0.8], method, True).conformalize(X, D, groups=groups, sample_weight=weights)
+    text = json.dumps(ci.to_dict(), allow_nan=False)
+    back = ConformalIntervals.from_dict(truth, json.loads(text))
+    asked = {"groups": groups[:9], "sample_weight": weights[:9]}
+    np.testing.assert_array_equal(back.predict_interval(X[:9], **asked), ci.predict_interval(X[:9], **asked))
+    one = ConformalIntervals(truth, 0.8, method).conformalize(X, D)
+    again = ConformalIntervals.from_dict(truth, json.loads(json.dumps(one.to_dict())))
+    assert again.predict_interval(X[:2]).shape == (2, 3, 2)
+    with pytest.raises(InputError, match="not a calibration"):
+        ConformalRegion.from_dict(truth, one.to_dict())
+    with pytest.raises(InputError, match="format 99"):
+        ConformalIntervals.from_dict(truth, {**one.to_dict(), "format": 99})
+
+
+def test_infinite_scores_and_fold_models_survive_json():
+    class Certain:
+        def predict_dist(self, X):
+            return NormalLaw(np.full((len(X), 2), 0.5), 0.0)
+
+    X = np.zeros((20, 1))
+    ci = ConformalIntervals(Certain()).conformalize(X, np.tile([0.4, 0.6], (20, 1)))
+    back = ConformalIntervals.from_dict(Certain(), json.loads(json.dumps(ci.to_dict(), allow_nan=False)))
+    assert np.isinf(back.thresholds_).all()
+    X, D = linear_data(40, seed=34)
+    cross = ConformalIntervals(LinearModel(), 0.8, cv=4).conformalize(X, D)
+    state = json.loads(json.dumps(cross.to_dict()))
+    back = ConformalIntervals.from_dict(cross.models_, state)
+    np.testing.assert_array_equal(back.predict_interval(X), cross.predict_interval(X))
+    with pytest.raises(InputError, match="4 fold models"):
+        ConformalIntervals.from_dict(cross.models_[:3], state)
+
+
+def test_repr_says_where_it_stands():
+    ci = ConformalIntervals(KnownLaw())
+    assert "not conformalized" in repr(ci)
+    assert "20 calibration rows" in repr(ci.conformalize(*KnownLaw().draw(20, seed=0)))

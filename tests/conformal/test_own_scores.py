@@ -1,0 +1,119 @@
+"""A conformity score of one's own: one class, found by name, class or object, with the guarantee of the others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from known_laws import DirichletModel, KnownLaw, LinearModel, linear_data
+from sklearn.base import clone
+
+from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, LabelScore, RegionScore
+from snefy_ldl.conformal.scores import ChebyshevScore, DensityScore, find_score
+from snefy_ldl.distributions.blocks import to_numpy
+from snefy_ldl.errors import InputError
+
+
+class PlainDistance(LabelScore):
+    """Distance from the mean over a power of the standard deviation, without a formula for the ends."""
+
+    name = "plain distance"
+    per_level = False
+
+    def __init__(self, power=1.0):
+        self.power = power
+
+    def bind(self, law, levels):
+        self.mean, self.width = to_numpy(law.mean), to_numpy(law.variance) ** (0.5 * self.power)
+
+    def below(self, shares, level):
+        return (self.mean - shares) / self.width
+
+    def above(self, shares, level):
+        return (shares - self.mean) / self.width
+
+
+class PlainHeight(RegionScore):
+    """The height of the density again, by the two methods that must be written."""
+
+    name = "plain height"
+
+    def bind(self, law, n_draws, seeds):
+        pass
+
+    def score(self, points):
+        import torch
+
+        return -to_numpy(self.law.log_prob(torch.as_tensor(points)))
+
+
+@pytest.mark.parametrize("cv", [None, 4])
+def test_bisected_ends_equal_the_formula(cv):
+    # with one level, |ℓ - mean| / sd differs from Chebyshev's score by a factor, and so does its threshold
+    X, D = linear_data(60, seed=3)
+    model = LinearModel() if cv else LinearModel().fit(X, D)
+    plain = ConformalIntervals(clone(model) if cv else model, 0.8, PlainDistance, cv=cv).conformalize(X, D)
+    known = ConformalIntervals(model, 0.8, "chebyshev", cv=cv).conformalize(X, D)
+    np.testing.assert_allclose(plain.predict_interval(X[:9]), known.predict_interval(X[:9]), atol=1e-11)
+
+
+def test_name_class_and_object_are_the_same_score():
+    X, D = DirichletModel().draw(80, seed=4)
+    ends = [
+        ConformalIntervals(DirichletModel(), [0.5, 0.9], method).conformalize(X, D).predict_interval(X[:5])
+        for method in ("plain distance", PlainDistance, PlainDistance())
+    ]
+    np.testing.assert_array_equal(ends[0], ends[1])
+    np.testing.assert_array_equal(ends[0], ends[2])
+    other = ConformalIntervals(DirichletModel(), [0.5, 0.9], PlainDistance(power=0.0)).conformalize(X, D)
+    assert np.abs(other.predict_interval(X[:5]) - ends[0]).max() > 1e-3  # settings matter
+    same = ConformalIntervals.from_dict(DirichletModel(), other.to_dict(), method=PlainDistance(power=0.0))
+    np.testing.assert_array_equal(same.predict_interval(X[:5]), other.predict_interval(X[:5]))
+
+
+def test_own_scores_cover():
+    model = KnownLaw(seed=5)
+    X, D = model.draw(2000, seed=6)
+    ci = ConformalIntervals(model.wrong(), 0.8, PlainDistance(0.5)).conformalize(X[:1000], D[:1000])
+    ends = ci.predict_interval(X[1000:])
+    inside = (ends[..., 0] <= D[1000:]) & (D[1000:] <= ends[..., 1])
+    assert abs(inside.mean() - 0.8) < 0.04  # two binomial errors of 0.0127 each way, and those of the threshold
+    region = ConformalRegion(model.wrong(), 0.8, PlainHeight()).conformalize(X[:1000], D[:1000])
+    assert abs(region.contains(X[1000:], D[1000:]).mean() - 0.8) < 0.05
+
+
+def test_a_region_score_needs_two_methods_only():
+    X, D = DirichletModel().draw(60, seed=7)
+    plain = ConformalRegion(DirichletModel(), 0.8, "plain height").conformalize(X, D)
+    known = ConformalRegion(DirichletModel(), 0.8, DensityScore).conformalize(X, D)
+    np.testing.assert_allclose(plain.score(X, D), known.score(X, D))
+    points = np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
+    np.testing.assert_array_equal(plain.inside(X, points), known.inside(X, points))
+    share, error = plain.volume(X[:4], n=4000, return_std_error=True)
+    reference, reference_error = known.volume(X[:4], n=4000, return_std_error=True)
+    assert (np.abs(share - reference) < 5 * np.hypot(error, reference_error)).all()
+    assert plain.sample(X[:2], 3).shape == (3, 2, 3)
+
+
+def test_names_are_taken_once_and_nonsense_is_refused():
+    with pytest.raises(InputError, match=r"'chebyshev' is taken by .*ChebyshevScore"):
+        type("Another", (PlainDistance,), {"name": "chebyshev"})
+    assert type(find_score(LabelScore, "chebyshev")) is ChebyshevScore
+    for method in ("density", DensityScore, 3, None):  # a region's score scores no label
+        with pytest.raises(InputError, match="LabelScore"):
+            ConformalIntervals(DirichletModel(), method=method)
+    with pytest.raises(InputError, match="RegionScore"):
+        ConformalRegion(DirichletModel(), method="cdf")
+
+
+def test_a_model_may_fit_its_folds_itself():
+    X, D = linear_data(40, seed=8)
+
+    class Together(LinearModel):
+        def fit_folds(self, X, D, splits):
+            self.__class__.splits = list(splits)
+            return [LinearModel(self.sd).fit(X[rows], D[rows]) for rows in splits]
+
+    ci = ConformalIntervals(Together(), 0.8, cv=4).conformalize(X, D)
+    assert [len(rows) for rows in Together.splits] == [30] * 4
+    one_by_one = ConformalIntervals(LinearModel(), 0.8, cv=4).conformalize(X, D)
+    np.testing.assert_array_equal(ci.predict_interval(X), one_by_one.predict_interval(X))
