@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import numbers
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +22,6 @@ from snefy_ldl._random import derive_seed
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.files import models as persistence
-from snefy_ldl.many import fit_many
 from snefy_ldl.networks.backbones import BackboneLike
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling
@@ -220,19 +219,6 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         self.history_.append({**run.history[0], "epoch": float(done)})
         self.training_ = summary(self.net_, run, data.n_rows, self.scaling_)
         return self
-
-    def fit_folds(self, X: Any, D: Any, splits: Iterable[Any]) -> list[SnefyLDL]:
-        """Clones fitted to the training rows of each split, trained together; the model itself is left as it is.
-
-        Args:
-            X: features of all rows.
-            D: label distributions of all rows (N, L).
-            splits: training rows of each clone, or (train, test) pairs as scikit-learn's splitters give.
-
-        Returns:
-            Fitted clones, in the order of the splits.
-        """
-        return fit_many(self, X, D, splits)
 
     def _check_settings(self) -> None:
         for name in ("n_neurons", "n_readouts", "n_members", "epochs"):

@@ -6,21 +6,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 from sklearn.model_selection import check_cv
 
 from snefy_ldl._types import Array, Index, Mask
 from snefy_ldl.conformal.scores.base import LabelScore, bisect_end
 from snefy_ldl.conformal.thresholds import Calibration, rank
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation.rows import take_rows
+from snefy_ldl.many import fit_folds
 
 
 def fold_models(model: Any, X: Any, D: Array, cv: Any) -> tuple[list[Any], Index]:
     """Models fitted without each fold, and the fold of each row.
 
-    A model that offers ``fit_folds(X, D, splits)`` fits them itself, together say; any other is cloned and fitted once
-    a fold.
+    How they are fitted is the model's affair: see :func:`snefy_ldl.many.fit_folds`.
 
     Args:
         model: An unfitted scikit-learn estimator with ``fit`` and ``predict_dist``; it stays unfitted.
@@ -43,9 +41,7 @@ def fold_models(model: Any, X: Any, D: Array, cv: Any) -> tuple[list[Any], Index
         training.append(train)
     if (folds < 0).any():
         raise InputError(f"cv leaves row {int(np.flatnonzero(folds < 0)[0])} out of every test fold.")
-    if callable(getattr(model, "fit_folds", None)):
-        return list(model.fit_folds(X, D, training)), folds
-    return [clone(model).fit(take_rows(X, train), D[train]) for train in training], folds
+    return fit_folds(model, X, D, training), folds
 
 
 class CrossEnds:
