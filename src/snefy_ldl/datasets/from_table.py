@@ -23,7 +23,7 @@ def load_table(
     features: str | Sequence[str] | None = None,
     counts: bool = False,
 ) -> Dataset:
-    """A CSV, TSV or Parquet file as a :class:`Dataset`.
+    r"""A CSV, TSV or Parquet file as a :class:`Dataset`.
 
     Args:
         path: The file; its ending (``.csv``, ``.tsv``, ``.parquet``, ``.pq``; text also ``.gz``) says how to read it.
@@ -42,7 +42,7 @@ def load_table(
     >>> import pathlib, tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> file = pathlib.Path(folder.name) / "soil.csv"
-    >>> _ = file.write_text("depth,sand,silt,clay\\n10,0.5,0.3,0.2\\n20,0.1,0.3,0.6\\n")
+    >>> _ = file.write_text("depth,sand,silt,clay\n10,0.5,0.3,0.2\n20,0.1,0.3,0.6\n")
     >>> load_table(file, labels="sand,silt,clay")
     Dataset('soil': 2 rows, 1 features, 3 labels (sand, silt, clay))
     >>> folder.cleanup()

@@ -97,7 +97,7 @@ def parquet_batches(file: Any, rows: int, columns: list[str]) -> Iterator[tuple[
 
 
 class TableSource:
-    """A table on disk: the one reader of CSV, TSV and Parquet files, whole or in parts.
+    r"""A table on disk: the one reader of CSV, TSV and Parquet files, whole or in parts.
 
     Args:
         file: The table; its ending says how to read it.
@@ -115,7 +115,7 @@ class TableSource:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "soil.csv"
-    ...     _ = file.write_text("site,depth\\n007,10\\n008,20\\n")
+    ...     _ = file.write_text("site,depth\n007,10\n008,20\n")
     ...     source = TableSource(file)
     ...     source.columns, list(source.whole(["depth"], as_text=["site"])["site"])
     (['site', 'depth'], ['007', '008'])

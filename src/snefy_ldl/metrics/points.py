@@ -77,7 +77,7 @@ def _row_metric(rows_of: Callable[[Array, Array], Array]) -> _RowMetric:
 
 
 @_row_metric
-def chebyshev(true: Array, predicted: Array) -> Array:
+def chebyshev(D_true: Array, D_pred: Array) -> Array:
     """Chebyshev distance ``max_r |ℓ_r - ℓ̂_r|``, mean over rows.
 
     Args:
@@ -96,12 +96,12 @@ def chebyshev(true: Array, predicted: Array) -> Array:
         >>> round(chebyshev([[0.5, 0.5]], [[0.2, 0.8]]), 3)
         0.3
     """
-    out: Array = np.abs(true - predicted).max(axis=1)
+    out: Array = np.abs(D_true - D_pred).max(axis=1)
     return out
 
 
 @_row_metric
-def clark(true: Array, predicted: Array) -> Array:
+def clark(D_true: Array, D_pred: Array) -> Array:
     """Clark distance ``√ Σ_r ((ℓ_r - ℓ̂_r) / (ℓ_r + ℓ̂_r))²`` with 0/0 = 0, mean over rows.
 
     Args:
@@ -120,12 +120,12 @@ def clark(true: Array, predicted: Array) -> Array:
         >>> round(clark([[0.5, 0.5]], [[0.2, 0.8]]), 3)
         0.487
     """
-    out: Array = np.sqrt(np.square(_relative_difference(true, predicted)).sum(axis=1))
+    out: Array = np.sqrt(np.square(_relative_difference(D_true, D_pred)).sum(axis=1))
     return out
 
 
 @_row_metric
-def canberra(true: Array, predicted: Array) -> Array:
+def canberra(D_true: Array, D_pred: Array) -> Array:
     """Canberra distance ``Σ_r |ℓ_r - ℓ̂_r| / (ℓ_r + ℓ̂_r)`` with 0/0 = 0, mean over rows.
 
     Args:
@@ -144,12 +144,12 @@ def canberra(true: Array, predicted: Array) -> Array:
         >>> round(canberra([[0.5, 0.5]], [[0.2, 0.8]]), 3)
         0.659
     """
-    out: Array = _relative_difference(true, predicted).sum(axis=1)
+    out: Array = _relative_difference(D_true, D_pred).sum(axis=1)
     return out
 
 
 @_row_metric
-def kl_divergence(true: Array, predicted: Array) -> Array:
+def kl_divergence(D_true: Array, D_pred: Array) -> Array:
     """Kullback-Leibler divergence ``Σ_r ℓ_r log(ℓ_r / ℓ̂_r)`` in nats, mean over rows.
 
     A label that is not there (``ℓ_r = 0``) costs nothing; a predicted share below ``KL_FLOOR`` (2.2e-16) counts as
@@ -171,12 +171,12 @@ def kl_divergence(true: Array, predicted: Array) -> Array:
         >>> round(kl_divergence([[0.5, 0.5]], [[0.2, 0.8]]), 3)
         0.223
     """
-    out: Array = np.maximum(rel_entr(true, np.maximum(predicted, KL_FLOOR)).sum(axis=1), 0.0)
+    out: Array = np.maximum(rel_entr(D_true, np.maximum(D_pred, KL_FLOOR)).sum(axis=1), 0.0)
     return out
 
 
 @_row_metric
-def cosine(true: Array, predicted: Array) -> Array:
+def cosine(D_true: Array, D_pred: Array) -> Array:
     """Cosine similarity ``ℓ·ℓ̂ / (‖ℓ‖ ‖ℓ̂‖)``, higher is better, mean over rows.
 
     Args:
@@ -195,13 +195,13 @@ def cosine(true: Array, predicted: Array) -> Array:
         >>> round(cosine([[0.5, 0.5]], [[0.2, 0.8]]), 3)
         0.857
     """
-    norms = np.linalg.norm(true, axis=1) * np.linalg.norm(predicted, axis=1)
-    out: Array = np.minimum((true * predicted).sum(axis=1) / norms, 1.0)
+    norms = np.linalg.norm(D_true, axis=1) * np.linalg.norm(D_pred, axis=1)
+    out: Array = np.minimum((D_true * D_pred).sum(axis=1) / norms, 1.0)
     return out
 
 
 @_row_metric
-def intersection(true: Array, predicted: Array) -> Array:
+def intersection(D_true: Array, D_pred: Array) -> Array:
     """Intersection similarity ``Σ_r min(ℓ_r, ℓ̂_r)``, higher is better, mean over rows.
 
     Args:
@@ -220,7 +220,7 @@ def intersection(true: Array, predicted: Array) -> Array:
         >>> round(intersection([[0.5, 0.5]], [[0.2, 0.8]]), 3)
         0.7
     """
-    out: Array = np.minimum(true, predicted).sum(axis=1)
+    out: Array = np.minimum(D_true, D_pred).sum(axis=1)
     return out
 
 
@@ -252,9 +252,9 @@ def score(D_true: Any, D_pred: Any) -> dict[str, float]:
     }
 
 
-def _relative_difference(true: Array, predicted: Array) -> Array:
-    total = true + predicted
-    return np.divide(np.abs(true - predicted), total, out=np.zeros_like(total), where=total > 0.0)
+def _relative_difference(D_true: Array, D_pred: Array) -> Array:
+    total = D_true + D_pred
+    return np.divide(np.abs(D_true - D_pred), total, out=np.zeros_like(total), where=total > 0.0)
 
 
 def _distributions(values: Any, name: str) -> Array:

@@ -1,0 +1,192 @@
+"""The rules of the house: how long a file may be, what no module may read, and that the layers hold.
+
+Each list names what is excepted, with the reason.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import grimp
+import pytest
+
+import snefy_ldl
+
+ROOT = Path(snefy_ldl.__file__).parent
+MODULE_LINES, CLASS_LINES, BODY_LINES, LOOSE_MODULES = 400, 250, 50, 20
+UNFINISHED = "to be divided"
+
+LONG_MODULES = {
+    "active/loop.py": UNFINISHED,
+    "distributions/mixture.py": UNFINISHED,
+    "plots/densities.py": UNFINISHED,
+    "training/loop.py": UNFINISHED,
+    "tuning.py": UNFINISHED,
+}
+LONG_CLASSES = {
+    "active/loop.py ActiveLearner": UNFINISHED,
+    "conformal/intervals.py ConformalIntervals": UNFINISHED,
+    "conformal/regions.py ConformalRegion": UNFINISHED,
+    "distributions/mixture.py SignedDirichletMixture": UNFINISHED,
+    "distributions/snefy.py SnefySimplex": UNFINISHED,
+    "estimator.py SnefyLDL": UNFINISHED,
+    "training/loop.py _Loop": UNFINISHED,
+}
+LONG_BODIES = {
+    "experiments/report/claims.py claims_of_the_paper": "a list of sentences, one a claim",
+}
+#: Private names of other libraries that have no public twin.
+FOREIGN_NAMES = {
+    "os._exit": "a worker that was told to stop must not run the parent's clean-up",
+    "sklearn.utils.validation._check_feature_names": "the check that scikit-learn's own estimators use",
+    "torch._foreach_add_": "one call for all parameters; torch's own optimisers use it",
+    "torch._foreach_copy_": "one call for all parameters; torch's own optimisers use it",
+    "torch._foreach_norm": "one call for all parameters; torch's own clipping uses it",
+    "torch._fused_adamw_": "the fused step of torch's own AdamW",
+    "torch._standard_gamma": "draws with a gradient; torch's own Dirichlet uses it",
+    "_modules": "the registry of torch.nn.Module, shared by a net of some of the members",
+    "_parameters": "the registry of torch.nn.Module, shared by a net of some of the members",
+    "_buffers": "the registry of torch.nn.Module, shared by a net of some of the members",
+    "_base": "the storage behind a view of a tensor",
+}
+#: Private names of this library that another module still reads.
+PRIVATE_READS = {
+    "conformal/intervals.py": ("_assigned", "_pooled", "_set"),
+    "conformal/regions.py": ("_pooled", "_set"),
+    "conformal/report.py": ("_ready",),
+    "distributions/marginal.py": ("_ends",),
+    "distributions/mixture.py": ("_quantiles",),
+    "files/models.py": ("_device", "_labels_were_named", "_optimizer"),
+    "learners/correlation.py": ("_SoftmaxLinear",),
+    "learners/decomposition.py": ("_SoftmaxLinear",),
+    "learners/ranking.py": ("_SoftmaxLinear",),
+    "learners/storage.py": ("_after_load",),
+    "many.py": ("_check_settings", "_device", "_remember"),
+    "plots/active.py": ("_axes", "_legend", "_quiet"),
+    "plots/conformal.py": ("_axes", "_legend", "_quiet", "_ready", "_ternary_axes"),
+    "plots/votes.py": ("_axes",),
+    "training/objectives/gaps.py": ("_mixed",),
+    "training/plan.py": ("_seed",),
+    "tuning.py": ("_check_settings", "_device"),
+}
+
+
+@cache
+def sources() -> dict[str, tuple[str, ast.Module]]:
+    """Text and tree of every module, by its path."""
+    files = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in sorted(ROOT.rglob("*.py"))}
+    return {name: (text, ast.parse(text)) for name, text in files.items()}
+
+
+def length(nodes: list[ast.stmt]) -> int:
+    """Lines from the first statement to the last."""
+    return 0 if not nodes else (nodes[-1].end_lineno or 0) - nodes[0].lineno + 1
+
+
+def functions_of(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Each function with the lines of its body; the docstring does not count."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.name, length(node.body[1:] if ast.get_docstring(node) is not None else node.body)
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name != "_"
+
+
+def defined_in(tree: ast.Module) -> set[str]:
+    """Private names that a module defines: functions, classes, variables and attributes it sets on ``self``."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_own(node.value):
+            names.add(node.attr)
+    return names
+
+
+def is_own(value: ast.expr) -> bool:
+    """Whether an expression is ``self``, ``cls`` or ``super()``."""
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id == "super"
+    return isinstance(value, ast.Name) and value.id in ("self", "cls")
+
+
+def private_reads(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Private names that a module reads from elsewhere: (as it is written, the name alone)."""
+    known = defined_in(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            if not is_own(node.value) and node.attr not in known:
+                yield ast.unparse(node), node.attr
+        elif isinstance(node, ast.ImportFrom):
+            for name in node.names:
+                if is_private(name.name) and node.module != "snefy_ldl":  # leaf modules are named with an underscore
+                    yield f"{node.module}.{name.name}", name.name
+
+
+def test_no_module_is_too_long() -> None:
+    long = {name for name, (text, _) in sources().items() if len(text.splitlines()) > MODULE_LINES}
+    assert long <= set(LONG_MODULES)
+
+
+def test_no_class_is_too_long() -> None:
+    long = {
+        f"{name} {node.name}"
+        for name, (_, tree) in sources().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and length([node]) > CLASS_LINES
+    }
+    assert long <= set(LONG_CLASSES)
+
+
+def test_no_function_is_too_long() -> None:
+    long = {
+        f"{name} {function}"
+        for name, (_, tree) in sources().items()
+        for function, lines in functions_of(tree)
+        if lines > BODY_LINES
+    }
+    assert long <= set(LONG_BODIES)
+
+
+def test_no_module_reads_what_is_private_to_another() -> None:
+    reads: dict[str, set[str]] = {}
+    for module, (_, tree) in sources().items():
+        for written, name in private_reads(tree):
+            if not {written, name} & set(FOREIGN_NAMES):
+                reads.setdefault(module, set()).add(name)
+    assert {module: names - set(PRIVATE_READS.get(module, ())) for module, names in reads.items()} == dict.fromkeys(
+        reads, set()
+    )
+
+
+def test_few_modules_stand_outside_a_package() -> None:
+    loose = [path.name for path in ROOT.glob("*.py") if path.name not in ("__init__.py", "__main__.py")]
+    assert len(loose) <= LOOSE_MODULES, sorted(loose)
+
+
+def test_no_module_imports_the_package_it_stands_in() -> None:
+    graph = grimp.build_graph("snefy_ldl", cache_dir=None)
+    assert graph.find_modules_that_directly_import("snefy_ldl") == set()
+
+
+def test_the_rules_see_what_they_forbid() -> None:
+    tree = ast.parse(
+        "from other import _helper\n"
+        "class A:\n"
+        "    def f(self, law):\n"
+        "        self._mine = law._weights + law._mine + super()._base_weights\n"
+    )
+    assert sorted(name for _, name in private_reads(tree)) == ["_helper", "_weights"]
+    assert dict(functions_of(tree)) == {"f": 1}
+
+
+@pytest.mark.parametrize("name", ["LONG_MODULES", "LONG_CLASSES", "LONG_BODIES", "FOREIGN_NAMES"])
+def test_every_exception_has_a_reason(name: str) -> None:
+    assert all(globals()[name].values())
