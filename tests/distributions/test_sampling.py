@@ -15,9 +15,9 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from snefy_ldl.active.shared_draws import shared_log_prob
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.sampling import RandomStream, _components, _quick_log_prob, log_dirichlet_draws
+from snefy_ldl.distributions.shared_draws import shared_log_prob
 from snefy_ldl.distributions.snefy import SnefySimplex
 
 Build = Callable[..., SnefySimplex]

@@ -11,28 +11,21 @@ predicted law, each also as a diverse batch (``diverse=True``): ``entropy`` (the
 from __future__ import annotations
 
 from snefy_ldl.active.loop import ActiveLearner
-from snefy_ldl.active.query import (
-    STRATEGIES,
-    Auto,
-    CoreSet,
-    DirichletEntropy,
-    Entropy,
-    Epistemic,
-    GraphDensity,
-    KMeansSampling,
-    LawStrategy,
-    LogDet,
-    Pool,
-    RandomSampling,
-    Strategy,
-    Variance,
-    VoteInformation,
-    log_determinant,
-    make_strategy,
-    members_of,
-    query,
-    shared_entropy,
-)
+from snefy_ldl.active.pool import Pool
+from snefy_ldl.active.query import STRATEGIES, make_strategy, query
+from snefy_ldl.active.strategies.auto import Auto
+from snefy_ldl.active.strategies.base import Strategy
+from snefy_ldl.active.strategies.coreset import CoreSet
+from snefy_ldl.active.strategies.dirichlet import DirichletEntropy
+from snefy_ldl.active.strategies.entropy import Entropy, shared_entropy
+from snefy_ldl.active.strategies.epistemic import Epistemic, members_of
+from snefy_ldl.active.strategies.feature import FeatureStrategy
+from snefy_ldl.active.strategies.graph_density import GraphDensity
+from snefy_ldl.active.strategies.kmeans import KMeansSampling
+from snefy_ldl.active.strategies.law import LawStrategy
+from snefy_ldl.active.strategies.random_rows import RandomSampling
+from snefy_ldl.active.strategies.variance import LogDet, Variance, log_determinant
+from snefy_ldl.active.strategies.votes import VoteInformation
 
 __all__ = [
     "STRATEGIES",
@@ -42,6 +35,7 @@ __all__ = [
     "DirichletEntropy",
     "Entropy",
     "Epistemic",
+    "FeatureStrategy",
     "GraphDensity",
     "KMeansSampling",
     "LawStrategy",

@@ -14,16 +14,15 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from snefy_ldl._limits import POOL_ELEMENTS, POOL_ROWS
 from snefy_ldl._types import Index
 from snefy_ldl.datasets.tables import TableSource, parquet_batches, table_kind
 from snefy_ldl.errors import InputError
 from snefy_ldl.validation import check_features
 from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
 
-#: Most rows of a pool that are held at one time.
-BLOCK_ROWS = 1 << 14
-#: Most numbers in a dense block, for pools with very many features.
-BLOCK_ELEMENTS = 1 << 24
+__all__ = ["Pool", "dense_table", "stack_rows"]
+
 #: A pool of at least this many rows shows a progress bar on a terminal.
 BAR_ROWS = 100_000
 
@@ -37,13 +36,25 @@ class Pool:
         columns: columns of a file to read, in this order; all by default.
         block_rows: rows a block of a file or array has at most.
         verbose: True shows a progress bar, False none, None only for long pools on a terminal.
+
+    Attributes:
+        n_rows: how many rows there are; None while nobody knows.
+        once: whether the source can be read only once.
+
+    Raises:
+        InputError: the source holds no rows, or lacks a column.
+
+    Example:
+        >>> pool = Pool(np.eye(5), block_rows=2)
+        >>> [(start, len(block)) for start, block in pool.blocks()]
+        [(0, 2), (2, 2), (4, 1)]
     """
 
     def __init__(
         self,
         source: Any,
         columns: list[str] | None = None,
-        block_rows: int = BLOCK_ROWS,
+        block_rows: int = POOL_ROWS,
         verbose: bool | None = None,
     ) -> None:
         self.verbose, self._columns, self._step = verbose, columns, block_rows
@@ -68,7 +79,7 @@ class Pool:
             if len(shape) == 1:
                 raise InputError(f"X_pool must be two-dimensional (rows, features); got shape {shape}.")
             if len(shape) == 2:
-                self._step = max(1, min(block_rows, BLOCK_ELEMENTS // max(1, int(shape[1]))))
+                self._step = max(1, min(block_rows, POOL_ELEMENTS // max(1, int(shape[1]))))
             if not self.n_rows:
                 raise InputError("X_pool is empty: 0 rows.")
             self._open = self._slices
@@ -86,10 +97,10 @@ class Pool:
         source = TableSource(path)
         columns = self._columns or source.columns
         source.need(columns, "features")
-        step = max(256, min(self._step, BLOCK_ELEMENTS // len(columns)))
+        step = max(256, min(self._step, POOL_ELEMENTS // len(columns)))
         if table_kind(path) != "parquet":
             return lambda: source.chunks(columns, [], lambda done, total: None)
-        from pyarrow import parquet
+        from pyarrow import parquet  # only pools in Parquet files need pyarrow
 
         self.n_rows = int(parquet.read_metadata(path).num_rows)
 
@@ -101,7 +112,17 @@ class Pool:
         return read
 
     def blocks(self, what: str = "pool") -> Iterator[tuple[int, Any]]:
-        """The number of each block's first row, and the block."""
+        """Read the pool a block at a time.
+
+        Args:
+            what: the word beside the progress bar.
+
+        Yields:
+            The number of each block's first row, and the block in the form the pool has.
+
+        Raises:
+            InputError: there are no rows, or an iterator is read a second time.
+        """
         if self.once and self._read:
             raise InputError(
                 "this strategy reads the pool more than once, but X_pool is an iterator, which can be read once. "
@@ -109,7 +130,7 @@ class Pool:
             )
         self._read = True
         start = 0
-        with _bar(what, self.n_rows, self.verbose) as advance:
+        with _ProgressBar(what, self.n_rows, self.verbose) as advance:
             for block in self._open():
                 if isinstance(block, np.ndarray) and not block.flags.writeable:
                     block = np.array(block)  # torch warns about memory it must not write to
@@ -123,7 +144,17 @@ class Pool:
         self.n_rows = start
 
     def tables(self, what: str = "pool") -> Iterator[tuple[int, NDArray[Any]]]:
-        """The same with every block as a dense, finite array (rows, features)."""
+        """Read the pool a block at a time, as tables of numbers.
+
+        Args:
+            what: the word beside the progress bar.
+
+        Yields:
+            The number of each block's first row, and the block as a dense, finite array (rows, features).
+
+        Raises:
+            InputError: as for :meth:`blocks`; or a block holds what is no finite number, or has other columns.
+        """
         width = None
         for start, block in self.blocks(what):
             table = dense_table(block, f"X_pool, rows from {start} on")
@@ -133,7 +164,11 @@ class Pool:
             yield start, table
 
     def count(self) -> int:
-        """How many rows there are; reads the pool if nothing else tells."""
+        """How many rows there are; reads the pool if nothing else tells.
+
+        Returns:
+            The number of rows.
+        """
         if self.n_rows is None:
             for _ in self.blocks("count"):
                 pass
@@ -141,7 +176,14 @@ class Pool:
         return self.n_rows
 
     def take(self, index: Index) -> Any:
-        """Rows by number, in that order and in the form the pool has."""
+        """Rows by number.
+
+        Args:
+            index: row numbers (k,).
+
+        Returns:
+            The k rows in that order, in the form the pool has.
+        """
         if self._rows is not None:
             return take_rows(self._rows, index)
         parts, places = [], []
@@ -156,9 +198,20 @@ class Pool:
 
 
 def stack_rows(parts: list[Any]) -> Any:
-    """Blocks of rows of one kind on top of each other."""
+    """Blocks of rows on top of each other.
+
+    Args:
+        parts: DataFrames, sparse matrices or arrays, all of one kind.
+
+    Returns:
+        All rows in that form; sparse ones as CSR.
+
+    Example:
+        >>> stack_rows([np.zeros((2, 3)), np.ones((1, 3))]).shape
+        (3, 3)
+    """
     if hasattr(parts[0], "iloc"):
-        import pandas as pd
+        import pandas as pd  # whoever passes a DataFrame has it
 
         return pd.concat(parts, ignore_index=True)
     if any(sp.issparse(part) for part in parts):
@@ -167,7 +220,22 @@ def stack_rows(parts: list[Any]) -> Any:
 
 
 def dense_table(X: Any, what: str) -> NDArray[Any]:
-    """Rows as a dense, finite float array; the error says which rows they are."""
+    """Rows as a dense array of finite numbers.
+
+    Args:
+        X: an array, table or sparse matrix (rows, features).
+        what: which rows they are, for the message.
+
+    Returns:
+        The array (rows, features), float32 or float64.
+
+    Raises:
+        InputError: a cell is no finite number; it is named.
+
+    Example:
+        >>> dense_table(sp.eye(2), "X").shape
+        (2, 2)
+    """
     try:
         table = check_features(X)
     except InputError as error:
@@ -175,11 +243,11 @@ def dense_table(X: Any, what: str) -> NDArray[Any]:
     return np.asarray(table.toarray() if sp.issparse(table) else table)
 
 
-class _bar:
+class _ProgressBar:
     """A progress bar on stderr as a context: the value is told how many more rows are done."""
 
     def __init__(self, what: str, total: int | None, verbose: bool | None) -> None:
-        from rich.console import Console
+        from rich.console import Console  # here, so that importing the library stays quick
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         console = Console(stderr=True)

@@ -1,12 +1,4 @@
-"""Active learning: which rows of a pool are worth the next labels.
-
-:func:`query` is one question to a pool; :class:`ActiveLearner` is the whole loop, with a state folder that survives a
-crash. Any model with ``predict_dist(X)`` serves, and asking never changes it.
-
-Strategies that look at features alone: ``random``, ``kmeans``, ``coreset``, ``graph_density``. Strategies that ask the
-predicted law, each also as a diverse batch (``diverse=True``): ``entropy`` (the paper's), ``dirichlet`` (its baseline),
-``variance``, ``logdet``, ``vote_information`` and ``epistemic``. ``auto`` takes the one that our study recommends.
-"""
+"""One question to a pool: which rows are worth the next labels."""
 
 from __future__ import annotations
 
@@ -15,96 +7,15 @@ import inspect
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
-from snefy_ldl._types import Array, Index
+from snefy_ldl._random import numpy_random
+from snefy_ldl._types import Mask
 from snefy_ldl.active.pool import Pool
-from snefy_ldl.active.strategies.features import CoreSet, GraphDensity, KMeansSampling, RandomSampling, Strategy
-from snefy_ldl.active.strategies.laws import (
-    DirichletEntropy,
-    Entropy,
-    Epistemic,
-    LawStrategy,
-    LogDet,
-    Variance,
-    VoteInformation,
-    log_determinant,
-    members_of,
-    shared_entropy,
-)
+from snefy_ldl.active.strategies import STRATEGIES, Strategy
 from snefy_ldl.errors import InputError
 from snefy_ldl.validation import check_count
 
-__all__ = [
-    "STRATEGIES",
-    "Auto",
-    "CoreSet",
-    "DirichletEntropy",
-    "Entropy",
-    "Epistemic",
-    "GraphDensity",
-    "KMeansSampling",
-    "LawStrategy",
-    "LogDet",
-    "Pool",
-    "RandomSampling",
-    "Strategy",
-    "Variance",
-    "VoteInformation",
-    "log_determinant",
-    "make_strategy",
-    "members_of",
-    "query",
-    "shared_entropy",
-]
-
-
-class Auto(Strategy):
-    """What did best in our study: ``epistemic`` on votes where members can be compared, else a diverse ``variance``.
-
-    On long learning curves ``epistemic`` beat random rows on one data set of three and ``variance`` with
-    ``diverse="kmeans"`` on another; on the others neither differed from random (docs/active.md).
-
-    Args:
-        diverse: as for the strategies; by default what the study recommends.
-    """
-
-    needs_model = True
-
-    def __init__(self, diverse: Any = None) -> None:
-        self.diverse = diverse
-
-    def pick(self, model: Any) -> Strategy:
-        """The strategy for a model, or a list of models."""
-        several = len(model) > 1 if isinstance(model, (list, tuple)) else getattr(model, "n_members", 1) > 1
-        if several:
-            return Epistemic(target="vote", diverse=self.diverse or False)
-        return Variance(diverse="kmeans" if self.diverse is None else self.diverse)
-
-    def block_rows(self, model: Any) -> int:
-        """See :meth:`Strategy.block_rows`."""
-        return self.pick(model).block_rows(model)
-
-    def choose(self, pool: Pool, n: int, *, model: Any = None, **rest: Any) -> tuple[Index, Array]:
-        """See :meth:`Strategy.choose`."""
-        return self.pick(model).choose(pool, n, model=model, **rest)
-
-
-#: Strategies by name.
-STRATEGIES: dict[str, type[Strategy]] = {
-    "auto": Auto,
-    "random": RandomSampling,
-    "kmeans": KMeansSampling,
-    "coreset": CoreSet,
-    "graph_density": GraphDensity,
-    "dirichlet": DirichletEntropy,
-    "entropy": Entropy,
-    "variance": Variance,
-    "logdet": LogDet,
-    "vote_information": VoteInformation,
-    "epistemic": Epistemic,
-}
+__all__ = ["STRATEGIES", "make_strategy", "query"]
 
 
 def query(
@@ -139,6 +50,9 @@ def query(
     Returns:
         Row numbers (n,), best first; with ``return_utilities`` also the utilities.
 
+    Raises:
+        InputError: the strategy, a setting or the rows are not what they must be.
+
     Example:
         >>> rows = np.array([[0.0], [0.1], [5.0], [5.1], [10.0]])
         >>> query("coreset", rows, 2, X_labeled=[[0.0]])
@@ -157,14 +71,29 @@ def query(
         int(n),
         model=model,
         X_labeled=X_labeled,
-        random=_random(random_state),
+        random=numpy_random(random_state),
         exclude=None if exclude is None else _mask(exclude, pool),
     )
     return (indices, utilities) if return_utilities else indices
 
 
 def make_strategy(strategy: str | Strategy, options: dict[str, Any] | None = None) -> Strategy:
-    """A strategy object from a name and settings."""
+    """A strategy object from a name and settings.
+
+    Args:
+        strategy: a name (see :data:`STRATEGIES`), or a strategy object, which stays as it is.
+        options: settings of a strategy given by name.
+
+    Returns:
+        The strategy.
+
+    Raises:
+        InputError: there is no such strategy or no such setting; the message names those there are.
+
+    Example:
+        >>> make_strategy("kmeans", {"max_rows": 500})
+        KMeansSampling(standardize=True, max_rows=500)
+    """
     options = options or {}
     if isinstance(strategy, Strategy):
         if options:
@@ -182,16 +111,7 @@ def make_strategy(strategy: str | Strategy, options: dict[str, Any] | None = Non
     return kind(**options)
 
 
-def _random(random_state: Any) -> np.random.RandomState:
-    if isinstance(random_state, np.random.Generator):
-        return np.random.RandomState(int(random_state.integers(2**31 - 1)))
-    try:
-        return check_random_state(random_state)  # type: ignore[no-any-return]
-    except ValueError as error:
-        raise InputError(f"random_state: {error}") from None
-
-
-def _mask(exclude: Any, pool: Pool) -> NDArray[np.bool_]:
+def _mask(exclude: Any, pool: Pool) -> Mask:
     given = np.asarray(exclude)
     if given.dtype == bool:
         return given

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 __all__ = [
     "COUNT_ROUNDING",
+    "MATCHED_CONCENTRATIONS",
     "NEGLIGIBLE_FACTOR_EXPONENT",
     "SMALLEST_CORRELATION_EIGENVALUE",
     "SMALLEST_COUNT_PROBABILITY",
@@ -27,6 +28,8 @@ NEGLIGIBLE_FACTOR_EXPONENT = -40.0
 SMALLEST_SHARED_DENSITY = 1e-30
 #: A moment-matched Dirichlet's Σ α is at least this, also where a law's variance is as large as it can be.
 SMALLEST_TOTAL_CONCENTRATION = 1e-6
+#: The sum of parameters of a Dirichlet that is matched to a predicted mean and variance stays inside this range.
+MATCHED_CONCENTRATIONS = (1e-3, 1e9)
 #: The determinantal greedy choice stops when a further row adds no more than this share of the first one's volume.
 SMALLEST_VOLUME_GAIN = 1e-12
 #: The probability of an observed count is lifted here before it divides a level's distance from it.

@@ -11,7 +11,6 @@ import sys
 import time
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,13 +18,10 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl.active import ActiveLearner, CoreSet, query
+from snefy_ldl.active import ActiveLearner, CoreSet, query, state
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners import SABFGS, DirichletLDL
-from snefy_ldl.plots.active import area_under_curve, paired_interval, plot_learning_curves, plot_pool
 from snefy_ldl.synthetic import make_annotators, make_city_districts
-
-matplotlib.use("Agg")
 
 
 @pytest.fixture(scope="module")
@@ -291,9 +287,7 @@ def test_sigkill_at_any_moment_and_nothing_is_asked_twice(tmp_path):
 @pytest.mark.parametrize("step", range(0, 140, 9))
 def test_cut_off_after_any_write_it_ends_the_same(city, tmp_path, monkeypatch, step):
     calm = learner(city, budget=40, ask_size=4).run()
-    import snefy_ldl.active.loop as loop
-
-    count, real = [0], loop.write_json
+    count, real = [0], state.write_json
 
     def failing(path: Path, content):
         count[0] += 1
@@ -301,7 +295,7 @@ def test_cut_off_after_any_write_it_ends_the_same(city, tmp_path, monkeypatch, s
             raise Crash
         real(path, content)
 
-    monkeypatch.setattr(loop, "write_json", failing)
+    monkeypatch.setattr(state, "write_json", failing)
     settings = {"budget": 40, "ask_size": 4, "state_dir": tmp_path, "interrupted": "ask_again"}
     for _ in range(3):
         try:
@@ -310,7 +304,7 @@ def test_cut_off_after_any_write_it_ends_the_same(city, tmp_path, monkeypatch, s
         except Crash:
             continue
     np.testing.assert_array_equal(found.labeled_, calm.labeled_)
-    np.testing.assert_array_equal(found._current_model().predict(city.X), calm.model_.predict(city.X))
+    np.testing.assert_array_equal(found.model_.predict(city.X), calm.model_.predict(city.X))
     quiet = [{k: v for k, v in entry.items() if not k.startswith("seconds")} for entry in found.history_]
     assert quiet == [{k: v for k, v in entry.items() if not k.startswith("seconds")} for entry in calm.history_]
 
@@ -323,6 +317,7 @@ def test_a_finished_run_is_read_back_without_a_question(city, tmp_path):
 
     found = learner(city, never, state_dir=tmp_path).run()
     assert found.stopped_ == "budget"
+    np.testing.assert_array_equal(found.model_.predict(city.X), learner(city).run().model_.predict(city.X))
     assert len(found.labeled_) == 60
     more = learner(city, state_dir=tmp_path, budget=80).run()  # a larger budget goes on
     assert len(more.labeled_) == 80
@@ -339,6 +334,9 @@ def test_a_folder_of_another_run_is_refused(city, tmp_path):
     (tmp_path / "b" / "thesis.txt").write_text("keep me")
     with pytest.raises(InputError, match="left alone"):
         learner(city, state_dir=tmp_path / "b")
+    (tmp_path / "a" / "round-0000.json").write_text('{"round": 0, "colour": "red"}')
+    with pytest.raises(ModelFileError, match="not what it should be"):
+        learner(city, state_dir=tmp_path / "a")
     (tmp_path / "a" / "round-0000.json").unlink()
     with pytest.raises(ModelFileError, match="damaged"):
         learner(city, state_dir=tmp_path / "a")
@@ -381,38 +379,3 @@ def test_bare_iterators_and_models_without_a_density(city):
 
     with pytest.raises(InputError, match="log_prob"):
         learner(city, model=Point(), strategy="random", patience=1).run()
-
-
-# -- pictures ----------------------------------------------------------------------------------------------------------
-
-
-def test_pictures(city):
-    import matplotlib.pyplot as plt
-
-    chance = np.random.default_rng(0)
-    curves = {name: chance.random((5, 4)) for name in ("random", "entropy", "coreset")}
-    ax = plot_learning_curves([10, 20, 30, 40], curves)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == list(curves)
-    assert len(ax.collections) == 2
-    mean, half = paired_interval(curves["entropy"], curves["random"])
-    band = ax.collections[0].get_paths()[0].get_extents()
-    assert band.y1 == pytest.approx((curves["entropy"].mean(0) + half).max())
-    ax = plot_learning_curves([10, 20, 30, 40], curves, difference=True)
-    np.testing.assert_allclose(ax.lines[1].get_ydata(), mean)
-    assert len(plot_learning_curves([1, 2, 3, 4], {"a": curves["random"][0]}, baseline=None).collections) == 0
-    rows, utilities = query("coreset", city.X, 5, return_utilities=True)
-    ax = plot_pool(city.X, utilities, rows, X_labeled=city.X[:9])
-    assert len(ax.collections) == 3
-    np.testing.assert_allclose(area_under_curve([0, 1, 3], [[1.0, 3.0, 3.0]]), [8 / 3])
-    for wrong, message in (
-        (lambda: plot_learning_curves([1, 2], curves), "must be"),
-        (lambda: plot_learning_curves([10, 20, 30, 40], curves, baseline="best"), "not among"),
-        (lambda: plot_learning_curves([10, 20, 30, 40], curves, baseline=None, difference=True), "needs a baseline"),
-        (lambda: plot_learning_curves([10, 20, 30, 40], curves | {"x": curves["random"][:2]}), "same repeats"),
-        (lambda: paired_interval([1.0], [2.0]), "at least 2"),
-        (lambda: plot_pool(city.X, utilities[:4]), "one number a row"),
-        (lambda: plot_pool(city.X[:, :1], utilities), "two features"),
-    ):
-        with pytest.raises(InputError, match=message):
-            wrong()
-    plt.close("all")

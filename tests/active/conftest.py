@@ -1,0 +1,32 @@
+"""One small data set, a model fitted to a part of it, and the rest as a pool."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.synthetic import Dataset, make_city_districts
+
+
+@pytest.fixture(scope="session")
+def city() -> Dataset:
+    return make_city_districts(n=360, random_state=1)
+
+
+@pytest.fixture(scope="session")
+def model(city: Dataset) -> SnefyLDL:
+    return SnefyLDL(n_neurons=8, n_readouts=4, n_members=3, epochs=6, random_state=0, device="cpu").fit(
+        city.X[:120], city.D[:120]
+    )
+
+
+@pytest.fixture(scope="session")
+def pool(city: Dataset) -> np.ndarray:
+    return city.X[120:]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pools are read 50 rows at a time."""
+    monkeypatch.setattr("snefy_ldl.active.strategies.base.POOL_ROWS", 50)
