@@ -1,0 +1,296 @@
+"""Conditional densities of label distributions: this library against the real alternatives, on real data.
+
+    python benchmarks/density.py run --jobs 16                     # everything, seeds 0..4; goes on where it stopped
+    python benchmarks/density.py report                            # tables and picture from what is there
+    python benchmarks/density.py selftest                          # the measures, checked by quadrature and by fits
+    python benchmarks/density.py run --data SJAFFE --seeds 100..100 --folder /tmp/try     # development
+
+The data are looked for in ``SNEFY_LDL_DATA``. zuko and NGBoost come with the extra ``bench``, or from a folder that
+``--peers-path`` names. One JSON a case lies in ``--folder``; ``--minutes`` starts no further case after that time.
+Data: :mod:`density_data`; peers: :mod:`density_peers`; tables: :mod:`density_report`.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy and torch are loaded: every fit is timed on one thread
+
+import argparse
+import sys
+import time
+import traceback
+import warnings
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.ensemble import ExtraTreesRegressor
+
+import common
+import density_nets as nets
+import density_peers as peers
+import density_report
+import density_selftest
+from density_data import COMPOSITION, LDL, load, split, variants
+from snefy_ldl import SnefyLDL
+from snefy_ldl.files.atomic import read_json, write_json
+from snefy_ldl.learners import SABFGS, DirichletLDL
+from snefy_ldl.metrics import coverage, interval_width, kl_divergence
+
+#: Change it when a result file would mean something else: old files are then not reused.
+VERSION = 1
+FOLDER = common.RESULTS / "density"
+DRAWS = 512
+LEVEL = 0.9
+#: Entries of draws that are held at a time.
+BLOCK = 4_000_000
+
+
+# -- methods ---------------------------------------------------------------------------------------------------------
+
+
+class Ours:
+    """A model of this library; its answers are exact."""
+
+    def __init__(self, model):
+        self.model, self.chosen = model, {}
+
+    def fit(self, X, D, keep):
+        self.model.fit(X, D)
+        return self
+
+    def log_prob(self, X, D):
+        return self.model.log_prob(X, D)
+
+    def mean_and_interval(self, X):
+        return self.model.predict(X), self.model.predict_interval(X, LEVEL)
+
+
+class Point:
+    """A learner of the mean alone."""
+
+    def __init__(self, model):
+        self.model, self.chosen = model, {}
+
+    def fit(self, X, D, keep):
+        self.model.fit(X, D)
+        return self
+
+    def mean_and_interval(self, X):
+        return np.asarray(self.model.predict(X)), None
+
+
+def snefy(variant, zeros, seed, **changes):
+    """SnefyLDL with what this version knows of the changes; the zero policy is named where it matters."""
+    known = SnefyLDL().get_params()
+    if variant == "zeros":
+        if known["zeros"] != "auto":
+            raise peers.LeftOut("this version does not model zeros")
+        changes["zeros"] = "model"
+    elif zeros:
+        changes["zeros"] = "shrink"
+    changes = {key: value for key, value in changes.items() if key in known}
+    return Ours(SnefyLDL(random_state=seed, device="cpu", **changes))
+
+
+def old_snefy(variant, zeros, seed):
+    if not {"centre", "guides"} & set(SnefyLDL().get_params()):
+        raise peers.LeftOut("the default of this version is the same")
+    return snefy(variant, zeros, seed, centre=None, guides=None, zeros="shrink")
+
+
+def trees(seed):
+    return ExtraTreesRegressor(300, max_features="sqrt", random_state=seed)
+
+
+#: For each method: who makes it (variant, whether the labels held zeros, seed), and on which variants it runs.
+EVERY, DENSE, ZEROS = ("plain", "jitter", "zeros"), ("plain", "jitter"), ("zeros",)
+METHODS = {
+    "SnefyLDL": (snefy, EVERY),
+    "SnefyLDL, 6 members": (lambda v, z, s: snefy(v, z, s, n_members=6), EVERY),
+    "SnefyLDL as 0.1": (old_snefy, DENSE),
+    "zuko NSF": (lambda v, z, s: peers.NetworkPeer(nets.SplineFlow, s), DENSE),
+    "zuko GMM": (lambda v, z, s: peers.NetworkPeer(nets.ZukoMixture, s), DENSE),
+    "MDN, logistic normals": (lambda v, z, s: peers.NetworkPeer(nets.LogisticNormals, s), DENSE),
+    "MDN, Dirichlets": (lambda v, z, s: peers.NetworkPeer(nets.DirichletMixture, s), DENSE),
+    "NGBoost Gaussian": (lambda v, z, s: peers.NGBoostGaussian(s), DENSE),
+    "ridge Gaussian": (lambda v, z, s: peers.RidgeGaussian(s), DENSE),
+    "DirichletLDL": (lambda v, z, s: Ours(DirichletLDL(random_state=s)), DENSE),
+    "Dirichlet regression": (lambda v, z, s: Ours(DirichletLDL(method="regression", random_state=s)), DENSE),
+    "zeros MDN, Dirichlets": (lambda v, z, s: peers.NetworkPeer(nets.WithZeros, s), ZEROS),
+    "zeros MDN, log-normals": (lambda v, z, s: peers.NetworkPeer(nets.LogNormalsWithZeros, s), ZEROS),
+    "SA-BFGS": (lambda v, z, s: Point(SABFGS()), EVERY),
+    "extra trees": (lambda v, z, s: Point(trees(s)), EVERY),
+}
+NEEDS = {"zuko NSF": "zuko", "zuko GMM": "zuko", "NGBoost Gaussian": "ngboost"}
+
+
+def by_draws(model, X, n_labels):
+    """Mean (closed where there is one) and central interval of a peer, by draws, a block of rows at a time."""
+    means, intervals = [], []
+    step = 1 + BLOCK // (DRAWS * n_labels)
+    for start in range(0, len(X), step):
+        rows = X[start : start + step]
+        drawn = model.draws(rows, DRAWS)  # (draws, rows, L)
+        closed = model.mean(rows)
+        means.append(drawn.mean(0) if closed is None else closed)
+        tails = (0.5 * (1 - LEVEL), 0.5 * (1 + LEVEL))
+        intervals.append(np.moveaxis(np.quantile(drawn, tails, axis=0), 0, -1))
+    return np.concatenate(means), np.concatenate(intervals)
+
+
+def measure(name, variant, seed, method):
+    """The record of one case; a peer that is left out gives its reason."""
+    X, D, X_test, D_test, raw, keep = split(name, variant, seed)
+    record = {"version": VERSION, "data": name, "variant": variant, "seed": seed, "method": method}
+    record |= {"rows": [len(X), len(X_test)], "features": X.shape[1], "labels": D.shape[1]}
+    torch.manual_seed(seed)
+    try:
+        model = METHODS[method][0](variant, bool((load(name).D == 0).any()), seed)
+        start, busy = time.perf_counter(), time.process_time()
+        model.fit(X, D, keep)
+    except peers.LeftOut as reason:
+        return record | {"skipped": str(reason)}
+    record |= {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - busy}
+    start = time.perf_counter()
+    if hasattr(model, "mean_and_interval"):
+        mean, intervals = model.mean_and_interval(X_test)
+    else:
+        mean, intervals = by_draws(model, X_test, D.shape[1])
+    mean = np.maximum(mean, 0.0)
+    record["kl"] = float(kl_divergence(raw, mean / mean.sum(1, keepdims=True)))
+    if intervals is not None:
+        values = model.log_prob(X_test, D_test)
+        record |= {"nll": -float(np.mean(values)), "worst_nll": -float(np.min(values))}
+        record |= {"coverage": float(coverage(D_test, intervals)), "width": float(interval_width(intervals))}
+    return record | {"seconds_scored": time.perf_counter() - start, "chosen": model.chosen}
+
+
+# -- running ---------------------------------------------------------------------------------------------------------
+
+
+def prepare(peers_path):
+    """What every process does first."""
+    if peers_path:
+        sys.path.insert(0, str(Path(peers_path).resolve()))
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+
+
+def path_of(folder, case):
+    return Path(folder) / ("-".join(str(part).replace(" ", "_").replace(",", "") for part in case) + ".json")
+
+
+def work(folder, case):
+    """Measures one case and writes it; a failure comes back as text and leaves no file."""
+    try:
+        record = measure(*case)
+    except Exception:
+        return case, {"failed": traceback.format_exc()}
+    write_json(path_of(folder, case), record)
+    return case, record
+
+
+def finished(folder, case):
+    path = path_of(folder, case)
+    return path.is_file() and read_json(path).get("version") == VERSION
+
+
+def cases_of(options):
+    """Everything that is to be done, the longest first so that the end is not one slow case."""
+    cases = []
+    for name in options.data:
+        D = load(name).D
+        for variant in variants(name):
+            for seed in options.seeds:
+                methods = [m for m in options.methods if variant in METHODS[m][1]]
+                cases += [(len(D) * D.shape[1] * load(name).X.shape[1] ** 0.5, name, variant, seed, m) for m in methods]
+    weight = {method: rank for rank, method in enumerate(("SnefyLDL, 6 members", "zuko NSF", "NGBoost Gaussian"))}
+    cases.sort(key=lambda case: (weight.get(case[4], 3), -case[0]))
+    return [case[1:] for case in cases]
+
+
+def describe(record):
+    if "failed" in record:
+        return "FAILED: " + record["failed"].strip().splitlines()[-1]
+    if "skipped" in record:
+        return f"skipped: {record['skipped']}"
+    figures = [f"{key} {record[key]:.4f}" for key in ("nll", "kl", "coverage", "width") if key in record]
+    return "  ".join([*figures, f"{record['seconds']:.1f} s"])
+
+
+def run(options):
+    options.folder.mkdir(parents=True, exist_ok=True)
+    absent = sorted({m for m in options.methods if m in NEEDS and find_spec(NEEDS[m]) is None})
+    if absent:
+        print(f"left out, since zuko or ngboost is not installed (extra bench, or --peers-path): {', '.join(absent)}")
+    options.methods = [m for m in options.methods if m not in absent]
+    write_json(options.folder / "machine.json", common.machine(1))
+    todo = [c for c in cases_of(options) if c[3] in (options.redo or ()) or not finished(options.folder, c)]
+    start, failures = time.perf_counter(), []
+
+    def tell(number, case, record):
+        minutes = (time.perf_counter() - start) / 60
+        print(
+            f"{number}/{len(todo)}  {minutes:5.1f} min  {' | '.join(map(str, case))}:  {describe(record)}", flush=True
+        )
+        if "failed" in record:
+            failures.append((case, record["failed"]))
+
+    def late():
+        return options.minutes is not None and time.perf_counter() - start > 60 * options.minutes
+
+    if options.jobs == 1:
+        for number, case in enumerate(todo, 1):
+            if late():
+                break
+            tell(number, *work(options.folder, case))
+    else:
+        with ProcessPoolExecutor(options.jobs, get_context("spawn"), prepare, (options.peers_path,)) as pool:
+            futures = [pool.submit(work, options.folder, case) for case in todo]
+            number = 0
+            for future in as_completed(futures):
+                if future.cancelled():
+                    continue
+                number += 1
+                tell(number, *future.result())
+                if late():
+                    for waiting in futures:
+                        waiting.cancel()
+    for case, text in failures:
+        print(f"\n{case}\n{text}")
+
+
+def seeds_of(text):
+    first, _, last = text.partition("..")
+    return list(range(int(first), int(last or first) + 1))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("run", "report", "selftest"))
+    parser.add_argument("--data", nargs="+", choices=LDL + COMPOSITION, default=LDL + COMPOSITION)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--seeds", type=seeds_of, default=seeds_of("0..4"))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--minutes", type=float)
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--out", type=Path, default=common.RESULTS, help="where density.json, .md and .png go")
+    parser.add_argument("--peers-path")
+    parser.add_argument("--redo", nargs="+", choices=METHODS, help="methods whose results are made again")
+    options = parser.parse_args()
+    prepare(options.peers_path)
+    if options.what == "selftest":
+        density_selftest.check()
+        return
+    if options.what == "run":
+        run(options)
+    density_report.report(options.folder, options.out, VERSION)
+
+
+if __name__ == "__main__":
+    main()

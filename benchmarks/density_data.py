@@ -1,0 +1,133 @@
+"""The data sets of the benchmark of densities: where they lie, how they are split, filled and freed of a lattice."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import scipy.io
+import scipy.sparse as sp
+
+from snefy_ldl.validation import ZeroPolicy
+
+LDL = ("Movie", "Natural_Scene", "SBU_3DFE", "SJAFFE", "Yeast_alpha", "Yeast_spo5")
+COMPOSITION = ("GEMAS_elements", "GEMAS_texture", "IMDb_movies", "ECAM_infant_microbiome", "ArcticLake")
+#: Percentages that the raw shares of a data set may take; the step is what lies between two of them.
+LATTICES = {
+    "Movie": (np.arange(101.0), 1.0),
+    "IMDb_movies": (np.array([0, 4.5, 14.5, 24.5, 34.5, 44.5, 45.5, 64.5, 74.5, 84.5, 94.5]), 10.0),
+}
+
+
+@dataclass
+class Table:
+    """Features with gaps as they came, label distributions, and who is kept together by a split."""
+
+    X: np.ndarray
+    D: np.ndarray
+    groups: np.ndarray | None
+
+
+@lru_cache(maxsize=2)
+def load(name):
+    folder = Path(os.environ["SNEFY_LDL_DATA"])
+    groups = None
+    if name in LDL:
+        content = scipy.io.loadmat(folder / "ldl" / f"{name}.mat")
+        X, D = content["features"], content["label_distribution" if "label_distribution" in content else "labels"]
+        X = X.toarray() if sp.issparse(X) else X
+    else:
+        folder = folder / "composition" / name
+        X, D = np.load(folder / "features.npy"), np.load(folder / "labels.npy")
+        if (folder / "groups.npy").is_file():
+            groups = np.load(folder / "groups.npy")
+    D = np.asarray(D, dtype=float)
+    D = np.where(D <= 1e-9, 0.0, D)
+    return Table(np.asarray(X, dtype=float), D / D.sum(1, keepdims=True), groups)
+
+
+def zero_rows(D):
+    return float((D == 0).any(1).mean())
+
+
+def repeated(D):
+    """Share of the positive entries whose exact value is seen at least ten times."""
+    _, counts = np.unique(D[D > 0].round(9), return_counts=True)
+    return float(counts[counts >= 10].sum() / counts.sum())
+
+
+def variants(name):
+    """What is measured on a data set: as it is, without its lattice, and with its zeros as zeros."""
+    D = load(name).D
+    names = ["plain"]
+    if repeated(D) > 0.5:
+        names.append("jitter")
+    if zero_rows(D) > 0.01:
+        names.append("zeros")
+    return names
+
+
+def jittered(name, D, seed):
+    """Labels with uniform noise of half a lattice step on the raw shares, reflected at zero, and closed again.
+
+    A row's raw shares are found by trying every total that brings its largest share onto the lattice. Where labels
+    repeat without a known lattice (Natural_Scene), the step is the row's smallest share, its stand-in for zero.
+    """
+    rng = np.random.default_rng([seed, 7])
+    noise = rng.uniform(-0.5, 0.5, D.shape)
+    if name not in LATTICES:
+        raw, step = D, D.min(1, keepdims=True)
+    else:
+        values, step = LATTICES[name]
+        totals = values[None, values > 0] / D.max(1, keepdims=True)  # (N, candidates)
+        trial = D[:, None] * totals[..., None]  # (N, candidates, L)
+        nearest = values[np.searchsorted((values[1:] + values[:-1]) / 2, trial)]
+        gaps = np.abs(trial - nearest).max(-1)
+        raw = D * np.take_along_axis(totals, (gaps + 1e-6 * np.abs(totals - 100)).argmin(1)[:, None], 1)
+    raw = np.maximum(np.abs(raw + step * noise), 1e-6 * step)
+    return raw / raw.sum(1, keepdims=True)
+
+
+def halves(size, groups, seed):
+    """Training and test rows; rows of a group stay together."""
+    rng = np.random.default_rng([seed, 13])
+    if groups is None:
+        order = rng.permutation(size)
+        return np.sort(order[: size // 2]), np.sort(order[size // 2 :])
+    names = rng.permutation(np.unique(groups))
+    chosen = np.isin(groups, names[: len(names) // 2])
+    return np.flatnonzero(chosen), np.flatnonzero(~chosen)
+
+
+def learning_rows(size, groups, seed):
+    """Mask of the training rows that peers learn from; the other 15 % pick sizes, rates and epochs."""
+    rng = np.random.default_rng([seed, 17])
+    units = np.arange(size) if groups is None else groups
+    names = rng.permutation(np.unique(units))
+    return ~np.isin(units, names[: max(2, round(0.15 * len(names)))])
+
+
+def filled(train, test):
+    """Gaps become the training rows' median, with a column that says so."""
+    gaps = np.isnan(train).any(0) | np.isnan(test).any(0)
+    if not gaps.any():
+        return train, test
+    median = np.nanmedian(train, axis=0)
+    return tuple(np.hstack([np.where(np.isnan(X), median, X), np.isnan(X[:, gaps])]) for X in (train, test))
+
+
+def split(name, variant, seed):
+    """Features and labels of both halves, labels without the zero policy, and the rows that peers learn from."""
+    table = load(name)
+    D = jittered(name, table.D, seed) if variant == "jitter" else table.D
+    train, test = halves(len(D), table.groups, seed)
+    X, X_test = filled(table.X[train], table.X[test])
+    raw = D[test]
+    if variant == "plain":
+        policy = ZeroPolicy.from_data(D[train], "shrink")
+        D = policy.apply(D)
+    keep = learning_rows(len(train), None if table.groups is None else table.groups[train], seed)
+    return X, D[train], X_test, D[test], raw, keep

@@ -1,0 +1,248 @@
+"""The other conditional densities of the benchmark: how each is fitted, scored and drawn from.
+
+Every peer has ``fit(X, D, keep)`` (``keep`` marks the rows that are learnt from; the others are validation rows),
+``log_prob(X, D)`` in nats with respect to Lebesgue measure on the first L-1 shares, and ``draws(X, n)``. Networks see
+standardised features clipped at five standard deviations, and log-ratio models standardised isometric log-ratios (ILR).
+Sizes, rates and weight decays are raced on the validation rows, which also say when to stop. Nothing here is tuned on
+test rows. The laws themselves: :mod:`density_nets`. NGBoost is imported where it is used: it is no dependency.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from itertools import product
+
+import numpy as np
+import torch
+from scipy.linalg import helmert
+from sklearn.linear_model import Ridge, RidgeCV
+from sklearn.model_selection import cross_val_predict
+from torch import nn
+
+from density_nets import LogisticNormals, SplineFlow, WithZeros, ZukoMixture
+
+RATES = (1e-3, 5e-3)
+DECAYS = (0.01, 1.0)
+#: Epochs that every candidate gets, candidates that go on, most epochs, and epochs without progress before stopping.
+RACE, FINALISTS, EPOCHS, PATIENCE = 8, 3, 100, 12
+#: NGBoost: most rounds, and the seconds of one fit above which it is skipped.
+ROUNDS, NGBOOST_SECONDS = 300, 150.0
+
+
+class LeftOut(RuntimeError):
+    """A peer that is left out, with the reason."""
+
+
+# -- coordinates -----------------------------------------------------------------------------------------------------
+
+
+def ilr(D):
+    """Isometric log-ratios (N, L-1)."""
+    return np.log(D) @ helmert(D.shape[1]).T
+
+
+def shares(y):
+    """Label distributions (..., L) of isometric log-ratios (..., L-1)."""
+    raw = y @ helmert(y.shape[-1] + 1)
+    raw = np.exp(raw - raw.max(-1, keepdims=True))
+    return raw / raw.sum(-1, keepdims=True)
+
+
+def log_volume(D):
+    """log |d ILR / d(first L-1 shares)| (N,), added to a log density of log-ratios."""
+    return -np.log(D).sum(1) - 0.5 * math.log(D.shape[1])
+
+
+class Scale:
+    """Mean zero and variance one, as the rows it was made from."""
+
+    def __init__(self, table, clip=math.inf):
+        self.centre, self.clip = table.mean(0), clip
+        spread = table.std(0)
+        self.spread = np.where(spread > 1e-12, spread, 1.0)
+
+    def __call__(self, table):
+        return np.clip((table - self.centre) / self.spread, -self.clip, self.clip)
+
+
+def tensor(table):
+    return torch.as_tensor(np.ascontiguousarray(table), dtype=torch.float32)
+
+
+# -- networks --------------------------------------------------------------------------------------------------------
+
+
+class NetworkPeer:
+    """A network's law: targets in its coordinates, candidates raced on validation rows, the best kept."""
+
+    def __init__(self, kind, seed):
+        self.kind, self.seed = kind, seed
+        self.ratios = kind in (LogisticNormals, ZukoMixture, SplineFlow)
+
+    def targets(self, D):
+        if self.ratios:
+            return self.scale_y(ilr(D))
+        return D if issubclass(self.kind, WithZeros) else np.log(D)
+
+    def fit(self, X, D, keep):
+        self.scale_x = Scale(X[keep], clip=5.0)
+        if self.ratios:
+            self.scale_y = Scale(ilr(D)[keep])
+        x, y = tensor(self.scale_x(X)), tensor(self.targets(D))
+        learn, check = (x[keep], y[keep]), (x[~keep], y[~keep])
+        torch.manual_seed(self.seed)
+        runs = [Run(self.kind, *chosen, learn, check) for chosen in product(self.kind.SIZES, RATES, DECAYS)]
+        for run in runs:
+            run.go(RACE)
+        runs.sort(key=lambda run: run.best)
+        # The best of each rate goes on, since a slow rate may only be behind for a while.
+        first = [next(run for run in runs if run.rate == rate) for rate in RATES]
+        last = first + [run for run in runs if run not in first][: FINALISTS - len(first)]
+        for run in last:
+            run.go(EPOCHS)
+        winner = min(last, key=lambda run: run.best)
+        if not math.isfinite(winner.best):
+            raise RuntimeError("no candidate reached a finite validation likelihood")
+        self.law = winner.law
+        self.law.load_state_dict(winner.state)
+        self.law.eval()
+        self.chosen = {"size": str(winner.size), "rate": winner.rate, "decay": winner.decay, "epochs": winner.at}
+        return self
+
+    @torch.no_grad()
+    def log_prob(self, X, D):
+        x, y = tensor(self.scale_x(X)), tensor(self.targets(D))
+        parts = [self.law(a, b) for a, b in zip(x.split(512), y.split(512))]
+        value = torch.cat(parts).double().numpy()
+        if self.ratios:
+            value = value - np.log(self.scale_y.spread).sum() + log_volume(D)
+        return value
+
+    @torch.no_grad()
+    def draws(self, X, n):
+        drawn = self.law.draw(tensor(self.scale_x(X)), n).double().numpy()
+        return shares(drawn * self.scale_y.spread + self.scale_y.centre) if self.ratios else drawn
+
+    @torch.no_grad()
+    def mean(self, X):
+        """The mean in closed form, where there is one."""
+        return self.law.mean(tensor(self.scale_x(X))).numpy() if hasattr(self.law, "mean") else None
+
+
+class Run:
+    """One candidate's training: AdamW, halved rates on a plateau, the weights of the best epoch."""
+
+    def __init__(self, kind, size, rate, decay, learn, check):
+        self.size, self.rate, self.decay = size, rate, decay
+        self.learn, self.check = learn, check
+        self.law = kind(*learn, size)
+        weights = [p for p in self.law.parameters() if p.ndim > 1 and p is not getattr(self.law, "pairs", None)]
+        others = [p for p in self.law.parameters() if not any(p is w for w in weights)]
+        groups = [{"params": weights, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
+        self.optimiser = torch.optim.AdamW(groups, lr=rate)
+        self.best, self.state, self.at, self.epoch = math.inf, self.law.state_dict(), 0, 0
+
+    def go(self, until):
+        x, y = self.learn
+        batch = int(np.clip(len(x) // 16, 16, 128))
+        while self.epoch < until and self.epoch - self.at < PATIENCE:
+            self.epoch += 1
+            if not all(self.step(x[rows], y[rows]) for rows in torch.randperm(len(x)).split(batch)):
+                return
+            with torch.no_grad():
+                loss = -float(self.law(*self.check).mean())
+            if loss < self.best - 1e-4:
+                self.best, self.at, self.state = loss, self.epoch, copy.deepcopy(self.law.state_dict())
+            elif (self.epoch - self.at) % 5 == 0:
+                for group in self.optimiser.param_groups:
+                    group["lr"] /= 2
+
+    def step(self, x, y):
+        """False where the likelihood is no number any more: the candidate keeps its best epoch and stops."""
+        loss = -self.law(x, y).mean()
+        if not torch.isfinite(loss):
+            self.epoch = EPOCHS
+            return False
+        self.optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.law.parameters(), 5.0)
+        self.optimiser.step()
+        return True
+
+
+# -- without a network -----------------------------------------------------------------------------------------------
+
+
+class GaussianPeer:
+    """What ridge and NGBoost share: a Gaussian of the log-ratios for each row."""
+
+    def __init__(self, seed):
+        self.seed, self.chosen = seed, {}
+
+    def log_prob(self, X, D):
+        mean, covariance = self.moments(X)
+        factor = np.linalg.cholesky(covariance)
+        z = np.linalg.solve(factor, (ilr(D) - mean)[..., None])[..., 0]
+        log_det = np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
+        d = mean.shape[1]
+        return -0.5 * (z**2).sum(1) - log_det - 0.5 * d * math.log(2 * math.pi) + log_volume(D)
+
+    def draws(self, X, n):
+        mean, covariance = self.moments(X)
+        noise = np.random.default_rng(self.seed).standard_normal((n, *mean.shape))
+        return shares(mean + np.einsum("nij,snj->sni", np.linalg.cholesky(covariance), noise, optimize=True))
+
+    def mean(self, X):
+        return None
+
+
+class RidgeGaussian(GaussianPeer):
+    """Ridge on ILR, a penalty for each coordinate; the covariance is that of five-fold residuals."""
+
+    def fit(self, X, D, keep):
+        self.scale, y = Scale(X, clip=5.0), ilr(D)
+        x = self.scale(X)
+        self.model = RidgeCV(np.logspace(-2, 5, 15), alpha_per_target=y.shape[1] > 1).fit(x, y)
+        residuals = y - cross_val_predict(Ridge(self.model.alpha_), x, y, cv=min(5, len(x)))
+        self.covariance = np.atleast_2d(residuals.T @ residuals / len(y)) + 1e-8 * np.eye(y.shape[1])
+        return self
+
+    def moments(self, X):
+        mean = self.model.predict(self.scale(X)).reshape(len(X), -1)
+        return mean, np.broadcast_to(self.covariance, (len(X), *self.covariance.shape))
+
+
+class NGBoostGaussian(GaussianPeer):
+    """NGBoost's multivariate normal on standardised ILR; the rate is chosen on the validation rows."""
+
+    def fit(self, X, D, keep):
+        from ngboost import NGBRegressor
+        from ngboost.distns import MultivariateNormal
+
+        y = ilr(D)
+        self.scale = Scale(y[keep])
+        z, d = self.scale(y), y.shape[1]
+        common = {"Dist": MultivariateNormal(d), "verbose": False, "random_state": self.seed}
+        start = time.perf_counter()
+        NGBRegressor(n_estimators=2, **common).fit(X[keep], z[keep], X_val=X[~keep], Y_val=z[~keep])
+        needed = (time.perf_counter() - start) / 2 * ROUNDS
+        if needed > NGBOOST_SECONDS:
+            trees = d + d * (d + 1) // 2
+            raise LeftOut(f"{trees} trees a round: {ROUNDS} rounds would take about {needed:.0f} s")
+        models = []
+        for rate in (0.03, 0.1):
+            model = NGBRegressor(n_estimators=ROUNDS, learning_rate=rate, **common)
+            model.fit(X[keep], z[keep], X_val=X[~keep], Y_val=z[~keep], early_stopping_rounds=20)
+            rounds = int(model.best_val_loss_itr) + 1
+            loss = -model.pred_dist(X[~keep], max_iter=rounds).logpdf(z[~keep]).mean()
+            models.append((loss, rate, rounds, model))
+        _, rate, self.rounds, self.model = min(models, key=lambda entry: entry[0])
+        self.chosen = {"rate": rate, "rounds": self.rounds}
+        return self
+
+    def moments(self, X):
+        law = self.model.pred_dist(X, max_iter=self.rounds)
+        spread = self.scale.spread
+        return law.loc * spread + self.scale.centre, law.cov * spread[:, None] * spread
