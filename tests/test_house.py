@@ -41,7 +41,6 @@ LONG_BODIES = {
 #: Private names of other libraries that have no public twin.
 FOREIGN_NAMES = {
     "os._exit": "a worker that was told to stop must not run the parent's clean-up",
-    "sklearn.utils.validation._check_feature_names": "the check that scikit-learn's own estimators use",
     "torch._foreach_add_": "one call for all parameters; torch's own optimisers use it",
     "torch._foreach_copy_": "one call for all parameters; torch's own optimisers use it",
     "torch._foreach_norm": "one call for all parameters; torch's own clipping uses it",
@@ -56,14 +55,9 @@ FOREIGN_NAMES = {
 PRIVATE_READS = {
     "conformal/intervals.py": ("_assigned", "_pooled", "_set"),
     "conformal/regions.py": ("_pooled", "_set"),
-    "conformal/report.py": ("_ready",),
     "distributions/marginal.py": ("_ends",),
     "distributions/mixture.py": ("_quantiles",),
     "files/models.py": ("_device", "_labels_were_named", "_optimizer"),
-    "learners/correlation.py": ("_SoftmaxLinear",),
-    "learners/decomposition.py": ("_SoftmaxLinear",),
-    "learners/ranking.py": ("_SoftmaxLinear",),
-    "learners/storage.py": ("_after_load",),
     "many.py": ("_check_settings", "_device", "_remember"),
     "plots/active.py": ("_axes", "_legend", "_quiet"),
     "plots/conformal.py": ("_axes", "_legend", "_quiet", "_ready", "_ternary_axes"),

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import expit
+from scipy.special import expit, softmax
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.features import ScaledLearner, column_scale
-from snefy_ldl.learners.maxent import softmax
-from snefy_ldl.learners.networks import Network, minimise
+from snefy_ldl.learners.networks import Network
+from snefy_ldl.learners.optimise import minimise
 from snefy_ldl.validation import check_count
 
 
@@ -64,9 +64,10 @@ class AAKNN(ScaledLearner):
         if self.standardize:
             self.feature_mean_, self.feature_inverse_scale_ = column_scale(X)
         self.train_features_, self.train_labels_ = self._scaled(X), D
-        self._after_load()
+        self.after_load()
 
-    def _after_load(self) -> None:
+    def after_load(self) -> None:
+        """Rebuild the search index from the training rows."""
         self._neighbours = neighbour_index(self.train_features_, self.n_neighbors)
 
     def _predict(self, X: Array) -> Array:
@@ -124,4 +125,5 @@ class AABP(Network):
 
     def _predict(self, X: Array) -> Array:
         hidden = expit(self._scaled(X) @ self.coef_ + self.intercept_)
-        return softmax(hidden @ self.output_coef_ + self.output_intercept_)
+        shares: Array = softmax(hidden @ self.output_coef_ + self.output_intercept_, axis=-1)
+        return shares

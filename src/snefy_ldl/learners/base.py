@@ -12,24 +12,36 @@ from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import rel_entr
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_feature_names, check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from snefy_ldl._random import numpy_random
 from snefy_ldl._types import Array
-from snefy_ldl.errors import InputError, ModelFileError
+from snefy_ldl.errors import InputError, ModelFileError, TrainingError
 from snefy_ldl.learners.storage import REGISTRY, is_fitted_name, read_learner, write_learner
 from snefy_ldl.validation import check_distributions, check_features
 
-#: No predicted share is smaller than this, so that logarithms of predictions always exist.
-SMALLEST_SHARE = 1e-12
+#: No learner predicts a smaller share than this, so that logarithms of predictions always exist.
+PREDICTED_SHARE_FLOOR = 1e-12
 
 Self = TypeVar("Self", bound="Learner")
 
 
 def close_rows(P: Array) -> Array:
-    """Rows lifted to at least :data:`SMALLEST_SHARE` and divided by their sums."""
-    P = np.maximum(P, SMALLEST_SHARE)
+    """Rows lifted to at least :data:`PREDICTED_SHARE_FLOOR` and divided by their sums.
+
+    Args:
+        P: Shares that need not sum to one, (N, L).
+
+    Returns:
+        Positive rows that sum to one, (N, L).
+
+    Example:
+        >>> close_rows(np.array([[1.0, 3.0]]))
+        array([[0.25, 0.75]])
+    """
+    P = np.maximum(P, PREDICTED_SHARE_FLOOR)
     closed: Array = P / P.sum(axis=1, keepdims=True)
     return closed
 
@@ -39,6 +51,17 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
 
     Subclasses write ``_check_params()``, ``_fit(X, D, random)`` and ``_predict(X)``. Everything a fit leaves behind
     ends in an underscore and is an array, a plain value or another learner: that is what :meth:`save` writes.
+
+    Attributes:
+        n_features_in_: d.
+        feature_names_in_: Names of the features, where ``fit`` saw a DataFrame.
+        n_labels_: L.
+        label_names_: Names of the labels, or None.
+
+    Example:
+        >>> from snefy_ldl.learners import AAKNN
+        >>> isinstance(AAKNN(n_neighbors=1).fit([[0.0], [1.0]], [[0.2, 0.8], [0.4, 0.6]]), Learner)
+        True
     """
 
     random_state: Any
@@ -68,52 +91,87 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
     def _predict(self, X: Array) -> Array:
         """Shares (N, L) of clean features."""
 
-    def _after_load(self) -> None:
-        """Rebuild what is derived from the saved arrays (a search tree, say)."""
+    def after_load(self) -> None:
+        """Rebuild what is derived from the saved arrays (a search tree, say); called by :meth:`load`."""
 
     # The shared contract --------------------------------------------------------------------------------------------
 
     def fit(self: Self, X: Any, D: Any) -> Self:
-        """Learn from features (N, d) and label distributions (N, L)."""
+        """Learn from features and label distributions.
+
+        Args:
+            X: Features (N, d): array, DataFrame or sparse matrix.
+            D: Label distributions (N, L), rows that sum to one; the names of a DataFrame come back out of ``predict``.
+
+        Returns:
+            The learner itself.
+
+        Raises:
+            InputError: Rows, labels or hyperparameters that break a rule.
+        """
         self._check_params()
         features = _dense(check_features(X))
         labels, names = check_distributions(D, n_rows=features.shape[0])
         for name in [name for name in vars(self) if is_fitted_name(name)]:
             delattr(self, name)
-        self._check_names(X, reset=True)
-        self.n_features_in_ = features.shape[1]
+        self._check_columns(X, reset=True)
         self.n_labels_ = labels.shape[1]
         self.label_names_ = names
-        self._fit(features, np.ascontiguousarray(labels), check_random_state(self.random_state))
+        self._fit(features, np.ascontiguousarray(labels), numpy_random(self.random_state))
         return self
 
     def predict(self, X: Any) -> Any:
-        """Label distributions (N, L); a DataFrame when the labels of ``fit`` came as one."""
+        """Predicted label distributions.
+
+        Args:
+            X: Features (N, d).
+
+        Returns:
+            Positive rows that sum to one, (N, L); a DataFrame when the labels of ``fit`` came as one.
+
+        Raises:
+            InputError: Rows that break a rule, or other features than those of ``fit``.
+            TrainingError: The fitted weights give a share that is not a finite number.
+        """
         return self._named(self._predict_array(self._check_X(X)), X)
 
     def score(self, X: Any, D: Any) -> float:
-        """Minus the mean Kullback-Leibler divergence ``KL(D ‖ predict(X))``: larger is better, 0 is perfect."""
+        """Minus the mean Kullback-Leibler divergence ``KL(D ‖ predict(X))``: larger is better, 0 is perfect.
+
+        Args:
+            X: Features (N, d).
+            D: Observed label distributions (N, L).
+
+        Returns:
+            A number of at most 0.
+
+        Raises:
+            InputError: Rows or labels that break a rule.
+        """
         features = self._check_X(X)
         labels, _ = check_distributions(D, n_rows=features.shape[0], n_labels=self.n_labels_)
         return -mean_kl(labels, self._predict_array(features))
 
     def _predict_array(self, features: Array) -> Array:
-        return close_rows(self._predict(features))
+        shares = self._predict(features)
+        if not np.isfinite(shares).all():
+            row, label = (int(i) for i in np.argwhere(~np.isfinite(shares))[0])
+            raise TrainingError(
+                f"{type(self).__name__} predicts {shares[row, label]} for label {label} of row {row}: its weights grew "
+                "without bound. Fit it again with a larger l2, or leave out labels that no row uses."
+            )
+        return close_rows(shares)
 
     def _check_X(self, X: Any) -> Array:
         check_is_fitted(self, "n_labels_")
-        self._check_names(X, reset=False)
         features = _dense(check_features(X))
-        if features.shape[1] != self.n_features_in_:
-            raise InputError(
-                f"X has {features.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
-                "features as input."
-            )
+        self._check_columns(X, reset=False)
         return features
 
-    def _check_names(self, X: Any, *, reset: bool) -> None:
+    def _check_columns(self, X: Any, *, reset: bool) -> None:
+        """Remember the number and the names of the features, or hold new ones against them."""
         try:
-            _check_feature_names(self, X, reset=reset)
+            validate_data(self, X, reset=reset, skip_check_array=True)
         except ValueError as error:
             raise InputError(str(error)) from None
 
@@ -128,14 +186,34 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
     # Files ----------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the fitted learner to a folder: safetensors arrays and ``model.json``, no pickle."""
+        """Write the fitted learner to a folder: safetensors arrays and ``model.json``, no pickle.
+
+        Args:
+            folder: Where; a learner that is there is replaced, anything else is left alone.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ModelFileError: The folder holds something else, or a hyperparameter cannot be written.
+        """
         check_is_fitted(self, "n_labels_")
         write_learner(self, Path(folder))
         return Path(folder)
 
     @classmethod
     def load(cls: type[Self], folder: str | os.PathLike[str]) -> Self:
-        """Read a learner back; ModelFileError says what is wrong with a damaged, foreign or newer file."""
+        """Read a learner that :meth:`save` wrote; nothing in the folder is executed.
+
+        Args:
+            folder: Where it is.
+
+        Returns:
+            The fitted learner.
+
+        Raises:
+            ModelFileError: The folder is missing, damaged, foreign, of a newer version or of another learner.
+        """
         learner = read_learner(Path(folder))
         if not isinstance(learner, cls):
             raise ModelFileError(f"{folder} holds a {type(learner).__name__}, not a {cls.__name__}.")
@@ -143,10 +221,20 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
 
 
 def mean_kl(D: Array, P: Array) -> float:
-    """Mean over rows of ``Σ_j d_j log(d_j / p_j)``, with ``0 log 0 = 0``."""
-    positive = D > 0
-    ratio = np.log(np.where(positive, D, 1.0)) - np.log(np.where(positive, P, 1.0))
-    return float((D * ratio).sum(axis=1).mean())
+    """Mean over rows of ``Σ_j d_j log(d_j / p_j)``, with ``0 log 0 = 0``.
+
+    Args:
+        D: Observed label distributions, (N, L).
+        P: Predicted ones, positive, (N, L).
+
+    Returns:
+        The divergence in nats.
+
+    Example:
+        >>> round(mean_kl(np.array([[0.5, 0.5]]), np.array([[0.2, 0.8]])), 3)
+        0.223
+    """
+    return float(rel_entr(D, P).sum(axis=1).mean())
 
 
 def _dense(X: Any) -> Array:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from snefy_ldl._types import Array
-from snefy_ldl.learners.maxent import lbfgs, softmax
 from snefy_ldl.learners.networks import Network
+from snefy_ldl.learners.optimise import Objective, lbfgs
 from snefy_ldl.validation import check_count, check_number
 
 #: Rows times labels times units held at once while predicting.
@@ -73,12 +72,11 @@ class CPNN(Network):
         parts = [
             expit(inputs[i : i + step, None, :] + self.label_input_) @ self.output_coef_ for i in range(0, len(X), step)
         ]
-        return softmax(np.concatenate(parts))
+        shares: Array = softmax(np.concatenate(parts), axis=-1)
+        return shares
 
 
-def conditional_objective(
-    Z: Array, code: Array, target: Array, ridge: Array, upper: float
-) -> Callable[[Array], tuple[float, Array]]:
+def conditional_objective(Z: Array, code: Array, target: Array, ridge: Array, upper: float) -> Objective:
     """The objective of :class:`CPNN` in ``[W; V; u]`` (r + 1 + c + 1, H), flat, and its gradient.
 
     ``target`` (N, L) are the weights of the log shares, ``ridge`` (r + 1, 1) and ``upper`` the penalties.

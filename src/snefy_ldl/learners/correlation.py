@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.special import log_softmax, softmax
 from sklearn.cluster import KMeans
 
 from snefy_ldl._types import Array
 from snefy_ldl.learners.features import Design
-from snefy_ldl.learners.maxent import _SoftmaxLinear, lbfgs, log_softmax, softmax, softmax_pullback, start_weights
+from snefy_ldl.learners.linear import SoftmaxLinear, softmax_pullback, start_weights
+from snefy_ldl.learners.optimise import Objective, lbfgs
 from snefy_ldl.validation import check_count, check_number
 
 #: Mean squared distance to a cluster centre below which the correlation grows no further.
@@ -18,7 +19,7 @@ _NEAREST = 1e-4
 _KMEANS_STARTS = 3
 
 
-class LDLSCL(_SoftmaxLinear):
+class LDLSCL(SoftmaxLinear):
     """Label distribution learning by exploiting sample correlations locally (LDL-SCL).
 
     With cluster centres ``z_1..z_m`` of the training label distributions and correlations ``c_ij > 0`` of row i with
@@ -98,12 +99,11 @@ class LDLSCL(_SoftmaxLinear):
         scaled = self._scaled(X)
         log_c = scaled @ self.correlation_coef_ + self.correlation_intercept_
         C = np.exp(np.clip(log_c, self.correlation_range_[0], self.correlation_range_[1]))
-        return softmax(scaled @ self.coef_ + self.intercept_ + C @ self.cluster_coef_)
+        shares: Array = softmax(scaled @ self.coef_ + self.intercept_ + C @ self.cluster_coef_, axis=-1)
+        return shares
 
 
-def correlation_objective(
-    design: Design, D: Array, C: Array, centres: Array, l2: float, alpha: float
-) -> Callable[[Array], tuple[float, Array]]:
+def correlation_objective(design: Design, D: Array, C: Array, centres: Array, l2: float, alpha: float) -> Objective:
     """The objective of :class:`LDLSCL` in ``[θ; b; u]`` (r + 1 + m, L) for given correlations, and its gradient."""
     n_rows, n_labels = D.shape
     inputs = np.concatenate([design.Z, C], axis=1)
@@ -114,7 +114,7 @@ def correlation_objective(
 
     def objective(flat: Array) -> tuple[float, Array]:
         w = flat.reshape(-1, n_labels)
-        log_P = log_softmax(inputs @ w)
+        log_P = log_softmax(inputs @ w, axis=-1)
         P = np.exp(log_P)
         spread = float((total * P * P - 2.0 * mixed * P).sum()) + constant  # Σ_ij c_ij ‖p_i - z_j‖²
         value = -float((D * log_P).sum()) / n_rows + pull * spread + 0.5 * float((penalty * w * w).sum())

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.special import log_softmax, softmax
 
 from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.adaptation import neighbour_index
 from snefy_ldl.learners.features import Design
-from snefy_ldl.learners.maxent import _SoftmaxLinear, lbfgs, log_softmax, softmax, start_weights
+from snefy_ldl.learners.linear import SoftmaxLinear, start_weights
+from snefy_ldl.learners.optimise import Objective, lbfgs
 from snefy_ldl.validation import check_count
 
 
-class DFLDL(_SoftmaxLinear):
+class DFLDL(SoftmaxLinear):
     """Decomposition-fusion label distribution learning (DF-LDL).
 
     For each ordered pair ``(j, k)`` one softmax-linear model learns from the rows with ``d_ij ≥ d_ik``. To predict, the
@@ -74,9 +75,10 @@ class DFLDL(_SoftmaxLinear):
         coef, intercept = design.weights(flat.reshape(len(design.ridge), -1))
         self.coef_, self.intercept_ = coef, intercept  # (d, models * L), model by model
         self.train_features_, self.train_labels_ = scaled, D
-        self._after_load()
+        self.after_load()
 
-    def _after_load(self) -> None:
+    def after_load(self) -> None:
+        """Rebuild the search index from the training rows."""
         self._neighbours = neighbour_index(self.train_features_, self.n_neighbors)
 
     def _predict(self, X: Array) -> Array:
@@ -89,7 +91,7 @@ class DFLDL(_SoftmaxLinear):
         order = np.sign(labels[:, :, larger] - labels[:, :, smaller]).mean(axis=1)  # (N, models), within [-1, 1]
         share = (order + 1.0) / len(larger)  # rows sum to 1
         logits = scaled @ self.coef_ + self.intercept_
-        P = softmax(logits.reshape(len(X), len(larger), self.n_labels_))
+        P = softmax(logits.reshape(len(X), len(larger), self.n_labels_), axis=-1)
         result: Array = np.einsum("nm,nml->nl", share, P)
         return result
 
@@ -99,7 +101,7 @@ def _ordered_pairs(n_labels: int) -> tuple[Any, Any]:
     return larger, smaller
 
 
-def stacked_objective(design: Design, D: Array, member: Array, l2: float) -> Callable[[Array], tuple[float, Array]]:
+def stacked_objective(design: Design, D: Array, member: Array, l2: float) -> Objective:
     """Sum over models m of ``Σ_i member_im KL(d_i ‖ p_im) / n_m + λ/(2 n_m) ‖θ_m‖²`` and its gradient."""
     Z = design.Z
     counts = member.sum(axis=0)
@@ -109,7 +111,7 @@ def stacked_objective(design: Design, D: Array, member: Array, l2: float) -> Cal
 
     def objective(flat: Array) -> tuple[float, Array]:
         w = flat.reshape(Z.shape[1], -1)
-        log_P = log_softmax((Z @ w).reshape(wanted.shape))
+        log_P = log_softmax((Z @ w).reshape(wanted.shape), axis=-1)
         cube = w.reshape(Z.shape[1], *wanted.shape[1:])
         value = -float((wanted * log_P).sum()) + 0.5 * float((penalty * cube * cube).sum())
         slope = share * np.exp(log_P) - wanted

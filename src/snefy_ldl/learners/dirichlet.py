@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,15 +12,14 @@ from scipy.special import digamma, gammaln
 from sklearn.base import clone
 
 from snefy_ldl._types import Array
+from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows
 from snefy_ldl.learners.features import Design, ScaledLearner
-from snefy_ldl.learners.maxent import SABFGS, lbfgs
+from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.learners.optimise import Objective, lbfgs
 from snefy_ldl.prediction import DensityPredictor
 from snefy_ldl.validation import ZeroOption, ZeroPolicy, check_count, check_number
-
-if TYPE_CHECKING:
-    from snefy_ldl.distributions.snefy import SnefySimplex
 
 #: Range of log concentrations that is searched or predicted; both ends lie far outside any data.
 _LOG_RANGE = (-15.0, 25.0)
@@ -134,13 +133,22 @@ class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # sc
         result: Array = alpha / alpha.sum(axis=1, keepdims=True)
         return result
 
+    def predict_concentration(self, X: Any) -> Array:
+        """Concentrations ``α(x)`` of the predicted Dirichlet laws.
+
+        Args:
+            X: Features (N, d).
+
+        Returns:
+            Concentrations, (N, L).
+        """
+        return self._alpha(self._check_X(X))
+
     # The density, as SnefyLDL offers it -----------------------------------------------------------------------------
 
     def predict_dist(self, X: Any) -> SnefySimplex:
         """The predicted laws as one :class:`~snefy_ldl.distributions.snefy.SnefySimplex` with batch (N,)."""
-        from snefy_ldl.distributions.snefy import SnefySimplex
-
-        alpha = torch.from_numpy(self._alpha(self._check_X(X)))
+        alpha = torch.from_numpy(self.predict_concentration(X))
         n_rows, n_labels = alpha.shape
         one = torch.ones(1, 1, dtype=torch.float64)
         zero = torch.zeros(1, n_labels, dtype=torch.float64)
@@ -165,7 +173,7 @@ class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # sc
     ) -> Any:
         """Differential entropies (N,): ``"exact"`` in closed form, or by n draws (``"model"``, ``"uniform"``)."""
         if method == "exact":
-            value = dirichlet_entropy(self._alpha(self._check_X(X)))
+            value = dirichlet_entropy(self.predict_concentration(X))
             return (value, np.zeros_like(value)) if return_std_error else value
         return super().entropy(X, n, method, random_state, return_std_error)
 
@@ -186,11 +194,11 @@ def fit_concentration(mean: Array, log_D: Array) -> float:
         s = np.exp(log_s)
         return float(gammaln(s * mean).sum() / len(mean) - gammaln(s) - s * cross)
 
-    found = minimize_scalar(loss, bounds=_LOG_RANGE, method="bounded", options={"xatol": 1e-8})
-    return float(np.exp(found.x))
+    best = minimize_scalar(loss, bounds=_LOG_RANGE, method="bounded", options={"xatol": 1e-8})
+    return float(np.exp(best.x))
 
 
-def dirichlet_objective(design: Design, log_D: Array, l2: float) -> Callable[[Array], tuple[float, Array]]:
+def dirichlet_objective(design: Design, log_D: Array, l2: float) -> Objective:
     """``w ↦ -mean_i log Dirichlet(d_i; exp(Z w)_i) + λ/(2N) ‖θ‖²`` and its gradient."""
     Z, n_rows = design.Z, len(log_D)
     penalty = (l2 / n_rows) * design.ridge[:, None]

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._types import Array
-from snefy_ldl.learners.networks import UnitLearner, minimise
+from snefy_ldl.learners.networks import UnitLearner
+from snefy_ldl.learners.optimise import minimise
 from snefy_ldl.validation import check_count, check_number
 
 #: Leaf shares start and stay above this, since the leaf update can never raise an exact zero.

@@ -1,134 +1,23 @@
-"""Maximum entropy learners: the softmax-linear core, SA-BFGS and SA-IIS."""
+"""Maximum entropy learners: SA-BFGS and SA-IIS."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.special import log_softmax
 
 from snefy_ldl._types import Array
-from snefy_ldl.learners.features import Design, ScaledLearner
-from snefy_ldl.validation import check_count, check_number
+from snefy_ldl.learners.features import Design
+from snefy_ldl.learners.linear import SoftmaxLinear, start_weights
 
-#: A term of the loss: predictions (N, L) to its value and its gradient with respect to them.
-Term = Callable[[Array], tuple[float, Array]]
-
-#: L-BFGS pairs kept: many while they are cheap against a gradient, few in problems of more than LARGE weights.
-HISTORY, SHORT_HISTORY, LARGE = 20, 8, 5000
-
-
-def softmax(logits: Array) -> Array:
-    """Softmax over the last axis."""
-    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    result: Array = shifted / shifted.sum(axis=-1, keepdims=True)
-    return result
+#: Newton stops when the exponent ``δ f`` of an IIS equation moves by less than this.
+STEP_TOLERANCE = 1e-1
+#: Rows times directions times labels held at once while the IIS equations are solved.
+CHUNK = 2_000_000
 
 
-def log_softmax(logits: Array) -> Array:
-    """Logarithm of the softmax over the last axis."""
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    result: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return result
-
-
-def softmax_pullback(P: Array, gradient: Array) -> Array:
-    """Gradient with respect to logits, from the gradient with respect to ``P = softmax(logits)``."""
-    weighted = P * gradient
-    result: Array = weighted - P * weighted.sum(axis=-1, keepdims=True)
-    return result
-
-
-def lbfgs(
-    objective: Callable[[Array], tuple[float, Array]], start: Array, max_iter: int, tol: float
-) -> tuple[Array, int]:
-    """Minimise by L-BFGS; returns the point and the number of iterations."""
-    history = HISTORY if start.size <= LARGE else SHORT_HISTORY
-    found = minimize(
-        objective,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": max_iter, "maxfun": 3 * max_iter, "gtol": tol, "ftol": tol * 1e-3, "maxcor": history},
-    )
-    return found.x, int(found.nit)
-
-
-def softmax_linear_objective(
-    design: Design, D: Array, l2: float, extra: Term | None = None
-) -> Callable[[Array], tuple[float, Array]]:
-    """``w ↦ mean_i KL(d_i ‖ p_i) + λ/(2N) ‖θ‖² + extra(P)`` and its gradient, in the coordinates of ``design``.
-
-    The KL divergence leaves out the entropy of ``d``, which does not depend on the weights.
-    """
-    Z, n_rows = design.Z, D.shape[0]
-    penalty = (l2 / n_rows) * design.ridge[:, None]
-
-    def objective(flat: Array) -> tuple[float, Array]:
-        w = flat.reshape(Z.shape[1], -1)
-        log_P = log_softmax(Z @ w)  # (N, L)
-        P = np.exp(log_P)
-        value = -float((D * log_P).sum()) / n_rows + 0.5 * float((penalty * w * w).sum())
-        slope = (P - D) / n_rows
-        if extra is not None:
-            more, gradient = extra(P)
-            value += more
-            slope = slope + softmax_pullback(P, gradient)
-        return value, (Z.T @ slope + penalty * w).ravel()
-
-    return objective
-
-
-def start_weights(design: Design, D: Array) -> Array:
-    """Weights (r + 1, L) that predict the mean label distribution everywhere."""
-    w = np.zeros((design.Z.shape[1], D.shape[1]))
-    w[-1] = np.log(D.mean(axis=0) + 1.0 / (D.shape[0] * D.shape[1])) / design.constant
-    return w
-
-
-class _SoftmaxLinear(ScaledLearner):
-    """Learners whose prediction is ``softmax(x θ + b)``; subclasses add terms to the loss."""
-
-    def __init__(
-        self,
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.l2 = l2
-        self.max_iter = max_iter
-        self.tol = tol
-        self.standardize = standardize
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_count("max_iter", self.max_iter)
-        check_number("tol", self.tol, strict=True)
-
-    def _extra(self, D: Array) -> Term | None:
-        """The learner's own terms beside KL and ridge."""
-        return None
-
-    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        scaled = self._prepare(X, D)
-        design = Design.of(scaled, self.l2_, curvature=1.0 / D.shape[1])
-        w = self._minimise(design, D)
-        self.coef_, self.intercept_ = design.weights(w)
-
-    def _minimise(self, design: Design, D: Array) -> Array:
-        objective = softmax_linear_objective(design, D, self.l2_, self._extra(D))
-        flat, self.n_iter_ = lbfgs(objective, start_weights(design, D).ravel(), self.max_iter, self.tol)
-        return flat.reshape(design.Z.shape[1], D.shape[1])
-
-    def _predict(self, X: Array) -> Array:
-        return softmax(self._scaled(X) @ self.coef_ + self.intercept_)
-
-
-class SABFGS(_SoftmaxLinear):
+class SABFGS(SoftmaxLinear):
     """Maximum entropy model fitted by L-BFGS (SA-BFGS).
 
     ``p_i = softmax(x_i θ + b)`` minimises ``Σ_i KL(d_i ‖ p_i) + λ/2 ‖θ‖²``.
@@ -158,7 +47,7 @@ class SABFGS(_SoftmaxLinear):
     """
 
 
-class SAIIS(_SoftmaxLinear):
+class SAIIS(SoftmaxLinear):
     """Maximum entropy model fitted by improved iterative scaling (SA-IIS).
 
     The objective is that of :class:`SABFGS`. Each round moves every weight at once by the ``δ_kj`` that solves
@@ -201,7 +90,7 @@ class SAIIS(_SoftmaxLinear):
         before = np.inf
         for n_iter in range(1, self.max_iter + 1):
             self.n_iter_ = n_iter
-            log_P = log_softmax(X @ w)
+            log_P = log_softmax(X @ w, axis=-1)
             value = (-float((D * log_P).sum()) + 0.5 * float((ridge * w * w).sum())) / len(D)
             if before - value < self.tol:
                 break
@@ -210,11 +99,6 @@ class SAIIS(_SoftmaxLinear):
             slope = target - X.T @ P - ridge * w
             w = w + _scaling_step(X, P, reach, slope, size.T @ P, ridge)
         return w * rates[:, None]
-
-
-#: Newton stops when the exponent ``δ f`` of an IIS equation moves by less than this.
-_STEP_TOLERANCE = 1e-1
-_CHUNK = 2_000_000
 
 
 def _scaling_rates(design: Design, l2: float, curvature: float) -> Array:
@@ -229,25 +113,35 @@ def _scaling_rates(design: Design, l2: float, curvature: float) -> Array:
 
 def _scaling_step(X: Array, P: Array, reach: Array, slope: Array, steepness: Array, ridge: Array) -> Array:
     """Solve all IIS equations at the current predictions; ``slope`` and ``steepness`` are theirs at ``δ = 0``."""
-    step: Array = slope / (steepness + ridge)
+    step = _divide(slope, steepness + ridge)
     far = reach.max()
-    if np.abs(step).max() * far < _STEP_TOLERANCE:
+    if np.abs(step).max() * far < STEP_TOLERANCE:
         return step
     signed = np.sign(X) * reach[:, None]  # (N, r)
-    width = max(1, _CHUNK // P.size)
+    width = max(1, CHUNK // P.size)
     for first in range(0, X.shape[1], width):
         part = slice(first, first + width)
         delta = step[part]
-        if np.abs(delta).max() * far < _STEP_TOLERANCE:
+        if np.abs(delta).max() * far < STEP_TOLERANCE:
             continue
         pulled = X[:, part, None] * P[:, None, :]  # (N, k, L)
         z = signed[:, part, None]
         for _ in range(20):
             growth = np.exp(np.clip(delta * z, -30.0, 30.0))
             residual = slope[part] + pulled.sum(axis=0) - (pulled * growth).sum(axis=0) - ridge[part] * delta
-            change = residual / ((pulled * z * growth).sum(axis=0) + ridge[part])
+            change = _divide(residual, (pulled * z * growth).sum(axis=0) + ridge[part])
             delta = delta + change
-            if np.abs(change).max() * far < _STEP_TOLERANCE:
+            if np.abs(change).max() * far < STEP_TOLERANCE:
                 break
         step[part] = delta
+    return step
+
+
+def _divide(residual: Array, steepness: Array) -> Array:
+    """Newton's step; none where an equation is flat.
+
+    A label that no row uses has a share that sinks until it is zero in float64. Its equations are then ``0 · δ = 0``:
+    there is nothing left to solve.
+    """
+    step: Array = np.divide(residual, steepness, out=np.zeros_like(residual), where=steepness > 0.0)
     return step

@@ -1,4 +1,4 @@
-"""What the networks share: their hyperparameters, their inputs, and L-BFGS over torch gradients."""
+"""What the networks share: their hyperparameters, their inputs and their penalties."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from torch import Tensor
 
 from snefy_ldl._types import Array
 from snefy_ldl.learners.features import Design, ScaledLearner
-from snefy_ldl.learners.maxent import lbfgs
 from snefy_ldl.validation import check_count, check_number
 
 #: Curvature of the loss in a first-layer weight, by order of magnitude; it scales the inputs.
 _CURVATURE = 0.05
-
-Loss = Callable[[list[Tensor]], Tensor]
 
 
 class UnitLearner(ScaledLearner):
@@ -84,19 +81,3 @@ class Network(UnitLearner):
         check_count("n_hidden", self.n_hidden)
         check_count("max_iter", self.max_iter)
         check_number("tol", self.tol, strict=True)
-
-
-def minimise(loss: Loss, start: Sequence[Array], max_iter: int, tol: float) -> tuple[list[Array], int]:
-    """L-BFGS on several arrays at once; ``loss`` maps their tensors to a scalar tensor."""
-    shapes = [s.shape for s in start]
-    ends = [int(e) for e in np.cumsum([s.size for s in start])[:-1]]
-
-    def objective(flat: Array) -> tuple[float, Array]:
-        point = torch.from_numpy(np.array(flat)).requires_grad_()
-        with torch.enable_grad():
-            value = loss([p.reshape(s) for p, s in zip(torch.tensor_split(point, ends), shapes)])
-            (gradient,) = torch.autograd.grad(value, point)
-        return float(value.detach()), gradient.numpy()
-
-    flat, n_iter = lbfgs(objective, np.concatenate([s.ravel() for s in start]), max_iter, tol)
-    return [p.reshape(s) for p, s in zip(np.split(flat, ends), shapes)], n_iter

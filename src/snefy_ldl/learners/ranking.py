@@ -9,11 +9,11 @@ from scipy.special import expit
 from scipy.stats import rankdata
 
 from snefy_ldl._types import Array
-from snefy_ldl.learners.maxent import Term, _SoftmaxLinear
+from snefy_ldl.learners.linear import SoftmaxLinear, Term
 from snefy_ldl.validation import check_number
 
 
-class LDLLRR(_SoftmaxLinear):
+class LDLLRR(SoftmaxLinear):
     """Softmax-linear model that keeps the label ranking relation (LDL-LRR).
 
     ``mean_i [KL(d_i ‖ p_i) + α/2 Σ_jk (d_ij - d_ik)² CE(o_ijk, σ(s (p_ij - p_ik)))] + λ/(2N) ‖θ‖²``, where CE is the
@@ -76,7 +76,7 @@ def ranking_term(D: Array, alpha: float, sharpness: float) -> Term:
     return term
 
 
-class LDLDPA(_SoftmaxLinear):
+class LDLDPA(SoftmaxLinear):
     """Softmax-linear model with description-degree percentile averages (LDL-DPA).
 
     ``mean_i [KL(d_i ‖ p_i) - α/L Σ_j r_ij p_ij + β (var_j d_ij - var_j p_ij)²] + λ/(2N) ‖θ‖²``, where ``r_ij`` is the

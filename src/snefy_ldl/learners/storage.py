@@ -1,93 +1,58 @@
-"""Fitted learners on disk: safetensors arrays and a JSON description, nothing that can run code.
-
-``model.json`` is written last and names the array file by its checksum, so a reader finds the old model or the new one.
-"""
+"""What a fitted learner is made of, as JSON and arrays; :mod:`snefy_ldl.files.arrays` puts them into a folder."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import numbers
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load as parse_arrays
-from safetensors.numpy import save as format_arrays
 
 from snefy_ldl.errors import ModelFileError
-from snefy_ldl.files.atomic import read_json, write_bytes, write_json
+from snefy_ldl.files.arrays import ArrayFolder
 
 if TYPE_CHECKING:
     from snefy_ldl.learners.base import Learner
 
-FILE_FORMAT = "snefy_ldl.learner"
-FILE_VERSION = 1
-CONFIG_FILE = "model.json"
-ARRAY_FILES = "arrays-*.safetensors"
+FOLDER = ArrayFolder("snefy_ldl.learner", 1, "learner")
 
 #: Every learner class by name; a saved name outside it is refused.
 REGISTRY: dict[str, type[Learner]] = {}
 
 
 def write_learner(learner: Learner, folder: Path) -> None:
-    """Write a fitted learner to a folder."""
-    if folder.exists() and not (folder / CONFIG_FILE).is_file() and (folder.is_file() or any(folder.iterdir())):
-        raise ModelFileError(f"{folder} exists and holds no saved learner; it was left alone. Choose another folder.")
+    """Write a fitted learner to a folder.
+
+    Args:
+        learner: A fitted learner.
+        folder: Where.
+
+    Raises:
+        ModelFileError: The folder holds something else, or a hyperparameter cannot be written.
+    """
     arrays: dict[str, Any] = {}
     description = _pack(learner, arrays, "")
-    payload = format_arrays(arrays)
-    checksum = hashlib.sha256(payload).hexdigest()
-    current = ARRAY_FILES.replace("*", checksum[:16])
-    write_bytes(folder / current, payload)
-    write_json(
-        folder / CONFIG_FILE,
-        {
-            "format": FILE_FORMAT,
-            "format_version": FILE_VERSION,
-            "library_version": _library_version(),
-            "arrays": current,
-            "arrays_sha256": checksum,
-            "learner": description,
-        },
-    )
-    for stale in folder.glob(ARRAY_FILES):
-        if stale.name != current:
-            stale.unlink()
+    FOLDER.write(folder, description, arrays)
 
 
 def read_learner(folder: Path) -> Learner:
-    """Read a learner back; ModelFileError says what is wrong with a damaged, foreign or newer file."""
-    if folder.is_file():
-        raise ModelFileError(f"{folder} is a file; a saved learner is a folder.")
-    config = read_json(folder / CONFIG_FILE)
-    if not isinstance(config, dict) or config.get("format") != FILE_FORMAT:
-        raise ModelFileError(f"{folder} was not written by a snefy_ldl learner.")
-    found = config.get("format_version")
-    if not isinstance(found, int) or found > FILE_VERSION:
-        raise ModelFileError(
-            f"{folder} has file version {found!r}, written by snefy-ldl {config.get('library_version')}; this version "
-            f"reads up to {FILE_VERSION}. Upgrade snefy-ldl."
-        )
+    """Read a learner back.
+
+    Args:
+        folder: Where.
+
+    Returns:
+        A fitted learner.
+
+    Raises:
+        ModelFileError: A folder that is missing, damaged, foreign or written by a newer version.
+    """
+    description, arrays = FOLDER.read(folder)
     try:
-        name = Path(str(config["arrays"])).name
-        payload = (folder / name).read_bytes()
-        if hashlib.sha256(payload).hexdigest() != config["arrays_sha256"]:
-            raise ModelFileError(f"{folder / name} is damaged: its checksum differs from the one in {CONFIG_FILE}.")
-        return _unpack(config["learner"], parse_arrays(payload))
-    except FileNotFoundError:
-        raise ModelFileError(f"{folder / name} is missing: this folder does not hold a whole saved model.") from None
-    except (KeyError, TypeError, AttributeError, SafetensorError) as error:
+        return _unpack(description, arrays)
+    except (KeyError, TypeError, AttributeError) as error:
         raise ModelFileError(f"{folder} is damaged: {type(error).__name__}: {error}.") from None
-
-
-def _library_version() -> str:
-    try:
-        return version("snefy-ldl")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def is_fitted_name(name: str) -> bool:
@@ -150,5 +115,5 @@ def _unpack(state: dict[str, Any], arrays: dict[str, Any]) -> Learner:
         if key.startswith(prefix) and is_fitted_name(name) and "." not in name:
             setattr(learner, name, value)
     if hasattr(learner, "n_labels_"):
-        learner._after_load()
+        learner.after_load()
     return learner

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, softmax
 from sklearn.model_selection import KFold
 from sklearn.svm import LinearSVC
 
 from snefy_ldl._types import Array
 from snefy_ldl.learners.features import ScaledLearner, principal_axes
-from snefy_ldl.learners.maxent import lbfgs, softmax
+from snefy_ldl.learners.optimise import lbfgs
 from snefy_ldl.validation import check_count, check_number
 
 #: A label nobody uses still has this weight, in rows, so that its mean and variance exist.
@@ -86,7 +86,8 @@ class PTBayes(ScaledLearner):
         precision = 1.0 / self.variance_
         quadratic = features**2 @ precision.T - 2.0 * features @ (self.mean_ * precision).T
         constant = (self.mean_**2 * precision + np.log(self.variance_)).sum(axis=1)
-        return softmax(np.log(self.prior_) - 0.5 * (quadratic + constant))
+        shares: Array = softmax(np.log(self.prior_) - 0.5 * (quadratic + constant), axis=-1)
+        return shares
 
 
 class PTSVM(ScaledLearner):

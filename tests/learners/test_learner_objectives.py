@@ -1,0 +1,202 @@
+"""Objectives, gradients, optima and known answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from learner_cases import (
+    D,
+    X,
+    softmax,
+)
+from scipy.optimize import check_grad
+from sklearn.linear_model import Ridge
+
+from snefy_ldl.learners import (
+    AAKNN,
+    ACPNN,
+    DFLDL,
+    LDLDPA,
+    LDLLRR,
+    SABFGS,
+    SAIIS,
+    PTBayes,
+)
+from snefy_ldl.learners.base import mean_kl
+from snefy_ldl.learners.conditional import conditional_objective
+from snefy_ldl.learners.correlation import correlation_objective
+from snefy_ldl.learners.decomposition import stacked_objective
+from snefy_ldl.learners.dirichlet import dirichlet_objective
+from snefy_ldl.learners.features import CLIP, Design, column_scale, leave_one_out
+from snefy_ldl.learners.forest import leaf_probabilities
+from snefy_ldl.learners.linear import softmax_linear_objective
+from snefy_ldl.learners.ranking import percentile_term, ranking_term
+
+
+def _max_gradient_error(objective: Any, size: int, seed: int = 0, scale: float = 0.3) -> float:
+    point = np.random.default_rng(seed).normal(size=size) * scale
+    error = check_grad(lambda w: objective(w)[0], lambda w: objective(w)[1], point, epsilon=1e-7)
+    return float(error / max(1.0, np.linalg.norm(objective(point)[1])))
+
+
+def test_gradients_agree_with_differences() -> None:
+    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+    design = Design.of(scaled, l2=3.0, curvature=0.25)
+    r, n_labels = design.Z.shape[1], D.shape[1]
+    for extra in (None, ranking_term(D, 0.3, 20.0), percentile_term(D, 0.3, 5.0)):
+        assert _max_gradient_error(softmax_linear_objective(design, D, 3.0, extra), r * n_labels) < 1e-5
+    correlations = np.exp(np.random.default_rng(1).normal(size=(len(D), 3)))
+    objective = correlation_objective(design, D, correlations, D[:3], 3.0, 0.7)
+    assert _max_gradient_error(objective, (r + 3) * n_labels) < 1e-5
+    member = (D[:, [0, 1, 2]] >= D[:, [1, 2, 0]]).astype(float)
+    assert _max_gradient_error(stacked_objective(design, D, member, 3.0), r * 3 * n_labels) < 1e-5
+    ridge = np.full((r, 1), 0.3)
+    for code in (np.eye(n_labels), np.arange(n_labels, dtype=float)[:, None]):
+        conditional = conditional_objective(design.Z, code, 1.2 * D, ridge, 0.1)
+        assert _max_gradient_error(conditional, (r + code.shape[1] + 1) * 3) < 1e-5
+    assert _max_gradient_error(dirichlet_objective(design, np.log(D), 3.0), r * n_labels) < 1e-5
+
+
+def test_ranking_term_equals_the_sum_over_all_ordered_pairs() -> None:
+    P, rows = softmax(np.random.default_rng(0).normal(size=(6, 4))), D[:6]
+    rows = np.concatenate([rows[:5], [[0.25, 0.25, 0.3, 0.2]]])  # with a tie
+    naive = 0.0
+    for p, d in zip(P, rows):
+        for j in range(4):
+            for k in range(4):
+                order = 1.0 if d[j] > d[k] else 0.5 if d[j] == d[k] else 0.0
+                guess = 1.0 / (1.0 + np.exp(-7.0 * (p[j] - p[k])))
+                naive -= (d[j] - d[k]) ** 2 * (order * np.log(guess) + (1 - order) * np.log(1 - guess))
+    assert ranking_term(rows, 0.3, 7.0)(P)[0] == pytest.approx(0.3 * naive / (2 * 6))
+
+
+@pytest.mark.parametrize("l2", [0.0, 0.5, "auto"])
+def test_iis_and_bfgs_reach_the_same_optimum(l2: Any) -> None:
+    bfgs, iis = SABFGS(l2=l2).fit(X, D), SAIIS(l2=l2).fit(X, D)
+    assert abs(bfgs.score(X, D) - iis.score(X, D)) < 1e-4
+    np.testing.assert_allclose(iis.predict(X), bfgs.predict(X), atol=2e-3)
+    assert mean_kl(bfgs.predict(X), iis.predict(X)) < 1e-4
+
+
+def test_every_iis_round_lowers_the_objective() -> None:
+    values = []
+    for rounds in range(1, 30, 3):
+        model = SAIIS(l2=0.3, max_iter=rounds, tol=1e-15).fit(X, D)
+        values.append(-model.score(X, D) + 0.3 / (2 * len(X)) * (model.coef_**2).sum())
+    assert (np.diff(values) < 1e-12).all()
+
+
+def test_bfgs_optimum_is_a_stationary_point_in_plain_coordinates() -> None:
+    model = SABFGS(l2=0.7, tol=1e-9).fit(X, D)
+    scaled = np.clip((X - X.mean(axis=0)) / X.std(axis=0), -CLIP, CLIP)
+    P = softmax(scaled @ model.coef_ + model.intercept_)
+    assert np.abs(scaled.T @ (P - D) + 0.7 * model.coef_).max() < 1e-4
+    assert np.abs((P - D).sum(axis=0)).max() < 1e-4
+
+
+def test_more_features_than_rows_keep_the_optimum() -> None:
+    wide = np.random.default_rng(0).normal(size=(30, 80))
+    model = SABFGS(l2=2.0, tol=1e-9).fit(wide, D[:30])
+    scaled = (wide - wide.mean(axis=0)) / wide.std(axis=0)
+    P = softmax(scaled @ model.coef_ + model.intercept_)
+    assert np.abs(scaled.T @ (P - D[:30]) + 2.0 * model.coef_).max() < 1e-4
+
+
+def test_ranking_learners_without_their_terms_are_the_plain_model() -> None:
+    plain = SABFGS().fit(X, D).predict(X)
+    np.testing.assert_allclose(LDLLRR(alpha=0.0).fit(X, D).predict(X), plain, atol=1e-6)
+    np.testing.assert_allclose(LDLDPA(alpha=0.0, beta=0.0).fit(X, D).predict(X), plain, atol=1e-6)
+
+
+def test_decomposition_models_equal_fits_on_their_rows() -> None:
+    model = DFLDL(l2=1.0, standardize=False, tol=1e-9).fit(X[:, :1], D)
+    rows = D[:, 0] >= D[:, 1]  # the first ordered pair
+    single = SABFGS(l2=1.0, standardize=False, tol=1e-9).fit(X[rows, :1], D[rows])
+    logits = X[:, :1] @ model.coef_[:, :4] + model.intercept_[:4]
+    np.testing.assert_allclose(softmax(logits), single.predict(X[:, :1]), atol=1e-4)
+
+
+@pytest.mark.parametrize("fusion", ["vote", "mean"])
+def test_fusion_by_hand(fusion: str) -> None:
+    model = DFLDL(n_neighbors=3, fusion=fusion, standardize=False).fit(X[:, :1], D)
+    nearest = np.argsort(np.abs(X[:, 0] - 3.3))[:3]
+    voters = D[nearest] if fusion == "vote" else D[nearest].mean(axis=0, keepdims=True)
+    P = softmax((np.array([[3.3]]) @ model.coef_ + model.intercept_).reshape(-1, 4))
+    expected = np.zeros(4)
+    for p, (j, k) in zip(P, [(j, k) for j in range(4) for k in range(4) if j != k]):
+        expected += np.mean(voters[:, j] > voters[:, k]) * p / 6
+    np.testing.assert_allclose(model.predict([[3.3]])[0], expected)
+
+
+def test_naive_bayes_equals_scikit_learn_on_weighted_copies() -> None:
+    from sklearn.naive_bayes import GaussianNB
+
+    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+    ours = PTBayes(0.5, decorrelate=False, shared_variance=False, standardize=False).fit(scaled, D)
+    theirs = GaussianNB(var_smoothing=0.5 / scaled.var(axis=0).max())
+    copies, labels = np.repeat(scaled, 4, axis=0), np.tile(np.arange(4), len(X))
+    theirs.fit(copies, labels, sample_weight=D.ravel())
+    np.testing.assert_allclose(ours.predict(scaled), theirs.predict_proba(scaled), atol=1e-5)
+
+
+def test_nearest_neighbours_by_hand() -> None:
+    model = AAKNN(n_neighbors=3, weights="distance", standardize=False).fit(X[:, :1], D)
+    distance = np.abs(X[:, 0] - 3.3)
+    nearest = np.argsort(distance)[:3]
+    weight = 1.0 / distance[nearest]
+    np.testing.assert_allclose(model.predict([[3.3]])[0], weight @ D[nearest] / weight.sum())
+    np.testing.assert_allclose(model.predict(X[:1, :1]), D[:1])  # a training row is its own neighbour
+
+
+def test_augmented_copies_equal_their_mean() -> None:
+    model = ACPNN(n_copies=2, strength=0.4)
+    copies = []
+    for v in (1, 2):
+        copy = D.copy()
+        copy[np.arange(len(D)), D.argmax(axis=1)] *= 1.0 + 0.4 / v
+        copies.append(copy)
+    np.testing.assert_allclose(model._targets(D), np.mean(copies, axis=0))
+
+
+def test_leaf_probabilities_by_hand() -> None:
+    values = torch.tensor([[0.3, -1.2, 2.0]], dtype=torch.float64)
+    reach = leaf_probabilities(values, torch.tensor([[2, 0, 1]]), depth=2)
+    root, left, right = torch.sigmoid(torch.tensor([2.0, 0.3, -1.2], dtype=torch.float64))
+    expected = torch.stack([root * left, root * (1 - left), (1 - root) * right, (1 - root) * (1 - right)])
+    torch.testing.assert_close(reach[0, 0], expected)
+
+
+@pytest.mark.parametrize("n_features", [5, 40], ids=["tall", "wide"])
+def test_leave_one_out_losses_equal_refits(n_features: int) -> None:
+    features, labels = np.random.default_rng(0).normal(size=(15, n_features)), D[:15]
+    penalties = np.array([0.5, 4.0])
+    mean = labels.mean(axis=0)
+    target = (labels - mean) / np.sqrt(mean)
+    naive = np.empty((2, 15))
+    for k, penalty in enumerate(penalties):
+        for i in range(15):
+            rest = np.delete(np.arange(15), i)
+            ridge = Ridge(alpha=penalty * 4).fit(features[rest], target[rest])
+            naive[k, i] = 0.5 * ((ridge.predict(features[[i]])[0] - target[i]) ** 2).sum()
+    np.testing.assert_allclose(leave_one_out(features, labels, penalties), naive)
+
+
+def test_automatic_scaling_follows_the_evidence() -> None:
+    random = np.random.default_rng(0)
+    signal, noise = 100.0 * random.normal(size=(200, 3)), 0.01 * random.normal(size=(200, 60))
+    labels = softmax(signal @ random.normal(size=(3, 4)) / 100.0)
+    damped = SABFGS().fit(np.concatenate([signal, noise], axis=1), labels)
+    assert (damped.feature_inverse_scale_[3:] < 0.1 / 0.01).all()  # noise of tiny spread is not blown up
+    mixed = SABFGS().fit(X, D)  # the same signal in other units: the unit-free scaling stays
+    np.testing.assert_allclose(mixed.feature_inverse_scale_, 1.0 / X.std(axis=0))
+
+
+def test_scaling_marks_constant_columns_and_survives_extremes() -> None:
+    table = np.array([[1.0, 1e300, 1e-300, 7.1], [2.0, -1e300, 3e-300, 7.1], [3.0, 1e300, 2e-300, 7.1]])
+    mean, inverse = column_scale(table)
+    assert inverse[3] == 0.0
+    assert np.isfinite(mean).all()
+    np.testing.assert_allclose(((table - mean) * inverse)[:, 0], [-(1.5**0.5), 0.0, 1.5**0.5])
