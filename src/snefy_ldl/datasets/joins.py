@@ -26,7 +26,7 @@ def join_features(
     id_name: str | None = None,
     progress: Progress | None = None,
 ) -> Labelled:
-    """The same rows with their features, looked up by name in a table that is read a part at a time.
+    r"""The same rows with their features, looked up by name in a table that is read a part at a time.
 
     A table without a column of names is taken by row number, counting from 0, which is what ``query`` writes for it.
 
@@ -42,6 +42,14 @@ def join_features(
 
     Raises:
         InputError: The rows have no names, the table lacks a column or names a row twice, or not one row is in it.
+
+    >>> import tempfile
+    >>> rows = Labelled("votes.csv", np.array([[2.0, 1.0]]), True, ["no", "yes"], ids=["b"], id_name="item")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = Path(folder) / "items.csv"
+    ...     _ = table.write_text("item,age\na,30\nb,40\n")
+    ...     join_features(rows, table, ["age"]).features
+    array([[40.]])
     """
     if rows.ids is None:
         raise InputError(
@@ -104,6 +112,12 @@ def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
 
     Raises:
         InputError: A set has no features, the labels differ, or shares would join votes.
+
+    >>> def rows(name, yes):
+    ...     return Labelled("a.csv", np.array([[1.0 - yes, yes]]), False, ["no", "yes"], [name], np.zeros((1, 2)), "id")
+    >>> joined, replaced = append_rows(rows("x", 0.5), rows("x", 0.75))
+    >>> joined.labels, replaced
+    (array([[0.25, 0.75]]), 1)
     """
     if base.features is None or new.features is None:
         raise InputError("rows without features cannot be appended; join_features looks them up.")
