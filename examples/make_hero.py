@@ -10,9 +10,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from snefy_ldl import SnefyLDL, plots
+from snefy_ldl.plots import style
 from snefy_ldl.synthetic import make_city_districts
 
-TEXT = {"color": plots.INK, "ha": "left", "va": "top"}
+TEXT = {"color": style.INK, "ha": "left", "va": "top"}
 
 
 def main(file: Path, n_train: int = 3000, n_members: int = 4, epochs: int = 30) -> Path:
@@ -28,13 +29,13 @@ def main(file: Path, n_train: int = 3000, n_members: int = 4, epochs: int = 30) 
         0.035,
         0.9,
         "What is a city district used for? Five facts about it go in; every mix of three uses gets its density.",
-        **(TEXT | {"color": plots.QUIET, "fontsize": 13}),
+        **(TEXT | {"color": style.QUIET, "fontsize": 13}),
     )
     for column, (name, row) in enumerate(rows.items()):
         left = 0.035 + 0.325 * column
         figure.text(left, 0.82, name, fontsize=14, fontweight="bold", **TEXT)
         facts = f"{X[row, 0]:.1f} km from the centre, {round(X[row, 2], -1):,.0f} students per km²"
-        figure.text(left, 0.782, facts, fontsize=11, **(TEXT | {"color": plots.QUIET}))
+        figure.text(left, 0.782, facts, fontsize=11, **(TEXT | {"color": style.QUIET}))
         triangle = figure.add_axes((left + 0.012, 0.29, 0.27, 0.43), projection="ternary")
         plots.ternary_density(dist, triangle, row=row, labels=city.label_names, truth=D[row], resolution=200)
         bars = figure.add_axes((left + 0.012, 0.125, 0.27, 0.115))
@@ -47,7 +48,7 @@ def main(file: Path, n_train: int = 3000, n_members: int = 4, epochs: int = 30) 
         figure.text(at, 0.033, "■", fontsize=12, **(TEXT | {"color": plots.LABEL_COLORS[place]}))
         figure.text(at + 0.014, 0.033, label, fontsize=11.5, **TEXT)
     key = "○ mean     ◆ what was observed     lines: 50% and 90% of the probability"
-    figure.text(0.967, 0.033, key, fontsize=11.5, **(TEXT | {"color": plots.QUIET, "ha": "right"}))
+    figure.text(0.967, 0.033, key, fontsize=11.5, **(TEXT | {"color": style.QUIET, "ha": "right"}))
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=150)
     return file

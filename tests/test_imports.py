@@ -9,8 +9,10 @@ import sys
 import pytest
 
 OLD_PATHS = {
+    "snefy_ldl.active_plots": "snefy_ldl.plots.active",
     "snefy_ldl.allocation": "snefy_ldl.votes.allocation",
     "snefy_ldl.label_studio": "snefy_ldl.datasets.label_studio",
+    "snefy_ldl.vote_plots": "snefy_ldl.plots.votes",
     "snefy_ldl.vote_scores": "snefy_ldl.votes.scores",
 }
 

@@ -16,6 +16,7 @@ import matplotlib.pyplot as plt
 from snefy_ldl import SnefySimplex, plots
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.errors import InputError
+from snefy_ldl.plots.densities import OUTLINES
 from snefy_ldl.special.simplex import ternary_grid
 
 LABELS = ["sand", "silt", "clay"]
@@ -83,7 +84,7 @@ def test_ternary_density_levels_hold_the_stated_probability() -> None:
     ax = plots.ternary_density(dist, row=1, resolution=80)
     lines = [c for c in ax.collections if type(c).__name__ == "TriContourSet" and not c.filled]
     contents = sorted(density[density >= level].sum() / density.sum() for level in lines[0].levels)
-    np.testing.assert_allclose(contents, sorted(plots.densities.OUTLINES), atol=0.01)
+    np.testing.assert_allclose(contents, sorted(OUTLINES), atol=0.01)
 
 
 def test_ternary_density_takes_a_function_points_and_axes() -> None:
@@ -98,20 +99,31 @@ def test_ternary_density_takes_a_function_points_and_axes() -> None:
     np.testing.assert_allclose(offsets(ax), dots @ ax.corners_data, atol=1e-9)
 
 
-def test_one_row_is_the_same_law_for_every_kind_of_distribution() -> None:
-    point = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
-    dist = law(members=2)
+def every_kind_of_law() -> list[SignedDirichletMixture]:
+    several = law(members=2)
     votes = torch.tensor([[1.0, 0, 2]] * 4, dtype=torch.float64)
     plain = SignedDirichletMixture(torch.tensor([[0.3, 0.7], [0.6, 0.4]]), torch.tensor([[2.0, 3, 4], [4.0, 3, 2]]))
-    for several in (dist, dist.posterior(votes), plain):
-        one = plots.densities._one_row(several, 1)
-        assert one.batch_shape == (1,)
-        torch.testing.assert_close(one.log_prob(point)[0], several.log_prob(point)[1], check_dtype=False)
-        torch.testing.assert_close(one.mean[0], several.mean[1], check_dtype=False)
+    return [several, several.posterior(votes), plain]
 
 
-def test_very_sharp_density_is_drawn(tmp_path: Path) -> None:
-    save(plots.ternary_density(dirichlet(4000.0, 3000.0, 3000.0)), tmp_path)
+@pytest.mark.parametrize("dist", every_kind_of_law())
+def test_the_row_that_is_drawn_is_the_row_that_was_asked_for(dist: SignedDirichletMixture) -> None:
+    curve = plots.marginal_density(dist, 0, row=1).lines[0]
+    share = torch.as_tensor(curve.get_xdata())[:, None]
+    wanted = dist.marginal(0).log_prob(share).exp()[:, 1]
+    np.testing.assert_allclose(curve.get_ydata(), wanted, rtol=1e-4)
+    ax = plots.ternary_density(dist, row=-1, resolution=20)
+    np.testing.assert_allclose(offsets(ax), dist.mean[-1:].double().numpy() @ ax.corners_data, atol=1e-6)
+
+
+def test_very_sharp_density_is_drawn_where_it_is(tmp_path: Path) -> None:
+    ax = plots.ternary_density(dirichlet(4000.0, 3000.0, 3000.0))
+    filled = next(c for c in ax.collections if type(c).__name__ == "TriContourSet" and c.filled)
+    corners = np.concatenate([path.vertices for path in filled.get_paths()])
+    centre = np.array([0.4, 0.3, 0.3]) @ ax.corners_data
+    assert len(corners) > 2
+    assert np.abs(corners - centre).max() < 0.05  # a standard deviation is 0.005, a grid step 0.007
+    save(ax, tmp_path)
 
 
 @pytest.mark.parametrize(

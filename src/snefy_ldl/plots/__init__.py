@@ -1,17 +1,16 @@
-"""Pictures of one family: densities, conformal, active learning, votes."""
+"""Pictures of one style: densities, shares, calibration, conformal prediction, active learning, votes.
+
+One function a picture: it draws on ``ax`` (a new figure when that is None), returns it, and leaves matplotlib's
+settings alone. Needs the extra ``plot``: ``pip install 'snefy-ldl[plot]'``.
+"""
 
 from __future__ import annotations
 
-from snefy_ldl.plots.densities import (
-    LABEL_COLORS,
-    calibration,
-    calibration_curve,
-    intervals,
-    label_bars,
-    learning_curve,
-    marginal_density,
-    ternary_density,
-)
+from snefy_ldl.plots.curves import learning_curve
+from snefy_ldl.plots.densities import marginal_density, ternary_density
+from snefy_ldl.plots.reliability import calibration, calibration_curve
+from snefy_ldl.plots.shares import intervals, label_bars
+from snefy_ldl.plots.style import LABEL_COLORS
 
 __all__ = [
     "LABEL_COLORS",

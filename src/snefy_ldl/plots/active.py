@@ -12,7 +12,7 @@ from sklearn.decomposition import PCA
 from snefy_ldl._types import Array
 from snefy_ldl.active.pool import dense_table
 from snefy_ldl.errors import InputError
-from snefy_ldl.plots import densities as plots
+from snefy_ldl.plots import style
 from snefy_ldl.validation import check_confidence
 
 __all__ = ["area_under_curve", "paired_interval", "plot_learning_curves", "plot_pool"]
@@ -22,11 +22,23 @@ MOST_POINTS = 20_000
 
 
 def paired_interval(first: Any, second: Any, confidence_level: float = 0.95) -> tuple[Array, Array]:
-    """Mean and half-width (Student) of ``first - second`` over repeats that share their splits: (R, ...) -> (...).
+    """Mean and half-width (Student) of ``first - second`` over repeats that share their splits.
 
-    >>> mean, half = paired_interval([1.0, 2.0, 3.0], [0.9, 1.8, 2.7])
-    >>> round(float(mean), 2), round(float(half), 2)
-    (0.2, 0.25)
+    Args:
+        first: a measure of one method (R, ...).
+        second: the same measure of another (R, ...).
+        confidence_level: of the interval.
+
+    Returns:
+        Means and half-widths (...).
+
+    Raises:
+        InputError: there are fewer than two repeats.
+
+    Example:
+        >>> mean, half = paired_interval([1.0, 2.0, 3.0], [0.9, 1.8, 2.7])
+        >>> round(float(mean), 2), round(float(half), 2)
+        (0.2, 0.25)
     """
     level = check_confidence(confidence_level)
     gap = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
@@ -37,7 +49,19 @@ def paired_interval(first: Any, second: Any, confidence_level: float = 0.95) -> 
 
 
 def area_under_curve(n_labeled: Any, curve: Any) -> Array:
-    """Mean height of a learning curve, by trapezoids over the number of labels: (R, T) -> (R,)."""
+    """Mean height of a learning curve, by trapezoids over the number of labels.
+
+    Args:
+        n_labeled: numbers of labels (T,), at least two.
+        curve: the measure at each (R, T).
+
+    Returns:
+        Heights (R,).
+
+    Example:
+        >>> area_under_curve([0, 1, 3], [[1.0, 3.0, 3.0]]).round(3)
+        array([2.667])
+    """
     x, y = np.asarray(n_labeled, dtype=np.float64), np.asarray(curve, dtype=np.float64)
     area: Array = np.trapezoid(y, x, axis=-1) / (x[-1] - x[0])
     return area
@@ -66,6 +90,17 @@ def plot_learning_curves(
         difference: draw the differences to the baseline.
         confidence_level: of the bands.
         metric: what is on the y axis.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: a curve has another shape, or the baseline is not among them.
+
+    Example:
+        >>> curves = {"random": [[3.0, 2.0], [2.8, 1.9]], "entropy": [[3.0, 1.8], [2.9, 1.6]]}
+        >>> len(plot_learning_curves([10, 20], curves).lines)
+        2
     """
     tables = {name: np.atleast_2d(np.asarray(curve, dtype=np.float64)) for name, curve in curves.items()}
     x = np.asarray(n_labeled, dtype=np.float64)
@@ -79,23 +114,23 @@ def plot_learning_curves(
     repeats = {len(table) for table in tables.values()}
     if baseline is not None and len(repeats) > 1:
         raise InputError(f"paired bands need the same repeats for every strategy; got {sorted(repeats)}.")
-    ax = plots._axes(ax, (6.4, 4.0))
+    ax = style.axes(ax, (6.4, 4.0))
     reference = None if baseline is None else tables[baseline]
     for i, (name, table) in enumerate(tables.items()):
         plain = name == baseline
-        color = plots.INK if plain else plots.LABEL_COLORS[i % len(plots.LABEL_COLORS)]
+        color = style.INK if plain else style.label_color(i)
         height = table.mean(axis=0)
         if difference and reference is not None:
             height = height - reference.mean(axis=0)
-        style: Any = (0, (4, 3)) if plain else "-" if i < len(plots.LABEL_COLORS) else ":"
-        ax.plot(x, height, color=color, linestyle=style, linewidth=1.6, label=name, zorder=3)
+        line: Any = style.DASHES if plain else "-" if i < len(style.LABEL_COLORS) else ":"
+        ax.plot(x, height, color=color, linestyle=line, linewidth=1.6, label=name, zorder=3)
         if reference is not None and not plain and len(table) > 1:
             half = paired_interval(table, reference, confidence_level)[1]
             ax.fill_between(x, height - half, height + half, color=color, alpha=0.15, linewidth=0, zorder=2)
     ax.set_xlabel("labels")
     ax.set_ylabel(f"{metric}, difference to {baseline}" if difference else metric)
-    plots._quiet(ax, grid="y")
-    plots._legend(ax, ncols=1 if len(tables) < 6 else 2)
+    style.quiet(ax, grid="y")
+    style.legend(ax, ncols=1 if len(tables) < 6 else 2)
     return ax
 
 
@@ -119,6 +154,16 @@ def plot_pool(
         X_labeled: rows with labels, drawn as small crosses.
         label: what the colour means.
         random_state: seed for thinning a large pool.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: there is not one utility a row, or the pool has fewer than two rows or features.
+
+    Example:
+        >>> plot_pool(np.eye(3), [0.1, 0.5, 0.2], [1]).get_legend().get_texts()[0].get_text()
+        'chosen'
     """
     table = dense_table(X_pool, "X_pool").astype(np.float64)
     values = np.asarray(utilities, dtype=np.float64)
@@ -126,28 +171,28 @@ def plot_pool(
         raise InputError(f"utilities must hold one number a row ({len(table)}); got shape {values.shape}.")
     if table.shape[1] < 2 or len(table) < 2:
         raise InputError("plot_pool needs at least two rows and two features.")
-    spread = table.std(axis=0)
-    centre, spread = table.mean(axis=0), np.where(spread > 0.0, spread, 1.0)
-    view = PCA(2, random_state=random_state).fit((table - centre) / spread)
-    points = view.transform((table - centre) / spread)
+    deviation = table.std(axis=0)
+    centre, deviation = table.mean(axis=0), np.where(deviation > 0.0, deviation, 1.0)
+    view = PCA(2, random_state=random_state).fit((table - centre) / deviation)
+    points = view.transform((table - centre) / deviation)
     shown = np.arange(len(table))
     if len(shown) > MOST_POINTS:
         shown = np.sort(np.random.default_rng(random_state).choice(shown, MOST_POINTS, replace=False))
-    ax = plots._axes(ax, (5.6, 4.4))
+    ax = style.axes(ax, (5.6, 4.4))
     dots = ax.scatter(*points[shown].T, c=values[shown], s=9, cmap="viridis", linewidths=0, zorder=2)
     ax.figure.colorbar(dots, ax=ax, label=label)
     if X_labeled is not None:
-        known = view.transform((dense_table(X_labeled, "X_labeled") - centre) / spread)
-        ax.scatter(*known.T, marker="x", s=18, color=plots.QUIET, linewidths=0.9, label="labelled", zorder=3)
+        known = view.transform((dense_table(X_labeled, "X_labeled") - centre) / deviation)
+        ax.scatter(*known.T, marker="x", s=18, color=style.QUIET, linewidths=0.9, label="labelled", zorder=3)
     if chosen is not None:
         rows = np.asarray(chosen, dtype=np.intp)
         ax.scatter(
-            *points[rows].T, s=44, facecolors="none", edgecolors=plots.TRUTH, linewidths=1.4, label="chosen", zorder=4
+            *points[rows].T, s=44, facecolors="none", edgecolors=style.TRUTH, linewidths=1.4, label="chosen", zorder=4
         )
     share = view.explained_variance_ratio_
     ax.set_xlabel(f"first component ({share[0]:.0%})")
     ax.set_ylabel(f"second component ({share[1]:.0%})")
-    plots._quiet(ax, grid=None)
+    style.quiet(ax, grid=None)
     if chosen is not None or X_labeled is not None:
-        plots._legend(ax, loc="best")
+        style.legend(ax, loc="best")
     return ax

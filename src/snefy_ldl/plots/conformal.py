@@ -12,7 +12,9 @@ from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.report import CoverageReport, coverage_report
 from snefy_ldl.distributions.blocks import law_blocks, to_numpy
 from snefy_ldl.errors import InputError
-from snefy_ldl.plots import densities as plots
+from snefy_ldl.plots import style
+from snefy_ldl.plots.reliability import calibration_curve
+from snefy_ldl.plots.shares import intervals
 from snefy_ldl.special.simplex import ternary_grid
 from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
 
@@ -32,19 +34,25 @@ def plot_intervals(
         ax: Axes to draw on.
         options: ``groups`` and ``sample_weight`` of the rows drawn; others go to
             :func:`snefy_ldl.plots.intervals`.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: the intervals have several levels.
     """
     X = as_rows(X)
     chosen = list(range(min(6, count_rows(X)))) if rows is None else list(rows)
     few = take_rows(X, np.asarray(chosen, dtype=np.intp))
-    asked = {key: options.pop(key) for key in ("groups", "sample_weight") if key in options}
-    ends = ci.predict_interval(few, **asked)
+    of_rows = {key: options.pop(key) for key in ("groups", "sample_weight") if key in options}
+    ends = ci.predict_interval(few, **of_rows)
     if ends.ndim != 3:
         raise InputError("plot_intervals draws one confidence level; these intervals have several.")
     mean = np.concatenate([to_numpy(law.mean) for _, law in law_blocks(ci.models_[0], few)])
     observed = None if D is None else np.asarray(D, dtype=np.float64)[chosen]
     options.setdefault("row_names", [f"row {row}" for row in chosen])
     options.setdefault("rows", range(len(chosen)))
-    return plots.intervals(ends, observed, mean, ax=ax, **options)
+    return intervals(ends, observed, mean, ax=ax, **options)
 
 
 def plot_group_coverage(report: CoverageReport, ax: Any = None) -> Any:
@@ -53,22 +61,28 @@ def plot_group_coverage(report: CoverageReport, ax: Any = None) -> Any:
     Args:
         report: What :func:`~snefy_ldl.conformal.coverage_report` returned.
         ax: Axes to draw on.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: the report has neither groups nor labels.
     """
     rows = report.select("group") or report.select("label")
     if not rows:
         raise InputError("the report has neither groups nor labels to draw.")
     names = list(dict.fromkeys(row["name"] for row in rows))
     lines = list(dict.fromkeys((row["model"], row["level"]) for row in rows))
-    ax = plots._axes(ax, (6.0, 1.0 + 0.34 * len(names)))
+    ax = style.axes(ax, (6.0, 1.0 + 0.34 * len(names)))
     for i, (model, level) in enumerate(lines):
-        color = plots.LABEL_COLORS[i % len(plots.LABEL_COLORS)]
-        mine = [row for row in rows if (row["model"], row["level"]) == (model, level)]
-        y = [names.index(row["name"]) + 0.5 * ((i + 1) / (len(lines) + 1) - 0.5) for row in mine]
-        ax.axvline(level, color=plots.QUIET, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
+        color = style.label_color(i)
+        points = [row for row in rows if (row["model"], row["level"]) == (model, level)]
+        y = [names.index(row["name"]) + 0.5 * ((i + 1) / (len(lines) + 1) - 0.5) for row in points]
+        ax.axvline(level, color=style.QUIET, linewidth=1.0, linestyle=style.DASHES, zorder=1)
         ax.errorbar(
-            [row["coverage"] for row in mine],
+            [row["coverage"] for row in points],
             y,
-            xerr=[2.0 * row["std_error"] if np.isfinite(row["std_error"]) else 0.0 for row in mine],
+            xerr=[2.0 * row["std_error"] if np.isfinite(row["std_error"]) else 0.0 for row in points],
             fmt="o",
             color=color,
             markersize=5,
@@ -78,9 +92,9 @@ def plot_group_coverage(report: CoverageReport, ax: Any = None) -> Any:
     ax.set_yticks(range(len(names)), [f"{name} ({_size(rows, name)})" for name in names])
     ax.invert_yaxis()
     ax.set_xlabel("share inside the interval, ± 2 standard errors")
-    plots._quiet(ax, grid="x")
+    style.quiet(ax, grid="x")
     if len(lines) > 1:
-        plots._legend(ax, ncols=min(4, len(lines)), loc="lower left", bbox_to_anchor=(0.0, 1.0))
+        style.legend(ax, ncols=min(4, len(lines)), loc="lower left", bbox_to_anchor=(0.0, 1.0))
     return ax
 
 
@@ -96,7 +110,7 @@ def plot_region(
     *,
     labels: Sequence[str] | None = None,
     resolution: int = 120,
-    **asked: Any,
+    **of_rows: Any,
 ) -> Any:
     """Conformal regions of a few rows with three labels on a ternary plot, and what was observed (diamonds).
 
@@ -107,20 +121,26 @@ def plot_region(
         ax: Axes made with ``projection="ternary"`` (mpltern).
         labels: Names of the corners: top, left, right.
         resolution: Grid points along an edge.
-        asked: ``groups`` and ``sample_weight``, as calibration used them.
+        of_rows: ``groups`` and ``sample_weight``, as calibration used them.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: there are not three labels, or more than eight rows.
     """
     region.check_conformalized()
     if region.n_labels_ != 3:
         raise InputError(f"a ternary plot needs 3 labels; this region has {region.n_labels_}.")
     X = as_rows(X)
-    if count_rows(X) > len(plots.LABEL_COLORS):
-        raise InputError(f"plot_region draws up to {len(plots.LABEL_COLORS)} rows; got {count_rows(X)}.")
+    if count_rows(X) > len(style.LABEL_COLORS):
+        raise InputError(f"plot_region draws up to {len(style.LABEL_COLORS)} rows; got {count_rows(X)}.")
     grid = ternary_grid(resolution)
-    inside = region.inside(X, grid, **asked)
-    axes: Any = plots._ternary_axes(ax, labels)
+    inside = region.inside(X, grid, **of_rows)
+    axes: Any = style.ternary_axes(ax, labels)
     observed = None if D is None else np.atleast_2d(np.asarray(D, dtype=np.float64))
     for row, members in enumerate(inside.T):
-        color = plots.LABEL_COLORS[row]
+        color = style.LABEL_COLORS[row]
         if members.all():
             axes.fill(*np.eye(3), color=color, alpha=0.25, zorder=1)
         elif members.any():
@@ -142,16 +162,22 @@ def plot_calibration_curve(
         D: Their label distributions.
         levels: Confidence levels.
         ax: Axes to draw on.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: a model lacks one of the levels.
     """
     models = dict(model) if isinstance(model, Mapping) else {"": model}
     report = coverage_report(models, X, D, confidence_level=levels, feature=None)
     lines = []
     for name in models:
-        found = {row["level"]: row["coverage"] for row in report.select("marginal") if row["model"] == name}
-        missing = [level for level in levels if level not in found]
+        by_level = {row["level"]: row["coverage"] for row in report.select("marginal") if row["model"] == name}
+        missing = [level for level in levels if level not in by_level]
         if missing:
             raise InputError(f"{name or 'the model'} has no level {missing[0]:g}; give it all of {list(levels)}.")
-        lines.append([found[level] for level in levels])
+        lines.append([by_level[level] for level in levels])
     names = None if len(models) == 1 else list(models)
-    seen = np.array(lines).T
-    return plots.calibration_curve(levels, seen[:, 0] if names is None else seen, ax, labels=names)
+    coverage = np.array(lines).T
+    return calibration_curve(levels, coverage[:, 0] if names is None else coverage, ax, labels=names)

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
-from snefy_ldl.distributions.partial import rows_of
-from snefy_ldl.errors import InputError
-from snefy_ldl.plots import densities as plots
+from snefy_ldl.plots import style
 from snefy_ldl.votes.scores import CountCalibration
 
 __all__ = ["plot_calibration", "plot_curves", "plot_update"]
@@ -36,39 +34,66 @@ def plot_update(
         counts: votes (N, L); their proportions are drawn as diamonds.
         level: of the intervals.
         ax: axes to draw on.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: there is no such row, or there are more or fewer names than labels.
+
+    Example:
+        >>> import torch
+        >>> law = SignedDirichletMixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0]]))
+        >>> ax = plot_update(law, law.posterior([[4.0, 0.0]]), labels=["yes", "no"])
+        >>> [text.get_text() for text in ax.get_yticklabels()]
+        ['yes', 'no']
     """
-    ax = plots._axes(ax, (5.5, 1.0 + 0.5 * before.n_labels))
-    names = [f"label {r}" for r in range(before.n_labels)] if labels is None else list(labels)
-    if len(names) != before.n_labels:
-        raise InputError(f"labels must hold {before.n_labels} names; got {len(names)}.")
+    names = style.names_of(labels, before.n_labels, "labels")
+    number = style.row_number(row, len(before))
+    ax = style.axes(ax, (5.5, 1.0 + 0.5 * before.n_labels))
     tail = 0.5 * (1.0 - level)
-    for law, shift, color, words in ((before, -0.14, plots.QUIET, "features"), (after, 0.14, plots.MODEL, "and votes")):
-        own = rows_of(law, np.array([row]))
+    for law, shift, color, words in ((before, -0.14, style.QUIET, "features"), (after, 0.14, style.MODEL, "and votes")):
+        one = law[number]
         for r in range(law.n_labels):
-            low, high = own.marginal(r).quantiles([tail, 1.0 - tail])[0].tolist()
+            low, high = one.marginal(r).quantiles([tail, 1.0 - tail])[0].tolist()
             ax.plot([low, high], [r + shift] * 2, color=color, lw=3, alpha=0.5, solid_capstyle="round")
-            ax.plot(float(own.mean[0, r]), r + shift, "o", color=color, label=words if r == 0 else None)
+            ax.plot(float(one.mean[0, r]), r + shift, "o", color=color, label=words if r == 0 else None)
     if counts is not None:
         votes = np.asarray(counts, dtype=np.float64)[row]
         if votes.sum() > 0:
-            ax.plot(votes / votes.sum(), np.arange(len(votes)), "D", color=plots.TRUTH, ms=4, label="votes alone")
+            ax.plot(votes / votes.sum(), np.arange(len(votes)), "D", color=style.TRUTH, ms=4, label="votes alone")
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
     ax.set_xlim(0.0, 1.0)
     ax.set_xlabel(f"share, with {level:.0%} interval")
-    ax.legend(frameon=False, fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+    style.quiet(ax, grid=None)
+    style.legend(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     return ax
 
 
 def plot_calibration(calibration: CountCalibration, ax: Any = None) -> Any:
-    """Histogram of the probability transform of counts; flat is calibrated, a hump too unsure, a bowl too sure."""
-    ax = plots._axes(ax, (4.5, 3.0))
+    """Histogram of the probability transform of counts; flat is calibrated, a hump too unsure, a bowl too sure.
+
+    Args:
+        calibration: what :func:`snefy_ldl.votes.calibrate_counts` gave.
+        ax: axes to draw on.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> flat = CountCalibration(np.full(10, 0.1), {0.9: 0.9}, 0.0)
+        >>> len(plot_calibration(flat).patches)
+        10
+    """
+    ax = style.axes(ax, (4.5, 3.0))
     bins = len(calibration.histogram)
     edges = np.linspace(0.0, 1.0, bins + 1)
-    ax.bar(edges[:-1], calibration.histogram * bins, 1.0 / bins, align="edge", color=plots.MODEL, alpha=0.6)
-    ax.axhline(1.0, color=plots.INK, lw=1, ls="--")
+    ax.bar(edges[:-1], calibration.histogram * bins, 1.0 / bins, align="edge", color=style.MODEL, alpha=0.6)
+    ax.axhline(1.0, color=style.INK, linewidth=1.0, linestyle=style.DASHES)
     ax.set_xlabel("predicted probability of fewer votes")
     ax.set_ylabel("density")
+    style.quiet(ax, grid=None)
     return ax
 
 
@@ -88,13 +113,21 @@ def plot_curves(
         ylabel: of the axes.
         title: of the picture.
         ax: axes to draw on.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> len(plot_curves({"model": ([1, 2], [0.4, 0.3]), "votes alone": ([1, 2], [0.6, 0.5])}).lines)
+        2
     """
-    ax = plots._axes(ax, (5.5, 3.6))
+    ax = style.axes(ax, (5.5, 3.6))
     for k, (name, (x, y)) in enumerate(curves.items()):
-        ax.plot(x, y, color=plots.LABEL_COLORS[k % len(plots.LABEL_COLORS)], lw=2.5 if k == 0 else 1.5, label=name)
+        ax.plot(x, y, color=style.label_color(k), lw=2.5 if k == 0 else 1.5, label=name)
     ax.set_xlabel(xlabel)
     ax.set_ylabel(ylabel)
     if title is not None:
-        ax.set_title(title)
-    ax.legend(frameon=False, fontsize="small")
+        ax.set_title(title, color=style.INK)
+    style.quiet(ax, grid="y")
+    style.legend(ax)
     return ax

@@ -1,0 +1,155 @@
+"""Pictures of shares: label distributions as bars, and an interval for each label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from snefy_ldl._types import Array
+from snefy_ldl.errors import InputError
+from snefy_ldl.plots import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["intervals", "label_bars"]
+
+
+def intervals(
+    intervals: Any,
+    D: Any = None,
+    mean: Any = None,
+    labels: Sequence[str] | None = None,
+    rows: Sequence[int] | None = None,
+    ax: Axes | None = None,
+    *,
+    row_names: Sequence[str] | None = None,
+) -> Axes:
+    """Interval of each label for a few rows, with the predicted mean and what was observed.
+
+    Args:
+        intervals: Lower and upper ends, (N, L, 2), as ``predict_interval`` gives them.
+        D: Observed label distributions, (N, L): dark diamonds.
+        mean: Predicted means, (N, L): white dots.
+        labels: The L names.
+        rows: Which rows to draw; the first six by default.
+        ax: Axes to draw on.
+        row_names: A name for each drawn row; ``row i`` by default.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: a table has another shape, or there is no such row.
+
+    Example:
+        >>> len(intervals([[[0.1, 0.4], [0.6, 0.9]]], labels=["yes", "no"]).get_legend().get_texts())
+        2
+    """
+    ends = np.asarray(intervals, dtype=np.float64)
+    if ends.ndim != 3 or ends.shape[2] != 2:
+        raise InputError(f"intervals must have shape (N, L, 2): lower and upper ends; got {ends.shape}.")
+    n_rows, n_labels = ends.shape[:2]
+    chosen = list(range(min(6, n_rows))) if rows is None else [style.row_number(row, n_rows) for row in rows]
+    names = style.names_of(labels, n_labels, "labels")
+    titles = (
+        [f"row {row}" for row in chosen] if row_names is None else style.names_of(row_names, len(chosen), "row_names")
+    )
+    observed = None if D is None else _table(D, (n_rows, n_labels), "D")
+    means = None if mean is None else _table(mean, (n_rows, n_labels), "mean")
+    ax = style.axes(ax, (7.0, 0.55 + 0.24 * len(chosen) * (n_labels + 1)))
+    gap = n_labels + 1.0
+    for place, row in enumerate(chosen):
+        if place:
+            ax.axhline(place * gap - 1.0, color=style.FAINT, linewidth=0.8, zorder=0)
+        for label in range(n_labels):
+            y, color = place * gap + label, style.label_color(label)
+            low, high = ends[row, label]
+            ax.plot([0, 1], [y, y], color=style.FAINT, linewidth=0.8, zorder=0)
+            (bar,) = ax.plot([low, high], [y, y], color=color, linewidth=6.5, solid_capstyle="round", zorder=2)
+            bar.set_label(names[label] if place == 0 else "_")
+            if means is not None:
+                ax.scatter(means[row, label], y, s=24, color="white", edgecolors=style.INK, linewidths=0.9, zorder=4)
+            if observed is not None:
+                ax.scatter(
+                    observed[row, label],
+                    y,
+                    s=32,
+                    marker="D",
+                    color=style.INK,
+                    edgecolors="white",
+                    linewidths=0.9,
+                    zorder=5,
+                )
+    ax.set_yticks([place * gap + (n_labels - 1) / 2 for place in range(len(chosen))], titles)
+    ax.set_ylim(len(chosen) * gap - 1.0, -1.0)
+    ax.set_xlim(-0.01, 1.01)
+    ax.set_xlabel("share of the label")
+    style.quiet(ax, grid=None)
+    ax.tick_params(axis="y", length=0)
+    style.legend(ax, ncols=min(n_labels, 6), loc="lower left", bbox_to_anchor=(0.0, 1.0))
+    return ax
+
+
+def label_bars(
+    D: Any,
+    labels: Sequence[str] | None = None,
+    ax: Axes | None = None,
+    *,
+    row_names: Sequence[str] | None = None,
+) -> Axes:
+    """Label distributions as stacked bars, one a row.
+
+    Args:
+        D: Label distributions, (N, L).
+        labels: The L names.
+        ax: Axes to draw on.
+        row_names: The N names.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: the table has another shape, or names do not fit.
+
+    Example:
+        >>> label_bars([[0.25, 0.75]], ["yes", "no"]).texts[1].get_text()
+        '75%'
+    """
+    shares = np.asarray(D, dtype=np.float64)
+    if shares.ndim != 2 or shares.size == 0:
+        raise InputError(f"D must have shape (N, L); got {shares.shape}.")
+    names = style.names_of(labels, shares.shape[1], "labels")
+    titles = style.names_of(row_names, len(shares), "row_names", stem="row")
+    ax = style.axes(ax, (7.0, 0.8 + 0.42 * len(shares)))
+    left = np.zeros(len(shares))
+    places = range(len(shares))
+    for label, name in enumerate(names):
+        color = style.label_color(label)
+        ax.barh(
+            places, shares[:, label], left=left, height=0.66, color=color, edgecolor="white", linewidth=1.5, label=name
+        )
+        for place, share in zip(places, shares[:, label]):
+            if share >= 0.08:
+                middle = left[place] + share / 2
+                ax.text(middle, place, f"{share:.0%}", ha="center", va="center", color=style.ink_on(color), fontsize=9)
+        left = left + shares[:, label]
+    ax.set_yticks(places, titles)
+    ax.set_ylim(len(shares) - 0.5, -0.5)
+    ax.set_xlim(0.0, 1.0)
+    ax.set_xticks([])
+    style.quiet(ax, grid=None)
+    for side in ("left", "bottom"):
+        ax.spines[side].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+    style.legend(ax, ncols=min(len(names), 6), loc="lower left", bbox_to_anchor=(0.0, 1.0))
+    return ax
+
+
+def _table(values: Any, shape: tuple[int, int], what: str) -> Array:
+    table = np.asarray(values, dtype=np.float64)
+    if table.shape != shape:
+        raise InputError(f"{what} must have shape {shape} to match the intervals; got {table.shape}.")
+    return table

@@ -1,0 +1,233 @@
+"""The one style of all pictures: colours, axes, a quiet frame, legends, and how names and rows are checked.
+
+Nothing here touches matplotlib's settings. Needs the extra ``plot``: ``pip install 'snefy-ldl[plot]'``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
+
+from snefy_ldl.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "DASHES",
+    "FAINT",
+    "FRAME",
+    "INK",
+    "LABEL_COLORS",
+    "MODEL",
+    "QUIET",
+    "SHADES",
+    "TRUTH",
+    "axes",
+    "ink_on",
+    "label_color",
+    "legend",
+    "names_of",
+    "quiet",
+    "row_number",
+    "ternary_axes",
+]
+
+#: Okabe and Ito's colours, told apart with any kind of colour vision; labels take them in this order.
+LABEL_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#F0E442")
+#: What the model says, and what was observed or is true.
+MODEL, TRUTH = "#0072B2", "#D55E00"
+#: Everything that only helps to read, from text to the faintest line.
+INK, QUIET, FRAME, FAINT = "#1f2933", "#6b7785", "#b8c1cc", "#dfe4ea"
+#: From nothing to certain, for densities: the model's blues and the truth's oranges.
+SHADES = {
+    "model": ("#f3f9fc", "#d3e9f3", "#94cae1", "#4a9fca", "#1a6da8", "#0a3a6b"),
+    "truth": ("#fef7ef", "#fde3c8", "#fabd82", "#ec8b3c", "#c65d12", "#7a3505"),
+}
+#: Dashes of lines that only guide the eye.
+DASHES: Any = (0, (4, 3))
+
+
+def label_color(number: int) -> str:
+    """Colour of a label, or of one line of several.
+
+    Args:
+        number: counts from 0; colours repeat after eight.
+
+    Returns:
+        A colour as matplotlib takes it.
+
+    Example:
+        >>> label_color(1) == label_color(9) == LABEL_COLORS[1]
+        True
+    """
+    return LABEL_COLORS[number % len(LABEL_COLORS)]
+
+
+def ink_on(color: str) -> str:
+    """Colour of text on a coloured ground: white on dark grounds, dark on light ones.
+
+    Args:
+        color: of the ground, as ``#rrggbb``.
+
+    Returns:
+        A colour.
+
+    Example:
+        >>> ink_on("#000000"), ink_on("#ffffff") == INK
+        ('white', True)
+    """
+    red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.58 else INK
+
+
+def _pyplot() -> ModuleType:
+    try:
+        import matplotlib.pyplot as plt  # an extra, loaded with the first picture
+    except ImportError:
+        raise ImportError("pictures need matplotlib and mpltern: pip install 'snefy-ldl[plot]'") from None
+    module: ModuleType = plt
+    return module
+
+
+def axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
+    """Axes to draw on.
+
+    Args:
+        ax: axes of the caller's, which are taken as they are; None makes a figure.
+        size: width and height of that figure, in inches.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    return _pyplot().subplots(figsize=size, layout="constrained")[1] if ax is None else ax
+
+
+def ternary_axes(ax: Any, labels: Sequence[str] | None) -> Any:
+    """Axes of three labels with the style's frame, and the corners named.
+
+    Args:
+        ax: axes made with ``projection="ternary"``; None makes a figure.
+        labels: names of the corners: top, left, right.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ImportError: matplotlib or mpltern is not installed.
+        InputError: the axes are not ternary, or there are not three names.
+    """
+    try:
+        import mpltern  # noqa: F401 - an extra, which registers the projection "ternary"
+    except ImportError:
+        raise ImportError("ternary pictures need matplotlib and mpltern: pip install 'snefy-ldl[plot]'") from None
+    if ax is None:
+        ax = _pyplot().figure(figsize=(4.4, 4.2), layout="constrained").add_subplot(projection="ternary")
+    if not hasattr(ax, "taxis"):
+        raise InputError('ternary_density needs ternary axes: fig.add_subplot(projection="ternary").')
+    for axis in (ax.taxis, ax.laxis, ax.raxis):
+        axis.set_ticks([0.25, 0.5, 0.75], labels=[])
+        axis.set_tick_params(length=0)
+        axis.grid(True, color="white", linewidth=0.7, alpha=0.55)
+    ax.set_facecolor("#fafbfc")
+    for spine in ax.spines.values():
+        spine.set_color(QUIET)
+        spine.set_linewidth(1.0)
+    # above the top and under the other two corners, within the triangle's width, so that it can be large
+    places = zip(names_of(labels, 3, "labels"), ax.corners_axes, ("center", "left", "right"), ("bottom", "top", "top"))
+    for name, corner, across, along in places:
+        ax.annotate(
+            name,
+            corner,
+            xytext=(0, 6 if along == "bottom" else -6),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            ha=across,
+            va=along,
+            color=INK,
+            fontsize=10,
+        )
+    return ax
+
+
+def quiet(ax: Axes, grid: Literal["both", "x", "y"] | None) -> None:
+    """Give axes a thin grey frame on two sides, so that the data is what one sees.
+
+    Args:
+        ax: the axes.
+        grid: which lines help to read, if any.
+    """
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        ax.spines[side].set_color(FRAME)
+    ax.tick_params(colors=QUIET, labelcolor=INK, labelsize=9)
+    ax.xaxis.label.set(color=QUIET, fontsize=9.5)
+    ax.yaxis.label.set(color=QUIET, fontsize=9.5)
+    ax.set_axisbelow(True)
+    if grid is not None:
+        ax.grid(True, axis=grid, color=FAINT, linewidth=0.7)
+
+
+def legend(ax: Axes, **where: Any) -> None:
+    """Draw the legend.
+
+    Args:
+        ax: the axes.
+        where: place and columns, as ``Axes.legend`` takes them.
+    """
+    ax.legend(
+        fontsize=9, labelcolor=INK, handlelength=1.4, columnspacing=1.4, edgecolor="none", framealpha=0.85, **where
+    )
+
+
+def names_of(names: Sequence[str] | None, count: int, what: str, stem: str = "label") -> list[str]:
+    """Names to write beside things.
+
+    Args:
+        names: given ones, or None.
+        count: how many there must be.
+        what: the argument, for the message.
+        stem: what things are called where no names are given.
+
+    Returns:
+        The names.
+
+    Raises:
+        InputError: there are more or fewer.
+
+    Example:
+        >>> names_of(None, 2, "labels"), names_of(["u", "v"], 2, "labels")
+        (['label 0', 'label 1'], ['u', 'v'])
+    """
+    if names is None:
+        return [f"{stem} {i}" for i in range(count)]
+    if len(names) != count:
+        raise InputError(f"{what} must hold {count} names; got {len(names)}.")
+    return [str(name) for name in names]
+
+
+def row_number(row: int, n_rows: int) -> int:
+    """A row's number, counted from 0.
+
+    Args:
+        row: the number; negative ones count from the end.
+        n_rows: how many rows there are.
+
+    Returns:
+        The number.
+
+    Raises:
+        InputError: there is no such row.
+
+    Example:
+        >>> row_number(-1, 5)
+        4
+    """
+    if not -n_rows <= row < n_rows:
+        raise InputError(f"row {row} is not there: the rows are 0 to {n_rows - 1}.")
+    return int(row) % n_rows

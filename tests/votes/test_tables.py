@@ -1,0 +1,168 @@
+"""Annotator tables: long, wide, counts and files, and every bad one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snefy_ldl.datasets.vote_tables import VoteTable
+from snefy_ldl.errors import DataNotFoundError, InputError
+from snefy_ldl.synthetic import make_annotators
+from snefy_ldl.votes import Votes, load_votes
+
+
+def long_table() -> pd.DataFrame:
+    rows = [("x", "ann", 2.0), ("x", "bob", 1.0), ("y", "ann", 2.0), ("z", "bob", np.nan), ("y", "cem", 10.0)]
+    return pd.DataFrame(rows, columns=["item", "annotator", "label"])
+
+
+def test_long_table() -> None:
+    votes = Votes.from_long(long_table())
+    assert votes.label_names == ["1", "2", "10"]
+    assert votes.items == ["x", "y", "z"]
+    np.testing.assert_array_equal(votes.counts, [[1, 1, 0], [0, 1, 1], [0, 0, 0]])
+    np.testing.assert_array_equal(votes.align(["y", "nobody", "x"]), [[0, 1, 1], [0, 0, 0], [1, 1, 0]])
+
+
+def test_labels_in_the_order_wanted() -> None:
+    votes = Votes.from_long(long_table(), label_names=["10", "5", "2", "1"])
+    np.testing.assert_array_equal(votes.counts[1], [1, 0, 1, 0])
+
+
+def test_repeats() -> None:
+    table = {"item": ["a"] * 4, "annotator": ["p", "p", "q", "p"], "label": ["u", "v", "u", "w"]}
+    expected = {"all": [2, 1, 1], "first": [2, 0, 0], "last": [1, 0, 1]}
+    for repeats, counts in expected.items():
+        found = Votes.from_long(table, repeats=repeats)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(found.counts[0], counts)
+    with pytest.raises(InputError, match="'p' votes twice on item 'a'"):
+        Votes.from_long(table, repeats="error")
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4), st.sampled_from("abc")), min_size=1, max_size=40))
+def test_long_wide_and_counts_agree(rows: list) -> None:
+    rows = list({(item, voter): (item, voter, label) for item, voter, label in rows}.values())
+    frame = pd.DataFrame(rows, columns=["item", "annotator", "label"])
+    votes = Votes.from_long(frame, label_names=["a", "b", "c"])
+    wide = votes.to_wide()
+    again = Votes.from_wide(wide, label_names=["a", "b", "c"])
+    np.testing.assert_array_equal(again.counts, votes.counts)
+    back = Votes.from_long(again.to_long(), label_names=["a", "b", "c"])
+    np.testing.assert_array_equal(back.align(votes.items), votes.counts)
+    tallied = Votes.from_counts(votes.to_counts())
+    np.testing.assert_array_equal(tallied.counts, votes.counts)
+    assert tallied.items == votes.items
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
+@pytest.mark.parametrize("form", ["long", "wide", "counts"])
+def test_files_come_back(tmp_path: Path, form, ending: str) -> None:
+    data = make_annotators(n=30, n_labels=3, votes=(1, 5), long_table=True, random_state=1)
+    table = {
+        key: [f"{value:03d}" if key == "item" else str(value) for value in column] for key, column in data.votes.items()
+    }
+    votes = Votes.from_long(table)
+    again = load_votes(votes.save(tmp_path / f"votes.{ending}", form))
+    assert again.label_names == votes.label_names
+    assert again.items == votes.items
+    assert again.items[7] == "007"
+    np.testing.assert_array_equal(again.counts, votes.counts)
+    np.testing.assert_array_equal(again.counts, data.counts)
+
+
+def test_labels_called_na_are_labels(tmp_path: Path) -> None:
+    file = tmp_path / "votes.csv"
+    file.write_text("item,annotator,label\n1,p,NA\n1,q,None\n2,p,NA\n2,q,\n")
+    votes = load_votes(file)
+    assert votes.label_names == ["NA", "None"]
+    assert len(votes) == 3
+
+
+def test_wide_file_of_ratings_is_not_taken_for_counts(tmp_path: Path) -> None:
+    file = tmp_path / "ratings.csv"
+    file.write_text("item,r1,r2\na,1,5\nb,3,\nc,5,5\n")
+    votes = load_votes(file)
+    assert votes.label_names == ["1", "3", "5"]
+    assert votes.annotators == ["r1", "r2"]
+
+
+def test_votes_without_annotators(tmp_path: Path) -> None:
+    file = tmp_path / "votes.csv"
+    file.write_text("item,label\n1,u\n1,v\n")
+    votes = load_votes(file)
+    assert not votes.annotators
+    with pytest.raises(InputError, match="who cast"):
+        votes.to_wide()
+
+
+def test_subsample_parts_the_votes() -> None:
+    data = make_annotators(n=50, votes=(1, 9), random_state=0)
+    votes = Votes.from_counts(data.counts)
+    few, rest = votes.subsample(3, random_state=0)
+    np.testing.assert_array_equal(few.counts + rest.counts, votes.counts)
+    np.testing.assert_array_equal(few.counts.sum(1), np.minimum(3, data.counts.sum(1)))
+    np.testing.assert_array_equal(votes.subsample(3, random_state=0)[0].counts, few.counts)
+
+
+@pytest.mark.parametrize(
+    ("call", "rule"),
+    [
+        (lambda: Votes.from_long({"item": [1], "label": ["a"]}), "no column 'annotator'"),
+        (lambda: Votes.from_long({"item": [1, 2], "annotator": [1, 2], "label": ["a"]}), "equally long"),
+        (lambda: Votes.from_long({"item": [None], "annotator": [1], "label": ["a"]}), "'item' is empty in row 0"),
+        (lambda: Votes.from_long({"item": [1], "annotator": [1], "label": [None]}), "no vote at all"),
+        (lambda: Votes.from_long({"item": [1], "annotator": [1], "label": ["a"]}), "one label"),
+        (lambda: Votes.from_long(long_table(), label_names=["1", "2"]), "'10' is not among"),
+        (lambda: Votes.from_wide([[None, ""]]), "no vote at all"),
+        (lambda: Votes.from_wide(pd.DataFrame({"i": [1, 1], "a": ["u", "v"]}), "i"), "two rows"),
+        (lambda: Votes.from_wide(pd.DataFrame({"a": ["u", "v"]}), "i"), "no column 'i'"),
+        (lambda: Votes.from_counts([[1.5, 0]]), "whole numbers"),
+        (lambda: Votes.from_counts([[-1, 0]]), "negative"),
+        (lambda: Votes.from_counts([[1], [2]]), "at least 2 labels"),
+        (lambda: Votes.from_counts([[1, 2]], label_names=["a"]), "do not fit"),
+    ],
+)
+def test_bad_tables_are_named(call: Callable, rule: str) -> None:
+    with pytest.raises(InputError, match=rule):
+        call()
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataNotFoundError, match="no file"):
+        load_votes(tmp_path / "none.csv")
+    file = tmp_path / "votes.csv"
+    file.write_text("item,annotator,label\n1,p,u\n")
+    with pytest.raises(InputError, match=r"votes\.csv: all votes are for one label"):
+        load_votes(file)
+    with pytest.raises(InputError, match="form"):
+        load_votes(file, "tall")  # type: ignore[arg-type]
+
+
+def test_a_plain_table_becomes_votes_with_all_they_can_do() -> None:
+    table = VoteTable.from_long(long_table())
+    assert type(table.pick([0, 1])) is VoteTable
+    votes = Votes.of(table)
+    assert type(votes.pick([0, 1])) is Votes
+    np.testing.assert_array_equal(votes.counts, table.counts)
+    assert votes.agreement().votes == len(table) == 4
+
+
+def test_a_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    votes = Votes.from_long(long_table())
+    file = votes.save(tmp_path / "votes.csv")
+    before = file.read_text()
+
+    def fail(*args: object, **more: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(pd.DataFrame, "to_csv", fail)
+    with pytest.raises(OSError, match="full"):
+        votes.save(file, "counts")
+    assert file.read_text() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["votes.csv"]
