@@ -63,6 +63,13 @@ def test_the_index_that_pandas_stores_is_no_column(tmp_path: Path, soil: pd.Data
         assert data.feature_names == ["depth"]
 
 
+def test_names_like_na_stay_names_and_numbers_may_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "odd.csv").write_text("site,depth\nNA,1\nnull,NA\n,3\n")
+    frame = TableSource(tmp_path / "odd.csv").whole(["depth"], ["site"])
+    assert list(frame["site"]) == ["NA", "null", ""]
+    np.testing.assert_array_equal(frame["depth"], [1.0, np.nan, 3.0])
+
+
 def test_text_that_comes_late_is_found(tmp_path: Path, soil: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "CHUNK_ROWS", 3)
     broken = soil.astype({"depth": object})

@@ -128,14 +128,14 @@ def read_choices(
     >>> read_choices([{"data": {"row": 7}, "annotations": done}])
     ({'item': ['7'], 'annotator': ['4'], 'label': ['yes']}, 'row')
     """
-    names, found = read_names(source, key)
+    names, name_entry = read_names(source, key)
     columns: dict[str, list[str]] = {"item": [], "annotator": [], "label": []}
     for name, task in zip(names, _tasks(source)):
         for who, choice in _choices(task, from_name):
             columns["item"].append(name)
             columns["annotator"].append(who if who is not None else f"unknown {len(columns['item'])}")
             columns["label"].append(choice)
-    return columns, found
+    return columns, name_entry
 
 
 def read_names(source: str | Path | Sequence[Mapping[str, Any]], key: str | None = None) -> tuple[list[str], str]:

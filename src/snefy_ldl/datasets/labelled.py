@@ -277,8 +277,8 @@ def _last_of_each(rows: Labelled) -> Labelled:
     if rows.ids is None or len(set(rows.ids)) == len(rows.ids):
         return rows
     last = sorted({name: row for row, name in enumerate(rows.ids)}.values())
-    told = f"{len(rows.ids) - len(last)} rows name a row that comes again later; the later one counts"
-    return replace(pick_rows(rows, np.array(last)), remarks=(*rows.remarks, told))
+    remark = f"{len(rows.ids) - len(last)} rows name a row that comes again later; the later one counts"
+    return replace(pick_rows(rows, np.array(last)), remarks=(*rows.remarks, remark))
 
 
 def pick_rows(rows: Labelled, index: Any) -> Labelled:

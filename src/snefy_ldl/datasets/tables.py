@@ -23,6 +23,11 @@ PASS_ROWS = 65_536
 #: Shares and intervals are written with this many decimals.
 DECIMALS = 8
 
+#: Cells of a text file that stand for a missing number: what pandas takes for one by default.
+NO_NUMBER = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>"),
+    *("N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+)
 #: Called with how much is done, and of how much.
 Progress = Callable[[int, int], None]
 
@@ -260,7 +265,9 @@ class TableSource:
                 sep=self._separator,
                 compression="gzip" if self.file.suffix == ".gz" else None,
                 index_col=False,
-                converters=dict.fromkeys(as_text, str),  # as they stand: "007" and "NA" are names, too
+                dtype=dict.fromkeys(as_text, str),  # as they stand: "007" and "NA" are names, too
+                keep_default_na=False,
+                na_values={name: NO_NUMBER for name in self.columns if name not in as_text},
                 chunksize=most,
             )
             while (chunk := self._next(reader)) is not None:

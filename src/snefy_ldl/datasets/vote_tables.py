@@ -16,8 +16,8 @@ import numpy as np
 
 from snefy_ldl._text import shorten
 from snefy_ldl._types import Array, Index, Mask
-from snefy_ldl.datasets.tables import table_kind
-from snefy_ldl.errors import DataNotFoundError, InputError
+from snefy_ldl.datasets.tables import TableSource
+from snefy_ldl.errors import InputError
 from snefy_ldl.validation import check_counts, column_names
 
 __all__ = ["VoteForm", "VoteRepeats", "VoteTable", "guess_form", "read_vote_cells"]
@@ -245,8 +245,8 @@ def read_vote_cells(file: Path) -> Any:
 
     Raises:
         DataNotFoundError: there is no such file.
-        InputError: it cannot be read as a table.
-        ImportError: pandas is not installed.
+        InputError: it cannot be read as a table, or has no rows.
+        ImportError: pandas or pyarrow is not installed.
 
     Example:
         >>> read_vote_cells(Path("nowhere.csv"))
@@ -254,22 +254,10 @@ def read_vote_cells(file: Path) -> Any:
         ...
         snefy_ldl.errors.DataNotFoundError: no file at nowhere.csv.
     """
-    try:
-        import pandas as pd  # here, so that tables in memory need no pandas
-    except ImportError:
-        raise ImportError("tables need pandas and pyarrow: pip install 'snefy-ldl[data]'") from None
-    kind = table_kind(file)
-    if not file.is_file():
-        raise DataNotFoundError(f"no file at {file}.")
-    try:
-        if kind == "parquet":
-            table = pd.read_parquet(file)
-            return table.astype(object).where(table.notna(), None).map(lambda v: v if v is None else str(v))
-        separator = "," if kind == "csv" else "\t"
-        # only an empty cell is a missing vote: "NA" and "None" may well be labels
-        return pd.read_csv(file, sep=separator, dtype=str, index_col=False, keep_default_na=False, na_values=[""])
-    except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"{file.name} cannot be read as a table: {error}") from None
+    source = TableSource(file)
+    cells = source.whole([], source.columns)
+    # Only an empty cell is a missing vote: "NA" and "None" may well be labels.
+    return cells.where(cells != "", None)
 
 
 def guess_form(table: Any) -> VoteForm:
