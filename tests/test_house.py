@@ -164,6 +164,12 @@ def test_no_module_imports_the_package_it_stands_in() -> None:
     assert graph.find_modules_that_directly_import("snefy_ldl") == set()
 
 
+def test_no_two_test_files_share_a_name() -> None:
+    """Tests stand in folders without packages, and pytest tells files of one name apart by packages alone."""
+    names = [path.name for path in Path(__file__).parent.rglob("*.py") if path.name != "conftest.py"]
+    assert len(set(names)) == len(names), sorted(name for name in names if names.count(name) > 1)
+
+
 def test_the_rules_see_what_they_forbid() -> None:
     tree = ast.parse(
         "from other import _helper\n"
