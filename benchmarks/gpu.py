@@ -18,8 +18,10 @@ import torch
 from common import machine, markdown, write
 from snefy_ldl import SnefyLDL, load_dataset
 from snefy_ldl.many import fit_many
-from snefy_ldl.training.loop import _Loop
-from snefy_ldl.training.plan import Job, TrainingData, build_net, make_target
+from snefy_ldl.training import Job, TrainingData
+from snefy_ldl.training import step as training_step
+from snefy_ldl.training.loop import TrainingLoop
+from snefy_ldl.training.plan import build_net, make_objective
 
 
 def paper_data():
@@ -42,23 +44,17 @@ def train_seconds(X, D, n_models: int, recipe: str, epochs: int) -> dict[str, fl
     params = [{"random_state": k} for k in range(n_models)]
     device = torch.device("cuda")
     data = TrainingData(X, D, None, None, custom=False)
-    jobs = []
-    for rows, change in zip(splits, params):
-        job = Job(SnefyLDL(**(base.get_params() | change)), data, rows, warn=False)
-        jobs.append(job)
-    members = [member for job in jobs for member in job.plan()]
+    settings = [SnefyLDL(**(base.get_params() | change)).settings() for change in params]
+    jobs = [Job(part, data, rows, warn=False) for part, rows in zip(settings, splits)]
+    members = [member for job in jobs for member in job.members]
     net = build_net(members).to(device)
-    features, target = data.tensor(device), make_target(net, members, device)
-    loop = _Loop(
+    loop = TrainingLoop(
         net,
-        features,
-        target,
-        [m.split for m in members],
-        jobs[0].recipe(),
-        [m.shuffle_seed for m in members],
-        None,
-        None,
-        None,
+        data.tensor(device),
+        make_objective(net, members, device),
+        [(member.train, member.valid) for member in members],
+        jobs[0].recipe,
+        [member.shuffle_seed for member in members],
     )
     loop.epoch()  # warm-up and capture
     torch.cuda.synchronize()
@@ -75,7 +71,6 @@ def train_seconds(X, D, n_models: int, recipe: str, epochs: int) -> dict[str, fl
 
 def eager_seconds(X, D, epochs: int) -> float:
     """One eager model, for comparison."""
-    import snefy_ldl.training.loop as training
 
     class Eager:
         def __init__(self, step, *_):
@@ -84,7 +79,7 @@ def eager_seconds(X, D, epochs: int) -> float:
         def __call__(self):
             self.step()
 
-    graphed, training.GraphedStep = training.GraphedStep, Eager
+    graphed, training_step.GraphedStep = training_step.GraphedStep, Eager
     try:
         rows = halves(1, len(X))[0]
         start = time.perf_counter()
@@ -92,7 +87,7 @@ def eager_seconds(X, D, epochs: int) -> float:
         torch.cuda.synchronize()
         return time.perf_counter() - start
     finally:
-        training.GraphedStep = graphed
+        training_step.GraphedStep = graphed
 
 
 def predict_rate(X, D, rows: int) -> float:

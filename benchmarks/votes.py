@@ -204,8 +204,9 @@ def speed():
 
     One thread, so on an idle machine that is the time it takes; on a busy one it is at least comparable.
     """
-    from snefy_ldl.training.loop import _Loop
-    from snefy_ldl.training.plan import Job, TrainingData, build_net, make_target
+    from snefy_ldl.training import Job, TrainingData
+    from snefy_ldl.training.loop import TrainingLoop
+    from snefy_ldl.training.plan import build_net, make_objective
 
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
@@ -218,18 +219,18 @@ def speed():
             model = SnefyLDL(random_state=0, standardize=standardize, device="cpu", batch_size=64)
             shares = None if kind == "counts" else smoothed(table, 0.5)
             data = TrainingData(X, shares, table if kind == "counts" else None, None, False)
-            job = Job(model, data)
-            plan, device = job.plan(), torch.device("cpu")
-            net = build_net(plan)
-            target, parts = make_target(net, plan, device), [member.split for member in plan]
-            seeds = [member.shuffle_seed for member in plan]
-            loop = _Loop(net, data.tensor(device), target, parts, job.recipe(), seeds, None, None, None)
+            job, device = Job(model.settings(), data), torch.device("cpu")
+            net = build_net(job.members)
+            objective = make_objective(net, job.members, device)
+            splits = [(member.train, member.valid) for member in job.members]
+            seeds = [member.shuffle_seed for member in job.members]
+            loop = TrainingLoop(net, data.tensor(device), objective, splits, job.recipe, seeds)
             place = iter(range(10**6))
 
             def step(loop=loop, place=place):
                 first = (next(place) % 25) * 64
-                loop.index.copy_(loop.train_rows[:, first : first + 64])
-                loop.step()
+                loop.steps.index.copy_(loop.train_rows[:, first : first + 64])
+                loop.steps.step()
 
             seconds[kind] = cpu_seconds(step)
         rows.append(

@@ -17,7 +17,7 @@ import common
 import votes_models as models
 from snefy_ldl import SnefyLDL
 from snefy_ldl.errors import ZeroLabelWarning
-from snefy_ldl.training import vote_start as vote_recipe
+from snefy_ldl.training import vote_settings
 from snefy_ldl.votes import brier_score, log_likelihood
 
 #: Votes an item that candidates learn from, the telling ones first; 0 stands for all of them.
@@ -35,23 +35,24 @@ SEEDS = {1: (100, 101, 102), 2: (103, 104, 105)}
 ANCHORS = ("proportions+0.5", "proportions+0.05", "proportions", "Dirichlet-multinomial", "softmax")
 
 #: The recipe that the first round's candidates change: what stood before this comparison.
-BEFORE = vote_recipe.CountRecipe(rate=0.4, start="draws", sharpness=1.0, spread=(1.0, 32.0))
+BEFORE = vote_settings.VoteSettings(rate=0.4, start="draws", sharpness=1.0, concentration_range=(1.0, 32.0))
 
 
 def _grid():
-    """Candidates by name: fields of CountRecipe, and settings of SnefyLDL."""
-    found = {"before": {}}
+    """Candidates by name: fields of VoteSettings, and settings of SnefyLDL."""
+    candidates = {"before": {}}
     for sharpness in (1, 2, 4, 16):
-        for spread in ((1, 32), (1, 4), (0.5, 2)):
-            if (sharpness, spread) != (1, (1, 32)):
-                found[f"sharp {sharpness} spread {spread[0]}-{spread[1]}"] = {"sharpness": sharpness, "spread": spread}
-    found |= {f"rate {rate}": {"rate": rate} for rate in (0.2, 1.0)}
-    found |= {f"exponents {rate}": {"exponent_rate": rate} for rate in (1, 5, 20)}
-    found |= {f"start {start}": {"start": start} for start in ("means", "both")}
-    found |= {f"neurons {n}": {"n_neurons": n} for n in (24, 96)}
-    found |= {f"decay {decay}": {"weight_decay": decay} for decay in (0.1, 4.0)}
-    found |= {"epochs 60": {"epochs": 60}}
-    middle = {"sharpness": 4, "spread": (1, 4)}
+        for low, high in ((1, 32), (1, 4), (0.5, 2)):
+            if (sharpness, low, high) != (1, 1, 32):
+                change = {"sharpness": sharpness, "concentration_range": (low, high)}
+                candidates[f"sharp {sharpness} spread {low}-{high}"] = change
+    candidates |= {f"rate {rate}": {"rate": rate} for rate in (0.2, 1.0)}
+    candidates |= {f"exponents {rate}": {"exponent_rate": rate} for rate in (1, 5, 20)}
+    candidates |= {f"start {start}": {"start": start} for start in ("means", "both")}
+    candidates |= {f"neurons {n}": {"n_neurons": n} for n in (24, 96)}
+    candidates |= {f"decay {decay}": {"weight_decay": decay} for decay in (0.1, 4.0)}
+    candidates |= {"epochs 60": {"epochs": 60}}
+    middle = {"sharpness": 4, "concentration_range": (1, 4)}
     for name, change in {
         "rate 0.2": {"rate": 0.2},
         "rate 1.0": {"rate": 1.0},
@@ -61,15 +62,15 @@ def _grid():
         "decay 4.0": {"weight_decay": 4.0},
         "epochs 60": {"epochs": 60},
     }.items():
-        found[f"middle, {name}"] = middle | change
-    return found
+        candidates[f"middle, {name}"] = middle | change
+    return candidates
 
 
 def rule(votes, high=2.0):
     """What the first round led to: the start grows sharper with the votes, and its concentrations larger."""
     return {
         "sharpness": min(16.0, 4.0 * votes**2),
-        "spread": (min(1.0, 0.5 * votes), max(1.0, min(32.0, high * votes**2))),
+        "concentration_range": (min(1.0, 0.5 * votes), max(1.0, min(32.0, high * votes**2))),
     }
 
 
@@ -159,13 +160,13 @@ def fit_candidate(candidate, X, few, seed, tiny=False):
             return model.fit(X, few / few.sum(1, keepdims=True))
         if candidate in ANCHORS:
             return model.fit(X, models.smoothed(few, float(candidate.split("+")[1])))
-        default = vote_recipe.count_recipe
-        recipe = replace(BEFORE, **({"exponent_rate": grown(votes, 10.0)} | own))
-        vote_recipe.count_recipe = lambda votes: recipe
+        default = vote_settings.settings_for
+        changed = replace(BEFORE, **({"exponent_rate": grown(votes, 10.0)} | own))
+        vote_settings.settings_for = lambda votes: changed
         try:
             return model.fit(X, counts=few)
         finally:
-            vote_recipe.count_recipe = default
+            vote_settings.settings_for = default
 
 
 def report(records):

@@ -89,8 +89,19 @@ def test_same_seed_same_bits_other_seed_other_bits(city):
 
 
 def test_random_state_kinds(city):
-    for state in (None, np.random.RandomState(0), np.random.default_rng(0)):
-        SnefyLDL(**{**SMALL, "random_state": state, "epochs": 1}).fit(city.X, city.D)
+    def predicted(state):
+        return SnefyLDL(**{**SMALL, "random_state": state, "epochs": 1}).fit(city.X, city.D).predict(city.X)
+
+    for make in (np.random.RandomState, np.random.default_rng):
+        np.testing.assert_array_equal(predicted(make(0)), predicted(make(0)))
+        assert not np.array_equal(predicted(make(0)), predicted(make(1)))
+        state = make(0)
+        assert not np.array_equal(predicted(state), predicted(state)), "a generator moves on"
+    np.random.seed(0)  # noqa: NPY002 - None is NumPy's global generator
+    first = predicted(None)
+    assert not np.array_equal(predicted(None), first)
+    np.random.seed(0)  # noqa: NPY002
+    np.testing.assert_array_equal(predicted(None), first)
 
 
 def test_asking_changes_nothing(fitted, city):
@@ -286,7 +297,7 @@ def _bad_cases():
 @pytest.mark.parametrize("case", _bad_cases())
 def test_bad_input(case, monkeypatch):
     X, D, message = _bad_cases()[case]
-    monkeypatch.setattr("snefy_ldl.estimator.fit_net", lambda *a, **k: pytest.fail("work began before the check"))
+    monkeypatch.setattr("snefy_ldl.training.fit.fit_net", lambda *a, **k: pytest.fail("work began before the check"))
     with pytest.raises(InputError, match=message):
         SnefyLDL(**SMALL).fit(X, D)
 

@@ -12,9 +12,9 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.errors import InputError
 from snefy_ldl.many import fit_many
 from snefy_ldl.synthetic import make_annotators, make_city_districts
-from snefy_ldl.training.loop import _Loop
+from snefy_ldl.training.loop import TrainingLoop
 from snefy_ldl.training.optimiser import make_optimizer
-from snefy_ldl.training.recipe import shuffles
+from snefy_ldl.training.rows import shuffles
 
 SMALL = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (12,), "epochs": 4, "random_state": 0}
 
@@ -33,7 +33,7 @@ def _assert_same(model, lone, city):
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_each_model_is_a_lone_fit(city, n_jobs, monkeypatch):
-    monkeypatch.setattr("snefy_ldl.many.CPU_STACK", 4)
+    monkeypatch.setattr("snefy_ldl.training.fit.CPU_STACK", 4)
     splits = [train for train, _ in KFold(4, shuffle=True, random_state=0).split(city.X)]
     params = [{"random_state": k} for k in range(4)]
     models = fit_many(SnefyLDL(**SMALL), city.X, city.D, splits, params, n_jobs=n_jobs)
@@ -130,14 +130,14 @@ def test_members_that_stopped_leave_the_stack(city, monkeypatch):
     """What is left learns on as it would have alone, and the stopped ones keep their best weights."""
     settings = SMALL | {"epochs": 30, "patience": 2, "learning_rate": 2e-2, "standardize": "unit"}
     sizes = []
-    leave = _Loop.without_the_stopped
+    leave = TrainingLoop.without_the_stopped
 
     def watched(loop):
         part = leave(loop)
         sizes.append((loop.net.n_members, part.net.n_members))
         return part
 
-    monkeypatch.setattr(_Loop, "without_the_stopped", watched)
+    monkeypatch.setattr(TrainingLoop, "without_the_stopped", watched)
     rows = np.arange(len(city.X))
     params = [{"random_state": k} for k in range(8)]
     together = fit_many(SnefyLDL(**settings), city.X, city.D, [rows] * 8, params, n_jobs=1)

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
-import numbers
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from rich.progress import track
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._random import derive_seed
+from snefy_ldl._limits import PREDICTION_ROWS
+from snefy_ldl._progress import track
 from snefy_ldl.distributions.snefy import SnefySimplex
-from snefy_ldl.errors import InputError
-from snefy_ldl.files import models as persistence
+from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.networks.backbones import BackboneLike
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling
+from snefy_ldl.persistence import load_state, save_state
 from snefy_ldl.prediction import DensityPredictor
-from snefy_ldl.training.loop import fit_net
-from snefy_ldl.training.optimiser import StackedAdamW, make_optimizer
-from snefy_ldl.training.plan import Job, TrainingData, build_net, conclude, make_target, summary
-from snefy_ldl.validation import ZeroOption, check_features, column_names
+from snefy_ldl.training import FittedState, Job, Settings, TrainingData, resolve_device
+from snefy_ldl.training.fit import fit
+from snefy_ldl.training.optimiser import StackedAdamW
+from snefy_ldl.validation import ZeroOption, check_features, check_names
 from snefy_ldl.validation.rows import count_rows, move_rows, take_rows
 
-#: Rows a prediction handles at a time; a million rows need no more memory than this many.
-PREDICTION_ROWS = 8192
+#: Blocks of rows above which a prediction shows its progress, where ``verbose`` asks for it.
+MANY_BLOCKS = 50
 
 
 class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
@@ -45,25 +42,36 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
     Args:
         n_neurons: n, neurons of the density; it has n(n+1)/2 Dirichlet components.
         n_readouts: m, rows of the readout V.
-        hidden_sizes: widths of the network that sees x.
+        hidden_sizes: widths of the network that sees x; empty for a linear one.
         backbone: instead of that network, any ``nn.Module`` returning (rows, width), or a function that makes one; X
-            may then be any tensor, or nested tuples and dicts of tensors.
+            may then be any tensor, or nested tuples and dicts of tensors. None: the library's own network.
         n_members: networks whose densities are averaged; every closed form stays exact.
         epochs: passes over the data.
         batch_size: rows a step; "auto" picks 16 to 256 by the number of rows.
         learning_rate: peak rate of AdamW.
         weight_decay: AdamW's decay of the network's matrices.
-        validation_fraction: rows kept aside to pick the best epoch; 0 keeps the last.
+        validation_fraction: part of the rows kept aside to pick the best epoch, in [0, 1); 0 keeps the last.
         patience: epochs without progress on those rows before stopping; None runs all epochs.
         standardize: "auto" (by validation likelihood), "unit", "pooled" or False; see
             :mod:`snefy_ldl.networks.scaling`.
         zeros: "shrink", "error" or a floor; see :class:`snefy_ldl.validation.ZeroPolicy`.
-        device: "auto", "cpu", "cuda", ...
-        random_state: seed; the same seed gives the same bits on one machine.
-        verbose: 1 shows progress bars.
+        device: "auto" (a GPU where there is one), "cpu", "cuda", ...
+        random_state: seed, NumPy generator or None; the same seed gives the same bits on one machine.
+        verbose: 1 shows progress on stderr.
         recipe: "default", or "paper" for the training the paper describes (:meth:`paper`).
         warm_start: a further ``fit`` goes on from the present weights.
-        checkpoint_dir: folder for a checkpoint after every epoch; a killed fit goes on from it.
+        checkpoint_dir: folder for a checkpoint after every epoch; a killed fit goes on from it. None: no checkpoint.
+
+    Attributes:
+        net_: the trained members (:class:`snefy_ldl.networks.net.SnefyNet`).
+        scaling_: how features are scaled: "unit", "pooled" or "none".
+        history_: one record an epoch: ``epoch``, ``loss``, ``seconds``, and ``validation_loss`` where rows were held.
+        training_: what the fit did: rows, epochs, best epoch and validation loss of each member, repairs, seconds, ...
+        n_labels_: L.
+        label_names_: names of the labels (L); made up where they had none.
+        zero_policy_: what happens to shares of zero, as settled by the fit.
+        n_features_in_: d; not with a custom backbone.
+        feature_names_in_: names of the features (d,); only where X had some.
 
     Example:
         >>> from snefy_ldl.synthetic import make_city_districts
@@ -79,6 +87,7 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
     training_: dict[str, Any]
     n_features_in_: int
     feature_names_in_: Any
+    #: Where :meth:`partial_fit` goes on.
     _optimizer: StackedAdamW | None
 
     def __init__(
@@ -130,6 +139,16 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         Args:
             task: the experiment, which sets the batch size: 64 for "conformal", 16 for "active" and "ensemble".
             changes: other constructor arguments.
+
+        Returns:
+            An unfitted model.
+
+        Raises:
+            InputError: where the task is none of these.
+
+        Example:
+            >>> SnefyLDL.paper("active", random_state=0).batch_size
+            16
         """
         sizes = {"conformal": 64, "active": 16, "ensemble": 16}
         if task not in sizes:
@@ -148,149 +167,120 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
     # -- fitting -----------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, D: Any = None, *, counts: Any = None, sample_weight: Any = None) -> SnefyLDL:
-        """Fit to label distributions D (N, L), or to vote counts (N, L) with ``fit(X, counts=K)``.
+        """Fit to label distributions, or to votes with ``fit(X, counts=K)``.
 
         Args:
             X: features (N, d): array, DataFrame, sparse matrix or tensor; anything of tensors with a custom backbone.
-            D: rows that sum to one; NaN where a share is not known (its row counts by the density of what is known).
-            counts: whole numbers of votes; zeros and unequal totals are fine.
-            sample_weight: how much each row counts (N,).
+            D: label distributions (N, L), rows that sum to one; NaN where a share is not known (its row counts by the
+                density of what is known).
+            counts: whole numbers of votes (N, L) instead; zeros and unequal totals are fine, NaN is a label that was
+                not on offer; or :class:`snefy_ldl.votes.PartialCounts`.
+            sample_weight: how much each row counts (N,); all alike by default.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            InputError: where data or settings break a rule; the message names the row, the column and the rule.
+            TrainingError: where losses stay infinite after several repairs, or the checkpoint is another fit's.
+
+        Example:
+            >>> from snefy_ldl.synthetic import make_annotators
+            >>> votes = make_annotators(n=100, random_state=0)
+            >>> SnefyLDL(epochs=1, random_state=0).fit(votes.X, counts=votes.counts).training_["epochs"]
+            1
         """
-        self._check_settings()
+        settings = self.settings()
         data = TrainingData(X, D, counts, sample_weight, custom=self.backbone is not None)
-        job = Job(self, data)
-        go_on = self.warm_start and hasattr(self, "net_")
-        if go_on:
-            self._check_same_shape(data)
-            members = job.plan([self.scaling_])
-            net = self.net_
-        else:
-            self._remember(X, job)
-            members = job.plan()
-            net = build_net(members)
-        device = self._device()
-        net.to(device)
-        features, target = data.tensor(device), make_target(net, members, device)
-        checkpoint = None if self.checkpoint_dir is None else Path(self.checkpoint_dir) / "checkpoint.safetensors"
-        run = fit_net(
-            net,
-            features,
-            target,
-            [member.split for member in members],
-            job.recipe(),
-            [member.shuffle_seed for member in members],
-            weights=data.weight_tensor(device),
-            verbose=self.verbose,
-            checkpoint=checkpoint,
-            fingerprint=self._fingerprint(job) if checkpoint else "",
-        )
-        conclude(job, net, members, run, features, target)
-        self._optimizer = None
-        return self
+        start = self._state() if self.warm_start else None
+        policy = None if start is None else start.zero_policy
+        return self.adopt(*fit([Job(settings, data, start=start, policy=policy)]))
 
     def partial_fit(self, X: Any, D: Any = None, *, counts: Any = None, sample_weight: Any = None) -> SnefyLDL:
-        """One pass over these rows at a constant rate; the first call also sets the model up from them."""
-        self._check_settings()
+        """One pass over these rows at a constant rate; the first call also sets the model up from them.
+
+        Args:
+            X: features (N, d), as :meth:`fit` takes them.
+            D: label distributions (N, L); or ``counts``.
+            counts: votes (N, L).
+            sample_weight: how much each row counts (N,).
+
+        Returns:
+            The model itself.
+
+        Raises:
+            InputError: where data or settings break a rule, or do not have the shape of the first call's.
+            TrainingError: where losses stay infinite after several repairs.
+
+        Example:
+            >>> from snefy_ldl.synthetic import make_city_districts
+            >>> city = make_city_districts(n=100, random_state=0)
+            >>> model = SnefyLDL(random_state=0)
+            >>> for part in (slice(0, 50), slice(50, 100)):
+            ...     model = model.partial_fit(city.X[part], city.D[part])
+            >>> len(model.history_)
+            2
+        """
+        settings = self.settings()
         data = TrainingData(X, D, counts, sample_weight, custom=self.backbone is not None)
-        job = Job(self, data)
-        if hasattr(self, "net_"):
-            self._check_same_shape(data)
-            members = job.plan([self.scaling_], validate=False)
-        else:
-            self._remember(X, job)
-            members = job.plan(job.candidates[:1], validate=False)
-            self.net_ = build_net(members).to(self._device())
-            self.scaling_, self.history_ = members[0].scaling, []
-        device, recipe = self._device(), job.recipe(epochs=1, constant=True)
-        self._optimizer = self._optimizer or make_optimizer(
-            self.net_, recipe.learning_rate, recipe.exponent_rate, recipe.weight_decay
-        )
-        done = len(self.history_)
-        run = fit_net(
-            self.net_,
-            data.tensor(device),
-            make_target(self.net_, members, device),
-            [member.split for member in members],
-            recipe,
-            [derive_seed(member.shuffle_seed, done) for member in members],
-            weights=data.weight_tensor(device),
-            optimizer=self._optimizer,
-        )
-        self.history_.append({**run.history[0], "epoch": float(done)})
-        self.training_ = summary(self.net_, run, data.n_rows, self.scaling_)
+        start = self._state()
+        policy = start.zero_policy if start is not None and self.warm_start else None
+        return self.adopt(*fit([Job(settings, data, start=start, one_pass=True, policy=policy)]))
+
+    def settings(self) -> Settings:
+        """The parameters as training takes them, checked.
+
+        Returns:
+            The settings.
+
+        Raises:
+            InputError: where a parameter breaks its rule.
+
+        Example:
+            >>> SnefyLDL(epochs=3).settings().epochs
+            3
+        """
+        return Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
+
+    def adopt(self, state: FittedState) -> SnefyLDL:
+        """Become the fitted model of a state; what was fitted before is forgotten.
+
+        Args:
+            state: what :func:`snefy_ldl.training.fit.fit` returned for this model's settings.
+
+        Returns:
+            The model itself.
+        """
+        self.net_, self.scaling_ = state.net, state.scaling
+        self.history_, self.training_ = state.history, state.summary
+        self.n_labels_, self.label_names_ = state.n_labels, state.label_names
+        self._labels_were_named, self.zero_policy_ = state.labels_were_named, state.zero_policy
+        self._optimizer = state.optimizer
+        for name in ("n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+        if state.n_features is not None:
+            self.n_features_in_ = state.n_features
+        if state.feature_names is not None:
+            self.feature_names_in_ = np.array(state.feature_names, dtype=object)
         return self
 
-    def _check_settings(self) -> None:
-        for name in ("n_neurons", "n_readouts", "n_members", "epochs"):
-            value = getattr(self, name)
-            if not isinstance(value, numbers.Integral) or value < 1:
-                raise InputError(f"{name} must be a whole number of at least 1; got {value!r}.")
-        if self.batch_size != "auto" and (not isinstance(self.batch_size, numbers.Integral) or self.batch_size < 1):
-            raise InputError(f'batch_size must be "auto" or a whole number of at least 1; got {self.batch_size!r}.')
-        if not self.learning_rate > 0 or not math.isfinite(self.learning_rate):
-            raise InputError(f"learning_rate must be a positive number; got {self.learning_rate!r}.")
-        if not self.weight_decay >= 0:
-            raise InputError(f"weight_decay must be >= 0; got {self.weight_decay!r}.")
-        if not 0.0 <= self.validation_fraction < 1.0:
-            raise InputError(f"validation_fraction must lie in [0, 1); got {self.validation_fraction!r}.")
-        if self.patience is not None and (not isinstance(self.patience, numbers.Integral) or self.patience < 1):
-            raise InputError(f"patience must be None or a whole number of at least 1; got {self.patience!r}.")
-        if self.recipe not in ("default", "paper"):
-            raise InputError(f'recipe={self.recipe!r}: use "default" or "paper".')
-        if self.standardize not in ("auto", "unit", "pooled", True, False, None):
-            raise InputError(f'standardize={self.standardize!r}: use "auto", "unit", "pooled" or False.')
-        if not all(isinstance(w, numbers.Integral) and w > 0 for w in self.hidden_sizes):
-            raise InputError(f"hidden_sizes must hold positive whole numbers; got {self.hidden_sizes!r}.")
-
-    def _check_same_shape(self, data: TrainingData) -> None:
-        if data.n_labels != self.n_labels_:
-            raise InputError(f"D has {data.n_labels} labels, but the model was fitted with {self.n_labels_}.")
-        if self.backbone is None:
-            check_features(data.features, n_features=self.n_features_in_)
-
-    def _remember(self, X: Any, job: Job) -> None:
-        self.n_labels_ = job.data.n_labels
-        self._labels_were_named = job.data.names is not None
-        self.label_names_ = job.data.names or [f"label_{r}" for r in range(self.n_labels_)]
-        self.zero_policy_ = job.policy
-        self._optimizer = None
-        self.__dict__.pop("feature_names_in_", None)
-        if self.backbone is None:
-            self.n_features_in_ = int(job.data.features.shape[1])
-            names = column_names(X)
-            if names is not None:
-                self.feature_names_in_ = np.array(names, dtype=object)
-
-    def _seed(self) -> int:
-        if isinstance(self.random_state, numbers.Integral):
-            return int(self.random_state)
-        if isinstance(self.random_state, np.random.Generator):
-            return int(self.random_state.integers(2**31))
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def _device(self) -> torch.device:
-        if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        return torch.device(self.device)
-
-    def _fingerprint(self, job: Job) -> str:
-        digest = hashlib.blake2b(digest_size=16)
-        passing = ("verbose", "checkpoint_dir")
-        settings = {key: repr(value) for key, value in self.get_params(deep=False).items() if key not in passing}
-        digest.update(json.dumps([settings, job.seed], sort_keys=True).encode())
-        features = job.data.features
-        parts = [job.data.labels]
-        if job.data.partial is not None:
-            parts += [job.data.partial.named, job.data.partial.sets]
-        if job.data.weights is not None:
-            parts.append(job.data.weights)
-        if isinstance(features, np.ndarray):
-            parts.append(features)
-        elif sp.issparse(features):
-            parts += [features.data, features.indices, features.indptr]
-        for part in parts:
-            digest.update(np.ascontiguousarray(part).view(np.uint8).data)
-        return digest.hexdigest()
+    def _state(self) -> FittedState | None:
+        """What the last fit left, None before the first."""
+        if not hasattr(self, "net_"):
+            return None
+        names = getattr(self, "feature_names_in_", None)
+        return FittedState(
+            net=self.net_,
+            scaling=self.scaling_,
+            history=self.history_,
+            summary=self.training_,
+            zero_policy=self.zero_policy_,
+            label_names=self.label_names_,
+            labels_were_named=self._labels_were_named,
+            n_features=getattr(self, "n_features_in_", None),
+            feature_names=None if names is None else [str(name) for name in names],
+            optimizer=self._optimizer,
+        )
 
     # -- prediction (the rest is DensityPredictor) -------------------------------------------------------------------
 
@@ -298,16 +288,7 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "net_")
         if self.backbone is not None:
             return X, count_rows(X)
-        names = column_names(X)
-        if names is not None and hasattr(self, "feature_names_in_") and names != list(self.feature_names_in_):
-            known = list(self.feature_names_in_)
-            missing, extra = [n for n in known if n not in names], [n for n in names if n not in known]
-            raise InputError(
-                "The feature names should match those that were passed during fit.\n"
-                + (f"Feature names unseen at fit time:\n- {', '.join(extra)}\n" if extra else "")
-                + (f"Feature names seen at fit time, yet now missing:\n- {', '.join(missing)}\n" if missing else "")
-                + ("Feature names must be in the same order as they were in fit.\n" if not extra + missing else "")
-            )
+        check_names(X, getattr(self, "feature_names_in_", None))
         features = check_features(X, n_features=self.n_features_in_)
         return features, int(features.shape[0])
 
@@ -315,10 +296,9 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         features, rows = self._inputs(X)
         device = self.net_.readout.device
         step = max(256, PREDICTION_ROWS // self.net_.n_members)
-        starts: Any = range(0, rows, step)
-        if self.verbose and len(starts) > 50:
-            starts = track(starts, description=what)
-        for start in starts:
+        starts = range(0, rows, step)
+        show = bool(self.verbose) and len(starts) > MANY_BLOCKS
+        for start in track(starts, len(starts), what, show=show):
             block = slice(start, min(start + step, rows))
             with torch.no_grad():
                 dist = self.net_(self._features_tensor(features, block, device))
@@ -332,17 +312,57 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         return torch.as_tensor(np.ascontiguousarray(part, dtype=np.float32), device=device)
 
     def predict_dist(self, X: Any) -> SnefySimplex:
-        """The whole conditional law: a torch distribution with batch (N,) and event (L,)."""
+        """The whole conditional law, from which every other prediction follows.
+
+        Args:
+            X: features (N, d), as :meth:`fit` takes them.
+
+        Returns:
+            A torch distribution with batch (N,) and event (L,).
+
+        Raises:
+            InputError: where X does not fit the model.
+            NotFittedError: before a fit.
+
+        Example:
+            >>> from snefy_ldl.synthetic import make_city_districts
+            >>> city = make_city_districts(n=60, random_state=0)
+            >>> law = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D).predict_dist(city.X[:4])
+            >>> law.mean.shape, law.prob_greater(0, 1).shape
+            (torch.Size([4, 3]), torch.Size([4]))
+        """
         laws = [law for _, law in self._blocks(X)]
-        scale = torch.cat([law.log_scale for law in laws])
-        return SnefySimplex(laws[0].exponents, laws[0].readout, scale, validate_args=False)
+        log_scale = torch.cat([law.log_scale for law in laws])
+        return SnefySimplex(laws[0].exponents, laws[0].readout, log_scale, validate_args=False)
 
     # -- files and scikit-learn --------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
-        """Write the model into a folder: safetensors weights and a JSON file; no pickle, and all or nothing."""
+        """Write the model into a folder: safetensors weights and a JSON file; no pickle, and all or nothing.
+
+        Args:
+            folder: made where it is missing; a model in it is replaced.
+
+        Returns:
+            The folder.
+
+        Raises:
+            NotFittedError: before a fit.
+
+        Example:
+            >>> import tempfile
+            >>> from snefy_ldl.synthetic import make_city_districts
+            >>> city = make_city_districts(n=60, random_state=0)
+            >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     again = SnefyLDL.load(model.save(folder))
+            >>> bool((again.predict(city.X) == model.predict(city.X)).all())
+            True
+        """
         check_is_fitted(self, "net_")
-        return persistence.save_model(self, Path(folder))
+        state = self._state()
+        assert state is not None
+        return save_state(Path(folder), self.get_params(deep=False), state)
 
     @classmethod
     def load(cls, folder: str | Path, backbone: BackboneLike | None = None, device: str | None = None) -> SnefyLDL:
@@ -352,8 +372,22 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
             folder: where it is.
             backbone: needed again when the model was fitted with one: code is never saved.
             device: where to put it; as it was constructed by default.
+
+        Returns:
+            The fitted model; :meth:`save` has an example.
+
+        Raises:
+            ModelFileError: where a file is missing, damaged, foreign or of a newer version, or a backbone is needed.
         """
-        return persistence.load_model(cls, Path(folder), backbone, device)
+        parameters, state = load_state(Path(folder), backbone)
+        try:
+            model = cls(**parameters, backbone=backbone)
+        except TypeError as error:
+            raise ModelFileError(f"{folder} is damaged: {error}.") from None
+        if device is not None:
+            model.device = device
+        state.net.to(resolve_device(model.device))
+        return model.adopt(state)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

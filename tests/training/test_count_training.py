@@ -32,7 +32,7 @@ from snefy_ldl.training.kernels.smooth_factors import (
     series_length,
 )
 from snefy_ldl.training.kernels.swept_factors import SweptFactors
-from snefy_ldl.training.objectives.targets import fill_missing
+from snefy_ldl.training.labels import fill_missing
 from snefy_ldl.validation import PartialCounts
 
 KINDS = [SweptFactors, DirectFactors]
@@ -49,8 +49,8 @@ def pieces(n_labels: int, rows: int, members: int = 1, n: int = 5, high: float =
         return torch.randn(*shape, generator=rng, dtype=torch.float64)
 
     low = np.log(0.02)
-    spread = torch.rand(members, n, n_labels, generator=rng, dtype=torch.float64)
-    exponents = 0.5 * ((low + (np.log(high) - low) * spread).exp() - 1.0)
+    place = torch.rand(members, n, n_labels, generator=rng, dtype=torch.float64)
+    exponents = 0.5 * ((low + (np.log(high) - low) * place).exp() - 1.0)
     return normal(members, rows, n), exponents, normal(members, 3, n)
 
 

@@ -13,11 +13,11 @@ from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl.distributions.partial import log_prob_known, log_prob_votes
 from snefy_ldl.errors import InputError, MissingLabelWarning, TrainingError, ZeroLabelWarning
 from snefy_ldl.many import fit_many
-from snefy_ldl.networks.backbones import StackedMLP
-from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.networks import SnefyNet, StackedMLP
 from snefy_ldl.synthetic import make_city_districts
-from snefy_ldl.training.objectives.gaps import MissingTarget
-from snefy_ldl.training.plan import Job, TrainingData, build_net, make_target
+from snefy_ldl.training import Job, TrainingData
+from snefy_ldl.training.objectives import Gaps, Shares, log_density
+from snefy_ldl.training.plan import build_net, make_objective
 from snefy_ldl.validation import ZeroPolicy, check_distributions
 from snefy_ldl.votes.tables import PartialCounts
 
@@ -64,9 +64,9 @@ def test_what_training_maximises_by_integration(
     full = np.random.default_rng(0).dirichlet(np.ones(n_labels), 2)
     other = np.full(n_labels, NAN)
     other[0] = 0.4
-    target = MissingTarget([torch.as_tensor(np.vstack([row, row, full, other]))], net, torch.zeros(2).long())
+    objective = Gaps([torch.as_tensor(np.vstack([row, row, full, other]))], net, torch.zeros(2).long())
     index = torch.arange(5).expand(2, -1)
-    ours = target.log_prob(net, x.expand(2, -1, -1), index)
+    ours = objective.log_prob(net, x.expand(2, -1, -1), index)
     for member in range(2):
         alone = net.select([member]).double()
         torch.testing.assert_close(
@@ -98,8 +98,8 @@ def test_gradient_of_rows_without_gaps_is_the_usual_one() -> None:
     index = torch.arange(6).expand(2, -1)
     parts = list(net.parameters())
     background = net.background_log_prob(D.log().expand(2, -1, -1))
-    usual = net.member_log_prob(x, D.log().expand(2, -1, -1), background)
-    ours = MissingTarget([D], net, torch.zeros(2).long()).log_prob(net, x, index)
+    usual = log_density(net, x, D.log().expand(2, -1, -1), background)
+    ours = Gaps([D], net, torch.zeros(2).long()).log_prob(net, x, index)
     torch.testing.assert_close(ours, usual, rtol=1e-9, atol=1e-9)
     for one, other in zip(torch.autograd.grad(ours.sum(), parts), torch.autograd.grad(usual.sum(), parts)):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-8)
@@ -109,14 +109,14 @@ def test_gradient_with_gaps_by_differences() -> None:
     net = a_net(4)
     x = torch.randn(3, 3, generator=torch.Generator().manual_seed(2)).double().expand(2, -1, -1)
     D = torch.tensor([[0.2, NAN, NAN, 0.3], [0.1, 0.2, 0.3, 0.4], [NAN, NAN, NAN, 0.6]], dtype=torch.float64)
-    target, index = MissingTarget([D], net, torch.zeros(2).long()), torch.arange(3).expand(2, -1)
-    gradient = torch.autograd.grad(target.log_prob(net, x, index).sum(), net.raw_exponents)[0]
+    objective, index = Gaps([D], net, torch.zeros(2).long()), torch.arange(3).expand(2, -1)
+    gradient = torch.autograd.grad(objective.log_prob(net, x, index).sum(), net.raw_exponents)[0]
     step, where = 1e-6, (1, 2, 3)
     values = []
     for sign in (1.0, -1.0):
         with torch.no_grad():
             net.raw_exponents[where] += sign * step
-            values.append(float(target.log_prob(net, x, index).sum()))
+            values.append(float(objective.log_prob(net, x, index).sum()))
             net.raw_exponents[where] -= sign * step
     assert float(gradient[where]) == pytest.approx((values[0] - values[1]) / (2 * step), rel=1e-5)
 
@@ -225,10 +225,10 @@ def test_a_label_that_is_never_known(city) -> None:
     assert np.isfinite(small(epochs=2).fit(city.X, gaps).score(city.X, gaps))
 
 
-def test_target_is_the_usual_one_without_gaps(city) -> None:
+def test_objective_is_the_usual_one_without_gaps(city) -> None:
     data = TrainingData(city.X, city.D, None, None, False)
-    plan = Job(small(), data).plan()
-    assert not isinstance(make_target(build_net(plan), plan, torch.device("cpu")), MissingTarget)
+    members = Job(small().settings(), data).members
+    assert isinstance(make_objective(build_net(members), members, torch.device("cpu")), Shares)
 
 
 # -- checkpoints -----------------------------------------------------------------------------------------------------

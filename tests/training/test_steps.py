@@ -8,12 +8,12 @@ import torch
 from scipy.special import gammaln
 
 from snefy_ldl import SnefySimplex
-from snefy_ldl.networks.backbones import ScaledFeatures, StackedMLP
-from snefy_ldl.networks.net import SnefyNet, prototype_init
+from snefy_ldl.networks import SnefyNet, StackedMLP, prototype_init
+from snefy_ldl.networks.scaling import ScaledFeatures
 from snefy_ldl.training.kernels.density import squared_log_density
 from snefy_ldl.training.kernels.pairs import PairKernel
 from snefy_ldl.training.kernels.step import WrittenOutStep
-from snefy_ldl.training.objectives.targets import DistributionTarget
+from snefy_ldl.training.objectives import Shares
 
 CPU = torch.device("cpu")
 
@@ -73,7 +73,7 @@ def test_a_table_is_computed_afresh_each_time():
 
 
 def _problem(form, balanced, hidden, mixed, dtype):
-    """A small stack with features and labels; returns net, features, target, rows and slopes."""
+    """A small stack with features and labels; returns net, features, objective, rows and slopes."""
     generator = torch.Generator().manual_seed(3)
     net = SnefyNet(StackedMLP(2, 5, hidden), 4, n_neurons=7, n_readouts=3, exponent_form=form, balanced=balanced)
     net = net.to(dtype)
@@ -88,10 +88,10 @@ def _problem(form, balanced, hidden, mixed, dtype):
         net.log_odds.copy_(torch.tensor([-2.0, -1.0]))
     X = torch.randn(30, 5, generator=generator).to(dtype)
     features = ScaledFeatures.of(net.backbone.scaler, X)
-    target = DistributionTarget(D.log()[None], net, torch.zeros(2, dtype=torch.long))
+    objective = Shares(D.log()[None], net, torch.zeros(2, dtype=torch.long))
     index = torch.randint(30, (2, 8), generator=generator)
     slope = torch.randn(2, 8, generator=generator).to(dtype)
-    return net, features, target, index, slope
+    return net, features, objective, index, slope
 
 
 @pytest.mark.parametrize("form", ["log", "clip"])
@@ -99,14 +99,14 @@ def _problem(form, balanced, hidden, mixed, dtype):
 @pytest.mark.parametrize("hidden", [(), (6,), (6, 4)])
 @pytest.mark.parametrize("mixed", [True, False])
 def test_the_written_out_step_is_autograds(form, balanced, hidden, mixed):
-    net, features, target, index, slope = _problem(form, balanced, hidden, mixed, torch.float64)
-    log_p = target.log_prob(net, features.rows(index), index)
+    net, features, objective, index, slope = _problem(form, balanced, hidden, mixed, torch.float64)
+    log_p = objective.log_prob(net, features.rows(index), index)
     names, parameters = zip(*net.named_parameters())
     expected = torch.autograd.grad(log_p, parameters, slope)
-    step = WrittenOutStep(net, features, target, 8)
+    step = WrittenOutStep(net, features, objective, 8)
     for _ in range(2):  # arrays that are used again must not remember
-        found = step(index, slope)
-        torch.testing.assert_close(found, log_p.detach(), rtol=1e-12, atol=1e-12)
+        written_out = step(index, slope)
+        torch.testing.assert_close(written_out, log_p.detach(), rtol=1e-12, atol=1e-12)
         for name, parameter, wanted in zip(names, parameters, expected):
             torch.testing.assert_close(parameter.grad, wanted, rtol=1e-9, atol=1e-9, msg=name)
 
@@ -125,3 +125,23 @@ def test_the_density_is_the_distributions(balanced):
         shift = 0.0 if balanced else torch.as_tensor(0.5 * (gammaln(alpha).sum(-1) - gammaln(alpha.sum(-1))))
         plain = SnefySimplex(exponents[k], readout[k], scale[k] + shift).log_prob(logs[k].exp())
         torch.testing.assert_close(fused[k], plain, rtol=1e-8, atol=1e-8)
+
+
+def _stack(n_members=2, rows=4, n=5, m=3, n_labels=4):
+    generator = torch.Generator().manual_seed(0)
+
+    def randn(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    scale, readout = randn(n_members, rows, n), randn(n_members, m, n)
+    exponents = torch.rand(n_members, n, n_labels, generator=generator, dtype=torch.float64) * 3 - 0.4
+    logs = torch.log_softmax(randn(n_members, rows, n_labels), -1)
+    return scale, exponents, readout, logs
+
+
+def test_the_written_out_gradient_is_the_gradient():
+    scale, exponents, readout, logs = _stack()
+    inputs = [tensor.requires_grad_() for tensor in (scale, exponents, readout)]
+    assert torch.autograd.gradcheck(lambda *a: squared_log_density(*a, logs), inputs)
+    background, odds = torch.randn(2, 4).double() + 1.0, torch.tensor([-1.0, 0.5]).double()
+    assert torch.autograd.gradcheck(lambda *a: squared_log_density(*a, logs, background, odds), inputs)

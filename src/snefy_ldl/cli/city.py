@@ -15,7 +15,7 @@ from scipy.stats import beta
 from snefy_ldl._types import Array
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.metrics import HIGHER_IS_BETTER, coverage, interval_width, score
-from snefy_ldl.networks.net import fit_dirichlet, label_concentration
+from snefy_ldl.networks.starts import fit_dirichlet, label_concentration
 from snefy_ldl.synthetic import SyntheticData, make_city_districts
 
 __all__ = ["LEVEL", "Demo", "District", "Measure", "as_frame", "fit_city", "one_dirichlet", "summary_table"]

@@ -16,82 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from snefy_ldl.errors import InputError
+from snefy_ldl.networks.scaling import ScaledBatch, Scaler
 
 #: What a user may pass as ``backbone``: a module (copied for each member) or a function that makes one.
 BackboneLike = nn.Module | Callable[[], nn.Module]
-
-
-class Scaler(nn.Module):
-    """``clip((x - centre) / scale, ±limit)``, its own for each member: (K, B, d) -> (K, B, d)."""
-
-    centre: Tensor
-    scale: Tensor
-    limit: Tensor
-
-    def __init__(self, n_members: int, n_features: int) -> None:
-        super().__init__()
-        self.register_buffer("centre", torch.zeros(n_members, n_features))
-        self.register_buffer("scale", torch.ones(n_members, n_features))
-        self.register_buffer("limit", torch.full((n_members,), torch.inf))
-
-    def is_identity(self) -> bool:
-        """Whether features stay as they are: only a scaler that was set has limits."""
-        return bool(torch.isinf(self.limit).all())
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Scaled features of every member."""
-        if self.is_identity():
-            return x
-        scaled = (x - self.centre[:, None]).div_(self.scale[:, None])
-        limits = set(self.limit.tolist())
-        if len(limits) == 1:  # a clamp at numbers is several times faster than one at tensors
-            limit = limits.pop()
-            return scaled.clamp_(-limit, limit)
-        bounds = self.limit[:, None, None]
-        return torch.clamp(scaled, -bounds, bounds)
-
-
-class ScaledBatch:
-    """Rows (K, B, d) that went through each member's scaler already."""
-
-    def __init__(self, values: Tensor) -> None:
-        self.values = values
-
-
-class ScaledFeatures:
-    """Features that went through each member's scaler already, so that no training step repeats it.
-
-    Args:
-        values: one table a member (K, N, d), or (1, N, d) where all members see the same.
-        first_row: where each member's table begins, counted in rows (K, 1).
-    """
-
-    def __init__(self, values: Tensor, first_row: Tensor) -> None:
-        self.values, self.first_row = values, first_row
-
-    @staticmethod
-    def tables(scaler: Scaler) -> int:
-        """How many tables of the features it takes."""
-        return 1 if scaler.is_identity() else len(scaler.limit)
-
-    @classmethod
-    def of(cls, scaler: Scaler, X: Tensor) -> ScaledFeatures:
-        """All rows, scaled for every member."""
-        if scaler.is_identity():
-            return cls(X[None], torch.zeros(len(scaler.limit), 1, dtype=torch.long, device=X.device))
-        values = X.new_empty(len(scaler.limit), *X.shape)
-        for k, (centre, scale, limit) in enumerate(zip(scaler.centre, scaler.scale, scaler.limit)):
-            torch.sub(X, centre, out=values[k]).div_(scale).clamp_(-float(limit), float(limit))
-        return cls(values, torch.arange(len(values), device=X.device)[:, None] * len(X))
-
-    def select(self, members: list[int]) -> ScaledFeatures:
-        """The same for some of the members, without a copy."""
-        return ScaledFeatures(self.values, self.first_row[members])
-
-    def rows(self, index: Tensor) -> ScaledBatch:
-        """The rows index (K, B) of each member."""
-        values = self.values.flatten(0, 1).index_select(0, (index + self.first_row).flatten())
-        return ScaledBatch(values.view(*index.shape, -1))
 
 
 class StackedMLP(nn.Module):
@@ -101,6 +29,16 @@ class StackedMLP(nn.Module):
         n_members: K.
         n_features: d, the input width.
         hidden_sizes: width of each layer; empty for a linear model.
+
+    Attributes:
+        scaler: scales the features of each member.
+        weights: one matrix a layer (K, in, out).
+        biases: one row a layer (K, 1, out).
+        width: of the features that come out.
+
+    Example:
+        >>> StackedMLP(2, 3, (8,))(torch.zeros(5, 3)).shape
+        torch.Size([2, 5, 8])
     """
 
     def __init__(self, n_members: int, n_features: int, hidden_sizes: tuple[int, ...]) -> None:
@@ -123,7 +61,7 @@ class StackedMLP(nn.Module):
     def select(self, members: list[int]) -> StackedMLP:
         """Some of the members only."""
         widths = [w.shape[2] for w in self.weights]
-        other = StackedMLP(len(members), self.scaler.centre.shape[1], tuple(widths)).to(self.scaler.centre.device)
+        other = StackedMLP(len(members), self.scaler.centre.shape[1], tuple(widths)).to(self.scaler.centre)
         with torch.no_grad():
             for name, value in [*other.named_parameters(), *other.named_buffers()]:
                 value.copy_(self.get_buffer(name)[members] if "scaler" in name else self.get_parameter(name)[members])
@@ -141,7 +79,16 @@ class StackedMLP(nn.Module):
 
 
 class CustomBackbone(nn.Module):
-    """K copies of a user's module, which may take any tensor or nested batch and must return (B, width)."""
+    """K copies of a user's module, which may take any tensor or nested batch and must return (B, width).
+
+    Args:
+        n_members: K.
+        make: the module, copied for each member, or a function that makes one.
+        example: a few rows, by which the width of what comes out is found.
+
+    Raises:
+        InputError: where ``make`` gives no module, or the module's answer is not of shape (rows, width).
+    """
 
     def __init__(self, n_members: int, make: BackboneLike, example: Any) -> None:
         super().__init__()

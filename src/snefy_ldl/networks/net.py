@@ -20,8 +20,6 @@ from snefy_ldl.special import (
     symmetric,
     unit_kernel,
 )
-from snefy_ldl.training.kernels.counts import VoteFactors, log_prob_factors
-from snefy_ldl.training.kernels.density import squared_log_density
 
 ExponentForm = Literal["log", "clip"]
 
@@ -40,10 +38,30 @@ class SnefyNet(nn.Module):
 
     The density may hold a **background**: a share ε of one Dirichlet fitted to the training labels alone. It bounds how
     badly an over-confident network can miss, and the mixture stays in the family: one more neuron.
+
+    Attributes:
+        exponents: ``W`` (K, n, L).
+        raw_exponents: what is trained of it (K, n, L).
+        readout: ``V`` (K, m, n).
+        head_weight: from the backbone's features to the neurons (K, width, n).
+        head_bias: (K, 1, n).
+        background: concentration of the background's Dirichlet (K, L), float64; not trained.
+        log_odds: ``log ε/(1-ε)`` (K,), float64; minus infinity without a background.
+
+    Example:
+        >>> from snefy_ldl.networks.backbones import StackedMLP
+        >>> law = SnefyNet(StackedMLP(2, 3, (8,)), n_labels=4, n_neurons=6, n_readouts=3)(torch.zeros(5, 3))
+        >>> law.batch_shape, law.event_shape
+        (torch.Size([5]), torch.Size([4]))
     """
 
     background: Tensor
     log_odds: Tensor
+
+    #: Parameters that live on a log scale and must travel far: the optimiser gives them a rate of their own.
+    FAR_TRAVELLING = ("raw_exponents",)
+    #: Parameters, beside biases, that are not pulled toward zero.
+    NOT_DECAYED = ("readout",)
 
     def __init__(
         self,
@@ -84,6 +102,11 @@ class SnefyNet(nn.Module):
                 exponents = (exponents + (0.5 - EXPONENT_MARGIN)).clamp_min(EXPONENT_MARGIN).log()
             self.raw_exponents[member] = exponents.to(self.raw_exponents)
 
+    def set_background(self, member: int, concentration: Tensor, share: float) -> None:
+        """Give one member a background: a share of Dirichlet(concentration), concentration (L,)."""
+        self.background[member] = concentration
+        self.log_odds[member] = math.log(share / (1.0 - share))
+
     @torch.no_grad()
     def project(self) -> None:
         """Keep W in its range after a step: above -1/2 (weight clipping, the paper's section 5) and below a limit."""
@@ -96,41 +119,30 @@ class SnefyNet(nn.Module):
         """The network's raw output (K, B, n)."""
         return torch.baddbmm(self.head_bias, self.backbone(x), self.head_weight)
 
-    def member_log_prob(self, x: Any, logs: Tensor, background: Tensor | None = None) -> Tensor:
-        """Log density of each member at its own labels: logs = log ℓ (K, B, L) -> (K, B).
-
-        Time and memory O(B n² + n² L + B n m) a member; the kernel table is float64, the rest the network's dtype.
+    def mix(self, log_p: Tensor, background: Tensor | None) -> Tensor:
+        """``log((1-ε) p + ε p_background)``: each member's log likelihood with its background mixed in.
 
         Args:
-            x: what the backbone takes.
-            logs: log shares, float64.
-            background: log density of the background Dirichlet at those labels (K, B), or None without one.
+            log_p: of the networks alone (K, B).
+            background: of the background (K, B), or None where it has no part.
+
+        Returns:
+            (K, B).
         """
-        exponents = self.exponents.double()
-        odds = None if background is None else self.log_odds
-        return squared_log_density(self.output(x), exponents, self.readout, logs, background, odds, self.balanced)
-
-    def member_log_prob_counts(self, x: Any, counts: Tensor | VoteFactors, background: Tensor | None = None) -> Tensor:
-        """Log probability of each member's votes k (K, B, L) -> (K, B), multinomial coefficient left out.
-
-        ``Σ_ij c_ij B(α_ij + k) / B(α_ij)``: a ratio of two normalisers, in float64. Votes may be prepared as their
-        factors (:mod:`snefy_ldl.training.kernels.counts`); NaN stands for a label that was not counted.
-        """
-        factors = counts if isinstance(counts, VoteFactors) else VoteFactors.of(counts)
-        log_p = log_prob_factors(self.output(x), self.exponents, self.readout, factors, self.balanced)
-        return self._mixed(log_p, None if background is None else background.double())
-
-    def _mixed(self, log_p: Tensor, background: Tensor | None) -> Tensor:
-        """``log((1-ε) p + ε p_background)``."""
         if background is None:
             return log_p
         odds = self.log_odds.to(log_p.dtype)[:, None]
         return torch.logaddexp(log_p - softplus(odds), background - softplus(-odds))
 
-    def _log_normaliser(self, scale: Tensor, log_kernel: Tensor) -> Tensor:
-        kernel = symmetric(log_kernel.exp().to(scale.dtype), scale.shape[-1])
-        readout = self.readout.to(scale.dtype)
-        return log_quadratic_form((readout.transpose(-1, -2) @ readout) * kernel, scale)
+    @property
+    def has_background(self) -> bool:
+        """Whether any member holds a share of background."""
+        return bool(torch.isfinite(self.log_odds).any())
+
+    def _log_normaliser(self, log_scale: Tensor, log_kernel: Tensor) -> Tensor:
+        kernel = symmetric(log_kernel.exp().to(log_scale.dtype), log_scale.shape[-1])
+        readout = self.readout.to(log_scale.dtype)
+        return log_quadratic_form((readout.transpose(-1, -2) @ readout) * kernel, log_scale)
 
     def background_log_prob(self, logs: Tensor) -> Tensor:
         """Log density of each member's background Dirichlet: logs (K or 1, B, L) -> (K, B)."""
@@ -140,23 +152,23 @@ class SnefyNet(nn.Module):
     def forward(self, x: Any) -> SnefySimplex:
         """The density at x, averaged over the members, in float64: batch (B,), event (L,)."""
         exponents, readout = self.exponents.double(), self.readout.double()
-        scale = self.output(x).double()
+        log_scale = self.output(x).double()
         log_kernel, g = unit_kernel(exponents)
         if not self.balanced:
-            scale = scale + g[:, None, :]
-        if bool(torch.isfinite(self.log_odds).any()):
-            exponents, readout, scale = self._with_background(exponents, readout, scale, log_kernel)
-        return SnefySimplex(exponents, readout, scale.transpose(0, 1), validate_args=False)
+            log_scale = log_scale + g[:, None, :]
+        if self.has_background:
+            exponents, readout, log_scale = self._with_background(exponents, readout, log_scale, log_kernel)
+        return SnefySimplex(exponents, readout, log_scale.transpose(0, 1), validate_args=False)
 
     def _with_background(
-        self, exponents: Tensor, readout: Tensor, scale: Tensor, log_kernel: Tensor
+        self, exponents: Tensor, readout: Tensor, log_scale: Tensor, log_kernel: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """One more neuron that carries the background, alone in its own readout row."""
-        extra = 0.5 * (self._log_normaliser(scale, log_kernel) + self.log_odds[:, None])  # (K, B)
+        extra = 0.5 * (self._log_normaliser(log_scale, log_kernel) + self.log_odds[:, None])  # (K, B)
         exponents = torch.cat([exponents, 0.5 * (self.background - 1.0)[:, None]], 1)
         readout = pad(readout, (0, 1, 0, 1))
         readout[:, -1, -1] = 1.0
-        return exponents, readout, torch.cat([scale, extra[..., None]], -1)
+        return exponents, readout, torch.cat([log_scale, extra[..., None]], -1)
 
     @torch.no_grad()
     def refine_background(self, log_p: Tensor, background: Tensor, prior: tuple[float, float] = (1.0, 50.0)) -> None:
@@ -169,8 +181,8 @@ class SnefyNet(nn.Module):
         """
         share = torch.full_like(self.log_odds, prior[0] / prior[1])[:, None]
         for _ in range(100):
-            own = torch.sigmoid(share.logit() + (background - log_p).double())
-            share = (own.sum(1, keepdim=True) + prior[0]) / (own.shape[1] + prior[1])
+            belongs = torch.sigmoid(share.logit() + (background - log_p).double())
+            share = (belongs.sum(1, keepdim=True) + prior[0]) / (belongs.shape[1] + prior[1])
         self.log_odds.copy_(share.squeeze(1).logit())
 
     def select(self, members: list[int]) -> SnefyNet:
@@ -183,82 +195,3 @@ class SnefyNet(nn.Module):
         for name, buffer in self.named_buffers(recurse=False):
             other._buffers[name] = buffer[members].clone()
         return other
-
-
-def label_concentration(D: Tensor) -> float:
-    """Total concentration of the Dirichlet with the labels' own mean and spread (method of moments).
-
-    ``Var[ℓ_r] = μ_r (1-μ_r) / (s+1)``, pooled over the labels.
-    """
-    mean, variance = D.mean(0), D.var(0, unbiased=False)
-    spread = float(variance.sum())
-    return float((mean * (1.0 - mean)).sum()) / max(spread, 1e-12) - 1.0
-
-
-def fit_dirichlet(logs: Tensor, start: Tensor, steps: int = 100) -> Tensor:
-    """Maximum-likelihood concentration (L,) of one Dirichlet, by Newton's method (Minka 2000).
-
-    Args:
-        logs: mean of log ℓ over the rows (L,).
-        start: a first guess (L,).
-        steps: at most this many.
-    """
-    alpha = start.double().clamp_min(1e-3)
-    for _ in range(steps):
-        gradient = torch.digamma(alpha.sum()) - torch.digamma(alpha) + logs
-        diagonal, common = -torch.polygamma(1, alpha), torch.polygamma(1, alpha.sum())
-        shift = (gradient / diagonal).sum() / (1.0 / common + (1.0 / diagonal).sum())
-        step = (gradient - shift) / diagonal
-        new = alpha - step
-        alpha = torch.where(new > 0, new, alpha / 2.0).clamp(2.0 * EXPONENT_MARGIN, 2.0 * EXPONENT_LIMIT)
-        if float(step.abs().max() / alpha.max()) < 1e-10:
-            break
-    return alpha
-
-
-def prototype_init(
-    net: SnefyNet, member: int, D: Tensor, generator: torch.Generator, spread: tuple[float, float] = (1.0, 32.0)
-) -> None:
-    """Start one member at the data: each neuron takes a training label and a concentration near the labels' own.
-
-    ``w_i = (s_i d_i - 1)/2`` with ``d_i`` a training label distribution and ``s_i`` log-uniform between ``spread``
-    times the labels' own concentration; V positive; the head near zero, so that all neurons start with equal mass.
-
-    Args:
-        net: the network.
-        member: which of its members.
-        D: training labels (N, L), strictly positive.
-        generator: source of randomness.
-        spread: range of the concentration, in units of the labels' own.
-    """
-    n_neurons, n_readouts = net.raw_exponents.shape[1], net.readout.shape[1]
-    base = min(max(label_concentration(D), 1.0), 1e4)
-    rows = torch.randint(len(D), (n_neurons,), generator=generator)
-    low, high = math.log(spread[0]), math.log(spread[1])
-    scale = base * torch.exp(low + (high - low) * torch.rand(n_neurons, 1, generator=generator, dtype=torch.float64))
-    net.set_exponents(member, 0.5 * (scale * D[rows] - 1.0))
-    with torch.no_grad():
-        net.readout[member] = torch.rand(n_readouts, n_neurons, generator=generator) / math.sqrt(n_readouts)
-        width = net.head_weight.shape[1]
-        net.head_weight[member] = torch.randn(width, n_neurons, generator=generator) * (0.1 / math.sqrt(width))
-        net.head_bias[member] = 0.0
-    if isinstance(net.backbone, StackedMLP):
-        net.backbone.reset(member, generator)
-
-
-def paper_init(net: SnefyNet, member: int, D: Tensor, generator: torch.Generator) -> None:
-    """The paper's words: random start, ``W1 ~ N(0, 2/L)`` clipped, ``V ~ N(0, 1/(mn))``, b = 0."""
-    n_neurons, n_labels = net.raw_exponents.shape[1:]
-    n_readouts = net.readout.shape[1]
-    exponents = torch.randn(n_neurons, n_labels, generator=generator) * math.sqrt(2.0 / n_labels)
-    net.set_exponents(member, exponents.clamp_min(-0.5 + EXPONENT_MARGIN))
-    with torch.no_grad():
-        net.readout[member] = torch.randn(n_readouts, n_neurons, generator=generator) / math.sqrt(
-            n_readouts * n_neurons
-        )
-        bound = 1.0 / math.sqrt(net.head_weight.shape[1])
-        shape = net.head_weight.shape[1:]
-        net.head_weight[member] = (torch.rand(shape, generator=generator) * 2 - 1) * bound
-        net.head_bias[member] = 0.0
-    if isinstance(net.backbone, StackedMLP):
-        net.backbone.reset(member, generator)

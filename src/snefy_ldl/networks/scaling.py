@@ -1,4 +1,10 @@
-"""Feature scaling: two candidates, and the validation likelihood decides between them."""
+"""Feature scaling: the two formulas of the library, and scaled features of stacked members.
+
+``"unit"`` is ``(x - μ) / sd``: each column by its own standard deviation, whatever its units. ``"pooled"`` is
+``(x - μ) / √(sd² + g²)``, g² the mean of all columns' variances: columns with a tiny standard deviation stay small,
+which is right where the columns share a unit and wrong where they do not. Both are clipped, so that one far row or one
+nearly constant column cannot wreck a model.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +13,30 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+
+from snefy_ldl._types import Array
 
 Scaling = Literal["unit", "pooled", "none"]
-#: Scaled features are clipped here, so that one far row or one tiny spread cannot wreck a model.
+#: Scaled features are clipped here.
 LIMITS = {"unit": 5.0, "pooled": 4.0, "none": np.inf}
+#: A standard deviation below this part of its column's mean is rounding, and the column constant.
+CONSTANT = 1e-12
 
 
-def column_moments(X: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation of every column, of dense or sparse X."""
+def column_moments(X: Any) -> tuple[Array, Array]:
+    """Mean and standard deviation of every column.
+
+    Args:
+        X: features (N, d), dense or sparse.
+
+    Returns:
+        Means and standard deviations, (d,) each.
+
+    Example:
+        >>> column_moments(np.array([[1.0, 5.0], [3.0, 5.0]]))
+        (array([2., 5.]), array([1., 0.]))
+    """
     if sp.issparse(X):
         mean = np.asarray(X.mean(axis=0)).ravel()
         square = np.asarray(X.multiply(X).mean(axis=0)).ravel()
@@ -25,28 +45,122 @@ def column_moments(X: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return mean, np.sqrt(np.maximum(X.var(axis=0, dtype=np.float64), 0.0))
 
 
-def fit_scaling(X: Any, kind: Scaling) -> tuple[Tensor, Tensor, float]:
-    """Centre, scale and clipping limit of one candidate.
+def pooled_deviation(deviation: Array) -> Array:
+    """``√(sd² + mean(sd²))`` of columns' standard deviations (d,).
 
-    ``"unit"`` divides each column by its own spread, whatever its units. ``"pooled"`` divides by
-    ``√(sd² + g²)``, g the root mean square of all spreads: columns with a tiny spread stay small, which is right when
-    the columns share a unit and wrong when they do not. ``"none"`` changes nothing.
+    >>> pooled_deviation(np.array([1.0, 0.0])).round(3)
+    array([1.225, 0.707])
+    """
+    pooled: Array = np.sqrt(deviation**2 + np.mean(deviation**2))
+    return pooled
+
+
+def divisors(mean: Array, deviation: Array) -> Array:
+    """What to divide columns by: their deviations (d,), and 1 for constant columns, whose rounding must not grow.
+
+    >>> divisors(np.array([2.0, 5.0]), np.array([0.5, 0.0]))
+    array([0.5, 1. ])
+    """
+    constant = deviation <= CONSTANT * np.maximum(np.abs(mean), 1e-30)
+    return np.where(constant, 1.0, deviation)
+
+
+def fit_scaling(X: Any, kind: Scaling) -> tuple[Tensor, Tensor, float]:
+    """Centre, divisor and clipping limit of one kind of scaling.
+
+    Args:
+        X: features (N, d), dense or sparse.
+        kind: ``"unit"``, ``"pooled"``, or ``"none"``, which changes nothing.
+
+    Returns:
+        Centres (d,) and divisors (d,), float32, and the limit.
+
+    Example:
+        >>> fit_scaling(np.array([[1.0, 5.0], [3.0, 5.0]]), "unit")
+        (tensor([2., 5.]), tensor([1., 1.]), 5.0)
     """
     n_features = X.shape[1]
     if kind == "none":
         return torch.zeros(n_features), torch.ones(n_features), LIMITS[kind]
-    mean, spread = column_moments(X)
+    mean, deviation = column_moments(X)
     if kind == "pooled":
-        spread = np.sqrt(spread**2 + np.mean(spread**2))
-    # a constant column carries nothing; rounding in its mean must not be blown up
-    constant = spread <= 1e-12 * np.maximum(np.abs(mean), 1e-30)
-    spread = np.where(constant, 1.0, spread)
-    return torch.as_tensor(mean).float(), torch.as_tensor(spread).float(), LIMITS[kind]
+        deviation = pooled_deviation(deviation)
+    divisor = divisors(mean, deviation)
+    return torch.as_tensor(mean).float(), torch.as_tensor(divisor).float(), LIMITS[kind]
 
 
-def clearly_better(challenger: Tensor, incumbent: Tensor) -> bool:
-    """Whether the challenger's paired log likelihoods lead by more than one standard error."""
-    gain = (challenger - incumbent).double().flatten()
-    if len(gain) < 2:
-        return False
-    return bool(gain.mean() > gain.std() / len(gain) ** 0.5)
+class Scaler(nn.Module):
+    """``clip((x - centre) / scale, ±limit)``, its own for each member: (K, B, d) -> (K, B, d)."""
+
+    centre: Tensor
+    scale: Tensor
+    limit: Tensor
+
+    def __init__(self, n_members: int, n_features: int) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(n_members, n_features))
+        self.register_buffer("scale", torch.ones(n_members, n_features))
+        self.register_buffer("limit", torch.full((n_members,), torch.inf))
+
+    def set(self, member: int, centre: Tensor, scale: Tensor, limit: float) -> None:
+        """Give one member what :func:`fit_scaling` returns."""
+        self.centre[member], self.scale[member], self.limit[member] = centre, scale, limit
+
+    def is_identity(self) -> bool:
+        """Whether features stay as they are: only a scaler that was set has limits."""
+        return bool(torch.isinf(self.limit).all())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scaled features of every member."""
+        if self.is_identity():
+            return x
+        scaled = (x - self.centre[:, None]).div_(self.scale[:, None])
+        limits = set(self.limit.tolist())
+        if len(limits) == 1:  # a clamp at numbers is several times faster than one at tensors
+            limit = limits.pop()
+            return scaled.clamp_(-limit, limit)
+        bounds = self.limit[:, None, None]
+        return torch.clamp(scaled, -bounds, bounds)
+
+
+class ScaledBatch:
+    """Rows (K, B, d) that went through each member's scaler already."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+
+class ScaledFeatures:
+    """Features that went through each member's scaler already, so that no training step repeats it.
+
+    Args:
+        values: one table a member (K, N, d), or (1, N, d) where all members see the same.
+        first_row: where each member's table begins, counted in rows (K, 1).
+    """
+
+    def __init__(self, values: Tensor, first_row: Tensor) -> None:
+        self.values, self.first_row = values, first_row
+
+    @staticmethod
+    def tables(scaler: Scaler) -> int:
+        """How many tables of the features it takes."""
+        return 1 if scaler.is_identity() else len(scaler.limit)
+
+    @classmethod
+    def of(cls, scaler: Scaler, X: Tensor) -> ScaledFeatures:
+        """All rows, scaled for every member."""
+        if scaler.is_identity():
+            return cls(X[None], torch.zeros(len(scaler.limit), 1, dtype=torch.long, device=X.device))
+        values = X.new_empty(len(scaler.limit), *X.shape)
+        for k, (centre, scale, limit) in enumerate(zip(scaler.centre, scaler.scale, scaler.limit)):
+            torch.sub(X, centre, out=values[k]).div_(scale).clamp_(-float(limit), float(limit))
+        return cls(values, torch.arange(len(values), device=X.device)[:, None] * len(X))
+
+    def select(self, members: list[int]) -> ScaledFeatures:
+        """The same for some of the members, without a copy."""
+        return ScaledFeatures(self.values, self.first_row[members])
+
+    def rows(self, index: Tensor) -> ScaledBatch:
+        """The rows index (K, B) of each member."""
+        values = self.values.flatten(0, 1).index_select(0, (index + self.first_row).flatten())
+        return ScaledBatch(values.view(*index.shape, -1))

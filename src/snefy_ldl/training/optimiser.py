@@ -127,13 +127,16 @@ def make_optimizer(
         exponent_rate: the exponents' rate, in units of the others'.
         weight_decay: of all members.
         rates: learning rate and weight decay of each member (K,), where they differ.
+
+    Returns:
+        The optimiser, its moments zero.
     """
     exponents: list[tuple[str, Tensor]] = []
     matrices: list[tuple[str, Tensor]] = []
     rest: list[tuple[str, Tensor]] = []
     for name, parameter in net.named_parameters():
-        kind = exponents if name == "raw_exponents" else rest if name == "readout" or "bias" in name else matrices
-        kind.append((name, parameter))
+        far, undecayed = name in net.FAR_TRAVELLING, name in net.NOT_DECAYED or "bias" in name
+        (exponents if far else rest if undecayed else matrices).append((name, parameter))
     device = net.readout.device
     base = learning_rate if rates is None else 1.0
     groups: list[dict[str, Any]] = []
@@ -144,7 +147,7 @@ def make_optimizer(
         if rates is None:
             group |= {"weight_decay": decay}
             alike = next((g for g in groups if (g["peak"], g["weight_decay"]) == (base * factor, decay)), None)
-            if alike is not None:  # one launch instead of two
+            if alike is not None:  # one call of the kernel instead of two
                 alike["params"] += group["params"]
                 continue
         else:
@@ -156,7 +159,7 @@ def make_optimizer(
                 ],
             }
         groups.append(group)
-    # on a GPU the rates are one small array there, which a captured graph fills from a table
+    # On a GPU the rates are one small array there, which a captured graph fills from a table.
     current = torch.tensor([group["peak"] for group in groups], dtype=torch.float32, device=device)
     for number, group in enumerate(groups):
         group["lr"] = current[number] if device.type == "cuda" else float(group["peak"])

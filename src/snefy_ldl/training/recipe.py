@@ -1,16 +1,20 @@
-"""What an epoch is made of: the recipe with its learning rates, seeds, and the order of the rows."""
+"""The recipe: how to train."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor
+from snefy_ldl.training.settings import Settings
+from snefy_ldl.training.vote_settings import VoteSettings
 
-from snefy_ldl._random import derive_seed
+#: Exponents learn this many times faster than the rest.
+EXPONENT_RATE = 20.0
+#: A pass of ``partial_fit`` runs at this share of the learning rate.
+ONE_PASS_RATE = 0.2
+#: Largest numbers of rows for which a step takes 16, 32, ... of them; beyond the last it takes 256.
+BATCH_LIMITS = {16: 200, 32: 500, 64: 10_000, 128: 40_000}
 
 
 @dataclass(frozen=True)
@@ -25,12 +29,17 @@ class Recipe:
         weight_decay: AdamW's, on the network's matrices only.
         schedule: ``"one_cycle"`` (warm up, then cosine to zero) or ``"constant"``.
         patience: epochs without a better validation likelihood before a member stops; None never stops early.
+        warm_up: part of the epochs in which a one-cycle rate grows.
+
+    Example:
+        >>> [round(Recipe(epochs=1, batch_size=1, learning_rate=1.0).rate(p), 2) for p in (0.0, 0.15, 0.3, 0.65)]
+        [0.04, 0.5, 1.0, 0.5]
     """
 
     epochs: int
     batch_size: int
     learning_rate: float
-    exponent_rate: float = 20.0
+    exponent_rate: float = EXPONENT_RATE
     weight_decay: float = 0.0
     schedule: Literal["one_cycle", "constant"] = "one_cycle"
     patience: int | None = None
@@ -45,17 +54,36 @@ class Recipe:
         return max(1e-3, 0.5 * (1.0 + math.cos(math.pi * (progress - self.warm_up) / (1.0 - self.warm_up))))
 
 
-def shuffles(seeds: Sequence[int], epoch: int, n: int, device: torch.device) -> Tensor:
-    """A permutation of n rows for each seed (K, n), the same on every device and in every stack.
+def make_recipe(settings: Settings, n_rows: int, votes: VoteSettings | None = None, one_pass: bool = False) -> Recipe:
+    """The recipe of some settings.
 
-    Rows are sorted by a hash (SplitMix64) of seed, epoch and row, in one vectorised computation.
+    Args:
+        settings: of the model.
+        n_rows: rows that the model may see.
+        votes: where votes are trained on, how.
+        one_pass: for one pass at a constant rate (``partial_fit``).
+
+    Returns:
+        The recipe.
+
+    Example:
+        >>> make_recipe(Settings(), 1000).batch_size, make_recipe(Settings(), 100).batch_size
+        (64, 16)
     """
-    mixed = [_signed(derive_seed(seed, 1, epoch)) for seed in seeds]
-    keys = torch.tensor(mixed, device=device)[:, None] + torch.arange(n, device=device) * _signed(0x9E3779B97F4A7C15)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        keys = (keys ^ ((keys >> shift) & ((1 << (64 - shift)) - 1))) * _signed(factor)
-    return keys.argsort(dim=1, stable=True)
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >= 1 << 63 else value
+    size = settings.batch_size
+    if size == "auto":
+        rows = n_rows * (1.0 - settings.validation_fraction)
+        size = next((size for size, limit in BATCH_LIMITS.items() if rows < limit), 256)
+    rate, exponent_rate = (1.0, 1.0) if settings.is_paper else (ONE_PASS_RATE if one_pass else 1.0, EXPONENT_RATE)
+    if votes is not None and not settings.is_paper:
+        # Votes are a noisier teacher than shares, and a few of them say nothing about concentrations.
+        rate, exponent_rate = votes.rate * rate, votes.exponent_rate
+    return Recipe(
+        epochs=1 if one_pass else int(settings.epochs),
+        batch_size=int(size),
+        learning_rate=float(settings.learning_rate) * rate,
+        exponent_rate=exponent_rate,
+        weight_decay=float(settings.weight_decay),
+        schedule="constant" if settings.is_paper or one_pass else "one_cycle",
+        patience=settings.patience,
+    )

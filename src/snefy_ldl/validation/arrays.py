@@ -104,6 +104,28 @@ def check_features(X: Any, *, n_features: int | None = None) -> Any:
     return table
 
 
+def check_names(X: Any, known: Any) -> None:
+    """Check that the columns of X, where it has named ones, are those that a model was fitted with.
+
+    Args:
+        X: features in any container.
+        known: names of the columns at fit time, or None where they had none.
+
+    Raises:
+        InputError: where names are unseen, missing or in another order.
+    """
+    names = column_names(X)
+    if names is None or known is None or names == list(known):
+        return
+    missing, extra = [name for name in known if name not in names], [name for name in names if name not in known]
+    raise InputError(
+        "The feature names should match those that were passed during fit.\n"
+        + (f"Feature names unseen at fit time:\n- {', '.join(extra)}\n" if extra else "")
+        + (f"Feature names seen at fit time, yet now missing:\n- {', '.join(missing)}\n" if missing else "")
+        + ("Feature names must be in the same order as they were in fit.\n" if not extra + missing else "")
+    )
+
+
 def check_rows(rows: Any, n_rows: int, what: str) -> Index:
     """Row numbers, or a mask with one entry a row, as row numbers.
 

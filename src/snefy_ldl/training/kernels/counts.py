@@ -149,10 +149,10 @@ def _fold(pairs: Tensor, n: int) -> Tensor:
     return full.sum(-1) + full.diagonal(dim1=-2, dim2=-1)
 
 
-def _pair_terms(scale: Tensor, log_kernel: Tensor, ratio: Tensor) -> tuple[Tensor, Tensor]:
+def _pair_terms(log_scale: Tensor, log_kernel: Tensor, ratio: Tensor) -> tuple[Tensor, Tensor]:
     """``exp(s_i + s_j + log R_ij + ρ_ij - top)`` (K, B, P), and the top (K, B, 1); writes over the ratio."""
-    i, j = pair_index(scale.shape[-1], scale.device)
-    flat = scale.reshape(-1, scale.shape[-1])
+    i, j = pair_index(log_scale.shape[-1], log_scale.device)
+    flat = log_scale.reshape(-1, log_scale.shape[-1])
     terms = ratio.view(len(flat), -1)
     terms += flat.index_select(1, i)
     terms += flat.index_select(1, j)
@@ -163,14 +163,14 @@ def _pair_terms(scale: Tensor, log_kernel: Tensor, ratio: Tensor) -> tuple[Tenso
 
 
 class CountLogDensity(torch.autograd.Function):
-    """``apply(scale, exponents, readout, factors, balanced) -> log P(k|x)``, without its coefficient.
+    """``apply(log_scale, exponents, readout, factors, balanced) -> log P(k|x)``, without its coefficient.
 
         log Σ_{i<=j} M_ij e^{s_i + s_j} R_ij ρ_ij(k) - log e^{s}ᵀ (M ∘ R) e^{s},   ρ_ij(k) = B(α_ij + k) / B(α_ij)
 
     ``SnefySimplex.log_prob_counts`` is the same function by plain autograd, and its oracle in the tests.
 
     Args (of apply):
-        scale: the network's output (K, B, n): ``h̃`` if balanced, else ``h``.
+        log_scale: the network's output (K, B, n): ``h̃`` if balanced, else ``h``.
         exponents: ``W`` (K, n, L), float64.
         readout: ``V`` (K, m, n).
         factors: :class:`SweptFactors` or :class:`DirectFactors` of the votes, rows (K, B).
@@ -183,7 +183,7 @@ class CountLogDensity(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        scale: Tensor,
+        log_scale: Tensor,
         exponents: Tensor,
         readout: Tensor,
         factors: SweptFactors | SmoothFactors | DirectFactors,
@@ -191,8 +191,8 @@ class CountLogDensity(torch.autograd.Function):
     ) -> Tensor:
         """The probability, with what its gradient needs kept aside."""
         n, n_labels = exponents.shape[1:]
-        dtype = scale.dtype
-        i, j = pair_index(n, scale.device)
+        dtype = log_scale.dtype
+        i, j = pair_index(n, log_scale.device)
         columns = pair_columns(exponents, factors.factors.groups)  # (K, Q, P)
         gammas = LogGamma(columns[:, : n_labels + 1])
         log_k = gammas.value[:, :n_labels].sum(1) - gammas.value[:, n_labels]  # (K, P)
@@ -202,28 +202,28 @@ class CountLogDensity(torch.autograd.Function):
         kernel = log_kernel.exp()
         gram = readout.transpose(1, 2) @ readout  # M
         if not balanced:
-            scale = scale + g[:, None].to(dtype)
+            log_scale = log_scale + g[:, None].to(dtype)
 
         ratio, offset = factors.ratio(columns, dtype)
         upper = i * n + j
         weight = gram.flatten(1).index_select(1, upper) * torch.where(i == j, 1.0, 2.0).to(dtype)  # (K, P)
-        terms, top = _pair_terms(scale, log_kernel.flatten(1).index_select(1, upper), ratio)
+        terms, top = _pair_terms(log_scale, log_kernel.flatten(1).index_select(1, upper), ratio)
         total = (terms @ weight[..., None]).squeeze(-1).clamp_min_(0.0)  # (K, B)
 
-        scale_top = scale.amax(-1, keepdim=True)
-        e = (scale - scale_top).exp_()
+        log_scale_top = log_scale.amax(-1, keepdim=True)
+        e = (log_scale - log_scale_top).exp_()
         half = e @ (gram * kernel)  # (K, B, n)
         normaliser = (half * e).sum(-1)
 
         ctx.save_for_backward(exponents, readout, columns, kernel, gram, weight, terms, total, e, half, normaliser)
         ctx.factors, ctx.balanced, ctx.gammas = factors, balanced, gammas
-        log_p = torch.log(total / normaliser) + (top - 2.0 * scale_top).squeeze(-1)
+        log_p = torch.log(total / normaliser) + (top - 2.0 * log_scale_top).squeeze(-1)
         return log_p.double() + offset
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradient for scale, exponents and readout."""
+        """Gradient for log_scale, exponents and readout."""
         exponents, readout, columns, kernel, gram, weight, terms, total, e, half, normaliser = ctx.saved_tensors
         n, n_labels = exponents.shape[1:]
         grad = grad.to(terms.dtype)
@@ -232,17 +232,17 @@ class CountLogDensity(torch.autograd.Function):
         d_ratio = terms * weight[:, None]
         d_ratio *= by_total[..., None]
         by_normaliser = (grad / normaliser)[..., None] * e  # (K, B, n)
-        d_scale = _fold(d_ratio, n) - 2.0 * by_normaliser * half
-        spread = by_normaliser.transpose(1, 2) @ e * kernel  # (K, n, n)
-        d_readout = 2.0 * readout @ (symmetric(d_weight, n) - spread)
+        d_log_scale = _fold(d_ratio, n) - 2.0 * by_normaliser * half
+        outer = by_normaliser.transpose(1, 2) @ e * kernel  # (K, n, n)
+        d_readout = 2.0 * readout @ (symmetric(d_weight, n) - outer)
 
         i, j = pair_index(n, exponents.device)
         upper = i * n + j
-        balance = (spread * gram).flatten(1).index_select(1, upper) * torch.where(i == j, 1.0, 2.0).to(gram.dtype)
+        balance = (outer * gram).flatten(1).index_select(1, upper) * torch.where(i == j, 1.0, 2.0).to(gram.dtype)
         d_log_k = (d_weight * weight - balance).double()  # (K, P)
         d_g = -_fold(d_log_k, n)
         if not ctx.balanced:
-            d_g += d_scale.sum(1)
+            d_g += d_log_scale.sum(1)
         diagonal = full_index(n, grad.device).view(n, n).diagonal()
         d_log_k.index_add_(1, diagonal, (0.5 * d_g).to(d_log_k.dtype))
         d_columns = ctx.factors.gradient(columns, d_ratio)
@@ -251,7 +251,7 @@ class CountLogDensity(torch.autograd.Function):
         slope[:, n_labels] *= -1.0
         d_columns[:, : n_labels + 1] += slope
         d_exponents = _fold(d_columns, n).transpose(1, 2) @ ctx.factors.factors.groups
-        return d_scale, d_exponents, d_readout, None, None
+        return d_log_scale, d_exponents, d_readout, None, None
 
 
 def log_prob_factors(

@@ -12,7 +12,6 @@ counts, and multiplies.
 from __future__ import annotations
 
 import math
-import threading
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +19,8 @@ import numpy as np
 import torch
 from scipy.special import digamma, gammaln
 from torch import Tensor
+
+from snefy_ldl.training.kernels.memory import work_arrays
 
 if TYPE_CHECKING:
     from snefy_ldl.training.kernels.counts import VoteFactors
@@ -30,8 +31,6 @@ SERIES_TOLERANCE = 1e-7
 INTERVAL_STEP = 0.5
 #: Above so many votes float32 would round differences between components; sweeps take over.
 MOST_VOTES = 1000
-#: Work arrays kept for the next step.
-POOLED = 16
 
 
 class Series(NamedTuple):
@@ -94,29 +93,6 @@ def chebyshev(x: Tensor, into: Tensor) -> None:
         done += more
 
 
-class _Memory(threading.local):
-    """Large work arrays that are used again: a fresh one costs as much to map as to fill."""
-
-    def __init__(self) -> None:
-        self.free: list[Tensor] = []
-
-    def take(self, *shape: int) -> Tensor:
-        """A float32 array of this shape with anything in it."""
-        size = math.prod(shape)
-        for k, memory in enumerate(self.free):
-            if size <= len(memory) <= 4 * size:
-                return self.free.pop(k)[:size].view(shape)
-        return torch.empty(size + size // 4)[:size].view(shape)
-
-    def give(self, array: Tensor) -> None:
-        """An array of :meth:`take`, no longer needed."""
-        if array._base is not None and len(self.free) < POOLED:
-            self.free.append(array._base)
-
-
-_memory = _Memory()
-
-
 class SmoothFactors:
     """``Σ_t sign_t log (β_{column_t})_{count_t}`` and its gradient by series, on a CPU, in float32.
 
@@ -134,14 +110,14 @@ class SmoothFactors:
 
     def ratio(self, columns: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Columns (K, Q, P) -> (K, B, P) of a dtype, and what to add to each row (K, B) in float64."""
-        scale = columns.log1p()  # (K, Q, P)
-        low = math.floor(float(scale.min()) / INTERVAL_STEP)
-        high = max(math.ceil(float(scale.max()) / INTERVAL_STEP), low + 2)  # an interval of no length has no series
+        place = columns.log1p()  # (K, Q, P)
+        low = math.floor(float(place.min()) / INTERVAL_STEP)
+        high = max(math.ceil(float(place.max()) / INTERVAL_STEP), low + 2)  # an interval of no length has no series
         self.series = rising_series(low, high, self.most)
         length = self.series.value.shape[1]
-        terms = _memory.take(*scale.shape[:2], length, scale.shape[2])  # log β, T_0, T_1, ... (K, Q, 1 + G, P)
+        terms = work_arrays.take(*place.shape[:2], length, place.shape[2])  # log β, T_0, T_1, ... (K, Q, 1 + G, P)
         terms[:, :, 0] = columns.log()
-        x = scale.mul_(2.0 / (INTERVAL_STEP * (high - low))).sub_((high + low) / (high - low))
+        x = place.mul_(2.0 / (INTERVAL_STEP * (high - low))).sub_((high + low) / (high - low))
         chebyshev(x.float(), terms[:, :, 1:])
         self._taken, self.terms = terms, terms.flatten(1, 2)
         offset = (self.series.constant[self.factors.count] * self.factors.sign).sum(-1)
@@ -150,23 +126,23 @@ class SmoothFactors:
     def _coefficients(self, table: Tensor) -> Tensor:
         """Coefficients of each row's own counts, signs included, (K, B, Q (1 + G))."""
         factors = self.factors
-        own = table[factors.count].mul_(factors.sign.float()[:, None])  # (K, B, T, 1 + G)
+        signed = table[factors.count].mul_(factors.sign.float()[:, None])  # (K, B, T, 1 + G)
         if self.plain:
-            return own.flatten(2)
-        every = own.new_zeros(*factors.shape, len(factors.groups), own.shape[-1])
-        return every.scatter_add_(2, factors.column[..., None].expand_as(own), own).flatten(2)
+            return signed.flatten(2)
+        every = signed.new_zeros(*factors.shape, len(factors.groups), signed.shape[-1])
+        return every.scatter_add_(2, factors.column[..., None].expand_as(signed), signed).flatten(2)
 
     def gradient(self, columns: Tensor, d_ratio: Tensor) -> Tensor:
         """Gradient for the columns (K, Q, P)."""
-        taken = _memory.take(*self._taken.shape)  # (K, Q, 1 + G, P)
+        taken = work_arrays.take(*self._taken.shape)  # (K, Q, 1 + G, P)
         torch.bmm(self._coefficients(self.series.slope).transpose(1, 2), d_ratio.float(), out=taken.flatten(1, 2))
         first = taken[:, :, 0] / columns
         taken *= self._taken
         answer: Tensor = first + taken[:, :, 1:].sum(2) / (1.0 + columns)
-        _memory.give(taken)
+        work_arrays.give(taken)
         return answer
 
     def __del__(self) -> None:
-        # the graph that held these is gone
+        # The graph that held this array is gone, so the array can serve another step.
         if hasattr(self, "_taken"):
-            _memory.give(self._taken)
+            work_arrays.give(self._taken)

@@ -6,14 +6,24 @@ next one reads, and autograd is not asked; the tests hold its gradients against 
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
-from snefy_ldl.networks.backbones import ScaledFeatures, StackedMLP
+from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.networks.scaling import ScaledFeatures
 from snefy_ldl.special import EXPONENT_MARGIN
 from snefy_ldl.training.kernels.density import DensityPass
-from snefy_ldl.training.objectives.targets import DistributionTarget
+
+
+class LabelRows(Protocol):
+    """Labels of a batch, as the written-out step takes them."""
+
+    def rows(self, index: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Log shares (K, B, L) and the background's log density (K, B), or None, of the rows index (K, B)."""
+        ...
 
 
 class WrittenOutStep:
@@ -22,14 +32,17 @@ class WrittenOutStep:
     Args:
         net: what to train; its parameters get ``grad`` arrays that stay.
         X: features, scaled for every member.
-        target: label distributions.
+        labels: label distributions.
         batch_size: rows a step.
+
+    Raises:
+        TypeError: where the backbone is a custom one, which needs autograd.
     """
 
-    def __init__(self, net: SnefyNet, X: ScaledFeatures, target: DistributionTarget, batch_size: int) -> None:
+    def __init__(self, net: SnefyNet, X: ScaledFeatures, labels: LabelRows, batch_size: int) -> None:
         if not isinstance(net.backbone, StackedMLP):
             raise TypeError("a custom backbone needs autograd")
-        self.net, self.X, self.target = net, X, target
+        self.net, self.labels = net, labels
         n_members, n_readouts, n_neurons = net.readout.shape
         shape = (n_members, batch_size, n_neurons, n_readouts, net.raw_exponents.shape[2])
         self.density = DensityPass(shape, net.readout)
@@ -57,7 +70,7 @@ class WrittenOutStep:
         for number, (weight, bias, layer) in enumerate(zip(self.weights, self.biases, self.layers)):
             torch.baddbmm(bias, inputs, weight, out=layer)
             inputs = layer.relu_() if number + 1 < len(self.layers) else layer
-        logs, background = self.target.rows(index)
+        logs, background = self.labels.rows(index)
         odds = None if background is None else net.log_odds
         log_p = self.density.forward(
             inputs, self._exponents(), net.readout, logs, background, odds, balanced=net.balanced
@@ -84,6 +97,6 @@ class WrittenOutStep:
 
 
 def _gradient(parameter: Tensor) -> Tensor:
-    """The parameter's own gradient array, made now."""
+    """A gradient array for the parameter, made now, so that every step writes into the same one."""
     parameter.grad = torch.zeros_like(parameter)
     return parameter.grad

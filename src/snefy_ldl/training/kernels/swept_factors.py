@@ -6,7 +6,6 @@ a sum of table rows. Training in float32 uses :mod:`snefy_ldl.training.kernels.s
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding_bag
+
+from snefy_ldl.training.kernels.memory import work_arrays
 
 if TYPE_CHECKING:
     from snefy_ldl.training.kernels.counts import VoteFactors
@@ -25,33 +26,7 @@ LONG_START = 16
 
 #: Rows whose logarithm is taken at a time, and members whose columns are swept together.
 STAGED_ROWS, SWEPT_MEMBERS = 32, 4
-#: Work arrays kept for the next step.
-POOLED = 64
-
 Array = NDArray[Any]
-
-
-class _Pool(threading.local):
-    """Work arrays of a few MiB that are used again; a fresh one costs more to map than to fill."""
-
-    def __init__(self) -> None:
-        self.free: list[Array] = []
-
-    def take(self, rows: int, columns: int, dtype: Any = np.float64) -> Array:
-        """An array with these sizes and anything in it."""
-        size = rows * columns * np.dtype(dtype).itemsize
-        fits = [k for k, memory in enumerate(self.free) if size <= memory.size <= 4 * size]
-        memory = self.free.pop(fits[0]) if fits else np.empty(size + size // 4, dtype=np.uint8)
-        array: Array = memory[:size].view(dtype).reshape(rows, columns)
-        return array
-
-    def give(self, array: Array) -> None:
-        """An array of :meth:`take`, no longer needed."""
-        if array.base is not None and len(self.free) < POOLED:
-            self.free.append(array.base)
-
-
-_pool = _Pool()
 
 
 class _Sweep:
@@ -125,9 +100,9 @@ class _Sweep:
                 if row - first == STAGED_ROWS:
                     flush(row)
                     first = row
-                own = product[self.places[row]]
-                centre[row] = own[pair]
-                np.multiply(own, 1.0 / own[pair], stage[row - first])
+                products = product[self.places[row]]
+                centre[row] = products[pair]
+                np.multiply(products, 1.0 / products[pair], stage[row - first])
             if self.active[m] < active:
                 active = self.active[m]
                 swept, now = product[:active], factor[:active]
@@ -160,13 +135,13 @@ class _Sweep:
             if self.active[m - 1] > active:
                 active = self.active[m - 1]
                 views = slope[:active], carried[:active], rough[:active], factor[:active], quotient[:active]
-            total, above, beta, now, part = views
-            np.add(beta, m - 1.0, now)
+            total, above, rounded, now, part = views
+            np.add(rounded, m - 1.0, now)
             np.divide(above, now, part)
             np.add(total, part, total)
         for q in np.flatnonzero(self.start):
-            own = torch.from_numpy(exact[q])
-            slope[q] += carried[q] * (torch.digamma(own + self.start[q]) - torch.digamma(own)).numpy()
+            beta = torch.from_numpy(exact[q])
+            slope[q] += carried[q] * (torch.digamma(beta + self.start[q]) - torch.digamma(beta)).numpy()
         answer = np.empty_like(slope)
         answer[self.order] = slope
         return answer
@@ -197,14 +172,13 @@ class SweptFactors:
         """Columns (K, Q, P) -> (K, B, P) of a dtype, and what to add to each row (K, B) in float64."""
         n_pairs, ratios, offsets = columns.shape[-1], [], []
         for part, sweep in self.parts:
-            table = _pool.take(len(sweep.count), n_pairs, torch.empty(0, dtype=dtype).numpy().dtype)
+            table = work_arrays.take(len(sweep.count), n_pairs, dtype=dtype)
             centre = np.empty(len(sweep.count))
-            sweep.log_rising(columns[part].flatten(0, 1).numpy(), table, centre)
+            sweep.log_rising(columns[part].flatten(0, 1).numpy(), table.numpy(), centre)
             signs = self.factors.sign.expand(sweep.which.shape)
-            rows = torch.from_numpy(table)
-            ratios.append(embedding_bag(sweep.which, rows, mode="sum", per_sample_weights=signs.to(dtype)))
+            ratios.append(embedding_bag(sweep.which, table, mode="sum", per_sample_weights=signs.to(dtype)))
             offsets.append((torch.from_numpy(centre)[sweep.which] * signs).sum(-1))
-            _pool.give(table)
+            work_arrays.give(table)
         shape = self.factors.shape
         return _joined(ratios).reshape(*shape, n_pairs), _joined(offsets).reshape(shape)
 
@@ -213,12 +187,11 @@ class SweptFactors:
         slopes = []
         for part, sweep in self.parts:
             grad = d_ratio[part].flatten(0, 1)
-            sums, negative = _pool.take(len(sweep.count), grad.shape[-1], grad[:0].numpy().dtype), -grad
-            table = torch.from_numpy(sums).zero_()
+            sums, negative = work_arrays.take(len(sweep.count), grad.shape[-1], dtype=grad.dtype).zero_(), -grad
             for t, sign in enumerate(self.signs):
-                table.index_add_(0, sweep.which[:, t], grad if sign > 0 else negative)
-            slopes.append(torch.from_numpy(sweep.slope(columns[part].flatten(0, 1).numpy(), sums)))
-            _pool.give(sums)
+                sums.index_add_(0, sweep.which[:, t], grad if sign > 0 else negative)
+            slopes.append(torch.from_numpy(sweep.slope(columns[part].flatten(0, 1).numpy(), sums.numpy())))
+            work_arrays.give(sums)
         return _joined(slopes).reshape(columns.shape).to(columns.dtype)
 
 

@@ -11,23 +11,17 @@ Rows without gaps are the case of an empty S, with ``K = 1``. One unknown share 
 
 from __future__ import annotations
 
-import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from snefy_ldl._types import Array
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.special import log_quadratic_form, log_share, pair_concentration, symmetric, unit_kernel
+from snefy_ldl.training.objectives.base import Objective
 
-
-def mean_shares(D: Array) -> Array:
-    """Mean of each label (L,) over the rows in which it is known; what is left is shared out among the others."""
-    known = ~np.isnan(D)
-    shares: Array = np.nansum(D, 0) / np.maximum(known.sum(0), 1) + 1e-3 * ~known.any(0)
-    return shares
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class MergedLabels:
@@ -68,26 +62,27 @@ def merged_log_prob(
     exponents = net.exponents.double()  # (K, n, L)
     n = exponents.shape[1]
     log_kernel, g = unit_kernel(exponents)  # (K, P), (K, n)
-    scale = net.output(x).double()
+    log_scale = net.output(x).double()
     if not net.balanced:
-        scale = scale + g[:, None]
+        log_scale = log_scale + g[:, None]
     used, place = torch.arange(len(patterns), device=which.device), which
-    if which.device.type == "cpu" and len(patterns) > 2:  # a graph on a GPU may not ask which sets a batch holds
+    # A captured graph on a GPU may not ask which sets a batch holds, so there every set is computed.
+    if which.device.type == "cpu" and len(patterns) > 2:
         used, place = torch.unique(which, return_inverse=True)
     sets = patterns[used]  # (Q', L)
     size = sets.sum(-1)
     alpha = pair_concentration(exponents)  # (K, P, L)
     merged = (alpha @ sets.T).clamp_min(1e-300)  # (K, P, Q')
     log_k = torch.where(size > 0, torch.lgamma(alpha) @ sets.T - torch.lgamma(torch.where(size > 0, merged, 1.0)), 0.0)
-    own = symmetric(log_k.transpose(1, 2), n)  # (K, Q', n, n)
-    half = 0.5 * own.diagonal(dim1=-2, dim2=-1)  # (K, Q', n)
-    ratio = (own - half[..., :, None] - half[..., None, :]).exp()
+    table = symmetric(log_k.transpose(1, 2), n)  # (K, Q', n, n)
+    half = 0.5 * table.diagonal(dim1=-2, dim2=-1)  # (K, Q', n)
+    ratio = (table - half[..., :, None] - half[..., None, :]).exp()
     gram = (net.readout.transpose(1, 2) @ net.readout).double()
     members = torch.arange(len(gram), device=gram.device)[:, None]
-    # (|S|-1)/2 log r: every unknown label's slot holds log r, so each adds its exponent, and 1/2 but for one
+    # Every unknown label's slot holds log r, so the product below adds all their exponents; (|S|-1)/2 log r is left.
     shift = (0.5 * (size - 1.0).clamp_min(0.0))[place] * _rest(logs, patterns, which)  # (K, B)
     powers = logs @ exponents.transpose(1, 2) + shift[..., None]
-    neurons = scale - g[:, None] + powers + half[members, place]  # (K, B, n)
+    neurons = log_scale - g[:, None] + powers + half[members, place]  # (K, B, n)
     top = neurons.amax(-1, keepdim=True)
     e = (neurons - top).exp()
     value = torch.zeros_like(shift)
@@ -95,8 +90,8 @@ def merged_log_prob(
         form = torch.linalg.vecdot(e @ (gram * ratio[:, q]), e)
         value = torch.where(place == q, form, value)
     total = value.clamp_min(torch.finfo(value.dtype).tiny).log() + 2.0 * top.squeeze(-1)
-    normaliser = log_quadratic_form(gram * symmetric(log_kernel.exp(), n), scale)
-    return net._mixed(total - normaliser, None if background is None else background.double())
+    normaliser = log_quadratic_form(gram * symmetric(log_kernel.exp(), n), log_scale)
+    return net.mix(total - normaliser, None if background is None else background.double())
 
 
 def _rest(logs: Tensor, patterns: Tensor, which: Tensor) -> Tensor:
@@ -106,7 +101,7 @@ def _rest(logs: Tensor, patterns: Tensor, which: Tensor) -> Tensor:
     return total
 
 
-class MissingTarget:
+class Gaps(Objective):
     """Label distributions with gaps, scored by the density of what is known.
 
     Args:
@@ -117,10 +112,9 @@ class MissingTarget:
 
     def __init__(self, tables: list[Tensor], net: SnefyNet, group: Tensor) -> None:
         labels = [MergedLabels(table) for table in tables]
-        self.logs = torch.stack([own.logs for own in labels])  # (G, N, L)
+        self.logs = torch.stack([merged.logs for merged in labels])  # (G, N, L)
         self.patterns, self.which, self.group = labels[0].patterns, labels[0].which, group
-        self.background: Tensor | None = None
-        if bool(torch.isfinite(net.log_odds).any()):
+        if net.has_background:
             self.background = self._background(net).to(net.readout.dtype)  # (K, N)
 
     def _background(self, net: SnefyNet) -> Tensor:
@@ -139,20 +133,12 @@ class MissingTarget:
         return log_p
 
     def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
-        """Log density (K, B)."""
-        background = None if self.background is None else self.background.gather(1, index)
+        """Log density (K, B) of what is known; see :meth:`Objective.log_prob`."""
         logs = self.logs[self.group[:, None], index]
-        return merged_log_prob(net, x, logs, self.patterns, self.which[index], background)
+        return merged_log_prob(net, x, logs, self.patterns, self.which[index], self.background_of(index))
 
-    def without_background(self) -> MissingTarget:
-        """The same labels, for the networks alone."""
-        other = copy.copy(self)
-        other.background = None
-        return other
-
-    def select(self, members: list[int]) -> MissingTarget:
+    def select(self, members: list[int]) -> Self:
         """The same labels, for some of the members."""
-        other = copy.copy(self)
+        other = super().select(members)
         other.group = self.group[members]
-        other.background = None if self.background is None else self.background[members]
         return other

@@ -10,12 +10,13 @@ from scipy import stats
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, RandomizedSearchCV, ShuffleSplit
 
-import snefy_ldl.tuning as tuning
 from snefy_ldl import SnefyLDL, tune
 from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
 from snefy_ldl.learners import SABFGS
 from snefy_ldl.metrics.points import kl_divergence
 from snefy_ldl.synthetic import make_annotators, make_city_districts
+from snefy_ldl.tuning import TuneResult
+from snefy_ldl.tuning.result import score_table
 
 SMALL = {"n_neurons": 8, "n_readouts": 4, "hidden_sizes": (10,), "epochs": 4, "random_state": 0}
 #: Stacked and lone fits differ by the rounding of float32 sums.
@@ -35,7 +36,7 @@ def base():
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_a_grid_is_scikit_learns_grid(city, base, n_jobs, monkeypatch):
     """GridSearchCV fits each model alone and knows nothing of stacks; folds of 151 rows have two sizes."""
-    monkeypatch.setattr(tuning, "CPU_MODELS", 4)  # several calls of fit_many
+    monkeypatch.setattr("snefy_ldl.tuning.search.CPU_MODELS", 4)  # several calls of fit_many
     space = [{"learning_rate": [1e-3, 2e-2], "weight_decay": [0.0, 3.0]}, {"n_neurons": [5], "standardize": ["unit"]}]
     found = tune(base, city.X, city.D, space, cv=3, random_state=4, n_jobs=n_jobs)
     oracle = GridSearchCV(base, space, cv=KFold(3, shuffle=True, random_state=4)).fit(city.X, city.D)
@@ -103,14 +104,14 @@ def test_votes(base):
 def test_the_one_standard_error_rule():
     scores = np.array([[1.0, 2.0, 3.0], [1.4, 1.6, 1.5], [0.1, 0.2, 0.3], [np.nan, 9.0, 9.0]])
     settings = [{"n_neurons": 64}, {"n_neurons": 8}, {"n_neurons": 2}, {"n_neurons": 1}]
-    table = tuning._table(settings, scores, higher=True)
+    table = score_table(settings, scores, higher=True)
     np.testing.assert_allclose(table["se_test_score"][0], 1.0 / np.sqrt(3.0))  # sd 1 over 3 folds
     assert table["within_one_se"].tolist() == [True, True, False, False]  # 2.0 - 0.577 lies below 1.5
     assert table["rank_test_score"].tolist() == [1, 2, 3, 4]
-    lower = tuning._table(settings, scores, higher=False)
+    lower = score_table(settings, scores, higher=False)
     assert lower["rank_test_score"].tolist() == [3, 2, 1, 4]
     assert lower["within_one_se"].tolist() == [False, False, True, False]
-    found = tuning.TuneResult(settings[0], 2.0, 0, None, table, "log_likelihood", True, 3, 0.1)
+    found = TuneResult(settings[0], 2.0, 0, None, table, "log_likelihood", True, 3, 0.1)
     assert found.simplest("n_neurons") == {"n_neurons": 8}
     with pytest.raises(InputError, match="that were searched: n_neurons"):
         found.simplest("epochs")
@@ -203,7 +204,7 @@ def no_fit(*_, **__):
         ({"space": {"device": ["cpu"]}}, "does not change what is learnt"),
         ({"space": {"zeros": ["shrink", 1e-3]}}, "do not compare"),
         ({"space": {"learning_rate": stats.loguniform(1e-4, 1e-2)}}, "say with n_iter"),
-        ({"n_iter": 0}, "n_iter must be None or"),
+        ({"n_iter": 0}, "n_iter, unless None, must be a whole number"),
         ({"scoring": "accuracy"}, "use one of log_likelihood, kl"),
         ({"cv": 1}, "must lie between 2 and"),
         ({"cv": 1000}, "must lie between 2 and"),
@@ -220,7 +221,7 @@ def no_fit(*_, **__):
     ],
 )  # fmt: skip
 def test_errors_come_before_any_fit(city, base, monkeypatch, options, message):
-    monkeypatch.setattr(tuning, "fit_many", no_fit)
+    monkeypatch.setattr("snefy_ldl.tuning.search.fit_many", no_fit)
     arguments = {"estimator": base, "X": city.X, "D": city.D, "space": {"epochs": [1, 2]}} | options
     with pytest.raises(InputError, match=message):
         tune(**arguments)

@@ -53,9 +53,15 @@ def test_round_trip_is_exact(saved):
 
 
 def test_a_loaded_model_can_go_on(saved, city):
-    loaded = SnefyLDL.load(saved[1]).set_params(warm_start=True)
-    loaded.fit(saved[2], pd.DataFrame(city.D, columns=city.label_names))
-    loaded.partial_fit(saved[2], pd.DataFrame(city.D, columns=city.label_names))
+    D = pd.DataFrame(city.D, columns=city.label_names)
+    loaded = SnefyLDL.load(saved[1]).set_params(warm_start=True, epochs=6)
+    before = loaded.score(saved[2], D)
+    assert loaded.fit(saved[2], D).score(saved[2], D) > before
+    after, epochs = loaded.predict(saved[2]), len(loaded.history_)
+    loaded.partial_fit(saved[2], D)
+    assert len(loaded.history_) == epochs + 1
+    assert not loaded.predict(saved[2]).equals(after)
+    assert list(loaded.predict(saved[2]).columns) == list(city.label_names)
 
 
 def test_the_folder_holds_json_and_safetensors_alone(saved):

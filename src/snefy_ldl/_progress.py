@@ -1,0 +1,109 @@
+"""One progress bar for the library: a bar on a terminal, and a plain line now and then where output goes to a file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+__all__ = ["Progress", "track"]
+
+#: Seconds between two lines where no bar can be drawn.
+LINE_SECONDS = 10.0
+
+Item = TypeVar("Item")
+
+
+class Progress:
+    """How far some work has come, on stderr, so that what a program prints stays clean. Use it in a ``with`` block.
+
+    Args:
+        what: the work, one word.
+        total: its size, in whatever units.
+        show: whether to show anything at all.
+        completed: how much is done already.
+
+    Example:
+        >>> with Progress("fit", total=3, show=False) as progress:
+        ...     progress.update(2, "loss 0.5")
+        ...     progress.advance()
+        ...     progress.completed
+        3
+    """
+
+    def __init__(self, what: str, total: int, *, show: bool = True, completed: int = 0) -> None:
+        self.what, self.total, self.completed, self.note = what, total, completed, ""
+        self._show, self._bar = show, None
+        self._started = self._last_line = time.monotonic()
+        if not show:
+            return
+        self._console = Console(stderr=True)
+        if self._console.is_terminal:
+            self._bar = RichProgress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[note]}"),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=self._console,
+            )
+            self._task = self._bar.add_task(what, total=total, completed=completed, note="")
+
+    def __enter__(self) -> Progress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        elif self._show:
+            self._write_line()
+
+    def update(self, completed: int, note: str = "") -> None:
+        """Say how much is done in all, and a few words about it."""
+        self.completed, self.note = completed, note
+        if self._bar is not None:
+            self._bar.update(self._task, completed=completed, note=note)
+        elif self._show and time.monotonic() - self._last_line >= LINE_SECONDS:
+            self._write_line()
+
+    def advance(self, amount: int = 1) -> None:
+        """Say that some more is done."""
+        self.update(self.completed + amount, self.note)
+
+    def _write_line(self) -> None:
+        self._last_line = time.monotonic()
+        seconds = self._last_line - self._started
+        line = f"{self.what} {self.completed}/{self.total} {self.note} {seconds:.0f} s".replace("  ", " ")
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+
+def track(items: Iterable[Item], total: int, what: str, *, show: bool = True) -> Iterator[Item]:
+    """Go through some items with a progress bar.
+
+    Args:
+        items: what to go through.
+        total: how many there are.
+        what: the work, one word.
+        show: whether to show anything at all.
+
+    Yields:
+        The items.
+
+    Example:
+        >>> list(track("ab", 2, "letters", show=False))
+        ['a', 'b']
+    """
+    with Progress(what, total, show=show) as progress:
+        for item in items:
+            yield item
+            progress.advance()

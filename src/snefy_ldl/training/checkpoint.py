@@ -1,0 +1,154 @@
+"""The state of a fit between two epochs: copied in memory to undo an epoch, and written to a file to go on from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from snefy_ldl.errors import TrainingError
+from snefy_ldl.files.atomic import load_tensors, save_tensors
+from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.training.best import BestWeights
+from snefy_ldl.training.optimiser import StackedAdamW
+from snefy_ldl.training.plan import Job
+from snefy_ldl.training.state import Run
+
+#: Settings that do not change what is learnt.
+PASSING = ("verbose", "checkpoint_dir")
+#: Name of the file in ``checkpoint_dir``.
+FILE_NAME = "checkpoint.safetensors"
+
+
+class Snapshot:
+    """A copy of parameters and moments, in memory that is used again.
+
+    Args:
+        net: whose parameters.
+        optimizer: whose moments.
+    """
+
+    def __init__(self, net: SnefyNet, optimizer: StackedAdamW) -> None:
+        self.net, self.optimizer = net, optimizer
+        self._copies: dict[str, Tensor] = {}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Parameters and moments themselves, by name."""
+        tensors = {}
+        for name, parameter in self.net.named_parameters():
+            tensors[f"net.{name}"] = parameter.detach()
+            for key, value in self.optimizer.state.get(parameter, {}).items():
+                tensors[f"{key}.{name}"] = value.detach()
+        return tensors
+
+    def take(self) -> dict[str, Tensor]:
+        """Copies of them, which the next call overwrites."""
+        state = self.tensors()
+        if self._copies.keys() != state.keys():
+            self._copies = {name: torch.empty_like(value) for name, value in state.items()}
+        torch._foreach_copy_([*self._copies.values()], [*state.values()])
+        return self._copies
+
+    @torch.no_grad()
+    def put_back(self, state: dict[str, Tensor]) -> None:
+        """Put copies back, in place: a captured graph keeps the addresses."""
+        for name, parameter in self.net.named_parameters():
+            parameter.copy_(state[f"net.{name}"])
+            moments = self.optimizer.state[parameter]
+            for key in ("step", "exp_avg", "exp_avg_sq"):
+                saved = state.get(f"{key}.{name}")
+                if key in moments:
+                    moments[key].copy_(saved) if saved is not None else moments[key].zero_()
+                elif saved is not None:
+                    moments[key] = saved.clone()
+
+
+class Checkpoint:
+    """The file from which a killed fit goes on.
+
+    Args:
+        path: where it is, or will be.
+        fingerprint: names data and settings, so that a foreign file is refused.
+    """
+
+    def __init__(self, path: Path, fingerprint: str) -> None:
+        self.path, self.fingerprint = path, fingerprint
+
+    def save(self, snapshot: Snapshot, best: BestWeights, run: Run, rate_factor: float) -> None:
+        """Write everything to a temporary name, then rename."""
+        tensors = snapshot.tensors() | {f"best.{name}": value for name, value in best.values.items()}
+        tensors |= {f"buffer.{name}": value for name, value in snapshot.net.named_buffers()}
+        meta = {"fingerprint": self.fingerprint, "run": json.dumps(asdict(run)), "rate_factor": repr(rate_factor)}
+        save_tensors(self.path, tensors, meta)
+
+    @torch.no_grad()
+    def resume(self, snapshot: Snapshot, best: BestWeights) -> tuple[Run, float] | None:
+        """Put what the file holds into net, optimiser and best weights.
+
+        Args:
+            snapshot: of the net and optimiser that go on.
+            best: their best weights.
+
+        Returns:
+            The run so far and the factor of its rates, or None where there is no file.
+
+        Raises:
+            TrainingError: where the file belongs to another fit.
+        """
+        if not self.path.exists():
+            return None
+        tensors, meta = load_tensors(self.path)
+        if meta.get("fingerprint") != self.fingerprint:
+            raise TrainingError(
+                f"the checkpoint {self.path} belongs to other data or settings. Remove it, or use another "
+                "checkpoint_dir."
+            )
+        tensors = {name: value.to(snapshot.net.readout.device) for name, value in tensors.items()}
+        snapshot.put_back(tensors)
+        for name, value in best.values.items():
+            value.copy_(tensors[f"best.{name}"])
+        for name, value in snapshot.net.named_buffers():
+            value.copy_(tensors[f"buffer.{name}"])
+        return Run(**json.loads(meta["run"])), float(meta["rate_factor"])
+
+
+def checkpoint_of(job: Job) -> Checkpoint | None:
+    """The checkpoint of a job, or None where none is wanted.
+
+    Args:
+        job: whose settings name the folder.
+
+    Returns:
+        The checkpoint; its file may not be there yet.
+    """
+    folder = job.settings.checkpoint_dir
+    if folder is None or job.one_pass:
+        return None
+    return Checkpoint(Path(folder) / FILE_NAME, _fingerprint(job))
+
+
+def _fingerprint(job: Job) -> str:
+    """A digest of a job's settings, seed and data."""
+    digest = hashlib.blake2b(digest_size=16)
+    names = [field.name for field in fields(job.settings) if field.name not in PASSING]
+    settings = {name: repr(getattr(job.settings, name)) for name in names}
+    digest.update(json.dumps([settings, job.seed], sort_keys=True).encode())
+    data = job.data
+    parts = [data.labels, job.rows]
+    if data.partial is not None:
+        parts += [data.partial.named, data.partial.sets]
+    if data.weights is not None:
+        parts.append(data.weights)
+    if isinstance(data.features, np.ndarray):
+        parts.append(data.features)
+    elif sp.issparse(data.features):
+        parts += [data.features.data, data.features.indices, data.features.indptr]
+    for part in parts:
+        digest.update(np.ascontiguousarray(part).view(np.uint8).data)
+    return digest.hexdigest()

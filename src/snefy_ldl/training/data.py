@@ -1,0 +1,111 @@
+"""What a fit was given, checked once: features, labels or votes, weights, and their names."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from snefy_ldl._limits import DENSE_BYTES
+from snefy_ldl._types import Array
+from snefy_ldl.errors import InputError, MissingLabelWarning
+from snefy_ldl.validation import (
+    PartialCounts,
+    check_counts,
+    check_distributions,
+    check_features,
+    check_sample_weight,
+    column_names,
+)
+from snefy_ldl.validation.rows import count_rows, move_rows
+
+
+class TrainingData:
+    """Rows to train on.
+
+    Args:
+        X: features (N, d); anything of tensors when ``custom``.
+        D: label distributions (N, L), or None; NaN where a share is not known.
+        counts: votes (N, L) or :class:`~snefy_ldl.validation.PartialCounts`, or None.
+        sample_weight: row weights (N,), or None.
+        custom: whether a custom backbone takes X as it is.
+
+    Attributes:
+        features: X, checked.
+        n_rows: N.
+        labels: shares or votes (N, L), float64.
+        are_counts: whether they are votes.
+        partial: the votes that name sets of labels, or None.
+        has_gaps: whether some shares are unknown.
+        label_names: names of the labels, or None where they had none.
+        feature_names: names of the features, or None where they had none.
+        weights: row weights (N,) with mean one, or None.
+
+    Raises:
+        InputError: where anything breaks its rule; the message names the row and the column.
+    """
+
+    def __init__(self, X: Any, D: Any, counts: Any, sample_weight: Any, custom: bool) -> None:
+        if D is None and counts is None:
+            raise InputError(
+                "fit needs the labels: label distributions as fit(X, D), or votes as fit(X, counts=K). "
+                "(This estimator requires y to be passed, but the target y is None.)"
+            )
+        if D is not None and counts is not None:
+            raise InputError("fit takes label distributions or counts, not both.")
+        self.features = X if custom else check_features(X)
+        self.feature_names = None if custom else column_names(X)
+        self.n_rows = count_rows(X) if custom else int(self.features.shape[0])
+        self.are_counts = counts is not None
+        self.partial = counts if isinstance(counts, PartialCounts) else None
+        self.labels: Array
+        self.label_names: list[str] | None
+        if self.partial is not None:
+            self.labels, self.label_names = self.partial.counts, self.partial.names
+            check_counts(self.partial.expected().round() + 1.0, n_rows=self.n_rows)  # as many rows as X, two labels
+        elif self.are_counts:
+            self.labels, self.label_names = check_counts(counts, n_rows=self.n_rows, missing=True)
+        else:
+            self.labels, self.label_names = check_distributions(D, n_rows=self.n_rows, missing=True)
+            _tell_gaps(D)
+        self.has_gaps = not self.are_counts and bool(np.isnan(self.labels).any())
+        self.weights = check_sample_weight(sample_weight, self.n_rows)
+
+    @property
+    def n_labels(self) -> int:
+        """L."""
+        return int(self.labels.shape[1])
+
+    def tensor(self, device: torch.device) -> Any:
+        """Features on a device, dense float32; what a custom backbone takes is moved as it is."""
+        if isinstance(self.features, np.ndarray):
+            return torch.as_tensor(np.ascontiguousarray(self.features, dtype=np.float32), device=device)
+        if sp.issparse(self.features):
+            if 4 * math.prod(self.features.shape) > DENSE_BYTES:
+                raise InputError(
+                    f"sparse X of shape {self.features.shape} would take more than {DENSE_BYTES >> 30} GiB dense; "
+                    "reduce its columns first (TruncatedSVD, or select features)."
+                )
+            return torch.as_tensor(self.features.astype(np.float32).toarray(), device=device)
+        return move_rows(self.features, device)
+
+    def weight_tensor(self, device: torch.device) -> Tensor | None:
+        """Row weights (N,) on a device, float32, or None."""
+        return None if self.weights is None else torch.as_tensor(self.weights, dtype=torch.float32, device=device)
+
+
+def _tell_gaps(D: Any) -> None:
+    """Unknown shares are welcome, but nobody should have them without knowing."""
+    rows = int(np.isnan(np.asarray(D, dtype=np.float64)).any(axis=1).sum())
+    if rows:
+        warnings.warn(
+            f"{rows} of {len(D)} label distributions hold unknown shares (NaN); each counts by the exact density of "
+            "what is known. Drop those rows if NaN was not meant so.",
+            MissingLabelWarning,
+            stacklevel=4,
+        )

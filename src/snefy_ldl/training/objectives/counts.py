@@ -1,0 +1,55 @@
+"""Votes, by the exact probability of the counts, without the multinomial coefficient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.training.kernels.counts import DirectFactors, VoteFactors, log_prob_factors
+from snefy_ldl.training.objectives.base import Objective
+
+
+def log_probability(net: SnefyNet, x: Any, counts: Tensor | VoteFactors, background: Tensor | None = None) -> Tensor:
+    """Log probability of each member's votes, multinomial coefficient left out.
+
+    ``Σ_ij c_ij B(α_ij + k) / B(α_ij)``: a ratio of two normalisers, in float64.
+
+    Args:
+        net: K members.
+        x: what the backbone takes.
+        counts: votes k (K, B, L), NaN for a label that was not counted; or their factors, prepared.
+        background: log probability of the votes under the background (K, B), or None without one.
+
+    Returns:
+        (K, B), float64.
+    """
+    factors = counts if isinstance(counts, VoteFactors) else VoteFactors.of(counts)
+    log_p = log_prob_factors(net.output(x), net.exponents, net.readout, factors, net.balanced)
+    return net.mix(log_p, None if background is None else background.double())
+
+
+class Counts(Objective):
+    """Vote counts.
+
+    Args:
+        counts: votes (N, L), float64; NaN where a label was not counted.
+        net: gives the background.
+        named: votes that name a set of labels (N, G), or None.
+        sets: those sets, 0 or 1 (G, L).
+    """
+
+    def __init__(self, counts: Tensor, net: SnefyNet, named: Tensor | None = None, sets: Tensor | None = None) -> None:
+        self.factors = VoteFactors.of(counts, named, sets)
+        if net.has_background:
+            members, rows = len(net.background), len(counts)
+            columns = (self.factors.groups @ net.background.T).T[..., None]  # (K, Q, 1)
+            every = self.factors[torch.arange(rows, device=counts.device).expand(members, rows)]
+            ratio, offset = DirectFactors(every).ratio(columns, torch.float64)
+            self.background = (ratio.squeeze(-1) + offset).to(net.readout.dtype)  # (K, N)
+
+    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
+        """Log probability (K, B); see :meth:`Objective.log_prob`."""
+        return log_probability(net, x, self.factors[index], self.background_of(index))

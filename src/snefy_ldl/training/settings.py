@@ -1,0 +1,105 @@
+"""Everything a fit must know beside its data: the estimator's parameters, checked, as training takes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from snefy_ldl.errors import InputError
+from snefy_ldl.networks.backbones import BackboneLike
+from snefy_ldl.networks.scaling import Scaling
+from snefy_ldl.validation import ZeroOption, check_count, check_number
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Parameters of one model; :class:`snefy_ldl.estimator.SnefyLDL` says what each of them means.
+
+    Raises:
+        InputError: where one of them breaks its rule, which the message names.
+
+    Example:
+        >>> Settings(epochs=0)
+        Traceback (most recent call last):
+        ...
+        snefy_ldl.errors.InputError: epochs must be a whole number >= 1; got 0.
+    """
+
+    n_neurons: int = 64
+    n_readouts: int = 32
+    hidden_sizes: tuple[int, ...] = (64,)
+    backbone: BackboneLike | None = None
+    n_members: int = 1
+    epochs: int = 30
+    batch_size: int | Literal["auto"] = "auto"
+    learning_rate: float = 5e-3
+    weight_decay: float = 1.0
+    validation_fraction: float = 0.15
+    patience: int | None = None
+    standardize: str | bool | None = "auto"
+    zeros: ZeroOption = "shrink"
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
+    recipe: Literal["default", "paper"] = "default"
+    checkpoint_dir: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("n_neurons", "n_readouts", "n_members", "epochs"):
+            check_count(name, getattr(self, name))
+        if self.batch_size != "auto":
+            check_count('batch_size, unless "auto",', self.batch_size)
+        check_number("learning_rate", self.learning_rate, strict=True)
+        check_number("weight_decay", self.weight_decay)
+        if check_number("validation_fraction", self.validation_fraction) >= 1.0:
+            raise InputError(f"validation_fraction must lie in [0, 1); got {self.validation_fraction!r}.")
+        if self.patience is not None:
+            check_count("patience, unless None,", self.patience)
+        if self.recipe not in ("default", "paper"):
+            raise InputError(f'recipe={self.recipe!r}: use "default" or "paper".')
+        if self.standardize not in ("auto", "unit", "pooled", True, False, None):
+            raise InputError(f'standardize={self.standardize!r}: use "auto", "unit", "pooled" or False.')
+        for width in self.hidden_sizes:
+            check_count("each of hidden_sizes", width)
+
+    @property
+    def is_paper(self) -> bool:
+        """Whether the model is trained as the paper describes it."""
+        return self.recipe == "paper"
+
+    @property
+    def scalings(self) -> list[Scaling]:
+        """The feature scalings to try; the validation rows decide where there are two."""
+        if self.backbone is not None or self.standardize in (False, None):
+            return ["none"]
+        if self.standardize == "pooled":
+            return ["pooled"]
+        if self.standardize == "auto" and self.validation_fraction > 0:
+            return ["unit", "pooled"]
+        return ["unit"]
+
+    @property
+    def torch_device(self) -> torch.device:
+        """Where to train."""
+        return resolve_device(self.device)
+
+
+def resolve_device(device: str) -> torch.device:
+    """A device by name.
+
+    Args:
+        device: ``"auto"`` is a GPU where there is one; any other name is torch's.
+
+    Returns:
+        The device.
+
+    Example:
+        >>> resolve_device("cpu")
+        device(type='cpu')
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(device)

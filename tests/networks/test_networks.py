@@ -1,0 +1,68 @@
+"""Networks: members, starting points and scaling."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from snefy_ldl.networks import SnefyNet, StackedMLP, fit_dirichlet, fit_scaling, label_concentration, prototype_init
+from snefy_ldl.networks.scaling import ScaledFeatures
+
+
+def test_select_keeps_the_members_it_names():
+    net = SnefyNet(StackedMLP(3, 2, (4,)), 3, n_neurons=4, n_readouts=2)
+    D = torch.distributions.Dirichlet(torch.ones(3).double()).sample((20,))
+    for k in range(3):
+        prototype_init(net, k, D, torch.Generator().manual_seed(k))
+    x = torch.randn(5, 2)
+    part = net.select([2, 0])
+    assert part.n_members == 2
+    torch.testing.assert_close(part.output(x), net.output(x)[[2, 0]])
+    before = net.output(x).clone()
+    with torch.no_grad():
+        part.readout.add_(1.0)
+        part.backbone.weights[0].add_(1.0)
+    torch.testing.assert_close(net.output(x), before)
+
+
+def test_prototype_start_sits_at_the_data():
+    D = torch.distributions.Dirichlet(torch.tensor([4.0, 8.0, 28.0]).double()).sample((3000,))
+    assert label_concentration(D) == pytest.approx(40.0, rel=0.1)
+    net = SnefyNet(StackedMLP(1, 2, (4,)), 3)
+    prototype_init(net, 0, D, torch.Generator().manual_seed(0))
+    alpha = 1.0 + 2.0 * net.exponents[0].detach().double()
+    shares = alpha / alpha.sum(-1, keepdim=True)
+    assert torch.allclose(shares.mean(0), D.mean(0), atol=0.05)
+    assert alpha.sum(-1).min() > 20
+
+
+def test_dirichlet_fit_finds_the_maximum():
+    truth = torch.tensor([0.4, 2.0, 7.0]).double()
+    logs = torch.digamma(truth) - torch.digamma(truth.sum())  # the population's own mean of log ℓ
+    torch.testing.assert_close(fit_dirichlet(logs, torch.ones(3)), truth, rtol=1e-6, atol=1e-6)
+
+
+def test_scaling():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(5, 2, 500), rng.normal(0, 1e-6, 500), np.full(500, 7.0)])
+    for kind in ("unit", "pooled"):
+        centre, scale, limit = fit_scaling(X, kind)
+        scaled = (X - centre.numpy()) / scale.numpy()
+        assert np.isfinite(scaled).all()
+        assert limit < 10
+        assert scaled[:, 0].std() == pytest.approx(1.0 if kind == "unit" else 1 / np.sqrt(4 / 3), rel=0.01)
+    assert fit_scaling(X, "pooled")[1][1] > 1.0, "a tiny spread stays tiny"
+
+
+@pytest.mark.parametrize("same_limit", [True, False])
+def test_features_scaled_once_are_those_scaled_in_every_step(same_limit):
+    mlp = StackedMLP(2, 3, (4,))
+    X = torch.randn(10, 3, generator=torch.Generator().manual_seed(0)) * 3
+    for k in range(2):
+        mlp.scaler.set(k, torch.full((3,), float(k)), torch.full((3,), 0.5 + k), 4.0 if same_limit else 2.0 + k)
+    index = torch.tensor([[0, 3, 5], [1, 1, 9]])
+    once = ScaledFeatures.of(mlp.scaler, X).rows(index).values
+    torch.testing.assert_close(once, mlp.scaler(X[index]))
+    expected = ((X[index[1]] - 1.0) / 1.5).clamp(-(4.0 if same_limit else 3.0), 4.0 if same_limit else 3.0)
+    torch.testing.assert_close(once[1], expected)
