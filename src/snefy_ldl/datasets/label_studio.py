@@ -47,9 +47,16 @@ def make_tasks(
         to_name: name of the tag it belongs to.
         model_version: shown beside the suggestion.
 
-    >>> tasks = make_tasks([7], [{"text": "hello"}], predicted=[[0.25, 0.75]], label_names=["no", "yes"])
-    >>> tasks[0]["data"]
-    {'text': 'hello', 'row': 7, 'predicted': {'no': 0.25, 'yes': 0.75}}
+    Returns:
+        n tasks as Label Studio imports them.
+
+    Raises:
+        InputError: a list has another length than ``rows``.
+
+    Example:
+        >>> tasks = make_tasks([7], [{"text": "hello"}], predicted=[[0.25, 0.75]], label_names=["no", "yes"])
+        >>> tasks[0]["data"]
+        {'text': 'hello', 'row': 7, 'predicted': {'no': 0.25, 'yes': 0.75}}
     """
     index = [int(row) for row in np.atleast_1d(np.asarray(rows))]
     shares = None if predicted is None else np.asarray(predicted, dtype=np.float64)
@@ -75,7 +82,22 @@ def make_tasks(
 
 
 def write_tasks(path: str | Path, *args: Any, **settings: Any) -> Path:
-    """Write what :func:`make_tasks` makes to a JSON file for Label Studio's import."""
+    """Write tasks to a JSON file for Label Studio's import.
+
+    Args:
+        path: the file; it is whole or not there, never a part.
+        args: as for :func:`make_tasks`.
+        settings: as for :func:`make_tasks`.
+
+    Returns:
+        The file.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_tasks(Path(folder) / "tasks.json", [7, 9]).name
+        'tasks.json'
+    """
     write_json(Path(path), make_tasks(*args, **settings))
     return Path(path)
 
@@ -86,16 +108,25 @@ def read_votes(
     """Votes out of Label Studio's JSON export: row numbers (n,) and counts (n, L) of the rows that have any.
 
     Each choice of each annotator is one vote. Skipped annotations do not count; of several by one annotator on one task
-    the last one does.
+    the last one does. Both parts are what :meth:`snefy_ldl.active.ActiveLearner.tell` takes.
 
     Args:
         source: the exported file, or its content.
         label_names: the L labels, in the order of the columns.
         from_name: the ``<Choices>`` tag to count; all by default.
 
-    >>> done = [{"result": [{"type": "choices", "value": {"choices": ["yes"]}}], "completed_by": who} for who in (1, 2)]
-    >>> read_votes([{"data": {"row": 7}, "annotations": done}], ["no", "yes"])
-    (array([7]), array([[0., 2.]]))
+    Returns:
+        Row numbers (n,) and numbers of votes (n, L).
+
+    Raises:
+        DataNotFoundError: there is no such file.
+        InputError: it is no export of tasks made by :func:`make_tasks`, or holds another choice than the labels.
+
+    Example:
+        >>> choice = [{"type": "choices", "value": {"choices": ["yes"]}}]
+        >>> votes = [{"completed_by": who, "result": choice} for who in (1, 2)]
+        >>> read_votes([{"data": {"row": 7}, "annotations": votes}], ["no", "yes"])
+        (array([7]), array([[0., 2.]]))
     """
     names = {str(name): r for r, name in enumerate(label_names)}
     if len(names) < 2 or len(names) != len(label_names):
@@ -124,9 +155,17 @@ def read_choices(
         key: entry of a task's data that names the item; by default item, id or row, the first that all tasks have.
         from_name: the ``<Choices>`` tag to read; all by default.
 
-    >>> done = [{"result": [{"type": "choices", "value": {"choices": ["yes"]}}], "completed_by": 4}]
-    >>> read_choices([{"data": {"row": 7}, "annotations": done}])
-    ({'item': ['7'], 'annotator': ['4'], 'label': ['yes']}, 'row')
+    Returns:
+        The columns as a long table of votes has them, and the key.
+
+    Raises:
+        DataNotFoundError: there is no such file.
+        InputError: it is no export, or some task has no name.
+
+    Example:
+        >>> votes = [{"result": [{"type": "choices", "value": {"choices": ["yes"]}}], "completed_by": 4}]
+        >>> read_choices([{"data": {"row": 7}, "annotations": votes}])
+        ({'item': ['7'], 'annotator': ['4'], 'label': ['yes']}, 'row')
     """
     names, name_entry = read_names(source, key)
     columns: dict[str, list[str]] = {"item": [], "annotator": [], "label": []}
@@ -141,8 +180,20 @@ def read_choices(
 def read_names(source: str | Path | Sequence[Mapping[str, Any]], key: str | None = None) -> tuple[list[str], str]:
     """What names the item of each task, as text, and the entry of the tasks' data that holds it.
 
-    >>> read_names([{"data": {"row": 7}}, {"data": {"row": 9}}])
-    (['7', '9'], 'row')
+    Args:
+        source: the exported file, or its content.
+        key: entry of a task's data that names the item; by default item, id or row, the first that all tasks have.
+
+    Returns:
+        One name a task, and the key.
+
+    Raises:
+        DataNotFoundError: there is no such file.
+        InputError: it is no export, or some task has no name.
+
+    Example:
+        >>> read_names([{"data": {"row": 7}}, {"data": {"row": 9}}])
+        (['7', '9'], 'row')
     """
     given = [task.get("data", {}) for task in _tasks(source)]
     keys = [name for name in ([key] if key is not None else []) + ["item", "id", ROW] if all(name in d for d in given)]

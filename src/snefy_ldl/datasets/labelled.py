@@ -60,17 +60,38 @@ class Labelled:
 
 
 def is_answer(column: str, label_names: list[str]) -> bool:
-    """Whether a column is what ``query`` wrote about a row, and so no feature of it."""
+    """Whether a column is what ``query`` wrote about a row, and so no feature of it.
+
+    Args:
+        column: its name.
+        label_names: the labels.
+
+    Returns:
+        True for the score and the predicted shares.
+
+    Example:
+        >>> [is_answer(name, ["sand"]) for name in ("query_score", "predicted_sand", "predicted_price")]
+        [True, True, False]
+    """
     return column == SCORE or (column.startswith(PREDICTED) and column[len(PREDICTED) :] in label_names)
 
 
-def find_id(columns: list[str], asked: str | None = None, features: list[str] | None = None) -> str | None:
-    """The column that names the rows: the one asked for, else item, id or row; None without any.
+def find_id(columns: list[str], wanted: str | None = None, features: list[str] | None = None) -> str | None:
+    """The column that names the rows.
 
-    >>> find_id(["id", "age"]), find_id(["code", "age"], "code"), find_id(["age"])
-    ('id', 'code', None)
+    Args:
+        columns: of the table.
+        wanted: the column somebody named, or None.
+        features: columns that are features, and so name nothing.
+
+    Returns:
+        The column wanted, else item, id or row, where it is there; None without any.
+
+    Example:
+        >>> find_id(["id", "age"]), find_id(["code", "age"], "code"), find_id(["age"])
+        ('id', 'code', None)
     """
-    for name in ([] if asked is None else [asked]) + [name for name in ID_NAMES if name not in (features or [])]:
+    for name in ([] if wanted is None else [wanted]) + [name for name in ID_NAMES if name not in (features or [])]:
         if name in columns:
             return name
     return None
@@ -100,6 +121,21 @@ def read_labelled(
         id_name: column that names the rows.
         vote_columns: columns of a long table.
         prefer_counts: how to read ones and zeros, which are shares as well as single votes.
+
+    Returns:
+        The rows.
+
+    Raises:
+        DataNotFoundError: there is no such file.
+        InputError: it holds no labels in a known form, or a cell is not what it must be; the message names it.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "votes.csv"
+        ...     _ = file.write_text(chr(10).join(["item,annotator,label", "a,1,yes", "a,2,no"]))
+        ...     read_labelled(file, ["no", "yes"]).labels
+        array([[1., 1.]])
     """
     file = Path(path)
     if file.suffix.lower() == ".json":
@@ -207,8 +243,8 @@ def _from_columns(
     checked = (check_counts if counts else check_distributions)(table)[0]
     ids = None if key is None else _check_ids(list(frame[key]), key)
     votes = VoteTable.from_counts(checked, ids, labels) if counts else None
-    made = Labelled(source.file.name, checked, counts, labels, ids, _features(frame, features), key, votes)
-    return _last_of_each(replace(made, remarks=tuple(remarks)))
+    rows = Labelled(source.file.name, checked, counts, labels, ids, _features(frame, features), key, votes)
+    return _last_of_each(replace(rows, remarks=tuple(remarks)))
 
 
 def _from_long(
@@ -220,9 +256,9 @@ def _from_long(
     voter = annotator if annotator in source.columns else None
     frame = source.whole(features, [name for name in (item, voter, label) if name is not None])
     votes = VoteTable.from_long(frame, item, voter, label, label_names=labels)
-    made = _from_votes(source.file.name, votes, item)
+    rows = _from_votes(source.file.name, votes, item)
     if not features:
-        return made
+        return rows
     table = _features(frame, features)
     assert table is not None
     ids = list(frame[item])
@@ -231,8 +267,8 @@ def _from_long(
     if differs.any():
         row = int(differs.argmax())
         raise InputError(f"item {ids[row]!r} has other features in data row {row + 1} than in an earlier row.")
-    assert made.ids is not None
-    return replace(made, features=table[[first[name] for name in made.ids]])
+    assert rows.ids is not None
+    return replace(rows, features=table[[first[name] for name in rows.ids]])
 
 
 def _from_wide(
@@ -244,12 +280,12 @@ def _from_wide(
         raise InputError("there is no column of an annotator.")
     frame = source.whole(features, [key, *annotators])
     votes = VoteTable.from_wide(frame[[key, *annotators]], key, label_names=labels)
-    made, table = _from_votes(source.file.name, votes, key), _features(frame, features)
+    rows, table = _from_votes(source.file.name, votes, key), _features(frame, features)
     if table is None:
-        return made
+        return rows
     where = {name: row for row, name in enumerate(frame[key])}
-    assert made.ids is not None
-    return replace(made, features=table[[where[name] for name in made.ids]])
+    assert rows.ids is not None
+    return replace(rows, features=table[[where[name] for name in rows.ids]])
 
 
 def _from_label_studio(file: Path, labels: list[str] | None, id_name: str | None) -> Labelled:
@@ -282,7 +318,15 @@ def _last_of_each(rows: Labelled) -> Labelled:
 
 
 def pick_rows(rows: Labelled, index: Any) -> Labelled:
-    """Some rows by number."""
+    """Some rows by number.
+
+    Args:
+        rows: labelled rows.
+        index: row numbers (k,).
+
+    Returns:
+        The k rows in that order; ``votes`` stay those of all rows.
+    """
     return replace(
         rows,
         labels=rows.labels[index],
@@ -292,7 +336,19 @@ def pick_rows(rows: Labelled, index: Any) -> Labelled:
 
 
 def named_rows(path: str | Path, id_name: str | None = None) -> tuple[list[str], str]:
-    """Names of all rows of a table, or of all tasks of a Label Studio file, and the column they stand in."""
+    """Names of all rows of a table, or of all tasks of a Label Studio file.
+
+    Args:
+        path: the file.
+        id_name: column, or entry of a task's data, that names the rows; by default item, id or row.
+
+    Returns:
+        The names as text, and the column they stand in.
+
+    Raises:
+        DataNotFoundError: there is no such file.
+        InputError: no column names the rows, or a name is empty.
+    """
     file = Path(path)
     if file.suffix.lower() == ".json":
         return read_names(file, id_name)

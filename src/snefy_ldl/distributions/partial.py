@@ -6,30 +6,71 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from snefy_ldl._types import Array
+from snefy_ldl._types import Array, Index
 from snefy_ldl.distributions.blocks import tensor_for
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 
+__all__ = ["gap_patterns", "log_prob_known", "log_prob_votes", "rows_of"]
 
-def rows_of(law: SignedDirichletMixture, rows: NDArray[np.intp]) -> SignedDirichletMixture:
-    """The law of some rows, its weights worked out."""
-    index = torch.as_tensor(rows, device=law.concentration.device)
+
+def rows_of(law: SignedDirichletMixture, rows: Index) -> SignedDirichletMixture:
+    """The law of some rows as a plain mixture, its weights worked out once, in float64.
+
+    ``law[rows]`` keeps a network's law in its squared form and its dtype. Where several questions follow, or parts are
+    merged, the plain mixture answers all of them from the same weights, and in float64.
+
+    Args:
+        law: batch (N,).
+        rows: row numbers (b,).
+
+    Returns:
+        The law with batch (b,).
+
+    Example:
+        >>> law = SignedDirichletMixture(torch.eye(2), torch.tensor([[1.0, 1.0], [3.0, 1.0]]))
+        >>> rows_of(law, np.array([1])).mean
+        tensor([[0.7500, 0.2500]], dtype=torch.float64)
+    """
+    index = torch.as_tensor(rows, device=law.device)
     offset = None if law.offset is None else law.offset[index]
     return SignedDirichletMixture(law.weights(index), law.concentration, offset, validate_args=False)
 
 
-def gap_patterns(table: Array) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Rows that have the same labels unknown, and which these are."""
+def gap_patterns(table: Array) -> Iterator[tuple[Index, Index]]:
+    """Rows that have the same labels unknown.
+
+    Args:
+        table: shares or votes (N, L), NaN where one is unknown.
+
+    Yields:
+        Row numbers, and the numbers of the labels unknown in them.
+
+    Example:
+        >>> [(rows.tolist(), unknown.tolist()) for rows, unknown in gap_patterns(np.array([[1, np.nan], [1, 2]]))]
+        [([1], []), ([0], [1])]
+    """
     patterns, which = np.unique(np.isnan(table), axis=0, return_inverse=True)
     for k, pattern in enumerate(patterns):
         yield np.flatnonzero(which.reshape(-1) == k), np.flatnonzero(pattern)
 
 
 def log_prob_known(law: SignedDirichletMixture, table: Array) -> Tensor:
-    """Log density (N,) of a law at label distributions (N, L) with gaps (NaN), each by the law of merged labels."""
+    """Log density at label distributions with gaps, each by the law of merged labels.
+
+    Args:
+        law: batch (N,).
+        table: label distributions (N, L); NaN where a share is not known, at least two of them in a row that has any.
+
+    Returns:
+        Log densities (N,) in float64: of the known shares and of the sum of the others.
+
+    Example:
+        >>> flat = SignedDirichletMixture(torch.ones(1, 1).double(), torch.ones(1, 3).double())
+        >>> log_prob_known(flat, np.array([[0.25, np.nan, np.nan]])).exp()  # Beta(1, 2) at 0.25
+        tensor([1.5000], dtype=torch.float64)
+    """
 
     def answer(part: SignedDirichletMixture, values: Array, unknown: list[int]) -> Tensor:
         if unknown:
@@ -42,7 +83,20 @@ def log_prob_known(law: SignedDirichletMixture, table: Array) -> Tensor:
 
 
 def log_prob_votes(law: SignedDirichletMixture, table: Array) -> Tensor:
-    """Log probability (N,) of votes (N, L), NaN where a label was not on offer, each by the law among the others."""
+    """Log probability of votes, each by the law among the labels that were on offer.
+
+    Args:
+        law: batch (N,).
+        table: numbers of votes (N, L); NaN where a label was not on offer.
+
+    Returns:
+        Log probabilities (N,) in float64, multinomial coefficients included.
+
+    Example:
+        >>> flat = SignedDirichletMixture(torch.ones(1, 1).double(), torch.ones(1, 3).double())
+        >>> log_prob_votes(flat, np.array([[1.0, 1.0, np.nan]])).exp()  # 2:0, 1:1 and 0:2 are equally likely
+        tensor([0.3333], dtype=torch.float64)
+    """
 
     def answer(part: SignedDirichletMixture, values: Array, unknown: list[int]) -> Tensor:
         known = [r for r in range(law.n_labels) if r not in unknown]
@@ -55,7 +109,7 @@ def log_prob_votes(law: SignedDirichletMixture, table: Array) -> Tensor:
 def _by_pattern(
     law: SignedDirichletMixture, table: Array, answer: Callable[[SignedDirichletMixture, Array, list[int]], Tensor]
 ) -> Tensor:
-    device = law.concentration.device
+    device = law.device
     every = torch.empty(len(table), dtype=torch.float64, device=device)
     for rows, unknown in gap_patterns(table):
         part = law if len(rows) == len(table) else rows_of(law, rows)

@@ -11,6 +11,7 @@ __all__ = [
     "NEGLIGIBLE_FACTOR_EXPONENT",
     "SMALLEST_CORRELATION_EIGENVALUE",
     "SMALLEST_COUNT_PROBABILITY",
+    "SMALLEST_COVARIANCE_EIGENVALUE",
     "SMALLEST_POSITIVE",
     "SMALLEST_SHARED_DENSITY",
     "SMALLEST_TOTAL_CONCENTRATION",
@@ -21,6 +22,8 @@ __all__ = [
 SMALLEST_POSITIVE = 1e-300
 #: Eigenvalues of a correlation matrix below this are rounding, and are lifted to it before a logarithm.
 SMALLEST_CORRELATION_EIGENVALUE = 1e-12
+#: Eigenvalues of a covariance below this share of the largest are rounding, and are lifted to it before a division.
+SMALLEST_COVARIANCE_EIGENVALUE = 1e-10
 #: Densities at draws that all rows share: factors of a term below e^-40 of the largest one do not count in float32;
 #: far smaller floats would be slow denormal ones.
 NEGLIGIBLE_FACTOR_EXPONENT = -40.0

@@ -38,12 +38,24 @@ LEVELS = (0.5, 0.8, 0.9)
 
 
 def log_likelihood(law: SignedDirichletMixture, counts: Any) -> Array:
-    """Exact log probability (N,) of held-out votes, multinomial coefficients included.
+    """Exact log probability of held-out votes, multinomial coefficients included.
 
     Args:
         law: what ``predict_dist`` gives, batch (N,).
         counts: votes (N, L); NaN where a label was not counted, :class:`~snefy_ldl.votes.PartialCounts` where some
             votes name sets of labels.
+
+    Returns:
+        Log probabilities (N,).
+
+    Raises:
+        InputError: the votes do not fit the law, or are not whole numbers.
+
+    Example:
+        >>> import torch
+        >>> flat = SignedDirichletMixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
+        >>> np.exp(log_likelihood(flat, [[2, 1]])).round(6)  # 3:0, 2:1, 1:2 and 0:3 are equally likely
+        array([0.25])
     """
     if isinstance(counts, PartialCounts):
         return _partial_log_likelihood(law, counts)
@@ -68,13 +80,24 @@ def _partial_log_likelihood(law: SignedDirichletMixture, counts: PartialCounts) 
 
 
 def brier_score(mean: Any, counts: Any) -> Array:
-    """Brier score (N,) of predicted shares against single held-out votes, averaged over the item's votes.
+    """Brier score of predicted shares against single held-out votes, averaged over the item's votes.
 
     ``Σ_r p_r² - 2 Σ_r p_r k_r / n + 1``, between 0 and 2. Where labels were not on offer (NaN), the shares are those
     among the others, re-closed; :func:`evaluate` has the law and uses the exact mean among them.
 
-    >>> brier_score([[1.0, 0.0], [0.5, 0.5]], [[3, 1], [1, 1]])
-    array([0.5, 0.5])
+    Args:
+        mean: predicted shares (N, L).
+        counts: votes (N, L).
+
+    Returns:
+        Scores (N,).
+
+    Raises:
+        InputError: the shapes differ, or the votes are not whole numbers.
+
+    Example:
+        >>> brier_score([[1.0, 0.0], [0.5, 0.5]], [[3, 1], [1, 1]])
+        array([0.5, 0.5])
     """
     shares, table = np.asarray(mean, dtype=np.float64), check_counts(counts, missing=True)[0]
     if shares.shape != table.shape:
@@ -92,10 +115,27 @@ def brier_score(mean: Any, counts: Any) -> Array:
 
 
 def predictive_cdf(law: SignedDirichletMixture, counts: Any) -> Array:
-    """``P(K_r < k_r)`` and ``P(K_r <= k_r)`` (N, L, 2) of each label's number of votes, given their total; exact.
+    """``P(K_r < k_r)`` and ``P(K_r <= k_r)`` of each label's number of votes, given their total; exact.
 
     A label's count is a signed mixture of Beta-binomials; components are shared by all rows, so this is one table a
     distinct total. Labels that were not on offer (NaN) stay NaN, and the others' counts are those among them.
+
+    Args:
+        law: predicted laws, batch (N,).
+        counts: votes (N, L).
+
+    Returns:
+        Both probabilities (N, L, 2).
+
+    Raises:
+        InputError: the votes do not fit the law, or are not whole numbers.
+
+    Example:
+        >>> import torch
+        >>> flat = SignedDirichletMixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
+        >>> predictive_cdf(flat, [[2, 1]]).round(6)
+        array([[[0.5 , 0.75],
+                [0.25, 0.5 ]]])
     """
     table, _ = check_counts(counts, n_rows=len(law), n_labels=law.n_labels, missing=True)
     if np.isnan(table).any():
@@ -146,6 +186,18 @@ def calibrate_counts(law: SignedDirichletMixture, counts: Any, bins: int = 10) -
         law: predicted laws, batch (N,).
         counts: held-out votes (N, L).
         bins: of the histogram.
+
+    Returns:
+        Histogram, coverages and error.
+
+    Raises:
+        InputError: the votes do not fit the law, or are not whole numbers.
+
+    Example:
+        >>> import torch
+        >>> law = SignedDirichletMixture(torch.ones(4, 1).double(), torch.ones(1, 2).double())
+        >>> round(calibrate_counts(law, [[3, 0], [2, 1], [1, 2], [0, 3]]).error, 6)  # all equally often
+        0.0
     """
     cdf = predictive_cdf(law, counts).reshape(-1, 2)
     cdf = cdf[~np.isnan(cdf[:, 0])]
@@ -171,7 +223,7 @@ class NoiseCeiling:
         brier: smallest expected Brier score against single votes, ``E[1 - Σ ℓ_r²]``.
         log_loss: smallest expected log loss a vote, ``E[H(ℓ)]``, in nats.
         squared_error: expected squared distance between ℓ and the observed proportions: the part of a model's squared
-            error that is the votes' own.
+            error that no prediction can avoid.
         items: items with two votes or more, on which the figures rest.
     """
 
@@ -188,8 +240,18 @@ def noise_ceiling(counts: Any) -> NoiseCeiling:
     ``1 - Σ ℓ_r²`` without bias; a n-th of it is the squared error of proportions. The entropy is estimated by
     ``ψ(n) - Σ k_r ψ(k_r) / n`` (Grassberger), whose bias falls off quickly with the votes.
 
-    >>> noise_ceiling([[2, 2], [4, 0]]).brier.__round__(3)
-    0.333
+    Args:
+        counts: votes (N, L); items with fewer than two count for nothing.
+
+    Returns:
+        The best figures that a prediction could reach.
+
+    Raises:
+        InputError: no item has two votes.
+
+    Example:
+        >>> noise_ceiling([[2, 2], [4, 0]]).brier.__round__(3)
+        0.333
     """
     table = np.nan_to_num(check_counts(counts, missing=True)[0])  # votes among some labels are votes all the same
     table = table[table.sum(1) >= 2]
@@ -207,10 +269,23 @@ def noise_ceiling(counts: Any) -> NoiseCeiling:
 def evaluate(law: SignedDirichletMixture, counts: Any) -> dict[str, float]:
     """Every figure of predicted laws on held-out votes.
 
+    Args:
+        law: predicted laws, batch (N,).
+        counts: votes (N, L).
+
     Returns:
         log_likelihood (an item), log_loss (a vote, of the mean), brier and calibration_error, with the noise ceiling's
         brier_floor and log_loss_floor where items have two votes or more. NaN in counts is a label that was not on
         offer.
+
+    Raises:
+        InputError: the votes do not fit the law, or are not whole numbers.
+
+    Example:
+        >>> import torch
+        >>> flat = SignedDirichletMixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
+        >>> round(evaluate(flat, [[1, 1]])["log_loss"], 4)  # log 2
+        0.6931
     """
     given = check_counts(counts, n_rows=len(law), n_labels=law.n_labels, missing=True)[0]
     mean = _mean_among(law, given)

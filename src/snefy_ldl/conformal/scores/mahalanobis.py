@@ -12,9 +12,7 @@ from scipy.special import gammaln
 from snefy_ldl._types import Array
 from snefy_ldl.conformal.scores.base import RegionScore, Seeds, Threshold, hit_error, to_numpy
 from snefy_ldl.errors import InputError
-
-#: Eigenvalues of a covariance below this share of the largest are taken for rounding and lifted to it.
-EIGENVALUE_FLOOR = 1e-10
+from snefy_ldl.special.tolerances import SMALLEST_COVARIANCE_EIGENVALUE
 
 
 class MahalanobisScore(RegionScore):
@@ -42,7 +40,7 @@ class MahalanobisScore(RegionScore):
         plane = np.linalg.svd(np.ones((1, self.n_labels)))[2][1:].T  # (L, L-1)
         values, vectors = np.linalg.eigh(plane.T @ covariance @ plane)
         top = np.maximum(values[:, -1:], np.finfo(np.float64).tiny)
-        self.values = np.maximum(values, EIGENVALUE_FLOOR * top)  # (b, L-1)
+        self.values = np.maximum(values, SMALLEST_COVARIANCE_EIGENVALUE * top)  # (b, L-1)
         self.axes = plane @ vectors  # (b, L, L-1)
 
     def score(self, points: Array) -> Array:
