@@ -128,8 +128,8 @@ class DensityWeightedBagging(Learner):
         n_labels = getattr(self.density_, "n_labels_", D.shape[1])
         if n_labels != D.shape[1]:
             raise InputError(f"D has {D.shape[1]} labels, but the density was fitted with {n_labels}.")
-        names, own = getattr(self.density_, "feature_names_in_", None), getattr(self, "feature_names_in_", None)
-        if names is not None and own is not None and list(names) != list(own):
+        density_names, names = (getattr(one, "feature_names_in_", None) for one in (self.density_, self))
+        if density_names is not None and names is not None and list(density_names) != list(names):
             raise InputError("the density was fitted with other feature names than X has.")
 
     # -- asking ------------------------------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ class Results:
 
     def has(self, study: str) -> bool:
         """Whether any recipe of a study has a result."""
-        return any(name == study and found for (name, _), found in self.records.items())
+        return any(name == study and repeats for (name, _), repeats in self.records.items())
 
     def recipes(self, study: str) -> list[str]:
         """The recipes of a study that have results: the paper's first, then the default."""
@@ -209,12 +209,12 @@ class Results:
             recipe: ``"paper"``, ``"default"`` or ``"baseline"``.
             path: Keys and places inside the figures; a list at the end of it is averaged.
         """
-        found = {}
+        series = {}
         for repeat, record in self.repeats(study, recipe).items():
             value = _walk(record.figures, path)
             if value is not None:
-                found[repeat] = value
-        return found
+                series[repeat] = value
+        return series
 
     def first(self, study: str, *path: str | int) -> Any:
         """What stands at a path in the first repeat that has it, whatever the recipe; None where none does."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from snefy_ldl.errors import InputError
+
 __all__ = [
     "RECIPES",
     "RESULTS_VERSION",
@@ -175,9 +177,16 @@ class Study:
     baseline: bool = False
     model: Options = ()
 
-    def recipes(self, asked: Sequence[str]) -> tuple[str, ...]:
-        """The recipes asked for, and the baseline where there is one."""
-        return (*(recipe for recipe in RECIPES if recipe in asked), *(("baseline",) if self.baseline else ()))
+    def recipes(self, wanted: Sequence[str]) -> tuple[str, ...]:
+        """The recipes that are wanted, in order, and the baseline where there is one.
+
+        Args:
+            wanted: Names of recipes.
+
+        Returns:
+            Names of recipes, ``"baseline"`` last.
+        """
+        return (*(recipe for recipe in RECIPES if recipe in wanted), *(("baseline",) if self.baseline else ()))
 
 
 _ALL = (
@@ -223,8 +232,6 @@ def select(names: Sequence[str]) -> list[Study]:
         >>> [study.name for study in select(["table3", "table2"])]
         ['table2', 'table3']
     """
-    from snefy_ldl.errors import InputError
-
     known = {name.lower(): name for name in STUDIES}
     wanted: set[str] = set()
     for name in names or ["all"]:

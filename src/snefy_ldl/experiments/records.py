@@ -159,13 +159,13 @@ def machine() -> dict[str, Any]:
 
 
 class RunFile:
-    """``run.json``: machine, jobs, repeats asked for, and the time spent over all resumes.
+    """``run.json``: machine, jobs, repeats wanted, and the time spent over all resumes.
 
     Args:
         out: folder of the run.
         jobs: worker processes.
-        repeats: repeats asked for, by study.
-        recipes: recipes asked for.
+        repeats: repeats wanted, by study.
+        recipes: recipes wanted.
     """
 
     def __init__(self, out: Path, jobs: int, repeats: dict[str, int], recipes: tuple[str, ...]) -> None:
@@ -190,10 +190,10 @@ class RunFile:
 
     def _read(self) -> dict[str, Any]:
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
+            content = json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) and found.get("version") == VERSION else {}
+        return content if isinstance(content, dict) and content.get("version") == VERSION else {}
 
     def write(self, finished: bool = False) -> None:
         """Write what is known by now."""

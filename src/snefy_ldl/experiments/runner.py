@@ -124,7 +124,7 @@ def _run_here(tasks: Sequence[Task], loader: Loader) -> Iterator[tuple[Task, Ans
     try:
         with threadpool_limits(1):
             for task in tasks:
-                with _told(task):
+                with _naming(task):
                     answer = _work(task, loader)
                 yield task, answer
     finally:
@@ -140,7 +140,7 @@ def _run_in_workers(tasks: Sequence[Task], loader: Loader, workers: int) -> Iter
         waiting = {pool.submit(_work, task, loader): task for task in tasks}
         for future in as_completed(waiting):
             task = waiting[future]
-            with _told(task):
+            with _naming(task):
                 answer = future.result()
             yield task, answer
         finished = True
@@ -153,7 +153,7 @@ def _run_in_workers(tasks: Sequence[Task], loader: Loader, workers: int) -> Iter
 
 
 @contextmanager
-def _told(task: Task) -> Iterator[None]:
+def _naming(task: Task) -> Iterator[None]:
     """Say which task an error comes from."""
     try:
         yield

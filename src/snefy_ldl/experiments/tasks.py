@@ -56,7 +56,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a task found, the wall time of each of its repeats, and what it warned of."""
+    """The outcomes of a task, the wall time of each of its repeats, and what it warned of."""
 
     outcomes: list[Outcome]
     seconds: float
@@ -106,8 +106,8 @@ class Ledger:
         """Tasks for everything that is missing, in the order of the studies; long ones of a study first."""
         tasks = []
         for study in self.studies:
-            found = self._of_study(study)
-            tasks += sorted(found, key=lambda task: -task.cost / len(task.company))
+            missing = self._of_study(study)
+            tasks += sorted(missing, key=lambda task: -task.cost / len(task.company))
         return tasks
 
     def _of_study(self, study: Study) -> list[Task]:

@@ -19,7 +19,19 @@ from snefy_ldl.validation import check_count
 
 
 def neighbour_index(X: Array, n_neighbors: int) -> Any:
-    """A search index for the nearest rows, all of them when there are fewer than asked for."""
+    """A search index for the nearest rows.
+
+    Args:
+        X: Scaled features, (N, d).
+        n_neighbors: Neighbours wanted; all rows where there are fewer.
+
+    Returns:
+        A fitted :class:`sklearn.neighbors.NearestNeighbors`.
+
+    Example:
+        >>> neighbour_index(np.array([[0.0], [5.0]]), 1).kneighbors([[4.0]], return_distance=False)
+        array([[1]])
+    """
     return NearestNeighbors(n_neighbors=min(n_neighbors, len(X))).fit(X)
 
 
@@ -34,6 +46,10 @@ class AAKNN(ScaledLearner):
         weights: ``"uniform"`` or ``"distance"``.
         standardize: Centre and scale features, and clip them at five standard deviations.
         random_state: Accepted by every learner; unused here.
+
+    Attributes:
+        train_features_: Scaled training features, (N, d).
+        train_labels_: Training labels, (N, L).
 
     References:
         Geng, Label distribution learning, IEEE TKDE 28(7), 2016, section 3.2.
@@ -98,8 +114,22 @@ class AABP(Network):
         standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
         random_state: Seeds the start weights.
 
+    Attributes:
+        coef_: ``W``, (d, H), for scaled features.
+        intercept_: ``a``, (H,).
+        output_coef_: ``U``, (H, L).
+        output_intercept_: ``b``, (L,).
+        l2_: The ``λ`` in use.
+        n_iter_: Iterations taken.
+
     References:
         Geng, Label distribution learning, IEEE TKDE 28(7), 2016, section 3.2.
+
+    Example:
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> AABP().fit(city.X, city.D).predict(city.X[:2]).shape
+        (2, 3)
     """
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:

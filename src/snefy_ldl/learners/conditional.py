@@ -35,8 +35,23 @@ class CPNN(Network):
         standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
         random_state: Seeds the start weights.
 
+    Attributes:
+        coef_: ``W``, (d, H), for scaled features.
+        intercept_: ``a``, (H,).
+        label_code_: ``c``, (L, code).
+        label_input_: ``c V``, (L, H).
+        output_coef_: ``u``, (H,).
+        l2_: The ``λ`` in use.
+        n_iter_: Iterations taken.
+
     References:
         Geng, Yin, Zhou, Facial age estimation by learning from label distributions, IEEE TPAMI 35(10), 2013.
+
+    Example:
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> CPNN().fit(city.X, city.D).predict(city.X[:2]).shape
+        (2, 3)
     """
 
     _upper_share: ClassVar[float] = 0.005
@@ -117,9 +132,24 @@ class BCPNN(CPNN):
         standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
         random_state: Seeds the start weights.
 
+    Attributes:
+        coef_: ``W``, (d, H), for scaled features.
+        intercept_: ``a``, (H,).
+        label_code_: ``c``, (L, code).
+        label_input_: ``c V``, (L, H).
+        output_coef_: ``u``, (H,).
+        l2_: The ``λ`` in use.
+        n_iter_: Iterations taken.
+
     References:
         Yang, Sun, Sun, Learning visual sentiment distributions via augmented conditional probability neural network,
         AAAI 2017.
+
+    Example:
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> BCPNN().fit(city.X, city.D).predict(city.X[:2]).shape
+        (2, 3)
     """
 
     def _label_code(self, n_labels: int) -> Array:
@@ -145,9 +175,24 @@ class ACPNN(BCPNN):
         standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
         random_state: Seeds the start weights.
 
+    Attributes:
+        coef_: ``W``, (d, H), for scaled features.
+        intercept_: ``a``, (H,).
+        label_code_: ``c``, (L, code).
+        label_input_: ``c V``, (L, H).
+        output_coef_: ``u``, (H,).
+        l2_: The ``λ`` in use.
+        n_iter_: Iterations taken.
+
     References:
         Yang, Sun, Sun, Learning visual sentiment distributions via augmented conditional probability neural network,
         AAAI 2017.
+
+    Example:
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> ACPNN().fit(city.X, city.D).predict(city.X[:2]).shape
+        (2, 3)
     """
 
     def __init__(

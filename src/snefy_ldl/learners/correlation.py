@@ -42,9 +42,26 @@ class LDLSCL(SoftmaxLinear):
         standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
         random_state: Seeds the clustering.
 
+    Attributes:
+        coef_: ``θ``, (d, L), for scaled features.
+        intercept_: ``b``, (L,).
+        cluster_coef_: ``u``, (m, L).
+        centres_: ``z``, (m, L).
+        correlation_coef_: Weights of ``log c``, (d, m).
+        correlation_intercept_: Their intercepts, (m,).
+        correlation_range_: Range of ``log c`` on the training rows, (2, m); new rows are kept inside.
+        l2_: The ``λ`` in use.
+        n_iter_: Iterations taken.
+
     References:
         Zheng, Jia, Li, Label distribution learning by exploiting sample correlations locally, AAAI 2018; Jia, Li,
         Zheng, Zhang, Liu, IEEE TKDE 33(4), 2021.
+
+    Example:
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> LDLSCL().fit(city.X, city.D).predict(city.X[:2]).shape
+        (2, 3)
     """
 
     def __init__(

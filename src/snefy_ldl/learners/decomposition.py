@@ -37,9 +37,23 @@ class DFLDL(SoftmaxLinear):
         standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
         random_state: Accepted by every learner; unused here.
 
+    Attributes:
+        coef_: Weights of all models, model by model, (d, L (L - 1) L).
+        intercept_: Their intercepts, (L (L - 1) L,).
+        train_features_: Scaled training features, for the neighbours, (N, d).
+        train_labels_: Training labels, (N, L).
+        l2_: The ``λ`` in use.
+        n_iter_: Iterations taken.
+
     References:
         González, González-Almagro, Triguero, Cano, García, Decomposition-fusion for label distribution learning,
         Information Fusion 66, 2021.
+
+    Example:
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> DFLDL().fit(city.X, city.D).predict(city.X[:2]).shape
+        (2, 3)
     """
 
     def __init__(

@@ -50,6 +50,14 @@ class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # sc
         standardize: Centre and scale the features of ``"regression"``, and clip them at five standard deviations.
         random_state: Seeds the point learner where it has no seed of its own.
 
+    Attributes:
+        mean_learner_: The fitted point learner of ``"centred"``.
+        concentration_: Its ``s``.
+        coef_: ``θ`` of ``"regression"``, (d, L), for scaled features.
+        intercept_: Its ``b``, (L,).
+        zero_policy_: What happens to shares of zero.
+        l2_: The ``λ`` in use with ``"regression"``.
+
     References:
         Hijazi & Jernigan, Modelling compositional data using Dirichlet regression models, JAPS 4(1), 2009.
 

@@ -33,7 +33,18 @@ _FULL_LEVERAGE = 1e-3
 
 
 def column_scale(X: Array) -> tuple[Array, Array]:
-    """Column means and reciprocal standard deviations; the latter are 0 for constant columns."""
+    """Column means and reciprocal standard deviations; the latter are 0 for constant columns.
+
+    Args:
+        X: Features, (N, d).
+
+    Returns:
+        Means and reciprocals, (d,) each.
+
+    Example:
+        >>> column_scale(np.array([[0.0, 7.0], [4.0, 7.0]]))
+        (array([2., 7.]), array([0.5, 0. ]))
+    """
     size = np.abs(X).max(axis=0)
     unit = np.where(size > 0, size, 1.0)
     scaled = X / unit
@@ -47,7 +58,21 @@ def column_scale(X: Array) -> tuple[Array, Array]:
 
 
 def damped_scale(inverse: Array) -> Array:
-    """Reciprocals of ``√((sd² + g²)/2)``, g the root mean square of all sds: small spreads are not blown up."""
+    """Reciprocals of ``√((sd² + g²)/2)``, g the root mean square of all sds: small spreads are not blown up.
+
+    A column of average spread is divided by its own, so that penalties and the clipping at five mean what they do for
+    :func:`column_scale`.
+
+    Args:
+        inverse: Reciprocal standard deviations, (d,).
+
+    Returns:
+        Reciprocals, (d,); 0 for constant columns.
+
+    Example:
+        >>> damped_scale(np.array([0.5, 0.5]))
+        array([0.5, 0.5])
+    """
     varies = inverse > 0
     largest = 1.0 / inverse[varies].min() if varies.any() else 1.0
     spread = np.where(varies, 1.0 / (largest * np.where(varies, inverse, 1.0)), 0.0)  # within (0, 1]
@@ -56,7 +81,21 @@ def damped_scale(inverse: Array) -> Array:
 
 
 def apply_scale(X: Array, mean: Array, inverse: Array) -> Array:
-    """``clip((x - mean) · inverse, ±5)``."""
+    """``clip((x - mean) · inverse, ±5)``.
+
+    Args:
+        X: Features, (N, d).
+        mean: (d,).
+        inverse: Reciprocal scales, (d,).
+
+    Returns:
+        Scaled features, (N, d).
+
+    Example:
+        >>> apply_scale(np.array([[0.0], [100.0]]), np.array([2.0]), np.array([0.5]))
+        array([[-1.],
+               [ 5.]])
+    """
     with np.errstate(over="ignore", invalid="ignore"):  # far values become ±inf, and the clip takes them back
         scaled = np.clip((X - mean) * inverse, -CLIP, CLIP)
     return np.where(np.isnan(scaled), 0.0, scaled)  # inf · 0, in constant columns
@@ -137,6 +176,14 @@ def leave_one_out(X: Array, D: Array, penalties: Array) -> Array:
     A softmax-linear model close to the mean label distribution ``m`` is a ridge regression of ``(d - m)/√m`` with
     penalty ``λL``, and half its squared error is the KL divergence to second order. Its leave-one-out residuals are
     ``r_i / (1 - h_i)``, so one eigendecomposition answers for all penalties.
+
+    Args:
+        X: Scaled features, (N, d).
+        D: Label distributions, (N, L).
+        penalties: Values of ``λ``.
+
+    Returns:
+        Losses, (penalties, N).
     """
     n_rows, n_labels = D.shape
     mean = D.mean(axis=0)
@@ -156,7 +203,14 @@ def leave_one_out(X: Array, D: Array, penalties: Array) -> Array:
 
 
 def principal_axes(centred: Array) -> tuple[Array, Array]:
-    """Sums of squares (r,) along the principal axes (d, r) of centred rows (N, d); empty directions are left out."""
+    """Principal axes of centred rows; empty directions are left out.
+
+    Args:
+        centred: Rows of mean zero, (N, d).
+
+    Returns:
+        Sums of squares along the axes (r,), and the axes (d, r).
+    """
     tall = centred.shape[0] > centred.shape[1]
     variance, vectors = np.linalg.eigh(centred.T @ centred if tall else centred @ centred.T)
     keep = variance > EMPTY_DIRECTION * max(variance[-1], np.finfo(float).tiny)
@@ -181,7 +235,16 @@ class Design:
 
     @classmethod
     def of(cls, X: Array, l2: float, curvature: float) -> Design:
-        """Build the coordinates from scaled features (N, d)."""
+        """Build the coordinates from scaled features.
+
+        Args:
+            X: Scaled features, (N, d).
+            l2: ``λ``.
+            curvature: Curvature of the loss in a logit, by order of magnitude.
+
+        Returns:
+            The coordinates.
+        """
         n_rows, n_features = X.shape
         centre = X.mean(axis=0)
         centred = X - centre
@@ -198,6 +261,13 @@ class Design:
         return cls(Z, ridge, np.diag(1.0 / q) if axes is None else axes / q, centre, constant)
 
     def weights(self, w: Array) -> tuple[Array, Array]:
-        """Coefficients (d, K) and intercepts (K,) for scaled features, from weights (r + 1, K) of the coordinates."""
+        """Coefficients for scaled features, from weights of the coordinates.
+
+        Args:
+            w: Weights, (r + 1, K).
+
+        Returns:
+            Coefficients (d, K) and intercepts (K,).
+        """
         coef = self.back @ w[:-1]
         return coef, w[-1] * self.constant - self.centre @ coef

@@ -43,8 +43,21 @@ class LDLForest(UnitLearner):
         standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
         random_state: Seeds ``φ`` and the start weights.
 
+    Attributes:
+        coef_: Weights of the units, (d, units), for scaled features.
+        intercept_: Their intercepts, (units,).
+        unit_of_split_: ``φ``, (trees, split nodes).
+        leaves_: ``q``, (trees, leaves, L).
+        l2_: The ``λ`` in use.
+
     References:
         Shen, Zhao, Guo, Yuille, Label distribution learning forests, NeurIPS 2017.
+
+    Example:
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> LDLForest().fit(city.X, city.D).predict(city.X[:2]).shape
+        (2, 3)
     """
 
     _first_share: ClassVar[float] = 0.2

@@ -32,6 +32,12 @@ class SABFGS(SoftmaxLinear):
         standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
         random_state: Accepted by every learner; unused here.
 
+    Attributes:
+        coef_: ``θ``, (d, L), for scaled features.
+        intercept_: ``b``, (L,).
+        l2_: The ``λ`` in use.
+        n_iter_: Iterations taken.
+
     References:
         Geng, Label distribution learning, IEEE TKDE 28(7), 2016, section 3.3.
 
@@ -65,8 +71,20 @@ class SAIIS(SoftmaxLinear):
         standardize: As in :class:`SABFGS`.
         random_state: Accepted by every learner; unused here.
 
+    Attributes:
+        coef_: ``θ``, (d, L), for scaled features.
+        intercept_: ``b``, (L,).
+        l2_: The ``λ`` in use.
+        n_iter_: Rounds taken.
+
     References:
         Geng, Yin, Zhou, Facial age estimation by learning from label distributions, IEEE TPAMI 35(10), 2013.
+
+    Example:
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> SAIIS().fit(city.X, city.D).predict(city.X[:2]).shape
+        (2, 3)
     """
 
     def __init__(

@@ -28,9 +28,21 @@ class LDLLRR(SoftmaxLinear):
         standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
         random_state: Accepted by every learner; unused here.
 
+    Attributes:
+        coef_: ``θ``, (d, L), for scaled features.
+        intercept_: ``b``, (L,).
+        l2_: The ``λ`` in use.
+        n_iter_: Iterations taken.
+
     References:
         Jia, Shen, Li, Lu, Zhang, Label distribution learning by maintaining label ranking relation, IEEE
         TKDE 35(2), 2023.
+
+    Example:
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> LDLLRR().fit(city.X, city.D).predict(city.X[:2]).shape
+        (2, 3)
     """
 
     def __init__(
@@ -91,8 +103,20 @@ class LDLDPA(SoftmaxLinear):
         standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
         random_state: Accepted by every learner; unused here.
 
+    Attributes:
+        coef_: ``θ``, (d, L), for scaled features.
+        intercept_: ``b``, (L,).
+        l2_: The ``λ`` in use.
+        n_iter_: Iterations taken.
+
     References:
         Jia, Qin, Lu, Li, Adaptive weighted ranking-oriented label distribution learning, IEEE TNNLS 35(8), 2023.
+
+    Example:
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> LDLDPA().fit(city.X, city.D).predict(city.X[:2]).shape
+        (2, 3)
     """
 
     def __init__(

@@ -38,8 +38,22 @@ class PTBayes(ScaledLearner):
         standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
         random_state: Accepted by every learner; unused here.
 
+    Attributes:
+        prior_: ``π``, (L,).
+        mean_: ``μ``, (L, r).
+        variance_: ``v + s``, (L, r).
+        centre_: Mean of the scaled features, (d,), with ``decorrelate``.
+        axes_: Principal axes, (d, r), with ``decorrelate``.
+        l2_: The ``λ`` that the smoothing comes from.
+
     References:
         Geng, Label distribution learning, IEEE TKDE 28(7), 2016, section 3.1.
+
+    Example:
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> PTBayes().fit(city.X, city.D).predict(city.X[:2]).shape
+        (2, 3)
     """
 
     def __init__(
@@ -110,8 +124,20 @@ class PTSVM(ScaledLearner):
         standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
         random_state: Seeds the folds.
 
+    Attributes:
+        coef_: Weights of the machines, (d, L), for scaled features.
+        intercept_: Their intercepts, (L,).
+        sigmoid_: Slopes and intercepts of the sigmoids, (2, L).
+        C_: The ``C`` in use.
+
     References:
         Geng, Label distribution learning, IEEE TKDE 28(7), 2016, section 3.1; Geng & Xia, CVPR 2014.
+
+    Example:
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> PTSVM().fit(city.X, city.D).predict(city.X[:2]).shape
+        (2, 3)
     """
 
     def __init__(

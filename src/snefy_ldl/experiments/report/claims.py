@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from snefy_ldl.experiments.analysis import Results
+from snefy_ldl.experiments.config import RECIPES
 from snefy_ldl.experiments.report.gaps import DATASETS, QUERIES, Tables
 from snefy_ldl.experiments.report.verdicts import (
     MARKS,
@@ -102,7 +103,7 @@ def claims_of_the_paper(results: Results, tables: Tables) -> list[Claim]:
 def claims_of_ours(results: Results, tables: Tables) -> list[Claim]:
     """What the paper could not claim: this library against the paper's own figures and recipe."""
     both = Case(
-        "both tables", {recipe: judge_published(results, tables, ("table6", "table7"), recipe) for recipe in _RECIPES}
+        "both tables", {recipe: judge_published(results, tables, ("table6", "table7"), recipe) for recipe in RECIPES}
     )
     return [
         Claim(
@@ -125,7 +126,7 @@ def claims_of_ours(results: Results, tables: Tables) -> list[Claim]:
             [
                 Case(
                     f"{_name(tables, study)}, {words}",
-                    {recipe: judge_rows(results, tables, study, recipe, strategy) for recipe in _RECIPES},
+                    {recipe: judge_rows(results, tables, study, recipe, strategy) for recipe in RECIPES},
                 )
                 for study in ("table4", "table5")
                 for strategy, words in QUERIES.items()
@@ -152,13 +153,12 @@ def tally(claims: Iterable[Claim], recipe: str) -> dict[str, int]:
     return {word: words.count(word) for word in MARKS if word in words}
 
 
-_RECIPES = ("paper", "default")
 Judge = Callable[[Results, Tables, str, str], Verdict]
 
 
 def _cases(results: Results, tables: Tables, studies: Iterable[str], judge: Judge) -> list[Case]:
     return [
-        Case(_name(tables, study), {recipe: judge(results, tables, study, recipe) for recipe in _RECIPES})
+        Case(_name(tables, study), {recipe: judge(results, tables, study, recipe) for recipe in RECIPES})
         for study in studies
     ]
 

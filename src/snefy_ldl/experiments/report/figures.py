@@ -80,9 +80,9 @@ def conformal_figure(results: Results, tables: Tables, study: str) -> str:
 
 
 def calibration_figure(results: Results, study: str) -> str | None:
-    """PIT histograms label by label and, last, coverage against the level asked for; None where no repeat holds any."""
+    """PIT histograms label by label and, last, coverage against its level; None where no repeat holds any."""
     counts = {recipe: pit_counts(results, study, recipe) for recipe in results.recipes(study)}
-    counts = {recipe: found for recipe, found in counts.items() if found is not None}
+    counts = {recipe: histograms for recipe, histograms in counts.items() if histograms is not None}
     if not counts:
         return None
     names = labels_of(results, study)
@@ -92,8 +92,8 @@ def calibration_figure(results: Results, study: str) -> str | None:
     for place, name in enumerate(names):
         ax = axes[place]
         ax.axhline(1.0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-        for recipe, found in counts.items():
-            heights = found[place] / found[place].mean()
+        for recipe, histograms in counts.items():
+            heights = histograms[place] / histograms[place].mean()
             edges = np.linspace(0.0, 1.0, len(heights) + 1)
             filled = recipe == "default"
             ax.stairs(
@@ -114,10 +114,10 @@ def calibration_figure(results: Results, study: str) -> str | None:
         _calm(ax, None)
     curve = axes[len(names)]
     curve.plot([0, 1], [0, 1], color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-    for recipe, found in counts.items():
-        asked, seen = reliability(found.sum(axis=0))
-        curve.plot(asked, seen, color=COLORS[recipe], marker=SHAPES[recipe], markersize=3.2, linewidth=1.4, zorder=3)
-    curve.set_title("asked →, found ↑", loc="left", fontsize=9, color=INK, fontweight="bold")
+    for recipe, histograms in counts.items():
+        levels, inside = reliability(histograms.sum(axis=0))
+        curve.plot(levels, inside, color=COLORS[recipe], marker=SHAPES[recipe], markersize=3.2, linewidth=1.4, zorder=3)
+    curve.set_title("level →, inside ↑", loc="left", fontsize=9, color=INK, fontweight="bold")
     curve.set_xlim(0.0, 1.0)
     curve.set_ylim(0.0, 1.0)
     curve.set_xticks([0.0, 0.5, 1.0], ["0", "½", "1"])
@@ -130,11 +130,11 @@ def calibration_figure(results: Results, study: str) -> str | None:
 
 def pit_counts(results: Results, study: str, recipe: str) -> Any:
     """PIT histograms (L, bins) summed over the repeats; None where no repeat holds any."""
-    found = [
+    histograms = [
         record.figures.get("models", {}).get("snefy", {}).get("pit")
         for record in results.repeats(study, recipe).values()
     ]
-    kept = [np.asarray(one, dtype=np.float64) for one in found if one is not None]
+    kept = [np.asarray(one, dtype=np.float64) for one in histograms if one is not None]
     return np.sum(kept, axis=0) if kept else None
 
 
@@ -145,15 +145,15 @@ def reliability(counts: Any) -> tuple[Any, Any]:
         counts: Numbers of values in equal bins of [0, 1]; an even number of bins.
 
     Examples:
-        >>> asked, seen = reliability([1, 4, 4, 1])
-        >>> asked.tolist(), seen.tolist()
+        >>> levels, inside = reliability([1, 4, 4, 1])
+        >>> levels.tolist(), inside.tolist()
         ([0.5, 1.0], [0.8, 1.0])
     """
     values = np.asarray(counts, dtype=np.float64)
     half = len(values) // 2
-    asked = np.arange(1, half + 1) / half
-    seen = np.cumsum(values[half:] + values[:half][::-1]) / values.sum()
-    return asked, seen
+    levels = np.arange(1, half + 1) / half
+    inside = np.cumsum(values[half:] + values[:half][::-1]) / values.sum()
+    return levels, inside
 
 
 def active_figure(results: Results, tables: Tables, study: str) -> str:
@@ -162,8 +162,8 @@ def active_figure(results: Results, tables: Tables, study: str) -> str:
     table = tables[study]
 
     def printed(name: str, metric: str) -> float | None:
-        own, random = table.cells.get((name, metric)), table.cells.get(("Random", metric))
-        return None if own is None or random is None else (own[0] - random[0]) / random[0]
+        printed, random = table.cells.get((name, metric)), table.cells.get(("Random", metric))
+        return None if printed is None or random is None else (printed[0] - random[0]) / random[0]
 
     def ours(recipe: str, name: str, metric: str) -> tuple[Gap | None, float]:
         random = query(results, study, recipe, "Random", metric)

@@ -74,8 +74,8 @@ def conformal(results: Results, study: str, side: str, *path: str | int) -> Seri
     recipe, _, method = side.partition(" ")
     if not method:
         return results.series(study, recipe, "models", "snefy", *path)
-    found = results.series(study, recipe, "methods", "snefy_quantile", *path)
-    return found or results.series(study, recipe, "models", "snefy_quantile", *path)
+    series = results.series(study, recipe, "methods", "snefy_quantile", *path)
+    return series or results.series(study, recipe, "models", "snefy_quantile", *path)
 
 
 def fsc(results: Results, study: str, side: str, level: str | None = None, label: int | None = None) -> Series:
@@ -185,19 +185,19 @@ def panel_gaps(results: Results, recipe: str, against: str = "median") -> Gaps:
     gaps: Gaps = {}
     for name in PANELS:
         for level in ("2", "4"):
-            found = {
+            measured = {
                 setting: panel(results, recipe, name, setting, "fsc", level)
                 for setting in panel_settings(results, name)
             }
-            found = {setting: series for setting, series in found.items() if series}
-            spreads = {setting: Spread.of(series) for setting, series in found.items()}
+            measured = {setting: series for setting, series in measured.items() if series}
+            spreads = {setting: Spread.of(series) for setting, series in measured.items()}
             middle = float(np.median([spread.mean for spread in spreads.values() if spread])) if spreads else 0.0
-            for setting, series in found.items():
+            for setting, series in measured.items():
                 if against == "median":
                     spread = spreads[setting]
                     gap = Gap(spread.mean - middle, None, None, spread.n) if spread else None
                 else:
-                    gap = paired(series, mean_series(other for key, other in found.items() if key != setting))
+                    gap = paired(series, mean_series(other for key, other in measured.items() if key != setting))
                 if gap is not None:
                     gaps[name, level, setting] = gap
     return gaps

@@ -15,9 +15,9 @@ from snefy_ldl.experiments.published import TABLES
 from snefy_ldl.experiments.report.cells import Grid
 from snefy_ldl.experiments.report.claims import Claim, claims_of_ours, claims_of_the_paper, tally
 from snefy_ldl.experiments.report.gaps import DATASETS, Tables
-from snefy_ldl.experiments.report.sections import STUDIES, Section, build_section, rerun_command
+from snefy_ldl.experiments.report.sections import HEADINGS, Section, build_section, rerun_command
 from snefy_ldl.experiments.report.tables import (
-    RECIPES,
+    RECIPE_NAMES,
     active_counts,
     active_grid,
     conformal_grid,
@@ -61,10 +61,10 @@ def write_report(folder: Path) -> Path:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("report", total=len(STUDIES))
+        task = progress.add_task("report", total=len(HEADINGS))
         sections = []
-        for study in STUDIES:
-            progress.update(task, description=f"report: {STUDIES[study][0]}")
+        for study in HEADINGS:
+            progress.update(task, description=f"report: {HEADINGS[study][0]}")
             sections.append(build_section(results, TABLES, study))
             progress.advance(task)
     view = _view(results, TABLES, sections)
@@ -78,15 +78,15 @@ def write_report(folder: Path) -> Path:
 def timings(results: Results) -> list[Timing]:
     """How far each study has come with each recipe, and how long it took."""
     planned = results.run.get("repeats", {})
-    found = []
-    for study in STUDIES:
+    rows = []
+    for study in HEADINGS:
         for recipe in ("baseline", "paper", "default"):
             records = results.repeats(study, recipe)
             if records:
                 seconds = sum(record.seconds for record in records.values())
                 command = rerun_command(study, None if recipe == "baseline" else recipe)
-                found.append(Timing(study, recipe, len(records), planned.get(study), seconds, command))
-    return found
+                rows.append(Timing(study, recipe, len(records), planned.get(study), seconds, command))
+    return rows
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -108,8 +108,8 @@ def _view(results: Results, tables: Tables, sections: list[Section]) -> dict[str
     return {
         "claims": theirs,
         "beyond": ours,
-        "short": [summary_sentence(theirs, recipe) for recipe in RECIPES],
-        "tallies": {recipe: tally(theirs, recipe) for recipe in RECIPES},
+        "short": [summary_sentence(theirs, recipe) for recipe in RECIPE_NAMES],
+        "tallies": {recipe: tally(theirs, recipe) for recipe in RECIPE_NAMES},
         "sections": sections,
         "small": _small_tables(results, tables),
         "timings": times,
@@ -120,7 +120,7 @@ def _view(results: Results, tables: Tables, sections: list[Section]) -> dict[str
         else "not recorded",
         "computed": duration(sum(time.seconds for time in times)),
         "unfinished": any(section.notes for section in sections),
-        "recipes": RECIPES,
+        "recipes": RECIPE_NAMES,
         "marks": MARKS,
         "level": f"{LEVEL:.0%}".replace("%", " %"),
         "duration": duration,
@@ -141,13 +141,13 @@ def summary_sentence(claims: list[Claim], recipe: str) -> str:
     }
     parts = [f"{count} {words[word][count > 1]}" for word, count in counts.items()]
     whole = ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
-    return f"With the {RECIPES[recipe]}: of {total} checks, each a claim of the paper on one data set, {whole}."
+    return f"With the {RECIPE_NAMES[recipe]}: of {total} checks, each a claim of the paper on one data set, {whole}."
 
 
 def _small_tables(results: Results, tables: Tables) -> list[tuple[str, Grid]]:
     """The tables of the text: means over labels, the KL divergence, and counts."""
     small = []
-    for study, (name, title) in STUDIES.items():
+    for study, (name, title) in HEADINGS.items():
         if not results.recipes(study) or study == "figureA1":
             continue
         head = f"{name}: {title.lower()}, {DATASETS[tables[study].dataset]}"

@@ -16,7 +16,7 @@ from snefy_ldl.experiments.report.figures import (
 )
 from snefy_ldl.experiments.report.gaps import DATASETS, Tables
 from snefy_ldl.experiments.report.tables import (
-    RECIPES,
+    RECIPE_NAMES,
     active_counts,
     active_grid,
     conformal_grid,
@@ -27,10 +27,10 @@ from snefy_ldl.experiments.report.tables import (
 )
 from snefy_ldl.experiments.report.verdicts import STABLE
 
-__all__ = ["STUDIES", "Picture", "Section", "build_section", "rerun_command"]
+__all__ = ["HEADINGS", "Picture", "Section", "build_section", "rerun_command"]
 
 #: What each study shows: its name in the paper, and a heading.
-STUDIES = {
+HEADINGS = {
     "table2": ("Table 2", "Conformal intervals"),
     "table3": ("Table 3", "Conformal intervals"),
     "table4": ("Table 4", "Active learning"),
@@ -74,25 +74,25 @@ def rerun_command(study: str, recipe: str | None = None) -> str:
 
 def build_section(results: Results, tables: Tables, study: str) -> Section:
     """The tables and pictures of one study."""
-    name, title = STUDIES[study]
+    name, title = HEADINGS[study]
     place = tables[study].place if study in tables else "Figure A1, appendix"
     dataset = DATASETS[tables[study].dataset if study in tables else "natural_scene"]
-    found: dict[str, Any] = {"study": study, "name": name, "title": title, "dataset": dataset, "place": place}
+    heading: dict[str, Any] = {"study": study, "name": name, "title": title, "dataset": dataset, "place": place}
     command = rerun_command(study)
     if not results.has(study):
-        return Section(**found, command=command, notes=[f"Not run yet: `snefy-ldl reproduce {study}` adds it."])
+        return Section(**heading, command=command, notes=[f"Not run yet: `snefy-ldl reproduce {study}` adds it."])
     notes = _gaps_in_the_run(results, study, tables[study].splits if study in tables else None)
     if not results.recipes(study):
-        return Section(**found, command=command, notes=notes)
+        return Section(**heading, command=command, notes=notes)
     build = {"table2": _conformal, "table3": _conformal, "table4": _active, "table5": _active}
     build |= {"table6": _ensemble, "table7": _ensemble, "figureA1": _sensitivity}
-    return Section(**found, command=command, notes=notes, **build[study](results, tables, study))
+    return Section(**heading, command=command, notes=notes, **build[study](results, tables, study))
 
 
 def _gaps_in_the_run(results: Results, study: str, splits: int | None) -> list[str]:
     """What is missing from a study, in words; ``splits`` is how many the paper has."""
     wanted = ["baseline"] if study in ("table2", "table3") else []
-    wanted += [str(recipe) for recipe in results.run.get("recipes", RECIPES)]
+    wanted += [str(recipe) for recipe in results.run.get("recipes", RECIPE_NAMES)]
     words = {"baseline": "the Dirichlet baseline", "paper": "the paper's recipe", "default": "the default recipe"}
     planned, notes = results.run.get("repeats", {}).get(study), []
     for recipe in wanted:
@@ -126,7 +126,7 @@ def _conformal(results: Results, tables: Tables, study: str) -> dict[str, Any]:
                 "Histograms of the model's own cdf at the test labels, one for each label, and a reliability curve.",
                 "Calibration before any conformal correction: the model's own cdf at the observed share, all repeats "
                 "together. Flat is right; a bowl means intervals too narrow, a hump too wide, a slope a bias. The last "
-                "panel: how many shares fall into the model's central intervals, against the level asked for.",
+                "panel: how many shares fall into the model's central intervals, against their level.",
             )
         )
     return {

@@ -28,7 +28,7 @@ from snefy_ldl.experiments.report.gaps import (
 )
 
 __all__ = [
-    "RECIPES",
+    "RECIPE_NAMES",
     "active_counts",
     "active_grid",
     "conformal_grid",
@@ -40,7 +40,7 @@ __all__ = [
 
 
 #: What a recipe is called in a heading.
-RECIPES = {"paper": "paper's recipe", "default": "default recipe"}
+RECIPE_NAMES = {"paper": "paper's recipe", "default": "default recipe"}
 
 
 # --- tables 2 and 3 ---------------------------------------------------------------------------------------------------
@@ -60,10 +60,10 @@ def conformal_grid(results: Results, tables: Tables, study: str, *, details: boo
     sides = [*(["dirichlet"] if results.repeats(study, "baseline") else []), *recipes]
     compared = recipes if "dirichlet" in sides else []
     columns = [("the paper", "Dirichlet"), ("the paper", "SNEFY-LDL")]
-    columns += [("ours", "Dirichlet" if side == "dirichlet" else RECIPES[side]) for side in sides]
-    columns += [("SNEFY-LDL minus Dirichlet", RECIPES[recipe]) for recipe in compared]
+    columns += [("ours", "Dirichlet" if side == "dirichlet" else RECIPE_NAMES[side]) for side in sides]
+    columns += [("SNEFY-LDL minus Dirichlet", RECIPE_NAMES[recipe]) for recipe in compared]
     if not details:
-        columns += [("labels won", "the paper"), *(("labels won", RECIPES[recipe]) for recipe in compared)]
+        columns += [("labels won", "the paper"), *(("labels won", RECIPE_NAMES[recipe]) for recipe in compared)]
     gaps = {recipe: fsc_gaps(results, study, recipe) for recipe in compared}
 
     def row(level: str, label: int | None) -> Row:
@@ -128,8 +128,8 @@ def coverage_grid(results: Results, study: str) -> Grid:
     """What a high FSC may be bought with: marginal coverage, mean width and interval score, a row for each model."""
     sides = {"dirichlet": "Dirichlet"}
     for recipe in results.recipes(study):
-        sides[recipe] = f"SNEFY-LDL, {RECIPES[recipe]}"
-        sides[f"{recipe} quantile"] = f"SNEFY-LDL, {RECIPES[recipe]}, exact quantiles"
+        sides[recipe] = f"SNEFY-LDL, {RECIPE_NAMES[recipe]}"
+        sides[f"{recipe} quantile"] = f"SNEFY-LDL, {RECIPE_NAMES[recipe]}, exact quantiles"
     columns = [("mean over labels", "coverage"), ("mean over labels", "width"), ("mean over labels", "interval score")]
     columns += [("feature-stratified coverage", f"G = {level}") for level in LEVELS]
     rows = []
@@ -149,8 +149,8 @@ def coverage_grid(results: Results, study: str) -> Grid:
 def active_grid(results: Results, tables: Tables, study: str, *, metrics: Iterable[str] = MEASURES) -> Grid:
     """Scores after each strategy's query: a block for each measure, a row for each strategy."""
     recipes, table = results.recipes(study), tables[study]
-    columns = [("mean ± std", "the paper"), *(("mean ± std", f"ours, {RECIPES[recipe]}") for recipe in recipes)]
-    columns += [("minus Random", RECIPES[recipe]) for recipe in recipes]
+    columns = [("mean ± std", "the paper"), *(("mean ± std", f"ours, {RECIPE_NAMES[recipe]}") for recipe in recipes)]
+    columns += [("minus Random", RECIPE_NAMES[recipe]) for recipe in recipes]
     both = len(recipes) == 2
     columns += [("same splits", "default minus paper's")] if both else []
     blocks = []
@@ -194,7 +194,7 @@ def active_counts(results: Results, study: str) -> Grid:
             rows.append(
                 Row(f"{name} ({QUERIES[name]})" if name in QUERIES else name, [count_cell(g.values()) for g in gaps])
             )
-    return Grid([("better than Random", RECIPES[recipe]) for recipe in recipes], [("", rows)], "query")
+    return Grid([("better than Random", RECIPE_NAMES[recipe]) for recipe in recipes], [("", rows)], "query")
 
 
 # --- tables 6 and 7 ---------------------------------------------------------------------------------------------------
@@ -206,9 +206,9 @@ def ensemble_grid(results: Results, tables: Tables, study: str, *, metrics: Iter
     averages = _averages(results, study, recipes)
     columns = [("the paper", "Average"), ("the paper", "Weighted")]
     columns += [("ours", f"Average{words}") for words in averages.values()]
-    columns += [("ours", f"Weighted, {RECIPES[recipe]}") for recipe in recipes]
-    columns += [("Weighted minus Average", RECIPES[recipe]) for recipe in recipes]
-    columns += [("ours against the paper's Weighted", RECIPES[recipe]) for recipe in recipes]
+    columns += [("ours", f"Weighted, {RECIPE_NAMES[recipe]}") for recipe in recipes]
+    columns += [("Weighted minus Average", RECIPE_NAMES[recipe]) for recipe in recipes]
+    columns += [("ours against the paper's Weighted", RECIPE_NAMES[recipe]) for recipe in recipes]
     gaps: dict[str, Gaps] = {recipe: weighting_gaps(results, study, recipe) for recipe in recipes}
     blocks = []
     for learner in LEARNERS:
@@ -240,7 +240,7 @@ def _averages(results: Results, study: str, recipes: list[str]) -> dict[str, str
         for recipe in recipes
     ]
     same = len(recipes) < 2 or series[0] == series[1]
-    return {recipes[0]: ""} if same and recipes else {recipe: f", {RECIPES[recipe]}" for recipe in recipes}
+    return {recipes[0]: ""} if same and recipes else {recipe: f", {RECIPE_NAMES[recipe]}" for recipe in recipes}
 
 
 def ensemble_extras(results: Results, study: str) -> Grid:
@@ -252,11 +252,11 @@ def ensemble_extras(results: Results, study: str) -> Grid:
         if any(members):
             rows.append(Row(f"effective members of 25, {learner}", [value_cell(spread, 1) for spread in members]))
     for metric, measure in MEASURES.items():
-        own = [Spread.of(results.series(study, recipe, "density", metric)) for recipe in recipes]
-        if any(own):
+        spreads = [Spread.of(results.series(study, recipe, "density", metric)) for recipe in recipes]
+        if any(spreads):
             name = f"the density's own mean, {measure.name} {'↑' if measure.higher else '↓'}"
-            rows.append(Row(name, [value_cell(spread, 4) for spread in own]))
-    return Grid([("SNEFY-LDL", RECIPES[recipe]) for recipe in recipes], [("", rows)])
+            rows.append(Row(name, [value_cell(spread, 4) for spread in spreads]))
+    return Grid([("SNEFY-LDL", RECIPE_NAMES[recipe]) for recipe in recipes], [("", rows)])
 
 
 # --- figure A1 --------------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ def ensemble_extras(results: Results, study: str) -> Grid:
 def sensitivity_grid(results: Results) -> Grid:
     """Figure A1 in figures: a block for each panel, a row for each setting."""
     recipes = results.recipes("figureA1")
-    columns = [(RECIPES[recipe], words) for recipe in recipes for words in ("G = 2", "G = 4", "coverage", "width")]
+    columns = [(RECIPE_NAMES[recipe], words) for recipe in recipes for words in ("G = 2", "G = 4", "coverage", "width")]
     gaps = {recipe: panel_gaps(results, recipe, "others") for recipe in recipes}
     blocks = []
     for name, words in PANELS.items():

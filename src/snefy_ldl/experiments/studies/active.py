@@ -47,7 +47,7 @@ def run(study: Study, recipe: str, repeats: Sequence[int], data: Dataset) -> lis
 
     starts = fitted([train[: protocol.first] for train, _ in splits], repeats)
     labelled = [
-        np.concatenate([train[: protocol.first], _ask(protocol, one, recipe, start, train, repeat, data)])
+        np.concatenate([train[: protocol.first], _wanted(protocol, one, recipe, start, train, repeat, data)])
         for repeat, start, (train, _) in zip(repeats, starts, splits)
         for one in queries
     ]
@@ -65,18 +65,20 @@ def run(study: Study, recipe: str, repeats: Sequence[int], data: Dataset) -> lis
     ]
 
 
-def _ask(protocol: Active, one: Query, recipe: str, start: SnefyLDL, train: Rows, repeat: int, data: Dataset) -> Rows:
+def _wanted(
+    protocol: Active, one: Query, recipe: str, start: SnefyLDL, train: Rows, repeat: int, data: Dataset
+) -> Rows:
     """Rows of the data that a strategy wants labelled."""
     first, pool = train[: protocol.first], np.sort(train[protocol.first :])
-    asked: Any = start
+    model: Any = start
     if one.strategy == "dirichlet":  # the paper's baseline: its mean from SA-BFGS, one concentration by likelihood
-        asked = DirichletLDL(random_state=repeat).fit(data.X[first], data.D[first])
+        model = DirichletLDL(random_state=repeat).fit(data.X[first], data.D[first])
     options = dict(one.options) | (dict(one.paper) if recipe == "paper" else {})
     chosen: Rows = query(
         one.strategy,
         data.X[pool],
         protocol.queried,
-        model=asked,
+        model=model,
         X_labeled=data.X[first],
         random_state=repeat,
         verbose=False,

@@ -14,11 +14,11 @@ from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.experiments.config import Active, Ensemble, Study
 from snefy_ldl.metrics.points import score
 
-__all__ = ["METRICS", "Outcome", "held_out_rows", "make_model", "parted_rows", "scores", "task_of"]
+__all__ = ["SHORT_NAMES", "Outcome", "held_out_rows", "make_model", "parted_rows", "scores", "task_of"]
 
 Rows = NDArray[np.intp]
 #: The paper's short names of the six measures, in its order.
-METRICS = {
+SHORT_NAMES = {
     "cheby": "chebyshev",
     "clark": "clark",
     "canb": "canberra",
@@ -93,5 +93,5 @@ def scores(D: Array, predicted: Array) -> dict[str, float]:
         >>> scores(np.array([[0.5, 0.5]]), np.array([[0.5, 0.5]]))["inter"]
         1.0
     """
-    found = score(D, predicted)
-    return {short: float(found[name]) for short, name in METRICS.items()}
+    measures = score(D, predicted)
+    return {short: float(measures[name]) for short, name in SHORT_NAMES.items()}

@@ -58,16 +58,16 @@ def _figures(
         intervals.conformalize(data.X[calibration], data.D[calibration])
         return interval_figures(protocol, data.D[test], data.X[test, 0], intervals.predict_interval(data.X[test]))
 
-    found: dict[str, Any] = {
+    shared: dict[str, Any] = {
         "ceiling": ceilings(protocol, data.X[test, 0]),
         "labels": [str(name) for name in data.label_names],
     }
     if recipe == "baseline":
-        return {"models": {"dirichlet": block(protocol.score)}, **found}
-    own = block(protocol.score)
+        return {"models": {"dirichlet": block(protocol.score)}, **shared}
+    figures = block(protocol.score)
     extra = block(protocol.extra_score)
-    own["pit"] = pit_counts(model.predict_dist(data.X[test]), data.D[test], protocol.pit_bins)
-    return {"models": {"snefy": own}, "methods": {f"snefy_{protocol.extra_score}": extra}, **found}
+    figures["pit"] = pit_counts(model.predict_dist(data.X[test]), data.D[test], protocol.pit_bins)
+    return {"models": {"snefy": figures}, "methods": {f"snefy_{protocol.extra_score}": extra}, **shared}
 
 
 def interval_figures(protocol: Conformal, D: Array, feature: Array, ends: Array) -> dict[str, Any]:

@@ -40,11 +40,11 @@ def run(study: Study, recipes: Sequence[str], repeats: Sequence[int], data: Data
     outcomes = []
     for number, (repeat, (train, test)) in enumerate(zip(repeats, splits)):
         X, D = data.X[test], data.D[test]
-        found: dict[str, dict[str, Any]] = {}
+        figures: dict[str, dict[str, Any]] = {}
         for recipe in recipes:
             density = densities[recipe][number]
-            own = {**scores(D, np.asarray(density.predict(X))), "log_likelihood": float(density.score(X, D))}
-            found[recipe] = {"learners": {}, "density": own, "effective_members": {}}
+            alone = {**scores(D, np.asarray(density.predict(X))), "log_likelihood": float(density.score(X, D))}
+            figures[recipe] = {"learners": {}, "density": alone, "effective_members": {}}
         for name, _ in protocol.learners:
             bag = DensityWeightedBagging(
                 make_learner(protocol, name),
@@ -57,9 +57,9 @@ def run(study: Study, recipes: Sequence[str], repeats: Sequence[int], data: Data
             bag.weighting = "density"
             for recipe in recipes:
                 bag.density_ = densities[recipe][number]
-                found[recipe]["learners"][name] = {"Average": average, "Weighted": scores(D, bag.predict(X))}
-                found[recipe]["effective_members"][name] = float(bag.effective_members(X).mean())
-        outcomes += [Outcome(recipe, repeat, found[recipe]) for recipe in recipes]
+                figures[recipe]["learners"][name] = {"Average": average, "Weighted": scores(D, bag.predict(X))}
+                figures[recipe]["effective_members"][name] = float(bag.effective_members(X).mean())
+        outcomes += [Outcome(recipe, repeat, figures[recipe]) for recipe in recipes]
     return outcomes
 
 

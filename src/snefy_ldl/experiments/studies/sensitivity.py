@@ -33,12 +33,12 @@ def parts(study: Study, recipe: str) -> dict[str, dict[str, int]]:
         >>> len(grid), grid["n_neurons=16"]
         (21, {'n_neurons': 16})
     """
-    found: dict[str, dict[str, int]] = {}
+    changes: dict[str, dict[str, int]] = {}
     for panel, values in _protocol(study).panels:
         for value in values:
             name = _part(study, recipe, panel, value)
-            found[name] = {} if name == BASE else {panel: value}
-    return found
+            changes[name] = {} if name == BASE else {panel: value}
+    return changes
 
 
 def missing(study: Study, recipe: str, figures: Any) -> list[str]:
@@ -97,11 +97,11 @@ def run(study: Study, recipe: str, part: str, repeats: Sequence[int], data: Data
         intervals = ConformalIntervals(model, protocol.level, protocol.score)
         intervals.conformalize(data.X[calibration], data.D[calibration])
         ends = intervals.predict_interval(data.X[test])
-        found = interval_figures(protocol, data.D[test], data.X[test, 0], ends)
+        figures = interval_figures(protocol, data.D[test], data.X[test, 0], ends)
         setting = {
-            "fsc": {count: float(np.mean(labels)) for count, labels in found["fsc"].items()},
-            "coverage": float(np.mean(found["coverage"])),
-            "width": float(np.mean(found["width"])),
+            "fsc": {count: float(np.mean(labels)) for count, labels in figures["fsc"].items()},
+            "coverage": float(np.mean(figures["coverage"])),
+            "width": float(np.mean(figures["width"])),
         }
         outcomes.append(Outcome(recipe, repeat, {"setting": setting, "ceiling": ceilings(protocol, data.X[test, 0])}))
     return outcomes
