@@ -31,6 +31,11 @@ SCALED_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 32}
 #: Sparse features are made dense for training when they take at most this many bytes as float32.
 DENSE_BYTES = 1 << 31
 
+#: Tables of component laws kept for the next question about the same model, and the numbers each may hold.
+KEPT_TABLES, KEPT_TABLE_NUMBERS = 64, 1 << 22
+#: Below this many evaluations a question about one share goes straight to the incomplete Beta function.
+DIRECT_EVALUATIONS = 200_000
+
 
 def block_elements(device_type: str) -> int:
     """How many numbers a work array holds at a time: what a CPU's cache keeps, or enough to fill a GPU.

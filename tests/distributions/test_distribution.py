@@ -614,7 +614,7 @@ def test_rows_in_chunks_are_rows_at_once(snefy: Build, monkeypatch: pytest.Monke
 
     at_once = answers()
     monkeypatch.setattr("snefy_ldl._limits.CACHE_ELEMENTS", 100)
-    monkeypatch.setattr("snefy_ldl.distributions.mixture.CHUNK_ELEMENTS", 100)
+    monkeypatch.setattr("snefy_ldl.distributions.expectations.CHUNK_ELEMENTS", 100)
     for chunked, whole in zip(answers(), at_once):
         torch.testing.assert_close(chunked, whole, rtol=1e-11, atol=1e-12)
     half = len(at_once) // 4  # the class made of weights answers as the one made of neurons
@@ -679,7 +679,7 @@ BAD: dict[str, tuple[Callable[[SnefySimplex], Any], str]] = {
     "label negative": (lambda d: d.marginal(-4), "from 0 to 2; got -4"),
     "label no number": (lambda d: d.prob_greater(0, 1.5), "from 0 to 2; got 1.5"),
     "label with itself": (lambda d: d.prob_greater(1, -2), "two different labels"),
-    "all labels": (lambda d: d.marginal([0, 1, 2]), "at least two groups"),
+    "all labels": (lambda d: d.marginal([0, 1, 2]), "not all"),
     "label in two groups": (lambda d: d.amalgamate([[0, 1], [1, 2]]), "exactly once"),
     "label left out": (lambda d: d.amalgamate([[0], [1]]), "use subcomposition"),
     "one group": (lambda d: d.amalgamate([[0, 1, 2]]), "at least two groups"),
@@ -761,6 +761,8 @@ def test_blocks_of_rows_cover_every_row_once(snefy: Build) -> None:
     rows = torch.cat([torch.arange(6)[block] for block in law.chunks(per_pair=3)])
     assert rows.tolist() == list(range(6))
     assert law.offset_rows(slice(0, 2)) is None
+    assert not law.prob_zero().any()
+    assert law.draw_logs(4).shape == (4, 6, 3)
     everywhere = law.collect(lambda block: law.weights(block).sum(-1, keepdim=True))
     assert law.shaped(everywhere).shape == (2, 3, 1)
     torch.testing.assert_close(everywhere, torch.ones_like(everywhere))

@@ -52,7 +52,6 @@ def update(
     import pandas as pd
 
     from snefy_ldl.datasets.tables import DECIMALS, TableSink
-    from snefy_ldl.distributions.vote_quantiles import posterior_quantiles
     from snefy_ldl.validation import check_confidence
 
     check_confidence(interval, "--interval")
@@ -63,7 +62,7 @@ def update(
     with progress_bar("update") as progress, TableSink(out) as sink:
         for ids, X, counts in reader.blocks(progress):
             law = reader.model.update(X, counts)
-            mean, ends = law.mean.cpu().numpy(), posterior_quantiles(law, [tail, 1.0 - tail])
+            mean, ends = law.mean.cpu().numpy(), law.quantiles([tail, 1.0 - tail]).cpu().numpy()
             written: dict[str, Any] = {reader.id_name: ids, "votes": counts.sum(axis=1).astype(np.int64)}
             for r, label in enumerate(reader.labels):
                 written[label] = mean[:, r].round(DECIMALS)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from snefy_ldl.distributions.centred import CentredSnefy
+from snefy_ldl.distributions.law import SimplexLaw
 from snefy_ldl.distributions.marginal import Marginal
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.snefy import SnefySimplex
 
 __all__ = [
+    "CentredSnefy",
     "Marginal",
     "SignedDirichletMixture",
+    "SimplexLaw",
     "SnefySimplex",
 ]

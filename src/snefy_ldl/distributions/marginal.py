@@ -1,10 +1,11 @@
-"""The law of one label's share: a signed mixture of Betas with exact pdf, cdf and quantiles.
+"""The law of one share, or of a sum of shares: density, cdf and quantiles, each exact.
 
 Few questions go straight to the incomplete Beta function, many to a table (:mod:`snefy_ldl.distributions.tables`).
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,25 +15,19 @@ import torch
 from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 
-from snefy_ldl._types import Array
-from snefy_ldl.distributions.mixture import Rows, SignedDirichletMixture
-from snefy_ldl.distributions.tables import LOGIT_LIMIT, TAIL_MASS, Panels, panels_of, row_blocks, row_weights
+from snefy_ldl._limits import DIRECT_EVALUATIONS
+from snefy_ldl._types import Array, Index
+from snefy_ldl.distributions.law import Rows, SimplexLaw
+from snefy_ldl.distributions.tables import ShareTable, beta_table, label_quantiles, row_blocks, row_weights
 from snefy_ldl.errors import InputError
-
-#: Below this many Beta evaluations a query goes straight to the incomplete Beta function.
-DIRECT_EVALUATIONS = 200_000
+from snefy_ldl.special.tolerances import LOGIT_LIMIT, TAIL_MASS
 
 
 class Marginal(Distribution):
-    """Univariate law of one share (or of a sum of shares) on [0, 1].
-
-    Made by ``dist.marginal(r)``; ``cdf(t) = Σ c_p I_t(a_p, b_p)``.
-
-    Args:
-        pair: the two-part law of (share, rest).
+    """Univariate law of one share (or of a sum of shares) on [0, 1]; made by ``dist.marginal(labels)``.
 
     Example:
-        >>> from snefy_ldl.distributions.snefy import SnefySimplex
+        >>> from snefy_ldl.distributions import SnefySimplex
         >>> one = SnefySimplex(torch.tensor([[0.5, 1.0, 2.0]]).double(), torch.ones(1, 1).double(),
         ...                    torch.zeros(1, 1).double())       # Dirichlet(2, 3, 5), so the first share is Beta(2, 8)
         >>> share = one.marginal(0)
@@ -44,54 +39,36 @@ class Marginal(Distribution):
     support = constraints.unit_interval
     has_rsample = False
 
-    def __init__(self, pair: SignedDirichletMixture, validate_args: bool | None = None) -> None:
-        if pair.n_labels != 2:
-            raise InputError(f"a marginal is made from a two-part law; got {pair.n_labels} parts.")
-        self.pair = pair
-        super().__init__(pair.batch_shape, torch.Size(), validate_args=validate_args)
-
     @property
-    def mean(self) -> Tensor:
-        """Expected share (*batch,)."""
-        return self.pair.mean[..., 0]
+    @abstractmethod
+    def law(self) -> SimplexLaw:
+        """The law whose rows these are."""
 
-    @property
-    def variance(self) -> Tensor:
-        """Variance of the share (*batch,)."""
-        return self.pair.variance[..., 0]
+    @abstractmethod
+    def _cdf(self, points: Array) -> Array:
+        """``P(share <= t)`` at points inside (0, 1), each row's own (N, Q)."""
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Log density at shares value (..., *batch)."""
-        if self._validate_args:
-            self._validate_sample(value)
-        return self.pair.log_prob(torch.stack([value, 1.0 - value], -1))
+    @abstractmethod
+    def _quantiles(self, levels: Array) -> Array:
+        """Quantiles at levels, each row's own (N, Q)."""
 
-    def expand(self, batch_shape: Size | Sequence[int], _instance: Any = None) -> Marginal:
-        """The same law with its batch broadcast to a larger shape."""
-        return Marginal(self.pair.expand(batch_shape), self._validate_args)
-
-    def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
-        """Exact draws (*sample_shape, *batch)."""
-        return self.pair.sample(sample_shape, generator)[..., 0]
-
-    # -- cdf and quantiles -------------------------------------------------------------------------------------------
+    def _ends(self) -> tuple[Array, Array]:
+        """``P(share <= 0)`` and ``P(share < 1)`` (N,): 0 and 1 for a law without atoms."""
+        return np.zeros(len(self.law)), np.ones(len(self.law))
 
     @torch.no_grad()
     def cdf(self, value: Tensor) -> Tensor:
         """``P(share <= value)`` for value (..., *batch), monotone from 0 to 1."""
         value = torch.as_tensor(value)
         shape = torch.broadcast_shapes(value.shape, self.batch_shape)
-        if not self.pair._ends(shape):
-            return self.expand(shape).cdf(value)
-        points = value.double().expand(shape).reshape(-1, len(self.pair)).T.cpu().numpy()  # (N, Q)
-        if self._direct(points.shape[1]):
-            with np.errstate(divide="ignore"):
-                z = scipy.special.logit(np.clip(points, 0.0, 1.0))
-            answer = np.concatenate([self._cdf_direct(rows, z[rows]) for rows in self.pair.chunks()])
-        else:
-            answer = self._tabulated(points, Panels.cdf)
+        if not self._fits(shape):
+            expanded: Tensor = self.expand(shape).cdf(value)
+            return expanded
+        points = value.double().expand(shape).reshape(-1, len(self.law)).T.cpu().numpy()  # (N, Q)
+        at_zero, below_one = (end[:, None] for end in self._ends())
+        answer = np.clip(self._cdf(points), at_zero, below_one)
         # the support's ends, exactly
-        answer = np.where(points <= 0.0, 0.0, np.where(points >= 1.0, 1.0, answer))
+        answer = np.where(points < 0.0, 0.0, np.where(points == 0.0, at_zero, np.where(points >= 1.0, 1.0, answer)))
         return self._back(answer, shape, value.dtype if value.is_floating_point() else torch.float64)
 
     @torch.no_grad()
@@ -99,11 +76,15 @@ class Marginal(Distribution):
         """Share below which a probability ``value`` (..., *batch) lies, exact to 1e-8 or better in probability."""
         value = torch.as_tensor(value)
         shape = torch.broadcast_shapes(value.shape, self.batch_shape)
-        if not self.pair._ends(shape):
-            return self.expand(shape).icdf(value)
-        levels = value.double().expand(shape).reshape(-1, len(self.pair)).T.cpu().numpy()  # (N, Q)
-        answer = self._quantiles(levels)
-        return self._back(answer, shape, self.pair.dtype)
+        if not self._fits(shape):
+            expanded: Tensor = self.expand(shape).icdf(value)
+            return expanded
+        levels = value.double().expand(shape).reshape(-1, len(self.law)).T.cpu().numpy()  # (N, Q)
+        if not bool(((levels >= 0.0) & (levels <= 1.0)).all()):
+            raise InputError("quantile levels must lie between 0 and 1.")
+        answer = self._quantiles(np.clip(levels, TAIL_MASS, 1.0 - TAIL_MASS))
+        answer = np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, answer))
+        return self._back(answer, shape, self.law.dtype)
 
     def quantiles(self, alpha: Any) -> Tensor:
         """Several quantile levels at once: alpha (A,) -> (*batch, A)."""
@@ -111,26 +92,81 @@ class Marginal(Distribution):
         column = levels.reshape(-1, *([1] * len(self.batch_shape)))
         return self.icdf(column).movedim(0, -1)
 
-    def _quantiles(self, levels: Array) -> Array:
-        if not bool(((levels >= 0.0) & (levels <= 1.0)).all()):
-            raise InputError("quantile levels must lie between 0 and 1.")
-        inner = np.clip(levels, TAIL_MASS, 1.0 - TAIL_MASS)
-        if self.pair.n_components == 1:
-            a, b = self._beta_parameters(slice(None))
-            answer = scipy.special.betaincinv(a, b, inner)
-        elif self._direct(levels.shape[1] * 60):  # steps of a root search
-            answer = self._solve(inner)
-        else:
-            answer = self._tabulated(inner, Panels.icdf)
-        return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, answer))
-
-    def _direct(self, queries: int) -> bool:
-        evaluations = len(self.pair) * queries * self.pair.n_components
-        return self.pair.offset is not None or evaluations <= DIRECT_EVALUATIONS
+    def _fits(self, shape: Size) -> bool:
+        return len(self.law) == 1 or shape[len(shape) - len(self.batch_shape) :] == self.batch_shape
 
     def _back(self, answer: Array, shape: Size, dtype: torch.dtype) -> Tensor:
-        device = self.pair.concentration.device
-        return torch.as_tensor(np.ascontiguousarray(answer.T), device=device).reshape(shape).to(dtype)
+        return torch.as_tensor(np.ascontiguousarray(answer.T), device=self.law.device).reshape(shape).to(dtype)
+
+
+class BetaMarginal(Marginal):
+    """A signed mixture of Betas, ``cdf(t) = Σ c_p I_t(a_p, b_p)``.
+
+    Args:
+        pair: the two-part law of (share, rest), a mixture of Dirichlets.
+        validate_args: whether to check points of the density, as in torch.
+    """
+
+    def __init__(self, pair: Any, validate_args: bool | None = None) -> None:
+        if pair.n_labels != 2:
+            raise InputError(f"a marginal is made from a two-part law; got {pair.n_labels} parts.")
+        self.pair = pair
+        super().__init__(pair.batch_shape, torch.Size(), validate_args=validate_args)
+
+    @property
+    def law(self) -> SimplexLaw:
+        """The two-part law."""
+        law: SimplexLaw = self.pair
+        return law
+
+    @property
+    def mean(self) -> Tensor:
+        """Expected share (*batch,)."""
+        return self.law.mean[..., 0]
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of the share (*batch,)."""
+        return self.law.variance[..., 0]
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log density at shares value (..., *batch)."""
+        if self._validate_args:
+            self._validate_sample(value)
+        log_p: Tensor = self.pair.log_prob(torch.stack([value, 1.0 - value], -1))
+        return log_p
+
+    def expand(self, batch_shape: Size | Sequence[int], _instance: Any = None) -> BetaMarginal:
+        """The same law with its batch broadcast to a larger shape."""
+        return BetaMarginal(self.pair.expand(batch_shape), self._validate_args)
+
+    def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
+        """Exact draws (*sample_shape, *batch)."""
+        return self.law.sample(sample_shape, generator)[..., 0]
+
+    def _cdf(self, points: Array) -> Array:
+        if self.pair.offset is not None or self._direct(points.shape[1]):
+            with np.errstate(divide="ignore"):
+                z = scipy.special.logit(np.clip(points, 0.0, 1.0))
+            return np.concatenate([self._cdf_direct(rows, z[rows]) for rows in self.pair.chunks()])
+        table = beta_table(*(parameter[0] for parameter in self._beta_parameters(slice(None))))
+        parts = []
+        for rows in row_blocks(self.pair):
+            weights, keep = row_weights(self.pair, rows)
+            parts.append(table.cdf(weights, points[rows], keep))
+        return np.concatenate(parts)
+
+    def _quantiles(self, levels: Array) -> Array:
+        if self.pair.n_components == 1:
+            answer: Array = scipy.special.betaincinv(*self._beta_parameters(slice(None)), levels)
+            return answer
+        if self._direct(levels.shape[1] * 60):  # steps of a root search
+            return self._solve(levels)
+        return label_quantiles(self.pair, levels[:, None])[:, 0]
+
+    def _direct(self, queries: int) -> bool:
+        evaluations: int = len(self.pair) * queries * self.pair.n_components
+        return evaluations <= DIRECT_EVALUATIONS
 
     def _beta_parameters(self, rows: Rows) -> tuple[Array, Array]:
         """Both Beta parameters, (1 or b, P)."""
@@ -140,16 +176,6 @@ class Marginal(Distribution):
             alpha = alpha + offset[:, None, :]
         first, second = alpha.cpu().numpy().transpose(2, 0, 1)
         return first, second
-
-    def _tabulated(self, queries: Array, answer: Callable[..., Array]) -> Array:
-        """A question to the table for every row's own queries (N, Q), a block of rows at a time."""
-        a, b = self._beta_parameters(slice(None))
-        table = panels_of(a[0], b[0])
-        parts = []
-        for rows in row_blocks(self.pair):
-            weights, keep = row_weights(self.pair, rows)
-            parts.append(answer(table, weights, queries[rows], keep))
-        return np.concatenate(parts)
 
     def _cdf_direct(self, rows: Rows, z: Array) -> Array:
         """cdf on the logit scale, z (b, Q), by the incomplete Beta function of every component."""
@@ -187,28 +213,76 @@ class Marginal(Distribution):
         return np.concatenate(parts)
 
 
-def equal_level_point(dist: SignedDirichletMixture) -> Tensor:
-    """The point q (*batch, L) on the simplex with the smallest ``Σ_r E|ℓ_r - q_r|``.
+class TableMarginal(Marginal):
+    """The law of a sum of shares by a table of its components (:class:`~snefy_ldl.distributions.tables.ShareTable`).
 
-    Without the simplex each part would be its median. With it, Lagrange's condition ``2 F_r(q_r) - 1 = λ`` is the same
-    for all labels: the parts are quantiles of one level, the one at which they sum to one. (Medians divided by their
-    sum are close to it, but not optimal.)
+    Args:
+        law: gives the weights of its rows, and means, covariances and draws.
+        labels: whose shares are summed up.
+        table: integrals of every component of that sum.
     """
-    with torch.no_grad():
-        marginals = [dist.marginal(r) for r in range(dist.n_labels)]
-        low, high = np.zeros(len(dist)), np.ones(len(dist))
-        level, before = np.full(len(dist), 0.5), np.full(len(dist), np.nan)
-        excess_before = before
-        for _ in range(60):
-            point = np.stack([m._quantiles(level[:, None])[:, 0] for m in marginals], -1)
-            excess = point.sum(-1) - 1.0
-            if np.abs(excess).max(initial=0.0) < 1e-9:
-                break
-            low, high = np.where(excess < 0, level, low), np.where(excess < 0, high, level)
-            with np.errstate(divide="ignore", invalid="ignore"):  # a secant step, or half the bracket where it fails
-                secant = level - excess * (level - before) / (excess - excess_before)
-            inside = (secant > low) & (secant < high)
-            before, excess_before = level, excess
-            level = np.where(np.abs(excess) < 1e-9, level, np.where(inside, secant, 0.5 * (low + high)))
-        answer = torch.as_tensor(point / point.sum(-1, keepdims=True), device=dist.concentration.device)
-    return dist.shaped(answer)
+
+    def __init__(self, law: SimplexLaw, labels: list[int], table: ShareTable) -> None:
+        self._law, self.labels, self.table = law, labels, table
+        super().__init__(law.batch_shape, torch.Size(), validate_args=False)
+
+    @property
+    def law(self) -> SimplexLaw:
+        """The law of all shares."""
+        return self._law
+
+    @property
+    def mean(self) -> Tensor:
+        """Expected share (*batch,)."""
+        return self.law.mean[..., self.labels].sum(-1)
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of the share (*batch,)."""
+        if len(self.labels) == 1:
+            return self.law.variance[..., self.labels[0]]
+        block = self.law.covariance_matrix[..., self.labels, :][..., self.labels]
+        return block.sum((-1, -2)).clamp_min(0.0)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log density at shares value (..., *batch); of an atom, the logarithm of its probability."""
+        value = torch.as_tensor(value)
+        shape = torch.broadcast_shapes(value.shape, self.batch_shape)
+        points = value.double().expand(shape).reshape(-1, len(self.law)).T.detach().cpu().numpy()
+        inside = np.clip(points, np.finfo(np.float64).tiny, 1.0 - np.finfo(np.float64).epsneg)
+        density = self._by_rows(lambda weights, rows, keep: self.table.density(weights, inside[rows], keep))
+        at_zero, below_one = self._ends()
+        density = np.where(points <= 0.0, at_zero[:, None], np.where(points >= 1.0, 1.0 - below_one[:, None], density))
+        with np.errstate(divide="ignore"):
+            return self._back(np.log(density), shape, value.dtype)
+
+    def expand(self, batch_shape: Size | Sequence[int], _instance: Any = None) -> TableMarginal:
+        """The same law with its batch broadcast to a larger shape."""
+        return TableMarginal(self.law.expand(batch_shape), self.labels, self.table)  # type: ignore[arg-type]
+
+    def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
+        """Exact draws (*sample_shape, *batch)."""
+        return self.law.sample(sample_shape, generator)[..., self.labels].sum(-1)
+
+    def _ends(self) -> tuple[Array, Array]:
+        at_zero, below_one = super()._ends()
+        if self.table.at_zero is not None:
+            column = self.table.at_zero[:, None]
+            at_zero = self._by_rows(lambda weights, rows, keep: weights @ column[keep])[:, 0]
+        if self.table.at_one is not None:
+            column_one = self.table.at_one[:, None]
+            below_one = 1.0 - self._by_rows(lambda weights, rows, keep: weights @ column_one[keep])[:, 0]
+        return np.clip(at_zero, 0.0, 1.0), np.clip(below_one, 0.0, 1.0)
+
+    def _by_rows(self, answer: Callable[[Array, slice, Index | slice], Array]) -> Array:
+        parts = []
+        for rows in row_blocks(self.law):
+            weights, keep = row_weights(self.law, rows)
+            parts.append(answer(weights, rows, keep))
+        return np.concatenate(parts)
+
+    def _cdf(self, points: Array) -> Array:
+        return self._by_rows(lambda weights, rows, keep: self.table.cdf(weights, points[rows], keep))
+
+    def _quantiles(self, levels: Array) -> Array:
+        return self._by_rows(lambda weights, rows, keep: self.table.icdf(weights, levels[rows], keep))

@@ -211,6 +211,10 @@ class SignedDirichletMixture(MixtureExpectations):
 
         return self._by_points(densities, logs)
 
+    def quick_log_prob(self, rows: slice, logs: Tensor) -> Tensor:
+        """Log density at n points a row, logs (b, n, L) -> (b, n), as quickly as the law can."""
+        return self.log_densities(rows, logs.transpose(0, 1))[0].T
+
     def log_prob_grid(self, logs: Tensor, rows: slice) -> Tensor:
         """Log density of some rows at the same points: logs (S, L) -> (S, b)."""
         n_rows = len(range(len(self))[rows])

@@ -9,19 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from snefy_ldl._limits import CACHE_ELEMENTS, CHUNK_ELEMENTS, block_elements
-from snefy_ldl.distributions.mixture import Rows, SignedDirichletMixture
-from snefy_ldl.distributions.snefy import SnefySimplex
+from snefy_ldl._limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
+from snefy_ldl.distributions.law import Rows
 from snefy_ldl.errors import InputError
-
-#: In float32, terms below e^-60 of the largest one change nothing; smaller ones would be slow denormal numbers.
-SMALLEST_EXPONENT = -60.0
 
 Answer = TypeVar("Answer")
 
@@ -113,7 +109,7 @@ def _components(weights: Tensor, n: int, source: RandomStream, ordered: bool = F
 
 
 def _proposals(
-    dist: SignedDirichletMixture, weights: Tensor, offset: Tensor | None, n: int, source: RandomStream, ordered: bool
+    dist: Any, weights: Tensor, offset: Tensor | None, n: int, source: RandomStream, ordered: bool
 ) -> Tensor:
     """Logarithm of n draws a row (b, n, L) from the mixture with these weights (b, P) >= 0."""
     concentration = dist.concentration[_components(weights, n, source, ordered)]
@@ -122,57 +118,16 @@ def _proposals(
     return log_dirichlet_draws(concentration, source)
 
 
-def _quick_log_prob(dist: SignedDirichletMixture, rows: slice, logs: Tensor) -> Tensor:
-    """Log density at n points a row, logs (b, n, L) -> (b, n), of a law without negative weights.
-
-    Exponents are formed in float64, their exponentials summed in float32. Without negative weights the columns of V
-    have no negative product, ``‖V e‖² >= Σ_i ‖V_i‖² e_i²``, so that nothing cancels and float32 is good to about 1e-6.
-    """
-    if not isinstance(dist, SnefySimplex):
-        return dist.log_densities(rows, logs.transpose(0, 1))[0].T
-    base = dist.log_members[rows] - dist.log_normaliser(rows)  # (b, K)
-    offset = dist.offset_rows(rows)
-    members = []
-    for k, exponents in enumerate(dist.exponents.double().transpose(-1, -2)):
-        # columns of unit length, so that the largest exponent is the largest term
-        length = dist.readout[k].double().square().sum(0).sqrt()
-        readout = (dist.readout[k].double() / torch.where(length > 0.0, length, 1.0)).T.float()  # (n, m)
-        scale = dist.flat_log_scale[rows, k].double() - dist.log_root_norm[k] + length.log()
-        members.append(_log_norms(scale, exponents, readout, logs) + base[:, k, None])
-    answer = members[0] if len(members) == 1 else torch.logsumexp(torch.stack(members), 0)
-    return answer if offset is None else answer + (logs @ offset[..., None]).squeeze(-1)
-
-
-def _log_norms(scale: Tensor, exponents: Tensor, readout: Tensor, logs: Tensor) -> Tensor:
-    """``log ‖Σ_i v_i exp(s_i + w_i log ℓ)‖²``: s (b, n), w (L, n), v (n, m), logs (b, S, L) -> (b, S)."""
-    width = max(1, block_elements(logs.device.type) // (4 * len(readout)))  # points whose exponents a cache holds
-    step = max(1, width // logs.shape[1])
-    answer = torch.empty(logs.shape[:2], dtype=torch.float64, device=logs.device)
-    for first in range(0, len(logs), step):
-        for left in range(0, logs.shape[1], width):
-            part = slice(first, first + step), slice(left, left + width)
-            points = logs[part]
-            terms = torch.baddbmm(scale[part[0], None], points, exponents.expand(len(points), -1, -1))
-            top = terms.amax(-1, keepdim=True)
-            terms32 = terms.sub_(top).float().clamp_min_(SMALLEST_EXPONENT).exp_()
-            answer[part] = (terms32 @ readout).square_().sum(-1).log_() + 2.0 * top.squeeze(-1)
-    return answer
-
-
-def _draw_rows(
-    dist: SignedDirichletMixture, rows: slice, n: int, source: RandomStream, want: Literal["draws", "densities"]
-) -> Tensor:
+def _draw_rows(dist: Any, rows: slice, n: int, source: RandomStream, want: Literal["draws", "densities"]) -> Tensor:
     """n exact draws for some rows: their log shares (b, n, L), or their log densities (b, n) in any order."""
     weights = dist.weights(rows)  # (b, P)
     if bool((weights >= 0.0).all()):
         logs = _proposals(dist, weights, dist.offset_rows(rows), n, source, ordered=want == "densities")
-        return logs if want == "draws" else _quick_log_prob(dist, rows, logs)
+        return logs if want == "draws" else dist.quick_log_prob(rows, logs)
     return _reject(dist, rows, weights.clamp_min(0.0), n, source)[0 if want == "draws" else 1]
 
 
-def _reject(
-    dist: SignedDirichletMixture, rows: slice, positive: Tensor, n: int, source: RandomStream
-) -> tuple[Tensor, Tensor]:
+def _reject(dist: Any, rows: slice, positive: Tensor, n: int, source: RandomStream) -> tuple[Tensor, Tensor]:
     """Draws from the positive part, kept with probability p / p⁺: log shares (b, n, L) and log densities (b, n)."""
     n_rows, n_labels = len(positive), dist.n_labels
     offset = dist.offset_rows(rows)
@@ -204,14 +159,14 @@ def _reject(
 # -- all rows ----------------------------------------------------------------------------------------------------------
 
 
-def _row_chunks(dist: SignedDirichletMixture, n: int) -> list[slice]:
+def _row_chunks(dist: Any, n: int) -> list[slice]:
     per_row = max(dist.n_components, n * dist.n_labels)
     step = max(1, CHUNK_ELEMENTS // (8 * per_row))
     return [slice(start, min(start + step, len(dist))) for start in range(0, len(dist), step)]
 
 
 def _for_blocks(
-    dist: SignedDirichletMixture,
+    dist: Any,
     n: int,
     generator: torch.Generator | None,
     answer: Callable[[slice, RandomStream], Answer],
@@ -240,7 +195,7 @@ def _for_blocks(
 
 
 @torch.no_grad()
-def draw(dist: SignedDirichletMixture, n: int, generator: torch.Generator | None = None) -> Tensor:
+def draw(dist: Any, n: int, generator: torch.Generator | None = None) -> Tensor:
     """Logarithm of n exact draws a row (n, N, L)."""
     parts = _for_blocks(dist, n, generator, lambda rows, source: _draw_rows(dist, rows, n, source, "draws"))
     return torch.cat(parts).transpose(0, 1)
@@ -248,7 +203,7 @@ def draw(dist: SignedDirichletMixture, n: int, generator: torch.Generator | None
 
 @torch.no_grad()
 def estimate_entropy(
-    dist: SignedDirichletMixture,
+    dist: Any,
     n: int,
     method: Literal["model", "uniform"] = "model",
     generator: torch.Generator | None = None,

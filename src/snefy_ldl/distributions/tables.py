@@ -1,47 +1,203 @@
-"""Tabulated cdfs of many Beta laws: quantiles of a signed mixture for any number of rows, without a root search each.
+"""One tabulated-cdf service: cdf and quantiles of one share for any number of rows, without a root search each.
 
 The components of a mixture do not depend on the row, so their integrals are tabulated once. On the scale
 ``z = logit t`` the log density of Beta(a, b) has curvature ``-(a+b) t(1-t)``; panels uniform in ``arcsin √t`` and
 ``1/√(max a+b)`` wide are therefore one standard deviation of the sharpest component each, and eight Gauss-Legendre
 points a panel carry the whole law to about 1e-9. A row's cdf at panel edges is a matrix product; inside a panel its
-density is a polynomial.
+density is a polynomial. Other laws of a share bring their own densities at the same kind of panels.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.special
 from numpy.polynomial import legendre
 
-from snefy_ldl._limits import CHUNK_ELEMENTS
+from snefy_ldl._limits import CHUNK_ELEMENTS, KEPT_TABLE_NUMBERS, KEPT_TABLES
 from snefy_ldl._types import Array, Index
+from snefy_ldl.special.tolerances import LOGIT_LIMIT, NEGLIGIBLE_WEIGHT, TAIL_MASS
 
-if TYPE_CHECKING:
-    from snefy_ldl.distributions.mixture import SignedDirichletMixture
-
-
-#: The part of a component's law outside the tabulated range.
-TAIL_MASS = 1e-13
-#: Shares below e^-690 are not told apart from zero.
-LOGIT_LIMIT = 690.0
 #: Gauss-Legendre points a panel.
 POINTS = 8
-#: A row's panel is looked for among every so many edges first, then among those between two of them.
-STRIDE = 32
-#: Components whose weight is smaller than this for every row of a block are left out of it.
-NEGLIGIBLE = 1e-13
-#: Tables kept for the next question about the same model, and the numbers each may hold.
-KEPT_TABLES, KEPT_NUMBERS = 32, 1 << 22
+_NODES, _NODE_WEIGHTS = legendre.leggauss(POINTS)
+#: Values at the nodes -> Legendre coefficients.
+_TO_LEGENDRE = (np.arange(POINTS) + 0.5)[:, None] * (legendre.legvander(_NODES, POINTS - 1) * _NODE_WEIGHTS[:, None]).T
 
 
-class Panels:
-    """Integrals of P Beta laws on shared panels of the logit scale.
+@dataclass(frozen=True)
+class Located:
+    """Where some quantiles lie: a panel each, and what the row's law is in it.
+
+    Args:
+        left: left edge of the panel on the logit scale (Q,).
+        half: half its width (Q,).
+        mass: probability wanted between that edge and the quantile (Q,).
+        values: the row's density of logit(share) at the panel's nodes (Q, 8).
+    """
+
+    left: Array
+    half: Array
+    mass: Array
+    values: Array
+
+    @classmethod
+    def joined(cls, places: list[Located]) -> Located:
+        """Several as one."""
+        return cls(
+            np.concatenate([place.left for place in places]),
+            np.concatenate([place.half for place in places]),
+            np.concatenate([place.mass for place in places]),
+            np.concatenate([place.values for place in places]),
+        )
+
+    def solve(self) -> Array:
+        """The quantiles as shares (Q,)."""
+        density = _TO_LEGENDRE @ self.values.T * self.half
+        z = self.left + self.half * (_solve_panel(density, self.mass) + 1.0)
+        shares: Array = scipy.special.expit(z)
+        return shares
+
+
+class ShareTable(ABC):
+    """Integrals of the P component laws of one share on shared panels of the logit scale.
+
+    A subclass gives the densities; :meth:`_finish` sums them up.
+
+    Attributes:
+        edges: panel edges on the logit scale (G+1,).
+        edge_cdf: probability below each edge under each component (P, G+1).
+        at_zero: probability of exactly 0 under each component (P,), or None where there is no such atom.
+        at_one: probability of exactly 1 under each component (P,), or None.
+    """
+
+    edges: Array
+    edge_cdf: Array
+    at_zero: Array | None = None
+    at_one: Array | None = None
+
+    @abstractmethod
+    def _panel_density(self, z: Array) -> Array:
+        """Densities of logit(share) under every component at points z (8,) of one panel: (8, P)."""
+
+    def _finish(self, below: Array, above: Array, inside: Array | None = None) -> None:
+        """Tabulate every panel.
+
+        Args:
+            below: probability below the first edge (P,), an atom at zero included.
+            above: probability above the last edge (P,).
+            inside: probability between the two (P,); by default what is left, to which the panels are scaled.
+        """
+        self._half = 0.5 * np.diff(self.edges)
+        n_panels = len(self._half)
+        self._blocks: Array | None = None
+        first = self._block(0)
+        keep = n_panels * first.size <= KEPT_TABLE_NUMBERS
+        blocks = np.empty((n_panels, *first.shape)) if keep else None
+        mass = np.empty((n_panels, first.shape[1]))
+        for g in range(n_panels):
+            block = first if g == 0 else self._block(g)
+            mass[g] = _NODE_WEIGHTS @ block * self._half[g]
+            if blocks is not None:
+                blocks[g] = block
+        self._blocks = blocks
+        total = np.concatenate([np.zeros((1, first.shape[1])), np.cumsum(mass, axis=0)])
+        wanted = 1.0 - below - above if inside is None else inside
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(total[-1] > 0.0, wanted / total[-1], 0.0)
+        self.edge_cdf = np.ascontiguousarray((below + total * ratio).T)
+
+    @cached_property
+    def n_numbers(self) -> int:
+        """How much the table holds."""
+        return int(self.edge_cdf.size) + (0 if self._blocks is None else int(self._blocks.size))
+
+    def _block(self, g: int) -> Array:
+        if self._blocks is not None:
+            block: Array = self._blocks[g]
+            return block
+        return self._panel_density(self.edges[g] + self._half[g] * (_NODES + 1.0))
+
+    def _values(self, weights: Array, keep: Index | slice, panel: Index) -> Array:
+        """Each row's density at the nodes of its own panels: weights (b, P'), panel (b, Q) -> (b, Q, 8)."""
+        if self._blocks is not None and panel.size <= 16:  # few rows: one product, no grouping
+            blocks = self._blocks[panel] if isinstance(keep, slice) else self._blocks[panel][..., keep]
+            few: Array = np.einsum("bqkp,bp->bqk", blocks, weights)
+            return few
+        values = np.empty((*panel.shape, POINTS))
+        for q in range(panel.shape[1]):
+            for g, rows in _groups(panel[:, q]):
+                values[rows, q] = weights[rows] @ self._block(g)[:, keep].T
+        return values
+
+    def cdf(self, weights: Array, t: Array, keep: Index | slice = slice(None)) -> Array:
+        """cdf of each row at its own points: weights (b, P') of the components ``keep`` (P',), t (b, Q) -> (b, Q)."""
+        with np.errstate(divide="ignore"):
+            z = np.clip(scipy.special.logit(np.clip(t, 0.0, 1.0)), self.edges[0], self.edges[-1])
+        panel = np.clip(np.searchsorted(self.edges, z, side="right") - 1, 0, len(self._half) - 1)
+        values = self._values(weights, keep, panel)
+        left = np.einsum("bqp,bp->bq", self.edge_cdf.T[panel][..., keep], weights) if panel.size <= 16 else None
+        if left is None:
+            left = np.empty(panel.shape)
+            for q in range(panel.shape[1]):
+                for g, rows in _groups(panel[:, q]):
+                    left[rows, q] = weights[rows] @ self.edge_cdf[keep, g]
+        half = self._half[panel]
+        density = (_TO_LEGENDRE @ values.reshape(-1, POINTS).T) * half.ravel()
+        u = (z - self.edges[panel]) / half - 1.0
+        inside = legendre.legval(u.ravel(), legendre.legint(density, lbnd=-1), tensor=False).reshape(u.shape)
+        clipped: Array = np.clip(left + inside, 0.0, 1.0)
+        return clipped
+
+    def density(self, weights: Array, t: Array, keep: Index | slice = slice(None)) -> Array:
+        """Density of the share itself at each row's own points t (b, Q) inside (0, 1) -> (b, Q); atoms left out."""
+        z = scipy.special.logit(np.clip(t, scipy.special.expit(self.edges[0]), scipy.special.expit(self.edges[-1])))
+        panel = np.clip(np.searchsorted(self.edges, z, side="right") - 1, 0, len(self._half) - 1)
+        values = self._values(weights, keep, panel).reshape(-1, POINTS)
+        u = (z - self.edges[panel]) / self._half[panel] - 1.0
+        height = legendre.legval(u.ravel(), _TO_LEGENDRE @ values.T, tensor=False).reshape(u.shape)
+        outside = (scipy.special.logit(t) < self.edges[0]) | (scipy.special.logit(t) > self.edges[-1])
+        shares: Array = np.where(outside, 0.0, np.maximum(height, 0.0) / (t * (1.0 - t)))
+        return shares
+
+    def locate(self, weights: Array, levels: Array, keep: Index | slice = slice(None)) -> Located:
+        """Where each row's quantiles lie: weights (b, P') of the components ``keep``, levels (b, Q)."""
+        rising = weights @ self.edge_cdf[keep]  # (b, G+1)
+        steady = np.maximum.accumulate(rising, axis=1)
+        panel = np.empty(levels.shape, dtype=np.intp)
+        for q in range(levels.shape[1]):
+            panel[:, q] = (steady <= levels[:, q, None]).sum(1) - 1
+        np.clip(panel, 0, len(self._half) - 1, out=panel)
+        left = np.take_along_axis(rising, panel, 1)
+        values = self._values(weights, keep, panel)
+        flat = panel.ravel()
+        return Located(self.edges[flat], self._half[flat], (levels - left).ravel(), values.reshape(-1, POINTS))
+
+    def at_atoms(self, weights: Array, levels: Array, shares: Array, keep: Index | slice = slice(None)) -> Array:
+        """Quantiles with those that fall on an atom set to exactly 0 or 1."""
+        if self.at_zero is not None:
+            shares = np.where(levels <= (weights @ self.at_zero[keep])[:, None], 0.0, shares)
+        if self.at_one is not None:
+            shares = np.where(levels >= 1.0 - (weights @ self.at_one[keep])[:, None], 1.0, shares)
+        return shares
+
+    def icdf(self, weights: Array, levels: Array, keep: Index | slice = slice(None)) -> Array:
+        """Quantiles of each row at its own levels: weights (b, P') of the components ``keep``, levels (b, Q)."""
+        shares = self.locate(weights, levels, keep).solve().reshape(levels.shape)
+        return self.at_atoms(weights, levels, shares, keep)
+
+
+class BetaTable(ShareTable):
+    """Integrals of P Beta laws.
 
     Args:
         a: first Beta parameters (P,).
@@ -50,90 +206,28 @@ class Panels:
 
     def __init__(self, a: Array, b: Array) -> None:
         self._a, self._b, self._log_beta = a, b, scipy.special.betaln(a, b)
-        self.edges = _make_edges(a, b)  # (G+1,)
-        self._nodes, self._node_weights = legendre.leggauss(POINTS)
-        self._half = 0.5 * np.diff(self.edges)
-        # values at the nodes -> Legendre coefficients
-        vandermonde = legendre.legvander(self._nodes, POINTS - 1)
-        self._to_legendre = (np.arange(POINTS) + 0.5)[:, None] * (vandermonde * self._node_weights[:, None]).T
-        self._blocks: dict[int, Array] = {}
-        mass = np.stack([self._node_weights @ self._block(g) * self._half[g] for g in range(len(self._half))])  # (G, P)
+        tiny = np.finfo(np.float64).tiny
+        first = np.log(np.maximum(scipy.special.betaincinv(a, b, TAIL_MASS), tiny)).min()
+        last = -np.log(np.maximum(scipy.special.betaincinv(b, a, TAIL_MASS), tiny)).min()
+        self.edges = make_edges(first, last, float((a + b).max()))
         # what lies outside the panels: nothing, unless a parameter is so small that shares underflow
         below = scipy.special.betainc(a, b, scipy.special.expit(self.edges[0]))
         above = scipy.special.betainc(b, a, scipy.special.expit(-self.edges[-1]))
-        inside = np.concatenate([np.zeros((1, len(a))), np.cumsum(mass, axis=0)])
-        self.edge_cdf = below + inside * ((1.0 - below - above) / inside[-1])  # (G+1, P)
+        self._finish(below, above)
 
-    @property
-    def n_numbers(self) -> int:
-        """How much the table holds."""
-        return int(self.edge_cdf.size) + sum(block.size for block in self._blocks.values())
-
-    def _block(self, g: int, keep: Index | slice = slice(None)) -> Array:
-        """Densities of logit(share) at the nodes of one panel (8, P'): ``t^a (1-t)^b / B(a, b)``."""
-        if g in self._blocks:
-            return self._blocks[g][:, keep]
-        z = self.edges[g] + self._half[g] * (self._nodes + 1.0)
+    def _panel_density(self, z: Array) -> Array:
+        """``t^a (1-t)^b / B(a, b)``."""
         log_t, log_rest = -np.logaddexp(0.0, -z), -np.logaddexp(0.0, z)
-        powers = np.multiply.outer(log_t, self._a[keep])
-        powers += np.multiply.outer(log_rest, self._b[keep])
-        powers -= self._log_beta[keep]
+        powers = np.multiply.outer(log_t, self._a)
+        powers += np.multiply.outer(log_rest, self._b)
+        powers -= self._log_beta
         block: Array = np.exp(powers, out=powers)
-        if len(self._half) * POINTS * len(self._a) <= KEPT_NUMBERS and isinstance(keep, slice):
-            self._blocks[g] = block  # a small table keeps its densities too
         return block
 
-    def cdf(self, weights: Array, t: Array, keep: Index) -> Array:
-        """cdf of each row at its own points: weights (b, P') of the components ``keep`` (P',), t (b, Q) -> (b, Q)."""
-        with np.errstate(divide="ignore"):
-            z = np.clip(scipy.special.logit(np.clip(t, 0.0, 1.0)), self.edges[0], self.edges[-1])
-        answer = np.empty_like(z)
-        for q in range(z.shape[1]):
-            panel = np.clip(np.searchsorted(self.edges, z[:, q], side="right") - 1, 0, len(self._half) - 1)
-            values, left = np.empty((len(z), POINTS)), np.empty(len(z))
-            for g, rows in _groups(panel):
-                part = weights[rows]
-                values[rows], left[rows] = part @ self._block(g, keep).T, part @ self.edge_cdf[g, keep]
-            density = self._to_legendre @ values.T * self._half[panel]
-            u = (z[:, q] - self.edges[panel]) / self._half[panel] - 1.0
-            answer[:, q] = left + legendre.legval(u, legendre.legint(density, lbnd=-1), tensor=False)
-        clipped: Array = np.clip(answer, 0.0, 1.0)
-        return clipped
 
-    def icdf(self, weights: Array, levels: Array, keep: Index) -> Array:
-        """Quantiles of each row at its own levels: weights (b, P') of the components ``keep``, levels (b, Q)."""
-        edge_cdf = np.ascontiguousarray(self.edge_cdf[:, keep])
-        n_panels = len(self._half)
-        coarse = np.append(np.arange(0, n_panels, STRIDE), n_panels)
-        at_coarse = np.maximum.accumulate(weights @ edge_cdf[coarse].T, axis=1)
-        answer = np.empty_like(levels)
-        for q in range(levels.shape[1]):
-            level = levels[:, q]
-            panel = np.empty(len(level), dtype=np.intp)
-            values, left = np.empty((len(level), POINTS)), np.empty(len(level))
-            span = np.clip((at_coarse <= level[:, None]).sum(1) - 1, 0, len(coarse) - 2)
-            for c, rows in _groups(span):
-                start, stop = coarse[c], coarse[c + 1]
-                part = weights[rows]
-                at_edges = part @ edge_cdf[start : stop + 1].T
-                rising = np.maximum.accumulate(at_edges, axis=1)
-                own = np.clip((rising <= level[rows, None]).sum(1) - 1, 0, stop - start - 1)
-                panel[rows], left[rows] = start + own, at_edges[np.arange(len(rows)), own]
-                for g, sub in _groups(own):
-                    values[rows[sub]] = part[sub] @ self._block(start + g, keep).T
-            density = self._to_legendre @ values.T * self._half[panel]
-            u = _solve_panel(density, level - left)
-            answer[:, q] = self.edges[panel] + self._half[panel] * (u + 1.0)
-        shares: Array = scipy.special.expit(answer)
-        return shares
-
-
-def _make_edges(a: Array, b: Array) -> Array:
-    tiny = 1e-300
-    first = np.log(np.maximum(scipy.special.betaincinv(a, b, TAIL_MASS), tiny)).min()
-    last = -np.log(np.maximum(scipy.special.betaincinv(b, a, TAIL_MASS), tiny)).min()
+def make_edges(first: float, last: float, sharpest: float) -> Array:
+    """Panel edges between two logits for laws whose concentrations reach ``sharpest``."""
     first, last = max(first, -LOGIT_LIMIT), min(last, LOGIT_LIMIT)
-    sharpest = float((a + b).max())
     n_angles = max(16, math.ceil(math.pi * math.sqrt(sharpest)))
     angles = np.linspace(0.0, math.pi, n_angles + 1)[1:-1]
     middle = scipy.special.logit(np.sin(angles / 2.0) ** 2)
@@ -162,12 +256,14 @@ def _solve_panel(density: Array, mass: Array) -> Array:
     """u in [-1, 1] with ``∫_{-1}^u density = mass``: Newton, kept inside a shrinking bracket.
 
     Args:
-        density: Legendre coefficients (8, b).
-        mass: (b,).
+        density: Legendre coefficients (8, Q).
+        mass: (Q,).
     """
     integral = legendre.legint(density, lbnd=-1)
     low, high = np.full(len(mass), -1.0), np.full(len(mass), 1.0)
-    u = np.zeros(len(mass))
+    total = integral.sum(0)  # every Legendre polynomial is one at the right end
+    with np.errstate(divide="ignore", invalid="ignore"):
+        u = np.clip(np.where(total > 0.0, 2.0 * mass / total - 1.0, 0.0), -0.999, 0.999)
     for _ in range(60):
         error = legendre.legval(u, integral, tensor=False) - mass
         low, high = np.where(error < 0, u, low), np.where(error < 0, high, u)
@@ -181,50 +277,125 @@ def _solve_panel(density: Array, mass: Array) -> Array:
     return u
 
 
-_tables: OrderedDict[bytes, Panels] = OrderedDict()
+class TableCache:
+    """Tables kept for the next question about the same components; many threads may ask at once."""
+
+    def __init__(self) -> None:
+        self._tables: OrderedDict[bytes, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, make: Callable[[], Any], *parts: Any) -> Any:
+        """The table of these arrays and numbers, made if it is not there.
+
+        Args:
+            make: makes it.
+            parts: arrays, or anything with a ``repr``, that the table depends on.
+        """
+        digest = hashlib.blake2b(digest_size=16)
+        for part in parts:
+            digest.update(np.ascontiguousarray(part).tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
+        key = digest.digest()
+        with self._lock:
+            table = self._tables.get(key)
+            if table is not None:
+                self._tables.move_to_end(key)
+                return table
+        table = make()  # outside the lock: others go on meanwhile, and at worst the same table is made twice
+        with self._lock:
+            table = self._tables.setdefault(key, table)
+            self._tables.move_to_end(key)
+            while len(self._tables) > 1 and self._too_much():
+                self._tables.popitem(last=False)
+        return table
+
+    def _too_much(self) -> bool:
+        total = sum(table.n_numbers for table in self._tables.values())
+        return len(self._tables) > KEPT_TABLES or total > 16 * KEPT_TABLE_NUMBERS
 
 
-def panels_of(a: Array, b: Array) -> Panels:
+_cache = TableCache()
+
+
+def beta_table(a: Array, b: Array) -> BetaTable:
     """The table of some Beta laws, kept for the next question about them."""
-    key = hashlib.blake2b(
-        np.ascontiguousarray(a).tobytes() + np.ascontiguousarray(b).tobytes(), digest_size=16
-    ).digest()
-    table = _tables.pop(key, None) or Panels(a, b)
-    _tables[key] = table
-    while len(_tables) > KEPT_TABLES or sum(t.n_numbers for t in _tables.values()) > 16 * KEPT_NUMBERS:
-        if len(_tables) == 1:
-            break
-        _tables.popitem(last=False)
+    table: BetaTable = _cache.get(lambda: BetaTable(a, b), a, b)
     return table
 
 
-def row_weights(law: SignedDirichletMixture, rows: slice) -> tuple[Array, Index]:
+def used_components(weights: Array) -> Index | slice:
+    """Components that at least one row uses, or all of them where that is most."""
+    used = np.abs(weights).max(axis=0, initial=0.0) > NEGLIGIBLE_WEIGHT
+    return slice(None) if used.mean() > 0.75 else np.flatnonzero(used)
+
+
+def row_weights(law: Any, rows: slice | Index) -> tuple[Array, Index | slice]:
     """Weights of some rows (b, P') without the components that hardly any of them uses, and which those are (P',)."""
     weights = law.weights(rows).detach().cpu().numpy()
-    keep = np.flatnonzero(np.abs(weights).max(axis=0, initial=0.0) > NEGLIGIBLE)
-    return np.ascontiguousarray(weights[:, keep]), keep
+    keep = used_components(weights)
+    return (weights if isinstance(keep, slice) else np.ascontiguousarray(weights[:, keep])), keep
 
 
-def row_blocks(law: SignedDirichletMixture) -> Iterator[slice]:
+def row_blocks(law: Any) -> Iterator[slice]:
     """Rows a table answers at a time."""
-    step = max(1, 2 * CHUNK_ELEMENTS // law.n_components)
+    step = max(1, CHUNK_ELEMENTS // law.n_components)
     for start in range(0, len(law), step):
         yield slice(start, min(start + step, len(law)))
 
 
-def label_quantiles(law: SignedDirichletMixture, levels: Array) -> Array:
-    """Quantiles of every label's share: levels (A,), or (N, L, A) -> (N, L, A); the weights are made once for all.
+def quantiles_from_tables(law: Any, levels: Array, table_of: Callable[[int], ShareTable]) -> Array:
+    """Quantiles (N, L, A) of every label's share at levels (N, L, A); one label's table at a time.
 
-    Only for laws without votes; :meth:`Marginal.icdf` serves the others.
+    Args:
+        law: gives the weights of its rows.
+        levels: between 0 and 1, each row's own.
+        table_of: the table of a label.
     """
-    alpha = law.concentration.detach().cpu().numpy()
-    rest = alpha.sum(1, keepdims=True) - alpha
-    tables = [panels_of(alpha[:, r], rest[:, r]) for r in range(law.n_labels)]
-    wanted = np.broadcast_to(levels, (len(law), law.n_labels, levels.shape[-1]))
-    inner = np.clip(wanted, TAIL_MASS, 1.0 - TAIL_MASS)
-    out = np.empty(wanted.shape)
+    inner = np.clip(levels, TAIL_MASS, 1.0 - TAIL_MASS)
+    out = np.empty(levels.shape)
     for rows in row_blocks(law):
         weights, keep = row_weights(law, rows)
-        for r, table in enumerate(tables):
-            out[rows, r] = table.icdf(weights, inner[rows, r], keep)
-    return np.where(wanted <= 0.0, 0.0, np.where(wanted >= 1.0, 1.0, out))
+        together = len(weights) * levels.shape[2] <= 4096  # few rows: the quantiles of all labels in one search
+        places = []
+        for r in range(levels.shape[1]):
+            table = table_of(r)
+            place = table.locate(weights, inner[rows, r], keep)
+            if together:
+                places.append(place)
+            else:
+                out[rows, r] = place.solve().reshape(inner[rows, r].shape)
+        if together:
+            out[rows] = Located.joined(places).solve().reshape(levels.shape[1], -1, levels.shape[2]).transpose(1, 0, 2)
+        for r in range(levels.shape[1]):
+            out[rows, r] = table_of(r).at_atoms(weights, inner[rows, r], out[rows, r], keep)
+    return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, out))
+
+
+def label_quantiles(law: Any, levels: Array) -> Array:
+    """Quantiles of every label's share of a mixture of Dirichlets, with or without votes: levels (N, L, A) -> same.
+
+    After votes a label's law is ``Σ_p c_p Beta(α_p + k, A_p - α_p + K - k)``: rows with k votes for the label out of K
+    share their components, and a table. Levels for the first labels alone, (N, L', A), serve too.
+    """
+    alpha = law.concentration.detach().cpu().numpy()
+    total = alpha.sum(1)
+    if law.offset is None:
+        if law.n_components == 1:
+            first = alpha[0, : levels.shape[1], None]
+            return np.asarray(scipy.special.betaincinv(first, total - first, levels))
+        return quantiles_from_tables(law, levels, lambda r: beta_table(alpha[:, r], total - alpha[:, r]))
+    offset = law.offset.detach().cpu().numpy()
+    votes = offset.sum(1)
+    inner = np.clip(levels, TAIL_MASS, 1.0 - TAIL_MASS)
+    out = np.empty(levels.shape)
+    for block in row_blocks(law):
+        weights = law.weights(block).detach().cpu().numpy()
+        for r in range(levels.shape[1]):
+            pairs, which = np.unique(np.stack([offset[block, r], votes[block]], 1), axis=0, return_inverse=True)
+            for g, (hits, all_votes) in enumerate(pairs):
+                rows = np.flatnonzero(which.reshape(-1) == g)
+                part = weights[rows]
+                keep = np.flatnonzero(np.abs(part).max(axis=0) > NEGLIGIBLE_WEIGHT)
+                a = alpha[keep, r] + hits
+                table = BetaTable(a, total[keep] + all_votes - a)
+                out[block.start + rows, r] = table.icdf(part[:, keep], inner[block][rows, r])
+    return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, out))

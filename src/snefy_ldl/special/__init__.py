@@ -27,6 +27,7 @@ from snefy_ldl.special.signed import (
     log_share,
     log_signed_sum,
     log_squared_norm,
+    quick_log_norms,
 )
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "pair_concentration",
     "pair_gram",
     "pair_index",
+    "quick_log_norms",
     "symmetric",
     "triangle_from_circulant",
     "unit_kernel",

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from snefy_ldl._limits import block_elements
+from snefy_ldl.special.tolerances import NEGLIGIBLE_TERM_EXPONENT
+
 #: Shares are lifted here before a logarithm; smaller ones are not numbers anybody measured.
 SMALLEST_SHARE = 1e-300
 
@@ -41,3 +44,19 @@ def log_signed_sum(log_magnitude: Tensor, weight: Tensor) -> Tensor:
 def log_share(share: Tensor) -> Tensor:
     """Logarithm of a share, with exact zeros lifted to the smallest share the library knows."""
     return share.clamp_min(max(SMALLEST_SHARE, torch.finfo(share.dtype).tiny)).log()
+
+
+def quick_log_norms(scale: Tensor, exponents: Tensor, readout: Tensor, logs: Tensor) -> Tensor:
+    """``log ‖Σ_i v_i exp(s_i + w_i log ℓ)‖²``: s (b, n), w (L, n), v (n, m), logs (b, S, L) -> (b, S)."""
+    width = max(1, block_elements(logs.device.type) // (4 * len(readout)))  # points whose exponents a cache holds
+    step = max(1, width // logs.shape[1])
+    answer = torch.empty(logs.shape[:2], dtype=torch.float64, device=logs.device)
+    for first in range(0, len(logs), step):
+        for left in range(0, logs.shape[1], width):
+            part = slice(first, first + step), slice(left, left + width)
+            points = logs[part]
+            terms = torch.baddbmm(scale[part[0], None], points, exponents.expand(len(points), -1, -1))
+            top = terms.amax(-1, keepdim=True)
+            terms32 = terms.sub_(top).float().clamp_min_(NEGLIGIBLE_TERM_EXPONENT).exp_()
+            answer[part] = (terms32 @ readout).square_().sum(-1).log_() + 2.0 * top.squeeze(-1)
+    return answer

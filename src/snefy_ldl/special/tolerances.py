@@ -7,8 +7,12 @@ from __future__ import annotations
 
 __all__ = [
     "COUNT_ROUNDING",
+    "INTEGRAL_TAIL",
+    "LOGIT_LIMIT",
     "MATCHED_CONCENTRATIONS",
     "NEGLIGIBLE_FACTOR_EXPONENT",
+    "NEGLIGIBLE_TERM_EXPONENT",
+    "NEGLIGIBLE_WEIGHT",
     "SMALLEST_CORRELATION_EIGENVALUE",
     "SMALLEST_COUNT_PROBABILITY",
     "SMALLEST_COVARIANCE_EIGENVALUE",
@@ -16,6 +20,7 @@ __all__ = [
     "SMALLEST_SHARED_DENSITY",
     "SMALLEST_TOTAL_CONCENTRATION",
     "SMALLEST_VOLUME_GAIN",
+    "TAIL_MASS",
 ]
 
 #: A positive divisor or logarithm's argument is lifted here where an exact zero can only be underflow.
@@ -39,3 +44,13 @@ SMALLEST_VOLUME_GAIN = 1e-12
 SMALLEST_COUNT_PROBABILITY = 1e-12
 #: A number of votes that exceeds a whole number by no more than this is that number.
 COUNT_ROUNDING = 1e-9
+#: The part of a component's law outside a tabulated range.
+TAIL_MASS = 1e-13
+#: Shares below e^-690 are not told apart from zero.
+LOGIT_LIMIT = 690.0
+#: Components whose weight is smaller than this for every row of a block are left out of it.
+NEGLIGIBLE_WEIGHT = 1e-13
+#: Sums in float32: terms below e^-60 of the largest one change nothing; smaller ones would be slow denormal numbers.
+NEGLIGIBLE_TERM_EXPONENT = -60.0
+#: An integrand that is e^-30 of its largest value adds nothing to an integral; where a range must end, it ends there.
+INTEGRAL_TAIL = 30.0

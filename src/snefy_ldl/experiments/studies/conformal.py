@@ -12,7 +12,7 @@ from snefy_ldl._types import Array
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets.named import Dataset
 from snefy_ldl.distributions.snefy import SnefySimplex
-from snefy_ldl.distributions.tables import panels_of, row_blocks, row_weights
+from snefy_ldl.distributions.tables import beta_table, row_blocks, row_weights
 from snefy_ldl.experiments.config import Conformal, Study
 from snefy_ldl.experiments.studies.common import Outcome, Rows, make_model, parted_rows
 from snefy_ldl.learners import DirichletLDL
@@ -118,6 +118,6 @@ def label_cdf(law: SnefySimplex, D: Array) -> Array:
     for rows in row_blocks(law):
         weights, keep = row_weights(law, rows)
         for label in range(D.shape[1]):
-            table = panels_of(alpha[:, label], rest[:, label])
+            table = beta_table(alpha[:, label], rest[:, label])
             out[rows, label] = table.cdf(weights, D[rows, label, None], keep)[:, 0]
     return out
