@@ -15,6 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from snefy_ldl._types import Array, Index
 from snefy_ldl.active.pool import Pool
+from snefy_ldl.networks.scaling import LIMITS, divisors
 from snefy_ldl.special.tolerances import SMALLEST_POSITIVE, SMALLEST_VOLUME_GAIN
 
 __all__ = [
@@ -29,15 +30,13 @@ __all__ = [
 
 Diverse = bool | Literal["kmeans++", "greedy", "kmeans"]
 
-#: Scaled features are clipped here, so that one far row does not decide every distance.
-CLIP = 5.0
 #: KMeans up to this many rows, MiniBatchKMeans beyond.
 FULL_KMEANS_ROWS = 20_000
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Features on one scale: ``clip((x - μ) / sd, ±5)``, or as they are.
+    """Features on one scale: ``clip((x - μ) / sd, ±5)``, the ``"unit"`` scaling of the networks, or as they are.
 
     Args:
         mean: μ of each column (d,); None leaves features as they are.
@@ -78,16 +77,14 @@ class Geometry:
             mean = mean + shift * (rows / total)
             square = square + scatter + shift**2 * (count * rows / total)
             count = total
-        deviation = np.sqrt(square / count)
-        constant = deviation <= 1e-12 * np.maximum(np.abs(mean), 1e-30)  # rounding in a constant column
-        return cls(mean, np.where(constant, 1.0, deviation))
+        return cls(mean, divisors(mean, np.sqrt(square / count)))
 
     def __call__(self, table: NDArray[Any]) -> NDArray[Any]:
         """Scaled rows, in the dtype they came in."""
         if self.mean is None or self.deviation is None:
             return table
         scaled = (table - self.mean.astype(table.dtype)) / self.deviation.astype(table.dtype)
-        clipped: NDArray[Any] = np.clip(scaled, -CLIP, CLIP)
+        clipped: NDArray[Any] = np.clip(scaled, -LIMITS["unit"], LIMITS["unit"])
         return clipped
 
 

@@ -12,6 +12,7 @@ from sklearn.decomposition import PCA
 from snefy_ldl._types import Array
 from snefy_ldl.active.pool import dense_table
 from snefy_ldl.errors import InputError
+from snefy_ldl.networks.scaling import column_moments, divisors
 from snefy_ldl.plots import style
 from snefy_ldl.validation import check_confidence
 
@@ -171,10 +172,10 @@ def plot_pool(
         raise InputError(f"utilities must hold one number a row ({len(table)}); got shape {values.shape}.")
     if table.shape[1] < 2 or len(table) < 2:
         raise InputError("plot_pool needs at least two rows and two features.")
-    deviation = table.std(axis=0)
-    centre, deviation = table.mean(axis=0), np.where(deviation > 0.0, deviation, 1.0)
-    view = PCA(2, random_state=random_state).fit((table - centre) / deviation)
-    points = view.transform((table - centre) / deviation)
+    centre, deviation = column_moments(table)
+    divisor = divisors(centre, deviation)
+    view = PCA(2, random_state=random_state).fit((table - centre) / divisor)
+    points = view.transform((table - centre) / divisor)
     shown = np.arange(len(table))
     if len(shown) > MOST_POINTS:
         shown = np.sort(np.random.default_rng(random_state).choice(shown, MOST_POINTS, replace=False))
@@ -182,7 +183,7 @@ def plot_pool(
     dots = ax.scatter(*points[shown].T, c=values[shown], s=9, cmap="viridis", linewidths=0, zorder=2)
     ax.figure.colorbar(dots, ax=ax, label=label)
     if X_labeled is not None:
-        known = view.transform((dense_table(X_labeled, "X_labeled") - centre) / deviation)
+        known = view.transform((dense_table(X_labeled, "X_labeled") - centre) / divisor)
         ax.scatter(*known.T, marker="x", s=18, color=style.QUIET, linewidths=0.9, label="labelled", zorder=3)
     if chosen is not None:
         rows = np.asarray(chosen, dtype=np.intp)
