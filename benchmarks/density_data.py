@@ -54,16 +54,22 @@ def zero_rows(D):
 
 
 def repeated(D):
-    """Share of the positive entries whose exact value is seen at least ten times."""
-    _, counts = np.unique(D[D > 0].round(9), return_counts=True)
+    """Share of the positive entries whose value, to a millionth of itself, is seen at least ten times."""
+    _, counts = np.unique(np.log(D[D > 0]).round(6), return_counts=True)
     return float(counts[counts >= 10].sum() / counts.sum())
+
+
+def twins(D):
+    """Share of the rows that are seen more than once."""
+    _, counts = np.unique(D.round(6), axis=0, return_counts=True)
+    return float(counts[counts > 1].sum() / len(D))
 
 
 def variants(name):
     """What is measured on a data set: as it is, without its lattice, and with its zeros as zeros."""
     D = load(name).D
     names = ["plain"]
-    if repeated(D) > 0.5:
+    if repeated(D) > 0.5 or twins(D) > 0.2:
         names.append("jitter")
     if zero_rows(D) > 0.01:
         names.append("zeros")
