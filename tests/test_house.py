@@ -27,6 +27,7 @@ LONG_CLASSES = {
     "conformal/regions.py ConformalRegion": UNFINISHED,
     "distributions/mixture.py SignedDirichletMixture": UNFINISHED,
     "distributions/snefy.py SnefySimplex": UNFINISHED,
+    "prediction/density.py DensityPredictor": "eleven predictions of a few lines, each with its docstring and example",
     "estimator.py SnefyLDL": "the whole surface of the estimator; more than half of it is docstrings",
 }
 LONG_BODIES = {

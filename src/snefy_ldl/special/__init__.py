@@ -14,6 +14,7 @@ from snefy_ldl.special.log_gamma import GammaSweep, LogGamma
 from snefy_ldl.special.pairs import (
     circulant_from_full,
     circulant_from_triangle,
+    diagonal_index,
     full_from_circulant,
     full_index,
     pair_gram,
@@ -38,6 +39,7 @@ __all__ = [
     "LogGamma",
     "circulant_from_full",
     "circulant_from_triangle",
+    "diagonal_index",
     "full_from_circulant",
     "full_index",
     "log_beta",

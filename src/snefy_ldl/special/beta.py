@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snefy_ldl.special.pairs import pair_index
+from snefy_ldl.special.pairs import diagonal_index, pair_index
 
 #: Exponents stay above -1/2 by this much, so every concentration is at least twice it.
 EXPONENT_MARGIN = 5e-3
@@ -70,7 +70,8 @@ def unit_kernel(exponents: Tensor) -> tuple[Tensor, Tensor]:
         ``log R`` over the pairs (..., P), and ``g`` (..., n).
     """
     exponents = exponents.double()
-    i, j = pair_index(exponents.shape[-2], exponents.device)
+    n = exponents.shape[-2]
+    i, j = pair_index(n, exponents.device)
     log_k = log_beta(pair_concentration(exponents))
-    g = 0.5 * log_k[..., i == j]
+    g = 0.5 * log_k[..., diagonal_index(n, exponents.device)]
     return log_k - g[..., i] - g[..., j], g

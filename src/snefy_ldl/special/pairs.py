@@ -161,6 +161,29 @@ def circulant_from_triangle(n: int, device: torch.device | str = "cpu") -> Tenso
     return full_index(n, device)[circulant_from_full(n, device)]
 
 
+@lru_cache(maxsize=64)
+@torch.inference_mode(False)
+def _diagonal_index(n: int, device: str) -> Tensor:
+    return _full_index(n, device).view(n, n).diagonal().clone()
+
+
+def diagonal_index(n: int, device: torch.device | str = "cpu") -> Tensor:
+    """Which pair of the triangle each (i, i) is, (n,).
+
+    Args:
+        n: neurons.
+        device: where the indices lie.
+
+    Returns:
+        Positions in triangle order.
+
+    Example:
+        >>> diagonal_index(3)
+        tensor([0, 3, 5])
+    """
+    return _diagonal_index(n, str(device))
+
+
 def symmetric(pairs: Tensor, n: int) -> Tensor:
     """Full symmetric matrix from its triangle: (..., P) -> (..., n, n).
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from snefy_ldl._limits import CACHE_ELEMENTS
-from snefy_ldl.special import LogGamma, full_index, pair_index, symmetric
+from snefy_ldl.special import LogGamma, diagonal_index, full_index, pair_index, symmetric
 from snefy_ldl.training.kernels.smooth_factors import MOST_VOTES, SmoothFactors
 from snefy_ldl.training.kernels.swept_factors import SweptFactors
 
@@ -243,8 +243,7 @@ class CountLogDensity(torch.autograd.Function):
         d_g = -_fold(d_log_k, n)
         if not ctx.balanced:
             d_g += d_log_scale.sum(1)
-        diagonal = full_index(n, grad.device).view(n, n).diagonal()
-        d_log_k.index_add_(1, diagonal, (0.5 * d_g).to(d_log_k.dtype))
+        d_log_k.index_add_(1, diagonal_index(n, grad.device), (0.5 * d_g).to(d_log_k.dtype))
         d_columns = ctx.factors.gradient(columns, d_ratio)
         slope = ctx.gammas.slope()
         slope *= d_log_k[:, None]

@@ -1,0 +1,42 @@
+"""Progress: a plain line where there is no terminal, nothing where it is not wanted."""
+
+from __future__ import annotations
+
+import pytest
+
+from snefy_ldl._progress import Progress, track
+
+
+def test_the_last_line_is_always_written(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress("work", total=3) as progress:
+        for done in range(1, 4):
+            progress.update(done, f"loss {1 / done:.2f}")
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith("work 3/3 loss 0.33")
+    assert err.count("\n") == 1, "a short work needs one line"
+
+
+def test_lines_come_now_and_then(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("snefy_ldl._progress.LINE_SECONDS", 0.0)
+    with Progress("work", total=4, completed=1) as progress:
+        progress.advance()
+        progress.advance(2)
+    assert [line.split(" ")[1] for line in capsys.readouterr().err.splitlines()] == ["2/4", "4/4", "4/4"]
+
+
+def test_a_terminal_gets_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    with Progress("work", total=2) as progress:
+        progress.update(2, "done")
+    err = capsys.readouterr().err
+    assert "2/2" in err
+    assert "━" in err
+
+
+def test_nothing_is_shown_unasked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(track(range(3), 3, "work", show=False)) == [0, 1, 2]
+    with Progress("work", total=3, show=False) as progress:
+        progress.advance()
+    assert capsys.readouterr() == ("", "")
