@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,14 +13,31 @@ from snefy_ldl._types import Array, Index
 from snefy_ldl.distributions.blocks import tensor_for
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 
-__all__ = ["gap_patterns", "log_prob_known", "log_prob_votes", "rows_of"]
+__all__ = ["gap_patterns", "has_centre", "log_prob_known", "log_prob_votes", "rows_of"]
+
+
+def has_centre(law: Any) -> bool:
+    """Whether a law has a centre, so that its components are not the Dirichlets that ``concentration`` names.
+
+    Args:
+        law: any law.
+
+    Returns:
+        True for :class:`~snefy_ldl.distributions.centred.CentredSnefy`.
+
+    Example:
+        >>> has_centre(SignedDirichletMixture(torch.ones(1, 1), torch.ones(1, 2)))
+        False
+    """
+    return getattr(law, "centre", None) is not None
 
 
 def rows_of(law: SignedDirichletMixture, rows: Index) -> SignedDirichletMixture:
     """The law of some rows as a plain mixture, its weights worked out once, in float64.
 
     ``law[rows]`` keeps a network's law in its squared form and its dtype. Where several questions follow, or parts are
-    merged, the plain mixture answers all of them from the same weights, and in float64.
+    merged, the plain mixture answers all of them from the same weights, and in float64. A law with a centre is no
+    mixture of Dirichlets, and stays what it is.
 
     Args:
         law: batch (N,).
@@ -33,6 +51,8 @@ def rows_of(law: SignedDirichletMixture, rows: Index) -> SignedDirichletMixture:
         >>> rows_of(law, np.array([1])).mean
         tensor([[0.7500, 0.2500]], dtype=torch.float64)
     """
+    if has_centre(law):
+        return law[rows]
     index = torch.as_tensor(rows, device=law.device)
     offset = None if law.offset is None else law.offset[index]
     return SignedDirichletMixture(law.weights(index), law.concentration, offset, validate_args=False)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.partial import has_centre
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.special.tolerances import NEGLIGIBLE_FACTOR_EXPONENT, SMALLEST_SHARED_DENSITY
 
@@ -37,7 +38,7 @@ def shared_log_prob(law: SignedDirichletMixture, logs: Tensor) -> Callable[[slic
         >>> torch.allclose(log_prob(slice(0, 3)), law.log_prob_at(points).T, atol=1e-6)
         True
     """
-    if not isinstance(law, SnefySimplex) or law.offset is not None:
+    if not isinstance(law, SnefySimplex) or law.offset is not None or has_centre(law):
         return lambda rows: law.log_prob_grid(logs, rows).T
     powers = logs @ law.exponents.double().transpose(-1, -2) - law.log_root_norm[:, None, :]  # (K, S, n)
     top = powers.amax(-1)  # (K, S)

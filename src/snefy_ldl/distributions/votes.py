@@ -17,7 +17,7 @@ from snefy_ldl._limits import VALUED_ROWS
 from snefy_ldl._types import Array, Index
 from snefy_ldl.distributions.blocks import to_numpy
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
-from snefy_ldl.distributions.partial import rows_of
+from snefy_ldl.distributions.partial import has_centre, rows_of
 from snefy_ldl.errors import InputError
 from snefy_ldl.special.tolerances import COUNT_ROUNDING, SMALLEST_POSITIVE, SMALLEST_TOTAL_CONCENTRATION
 from snefy_ldl.validation import check_confidence
@@ -117,11 +117,16 @@ def label_groups(law: SignedDirichletMixture, label: int) -> Iterator[tuple[Inde
     Yields:
         Row numbers (b,), and the parameters a and b (P,) of ``Beta(a_p, b_p)``.
 
+    Raises:
+        InputError: the law has a centre; its shares are no mixtures of Betas.
+
     Example:
         >>> law = SignedDirichletMixture(torch.ones(2, 1), torch.tensor([[2.0, 3.0]]))
         >>> list(label_groups(law, 0))
         [(array([0, 1]), array([2.]), array([3.]))]
     """
+    if has_centre(law):
+        raise InputError("counts of one label need a law without a centre; fit with centre=None, or on the votes.")
     alpha = to_numpy(law.concentration)
     a, total = alpha[:, label], alpha.sum(1)
     if law.offset is None:

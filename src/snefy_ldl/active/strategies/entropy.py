@@ -14,6 +14,7 @@ from snefy_ldl.active.diversity import Diverse
 from snefy_ldl.active.strategies.law import LawStrategy, Space, as_width
 from snefy_ldl.distributions.blocks import to_numpy
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.partial import has_centre
 from snefy_ldl.distributions.sampling import log_dirichlet_draws
 from snefy_ldl.distributions.shared_draws import shared_log_prob
 from snefy_ldl.errors import InputError
@@ -85,7 +86,7 @@ def shared_entropy(law: SignedDirichletMixture, n_draws: int, generator: torch.G
     ``-Σ_p c_p(x) mean_s log p(ℓ_ps|x)`` with ``ℓ_ps ~ Dirichlet(α_p)``; unbiased.
 
     Args:
-        law: of N rows; where its components differ from row to row (votes), each row gets draws of its own.
+        law: of N rows; with votes or a centre each row gets draws apart from the others.
         n_draws: draws of all components together, at least one each.
         generator: source of randomness.
 
@@ -97,7 +98,7 @@ def shared_entropy(law: SignedDirichletMixture, n_draws: int, generator: torch.G
         >>> shared_entropy(flat, 100, torch.Generator().manual_seed(0)).round(6)  # log of the triangle's area, 1/2
         array([-0.693147, -0.693147])
     """
-    if law.offset is not None:  # components then differ from row to row
+    if law.offset is not None or has_centre(law):  # components then differ from row to row, or are no Dirichlets
         value = law.entropy(n_draws, "model", generator)
         assert isinstance(value, Tensor)
         return to_numpy(value)
