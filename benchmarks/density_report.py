@@ -202,10 +202,10 @@ def draw(cases, path):
 
 def panel(ax, cases, key, reach):
     """Peers as grey marks, ours in colour with the interval over splits; an arrow marks what lies beyond the edge."""
-    from snefy_ldl.plots.densities import FAINT, INK, MODEL, QUIET, SHADES
+    from snefy_ldl.plots import style
 
-    blues = SHADES["model"]
-    looks = {"SnefyLDL": (MODEL, "o"), "SnefyLDL, 6 members": (blues[-1], "D"), "SnefyLDL as 0.1": (blues[2], "s")}
+    blues = style.SHADES["model"]
+    looks = {"SnefyLDL": (style.MODEL, "o"), "SnefyLDL, 6 members": (blues[-1], "D"), "SnefyLDL as 0.1": (blues[2], "s")}
     low, high = reach
     for line, (_, methods) in enumerate(cases.items()):
         base = column(methods, best_peer(methods, key), key)
@@ -218,7 +218,7 @@ def panel(ax, cases, key, reach):
                 continue
             unit, origin = (labels - 1, 0.0) if key == "nll" else (np.mean(list(base.values())), 1.0)
             place = origin + gap["mean"] / unit
-            color, mark = looks.get(method, (QUIET, "|"))
+            color, mark = looks.get(method, (style.QUIET, "|"))
             y = line + {"SnefyLDL": -0.15, "SnefyLDL, 6 members": 0.15}.get(method, 0.0)
             name = method if method in OURS else "peers"
             if not low <= place <= high:
@@ -229,13 +229,6 @@ def panel(ax, cases, key, reach):
                 span = np.clip([origin + gap["low"] / unit, origin + gap["high"] / unit], low, high)
                 ax.plot(span, [y, y], color=color, lw=1.6, alpha=0.55, solid_capstyle="round")
             ax.plot(place, y, mark, color=color, ms=6 if method in OURS else 9, ls="", label=name)
-    ax.axvline(0.0 if key == "nll" else 1.0, color=INK, lw=0.9)
+    ax.axvline(0.0 if key == "nll" else 1.0, color=style.INK, lw=0.9)
     ax.set_xlim(low, high)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        ax.spines[side].set_color(FAINT)
-    ax.tick_params(colors=QUIET, labelcolor=INK, labelsize=9)
-    ax.xaxis.label.set(color=QUIET, fontsize=9.5)
-    ax.grid(True, axis="both", color=FAINT, linewidth=0.7)
-    ax.set_axisbelow(True)
+    style.quiet(ax, "both")
