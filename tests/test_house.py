@@ -24,7 +24,6 @@ LONG_MODULES = {
 }
 LONG_CLASSES = {
     "active/loop.py ActiveLearner": "two dozen settings and results; a third of it is docstrings",
-    "conformal/regions.py ConformalRegion": "the whole surface of a region; half of it is docstrings",
     "distributions/law.py SimplexLaw": UNFINISHED,
     "distributions/snefy.py SnefySimplex": UNFINISHED,
     "prediction/density.py DensityPredictor": "eleven predictions of a few lines, each with its docstring and example",

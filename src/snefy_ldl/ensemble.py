@@ -135,21 +135,52 @@ class DensityWeightedBagging(Learner):
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def predict_members(self, X: Any) -> Array:
-        """What each member predicts, (n_members, N, L)."""
+        """What each member predicts.
+
+        Args:
+            X: features (N, d).
+
+        Returns:
+            Label distributions, (n_members, N, L).
+        """
         return self._members(self._check_X(X))
 
     def weights(self, X: Any) -> Array:
-        """Weight of each member for each row, (N, n_members); rows sum to one."""
+        """Weight of each member for each row.
+
+        Args:
+            X: features (N, d).
+
+        Returns:
+            Weights, (N, n_members); rows sum to one.
+        """
         features = self._check_X(X)
         return self._weights(features, self._members(features))
 
     def effective_members(self, X: Any) -> Array:
-        """Effective number of members ``1 / Σ_i w_i²`` for each row (N,): 1 when one decides, n_members when all do."""
+        """Effective number of members ``1 / Σ_i w_i²``: 1 when one decides, n_members when all do.
+
+        Args:
+            X: features (N, d).
+
+        Returns:
+            Numbers from 1 to n_members, (N,).
+        """
         result: Array = 1.0 / (self.weights(X) ** 2).sum(axis=1)
         return result
 
     def predict_dist(self, X: Any) -> Any:
-        """The conditional law of the density, which also weights the members."""
+        """The conditional law of the density, which also weights the members.
+
+        Args:
+            X: features (N, d).
+
+        Returns:
+            Laws with batch (N,) and event (L,).
+
+        Raises:
+            InputError: the ensemble has no density with ``predict_dist``.
+        """
         features = self._check_X(X)
         if self.density_ is None or not hasattr(self.density_, "predict_dist"):
             raise InputError("this ensemble has no density with predict_dist.")
@@ -197,75 +228,34 @@ class DensityWeightedBagging(Learner):
     # -- files -------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the ensemble to a folder: one saved model a member, one for the density, and ``ensemble.json`` last."""
+        """Write the ensemble to a folder: one saved model a member, one for the density, and ``ensemble.json`` last.
+
+        Args:
+            folder: where; an ensemble that is there is replaced, anything else is left alone.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ModelFileError: the folder holds something else, or a member is not of this library.
+        """
         check_is_fitted(self, "n_labels_")
-        path = Path(folder)
-        if path.exists() and not (path / CONFIG_FILE).is_file() and (path.is_file() or any(path.iterdir())):
-            raise ModelFileError(f"{path} exists and holds no saved ensemble; it was left alone.")
-        for part in [*self.members_, *([] if self.density_ is None else [self.density_])]:
-            if not isinstance(part, (Learner, SnefyLDL)):
-                raise ModelFileError(f"{type(part).__name__} cannot be saved; save needs this library's own models.")
-        (path / CONFIG_FILE).unlink(missing_ok=True)
-        shutil.rmtree(path / "members", ignore_errors=True)
-        for k, member in enumerate(self.members_):
-            member.save(path / "members" / f"{k:04d}")
-        if self.density_ is not None:
-            self.density_.save(path / "density")
-        names = getattr(self, "feature_names_in_", None)
-        seed = self.random_state if isinstance(self.random_state, numbers.Integral) else None
-        about = {
-            "format": FILE_FORMAT,
-            "format_version": FILE_VERSION,
-            "n_members": int(self.n_members),
-            "n_samples": int(self.n_samples) if isinstance(self.n_samples, numbers.Integral) else float(self.n_samples),
-            "weighting": self.weighting,
-            "temperature": float(self.temperature),
-            "random_state": None if seed is None else int(seed),
-            "members_are_snefy": isinstance(self.members_[0], SnefyLDL),
-            "density": None if self.density_ is None else "snefy" if isinstance(self.density_, SnefyLDL) else "learner",
-            "n_features": self.n_features_in_,
-            "n_labels": self.n_labels_,
-            "label_names": self.label_names_,
-            "feature_names": None if names is None else [str(name) for name in names],
-            "samples": self.samples_.tolist(),
-        }
-        write_json(path / CONFIG_FILE, about)
-        return path
+        return _write(self, Path(folder))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> DensityWeightedBagging:
-        """Read an ensemble that :meth:`save` wrote; nothing in the folder is executed."""
-        path = Path(folder)
-        about = read_json(path / CONFIG_FILE)
-        if not isinstance(about, dict) or about.get("format") != FILE_FORMAT:
-            raise ModelFileError(f"{path} was not written by a snefy_ldl ensemble.")
-        if not isinstance(about.get("format_version"), int) or about["format_version"] > FILE_VERSION:
-            raise ModelFileError(f"{path} has file version {about.get('format_version')!r}; upgrade snefy-ldl.")
-        try:
-            member_kind: Any = SnefyLDL if about["members_are_snefy"] else Learner
-            members = [member_kind.load(path / "members" / f"{k:04d}") for k in range(about["n_members"])]
-            density_kind: Any = SnefyLDL if about["density"] == "snefy" else Learner
-            density = None if about["density"] is None else density_kind.load(path / "density")
-            bag = cls(
-                clone(members[0]),
-                density,
-                about["n_members"],
-                about["n_samples"],
-                about["weighting"],
-                about["temperature"],
-                random_state=about["random_state"],
-            )
-            bag.members_, bag.density_ = members, density
-            bag.samples_ = np.array(about["samples"], dtype=np.intp)
-            bag.n_features_in_, bag.n_labels_ = int(about["n_features"]), int(about["n_labels"])
-            bag.label_names_ = about["label_names"]
-            if about["feature_names"] is not None:
-                bag.feature_names_in_ = np.array(about["feature_names"], dtype=object)
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, ModelFileError):
-                raise
-            raise ModelFileError(f"{path / CONFIG_FILE} is damaged: {type(error).__name__} {error}.") from None
-        return bag
+        """Read an ensemble that :meth:`save` wrote; nothing in the folder is executed.
+
+        Args:
+            folder: where it is.
+
+        Returns:
+            The fitted ensemble.
+
+        Raises:
+            ModelFileError: the folder is missing, damaged, foreign or of a newer version.
+        """
+        return _read(cls, Path(folder))
 
 
 def _seeded(model: Any, seed: int, keep: bool = False) -> Any:
@@ -291,3 +281,70 @@ def _is_fitted(model: Any) -> bool:
     except (NotFittedError, TypeError):
         return False
     return True
+
+
+def _write(bag: DensityWeightedBagging, path: Path) -> Path:
+    if path.exists() and not (path / CONFIG_FILE).is_file() and (path.is_file() or any(path.iterdir())):
+        raise ModelFileError(f"{path} exists and holds no saved ensemble; it was left alone.")
+    for part in [*bag.members_, *([] if bag.density_ is None else [bag.density_])]:
+        if not isinstance(part, (Learner, SnefyLDL)):
+            raise ModelFileError(f"{type(part).__name__} cannot be saved; save needs this library's own models.")
+    (path / CONFIG_FILE).unlink(missing_ok=True)
+    shutil.rmtree(path / "members", ignore_errors=True)
+    for k, member in enumerate(bag.members_):
+        member.save(path / "members" / f"{k:04d}")
+    if bag.density_ is not None:
+        bag.density_.save(path / "density")
+    names = getattr(bag, "feature_names_in_", None)
+    seed = bag.random_state if isinstance(bag.random_state, numbers.Integral) else None
+    description = {
+        "format": FILE_FORMAT,
+        "format_version": FILE_VERSION,
+        "n_members": int(bag.n_members),
+        "n_samples": int(bag.n_samples) if isinstance(bag.n_samples, numbers.Integral) else float(bag.n_samples),
+        "weighting": bag.weighting,
+        "temperature": float(bag.temperature),
+        "random_state": None if seed is None else int(seed),
+        "members_are_snefy": isinstance(bag.members_[0], SnefyLDL),
+        "density": None if bag.density_ is None else "snefy" if isinstance(bag.density_, SnefyLDL) else "learner",
+        "n_features": bag.n_features_in_,
+        "n_labels": bag.n_labels_,
+        "label_names": bag.label_names_,
+        "feature_names": None if names is None else [str(name) for name in names],
+        "samples": bag.samples_.tolist(),
+    }
+    write_json(path / CONFIG_FILE, description)
+    return path
+
+
+def _read(cls: type[DensityWeightedBagging], path: Path) -> DensityWeightedBagging:
+    description = read_json(path / CONFIG_FILE)
+    if not isinstance(description, dict) or description.get("format") != FILE_FORMAT:
+        raise ModelFileError(f"{path} was not written by a snefy_ldl ensemble.")
+    if not isinstance(description.get("format_version"), int) or description["format_version"] > FILE_VERSION:
+        raise ModelFileError(f"{path} has file version {description.get('format_version')!r}; upgrade snefy-ldl.")
+    try:
+        member_kind: Any = SnefyLDL if description["members_are_snefy"] else Learner
+        members = [member_kind.load(path / "members" / f"{k:04d}") for k in range(description["n_members"])]
+        density_kind: Any = SnefyLDL if description["density"] == "snefy" else Learner
+        density = None if description["density"] is None else density_kind.load(path / "density")
+        bag = cls(
+            clone(members[0]),
+            density,
+            description["n_members"],
+            description["n_samples"],
+            description["weighting"],
+            description["temperature"],
+            random_state=description["random_state"],
+        )
+        bag.members_, bag.density_ = members, density
+        bag.samples_ = np.array(description["samples"], dtype=np.intp)
+        bag.n_features_in_, bag.n_labels_ = int(description["n_features"]), int(description["n_labels"])
+        bag.label_names_ = description["label_names"]
+        if description["feature_names"] is not None:
+            bag.feature_names_in_ = np.array(description["feature_names"], dtype=object)
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, ModelFileError):
+            raise
+        raise ModelFileError(f"{path / CONFIG_FILE} is damaged: {type(error).__name__} {error}.") from None
+    return bag

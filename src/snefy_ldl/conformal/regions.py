@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from snefy_ldl._types import Array, Mask
-from snefy_ldl.conformal.base import Conformalized
 from snefy_ldl.conformal.checks import (
     FORMAT,
     Weights,
@@ -19,24 +16,18 @@ from snefy_ldl.conformal.checks import (
     check_state,
     check_weights,
 )
-from snefy_ldl.conformal.inside import draw_inside, seed_source, zero_policy
+from snefy_ldl.conformal.geometry import RegionGeometry
 from snefy_ldl.conformal.scores import RegionScore, find_score
-from snefy_ldl.conformal.scores.base import hit_error
 from snefy_ldl.conformal.thresholds import Calibration, SmallGroups
-from snefy_ldl.distributions.blocks import law_blocks
-from snefy_ldl.errors import CalibrationWarning, InputError
-from snefy_ldl.special.simplex import uniform
+from snefy_ldl.errors import InputError
 from snefy_ldl.validation import check_confidence, check_count, check_distributions
 from snefy_ldl.validation.rows import as_rows, count_rows
 
 #: A name, a subclass or an object of :class:`~snefy_ldl.conformal.scores.RegionScore`.
 RegionMethod = str | type[RegionScore] | RegionScore
 
-#: (points, rows) arrays hold at most this many numbers at a time.
-BLOCK_ELEMENTS = 1 << 22
 
-
-class ConformalRegion(Conformalized):
+class ConformalRegion(RegionGeometry):
     """A set of label distributions that holds the true one with probability ``confidence_level``, whatever the model.
 
     Args:
@@ -124,20 +115,6 @@ class ConformalRegion(Conformalized):
         self.n_labels_, self.n_calibration_ = n_labels, calibration.n
         self.threshold_ = float(calibration.pooled_thresholds([self.confidence_level])[0, 0])
 
-    def _blocks(self, X: Any, stream: int, per_row: int = 1) -> Iterator[tuple[slice, RegionScore]]:
-        """The score bound to a block of rows at a time; per_row numbers a row bound the block.
-
-        Stream 0 of the seeds is for calibration and 1 for prediction, which must not share draws.
-        """
-        draws = 8 * self.n_draws if self._score.uses_draws else 1
-        seeds = seed_source(self.random_state, stream)
-        for rows, law in law_blocks(self.model, X, max(1, BLOCK_ELEMENTS // max(per_row, draws))):
-            yield rows, self._score.for_law(law, self.n_draws, seeds)
-
-    def _lifted(self, labels: Array, names: list[str] | None) -> Array:
-        """Labels without exact zeros, for a score that cannot take them."""
-        return zero_policy(self.model).apply(labels, names=names) if self._score.needs_positive else labels
-
     def _scores(self, X: Any, labels: Array, names: list[str] | None, stream: int) -> Array:
         lifted = self._lifted(labels, names)
         parts = []
@@ -146,12 +123,6 @@ class ConformalRegion(Conformalized):
                 raise InputError(f"D has {labels.shape[1]} labels, but the model predicts {score.n_labels}.")
             parts.append(score.score(lifted[rows]))
         return np.concatenate(parts)
-
-    def _thresholds(self, X: Any, groups: Any, sample_weight: Weights) -> tuple[Any, Array]:
-        X, names, weights = self._new_rows(X, groups, sample_weight)
-        n_rows = count_rows(X)
-        q = self._ready().thresholds([self.confidence_level], n_rows, names, weights)[:, 0, 0]
-        return X, np.broadcast_to(q, (n_rows,))
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
@@ -226,109 +197,6 @@ class ConformalRegion(Conformalized):
         scores = self.score(X, D)
         ties = np.random.default_rng(random_state).random(len(scores)) if randomized else None
         return self._ready().p_values(scores, names, weights, ties, self.confidence_level)
-
-    def volume(
-        self,
-        X: Any,
-        n: int = 2000,
-        groups: Any = None,
-        sample_weight: Weights = None,
-        proposal: Literal["adapted", "uniform"] = "adapted",
-        random_state: int = 0,
-        return_std_error: bool = False,
-    ) -> Any:
-        """Share of the simplex that each region takes, (N,), and with ``return_std_error`` its standard error.
-
-        Args:
-            X: Rows.
-            n: Draws.
-            groups: As in calibration.
-            sample_weight: As in calibration.
-            proposal: "uniform" counts uniform points, the same for every row: fast, but with many labels a region may
-                hold none. "adapted" draws from the model's law (or the ellipsoid) and corrects for it.
-            random_state: Seed.
-            return_std_error: Return ``(share, standard error)``.
-
-        Returns:
-            Shares in [0, 1], (N,); a pair of arrays with ``return_std_error``.
-
-        Raises:
-            NotConformalizedError: ``conformalize`` was not called.
-            InputError: Rows, groups, weights or settings that break a rule.
-        """
-        check_choice(proposal, ("adapted", "uniform"), "proposal")
-        n = check_count("n", n, low=2)
-        X, q = self._thresholds(X, groups, sample_weight)
-        points = uniform(n, self.n_labels_, random_state) if proposal == "uniform" else None
-        seeds = seed_source(random_state, 2)
-        share, error = np.empty(len(q)), np.empty(len(q))
-        for rows, score in self._blocks(X, 1, per_row=n * self.n_labels_):
-            if points is None:
-                share[rows], error[rows] = score.volume(q[rows], n, seeds)
-            else:
-                hits = (score.score_shared(points) <= q[rows]).mean(axis=0)
-                share[rows], error[rows] = hits, hit_error(hits, n)
-        whole = np.isinf(q) & (q > 0)
-        share, error = np.where(whole, 1.0, np.minimum(share, 1.0)), np.where(whole, 0.0, error)
-        return (share, error) if return_std_error else share
-
-    def sample(
-        self, X: Any, n: int = 1, groups: Any = None, sample_weight: Weights = None, random_state: int = 0
-    ) -> Array:
-        """Draws of the model's law inside each region.
-
-        Args:
-            X: Rows.
-            n: Draws a row.
-            groups: As in calibration.
-            sample_weight: As in calibration.
-            random_state: Seed.
-
-        Returns:
-            Draws, (n, N, L); NaN, with one :class:`~snefy_ldl.errors.CalibrationWarning`, for a row whose region no
-            draw hits.
-
-        Raises:
-            NotConformalizedError: ``conformalize`` was not called.
-            InputError: Rows, groups or weights that break a rule.
-        """
-        X, q = self._thresholds(X, groups, sample_weight)
-        seeds = seed_source(random_state, 3)
-        out = np.full((n, len(q), self.n_labels_), np.nan)
-        for rows, score in self._blocks(X, 1, per_row=4 * n * self.n_labels_):
-            out[:, rows] = draw_inside(score, q[rows], n, seeds)
-        empty = np.isnan(out).any(axis=(0, 2))
-        if empty.any():
-            out[:, empty] = np.nan
-            warnings.warn(
-                f"{int(empty.sum())} of {len(q)} regions are empty or hold too little of the model's law to draw from "
-                f"(first: row {int(np.flatnonzero(empty)[0])}); their draws are NaN.",
-                CalibrationWarning,
-                stacklevel=2,
-            )
-        return out
-
-    def inside(self, X: Any, points: Any, groups: Any = None, sample_weight: Weights = None) -> Mask:
-        """Which of the same points lie in each row's region.
-
-        Args:
-            X: Rows.
-            points: Label distributions, (S, L).
-            groups: As in calibration.
-            sample_weight: As in calibration.
-
-        Returns:
-            Truth values, (S, N).
-
-        Raises:
-            NotConformalizedError: ``conformalize`` was not called.
-            InputError: Rows, points, groups or weights that break a rule.
-        """
-        X, q = self._thresholds(X, groups, sample_weight)
-        table, names = check_distributions(points, n_labels=self.n_labels_, what="points")
-        table = self._lifted(table, names)
-        parts = [score.score_shared(table) <= q[rows] for rows, score in self._blocks(X, 1, per_row=table.size)]
-        return np.concatenate(parts, axis=1)
 
     # -- files -------------------------------------------------------------------------------------------------------
 

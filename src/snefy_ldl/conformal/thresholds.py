@@ -90,14 +90,30 @@ class SortedScores:
 
     @classmethod
     def of(cls, scores: Array, weights: Array | None) -> SortedScores:
-        """Sort scores (n, C, S), and their weights (n,) with them."""
+        """Sort scores, and their weights with them.
+
+        Args:
+            scores: (n, C, S).
+            weights: (n,), or None.
+
+        Returns:
+            The sorted scores.
+        """
         if weights is None:
             return cls(np.sort(scores, axis=0), None)
         order = np.argsort(scores, axis=0, kind="stable")
         return cls(np.take_along_axis(scores, order, axis=0), np.cumsum(weights[order], axis=0))
 
     def thresholds(self, levels: list[float], weights: Array | None) -> Array:
-        """(1, C, A), or (N, C, A) with the weights (N,) of the new rows."""
+        """Thresholds of these scores.
+
+        Args:
+            levels: Confidence levels, A of them.
+            weights: Likelihood ratios of the new rows, (N,), or None.
+
+        Returns:
+            (1, C, A), or (N, C, A) with weights; +inf where nothing smaller is safe.
+        """
         _, n_columns, n_kinds = self.scores.shape
         out = np.full((1 if weights is None else len(weights), n_columns, len(levels)), np.inf)
         for a, level in enumerate(levels):
@@ -116,7 +132,16 @@ class SortedScores:
         return out
 
     def p_values(self, scores: Array, weights: Array | None, ties: Array | None) -> Array:
-        """``(Σ_{S_i >= s} w_i + w) / (Σ w_i + w)`` for scores (N,); ties (N,) uniforms randomise equal scores."""
+        """p-values ``(Σ_{S_i >= s} w_i + w) / (Σ w_i + w)``.
+
+        Args:
+            scores: New scores, (N,).
+            weights: Likelihood ratios of the new rows, (N,), or None.
+            ties: Uniforms (N,) that randomise equal scores, or None.
+
+        Returns:
+            p-values, (N,).
+        """
         new_weight: Any = 1.0 if weights is None else weights
         calibration = self.scores[:, 0, 0]
         below = np.searchsorted(calibration, scores, side="left")
@@ -255,7 +280,14 @@ class Calibration:
             yield rows, self._empty if part is None else part
 
     def pooled_thresholds(self, levels: list[float]) -> Array:
-        """Thresholds (C, A) of all calibration rows together, groups and new rows' weights aside."""
+        """Thresholds of all calibration rows together, groups and new rows' weights aside.
+
+        Args:
+            levels: Confidence levels, A of them.
+
+        Returns:
+            (C, A).
+        """
         answer: Array = self._pooled.thresholds(levels, None)[0]
         return answer
 

@@ -40,6 +40,9 @@ __all__ = [
 def all_learners() -> dict[str, type[Learner]]:
     """Every learner of this package by its name, in the order of the guide's table.
 
+    Returns:
+        Name to class.
+
     Example:
         >>> list(all_learners())[:3]
         ['SABFGS', 'SAIIS', 'DFLDL']

@@ -155,7 +155,14 @@ class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # sc
     # The density, as SnefyLDL offers it -----------------------------------------------------------------------------
 
     def predict_dist(self, X: Any) -> SnefySimplex:
-        """The predicted laws as one :class:`~snefy_ldl.distributions.snefy.SnefySimplex` with batch (N,)."""
+        """The predicted laws as one :class:`~snefy_ldl.distributions.snefy.SnefySimplex`.
+
+        Args:
+            X: Features (N, d).
+
+        Returns:
+            Laws with batch (N,) and event (L,).
+        """
         alpha = torch.from_numpy(self.predict_concentration(X))
         n_rows, n_labels = alpha.shape
         one = torch.ones(1, 1, dtype=torch.float64)
@@ -179,7 +186,18 @@ class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # sc
         random_state: Any = 0,
         return_std_error: bool = False,
     ) -> Any:
-        """Differential entropies (N,): ``"exact"`` in closed form, or by n draws (``"model"``, ``"uniform"``)."""
+        """Differential entropies of the predicted laws.
+
+        Args:
+            X: Features (N, d).
+            n: Draws a row, unless exact.
+            method: ``"exact"`` in closed form, or by draws of the law (``"model"``) or of the uniform (``"uniform"``).
+            random_state: Seed of the draws.
+            return_std_error: Return ``(entropy, standard error)``.
+
+        Returns:
+            Entropies in nats, (N,); a pair of arrays with ``return_std_error``.
+        """
         if method == "exact":
             value = dirichlet_entropy(self.predict_concentration(X))
             return (value, np.zeros_like(value)) if return_std_error else value
@@ -187,7 +205,18 @@ class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # sc
 
 
 def dirichlet_entropy(alpha: Array) -> Array:
-    """``log B(α) + (α₀ - L) ψ(α₀) - Σ_j (α_j - 1) ψ(α_j)`` for each row."""
+    """Differential entropy ``log B(α) + (α₀ - L) ψ(α₀) - Σ_j (α_j - 1) ψ(α_j)`` of Dirichlet laws.
+
+    Args:
+        alpha: Concentrations, (N, L).
+
+    Returns:
+        Entropies in nats, (N,).
+
+    Example:
+        >>> dirichlet_entropy(np.ones((1, 3))).round(3)  # minus the logarithm of the density, 2
+        array([-0.693])
+    """
     total = alpha.sum(axis=1)
     log_beta = gammaln(alpha).sum(axis=1) - gammaln(total)
     result: Array = log_beta + (total - alpha.shape[1]) * digamma(total) - ((alpha - 1.0) * digamma(alpha)).sum(axis=1)
@@ -195,7 +224,20 @@ def dirichlet_entropy(alpha: Array) -> Array:
 
 
 def fit_concentration(mean: Array, log_D: Array) -> float:
-    """The ``s`` that maximises ``Σ_i log Dirichlet(d_i; s m_i)`` for means (N, L); concave in s, so one search does."""
+    """The ``s`` that maximises ``Σ_i log Dirichlet(d_i; s m_i)``; concave in s, so one search does.
+
+    Args:
+        mean: Means ``m``, (N, L).
+        log_D: Logarithms of the label distributions, (N, L).
+
+    Returns:
+        The concentration.
+
+    Example:
+        >>> labels = np.random.default_rng(0).dirichlet([4.0, 4.0, 4.0], 2000)
+        >>> round(fit_concentration(np.full(labels.shape, 1 / 3), np.log(labels)))
+        12
+    """
     cross = float((mean * log_D).sum()) / len(mean)
 
     def loss(log_s: float) -> float:

@@ -192,7 +192,15 @@ class PTSVM(ScaledLearner):
 
 
 def platt_sigmoids(values: Array, D: Array) -> Array:
-    """Slopes and intercepts (2, L) of the sigmoids that minimise the cross entropy of ``D`` column by column."""
+    """Sigmoids of decision values that minimise the cross entropy of ``D`` column by column.
+
+    Args:
+        values: Decision values, (N, L).
+        D: Label distributions, (N, L).
+
+    Returns:
+        Slopes and intercepts, (2, L).
+    """
     centre, scale = values.mean(axis=0), values.std(axis=0)
     unit = (values - centre) / np.where(scale > 0, scale, 1.0)
     # Platt's prior of one row a side keeps the targets, and so the sigmoid, away from 0 and 1.
