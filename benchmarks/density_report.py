@@ -205,7 +205,8 @@ def panel(ax, cases, key, reach):
     from snefy_ldl.plots import style
 
     blues = style.SHADES["model"]
-    looks = {"SnefyLDL": (style.MODEL, "o"), "SnefyLDL, 6 members": (blues[-1], "D"), "SnefyLDL as 0.1": (blues[2], "s")}
+    looks = {"SnefyLDL": (style.MODEL, "o"), "SnefyLDL, 6 members": (blues[-1], "D")}
+    looks["SnefyLDL as 0.1"] = (blues[2], "s")
     low, high = reach
     for line, (_, methods) in enumerate(cases.items()):
         base = column(methods, best_peer(methods, key), key)
