@@ -35,6 +35,8 @@ DENSE_BYTES = 1 << 31
 KEPT_TABLES, KEPT_TABLE_NUMBERS = 64, 1 << 22
 #: Below this many evaluations a question about one share goes straight to the incomplete Beta function.
 DIRECT_EVALUATIONS = 200_000
+#: Up to this many (row, component) pairs a piece of a broken stick goes straight to it: its tables take longer to make.
+DIRECT_STICKS = 20_000
 
 
 def block_elements(device_type: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from snefy_ldl.distributions.centred import CentredSnefy
+from snefy_ldl.distributions.conditioned import ConditionedDraws, ConditionedLaw
 from snefy_ldl.distributions.law import SimplexLaw
 from snefy_ldl.distributions.marginal import Marginal
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
@@ -10,6 +11,8 @@ from snefy_ldl.distributions.snefy import SnefySimplex
 
 __all__ = [
     "CentredSnefy",
+    "ConditionedDraws",
+    "ConditionedLaw",
     "Marginal",
     "SignedDirichletMixture",
     "SimplexLaw",

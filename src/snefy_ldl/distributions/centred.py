@@ -7,20 +7,23 @@ moments and the laws of its shares are one-dimensional integrals, made once for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Size, Tensor
 
 from snefy_ldl._types import Array
+from snefy_ldl.distributions.centred_conditioning import condition_centred
+from snefy_ldl.distributions.conditioned import ConditionedDraws, KnownShares
 from snefy_ldl.distributions.expectations import beta_half
 from snefy_ldl.distributions.integrals import CentredMoments
 from snefy_ldl.distributions.law import Rows, SimplexLaw
 from snefy_ldl.distributions.marginal import Marginal, TableMarginal
 from snefy_ldl.distributions.ratio_table import RatioTable
 from snefy_ldl.distributions.snefy import SnefySimplex
-from snefy_ldl.distributions.tables import TableCache, quantiles_from_tables
+from snefy_ldl.distributions.table_cache import TableCache
+from snefy_ldl.distributions.tables import quantiles_from_tables
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_share, symmetric
 
@@ -42,7 +45,7 @@ class CentredSnefy(SnefySimplex):
         >>> w, one = torch.tensor([[0.5, 1.0, 2.0]]).double(), torch.ones(1, 1).double()
         >>> law = CentredSnefy(w, one, torch.zeros(1, 1).double(), torch.tensor([1.0, 1.0, 100.0]))
         >>> law.mean.round(decimals=4)
-        tensor([[0.0052, 0.0078, 0.9871]], dtype=torch.float64)
+        tensor([[0.0049, 0.0074, 0.9877]], dtype=torch.float64)
     """
 
     def __init__(
@@ -78,7 +81,8 @@ class CentredSnefy(SnefySimplex):
         shape = torch.Size(batch_shape)
         log_members = self.log_members.reshape(*self.batch_shape, -1).expand(*shape, -1)
         scale = self.log_scale.expand(*shape, *self.log_scale.shape[-2:])
-        return CentredSnefy(self.exponents, self.readout, scale, self.centre, log_members, self._validate_args)
+        other = CentredSnefy(self.exponents, self.readout, scale, self.centre, log_members, self._validate_args)
+        return other.named(self.label_names)
 
     # -- to the plain family and back --------------------------------------------------------------------------------
 
@@ -169,7 +173,7 @@ class CentredSnefy(SnefySimplex):
     def _expected_entropy_parts(self) -> Tensor:
         return self._expectation(self._tables().entropy_parts())
 
-    def prob_greater(self, j: int, k: int) -> Tensor:
+    def prob_greater(self, j: int | str, k: int | str) -> Tensor:
         """``P(ℓ_j > ℓ_k|x) = Σ c I_x(α_k, α_j)`` with ``x = c_j / (c_j + c_k)`` (*batch,)."""
         first, second = self._two_labels(j, k)
         at = float(self.centre[first] / (self.centre[first] + self.centre[second]))
@@ -185,13 +189,31 @@ class CentredSnefy(SnefySimplex):
         table: RatioTable = _ratios.get(lambda: RatioTable(halves, self.centre.cpu(), inside), *key)
         return table
 
-    def marginal(self, labels: int | Sequence[int]) -> Marginal:
+    def marginal(self, labels: int | str | Sequence[int | str]) -> Marginal:
         """The univariate law of one label's share, or of the sum of several."""
         inside = self._group(labels)
         return TableMarginal(self, inside, self._ratio_table(inside))
 
     def _label_quantiles(self, levels: Array) -> Array:
         return quantiles_from_tables(self, levels, lambda r: self._ratio_table([r]))
+
+    # -- some shares known -------------------------------------------------------------------------------------------
+
+    def condition(
+        self, known: Mapping[Any, Any], *, n_draws: int = 4000, generator: torch.Generator | None = None
+    ) -> ConditionedDraws:
+        """All shares when some are known, by weighted draws; see the base class.
+
+        What is known of *ratios* of shares stays in the family: ``subcomposition`` gives their law. Known shares
+        themselves leave it, so the answers have standard errors.
+        """
+        return condition_centred(self, KnownShares.of(self, known), n_draws, generator)
+
+    def _to_chain(self, logs: Tensor) -> Tensor:
+        return self.plain_logs(logs)
+
+    def _from_chain(self, logs: Tensor) -> Tensor:
+        return self.centred_logs(logs)
 
     # -- other laws --------------------------------------------------------------------------------------------------
 

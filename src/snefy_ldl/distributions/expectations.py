@@ -148,7 +148,7 @@ class MixtureExpectations(SimplexLaw):
             lambda a, total: (torch.digamma(total + 1.0) - torch.digamma(a + 1.0)) * a / total
         )
 
-    def prob_greater(self, j: int, k: int) -> Tensor:
+    def prob_greater(self, j: int | str, k: int | str) -> Tensor:
         """``P(ℓ_j > ℓ_k|x) = Σ c I_½(α_k, α_j)`` (*batch,)."""
         first, second = self._two_labels(j, k)
         alpha, table = self.concentration.detach(), self.offset

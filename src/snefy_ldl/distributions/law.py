@@ -17,6 +17,8 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_share
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from snefy_ldl.distributions.marginal import Marginal
 
 Rows = slice | Tensor
@@ -35,6 +37,8 @@ class SimplexLaw(Distribution):
 
     #: Of what the law returns; it computes in float64.
     dtype: torch.dtype
+    #: Names of the labels, which then serve beside their numbers; None where nobody gave any.
+    label_names: tuple[str, ...] | None = None
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
@@ -92,14 +96,30 @@ class SimplexLaw(Distribution):
 
     # -- labels ------------------------------------------------------------------------------------------------------
 
-    def _label(self, r: int) -> int:
+    def named(self, names: Sequence[Any] | None) -> Self:
+        """This law, whose labels now have names (L,); returns itself."""
+        if names is not None and len(names) != self.n_labels:
+            raise InputError(f"{len(names)} names for {self.n_labels} labels.")
+        self.label_names = None if names is None else tuple(str(name) for name in names)
+        return self
+
+    def label_number(self, label: int | str) -> int:
+        """Number of a label, given by its number or its name."""
+        return self._label(label)
+
+    def _label(self, r: int | str) -> int:
+        if isinstance(r, str):
+            if self.label_names is None or r not in self.label_names:
+                known = "has no label names" if self.label_names is None else f"has the labels {list(self.label_names)}"
+                raise InputError(f"the law {known}; got {r!r}.")
+            return self.label_names.index(r)
         if not isinstance(r, (int, np.integer)) or not -self.n_labels <= r < self.n_labels:
             raise InputError(f"label index must be a whole number from 0 to {self.n_labels - 1}; got {r!r}.")
         return int(r) % self.n_labels
 
-    def _group(self, labels: int | Sequence[int]) -> list[int]:
+    def _group(self, labels: int | str | Sequence[int | str]) -> list[int]:
         """One label or several, of which at least one must be left out."""
-        group = [labels] if isinstance(labels, (int, np.integer)) else list(labels)
+        group = [labels] if isinstance(labels, (int, np.integer, str)) else list(labels)
         checked = sorted({self._label(r) for r in group})
         if not 0 < len(checked) < self.n_labels or len(checked) < len(group):
             raise InputError(f"a sum of shares needs some of the labels, each once, and not all; got {labels!r}.")
@@ -122,7 +142,7 @@ class SimplexLaw(Distribution):
             raise InputError(f"subcomposition needs at least two different labels; got {list(labels)}.")
         return checked
 
-    def _two_labels(self, j: int, k: int) -> tuple[int, int]:
+    def _two_labels(self, j: int | str, k: int | str) -> tuple[int, int]:
         first, second = self._label(j), self._label(k)
         if first == second:
             raise InputError(f"prob_greater compares two different labels; got {j} twice.")
@@ -237,7 +257,7 @@ class SimplexLaw(Distribution):
     # -- one share ---------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def marginal(self, labels: int | Sequence[int]) -> Marginal:
+    def marginal(self, labels: int | str | Sequence[int | str]) -> Marginal:
         """The univariate law of one label's share, or of the sum of several."""
 
     @abstractmethod

@@ -19,6 +19,7 @@ from snefy_ldl._limits import DIRECT_EVALUATIONS
 from snefy_ldl._types import Array, Index
 from snefy_ldl.distributions.law import Rows, SimplexLaw
 from snefy_ldl.distributions.tables import ShareTable, beta_table, label_quantiles, row_blocks, row_weights
+from snefy_ldl.distributions.weights import check_weights
 from snefy_ldl.errors import InputError
 from snefy_ldl.special.tolerances import LOGIT_LIMIT, TAIL_MASS
 
@@ -158,6 +159,7 @@ class BetaMarginal(Marginal):
 
     def _quantiles(self, levels: Array) -> Array:
         if self.pair.n_components == 1:
+            check_weights(self.pair.weights())
             answer: Array = scipy.special.betaincinv(*self._beta_parameters(slice(None)), levels)
             return answer
         if self._direct(levels.shape[1] * 60):  # steps of a root search
@@ -180,6 +182,7 @@ class BetaMarginal(Marginal):
     def _cdf_direct(self, rows: Rows, z: Array) -> Array:
         """cdf on the logit scale, z (b, Q), by the incomplete Beta function of every component."""
         weights = self.pair.weights(rows).detach().cpu().numpy()
+        check_weights(weights, (rows.start or 0) if isinstance(rows, slice) else 0)
         a, b = self._beta_parameters(rows)
         answer = np.empty_like(z)
         for q in range(z.shape[1]):

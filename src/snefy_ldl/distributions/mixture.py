@@ -17,7 +17,7 @@ from torch import Size, Tensor
 
 from snefy_ldl._limits import block_elements
 from snefy_ldl._types import Array
-from snefy_ldl.distributions.expectations import MixtureExpectations
+from snefy_ldl.distributions.conditioning import MixtureConditioning
 from snefy_ldl.distributions.law import Rows, row_table
 from snefy_ldl.distributions.marginal import BetaMarginal, Marginal
 from snefy_ldl.distributions.sampling import draw, estimate_entropy
@@ -26,7 +26,7 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_beta, log_beta_ratio, log_share, log_signed_sum
 
 
-class SignedDirichletMixture(MixtureExpectations):
+class SignedDirichletMixture(MixtureConditioning):
     """A density on the simplex that is a signed mixture of Dirichlets.
 
     Args:
@@ -89,7 +89,7 @@ class SignedDirichletMixture(MixtureExpectations):
         offset = None if self.offset is None else self.offset[index]
         other = SignedDirichletMixture(self.weights(index), self.concentration, offset, validate_args=False)
         other.dtype = self.dtype
-        return other
+        return other.named(self.label_names)
 
     def weights(self, rows: Rows = slice(None)) -> Tensor:
         """``c`` for some rows of the flattened batch, float64 (b, P)."""
@@ -135,7 +135,7 @@ class SignedDirichletMixture(MixtureExpectations):
             return weights / weights.sum(-1, keepdim=True)
 
         offset = table if self.offset is None else self.offset + table
-        return self._like(self.collect(answer), self.concentration, offset)
+        return self._like(self.collect(answer), self.concentration, offset).named(self.label_names)
 
     # -- smaller compositions ----------------------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class SignedDirichletMixture(MixtureExpectations):
         checked = self._subset(labels)
         return self._reduced(lambda t: t[:, checked])
 
-    def marginal(self, labels: int | Sequence[int]) -> Marginal:
+    def marginal(self, labels: int | str | Sequence[int | str]) -> Marginal:
         """The univariate law of one label's share, or of the sum of several."""
         inside = self._group(labels)
         return BetaMarginal(self.amalgamate([inside, [r for r in range(self.n_labels) if r not in inside]]))
@@ -263,7 +263,7 @@ class SignedDirichletMixture(MixtureExpectations):
         offset = None if self.offset is None else self.offset.reshape(*self.batch_shape, -1).expand(*shape, -1)
         other = SignedDirichletMixture(weights, self.concentration, offset, self._validate_args)
         other.dtype = self.dtype
-        return other
+        return other.named(self.label_names)
 
     def __repr__(self) -> str:
         return (

@@ -16,10 +16,15 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
+from snefy_ldl._types import Array, Index
 from snefy_ldl.distributions.law import Rows
+from snefy_ldl.distributions.rosenblatt import to_shares
+from snefy_ldl.distributions.weights import check_weights
 from snefy_ldl.errors import InputError
 
 Answer = TypeVar("Answer")
+#: Rows that would keep a smaller share of their proposals than this take the inverse Rosenblatt map.
+LOWEST_ACCEPTANCE = 1e-3
 
 
 # -- random numbers ----------------------------------------------------------------------------------------------------
@@ -121,6 +126,7 @@ def _proposals(
 def _draw_rows(dist: Any, rows: slice, n: int, source: RandomStream, want: Literal["draws", "densities"]) -> Tensor:
     """n exact draws for some rows: their log shares (b, n, L), or their log densities (b, n) in any order."""
     weights = dist.weights(rows)  # (b, P)
+    check_weights(weights, rows.start or 0)
     if bool((weights >= 0.0).all()):
         logs = _proposals(dist, weights, dist.offset_rows(rows), n, source, ordered=want == "densities")
         return logs if want == "draws" else dist.quick_log_prob(rows, logs)
@@ -128,13 +134,21 @@ def _draw_rows(dist: Any, rows: slice, n: int, source: RandomStream, want: Liter
 
 
 def _reject(dist: Any, rows: slice, positive: Tensor, n: int, source: RandomStream) -> tuple[Tensor, Tensor]:
-    """Draws from the positive part, kept with probability p / p⁺: log shares (b, n, L) and log densities (b, n)."""
+    """Draws from the positive part, kept with probability p / p⁺: log shares (b, n, L) and log densities (b, n).
+
+    Rows that would keep hardly any take the inverse Rosenblatt map instead, which rejects nothing.
+    """
     n_rows, n_labels = len(positive), dist.n_labels
     offset = dist.offset_rows(rows)
     rate = 1.0 / positive.sum(-1)
     logs = positive.new_empty(n_rows, n, n_labels)
     log_p = positive.new_empty(n_rows, n)
     filled = torch.zeros(n_rows, dtype=torch.long, device=positive.device)
+    rare = torch.nonzero(rate < LOWEST_ACCEPTANCE).squeeze(-1)
+    if len(rare):
+        logs[rare], log_p[rare] = _by_chain(dist, rare + (rows.start or 0), n, source)
+        filled[rare] = n
+    proposed = 0
     while True:
         active = torch.nonzero(filled < n).squeeze(-1)
         if not len(active):
@@ -154,6 +168,27 @@ def _reject(dist: Any, rows: slice, positive: Tensor, n: int, source: RandomStre
         logs[at] = proposal[keep]
         log_p[at] = density[keep]
         filled[active] += keep.sum(1)
+        proposed += tries
+        if proposed > 100 * (n + 100) / LOWEST_ACCEPTANCE:
+            row = int(active[0])
+            raise InputError(
+                f"row {row + (rows.start or 0)} kept {int(filled[row])} of {proposed} proposals, where a share of "
+                f"{float(rate[row]):g} was due: its density is not the one its weights say."
+            )
+
+
+def _by_chain(dist: Any, rows: Tensor, n: int, source: RandomStream) -> tuple[Tensor, Tensor]:
+    """n draws for each of some rows by the inverse Rosenblatt map: log shares (b, n, L) and log densities (b, n)."""
+    weights, offset = dist.weights(rows).cpu().numpy(), dist.offset_rows(rows)
+    votes = None if offset is None else offset.cpu().numpy()
+
+    def rows_of(numbers: Index) -> tuple[Array, Array | None]:
+        return weights[numbers // n], None if votes is None else votes[numbers // n]
+
+    uniforms = source.uniform(len(rows) * n, dist.n_labels - 1).cpu().numpy()
+    logs = torch.as_tensor(to_shares(dist.concentration.cpu().numpy(), rows_of, uniforms), device=rows.device)
+    logs = logs.reshape(len(rows), n, -1)
+    return logs, dist.log_densities(rows, logs.transpose(0, 1).contiguous())[0].T
 
 
 # -- all rows ----------------------------------------------------------------------------------------------------------

@@ -121,13 +121,14 @@ class SnefySimplex(SignedDirichletMixture):
         if self.offset is not None:
             offset = self.offset.reshape(*self.batch_shape, -1).expand(*shape, -1)
         scale = self.log_scale.expand(*shape, *self.log_scale.shape[-2:])
-        return SnefySimplex(self.exponents, self.readout, scale, offset, log_members, self._validate_args)
+        other = SnefySimplex(self.exponents, self.readout, scale, offset, log_members, self._validate_args)
+        return other.named(self.label_names)
 
     def __getitem__(self, rows: Rows | Any) -> SnefySimplex:
         """The law of some rows of the flattened batch: a slice, row numbers or a mask -> batch (b,)."""
         index = self._row_index(rows)
         offset = None if self.offset is None else self.offset[index]
-        return self._with(self.flat_log_scale[index], offset, self.log_members[index])
+        return self._with(self.flat_log_scale[index], offset, self.log_members[index]).named(self.label_names)
 
     def _with(self, log_scale: Tensor, offset: Tensor | None, log_members: Tensor) -> SnefySimplex:
         """The same components and readout with other rows."""
@@ -346,7 +347,7 @@ class SnefySimplex(SignedDirichletMixture):
             offset.reshape(*self.batch_shape, -1),
             log_members.reshape(*self.batch_shape, -1),
             self._validate_args,
-        )
+        ).named(self.label_names)
 
     # -- smaller compositions ----------------------------------------------------------------------------------------
 

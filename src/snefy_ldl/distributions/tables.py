@@ -9,11 +9,8 @@ density is a polynomial. Other laws of a share bring their own densities at the 
 
 from __future__ import annotations
 
-import hashlib
 import math
-import threading
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,8 +20,10 @@ import numpy as np
 import scipy.special
 from numpy.polynomial import legendre
 
-from snefy_ldl._limits import CHUNK_ELEMENTS, KEPT_TABLE_NUMBERS, KEPT_TABLES
+from snefy_ldl._limits import CHUNK_ELEMENTS, KEPT_TABLE_NUMBERS
 from snefy_ldl._types import Array, Index
+from snefy_ldl.distributions.table_cache import TableCache
+from snefy_ldl.distributions.weights import check_weights
 from snefy_ldl.special.tolerances import LOGIT_LIMIT, NEGLIGIBLE_WEIGHT, TAIL_MASS
 
 #: Gauss-Legendre points a panel.
@@ -60,11 +59,15 @@ class Located:
             np.concatenate([place.values for place in places]),
         )
 
+    def logits(self) -> Array:
+        """The quantiles on the logit scale (Q,)."""
+        density = _TO_LEGENDRE @ self.values.T * self.half
+        z: Array = self.left + self.half * (_solve_panel(density, self.mass) + 1.0)
+        return z
+
     def solve(self) -> Array:
         """The quantiles as shares (Q,)."""
-        density = _TO_LEGENDRE @ self.values.T * self.half
-        z = self.left + self.half * (_solve_panel(density, self.mass) + 1.0)
-        shares: Array = scipy.special.expit(z)
+        shares: Array = scipy.special.expit(self.logits())
         return shares
 
 
@@ -142,7 +145,11 @@ class ShareTable(ABC):
     def cdf(self, weights: Array, t: Array, keep: Index | slice = slice(None)) -> Array:
         """cdf of each row at its own points: weights (b, P') of the components ``keep`` (P',), t (b, Q) -> (b, Q)."""
         with np.errstate(divide="ignore"):
-            z = np.clip(scipy.special.logit(np.clip(t, 0.0, 1.0)), self.edges[0], self.edges[-1])
+            return self.cdf_at_logits(weights, scipy.special.logit(np.clip(t, 0.0, 1.0)), keep)
+
+    def cdf_at_logits(self, weights: Array, z: Array, keep: Index | slice = slice(None)) -> Array:
+        """The same with points on the logit scale, z (b, Q)."""
+        z = np.clip(z, self.edges[0], self.edges[-1])
         panel = np.clip(np.searchsorted(self.edges, z, side="right") - 1, 0, len(self._half) - 1)
         values = self._values(weights, keep, panel)
         left = np.einsum("bqp,bp->bq", self.edge_cdf.T[panel][..., keep], weights) if panel.size <= 16 else None
@@ -277,42 +284,6 @@ def _solve_panel(density: Array, mass: Array) -> Array:
     return u
 
 
-class TableCache:
-    """Tables kept for the next question about the same components; many threads may ask at once."""
-
-    def __init__(self) -> None:
-        self._tables: OrderedDict[bytes, Any] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, make: Callable[[], Any], *parts: Any) -> Any:
-        """The table of these arrays and numbers, made if it is not there.
-
-        Args:
-            make: makes it.
-            parts: arrays, or anything with a ``repr``, that the table depends on.
-        """
-        digest = hashlib.blake2b(digest_size=16)
-        for part in parts:
-            digest.update(np.ascontiguousarray(part).tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
-        key = digest.digest()
-        with self._lock:
-            table = self._tables.get(key)
-            if table is not None:
-                self._tables.move_to_end(key)
-                return table
-        table = make()  # outside the lock: others go on meanwhile, and at worst the same table is made twice
-        with self._lock:
-            table = self._tables.setdefault(key, table)
-            self._tables.move_to_end(key)
-            while len(self._tables) > 1 and self._too_much():
-                self._tables.popitem(last=False)
-        return table
-
-    def _too_much(self) -> bool:
-        total = sum(table.n_numbers for table in self._tables.values())
-        return len(self._tables) > KEPT_TABLES or total > 16 * KEPT_TABLE_NUMBERS
-
-
 _cache = TableCache()
 
 
@@ -331,6 +302,7 @@ def used_components(weights: Array) -> Index | slice:
 def row_weights(law: Any, rows: slice | Index) -> tuple[Array, Index | slice]:
     """Weights of some rows (b, P') without the components that hardly any of them uses, and which those are (P',)."""
     weights = law.weights(rows).detach().cpu().numpy()
+    check_weights(weights, (rows.start or 0) if isinstance(rows, slice) else 0)
     keep = used_components(weights)
     return (weights if isinstance(keep, slice) else np.ascontiguousarray(weights[:, keep])), keep
 
@@ -380,6 +352,7 @@ def label_quantiles(law: Any, levels: Array) -> Array:
     total = alpha.sum(1)
     if law.offset is None:
         if law.n_components == 1:
+            check_weights(law.weights())
             first = alpha[0, : levels.shape[1], None]
             return np.asarray(scipy.special.betaincinv(first, total - first, levels))
         return quantiles_from_tables(law, levels, lambda r: beta_table(alpha[:, r], total - alpha[:, r]))
@@ -389,6 +362,7 @@ def label_quantiles(law: Any, levels: Array) -> Array:
     out = np.empty(levels.shape)
     for block in row_blocks(law):
         weights = law.weights(block).detach().cpu().numpy()
+        check_weights(weights, block.start)
         for r in range(levels.shape[1]):
             pairs, which = np.unique(np.stack([offset[block, r], votes[block]], 1), axis=0, return_inverse=True)
             for g, (hits, all_votes) in enumerate(pairs):

@@ -13,14 +13,17 @@ __all__ = [
     "NEGLIGIBLE_FACTOR_EXPONENT",
     "NEGLIGIBLE_TERM_EXPONENT",
     "NEGLIGIBLE_WEIGHT",
+    "SHARE_SUM_ROUNDING",
     "SMALLEST_CORRELATION_EIGENVALUE",
     "SMALLEST_COUNT_PROBABILITY",
     "SMALLEST_COVARIANCE_EIGENVALUE",
+    "SMALLEST_DENSITY_SHARE",
     "SMALLEST_POSITIVE",
     "SMALLEST_SHARED_DENSITY",
     "SMALLEST_TOTAL_CONCENTRATION",
     "SMALLEST_VOLUME_GAIN",
     "TAIL_MASS",
+    "WEIGHT_SUM_ROUNDING",
 ]
 
 #: A positive divisor or logarithm's argument is lifted here where an exact zero can only be underflow.
@@ -34,6 +37,8 @@ SMALLEST_COVARIANCE_EIGENVALUE = 1e-10
 NEGLIGIBLE_FACTOR_EXPONENT = -40.0
 #: ... and a sum of squares of such factors that is smaller than this is taken for it before its logarithm.
 SMALLEST_SHARED_DENSITY = 1e-30
+#: A signed sum that is no more than this share of its positive part is rounding: there the law has no density.
+SMALLEST_DENSITY_SHARE = 1e-12
 #: A moment-matched Dirichlet's Σ α is at least this, also where a law's variance is as large as it can be.
 SMALLEST_TOTAL_CONCENTRATION = 1e-6
 #: The sum of parameters of a Dirichlet that is matched to a predicted mean and variance stays inside this range.
@@ -44,6 +49,10 @@ SMALLEST_VOLUME_GAIN = 1e-12
 SMALLEST_COUNT_PROBABILITY = 1e-12
 #: A number of votes that exceeds a whole number by no more than this is that number.
 COUNT_ROUNDING = 1e-9
+#: Shares given to a law may sum to this much more or less than one, and a known one may be off by as much.
+SHARE_SUM_ROUNDING = 1e-5
+#: Weights of a mixture may sum to this much more or less than one: float32 ones do.
+WEIGHT_SUM_ROUNDING = 1e-3
 #: The part of a component's law outside a tabulated range.
 TAIL_MASS = 1e-13
 #: Shares below e^-690 are not told apart from zero.

@@ -1,0 +1,236 @@
+"""Known shares: the law of the others against quadrature, the chain rule, draws in a window, and with a centre."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.integrate
+import torch
+from torch import Tensor
+
+from snefy_ldl.distributions import CentredSnefy, ConditionedDraws, ConditionedLaw, SignedDirichletMixture, SnefySimplex
+from snefy_ldl.errors import InputError
+
+Build = Callable[..., SnefySimplex]
+Rng = Callable[[int], torch.Generator]
+#: A comparison at 5.5 standard errors fails by chance once in 26 million; seeds are fixed, so a pass stays a pass.
+SIGMAS = 5.5
+CENTRE = torch.tensor([0.02, 0.9, 0.3], dtype=torch.float64)
+VOTES = torch.tensor([[3.0, 0.0, 1.0, 0.0], [0.0, 0.0, 9.0, 2.0]])
+LAWS: dict[str, Callable[[Build, Build], SignedDirichletMixture]] = {
+    "signed": lambda snefy, _: snefy(4),
+    "cancelling": lambda _, cancelling: cancelling(4),
+    "members": lambda snefy, _: snefy(4, n=3, members=3),
+    "votes": lambda snefy, _: snefy(4).posterior(VOTES),
+    "merged": lambda snefy, _: snefy(5).posterior(torch.ones(5)).amalgamate([[0, 4], [1], [2], [3]]),
+    "small concentrations": lambda snefy, _: snefy(4, concentration=(0.05, 0.3)),
+}
+
+
+def centred(law: SnefySimplex, centre: Tensor) -> CentredSnefy:
+    return CentredSnefy(law.exponents, law.readout, law.log_scale, centre)
+
+
+def on_a_line(law: Any, row: int, share: float, function: Callable[[float], float], end: float = 1.0) -> float:
+    """``∫ p(v, s, 1-v-s) f(s) ds`` over the second share s, by adaptive quadrature: three labels, the first known."""
+    left = 1.0 - share
+
+    def integrand(t: float) -> float:
+        point = torch.tensor([share, left * t, left * (1.0 - t)], dtype=torch.float64)
+        return math.exp(float(law[row].log_prob(point))) * function(left * t) * left
+
+    return float(scipy.integrate.quad(integrand, 0.0, end, epsabs=1e-12, epsrel=1e-10, limit=200)[0])
+
+
+@pytest.mark.parametrize("kind", list(LAWS))
+def test_known_and_unknown_shares_multiply_to_the_density(kind: str, snefy: Build, cancelling: Build) -> None:
+    law = LAWS[kind](snefy, cancelling)
+    points = torch.distributions.Dirichlet(torch.full((4,), 2.0, dtype=torch.float64)).sample((7, *law.batch_shape))
+    for labels in ([2], [0, 3], [3, 1]):
+        for point in points:
+            given = law.condition({r: point[..., r] for r in labels})
+            torch.testing.assert_close(given.log_prob_known + given.log_prob(point), law.log_prob(point))
+            torch.testing.assert_close(given.left, 1.0 - point[..., labels].sum(-1))
+
+
+@pytest.mark.parametrize("votes", [False, True])
+def test_moments_and_quantiles_against_quadrature(votes: bool, snefy: Build) -> None:
+    law: SignedDirichletMixture = snefy(3, n=3, concentration=(1.5, 9.0))
+    law = law.posterior(torch.tensor([1.0, 0.0, 2.0])) if votes else law
+    share = 0.37
+    given = law.condition({0: share})
+    assert isinstance(given, ConditionedLaw)
+    for row in range(2):
+        mass = on_a_line(law, row, share, lambda s: 1.0)
+        first = on_a_line(law, row, share, lambda s: s) / mass
+        second = on_a_line(law, row, share, lambda s: s * s) / mass
+        assert math.exp(float(given.log_prob_known[row])) == pytest.approx(mass, rel=1e-8)
+        expected = torch.tensor([share, first, 1.0 - share - first], dtype=torch.float64)
+        torch.testing.assert_close(given.mean[row], expected, rtol=0, atol=1e-9)
+        spread = second - first**2
+        covariance = spread * torch.tensor([[0, 0, 0], [0, 1, -1], [0, -1, 1]], dtype=torch.float64)
+        torch.testing.assert_close(given.covariance_matrix[row], covariance, rtol=0, atol=1e-9)
+        torch.testing.assert_close(given.variance[row], covariance.diagonal(), rtol=0, atol=1e-9)
+        for level in (0.1, 0.8):
+            quantiles = given.quantiles([level])[row, :, 0]
+            assert float(quantiles[0]) == share
+            below = on_a_line(law, row, share, lambda s: 1.0, float(quantiles[1]) / (1.0 - share)) / mass
+            assert below == pytest.approx(level, abs=1e-7)
+
+
+def test_the_law_of_one_unknown_share(snefy: Build) -> None:
+    law = snefy(4, batch=(3,)).named(["a", "b", "c", "d"])
+    given = law.condition({"b": torch.tensor([0.1, 0.2, 0.3])})
+    share, both = given.marginal("c"), given.marginal([0, 3])
+    torch.testing.assert_close(share.mean, given.mean[:, 2])
+    torch.testing.assert_close(share.variance, given.variance[:, 2])
+    torch.testing.assert_close(both.mean, given.mean[:, [0, 3]].sum(-1))
+    levels = torch.full((3,), 0.3, dtype=torch.float64)
+    at = share.icdf(levels)
+    torch.testing.assert_close(at, given.quantiles([0.3])[:, 2, 0], rtol=0, atol=1e-8)
+    torch.testing.assert_close(share.cdf(at), levels, rtol=0, atol=1e-8)
+    torch.testing.assert_close(both.cdf(given.left - at), 1.0 - levels, rtol=0, atol=1e-8)
+    step = 1e-5
+    slope = (share.cdf(at + step) - share.cdf(at - step)) / (2 * step)
+    torch.testing.assert_close(share.log_prob(at).exp(), slope, rtol=1e-5, atol=0)
+    assert share.sample((5,)).shape == (5, 3)
+    with pytest.raises(InputError, match="is known"):
+        given.marginal("b")
+
+
+def test_against_draws_in_a_window(snefy: Build, rng: Rng) -> None:
+    """Draws whose first share lies within 0.004 of 0.3; 4 means a row at 5.5 standard errors, and the window's bias.
+
+    Within the window the conditional mean moves by less than the window's width.
+    """
+    law = snefy(4, n=3, batch=(), concentration=(1.5, 6.0), seed=1)
+    draws = law.sample((400_000,), generator=rng(3))
+    near = draws[(draws[:, 0] - 0.3).abs() < 0.004]
+    assert len(near) > 2000
+    given = law.condition({0: 0.3})
+    error = near.std(0) / math.sqrt(len(near))
+    assert ((near.mean(0) - given.mean).abs() <= SIGMAS * error + 0.004).all()
+    direct = given.sample((20_000,), generator=rng(4))
+    torch.testing.assert_close(direct.sum(-1), torch.ones(20_000, dtype=torch.float64))
+    assert (direct[:, 0] == 0.3).all()
+    error = direct.std(0) / math.sqrt(len(direct))
+    assert ((direct.mean(0) - given.mean).abs() <= SIGMAS * error + 1e-12).all()
+
+
+def test_names_follow_the_rows(snefy: Build) -> None:
+    law = snefy(3, batch=(4,)).named(["sand", "silt", "clay"])
+    for other in (
+        law[1:3],
+        law[[0]],
+        law.expand((2, 4)),
+        law.posterior(torch.ones(3)),
+        law.amalgamate([[0], [1], [2]]),
+    ):
+        named = other.label_names == ("sand", "silt", "clay")
+        assert named or other.label_names is None
+    assert law[2].label_names == law.posterior(torch.ones(3))[0].label_names == ("sand", "silt", "clay")
+    assert law.label_number("clay") == 2
+    torch.testing.assert_close(law.condition({"silt": 0.2}).mean, law.condition({1: 0.2}).mean)
+    torch.testing.assert_close(law.condition({"silt": 0.2}).mean[[3, 1]], law[[3, 1]].condition({"silt": 0.2}).mean)
+    torch.testing.assert_close(law.prob_greater("sand", "clay"), law.prob_greater(0, 2))
+    torch.testing.assert_close(law.marginal("sand").mean, law.mean[:, 0])
+    assert law.condition({"silt": 0.2}).rest.label_names == ("sand", "clay")
+    with pytest.raises(InputError, match="has the labels"):
+        law.condition({"gravel": 0.2})
+    with pytest.raises(InputError, match="no label names"):
+        snefy(3).condition({"sand": 0.2})
+    with pytest.raises(InputError, match="2 names for 3"):
+        law.named(["a", "b"])
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "zero": ({0: 0.0}, "every label some share"),
+    "negative": ({0: -0.1}, "strictly between"),
+    "nan": ({0: math.nan}, "strictly between"),
+    "one": ({0: 1.0}, "strictly between"),
+    "too much": ({0: 0.6, 1: [0.1, 0.4]}, "row 1 sum to 1"),
+    "all": ({0: 0.2, 1: 0.2, 2: 0.2}, "at least two labels unknown"),
+    "none": ({}, "at least one label"),
+    "twice": ({0: 0.2, -4: 0.2}, "each once"),
+    "no such label": ({7: 0.2}, "from 0 to 3"),
+    "another batch": ({0: [0.1, 0.2, 0.3]}, "fit the batch"),
+}
+
+
+@pytest.mark.parametrize("mistake", list(BAD))
+def test_mistakes_are_named(mistake: str, snefy: Build) -> None:
+    known, message = BAD[mistake]
+    with pytest.raises(InputError, match=message):
+        snefy(4).condition(known)
+
+
+def test_a_point_without_density_tells_nothing() -> None:
+    """(1 - 2ℓ_1)² is zero at one half: ``1 - 4 ℓ_1 + 4 ℓ_1²`` as three Dirichlets with the same two other labels."""
+    alpha = torch.tensor([[1.0, 1.0, 1.0], [2.0, 1.0, 1.0], [3.0, 1.0, 1.0]], dtype=torch.float64)
+    weights = torch.tensor([[0.5, -2.0 / 3.0, 1.0 / 3.0]], dtype=torch.float64)
+    law = SignedDirichletMixture(weights / weights.sum(), alpha)
+    law.condition({0: 0.4})
+    with pytest.raises(InputError, match="no density"):
+        law.condition({0: 0.5})
+    with pytest.raises(InputError, match="disagrees"):
+        law.condition({0: 0.4}).log_prob(torch.tensor([[0.3, 0.3, 0.4]]).double())
+
+
+# -- with a centre -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.7])
+def test_centred_against_quadrature(share: float, snefy: Build, rng: Rng) -> None:
+    """3 shares x 2 rows x 4 figures at 5.5 standard errors."""
+    law = centred(snefy(3, n=3, concentration=(1.5, 9.0), seed=3), CENTRE)
+    given = law.condition({0: share}, n_draws=6000, generator=rng(5))
+    assert isinstance(given, ConditionedDraws)
+    assert (given.effective_draws > 600).all()
+    for row in range(2):
+        mass = on_a_line(law, row, share, lambda s: 1.0)
+        first = on_a_line(law, row, share, lambda s: s) / mass
+        second = on_a_line(law, row, share, lambda s: s * s) / mass
+        error = abs(float(given.log_prob_known[row]) - math.log(mass))
+        assert error <= SIGMAS * float(given.log_prob_std_error[row])
+        assert abs(float(given.mean[row, 1]) - first) <= SIGMAS * float(given.std_error[row, 1])
+        assert float(given.mean[row, 0]) == pytest.approx(share)
+        assert float(given.variance[row, 1]) == pytest.approx(second - first**2, rel=0.15)
+        median = float(given.quantiles([0.5])[row, 1, 0])
+        below = on_a_line(law, row, share, lambda s: 1.0, median / (1.0 - share)) / mass
+        assert abs(below - 0.5) <= SIGMAS * 0.5 / math.sqrt(float(given.effective_draws[row])) + 0.01
+
+
+def test_centred_known_density_is_the_marginal_one(snefy: Build, rng: Rng) -> None:
+    """Five labels and members: the table of the marginal law is the other route; 2 rows at 5.5 standard errors."""
+    centre = torch.tensor([0.5, 0.01, 1.0, 0.2, 0.05], dtype=torch.float64)
+    law = centred(snefy(5, n=3, members=2, concentration=(1.5, 9.0)), centre)
+    share = law.mean[:, 2] * 1.1
+    given = law.condition({2: share}, generator=rng(6))
+    expected = law.marginal(2).log_prob(share)
+    assert ((given.log_prob_known - expected).abs() <= SIGMAS * given.log_prob_std_error).all()
+    draws = given.sample((3000,), generator=rng(7))
+    assert draws.shape == (3000, 2, 5)
+    torch.testing.assert_close(draws.sum(-1), torch.ones(3000, 2, dtype=torch.float64))
+    error = (draws.var(0) / 3000 + given.std_error.square()).sqrt()
+    assert ((draws.mean(0) - given.mean).abs() <= SIGMAS * error + 1e-12).all()
+    torch.testing.assert_close(given.covariance_matrix.diagonal(dim1=1, dim2=2), given.variance)
+    point = draws[0]
+    torch.testing.assert_close(given.log_prob(point), law.log_prob(point) - given.log_prob_known)
+
+
+def test_a_centre_of_ones_is_the_plain_law(snefy: Build, rng: Rng) -> None:
+    plain = snefy(4)
+    given = centred(plain, torch.ones(4)).condition({1: 0.2, 3: 0.1}, generator=rng(8))
+    exact = plain.condition({1: 0.2, 3: 0.1})
+    assert ((given.mean - exact.mean).abs() <= SIGMAS * given.std_error + 1e-12).all()
+    assert ((given.log_prob_known - exact.log_prob_known).abs() <= SIGMAS * given.log_prob_std_error).all()
+    with pytest.raises(InputError, match="at least 2 draws"):
+        centred(plain, torch.ones(4)).condition({1: 0.2}, n_draws=1)
+    with pytest.raises(InputError, match="between 0 and 1"):
+        given.quantiles([np.nan])
+    assert "known=[1, 3]" in repr(given)
+    assert "known=[1, 3]" in repr(exact)
