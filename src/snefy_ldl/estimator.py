@@ -333,7 +333,8 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         """
         laws = [law for _, law in self._blocks(X)]
         log_scale = torch.cat([law.log_scale for law in laws])
-        return SnefySimplex(laws[0].exponents, laws[0].readout, log_scale, validate_args=False)
+        law = SnefySimplex(laws[0].exponents, laws[0].readout, log_scale, validate_args=False)
+        return law.named(self.label_names_)
 
     # -- files and scikit-learn --------------------------------------------------------------------------------------
 

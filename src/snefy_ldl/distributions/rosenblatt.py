@@ -109,13 +109,19 @@ class _Chain:
         self._sign = np.sign(weights)
 
     def sticks(self, k: int) -> Iterator[tuple[Index, Array, Array]]:
-        """Rows that share the parameters of their k-th pieces, and those (P,) each: all rows, unless votes differ."""
+        """Rows and the parameters of their k-th pieces, (P,) each where the rows share them, else (b, P).
+
+        Votes make parameters differ: rows with the same votes share a table, unless that makes many small tables.
+        """
         a, b = self._alpha[:, k], self._tail[:, k + 1]
         if self._offset is None:
             yield np.arange(len(self._sign)), a, b
             return
         votes = np.stack([self._offset[:, k], self._offset[:, k + 1 :].sum(1)], 1)
         pairs, which = np.unique(votes, axis=0, return_inverse=True)
+        if self._sign.size <= len(pairs) * DIRECT_STICKS:
+            yield np.arange(len(self._sign)), a + votes[:, :1], b + votes[:, 1:]
+            return
         for g, (hits, rest) in enumerate(pairs):
             yield np.flatnonzero(which.reshape(-1) == g), a + hits, b + rest
 
@@ -137,9 +143,9 @@ class _Chain:
 
 
 def _log_density(a: Array, b: Array, z: Array) -> Array:
-    """Log density of logit(t) under every Beta: z (b,) -> (b, P)."""
-    ends = np.stack([scipy.special.log_expit(z), scipy.special.log_expit(-z)], 1)
-    log_p: Array = ends @ np.stack([a, b]) - scipy.special.betaln(a, b)
+    """Log density of logit(t) under every Beta, with parameters (P,) or (b, P): z (b,) -> (b, P)."""
+    log_t, log_rest = scipy.special.log_expit(z)[:, None], scipy.special.log_expit(-z)[:, None]
+    log_p: Array = log_t * a + log_rest * b - scipy.special.betaln(a, b)
     return log_p
 
 
@@ -149,7 +155,7 @@ STEADY = 1e3
 
 def _tabled(a: Array, weights: Array) -> Mask:
     """Rows (b,) that a table of all components answers sooner than the incomplete Beta function of each, as well."""
-    if len(a) <= 8 or weights.size <= DIRECT_STICKS:
+    if a.ndim == 2 or len(a) <= 8 or weights.size <= DIRECT_STICKS:
         return np.zeros(len(weights), dtype=np.bool_)
     steady: Mask = np.abs(weights).sum(1) <= STEADY
     return steady
@@ -193,13 +199,14 @@ def _cdf_direct(a: Array, b: Array, weights: Array, z: Array) -> Array:
 
 def _quantile_direct(a: Array, b: Array, weights: Array, levels: Array) -> Array:
     """Newton, kept inside a shrinking bracket."""
-    z: Array = scipy.special.logit(np.clip(weights @ (a / (a + b)), TAIL_MASS, 1.0 - TAIL_MASS))
+    z: Array = scipy.special.logit(np.clip((weights * (a / (a + b))).sum(1), TAIL_MASS, 1.0 - TAIL_MASS))
     low, high = np.full(len(z), -LOGIT_LIMIT), np.full(len(z), LOGIT_LIMIT)
     active = np.arange(len(z))
     for _ in range(200):
         w, at = weights[active], z[active]
-        error = _cdf_direct(a, b, w, at) - levels[active]
-        slope = (w * np.exp(_log_density(a, b, at))).sum(1)
+        first, second = (part[active] if part.ndim == 2 else part for part in (a, b))
+        error = _cdf_direct(first, second, w, at) - levels[active]
+        slope = (w * np.exp(_log_density(first, second, at))).sum(1)
         low[active] = np.where(error < 0.0, at, low[active])
         high[active] = np.where(error < 0.0, high[active], at)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

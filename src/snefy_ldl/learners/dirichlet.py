@@ -167,7 +167,8 @@ class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # sc
         n_rows, n_labels = alpha.shape
         one = torch.ones(1, 1, dtype=torch.float64)
         zero = torch.zeros(1, n_labels, dtype=torch.float64)
-        return SnefySimplex(zero, one, torch.zeros(n_rows, 1, dtype=torch.float64), offset=alpha - 1.0)
+        law = SnefySimplex(zero, one, torch.zeros(n_rows, 1, dtype=torch.float64), offset=alpha - 1.0)
+        return law.named(self.label_names_)
 
     @property
     def zero_policy_(self) -> ZeroPolicy:  # type: ignore[override]
