@@ -8,6 +8,7 @@ from snefy_ldl.distributions.law import SimplexLaw
 from snefy_ldl.distributions.marginal import Marginal
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.snefy import SnefySimplex
+from snefy_ldl.distributions.zeros import ZeroSnefy
 
 __all__ = [
     "CentredSnefy",
@@ -17,4 +18,5 @@ __all__ = [
     "SignedDirichletMixture",
     "SimplexLaw",
     "SnefySimplex",
+    "ZeroSnefy",
 ]

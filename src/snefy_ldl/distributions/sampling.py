@@ -117,7 +117,12 @@ def _proposals(
     dist: Any, weights: Tensor, offset: Tensor | None, n: int, source: RandomStream, ordered: bool
 ) -> Tensor:
     """Logarithm of n draws a row (b, n, L) from the mixture with these weights (b, P) >= 0."""
-    concentration = dist.concentration[_components(weights, n, source, ordered)]
+    component = _components(weights, n, source, ordered)
+    propose = getattr(dist, "propose", None)
+    if propose is not None:  # a law whose components are not Dirichlets draws from them itself
+        logs: Tensor = propose(component, source)
+        return logs
+    concentration = dist.concentration[component]
     if offset is not None:
         concentration += offset[:, None]
     return log_dirichlet_draws(concentration, source)

@@ -9,10 +9,14 @@ __all__ = [
     "COUNT_ROUNDING",
     "INTEGRAL_TAIL",
     "LOGIT_LIMIT",
+    "LOG_ODDS_LIMIT",
     "MATCHED_CONCENTRATIONS",
     "NEGLIGIBLE_FACTOR_EXPONENT",
+    "NEGLIGIBLE_PRESENCE",
+    "NEGLIGIBLE_TABLE_WEIGHT",
     "NEGLIGIBLE_TERM_EXPONENT",
     "NEGLIGIBLE_WEIGHT",
+    "OSCILLATION_TAIL",
     "SHARE_SUM_ROUNDING",
     "SMALLEST_CORRELATION_EIGENVALUE",
     "SMALLEST_COUNT_PROBABILITY",
@@ -63,3 +67,11 @@ NEGLIGIBLE_WEIGHT = 1e-13
 NEGLIGIBLE_TERM_EXPONENT = -60.0
 #: An integrand that is e^-30 of its largest value adds nothing to an integral; where a range must end, it ends there.
 INTEGRAL_TAIL = 30.0
+#: Log odds of a label's presence beyond this, on either side, are certainty.
+LOG_ODDS_LIMIT = 500.0
+#: A label that is there less often than this plays no part in the range of a tabulated law.
+NEGLIGIBLE_PRESENCE = 1e-12
+#: An oscillating integral ends where its integrand is below this: its table is good to about 1e-8.
+OSCILLATION_TAIL = 1e-11
+#: Components whose weights sum up to less than this in every row are left out of a table of a law with zeros.
+NEGLIGIBLE_TABLE_WEIGHT = 1e-9
