@@ -152,3 +152,25 @@ def test_metrics_added_for_the_report():
         metrics.group_coverage(["a"], D, ends)
     share, error = metrics.group_coverage(np.arange(50) % 2, D, ends, return_std_error=True)[1]
     assert share.shape == error.shape == (3,)
+
+
+def test_joint_calibration_is_said_under_the_table(case):
+    """The right model's p-value is uniform, so this seed's alarm would be one in a hundred; a wrong one's is tiny."""
+    model, X_cal, D_cal, X, D, _ = case
+    ci = ConformalIntervals(model, 0.9).conformalize(X_cal, D_cal)
+    report = coverage_report({"right": ci, "wrong": DirichletModel(distort=3.0)}, X, D, feature=None)
+    assert report.joint_calibration["right"].calibrated
+    assert not report.joint_calibration["wrong"].calibrated
+    expected = metrics.joint_calibration_test(metrics.joint_pit(model, X, D))
+    assert report.joint_calibration["right"].p_value == expected.p_value
+    assert "joint calibration: the model is off" in " ".join(str(report).split())
+    assert "<caption>right: joint calibration" in report.to_html()
+
+
+def test_joint_calibration_of_many_rows_and_of_few(case, monkeypatch):
+    model, _, _, X, D, _ = case
+    monkeypatch.setattr("snefy_ldl.conformal.report.JOINT_ROWS", 100)
+    assert coverage_report(model, X, D, feature=None).joint_calibration[""].n == 100
+    few = coverage_report(model, X[:19], D[:19], feature=None, n_sizes=2)
+    assert few.joint_calibration == {}
+    assert "caption" not in few.to_html()

@@ -129,7 +129,13 @@ def test_every_public_function_is_documented_with_an_example(name):
     assert function.__name__ == name
     assert ">>>" in function.__doc__
     parameters = inspect.signature(function).parameters
-    assert "return_std_error" in parameters or name == "score"
+    # tables of several averages, transforms and tests have no one standard error
+    assert "return_std_error" in parameters or name in {
+        "score",
+        "JointCalibration",
+        "joint_calibration_test",
+        "joint_pit",
+    }
 
 
 # --- intervals --------------------------------------------------------------------------------------------------------

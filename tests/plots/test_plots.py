@@ -255,3 +255,14 @@ def test_missing_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         plots.label_bars(np.eye(2))
     with pytest.raises(ImportError, match=r"pip install 'snefy-ldl\[plot\]'"):
         plots.ternary_density(law())
+
+
+def test_joint_calibration_shows_each_step_and_the_pairs() -> None:
+    pit = np.random.default_rng(0).uniform(size=(300, 4))
+    fig = plots.joint_calibration(pit, labels=["a", "b", "c", "d", "e"])
+    titles = [ax.get_title() for ax in fig.axes]
+    assert titles[:5] == ["a", "b | earlier", "c | earlier", "d | earlier", "rank correlation"]
+    assert "nothing speaks against it" in fig.get_suptitle()
+    again = plots.joint_calibration(pit[:, :1] ** 3, fig)
+    assert again is fig
+    assert "the model is off" in fig.get_suptitle()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import io
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,22 +18,28 @@ from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.scores import QuantileScore
 from snefy_ldl.distributions.blocks import law_blocks
-from snefy_ldl.errors import InputError
+from snefy_ldl.errors import InputError, ZeroLabelWarning
 from snefy_ldl.metrics import (
+    JointCalibration,
     coverage,
     feature_stratified_coverage,
     fsc_ceiling,
     group_ceiling,
     interval_score,
     interval_width,
+    joint_calibration_test,
     joint_coverage,
+    joint_pit,
     size_stratified_coverage,
     ssc_ceiling,
 )
 from snefy_ldl.metrics.averages import mean_over_rows
+from snefy_ldl.metrics.joint import FEWEST_ROWS
 from snefy_ldl.validation import check_distributions
-from snefy_ldl.validation.rows import as_rows, count_rows
+from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
 
+#: Most rows that the test of joint calibration looks at.
+JOINT_ROWS = 5000
 #: Columns of the table, in order.
 COLUMNS = ("model", "level", "part", "name", "n", "coverage", "std_error", "expected", "width", "score")
 
@@ -48,6 +55,8 @@ class CoverageReport:
 
     Args:
         table: The rows, dicts with the keys of :data:`COLUMNS`.
+        joint_calibration: What the test of joint calibration says of each model whose laws have a Rosenblatt map, by
+            the model's name; printed under the table.
 
     Example:
         >>> row = dict.fromkeys(COLUMNS) | {"model": "", "part": "joint", "name": "", "n": 10, "coverage": 0.9}
@@ -55,8 +64,14 @@ class CoverageReport:
         0.9
     """
 
-    def __init__(self, table: list[dict[str, Any]]) -> None:
+    def __init__(
+        self, table: list[dict[str, Any]], joint_calibration: Mapping[str, JointCalibration] | None = None
+    ) -> None:
         self.table = table
+        self.joint_calibration = dict(joint_calibration or {})
+
+    def _notes(self) -> list[str]:
+        return [f"{name}: {test}" if name else str(test) for name, test in self.joint_calibration.items()]
 
     def to_frame(self) -> Any:
         """The table as a pandas DataFrame."""
@@ -72,7 +87,8 @@ class CoverageReport:
             "<tr>" + "".join(f"<td>{html.escape(_cell(row[column]))}</td>" for column in columns) + "</tr>"
             for row in self.table
         )
-        return f'<table class="coverage-report">\n<tr>{head}</tr>\n' + "\n".join(rows) + "\n</table>\n"
+        notes = "".join(f"<caption>{html.escape(note)}</caption>\n" for note in ["; ".join(self._notes())] if note)
+        return f'<table class="coverage-report">\n{notes}<tr>{head}</tr>\n' + "\n".join(rows) + "\n</table>\n"
 
     def select(self, part: str, name: str | None = None) -> list[dict[str, Any]]:
         """Rows of one part, or of one name in it.
@@ -91,7 +107,7 @@ class CoverageReport:
 
     def __rich__(self) -> Table:
         columns = self._columns()
-        table = Table(title="coverage")
+        table = Table(title="coverage", caption="\n".join(self._notes()) or None)
         for column in columns:
             table.add_column(column, justify="left" if column in ("model", "part", "name") else "right")
         for row in self.table:
@@ -136,7 +152,8 @@ def coverage_report(
         label_names: Names of the labels; by default those of D or of the model.
 
     Returns:
-        The report; its ``table`` is a list of dicts.
+        The report; its ``table`` is a list of dicts, its ``joint_calibration`` the test that all shares together fit
+        the model's law, before any calibration (on at most 5,000 rows; false alarms at most 1 %).
 
     Raises:
         InputError: Rows, labels, groups or names that break a rule.
@@ -157,6 +174,7 @@ def coverage_report(
     values = _feature_values(X, feature, len(labels))
     models = dict(model) if isinstance(model, Mapping) else {"": model}
     table: list[dict[str, Any]] = []
+    tests = {title: _joint_calibration(getattr(one, "model", one), X, labels) for title, one in models.items()}
     for title, one in models.items():
         given_names = label_names or column_names or _model_names(one) or range(labels.shape[1])
         titles = [str(name) for name in given_names]
@@ -170,7 +188,20 @@ def coverage_report(
         for a, level in enumerate(levels):
             rows = _interval_rows(labels, ends[..., a], level, joint, names, values, n_bins, n_sizes, titles)
             table += [{"model": title, "level": level, **row} for row in rows]
-    return CoverageReport(table)
+    return CoverageReport(table, {title: test for title, test in tests.items() if test is not None})
+
+
+def _joint_calibration(model: Any, X: Any, D: Array) -> JointCalibration | None:
+    """The test of joint calibration on at most :data:`JOINT_ROWS` rows, evenly spaced; None where there is no map."""
+    if not hasattr(model, "predict_dist") or len(D) < FEWEST_ROWS:
+        return None
+    rows = np.linspace(0, len(D) - 1, min(len(D), JOINT_ROWS)).astype(np.intp)
+    part = X if len(rows) == len(D) else take_rows(X, rows)
+    if not all(hasattr(law, "rosenblatt") for _, law in law_blocks(model, take_rows(X, rows[:1]))):
+        return None
+    with warnings.catch_warnings():  # the fit has said already how it treats zeros
+        warnings.simplefilter("ignore", ZeroLabelWarning)
+        return joint_calibration_test(joint_pit(model, part, D[rows]))
 
 
 def _model_names(model: Any) -> Any:

@@ -4,6 +4,7 @@
 - :mod:`~snefy_ldl.metrics.intervals`: intervals (N, L, 2), on average over rows.
 - :mod:`~snefy_ldl.metrics.conditional`: the same intervals, given something about the row.
 - :mod:`~snefy_ldl.metrics.draws`: draws (n, N, L) and probability integral transforms.
+- :mod:`~snefy_ldl.metrics.joint`: all shares of a row together, by the Rosenblatt map of its law.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from snefy_ldl.metrics.conditional import (
 )
 from snefy_ldl.metrics.draws import crps, energy_score, pit_histogram
 from snefy_ldl.metrics.intervals import coverage, interval_score, interval_width, joint_coverage
+from snefy_ldl.metrics.joint import JointCalibration, joint_calibration_test, joint_pit
 from snefy_ldl.metrics.points import (
     HIGHER_IS_BETTER,
     canberra,
@@ -32,6 +34,7 @@ from snefy_ldl.metrics.points import (
 
 __all__ = [
     "HIGHER_IS_BETTER",
+    "JointCalibration",
     "canberra",
     "chebyshev",
     "clark",
@@ -46,7 +49,9 @@ __all__ = [
     "intersection",
     "interval_score",
     "interval_width",
+    "joint_calibration_test",
     "joint_coverage",
+    "joint_pit",
     "kl_divergence",
     "pit_histogram",
     "score",

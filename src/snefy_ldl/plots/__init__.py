@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from snefy_ldl.plots.curves import learning_curve
 from snefy_ldl.plots.densities import marginal_density, ternary_density
+from snefy_ldl.plots.joint import joint_calibration
 from snefy_ldl.plots.reliability import calibration, calibration_curve
 from snefy_ldl.plots.shares import intervals, label_bars
 from snefy_ldl.plots.style import LABEL_COLORS
@@ -17,6 +18,7 @@ __all__ = [
     "calibration",
     "calibration_curve",
     "intervals",
+    "joint_calibration",
     "label_bars",
     "learning_curve",
     "marginal_density",
