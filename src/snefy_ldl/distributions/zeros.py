@@ -24,7 +24,8 @@ from snefy_ldl.distributions.expectations import beta_half
 from snefy_ldl.distributions.law import Rows
 from snefy_ldl.distributions.marginal import TableMarginal
 from snefy_ldl.distributions.snefy import SnefySimplex
-from snefy_ldl.distributions.tables import TableCache, quantiles_from_tables
+from snefy_ldl.distributions.table_cache import TableCache
+from snefy_ldl.distributions.tables import quantiles_from_tables
 from snefy_ldl.distributions.zero_moments import PresenceMoments, pair_components
 from snefy_ldl.distributions.zero_square import ZeroSquare
 from snefy_ldl.distributions.zero_table import PresenceTable, used_pairs
@@ -105,7 +106,7 @@ class ZeroSnefy(ZeroSquare):
         """``P(ℓ_r = 0|x)`` (*batch, L)."""
         return self.shaped(self._expectation(self.components.prob_all_absent()).clamp(0.0, 1.0))
 
-    def prob_greater(self, j: int, k: int) -> Tensor:
+    def prob_greater(self, j: int | str, k: int | str) -> Tensor:
         """``P(ℓ_j > ℓ_k|x)`` (*batch,): both there and j larger, or only j there; both absent is not greater."""
         first, second = self._two_labels(j, k)
         at = float(self.centre[first] / (self.centre[first] + self.centre[second]))
@@ -128,7 +129,7 @@ class ZeroSnefy(ZeroSquare):
         table: PresenceTable = _tables.get(lambda: PresenceTable(halves, local, inside, used), *key)
         return table
 
-    def marginal(self, labels: int | Sequence[int]) -> TableMarginal:
+    def marginal(self, labels: int | str | Sequence[int | str]) -> TableMarginal:
         """The univariate law of one label's share, or of the sum of several: atoms at 0 and 1, a density between."""
         inside = self._group(labels)
         return TableMarginal(self, inside, self._share_table(inside))

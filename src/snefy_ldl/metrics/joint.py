@@ -93,10 +93,7 @@ class JointCalibration:
     def __str__(self) -> str:
         verdict = "nothing speaks against it" if self.calibrated else "the model is off"
         chance = f"p = {self.p_value:.3g}" if self.p_value >= 1e-16 else "p < 1e-16"
-        return (
-            f"joint calibration: {verdict} ({chance}, {self.n} rows, false alarms at most "
-            f"{self.false_alarm:.0%})"
-        )
+        return f"joint calibration: {verdict} ({chance}, {self.n} rows, false alarms at most {self.false_alarm:.0%})"
 
 
 def joint_calibration_test(pit: Any, *, false_alarm: float = 0.01) -> JointCalibration:
