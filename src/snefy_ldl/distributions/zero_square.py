@@ -88,7 +88,7 @@ class ZeroSquare(SimplexLaw):
 
     def _with(self, log_scale: Tensor, log_members: Tensor) -> Self:
         parts = (self.exponents, self.presence, self.readout, log_scale, self.centre, log_members)
-        return type(self)(*parts, validate_args=self._validate_args)
+        return type(self)(*parts, validate_args=self._validate_args).named(self.label_names)
 
     def __getitem__(self, rows: Rows | Any) -> Self:
         """The law of some rows of the flattened batch: a slice, row numbers or a mask -> batch (b,)."""

@@ -6,6 +6,7 @@ from snefy_ldl.networks.backbones import BackboneLike, CustomBackbone, StackedML
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling, fit_scaling
 from snefy_ldl.networks.starts import fit_dirichlet, label_concentration, paper_init, prototype_init
+from snefy_ldl.networks.zeros import fit_faces, presence_init
 
 __all__ = [
     "BackboneLike",
@@ -14,8 +15,10 @@ __all__ = [
     "SnefyNet",
     "StackedMLP",
     "fit_dirichlet",
+    "fit_faces",
     "fit_scaling",
     "label_concentration",
     "paper_init",
+    "presence_init",
     "prototype_init",
 ]

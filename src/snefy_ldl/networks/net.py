@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
+from snefy_ldl.distributions.law import SimplexLaw
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
+from snefy_ldl.networks.zero_law import zero_law
 from snefy_ldl.special import (
     EXPONENT_LIMIT,
     EXPONENT_MARGIN,
@@ -35,6 +37,7 @@ class SnefyNet(nn.Module):
         exponent_form: ``"log"`` keeps ``W = -1/2 + ε + e^U`` and trains U; ``"clip"`` trains W and clips it after
             each step (the paper's).
         balanced: the network's output is ``h̃ = h + g`` (neurons start with equal mass) rather than the paper's ``h``.
+        presence: whether labels may be absent; the law is then a ZeroSnefy.
 
     The density may hold a **background**: a share ε of one Dirichlet fitted to the training labels alone. It bounds how
     badly an over-confident network can miss, and the mixture stays in the family: one more neuron.
@@ -57,9 +60,11 @@ class SnefyNet(nn.Module):
 
     background: Tensor
     log_odds: Tensor
+    raw_presence: Tensor
+    background_odds: Tensor
 
     #: Parameters that live on a log scale and must travel far: the optimiser gives them a rate of their own.
-    FAR_TRAVELLING = ("raw_exponents",)
+    FAR_TRAVELLING = ("raw_exponents", "raw_presence")
     #: Parameters, beside biases, that are not pulled toward zero.
     NOT_DECAYED = ("readout",)
 
@@ -71,6 +76,7 @@ class SnefyNet(nn.Module):
         n_readouts: int = 32,
         exponent_form: ExponentForm = "log",
         balanced: bool = True,
+        presence: bool = False,
     ) -> None:
         super().__init__()
         n_members = backbone.n_members
@@ -79,6 +85,10 @@ class SnefyNet(nn.Module):
         self.readout = nn.Parameter(torch.ones(n_members, n_readouts, n_neurons))
         self.head_weight = nn.Parameter(torch.zeros(n_members, backbone.width, n_neurons))
         self.head_bias = nn.Parameter(torch.zeros(n_members, 1, n_neurons))
+        if presence:
+            self.raw_presence = nn.Parameter(torch.zeros(n_members, n_neurons, n_labels))
+            self.register_buffer("background_odds", torch.zeros(n_members, n_labels, dtype=torch.float64))
+        self.has_presence = presence
         self.register_buffer("background", torch.ones(n_members, n_labels, dtype=torch.float64))
         self.register_buffer("log_odds", torch.full((n_members,), -math.inf, dtype=torch.float64))
 
@@ -93,6 +103,11 @@ class SnefyNet(nn.Module):
         if self.exponent_form == "clip":
             return self.raw_exponents
         return self.raw_exponents.exp() + (EXPONENT_MARGIN - 0.5)
+
+    @property
+    def presence(self) -> Tensor:
+        """``a = b - ½ log Γ(1 + 2w)`` (K, n, L), float64, b what is trained: ``o_iir = exp(2 b_ir)``."""
+        return self.raw_presence.double() - 0.5 * torch.lgamma(1.0 + 2.0 * self.exponents.double())
 
     def set_exponents(self, member: int, exponents: Tensor) -> None:
         """Write one member's W (n, L)."""
@@ -149,8 +164,10 @@ class SnefyNet(nn.Module):
         powers = (logs * (self.background - 1.0)[:, None]).sum(-1)
         return powers - log_beta(self.background)[:, None]
 
-    def forward(self, x: Any) -> SnefySimplex:
+    def forward(self, x: Any) -> SimplexLaw:
         """The density at x, averaged over the members, in float64: batch (B,), event (L,)."""
+        if self.has_presence:
+            return zero_law(self, x)
         exponents, readout = self.exponents.double(), self.readout.double()
         log_scale = self.output(x).double()
         log_kernel, g = unit_kernel(exponents)

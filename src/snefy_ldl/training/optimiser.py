@@ -171,6 +171,27 @@ def _shaped(values: Tensor, name: str, parameter: Tensor) -> Tensor:
     return values[member] if member is not None else values.view(-1, *[1] * (parameter.dim() - 1))
 
 
+@torch.no_grad()
+def limit_gradients(net: SnefyNet, limit: float) -> None:
+    """Cut each member's gradient to a norm, whatever the other members' are.
+
+    Args:
+        net: whose parameters hold gradients.
+        limit: the largest norm.
+    """
+    named = [(name, parameter.grad) for name, parameter in net.named_parameters() if parameter.grad is not None]
+    squares = torch.zeros(net.n_members, dtype=torch.float64, device=net.readout.device)
+    for name, gradient in named:
+        member = copy_of_member(name)
+        if member is None:
+            squares += gradient.double().square().flatten(1).sum(1)
+        else:
+            squares[member] += gradient.double().square().sum()
+    factor = (limit / squares.sqrt().clamp_min(limit)).to(net.readout.dtype)
+    for name, gradient in named:
+        gradient.mul_(_shaped(factor, name, gradient))
+
+
 def set_rate(optimizer: StackedAdamW, share: float) -> None:
     """Put every group at a share of its peak rate; on a CPU, where a rate is a plain number."""
     for group in optimizer.param_groups:

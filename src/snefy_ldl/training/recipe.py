@@ -11,6 +11,8 @@ from snefy_ldl.training.vote_settings import VoteSettings
 
 #: Exponents learn this many times faster than the rest.
 EXPONENT_RATE = 20.0
+#: ... and, where labels may be absent, exponents and presence this many times.
+PRESENCE_RATE = 5.0
 #: A pass of ``partial_fit`` runs at this share of the learning rate.
 ONE_PASS_RATE = 0.2
 #: Largest numbers of rows for which a step takes 16, 32, ... of them; beyond the last it takes 256.

@@ -14,7 +14,7 @@ from snefy_ldl.networks.scaling import ScaledFeatures
 from snefy_ldl.training.checkpoint import Snapshot
 from snefy_ldl.training.cuda_graph import GraphedStep, StepQueue
 from snefy_ldl.training.objectives import Objective
-from snefy_ldl.training.optimiser import StackedAdamW, set_rate
+from snefy_ldl.training.optimiser import StackedAdamW, limit_gradients, set_rate
 from snefy_ldl.training.rows import gather_rows
 
 
@@ -95,6 +95,8 @@ class Steps:
             log_p = self.objective.log_prob(self.net, gather_rows(self.net, self.X, self.index), self.index)
             self.optimizer.zero_grad()
             torch.autograd.backward(log_p, slope.to(log_p.dtype))
+            if self.objective.gradient_limit is not None:
+                limit_gradients(self.net, self.objective.gradient_limit)
         self.optimizer.step()
         self.net.project()
         self.total += (log_p.detach() * slope).sum(1)

@@ -6,5 +6,6 @@ from snefy_ldl.training.objectives.base import Objective
 from snefy_ldl.training.objectives.counts import Counts, log_probability
 from snefy_ldl.training.objectives.gaps import Gaps
 from snefy_ldl.training.objectives.shares import Shares, log_density
+from snefy_ldl.training.objectives.zeros import ZeroObjective
 
-__all__ = ["Counts", "Gaps", "Objective", "Shares", "log_density", "log_probability"]
+__all__ = ["Counts", "Gaps", "Objective", "Shares", "ZeroObjective", "log_density", "log_probability"]

@@ -28,9 +28,11 @@ class Objective(ABC):
     Attributes:
         background: log likelihood of every row under each member's background (K, N), or None without one. The
             background does not change in training, so this is computed once.
+        gradient_limit: largest norm of a member's gradient, to which longer ones are cut; None for no limit.
     """
 
     background: Tensor | None = None
+    gradient_limit: float | None = None
 
     @abstractmethod
     def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
