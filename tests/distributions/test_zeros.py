@@ -245,7 +245,9 @@ def test_rows_members_and_batches() -> None:
 def test_wrong_questions_say_what_to_do() -> None:
     law = make()
     with pytest.raises(InputError, match="no differential"):
-        law.entropy()
+        law.entropy(n=100)
+    with pytest.raises(InputError, match="leaves the family"):
+        law.amalgamate([[0, 1], [2]])
     with pytest.raises(InputError, match="minus infinity"):
         law.expected_log()
     with pytest.raises(InputError, match="presence"):

@@ -21,7 +21,7 @@ from torch import Tensor
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.centred import CentredSnefy
 from snefy_ldl.distributions.expectations import beta_half
-from snefy_ldl.distributions.law import Rows
+from snefy_ldl.distributions.law import Rows, SimplexLaw
 from snefy_ldl.distributions.marginal import TableMarginal
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.distributions.table_cache import TableCache
@@ -60,8 +60,8 @@ class ZeroSnefy(ZeroSquare):
         (tensor([[0.3333, 0.3333]], dtype=torch.float64), tensor([[0.5000, 0.5000]], dtype=torch.float64))
     """
 
-    def entropy(self) -> Tensor:
-        """Not defined: the law has atoms and densities of several dimensions.
+    def entropy(self, *settings: Any, **named: Any) -> Tensor:
+        """Not defined, whatever the settings: the law has atoms and densities of several dimensions.
 
         Raises:
             InputError: always.
@@ -156,6 +156,17 @@ class ZeroSnefy(ZeroSquare):
         some_there = 1.0 - self.components.prob_absent(keep).reshape(self.n_members, -1)
         log_members = self._reweighted(some_there.log())
         return ZeroSnefy(exponents, presence, readout, scale.to(self.dtype), centre, log_members)
+
+    def amalgamate(self, groups: Sequence[Sequence[int]]) -> SimplexLaw:
+        """Not in the family: a sum over the labels that happen to be there is no single gamma.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(
+            "the joint law of merged labels leaves the family where labels may be absent. dist.marginal(group) is the "
+            "exact law of one group's total; for the joint law take draws (dist.sample) and add them up."
+        )
 
     def given_support(self, present: Any) -> SnefySimplex:
         """The law of the shares of the labels that are there, once it is known which these are.
