@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
@@ -16,15 +16,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._limits import PREDICTION_ROWS
 from snefy_ldl._progress import track
+from snefy_ldl._types import Array
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError, ModelFileError
+from snefy_ldl.learners.guides import Guides
 from snefy_ldl.networks.backbones import BackboneLike
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling
 from snefy_ldl.persistence import load_state, save_state
 from snefy_ldl.prediction import DensityPredictor
-from snefy_ldl.training import FittedState, Job, Settings, TrainingData, resolve_device
+from snefy_ldl.training import FittedState, Inputs, Job, Settings, TrainingData, resolve_device
 from snefy_ldl.training.fit import fit
+from snefy_ldl.training.guided import fit_job
 from snefy_ldl.training.optimiser import StackedAdamW
 from snefy_ldl.validation import ZeroOption, check_features, check_names
 from snefy_ldl.validation.rows import count_rows, move_rows, take_rows
@@ -55,6 +58,11 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         standardize: "auto" (by validation likelihood), "unit", "pooled" or False; see
             :mod:`snefy_ldl.networks.scaling`.
         zeros: "shrink", "error" or a floor; see :class:`snefy_ldl.validation.ZeroPolicy`.
+        centre: by what labels are divided, so that parts of very unequal size fit one family: "auto" (their geometric
+            mean or nothing, by validation), None, "geometric", or one positive number a label (L,).
+        guides: quick point learners whose cross-fitted predictions the network may see: "auto" (SA-BFGS and extremely
+            randomised trees, where validation rows favour them over, or beside, the features), None, or a list of your
+            own regressors, so that any tuned model becomes a full density.
         device: "auto" (a GPU where there is one), "cpu", "cuda", ...
         random_state: seed, NumPy generator or None; the same seed gives the same bits on one machine.
         verbose: 1 shows progress on stderr.
@@ -64,6 +72,9 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         net_: the trained members (:class:`snefy_ldl.networks.net.SnefyNet`).
+        centre_: by what labels are divided (L,), or None.
+        guides_: the fitted guides (:class:`snefy_ldl.learners.guides.Guides`), or None.
+        inputs_: what the network sees: "features", "guides" or "both".
         scaling_: how features are scaled: "unit", "pooled" or "none".
         history_: one record an epoch: ``epoch``, ``loss``, ``seconds``, and ``validation_loss`` where rows were held.
         training_: what the fit did: rows, epochs, best epoch and validation loss of each member, repairs, seconds, ...
@@ -82,6 +93,9 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
     """
 
     net_: SnefyNet
+    centre_: Array | None
+    guides_: Guides | None
+    inputs_: Inputs
     scaling_: Scaling
     history_: list[dict[str, float]]
     training_: dict[str, Any]
@@ -105,6 +119,8 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         patience: int | None = None,
         standardize: str | bool = "auto",
         zeros: ZeroOption = "shrink",
+        centre: Any = "auto",
+        guides: Any = "auto",
         device: str = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -125,6 +141,8 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         self.patience = patience
         self.standardize = standardize
         self.zeros = zeros
+        self.centre = centre
+        self.guides = guides
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -194,7 +212,7 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         data = TrainingData(X, D, counts, sample_weight, custom=self.backbone is not None)
         start = self._state() if self.warm_start else None
         policy = None if start is None else start.zero_policy
-        return self.adopt(*fit([Job(settings, data, start=start, policy=policy)]))
+        return self.adopt(fit_job(Job(settings, data, start=start, policy=policy)))
 
     def partial_fit(self, X: Any, D: Any = None, *, counts: Any = None, sample_weight: Any = None) -> SnefyLDL:
         """One pass over these rows at a constant rate; the first call also sets the model up from them.
@@ -255,7 +273,8 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         self.history_, self.training_ = state.history, state.summary
         self.n_labels_, self.label_names_ = state.n_labels, state.label_names
         self._labels_were_named, self.zero_policy_ = state.labels_were_named, state.zero_policy
-        self._optimizer = state.optimizer
+        self._optimizer, self.guides_, self.inputs_ = state.optimizer, state.guides, state.inputs
+        self.centre_ = state.centre
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         if state.n_features is not None:
@@ -280,6 +299,9 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
             n_features=getattr(self, "n_features_in_", None),
             feature_names=None if names is None else [str(name) for name in names],
             optimizer=self._optimizer,
+            centre=self.centre_,
+            inputs=self.inputs_,
+            guides=self.guides_,
         )
 
     # -- prediction (the rest is DensityPredictor) -------------------------------------------------------------------
@@ -308,7 +330,10 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         if self.backbone is not None:
             return move_rows(take_rows(features, torch.arange(block.start, block.stop)), device)
         part = features[block]
+        seen = None if self.guides_ is None else self.guides_.features(part)
         part = part.toarray() if sp.issparse(part) else part
+        if seen is not None:
+            part = seen if self.inputs_ == "guides" else np.hstack([part, seen])
         return torch.as_tensor(np.ascontiguousarray(part, dtype=np.float32), device=device)
 
     def predict_dist(self, X: Any) -> SnefySimplex:
@@ -332,8 +357,7 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
             (torch.Size([4, 3]), torch.Size([4]))
         """
         laws = [law for _, law in self._blocks(X)]
-        log_scale = torch.cat([law.log_scale for law in laws])
-        law = SnefySimplex(laws[0].exponents, laws[0].readout, log_scale, validate_args=False)
+        law = laws[0] if len(laws) == 1 else laws[0].joined(laws)
         return law.named(self.label_names_)
 
     # -- files and scikit-learn --------------------------------------------------------------------------------------
@@ -366,13 +390,20 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         return save_state(Path(folder), self.get_params(deep=False), state)
 
     @classmethod
-    def load(cls, folder: str | Path, backbone: BackboneLike | None = None, device: str | None = None) -> SnefyLDL:
+    def load(
+        cls,
+        folder: str | Path,
+        backbone: BackboneLike | None = None,
+        device: str | None = None,
+        guides: Sequence[Any] | None = None,
+    ) -> SnefyLDL:
         """Read a model that :meth:`save` wrote; nothing in the folder is executed.
 
         Args:
             folder: where it is.
             backbone: needed again when the model was fitted with one: code is never saved.
             device: where to put it; as it was constructed by default.
+            guides: fitted guides, needed again where the model was fitted with ones that could not be saved.
 
         Returns:
             The fitted model; :meth:`save` has an example.
@@ -380,7 +411,7 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         Raises:
             ModelFileError: where a file is missing, damaged, foreign or of a newer version, or a backbone is needed.
         """
-        parameters, state = load_state(Path(folder), backbone)
+        parameters, state = load_state(Path(folder), backbone, guides)
         try:
             model = cls(**parameters, backbone=backbone)
         except TypeError as error:

@@ -11,7 +11,7 @@ from snefy_ldl._types import Index
 from snefy_ldl.errors import InputError
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.training import Job, TrainingData
-from snefy_ldl.training.fit import fit
+from snefy_ldl.training.guided import fit_jobs
 from snefy_ldl.validation import check_rows
 from snefy_ldl.validation.rows import take_rows
 
@@ -69,7 +69,7 @@ def fit_many(
         model.set_params(**changes)
     settings = [model.settings() for model in models]
     jobs = [Job(part, data, split, warn=False) for part, split in zip(settings, rows)]
-    return [model.adopt(state) for model, state in zip(models, fit(jobs, n_jobs))]
+    return [model.adopt(state) for model, state in zip(models, fit_jobs(jobs, n_jobs))]
 
 
 def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.files.models import CONFIG, load_calibration, read_config, read_model, save_calibration, write_model
+from snefy_ldl.learners.guides import pack_guides, unpack_guides
 from snefy_ldl.networks.backbones import BackboneLike, CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training import FittedState
@@ -34,7 +35,7 @@ def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) 
     """
     net = state.net
     description = {
-        "parameters": {name: _plain(value) for name, value in parameters.items() if name != "backbone"},
+        "parameters": {name: _plain(value) for name, value in parameters.items() if name not in ("backbone", "guides")},
         "network": {
             "n_members": net.n_members,
             "n_neurons": net.raw_exponents.shape[1],
@@ -44,6 +45,7 @@ def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) 
             "balanced": net.balanced,
             "custom_backbone": isinstance(net.backbone, CustomBackbone),
             "width": net.backbone.width,
+            "n_inputs": net.backbone.n_inputs if isinstance(net.backbone, StackedMLP) else None,
         },
         "label_names": list(state.label_names),
         "labels_were_named": state.labels_were_named,
@@ -54,15 +56,23 @@ def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) 
         "training": state.summary,
         "history": state.history,
     }
-    return write_model(folder, description, net.state_dict())
+    tensors = net.state_dict()
+    description["inputs"] = state.inputs
+    if state.guides is not None:
+        description["guides"], arrays = pack_guides(state.guides)
+        tensors |= {name: torch.as_tensor(np.ascontiguousarray(array)) for name, array in arrays.items()}
+    return write_model(folder, description, tensors)
 
 
-def load_state(folder: Path, backbone: BackboneLike | None = None) -> tuple[dict[str, Any], FittedState]:
+def load_state(
+    folder: Path, backbone: BackboneLike | None = None, guides: Sequence[Any] | None = None
+) -> tuple[dict[str, Any], FittedState]:
     """Read a fitted model back.
 
     Args:
         folder: where it is.
         backbone: needed again when the model was fitted with one.
+        guides: fitted guides, needed again where they could not be saved.
 
     Returns:
         The estimator's parameters without its backbone, and the fitted state, on the CPU.
@@ -80,7 +90,13 @@ def load_state(folder: Path, backbone: BackboneLike | None = None) -> tuple[dict
                 "needs it."
             )
         net = _build_net(config, parameters["hidden_sizes"], backbone)
-        _fill(net, tensors, folder)
+        weights = {name: value for name, value in tensors.items() if not name.startswith("guide.")}
+        weights.setdefault("centre", torch.ones_like(net.centre))  # models of 0.1 have none
+        _fill(net, weights, folder)
+        seen = None
+        if config.get("guides") is not None:
+            arrays = {name: value.numpy() for name, value in tensors.items() if name.startswith("guide.")}
+            seen = unpack_guides(config["guides"], arrays, guides)
         return parameters, FittedState(
             net=net.eval(),
             scaling=config["scaling"],
@@ -91,6 +107,9 @@ def load_state(folder: Path, backbone: BackboneLike | None = None) -> tuple[dict
             labels_were_named=config["labels_were_named"],
             n_features=config["n_features"],
             feature_names=config["feature_names"],
+            centre=net.centre[0].numpy() if net.has_centre else None,
+            inputs=config.get("inputs", "features"),
+            guides=seen,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ModelFileError(f"{folder / CONFIG} is damaged: {type(error).__name__} {error}.") from None
@@ -101,7 +120,7 @@ def _build_net(config: dict[str, Any], hidden_sizes: tuple[int, ...], backbone: 
     shape = config["network"]
     body: StackedMLP | CustomBackbone
     if backbone is None:
-        body = StackedMLP(shape["n_members"], config["n_features"], hidden_sizes)
+        body = StackedMLP(shape["n_members"], shape.get("n_inputs", config["n_features"]), hidden_sizes)
     else:
         body = CustomBackbone.with_width(shape["n_members"], backbone, shape["width"])
     return SnefyNet(
@@ -126,4 +145,6 @@ def _plain(value: Any) -> Any:
         return value.item()
     if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return value.tolist()
     return str(value) if isinstance(value, Path) else None

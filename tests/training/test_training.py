@@ -20,7 +20,7 @@ from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.synthetic import make_city_districts
 from snefy_ldl.training.checkpoint import Checkpoint
 from snefy_ldl.training.recipe import Recipe
-from snefy_ldl.training.selection import clearly_better
+from snefy_ldl.training.state import clearly_better
 from snefy_ldl.training.step import Steps
 
 SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 6, "random_state": 0}

@@ -23,17 +23,24 @@ from torch import Tensor
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.tables import ShareTable
 from snefy_ldl.special import pair_index
-from snefy_ldl.special.tolerances import INTEGRAL_TAIL, LOGIT_LIMIT, TAIL_MASS
+from snefy_ldl.special.tolerances import TAIL_MASS
 
-#: Gauss-Legendre nodes on each interval of t; intervals double in length.
+#: Gauss-Legendre nodes on each interval of t; intervals double in length while components oscillate.
 NODES = 16
+#: Where only powers of t are left, intervals of log t are this long, and at most this far from the first.
+POWER_STEP, FARTHEST = 3.0, 120.0
+#: How far a factor may turn within an interval: twelve radians are two turns, eight nodes each.
+RADIANS = 24.0
+#: An integrand that is e^-25 of its start adds nothing.
+DAMPED = 25.0
+_NODES, _NODE_WEIGHTS = (torch.as_tensor(part) for part in legendre.leggauss(NODES))
 #: Width of a panel in standard deviations of the sharpest component there, and how many of them that component reaches.
 PANEL, REACH = 2.0, 7.0
 #: Chernoff's bound below which a component has no density at a point: its integral would be rounding of oscillations.
 NEGLIGIBLE_BOUND = 1e-11
 #: Where the bound is looked for: tilts of X as shares of the largest possible one, on either side.
-#: Larger s differ from infinity by nothing, and their squares are still numbers.
-LARGEST_PHASE = 1e150
+#: Logits beyond this are not tabulated: what a component with a tiny concentration has there counts as below.
+LOWEST = 45.0
 _TILTS = torch.tensor([0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98], dtype=torch.float64)
 
 
@@ -53,8 +60,7 @@ class RatioTable(ShareTable):
         self._pairs = pair_index(halves.shape[1])
         i, j = self._pairs
         self.edges = self._make_edges(self._in[:, i] + self._in[:, j], self._out[:, i] + self._out[:, j])
-        none = np.zeros(halves.shape[0] * len(i))
-        self._finish(none, none)
+        self._finish(self._below(self.edges[0]), 1.0 - self._below(self.edges[-1]))
 
     def _make_edges(self, alpha_in: Tensor, alpha_out: Tensor) -> Array:
         """Panel edges: about two standard deviations of the sharpest component that has mass there, each."""
@@ -69,7 +75,7 @@ class RatioTable(ShareTable):
             centre.append(mean.log() - 0.5 * relative.clamp_max(1.0))
             variance.append(relative)
         first, last = float((low[0] - high[1]).min()), float((high[0] - low[1]).max())
-        first, last = max(first, -LOGIT_LIMIT), min(last, LOGIT_LIMIT)
+        first, last = max(first, -LOWEST), min(last, LOWEST)
         middle = (centre[0] - centre[1]).flatten().numpy()
         spread = (variance[0] + variance[1]).sqrt().flatten().numpy()
         order = np.argsort(spread)
@@ -86,13 +92,26 @@ class RatioTable(ShareTable):
 
     # -- densities of one panel --------------------------------------------------------------------------------------
 
+    def _below(self, u: float) -> Array:
+        """``P(logit <= u)`` under every component (P,), by Gil-Pelaez' integral."""
+        t, weight = self._time_nodes(u)
+        turned, s = self._c_out[:, None] * t, self._c_in[:, None] * math.exp(-u) * t
+        real = self._out @ (0.5 * torch.log1p(turned.square())) + self._in @ (0.5 * torch.log1p(s.square()))
+        phase = self._out @ torch.atan(turned) - self._in @ torch.atan(s)
+        factor = torch.exp(torch.complex(-real, -phase))  # (K, n, k)
+        half = (factor.real * weight) @ factor.imag.transpose(-1, -2)
+        i, j = self._pairs
+        chance = 0.5 - (half[..., i, j] + half[..., j, i]) / math.pi
+        possible = self._possible(torch.tensor([u], dtype=torch.float64))[:, 0]
+        return np.where(possible, chance.clamp(0.0, 1.0), (chance > 0.5).double()).flatten()
+
     def _panel_density(self, z: Array) -> Array:
         """Densities at points z (8,) under every component (8, P)."""
         u = torch.as_tensor(z)
         t, weight = self._time_nodes(float(u.mean()))  # (k,)
-        outside = self._log_factor(self._out, self._c_out, t)  # (K, n, k) complex
+        turned = self._c_out[:, None] * t
+        outside = torch.complex(self._out @ (0.5 * torch.log1p(turned.square())), self._out @ torch.atan(turned))
         s = self._c_in[:, None, None] * torch.exp(-u)[:, None] * t  # (|A|, 8, k)
-        s = s.clamp_max(LARGEST_PHASE)
         log_in = torch.complex(0.5 * torch.log1p(s.square()), -torch.atan(s))
         slope = torch.complex(-s.square(), s) / (1.0 + s.square())  # i s / (1 - i s)
         powers = torch.einsum("mna,agk->mngk", self._in.to(log_in.dtype), log_in)
@@ -103,34 +122,49 @@ class RatioTable(ShareTable):
         half = left @ right.transpose(-1, -2)  # (K, 8, n, n)
         i, j = self._pairs
         density = (half[..., i, j] + half[..., j, i]) / math.pi  # (K, 8, P)
-        density = torch.where(self._possible(u)[:, :, :], density.clamp_min(0.0), 0.0)
+        density = torch.where(self._possible(u), density.clamp_min(0.0), 0.0)
         block: Array = density.permute(1, 0, 2).flatten(1).numpy()
         return block
 
-    def _log_factor(self, halves: Tensor, centre: Tensor, t: Tensor) -> Tensor:
-        """``Σ_s a_s log(1 + i t c_s)`` (K, n, k), complex."""
-        s = centre[:, None] * t
-        return torch.complex(halves @ (0.5 * torch.log1p(s.square())), halves @ torch.atan(s))
-
     def _time_nodes(self, u: float) -> tuple[Tensor, Tensor]:
-        """Nodes t and weights dt/t that resolve every component's oscillations at logits near u."""
+        """Nodes t and weights dt/t that resolve every component's oscillations at logits near u.
+
+        Each side of a neuron turns with its mean's speed while t lies between a fraction of 1/mean and 9/deviation;
+        intervals are then at most 12 radians long. Where nothing turns, powers of t are left and intervals are long.
+        """
         scale_in = self._c_in * math.exp(-u)
-        reach = 2.0 * (self._in @ scale_in + self._out @ self._c_out)  # E|X|, about, of the diagonal pairs
-        spread = torch.sqrt(2.0 * (self._in @ scale_in.square() + self._out @ self._c_out.square()))
-        first = 0.5 / float((reach + 8.0 * spread).max())
-        last = first
-        while last < first * math.exp(60.0):
-            damping = (self._in @ torch.log1p((last * scale_in).square())) + (
-                self._out @ torch.log1p((last * self._c_out).square())
-            )
-            if float(damping.min()) > INTEGRAL_TAIL:  # of the square of a neuron's factor: -log |f|
-                break
-            last *= 2.0
-        ends = [0.0, *(first * 2.0**step for step in range(1 + max(1, round(math.log2(last / first)))))]
-        nodes, weights = (torch.as_tensor(part) for part in legendre.leggauss(NODES))
-        low, high = torch.tensor(ends[:-1]).double()[:, None], torch.tensor(ends[1:]).double()[:, None]
-        t = (low + 0.5 * (high - low) * (nodes + 1.0)).flatten()
-        return t, ((0.5 * (high - low)) * weights).flatten() / t
+        mean = torch.cat([self._in @ scale_in, self._out @ self._c_out]).flatten() * 2.0
+        deviation = (
+            torch.cat([self._in @ scale_in.square(), self._out @ self._c_out.square()]).flatten().mul(2.0).sqrt()
+        )
+        begins, dies = (0.2 / mean).numpy(), (9.0 / deviation).numpy()
+        speed = mean.numpy()
+        ends, logarithmic = [0.0, float(begins.min())], [False]
+        farthest = ends[1] * math.exp(FARTHEST)
+        while ends[-1] < farthest and not self._damped(ends[-1], scale_in):
+            now = ends[-1]
+            turning = (begins <= now) & (now < dies)
+            if turning.any():
+                # both sides of one neuron may turn at once
+                ends.append(now + min(now, RADIANS / (2.0 * float(speed[turning].max()))))
+                logarithmic.append(False)
+            else:
+                later = begins[begins > now]
+                ends.append(min(now * math.exp(POWER_STEP), float(later.min()) if len(later) else math.inf))
+                logarithmic.append(True)
+        low, high = (torch.tensor(part, dtype=torch.float64)[:, None] for part in (ends[:-1], ends[1:]))
+        linear = low + 0.5 * (high - low) * (_NODES + 1.0)
+        span = torch.log(high / low.clamp_min(1e-300))
+        powers = low.clamp_min(1e-300) * torch.exp(0.5 * span * (_NODES + 1.0))
+        is_log = torch.tensor(logarithmic)[:, None]
+        t = torch.where(is_log, powers, linear)
+        weight = torch.where(is_log, 0.5 * span, 0.5 * (high - low) / t) * _NODE_WEIGHTS
+        return t.flatten(), weight.flatten()
+
+    def _damped(self, t: float, scale_in: Tensor) -> bool:
+        """Whether every neuron's factor, squared, has died out at t."""
+        damping = self._in @ torch.log1p((t * scale_in).square()) + self._out @ torch.log1p((t * self._c_out).square())
+        return float(damping.min()) > DAMPED
 
     def _possible(self, u: Tensor) -> Tensor:
         """Whether Chernoff's bound leaves a component any density at the points u: (K, 8, P)."""

@@ -136,6 +136,12 @@ class SnefySimplex(SignedDirichletMixture):
         other._gram = self._gram  # a law made by merging keeps its exact weights
         return other
 
+    def joined(self, laws: Sequence[SnefySimplex]) -> SnefySimplex:
+        """One law of the rows of several that share their components: batch (N,)."""
+        offsets = [law.offset for law in laws if law.offset is not None]
+        scale, members = (torch.cat(parts) for parts in zip(*((law.flat_log_scale, law.log_members) for law in laws)))
+        return self._with(scale, torch.cat(offsets) if offsets else None, members)
+
     def members(self) -> list[SimplexLaw]:
         """The K densities that are averaged, each with this batch."""
         if self.n_members == 1:

@@ -92,13 +92,14 @@ class ShareTable(ABC):
     def _panel_density(self, z: Array) -> Array:
         """Densities of logit(share) under every component at points z (8,) of one panel: (8, P)."""
 
-    def _finish(self, below: Array, above: Array, inside: Array | None = None) -> None:
+    def _finish(self, below: Array, above: Array, inside: Array | None = None, rest_below: bool = False) -> None:
         """Tabulate every panel.
 
         Args:
             below: probability below the first edge (P,), an atom at zero included.
             above: probability above the last edge (P,).
             inside: probability between the two (P,); by default what is left, to which the panels are scaled.
+            rest_below: whether what the panels miss lies below them, rather than being their error.
         """
         self._half = 0.5 * np.diff(self.edges)
         n_panels = len(self._half)
@@ -115,6 +116,9 @@ class ShareTable(ABC):
         self._blocks = blocks
         total = np.concatenate([np.zeros((1, first.shape[1])), np.cumsum(mass, axis=0)])
         wanted = 1.0 - below - above if inside is None else inside
+        if rest_below:
+            missing = np.maximum(wanted - total[-1], 0.0)
+            below, wanted = below + missing, wanted - missing
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(total[-1] > 0.0, wanted / total[-1], 0.0)
         self.edge_cdf = np.ascontiguousarray((below + total * ratio).T)

@@ -32,7 +32,7 @@ def write_learner(learner: Learner, folder: Path) -> None:
         ModelFileError: The folder holds something else, or a hyperparameter cannot be written.
     """
     arrays: dict[str, Any] = {}
-    description = _pack(learner, arrays, "")
+    description = pack_learner(learner, arrays, "")
     FOLDER.write(folder, description, arrays)
 
 
@@ -50,7 +50,7 @@ def read_learner(folder: Path) -> Learner:
     """
     description, arrays = FOLDER.read(folder)
     try:
-        return _unpack(description, arrays)
+        return unpack_learner(description, arrays)
     except (KeyError, TypeError, AttributeError) as error:
         raise ModelFileError(f"{folder} is damaged: {type(error).__name__}: {error}.") from None
 
@@ -60,7 +60,20 @@ def is_fitted_name(name: str) -> bool:
     return name.endswith("_") and not name.startswith("_")
 
 
-def _pack(learner: Learner, arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
+def pack_learner(learner: Learner, arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """A fitted learner as plain JSON values, its arrays put beside others.
+
+    Args:
+        learner: a fitted learner.
+        arrays: where its arrays go.
+        prefix: of their names.
+
+    Returns:
+        What :func:`unpack_learner` takes.
+
+    Raises:
+        ModelFileError: a hyperparameter cannot be written as JSON.
+    """
     fitted: dict[str, Any] = {}
     for name, value in vars(learner).items():
         if not is_fitted_name(name):
@@ -82,7 +95,7 @@ def _pack(learner: Learner, arrays: dict[str, Any], prefix: str) -> dict[str, An
 
 def _pack_value(value: Any, name: str, arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     if type(value).__name__ in REGISTRY or any(c in REGISTRY.values() for c in type(value).__mro__):
-        return {"learner": _pack(value, arrays, prefix)}
+        return {"learner": pack_learner(value, arrays, prefix)}
     if isinstance(value, np.generic):
         value = value.item()
     try:
@@ -97,13 +110,25 @@ def _registered_name(cls: type) -> str:
     return next(c.__name__ for c in cls.__mro__ if REGISTRY.get(c.__name__) is c)
 
 
-def _unpack(state: dict[str, Any], arrays: dict[str, Any]) -> Learner:
+def unpack_learner(state: dict[str, Any], arrays: dict[str, Any]) -> Learner:
+    """The learner that :func:`pack_learner` described.
+
+    Args:
+        state: its description.
+        arrays: all arrays, its own among them.
+
+    Returns:
+        A fitted learner.
+
+    Raises:
+        ModelFileError: the description names a learner that is not known here.
+    """
     if state["class"] not in REGISTRY:
         raise ModelFileError(f"the file names a learner that is not known here: {state['class']!r}.")
 
     def read(entry: dict[str, Any]) -> Any:
         if "learner" in entry:
-            return _unpack(entry["learner"], arrays)
+            return unpack_learner(entry["learner"], arrays)
         return np.array(entry["names"], dtype=object) if "names" in entry else entry["value"]
 
     learner = REGISTRY[state["class"]](**{name: read(entry) for name, entry in state["params"].items()})

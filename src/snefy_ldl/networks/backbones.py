@@ -58,6 +58,11 @@ class StackedMLP(nn.Module):
                 weight[member] = (torch.rand(weight.shape[1:], generator=generator) * 2 - 1) * bound
                 bias[member] = (torch.rand(bias.shape[1:], generator=generator) * 2 - 1) * bound
 
+    @property
+    def n_inputs(self) -> int:
+        """d, features a row."""
+        return int(self.scaler.centre.shape[1])
+
     def select(self, members: list[int]) -> StackedMLP:
         """Some of the members only."""
         widths = [w.shape[2] for w in self.weights]

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
-from snefy_ldl.distributions.law import SimplexLaw
-from snefy_ldl.distributions.snefy import SnefySimplex
+from snefy_ldl.distributions import CentredSnefy, SimplexLaw, SnefySimplex
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.zero_law import zero_law
 from snefy_ldl.special import (
@@ -22,6 +21,9 @@ from snefy_ldl.special import (
     symmetric,
     unit_kernel,
 )
+
+#: Exponents of networks with a centre stay below this: concentrations reach 1,000.
+CENTRED_EXPONENT_LIMIT = 500.0
 
 ExponentForm = Literal["log", "clip"]
 
@@ -50,6 +52,7 @@ class SnefyNet(nn.Module):
         head_bias: (K, 1, n).
         background: concentration of the background's Dirichlet (K, L), float64; not trained.
         log_odds: ``log ε/(1-ε)`` (K,), float64; minus infinity without a background.
+        centre: ``c`` (K, L), float64, by which labels are divided; ones without a centre. Not trained.
 
     Example:
         >>> from snefy_ldl.networks.backbones import StackedMLP
@@ -62,6 +65,7 @@ class SnefyNet(nn.Module):
     log_odds: Tensor
     raw_presence: Tensor
     background_odds: Tensor
+    centre: Tensor
 
     #: Parameters that live on a log scale and must travel far: the optimiser gives them a rate of their own.
     FAR_TRAVELLING = ("raw_exponents", "raw_presence")
@@ -91,6 +95,7 @@ class SnefyNet(nn.Module):
         self.has_presence = presence
         self.register_buffer("background", torch.ones(n_members, n_labels, dtype=torch.float64))
         self.register_buffer("log_odds", torch.full((n_members,), -math.inf, dtype=torch.float64))
+        self.register_buffer("centre", torch.ones(n_members, n_labels, dtype=torch.float64))
 
     @property
     def n_members(self) -> int:
@@ -124,11 +129,15 @@ class SnefyNet(nn.Module):
 
     @torch.no_grad()
     def project(self) -> None:
-        """Keep W in its range after a step: above -1/2 (weight clipping, the paper's section 5) and below a limit."""
+        """Keep W in its range after a step: above -1/2 (weight clipping, the paper's section 5) and below a limit.
+
+        With a centre the limit is lower: the laws of single shares are integrals that oscillate with concentrations.
+        """
         if self.exponent_form == "clip":
             self.raw_exponents.clamp_(-0.5 + EXPONENT_MARGIN, EXPONENT_LIMIT)
-        else:
-            self.raw_exponents.clamp_(max=math.log(EXPONENT_LIMIT))
+            return
+        limit = torch.where((self.centre != 1.0).any(-1), math.log(CENTRED_EXPONENT_LIMIT), math.log(EXPONENT_LIMIT))
+        self.raw_exponents.copy_(torch.minimum(self.raw_exponents, limit.to(self.raw_exponents.dtype)[:, None, None]))
 
     def output(self, x: Any) -> Tensor:
         """The network's raw output (K, B, n)."""
@@ -154,6 +163,11 @@ class SnefyNet(nn.Module):
         """Whether any member holds a share of background."""
         return bool(torch.isfinite(self.log_odds).any())
 
+    @property
+    def has_centre(self) -> bool:
+        """Whether labels are divided by a centre; all members of one model then share it."""
+        return bool((self.centre != 1.0).any())
+
     def _log_normaliser(self, log_scale: Tensor, log_kernel: Tensor) -> Tensor:
         kernel = symmetric(log_kernel.exp().to(log_scale.dtype), log_scale.shape[-1])
         readout = self.readout.to(log_scale.dtype)
@@ -175,7 +189,10 @@ class SnefyNet(nn.Module):
             log_scale = log_scale + g[:, None, :]
         if self.has_background:
             exponents, readout, log_scale = self._with_background(exponents, readout, log_scale, log_kernel)
-        return SnefySimplex(exponents, readout, log_scale.transpose(0, 1), validate_args=False)
+        rows = log_scale.transpose(0, 1)
+        if self.has_centre:
+            return CentredSnefy(exponents, readout, rows, self.centre[0], validate_args=False)
+        return SnefySimplex(exponents, readout, rows, validate_args=False)
 
     def _with_background(
         self, exponents: Tensor, readout: Tensor, log_scale: Tensor, log_kernel: Tensor

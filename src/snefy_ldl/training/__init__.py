@@ -5,6 +5,6 @@ from __future__ import annotations
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.plan import Job
 from snefy_ldl.training.settings import Settings, resolve_device
-from snefy_ldl.training.state import FittedState
+from snefy_ldl.training.state import FittedState, Inputs
 
-__all__ = ["FittedState", "Job", "Settings", "TrainingData", "resolve_device"]
+__all__ = ["FittedState", "Inputs", "Job", "Settings", "TrainingData", "resolve_device"]

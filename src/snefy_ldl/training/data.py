@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from typing import Any
@@ -75,6 +76,12 @@ class TrainingData:
             _tell_gaps(D)
         self.has_gaps = not self.are_counts and bool(np.isnan(self.labels).any())
         self.weights = check_sample_weight(sample_weight, self.n_rows)
+
+    def with_features(self, features: Any) -> TrainingData:
+        """The same rows and labels with other features (N, d')."""
+        other = copy.copy(self)
+        other.features = features
+        return other
 
     @property
     def n_labels(self) -> int:

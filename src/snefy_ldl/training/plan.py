@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from snefy_ldl._random import derive_seed, seed_from
-from snefy_ldl._types import Index
+from snefy_ldl._types import Array, Index
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
@@ -45,6 +46,7 @@ class Job:
         one_pass: train for one pass at a constant rate, without validation rows, and keep the optimiser.
         policy: the zero policy; settled on the rows by default.
         warn: whether to say how many labels were shrunk.
+        seed: of the job; drawn from ``settings.random_state`` by default.
 
     Attributes:
         seed: drawn once from ``settings.random_state``.
@@ -64,10 +66,11 @@ class Job:
         one_pass: bool = False,
         policy: ZeroPolicy | None = None,
         warn: bool = True,
+        seed: int | None = None,
     ) -> None:
         self.settings, self.data, self.start, self.one_pass = settings, data, start, one_pass
         self.rows = np.arange(data.n_rows) if rows is None else rows
-        self.seed = seed_from(settings.random_state)
+        self.seed = seed_from(settings.random_state) if seed is None else seed
         self._check_shape()
         self.labels: Labels
         if data.are_counts:
@@ -93,6 +96,26 @@ class Job:
         if self.settings.backbone is None:
             check_features(data.features, n_features=self.start.n_features)
 
+    @cached_property
+    def centres(self) -> list[Array | None]:
+        """The centres to try (L,), None for none."""
+        data = self.data
+        if self.start is not None:
+            return [self.start.centre]
+        if data.are_counts or data.has_gaps or self.one_pass:
+            return [None]
+        centres: list[Array | None] = []
+        for option in self.settings.centres:
+            if option is None or not isinstance(option, str):
+                centres.append(option)
+                continue
+            mean = np.log(self.labels.shares[self.rows]).mean(0)
+            centres.append(np.exp(mean - mean.mean()))
+        for centre in centres:
+            if centre is not None and centre.shape != (data.n_labels,):
+                raise InputError(f"centre must hold {data.n_labels} positive numbers, one a label; got {centre!r}.")
+        return centres
+
     @property
     def scalings(self) -> list[Scaling]:
         """The feature scalings to try."""
@@ -102,20 +125,20 @@ class Job:
 
     @cached_property
     def members(self) -> list[Member]:
-        """``n_members`` for each scaling to try, scalings side by side on the same rows."""
+        """``n_members`` for each scaling and centre to try, all side by side on the same rows."""
         n_rows, fraction = len(self.rows), self.settings.validation_fraction
         n_held = 0
         if fraction > 0 and not self.one_pass:
             n_held = min(max(1, round(fraction * n_rows)), n_rows - 2)
         members = []
-        for scaling in self.scalings:
+        for scaling, centre in product(self.scalings, self.centres):
             for k in range(self.settings.n_members):
                 order = torch.randperm(n_rows, generator=torch.Generator().manual_seed(derive_seed(self.seed, 4, k)))
                 rows = torch.as_tensor(self.rows)[order]
                 start_seed, shuffle_seed = derive_seed(self.seed, 5, k), derive_seed(self.seed, 7, k)
                 if self.one_pass:  # each pass in an order of its own
                     shuffle_seed = derive_seed(shuffle_seed, self.passes_done)
-                members.append(Member(self, rows[n_held:], rows[:n_held], scaling, start_seed, shuffle_seed))
+                members.append(Member(self, rows[n_held:], rows[:n_held], scaling, centre, start_seed, shuffle_seed))
         return members
 
     @property
@@ -129,7 +152,7 @@ class Job:
         return make_recipe(self.settings, len(self.rows), self.labels.votes, self.one_pass)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Member:
     """One network to train.
 
@@ -138,6 +161,7 @@ class Member:
         train: its training rows.
         valid: its validation rows; none means that the last weights stay.
         scaling: of its features.
+        centre: by which its labels are divided (L,), or None.
         start_seed: of its first weights.
         shuffle_seed: of the order of its rows.
     """
@@ -146,6 +170,7 @@ class Member:
     train: Tensor
     valid: Tensor
     scaling: Scaling
+    centre: Array | None
     start_seed: int
     shuffle_seed: int
 
@@ -187,6 +212,11 @@ def _initialise(net: SnefyNet, k: int, member: Member) -> None:
     labels, is_paper = member.job.labels, member.job.settings.is_paper
     rows = member.train.numpy()
     shares = torch.as_tensor(labels.prototypes[rows])
+    if member.centre is not None:
+        centre = torch.as_tensor(member.centre)
+        net.centre[k] = centre
+        shares = shares / centre
+        shares = shares / shares.sum(-1, keepdim=True)
     generator = torch.Generator().manual_seed(member.start_seed)
     if is_paper:
         paper_init(net, k, shares, generator)
@@ -226,5 +256,20 @@ def make_objective(net: SnefyNet, members: Sequence[Member], device: torch.devic
     group = torch.tensor([jobs.index(m.job) if len(jobs) > 1 else 0 for m in members], device=device)
     if data.has_gaps:
         return Gaps([torch.as_tensor(job.labels.known, device=device) for job in jobs], net, group)
-    logs = torch.stack([torch.as_tensor(job.labels.shares, device=device).log() for job in jobs])
-    return Shares(logs, net, group)
+    tables: list[Tensor] = []
+    jacobians: list[Tensor] = []
+    which: list[int] = []
+    distinct: dict[tuple[int, bytes], int] = {}
+    for number, member in zip(group.tolist(), members):
+        key = (number, b"" if member.centre is None else member.centre.tobytes())
+        if key not in distinct:
+            distinct[key] = len(tables)
+            logs = torch.as_tensor(jobs[number].labels.shares, device=device).log()
+            divided = logs
+            if member.centre is not None:
+                divided = torch.log_softmax(logs - torch.as_tensor(member.centre, device=device).log(), -1)
+            tables.append(divided)
+            jacobians.append((divided - logs).sum(-1))
+        which.append(distinct[key])
+    jacobian = None if all(member.centre is None for member in members) else torch.stack(jacobians)
+    return Shares(torch.stack(tables), net, torch.tensor(which, device=device), jacobian)

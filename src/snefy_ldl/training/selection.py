@@ -1,4 +1,4 @@
-"""After training: which scaling a job keeps, how large its background is, and what is told about the fit."""
+"""After training: which scaling and centre a job keeps, how large its background is, and what is told about the fit."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from snefy_ldl.training.evaluate import evaluate
 from snefy_ldl.training.objectives import Objective
 from snefy_ldl.training.optimiser import StackedAdamW
 from snefy_ldl.training.plan import Job, Member
-from snefy_ldl.training.state import FittedState, Run
+from snefy_ldl.training.state import FittedState, Run, Validation
 from snefy_ldl.validation.rows import take_rows
 
 
 def conclude(
     job: Job, net: SnefyNet, run: Run, X: Any, objective: Objective, optimizer: StackedAdamW | None = None
 ) -> FittedState:
-    """Keep the job's better scaling and settle the background's share on validation rows.
+    """Keep the job's best scaling and centre, and settle the background's share on validation rows.
 
     Args:
         job: whose members these are.
@@ -37,15 +37,10 @@ def conclude(
     """
     members, n_members = job.members, job.settings.n_members
     held = torch.stack([member.valid for member in members]).to(net.readout.device)
-    scalings = [members[k].scaling for k in range(0, len(members), n_members)]
-    chosen = 0
-    if len(scalings) > 1:
-        log_p = evaluate(net, X, objective, held)
-        # A density can win on spiky labels with features it hardly sees; its mean must not pay for that.
-        if clearly_better(log_p[n_members:], log_p[:n_members]):
-            losses = [_mean_divergence(net.select([k]), X, members[k]) for k in range(len(members))]
-            chosen = int(sum(losses[n_members:]) <= sum(losses[:n_members]))
-    keep = list(range(chosen * n_members, (chosen + 1) * n_members))
+    keep, validation = list(range(n_members)), None
+    if len(members) > n_members or job.settings.n_candidates > 1:
+        keep, validation = _best_candidate(job, net, X, objective, held)
+    first = members[keep[0]]
     if objective.background is not None and held.shape[1]:
         alone = evaluate(net, X, objective.without_background(), held)
         net.refine_background(alone, objective.background.gather(1, held))
@@ -56,13 +51,13 @@ def conclude(
     if job.one_pass:
         done = [] if job.start is None else job.start.history
         history = [*done, {**run.history[0], "epoch": float(job.passes_done)}]
-    report = summarise(net, run, len(members[0].train), scalings[chosen])
+    report = summarise(net, run, len(members[0].train), first.scaling)
     if job.start is not None:  # names and zero policy stay those of the first fit
         return replace(job.start, net=net.eval(), history=history, summary=report, optimizer=optimizer)
     data = job.data
     return FittedState(
         net=net.eval(),
-        scaling=scalings[chosen],
+        scaling=first.scaling,
         history=history,
         summary=report,
         zero_policy=job.labels.policy,
@@ -71,37 +66,38 @@ def conclude(
         n_features=int(data.features.shape[1]) if job.settings.backbone is None else None,
         feature_names=data.feature_names,
         optimizer=optimizer,
+        centre=first.centre,
+        validation=validation,
     )
 
 
-def clearly_better(challenger: Tensor, incumbent: Tensor) -> bool:
-    """Whether the challenger's paired log likelihoods lead by more than one standard error.
-
-    Args:
-        challenger: log likelihoods of any shape.
-        incumbent: those of the same rows.
-
-    Returns:
-        Whether it leads.
-
-    Example:
-        >>> clearly_better(torch.tensor([1.0, 1.1, 0.9]), torch.zeros(3))
-        True
-    """
-    gain = (challenger - incumbent).double().flatten()
-    if len(gain) < 2:
-        return False
-    return bool(gain.mean() > gain.std() / len(gain) ** 0.5)
+def _best_candidate(
+    job: Job, net: SnefyNet, X: Any, objective: Objective, held: Tensor
+) -> tuple[list[int], Validation | None]:
+    """Members of the candidate that does best on the validation rows, and how it does there."""
+    members, n_members = job.members, job.settings.n_members
+    if not held.shape[1]:
+        return list(range(n_members)), None
+    log_p = evaluate(net, X, objective, held).cpu()
+    best, best_validation = list(range(n_members)), None
+    for start in range(0, len(members), n_members):
+        part = list(range(start, start + n_members))
+        divergence = torch.stack([_mean_divergence(net.select([k]), X, members[k]) for k in part])
+        validation = Validation(log_p[part], divergence)
+        if best_validation is None or validation.beats(best_validation):
+            best, best_validation = part, validation
+    return best, best_validation
 
 
-def _mean_divergence(net: SnefyNet, X: Any, member: Member) -> float:
-    """KL divergence of the mean prediction on the member's validation rows."""
+def _mean_divergence(net: SnefyNet, X: Any, member: Member) -> Tensor:
+    """KL divergence of the mean prediction on each of the member's validation rows (B,)."""
     rows = member.valid
     x = X[rows.to(net.readout.device)] if isinstance(X, Tensor) else take_rows(X, rows)
     with torch.no_grad():
         mean = net(x).mean.cpu()
     shares = torch.as_tensor(member.job.labels.shares[rows.numpy()])
-    return float((shares * (shares.log() - log_share(mean))).sum(-1).mean())
+    divergence: Tensor = torch.special.xlogy(shares, shares).sum(-1) - (shares * log_share(mean)).sum(-1)
+    return divergence
 
 
 def summarise(net: SnefyNet, run: Run, rows: int, scaling: str) -> dict[str, Any]:
@@ -124,6 +120,7 @@ def summarise(net: SnefyNet, run: Run, rows: int, scaling: str) -> dict[str, Any
         "seconds": round(run.seconds, 3),
         "repairs": run.repairs,
         "scaling": scaling,
+        "centre": net.has_centre,
         "background_share": [round(share, 6) for share in torch.sigmoid(net.log_odds).tolist()],
         "device": str(net.readout.device),
     }

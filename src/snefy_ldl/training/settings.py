@@ -6,12 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import BackboneLike
 from snefy_ldl.networks.scaling import Scaling
 from snefy_ldl.validation import ZeroOption, check_count, check_number
+
+#: By what labels are divided: "geometric" is the training labels' geometric mean; "auto" leaves it to validation rows.
+CentreOption = Literal["auto", "geometric"] | None | Any
+#: Point learners whose predictions the network may see: "auto" tries the library's own; None uses none.
+GuideOption = Literal["auto"] | None | Any
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,8 @@ class Settings:
     patience: int | None = None
     standardize: str | bool | None = "auto"
     zeros: ZeroOption = "shrink"
+    centre: CentreOption = "auto"
+    guides: GuideOption = "auto"
     device: str = "auto"
     random_state: Any = None
     verbose: int = 0
@@ -62,6 +70,13 @@ class Settings:
             raise InputError(f'recipe={self.recipe!r}: use "default" or "paper".')
         if self.standardize not in ("auto", "unit", "pooled", True, False, None):
             raise InputError(f'standardize={self.standardize!r}: use "auto", "unit", "pooled" or False.')
+        if isinstance(self.centre, str) or self.centre is None:
+            if self.centre not in ("auto", "geometric", None):
+                raise InputError(f'centre={self.centre!r}: use "auto", "geometric", None or one number a label.')
+        elif not (np.asarray(self.centre, dtype=np.float64) > 0.0).all():
+            raise InputError(f"centre must hold positive numbers, one a label; got {self.centre!r}.")
+        if isinstance(self.guides, str) and self.guides != "auto":
+            raise InputError(f'guides={self.guides!r}: use "auto", None or a list of regressors.')
         for width in self.hidden_sizes:
             check_count("each of hidden_sizes", width)
 
@@ -80,6 +95,22 @@ class Settings:
         if self.standardize == "auto" and self.validation_fraction > 0:
             return ["unit", "pooled"]
         return ["unit"]
+
+    @property
+    def n_candidates(self) -> int:
+        """How many candidates the validation rows have to choose from, guides included."""
+        return len(self.scalings) * len(self.centres) + (self.guides is not None)
+
+    @property
+    def centres(self) -> list[Any]:
+        """The centres to try: None, ``"geometric"`` or an array (L,)."""
+        if self.is_paper or self.centre is None:
+            return [None]
+        if isinstance(self.centre, str):
+            if self.centre == "geometric":
+                return ["geometric"]
+            return [None, "geometric"] if self.validation_fraction > 0 and self.backbone is None else [None]
+        return [np.asarray(self.centre, dtype=np.float64)]
 
     @property
     def torch_device(self) -> torch.device:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from torch import Tensor
+
+from snefy_ldl._types import Array
+from snefy_ldl.learners.guides import Guides
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling
+from snefy_ldl.special.tolerances import SMALLEST_POSITIVE
 from snefy_ldl.training.optimiser import StackedAdamW
 from snefy_ldl.validation import ZeroPolicy
+
+#: Standard errors, likelihood and mean added up, by which a challenger must lead: a later candidate costs more to ask.
+LEAST_LEAD = 0.5
+
+Inputs = Literal["features", "guides", "both"]
 
 
 @dataclass
@@ -38,6 +48,66 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Validation:
+    """What members of one candidate make of their validation rows, each its own.
+
+    Args:
+        log_prob: log densities (K, B).
+        divergence: KL divergence of the mean prediction from each row's label distribution (K, B).
+    """
+
+    log_prob: Tensor
+    divergence: Tensor
+
+    def beats(self, other: Validation) -> bool:
+        """Whether this is the better candidate, by likelihood and by mean together.
+
+        Both gains count in units of the standard error of the paired differences, and neither may be a clear loss: a
+        density can win on spiky labels with features it hardly sees, and its mean must not pay for that.
+        """
+        gains = (lead(self.log_prob, other.log_prob), lead(-self.divergence, -other.divergence))
+        return sum(gains) > LEAST_LEAD and min(gains) > -1.0
+
+
+def clearly_better(challenger: Tensor, incumbent: Tensor) -> bool:
+    """Whether the challenger's paired scores lead by more than one standard error.
+
+    Args:
+        challenger: scores of any shape, larger is better.
+        incumbent: those of the same rows.
+
+    Returns:
+        Whether it leads.
+
+    Example:
+        >>> clearly_better(torch.tensor([1.0, 1.1, 0.9]), torch.zeros(3))
+        True
+    """
+    return lead(challenger, incumbent) > 1.0
+
+
+def lead(challenger: Tensor, incumbent: Tensor) -> float:
+    """By how many standard errors the challenger's paired scores lead; zero for fewer than two rows.
+
+    Args:
+        challenger: scores of any shape, larger is better.
+        incumbent: those of the same rows.
+
+    Returns:
+        The mean difference divided by its standard error.
+
+    Example:
+        >>> round(lead(torch.tensor([1.0, 2.0, 3.0]), torch.zeros(3)), 3)
+        3.464
+    """
+    gain = (challenger - incumbent).double().flatten()
+    if len(gain) < 2:
+        return 0.0
+    error = float(gain.std()) / len(gain) ** 0.5
+    return float(gain.mean()) / max(error, SMALLEST_POSITIVE)
+
+
+@dataclass(frozen=True)
 class FittedState:
     """A fitted model without its settings: training returns it, an estimator adopts it, files restore it.
 
@@ -52,6 +122,10 @@ class FittedState:
         n_features: d; None with a custom backbone.
         feature_names: of the d features, or None where they had none.
         optimizer: where ``partial_fit`` goes on.
+        centre: by which labels are divided (L,), or None.
+        inputs: what the network sees: the features, the guides' predictions, or both.
+        guides: the fitted guides, or None where the network does not see any.
+        validation: how the kept members did on their validation rows; None where there were none.
     """
 
     net: SnefyNet
@@ -64,6 +138,10 @@ class FittedState:
     n_features: int | None = None
     feature_names: list[str] | None = None
     optimizer: StackedAdamW | None = None
+    centre: Array | None = None
+    inputs: Inputs = "features"
+    guides: Guides | None = None
+    validation: Validation | None = None
 
     @property
     def n_labels(self) -> int:

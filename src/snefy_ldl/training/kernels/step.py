@@ -25,6 +25,10 @@ class LabelRows(Protocol):
         """Log shares (K, B, L) and the background's log density (K, B), or None, of the rows index (K, B)."""
         ...
 
+    def in_one_measure(self, log_p: Tensor, index: Tensor) -> Tensor:
+        """Log densities (K, B) of the rows index (K, B) with respect to the shares as they were given."""
+        ...
+
 
 class WrittenOutStep:
     """Gradients of ``Σ_kb slope_kb log p_kb`` for every parameter of a net with the library's own backbone.
@@ -86,7 +90,7 @@ class WrittenOutStep:
             if number:
                 d_below = torch.bmm(d_layer, self.weights[number].transpose(1, 2), out=self.d_layers[number - 1])
                 d_below.mul_(below.sign())  # what the ReLU let through
-        return log_p
+        return self.labels.in_one_measure(log_p, index)
 
     def _exponents(self) -> Tensor:
         net = self.net

@@ -42,10 +42,12 @@ class Shares(Objective):
         logs: log shares (G, N, L), float64; G is 1 unless zero policies differ between members.
         net: gives the background's density.
         group: which of the G tables each member uses (K,).
+        jacobian: added to the log density of every row (G, N): labels divided by a centre are another measure. None
+            where no table has a centre.
     """
 
-    def __init__(self, logs: Tensor, net: SnefyNet, group: Tensor) -> None:
-        self.logs, self.group = logs, group
+    def __init__(self, logs: Tensor, net: SnefyNet, group: Tensor, jacobian: Tensor | None = None) -> None:
+        self.logs, self.group, self.jacobian = logs, group, jacobian
         if net.has_background:
             tables = logs if len(logs) == 1 else logs[group]
             self.background = net.background_log_prob(tables).to(net.readout.dtype)  # (K, N)
@@ -59,7 +61,13 @@ class Shares(Objective):
 
     def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
         """Log density (K, B); see :meth:`Objective.log_prob`."""
-        return log_density(net, x, *self.rows(index))
+        return self.in_one_measure(log_density(net, x, *self.rows(index)), index)
+
+    def in_one_measure(self, log_p: Tensor, index: Tensor) -> Tensor:
+        """Log densities (K, B) of the rows index (K, B) with respect to the shares as they were given."""
+        if self.jacobian is None:
+            return log_p
+        return log_p + self.jacobian[self.group[:, None], index].to(log_p.dtype)
 
     def written_out_step(self, net: SnefyNet, X: ScaledFeatures, batch_size: int) -> WrittenOutStep:
         """See :meth:`Objective.written_out_step`."""

@@ -1,0 +1,234 @@
+"""Guides: quick point learners whose predictions a density may see beside the features, or instead of them.
+
+For the training rows the predictions must be out of sample, or the network would trust its guides too much: a learner
+that has out-of-bag predictions gives those, any other is fitted once a fold; a last fit on all rows serves new ones.
+What the network sees are the centred logarithms of the predicted shares.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import KFold
+
+from snefy_ldl._types import Array, Index
+from snefy_ldl.errors import InputError, ModelFileError
+from snefy_ldl.learners.base import Learner
+from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.learners.storage import pack_learner, unpack_learner
+from snefy_ldl.learners.trees import TreesLDL
+from snefy_ldl.validation.rows import count_rows, take_rows
+
+#: Guides learn from at most this many rows; the others are new to them, which is as good for the network.
+GUIDE_ROWS = 20_000
+#: Above this many cells a linear guide is fitted in three folds instead of five, and a forest has half its trees.
+MANY_CELLS = 600_000
+
+
+@dataclass(frozen=True)
+class Guides:
+    """Fitted guides.
+
+    Args:
+        learners: each with ``predict(X)`` -> (N, L).
+        floor: predicted shares are lifted here before the logarithm.
+    """
+
+    learners: list[Any]
+    floor: float
+
+    def features(self, X: Any) -> Array:
+        """What the network sees of new rows: centred logs of every guide's prediction (N, G L)."""
+        return np.hstack([centred_logs(np.asarray(one.predict(X)), self.floor) for one in self.learners])
+
+
+def default_guides(n_rows: int, n_features: int, seed: int) -> list[Any]:
+    """The library's own guides: SA-BFGS and extremely randomised trees.
+
+    Args:
+        n_rows: training rows.
+        n_features: d.
+        seed: of the trees.
+
+    Returns:
+        Unfitted learners.
+    """
+    trees = 200 if min(n_rows, GUIDE_ROWS) * n_features < MANY_CELLS else 100
+    return [SABFGS(), TreesLDL(n_trees=trees, random_state=seed % 2**31)]
+
+
+def fit_guides(learners: Sequence[Any], X: Any, D: Array, rows: Index, floor: float, seed: int) -> tuple[Guides, Array]:
+    """Fit guides, and predict every row without having seen its label.
+
+    Args:
+        learners: scikit-learn regressors with several outputs, or label distribution learners; cloned.
+        X: features of all rows.
+        D: label distributions of all rows (N, L), no gaps.
+        rows: the rows that may be seen; the others are predicted too.
+        floor: predicted shares are lifted here before the logarithm.
+        seed: of folds and samples.
+
+    Returns:
+        The guides fitted on those rows, and what the network sees of all rows (N, G L).
+
+    Raises:
+        InputError: where a guide cannot be cloned, fitted, or predicts something else than (N, L).
+    """
+    random = np.random.default_rng(seed)
+    used = rows if len(rows) <= GUIDE_ROWS else np.sort(random.choice(rows, GUIDE_ROWS, replace=False))
+    fitted, tables = [], []
+    for number, learner in enumerate(learners):
+        whole = _fit(learner, X, D, used, number)
+        shares = _predict(whole, X, D.shape[1], number)
+        out_of_bag = getattr(whole, "out_of_bag_", None)
+        if out_of_bag is not None:
+            known = ~np.isnan(out_of_bag).any(axis=1)
+            shares[used[known]] = out_of_bag[known]
+            shares[used[~known]] = D[used].mean(0)
+        else:
+            n_folds = min(5 if len(used) * _width(X) < MANY_CELLS else 3, len(used))
+            for train, test in KFold(n_folds, shuffle=True, random_state=seed % 2**31).split(used):
+                part = _fit(learner, X, D, used[train], number)
+                shares[used[test]] = _predict(part, take_rows(X, used[test]), D.shape[1], number)
+        fitted.append(whole)
+        tables.append(centred_logs(shares, floor))
+    return Guides(fitted, floor), np.hstack(tables)
+
+
+def centred_logs(shares: Array, floor: float) -> Array:
+    """``log ℓ_r - mean_s log ℓ_s`` of shares lifted to a floor (N, L).
+
+    >>> centred_logs(np.array([[0.25, 0.25, 0.5]]), 1e-6).round(3)
+    array([[-0.231, -0.231,  0.462]])
+    """
+    logs = np.log(np.maximum(shares, floor))
+    centred: Array = logs - logs.mean(axis=1, keepdims=True)
+    return centred
+
+
+def _width(X: Any) -> int:
+    return int(X.shape[1]) if getattr(X, "ndim", 2) == 2 and hasattr(X, "shape") else 1
+
+
+def _fit(learner: Any, X: Any, D: Array, rows: Index, number: int) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a guide need not be perfect
+            return clone(learner).fit(take_rows(X, rows), D[rows])
+    except Exception as error:
+        raise InputError(
+            f"guide {number} ({type(learner).__name__}) could not be fitted: {error} A guide is a regressor with "
+            "fit(X, D) and predict(X) -> (N, L) that scikit-learn can clone."
+        ) from error
+
+
+def _predict(learner: Any, X: Any, n_labels: int, number: int) -> Array:
+    shares = np.asarray(learner.predict(X), dtype=np.float64)
+    if shares.shape != (count_rows(X), n_labels) or not np.isfinite(shares).all():
+        raise InputError(
+            f"guide {number} ({type(learner).__name__}) predicts shape {shares.shape}, or numbers that are not finite; "
+            f"one row a row of X and one column a label is needed: ({count_rows(X)}, {n_labels})."
+        )
+    return np.array(shares)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def pack_guides(guides: Guides) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fitted guides as plain JSON values and arrays.
+
+    The library's own learners become arrays. scikit-learn's are written by ``skops.io``, which reads them back without
+    running code; where skops is missing or does not trust a type, the guide must be passed again when the model is
+    loaded, as a backbone must.
+
+    Args:
+        guides: to be written.
+
+    Returns:
+        The description, and the arrays by name.
+    """
+    arrays: dict[str, Any] = {}
+    entries: list[dict[str, Any]] = []
+    for number, learner in enumerate(guides.learners):
+        prefix = f"guide.{number}."
+        if isinstance(learner, Learner):
+            lean = copy.copy(learner)
+            lean.__dict__.pop("out_of_bag_", None)  # of use in training only
+            entries.append({"learner": pack_learner(lean, arrays, prefix)})
+            continue
+        content = _skops_bytes(learner)
+        entries.append({"class": type(learner).__name__, "skops": content is not None})
+        if content is not None:
+            arrays[f"{prefix}skops"] = np.frombuffer(content, dtype=np.uint8)
+    return {"floor": guides.floor, "learners": entries}, arrays
+
+
+def unpack_guides(description: dict[str, Any], arrays: dict[str, Any], given: Sequence[Any] | None = None) -> Guides:
+    """The guides that :func:`pack_guides` described.
+
+    Args:
+        description: as it was.
+        arrays: all arrays of the file.
+        given: fitted guides to use instead.
+
+    Returns:
+        Fitted guides.
+
+    Raises:
+        ModelFileError: where a guide was not saved and none is given.
+    """
+    entries = description["learners"]
+    if given is not None:
+        if len(given) != len(entries):
+            raise ModelFileError(f"the model was fitted with {len(entries)} guide(s); {len(given)} were given.")
+        return Guides(list(given), float(description["floor"]))
+    learners: list[Any] = []
+    for number, entry in enumerate(entries):
+        if "learner" in entry:
+            learners.append(unpack_learner(entry["learner"], arrays))
+        else:
+            learners.append(_skops_load(arrays.get(f"guide.{number}.skops"), number, entry["class"]))
+    return Guides(learners, float(description["floor"]))
+
+
+def _skops_bytes(learner: Any) -> bytes | None:
+    try:
+        from skops import io  # an optional package
+    except ImportError:
+        return None
+    try:
+        content: bytes = io.dumps(learner)
+        return content if not _distrusted(io, content) else None
+    except Exception:  # skops says in many ways that it cannot write an object
+        return None
+
+
+def _distrusted(io: Any, content: bytes) -> list[str]:
+    """Types in a file that are neither skops' own nor scikit-learn's, NumPy's or SciPy's."""
+    trusted = ("sklearn.", "numpy.", "scipy.", "builtins.", "collections.")
+    return [name for name in io.get_untrusted_types(data=content) if not name.startswith(trusted)]
+
+
+def _skops_load(content: Any, number: int, kind: str) -> Any:
+    again = f"pass the fitted guides again: SnefyLDL.load(folder, guides=[...]), number {number} being a {kind}."
+    if content is None:
+        raise ModelFileError(f"guide {number} ({kind}) was not saved with the model (its code never is); {again}")
+    try:
+        from skops import io  # an optional package
+    except ImportError:
+        raise ModelFileError(
+            f"guide {number} ({kind}) needs the package skops to be read; install it, or {again}"
+        ) from None
+    data = np.asarray(content, dtype=np.uint8).tobytes()
+    distrusted = _distrusted(io, data)
+    if distrusted:
+        raise ModelFileError(f"guide {number} holds types that are not trusted ({', '.join(distrusted[:3])}); {again}")
+    return io.loads(data, trusted=io.get_untrusted_types(data=data))

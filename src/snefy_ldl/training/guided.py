@@ -1,0 +1,115 @@
+"""A fit with guides: one model on the features, one on the guides' predictions, one on both; validation decides."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from joblib import Parallel, delayed
+
+from snefy_ldl._random import derive_seed
+from snefy_ldl.learners.guides import default_guides, fit_guides
+from snefy_ldl.training.fit import fit
+from snefy_ldl.training.plan import Job
+from snefy_ldl.training.state import FittedState, Inputs
+
+#: Features above which guides stand beside them only if the user brings the guides: wide networks are slow to train.
+WIDE = 600
+#: Rows below which no guide is tried by itself: validation rows are too few to choose by.
+FEW_ROWS = 60
+
+
+def fit_job(job: Job) -> FittedState:
+    """Train one job, with guides where its settings and data allow them.
+
+    Args:
+        job: that starts afresh.
+
+    Returns:
+        The fitted state of the best inputs.
+    """
+    learners = wanted_guides(job)
+    if not learners:
+        return fit([job])[0]
+    data, settings = job.data, job.settings
+    floor = min(job.labels.policy.floor, 1e-3)
+    seed = derive_seed(job.seed, 9)
+    guides, table = fit_guides(learners, data.features, data.labels, job.rows, floor, seed)
+    best: FittedState | None = None
+    for inputs in _inputs_to_try(job):
+        features = data.features if inputs == "features" else table
+        if inputs == "both":
+            dense = data.features.toarray() if sp.issparse(data.features) else data.features
+            features = np.hstack([dense, table])
+        part = Job(
+            replace(settings, standardize="unit" if inputs == "guides" else settings.standardize, guides=None),
+            data.with_features(features),
+            job.rows,
+            policy=job.labels.policy,
+            warn=False,
+            seed=job.seed,
+        )
+        state = fit([part])[0]
+        state = replace(
+            state,
+            inputs=inputs,
+            guides=None if inputs == "features" else guides,
+            n_features=int(data.features.shape[1]),
+            feature_names=data.feature_names,
+            summary={**state.summary, "inputs": inputs},
+        )
+        if best is None or (
+            state.validation is not None and best.validation is not None and state.validation.beats(best.validation)
+        ):
+            best = state
+    assert best is not None
+    return best
+
+
+def fit_jobs(jobs: Sequence[Job], n_jobs: int | None = 1) -> list[FittedState]:
+    """Train some jobs: those that try guides each by itself, the others stacked.
+
+    Args:
+        jobs: on one and the same data and device.
+        n_jobs: processes on a CPU; None takes all cores, or one where the work is over in a few seconds.
+
+    Returns:
+        Fitted states, in the order of the jobs.
+    """
+    if not any(wanted_guides(job) for job in jobs):
+        return fit(jobs, n_jobs)
+    workers = 1 if jobs[0].settings.torch_device.type != "cpu" else min(n_jobs or os.cpu_count() or 1, len(jobs))
+    if workers == 1:
+        return [fit_job(job) for job in jobs]
+    states: list[FittedState] = Parallel(n_jobs=workers)(delayed(_fit_alone)(job) for job in jobs)
+    return states
+
+
+def _fit_alone(job: Job) -> FittedState:
+    """The same in a process of its own, with one thread."""
+    torch.set_num_threads(1)
+    return fit_job(job)
+
+
+def wanted_guides(job: Job) -> list[object]:
+    """The guides to fit, none where the data or settings leave no room for them."""
+    settings, data = job.settings, job.data
+    if settings.guides is None or settings.is_paper or job.one_pass or job.start is not None:
+        return []
+    if settings.backbone is not None or data.are_counts or data.has_gaps:
+        return []
+    if not isinstance(settings.guides, str):
+        return list(settings.guides)
+    if settings.validation_fraction <= 0 or len(job.rows) < FEW_ROWS:
+        return []
+    return default_guides(len(job.rows), int(data.features.shape[1]), derive_seed(job.seed, 10))
+
+
+def _inputs_to_try(job: Job) -> list[Inputs]:
+    if not isinstance(job.settings.guides, str):  # the user's own: they are meant to be used
+        return ["guides", "both"] if job.settings.validation_fraction > 0 else ["both"]
+    return ["features", "guides", "both"] if job.data.features.shape[1] <= WIDE else ["features", "guides"]
