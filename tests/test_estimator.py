@@ -18,7 +18,7 @@ from snefy_ldl.errors import InputError, ZeroLabelWarning
 from snefy_ldl.metrics.points import kl_divergence
 from snefy_ldl.synthetic import make_annotators, make_city_districts
 
-SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 4, "random_state": 0}
+SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 4, "random_state": 0, "guides": None}
 
 
 @pytest.fixture(scope="module")

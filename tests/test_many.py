@@ -16,7 +16,7 @@ from snefy_ldl.training.loop import TrainingLoop
 from snefy_ldl.training.optimiser import make_optimizer
 from snefy_ldl.training.rows import shuffles
 
-SMALL = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (12,), "epochs": 4, "random_state": 0}
+SMALL = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (12,), "epochs": 4, "random_state": 0, "guides": None}
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.synthetic import make_city_districts
 
-SMALL = {"n_neurons": 8, "n_readouts": 4, "hidden_sizes": (8,), "epochs": 2, "random_state": 0}
+SMALL = {"n_neurons": 8, "n_readouts": 4, "hidden_sizes": (8,), "epochs": 2, "random_state": 0, "guides": None}
 
 
 @pytest.fixture(scope="module")

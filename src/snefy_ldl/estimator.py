@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
@@ -16,19 +16,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._limits import PREDICTION_ROWS
 from snefy_ldl._progress import track
-from snefy_ldl._types import Array
 from snefy_ldl.distributions.snefy import SnefySimplex
-from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.learners.guides import Guides
+from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import BackboneLike
-from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.networks.scaling import Scaling
-from snefy_ldl.persistence import load_state, save_state
+from snefy_ldl.persistence import StoredModel
 from snefy_ldl.prediction import DensityPredictor
-from snefy_ldl.training import FittedState, Inputs, Job, Settings, TrainingData, resolve_device
+from snefy_ldl.training import Job, Settings, TrainingData
 from snefy_ldl.training.fit import fit
 from snefy_ldl.training.guided import fit_job
-from snefy_ldl.training.optimiser import StackedAdamW
 from snefy_ldl.validation import ZeroOption, check_features, check_names
 from snefy_ldl.validation.rows import count_rows, move_rows, take_rows
 
@@ -36,7 +31,7 @@ from snefy_ldl.validation.rows import count_rows, move_rows, take_rows
 MANY_BLOCKS = 50
 
 
-class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
+class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[misc]
     """Label distribution learning with a full conditional density ``p(ℓ|x)`` over the simplex.
 
     The density is the squared neural family (Zhang, Tsuchida, Sejdinovic; UAI 2025): mean, variance, covariance,
@@ -91,18 +86,6 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         >>> model.predict(city.X[:2]).shape, model.predict_interval(city.X[:2]).shape
         ((2, 3), (2, 3, 2))
     """
-
-    net_: SnefyNet
-    centre_: Array | None
-    guides_: Guides | None
-    inputs_: Inputs
-    scaling_: Scaling
-    history_: list[dict[str, float]]
-    training_: dict[str, Any]
-    n_features_in_: int
-    feature_names_in_: Any
-    #: Where :meth:`partial_fit` goes on.
-    _optimizer: StackedAdamW | None
 
     def __init__(
         self,
@@ -260,50 +243,6 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         """
         return Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
 
-    def adopt(self, state: FittedState) -> SnefyLDL:
-        """Become the fitted model of a state; what was fitted before is forgotten.
-
-        Args:
-            state: what :func:`snefy_ldl.training.fit.fit` returned for this model's settings.
-
-        Returns:
-            The model itself.
-        """
-        self.net_, self.scaling_ = state.net, state.scaling
-        self.history_, self.training_ = state.history, state.summary
-        self.n_labels_, self.label_names_ = state.n_labels, state.label_names
-        self._labels_were_named, self.zero_policy_ = state.labels_were_named, state.zero_policy
-        self._optimizer, self.guides_, self.inputs_ = state.optimizer, state.guides, state.inputs
-        self.centre_ = state.centre
-        for name in ("n_features_in_", "feature_names_in_"):
-            self.__dict__.pop(name, None)
-        if state.n_features is not None:
-            self.n_features_in_ = state.n_features
-        if state.feature_names is not None:
-            self.feature_names_in_ = np.array(state.feature_names, dtype=object)
-        return self
-
-    def _state(self) -> FittedState | None:
-        """What the last fit left, None before the first."""
-        if not hasattr(self, "net_"):
-            return None
-        names = getattr(self, "feature_names_in_", None)
-        return FittedState(
-            net=self.net_,
-            scaling=self.scaling_,
-            history=self.history_,
-            summary=self.training_,
-            zero_policy=self.zero_policy_,
-            label_names=self.label_names_,
-            labels_were_named=self._labels_were_named,
-            n_features=getattr(self, "n_features_in_", None),
-            feature_names=None if names is None else [str(name) for name in names],
-            optimizer=self._optimizer,
-            centre=self.centre_,
-            inputs=self.inputs_,
-            guides=self.guides_,
-        )
-
     # -- prediction (the rest is DensityPredictor) -------------------------------------------------------------------
 
     def _inputs(self, X: Any) -> tuple[Any, int]:
@@ -330,10 +269,9 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         if self.backbone is not None:
             return move_rows(take_rows(features, torch.arange(block.start, block.stop)), device)
         part = features[block]
-        seen = None if self.guides_ is None else self.guides_.features(part)
+        if self.guides_ is not None:
+            part = self.guides_.inputs(part, self.inputs_)
         part = part.toarray() if sp.issparse(part) else part
-        if seen is not None:
-            part = seen if self.inputs_ == "guides" else np.hstack([part, seen])
         return torch.as_tensor(np.ascontiguousarray(part, dtype=np.float32), device=device)
 
     def predict_dist(self, X: Any) -> SnefySimplex:
@@ -360,66 +298,7 @@ class SnefyLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
         law = laws[0] if len(laws) == 1 else laws[0].joined(laws)
         return law.named(self.label_names_)
 
-    # -- files and scikit-learn --------------------------------------------------------------------------------------
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the model into a folder: safetensors weights and a JSON file; no pickle, and all or nothing.
-
-        Args:
-            folder: made where it is missing; a model in it is replaced.
-
-        Returns:
-            The folder.
-
-        Raises:
-            NotFittedError: before a fit.
-
-        Example:
-            >>> import tempfile
-            >>> from snefy_ldl.synthetic import make_city_districts
-            >>> city = make_city_districts(n=60, random_state=0)
-            >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     again = SnefyLDL.load(model.save(folder))
-            >>> bool((again.predict(city.X) == model.predict(city.X)).all())
-            True
-        """
-        check_is_fitted(self, "net_")
-        state = self._state()
-        assert state is not None
-        return save_state(Path(folder), self.get_params(deep=False), state)
-
-    @classmethod
-    def load(
-        cls,
-        folder: str | Path,
-        backbone: BackboneLike | None = None,
-        device: str | None = None,
-        guides: Sequence[Any] | None = None,
-    ) -> SnefyLDL:
-        """Read a model that :meth:`save` wrote; nothing in the folder is executed.
-
-        Args:
-            folder: where it is.
-            backbone: needed again when the model was fitted with one: code is never saved.
-            device: where to put it; as it was constructed by default.
-            guides: fitted guides, needed again where the model was fitted with ones that could not be saved.
-
-        Returns:
-            The fitted model; :meth:`save` has an example.
-
-        Raises:
-            ModelFileError: where a file is missing, damaged, foreign or of a newer version, or a backbone is needed.
-        """
-        parameters, state = load_state(Path(folder), backbone, guides)
-        try:
-            model = cls(**parameters, backbone=backbone)
-        except TypeError as error:
-            raise ModelFileError(f"{folder} is damaged: {error}.") from None
-        if device is not None:
-            model.device = device
-        state.net.to(resolve_device(model.device))
-        return model.adopt(state)
+    # -- scikit-learn ------------------------------------------------------------------------------------------------
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

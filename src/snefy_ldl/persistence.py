@@ -1,25 +1,33 @@
-"""From a fitted state to a model folder and back; the folder itself is :mod:`snefy_ldl.files.models`."""
+"""From a fitted state to a folder and back, and estimators that do so; :mod:`snefy_ldl.files.models` is the folder."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from snefy_ldl._types import Array
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.files.models import CONFIG, load_calibration, read_config, read_model, save_calibration, write_model
-from snefy_ldl.learners.guides import pack_guides, unpack_guides
+from snefy_ldl.learners.guides import Guides, pack_guides, unpack_guides
 from snefy_ldl.networks.backbones import BackboneLike, CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.training import FittedState
+from snefy_ldl.networks.scaling import Scaling
+from snefy_ldl.training import FittedState, Inputs, resolve_device
+from snefy_ldl.training.optimiser import StackedAdamW
 from snefy_ldl.validation import ZeroPolicy
 
-__all__ = ["load_calibration", "load_state", "read_config", "save_calibration", "save_state"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["StoredModel", "load_calibration", "load_state", "read_config", "save_calibration", "save_state"]
 
 
 def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) -> Path:
@@ -35,7 +43,7 @@ def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) 
     """
     net = state.net
     description = {
-        "parameters": {name: _plain(value) for name, value in parameters.items() if name not in ("backbone", "guides")},
+        "parameters": {name: _plain(value) for name, value in parameters.items() if _is_written(name, value)},
         "network": {
             "n_members": net.n_members,
             "n_neurons": net.raw_exponents.shape[1],
@@ -118,9 +126,12 @@ def load_state(
 def _build_net(config: dict[str, Any], hidden_sizes: tuple[int, ...], backbone: BackboneLike | None) -> SnefyNet:
     """A net of the shape that the JSON describes, its weights not yet set."""
     shape = config["network"]
+    seen = shape.get("n_inputs", config["n_features"])
+    if config.get("inputs", "features") == "features" and seen != config["n_features"]:
+        raise ModelFileError(f"the weights do not fit the model {CONFIG} describes: {seen} inputs for its features.")
     body: StackedMLP | CustomBackbone
     if backbone is None:
-        body = StackedMLP(shape["n_members"], shape.get("n_inputs", config["n_features"]), hidden_sizes)
+        body = StackedMLP(shape["n_members"], seen, hidden_sizes)
     else:
         body = CustomBackbone.with_width(shape["n_members"], backbone, shape["width"])
     return SnefyNet(
@@ -137,6 +148,11 @@ def _fill(net: SnefyNet, tensors: dict[str, Tensor], folder: Path) -> None:
         raise ModelFileError(f"{folder} holds weights that are not finite.")
 
 
+def _is_written(name: str, value: Any) -> bool:
+    """Whether a parameter has a place in the file: code has none, neither a backbone's nor a guide's."""
+    return name != "backbone" and not (name == "guides" and value is not None and not isinstance(value, str))
+
+
 def _plain(value: Any) -> Any:
     """A constructor argument as JSON can hold it; None where it cannot."""
     if isinstance(value, (bool, int, float, str)) or value is None:
@@ -148,3 +164,123 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     return str(value) if isinstance(value, Path) else None
+
+
+class StoredModel(BaseEstimator):  # type: ignore[misc]
+    """An estimator that becomes a fitted state, and goes to a folder and back."""
+
+    net_: SnefyNet
+    centre_: Array | None
+    guides_: Guides | None
+    inputs_: Inputs
+    scaling_: Scaling
+    history_: list[dict[str, float]]
+    training_: dict[str, Any]
+    n_features_in_: int
+    feature_names_in_: Any
+    #: Where :meth:`partial_fit` goes on.
+    _optimizer: StackedAdamW | None
+
+    def adopt(self, state: FittedState) -> Self:
+        """Become the fitted model of a state; what was fitted before is forgotten.
+
+        Args:
+            state: what :func:`snefy_ldl.training.fit.fit` returned for this model's settings.
+
+        Returns:
+            The model itself.
+        """
+        self.net_, self.scaling_ = state.net, state.scaling
+        self.history_, self.training_ = state.history, state.summary
+        self.n_labels_, self.label_names_ = state.n_labels, state.label_names
+        self._labels_were_named, self.zero_policy_ = state.labels_were_named, state.zero_policy
+        self._optimizer, self.guides_, self.inputs_ = state.optimizer, state.guides, state.inputs
+        self.centre_ = state.centre
+        for name in ("n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+        if state.n_features is not None:
+            self.n_features_in_ = state.n_features
+        if state.feature_names is not None:
+            self.feature_names_in_ = np.array(state.feature_names, dtype=object)
+        return self
+
+    def _state(self) -> FittedState | None:
+        """What the last fit left, None before the first."""
+        if not hasattr(self, "net_"):
+            return None
+        names = getattr(self, "feature_names_in_", None)
+        return FittedState(
+            net=self.net_,
+            scaling=self.scaling_,
+            history=self.history_,
+            summary=self.training_,
+            zero_policy=self.zero_policy_,
+            label_names=self.label_names_,
+            labels_were_named=self._labels_were_named,
+            n_features=getattr(self, "n_features_in_", None),
+            feature_names=None if names is None else [str(name) for name in names],
+            optimizer=self._optimizer,
+            centre=self.centre_,
+            inputs=self.inputs_,
+            guides=self.guides_,
+        )
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model into a folder: safetensors weights and a JSON file; no pickle, and all or nothing.
+
+        Args:
+            folder: made where it is missing; a model in it is replaced.
+
+        Returns:
+            The folder.
+
+        Raises:
+            NotFittedError: before a fit.
+
+        Example:
+            >>> import tempfile
+            >>> from snefy_ldl import SnefyLDL
+            >>> from snefy_ldl.synthetic import make_city_districts
+            >>> city = make_city_districts(n=60, random_state=0)
+            >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     again = SnefyLDL.load(model.save(folder))
+            >>> bool((again.predict(city.X) == model.predict(city.X)).all())
+            True
+        """
+        check_is_fitted(self, "net_")
+        state = self._state()
+        assert state is not None
+        return save_state(Path(folder), self.get_params(deep=False), state)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        backbone: BackboneLike | None = None,
+        device: str | None = None,
+        guides: Sequence[Any] | None = None,
+    ) -> Self:
+        """Read a model that :meth:`save` wrote; nothing in the folder is executed.
+
+        Args:
+            folder: where it is.
+            backbone: needed again when the model was fitted with one: code is never saved.
+            device: where to put it; as it was constructed by default.
+            guides: fitted guides, needed again where the model was fitted with ones that could not be saved.
+
+        Returns:
+            The fitted model; :meth:`save` has an example.
+
+        Raises:
+            ModelFileError: where a file is missing, damaged, foreign or of a newer version, or a backbone is needed.
+        """
+        parameters, state = load_state(Path(folder), backbone, guides)
+        try:
+            model = cls(**parameters, backbone=backbone)
+        except TypeError as error:
+            raise ModelFileError(f"{folder} is damaged: {error}.") from None
+        if device is not None:
+            model.device = device
+        state.net.to(resolve_device(model.device))
+        return model.adopt(state)

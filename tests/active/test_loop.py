@@ -30,7 +30,9 @@ def city():
 
 
 def quick(**changes):
-    return SnefyLDL(**({"n_neurons": 6, "n_readouts": 3, "epochs": 2, "random_state": 0, "device": "cpu"} | changes))
+    return SnefyLDL(
+        **({"n_neurons": 6, "n_readouts": 3, "epochs": 2, "random_state": 0, "device": "cpu", "guides": None} | changes)
+    )
 
 
 def learner(city, oracle=None, strategy="variance", **changes):

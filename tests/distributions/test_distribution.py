@@ -758,6 +758,8 @@ def test_rows_members_and_blocks_are_the_same_law(snefy: Build) -> None:
             torch.testing.assert_close(part.mean, one.mean[index], rtol=1e-12, atol=1e-12)
             torch.testing.assert_close(part.log_prob_at(points), one.log_prob_at(points)[:, index])
         torch.testing.assert_close(one[-1].mean, one.mean[-1:])
+    again = law[:2].joined([law[:2], law[2:]])
+    torch.testing.assert_close(again.mean, law.mean)
     laws = law.members()
     mixed = torch.logsumexp(torch.stack([one.log_prob_at(points) for one in laws]), 0) - np.log(2.0)
     torch.testing.assert_close(mixed, at_all, rtol=1e-10, atol=1e-10)

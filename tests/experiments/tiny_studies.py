@@ -12,7 +12,7 @@ from snefy_ldl.experiments import runner
 from snefy_ldl.experiments.config import Active, Conformal, Ensemble, Query, Sensitivity, Study
 from snefy_ldl.synthetic import make_city_districts
 
-TINY = (("n_neurons", 6), ("n_readouts", 3), ("hidden_sizes", (8,)), ("epochs", 3))
+TINY = (("n_neurons", 6), ("n_readouts", 3), ("hidden_sizes", (8,)), ("epochs", 3), ("guides", None))
 QUERIES = (
     Query("Random", "random"),
     Query("Kmeans", "kmeans", paper=(("standardize", False),)),

@@ -310,7 +310,12 @@ def data():
 
 
 def small(**changes) -> SnefyLDL:
-    return SnefyLDL(**({"n_neurons": 12, "n_readouts": 6, "epochs": 12, "random_state": 0, "device": "cpu"} | changes))
+    return SnefyLDL(
+        **(
+            {"n_neurons": 12, "n_readouts": 6, "epochs": 12, "random_state": 0, "device": "cpu", "guides": None}
+            | changes
+        )
+    )
 
 
 def test_fit_on_counts_beats_the_average_law(data) -> None:

@@ -130,7 +130,12 @@ def city():
 
 
 def small(**changes) -> SnefyLDL:
-    return SnefyLDL(**({"n_neurons": 12, "n_readouts": 6, "epochs": 12, "random_state": 0, "device": "cpu"} | changes))
+    return SnefyLDL(
+        **(
+            {"n_neurons": 12, "n_readouts": 6, "epochs": 12, "random_state": 0, "device": "cpu", "guides": None}
+            | changes
+        )
+    )
 
 
 def hide(D: np.ndarray, rows: np.ndarray, seed: int = 0) -> np.ndarray:

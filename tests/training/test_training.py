@@ -23,7 +23,7 @@ from snefy_ldl.training.recipe import Recipe
 from snefy_ldl.training.state import clearly_better
 from snefy_ldl.training.step import Steps
 
-SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 6, "random_state": 0}
+SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 6, "random_state": 0, "guides": None}
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ if slow:
     import time
     whole = TrainingLoop.epoch
     TrainingLoop.epoch = lambda self: (time.sleep(slow), whole(self))[1]
-model = SnefyLDL(n_neurons=12, n_readouts=6, hidden_sizes=(16,), epochs=8, n_members=2, random_state=0,
+model = SnefyLDL(n_neurons=12, n_readouts=6, hidden_sizes=(16,), epochs=8, n_members=2, random_state=0, guides=None,
                  checkpoint_dir=sys.argv[1]).fit(city.X, city.D)
 np.save(sys.argv[3], model.predict(city.X))
 """
@@ -141,7 +141,7 @@ def test_a_killed_fit_goes_on_with_the_same_bits(tmp_path, city):
     assert not out.exists(), "it finished before it was killed"
     assert run("0").wait(timeout=120) == 0
     alone = SnefyLDL(
-        n_neurons=12, n_readouts=6, hidden_sizes=(16,), epochs=8, n_members=2, random_state=0, device="cpu"
+        n_neurons=12, n_readouts=6, hidden_sizes=(16,), epochs=8, n_members=2, random_state=0, guides=None, device="cpu"
     )
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -48,6 +48,13 @@ class Guides:
         """What the network sees of new rows: centred logs of every guide's prediction (N, G L)."""
         return np.hstack([centred_logs(np.asarray(one.predict(X)), self.floor) for one in self.learners])
 
+    def inputs(self, X: Any, kind: str) -> Any:
+        """What a network sees of rows X: the guides' predictions, beside the features where ``kind`` is ``"both"``."""
+        seen = self.features(X)
+        if kind == "guides":
+            return seen
+        return np.hstack([X.toarray() if hasattr(X, "toarray") else X, seen])
+
 
 def default_guides(n_rows: int, n_features: int, seed: int) -> list[Any]:
     """The library's own guides: SA-BFGS and extremely randomised trees.

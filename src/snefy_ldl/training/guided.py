@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,6 +20,8 @@ from snefy_ldl.training.state import FittedState, Inputs
 
 #: Features above which guides stand beside them only if the user brings the guides: wide networks are slow to train.
 WIDE = 600
+#: Standard errors by which guides may be behind on validation rows, from this many rows on.
+GUIDE_ALLOWANCE, MANY_ROWS = 2.5, 200
 #: Rows below which no guide is tried by itself: validation rows are too few to choose by.
 FEW_ROWS = 60
 
@@ -38,7 +41,8 @@ def fit_job(job: Job) -> FittedState:
     data, settings = job.data, job.settings
     floor = min(job.labels.policy.floor, 1e-3)
     seed = derive_seed(job.seed, 9)
-    guides, table = fit_guides(learners, data.features, data.labels, job.rows, floor, seed)
+    seen = job.rows if data.weights is None else job.rows[data.weights[job.rows] > 0]
+    guides, table = fit_guides(learners, data.features, data.labels, seen, floor, seed)
     best: FittedState | None = None
     for inputs in _inputs_to_try(job):
         features = data.features if inputs == "features" else table
@@ -46,7 +50,12 @@ def fit_job(job: Job) -> FittedState:
             dense = data.features.toarray() if sp.issparse(data.features) else data.features
             features = np.hstack([dense, table])
         part = Job(
-            replace(settings, standardize="unit" if inputs == "guides" else settings.standardize, guides=None),
+            replace(
+                settings,
+                standardize="unit" if inputs == "guides" else settings.standardize,
+                guides=None,
+                checkpoint_dir=None if settings.checkpoint_dir is None else Path(settings.checkpoint_dir) / inputs,
+            ),
             data.with_features(features),
             job.rows,
             policy=job.labels.policy,
@@ -62,9 +71,7 @@ def fit_job(job: Job) -> FittedState:
             feature_names=data.feature_names,
             summary={**state.summary, "inputs": inputs},
         )
-        if best is None or (
-            state.validation is not None and best.validation is not None and state.validation.beats(best.validation)
-        ):
+        if best is None or _better(state, best, len(seen)):
             best = state
     assert best is not None
     return best
@@ -93,6 +100,18 @@ def _fit_alone(job: Job) -> FittedState:
     """The same in a process of its own, with one thread."""
     torch.set_num_threads(1)
     return fit_job(job)
+
+
+def _better(state: FittedState, best: FittedState, n_rows: int) -> bool:
+    """Whether a state with guides beats the best so far on the validation rows.
+
+    What guides say of those rows comes from folds or from out of bag, while new rows are predicted by guides fitted on
+    all rows: they will do better there. Where there are rows enough for guides to be any good, they get the benefit.
+    """
+    if state.validation is None or best.validation is None:
+        return False
+    first = best.inputs == "features"
+    return state.validation.beats(best.validation, GUIDE_ALLOWANCE if first and n_rows >= MANY_ROWS else 0.0)
 
 
 def wanted_guides(job: Job) -> list[object]:

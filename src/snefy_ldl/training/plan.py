@@ -6,6 +6,7 @@ feature scaling. Members of one shape train stacked, whichever job they belong t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +32,8 @@ from snefy_ldl.training.state import FittedState
 from snefy_ldl.validation import ZeroPolicy, check_features
 from snefy_ldl.validation.rows import take_rows
 
+#: Parts whose geometric means differ by this factor are unequal enough for a centre to be tried by itself.
+UNEQUAL = 8.0
 #: Share of the background Dirichlet while training; the validation rows settle it afterwards.
 BACKGROUND_SHARE = 0.02
 
@@ -72,6 +75,8 @@ class Job:
         self.rows = np.arange(data.n_rows) if rows is None else rows
         self.seed = seed_from(settings.random_state) if seed is None else seed
         self._check_shape()
+        if start is not None and start.guides is not None:
+            self.data = data = data.with_features(start.guides.inputs(data.features, start.inputs))
         self.labels: Labels
         if data.are_counts:
             self.labels = prepare_votes(data, self.rows, settings.zeros, self.seed)
@@ -110,7 +115,8 @@ class Job:
                 centres.append(option)
                 continue
             mean = np.log(self.labels.shares[self.rows]).mean(0)
-            centres.append(np.exp(mean - mean.mean()))
+            if len(self.settings.centres) == 1 or np.ptp(mean) > math.log(UNEQUAL):
+                centres.append(np.exp(mean - mean.mean()))
         for centre in centres:
             if centre is not None and centre.shape != (data.n_labels,):
                 raise InputError(f"centre must hold {data.n_labels} positive numbers, one a label; got {centre!r}.")

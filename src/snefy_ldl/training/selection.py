@@ -83,7 +83,11 @@ def _best_candidate(
     for start in range(0, len(members), n_members):
         part = list(range(start, start + n_members))
         divergence = torch.stack([_mean_divergence(net.select([k]), X, members[k]) for k in part])
-        validation = Validation(log_p[part], divergence)
+        # a row that does not count in training has no voice here either
+        counted = torch.ones_like(divergence, dtype=torch.bool)
+        if job.data.weights is not None:
+            counted = torch.as_tensor(job.data.weights)[held[part].cpu()] > 0.0
+        validation = Validation(log_p[part][counted], divergence[counted])
         if best_validation is None or validation.beats(best_validation):
             best, best_validation = part, validation
     return best, best_validation

@@ -52,21 +52,28 @@ class Validation:
     """What members of one candidate make of their validation rows, each its own.
 
     Args:
-        log_prob: log densities (K, B).
-        divergence: KL divergence of the mean prediction from each row's label distribution (K, B).
+        log_prob: log densities, all members' rows one after the other (B,).
+        divergence: KL divergence of the mean prediction from each row's label distribution (B,).
     """
 
     log_prob: Tensor
     divergence: Tensor
 
-    def beats(self, other: Validation) -> bool:
+    def beats(self, other: Validation, allowance: float = 0.0) -> bool:
         """Whether this is the better candidate, by likelihood and by mean together.
 
         Both gains count in units of the standard error of the paired differences, and neither may be a clear loss: a
         density can win on spiky labels with features it hardly sees, and its mean must not pay for that.
+
+        Args:
+            other: of the candidate to beat, on the same rows.
+            allowance: standard errors given to this one, where it will do better on new rows than on these.
+
+        Returns:
+            Whether it does.
         """
         gains = (lead(self.log_prob, other.log_prob), lead(-self.divergence, -other.divergence))
-        return sum(gains) > LEAST_LEAD and min(gains) > -1.0
+        return bool(sum(gains) + allowance > LEAST_LEAD and min(gains) + 0.5 * allowance > -1.0)
 
 
 def clearly_better(challenger: Tensor, incumbent: Tensor) -> bool:
@@ -104,7 +111,7 @@ def lead(challenger: Tensor, incumbent: Tensor) -> float:
     if len(gain) < 2:
         return 0.0
     error = float(gain.std()) / len(gain) ** 0.5
-    return float(gain.mean()) / max(error, SMALLEST_POSITIVE)
+    return float(gain.mean() / max(error, SMALLEST_POSITIVE))
 
 
 @dataclass(frozen=True)
