@@ -204,8 +204,8 @@ class CentredSnefy(SnefySimplex):
     ) -> ConditionedDraws:
         """All shares when some are known, by weighted draws; see the base class.
 
-        What is known of *ratios* of shares stays in the family: ``subcomposition`` gives their law. Known shares
-        themselves leave it, so the answers have standard errors.
+        Known *ratios* of shares would stay in the family: a Dirichlet's ratios within a group do not depend on its
+        total. Known shares leave it, because the centre ties the two, so the answers have standard errors.
         """
         return condition_centred(self, KnownShares.of(self, known), n_draws, generator)
 
