@@ -52,7 +52,10 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         patience: epochs without progress on those rows before stopping; None runs all epochs.
         standardize: "auto" (by validation likelihood), "unit", "pooled" or False; see
             :mod:`snefy_ldl.networks.scaling`.
-        zeros: "shrink", "error" or a floor; see :class:`snefy_ldl.validation.ZeroPolicy`.
+        zeros: what happens to shares of exactly zero: "model" makes the support part of the density, so that a share
+            may be exactly 0 (:meth:`predict_zero`); "shrink" lifts rows that hold a zero just above it; "auto" models zeros
+            where enough rows hold one and validation rows do not speak against it, and shrinks the few others; "error"
+            refuses them; or a floor. See :class:`snefy_ldl.validation.ZeroPolicy`.
         centre: by what labels are divided, so that parts of very unequal size fit one family: "auto" (their geometric
             mean or nothing, by validation), None, "geometric", or one positive number a label (L,).
         guides: quick point learners whose cross-fitted predictions the network may see: "auto" (SA-BFGS and extremely
@@ -101,7 +104,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         validation_fraction: float = 0.15,
         patience: int | None = None,
         standardize: str | bool = "auto",
-        zeros: ZeroOption = "shrink",
+        zeros: ZeroOption = "auto",
         centre: Any = "auto",
         guides: Any = "auto",
         device: str = "auto",

@@ -51,6 +51,7 @@ def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) 
             "n_readouts": net.readout.shape[1],
             "exponent_form": net.exponent_form,
             "balanced": net.balanced,
+            "presence": net.has_presence,
             "custom_backbone": isinstance(net.backbone, CustomBackbone),
             "width": net.backbone.width,
             "n_inputs": net.backbone.n_inputs if isinstance(net.backbone, StackedMLP) else None,
@@ -135,7 +136,13 @@ def _build_net(config: dict[str, Any], hidden_sizes: tuple[int, ...], backbone: 
     else:
         body = CustomBackbone.with_width(shape["n_members"], backbone, shape["width"])
     return SnefyNet(
-        body, shape["n_labels"], shape["n_neurons"], shape["n_readouts"], shape["exponent_form"], shape["balanced"]
+        body,
+        shape["n_labels"],
+        shape["n_neurons"],
+        shape["n_readouts"],
+        shape["exponent_form"],
+        shape["balanced"],
+        presence=shape.get("presence", False),
     )
 
 

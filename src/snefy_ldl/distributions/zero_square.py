@@ -95,6 +95,10 @@ class ZeroSquare(SimplexLaw):
         index = self._row_index(rows)
         return self._with(self.flat_log_scale[index], self.log_members[index])
 
+    def joined(self, laws: Sequence[Self]) -> Self:
+        """One law of the rows of several that share their components: batch (N,)."""
+        return self._with(torch.cat([law.flat_log_scale for law in laws]), torch.cat([law.log_members for law in laws]))
+
     def expand(self, batch_shape: Size | Sequence[int], _instance: Any = None) -> Self:
         """The same law with its batch broadcast to a larger shape."""
         shape = torch.Size(batch_shape)

@@ -181,7 +181,7 @@ class SnefyNet(nn.Module):
     def forward(self, x: Any) -> SimplexLaw:
         """The density at x, averaged over the members, in float64: batch (B,), event (L,)."""
         if self.has_presence:
-            return zero_law(self, x)
+            return zero_law(self, x, self.centre[0] if self.has_centre else None)
         exponents, readout = self.exponents.double(), self.readout.double()
         log_scale = self.output(x).double()
         log_kernel, g = unit_kernel(exponents)

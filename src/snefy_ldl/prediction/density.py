@@ -156,6 +156,28 @@ class DensityPredictor(VotePredictor):
         """
         return self._collect(X, lambda dist: dist.covariance_matrix)
 
+    def predict_zero(self, X: Any) -> Any:
+        """Probability that a share is exactly zero; 0 everywhere unless the model has room for zeros.
+
+        Args:
+            X: features (N, d), as ``fit`` took them.
+
+        Returns:
+            (N, L), a DataFrame where the labels came in one.
+
+        Raises:
+            InputError: where X does not fit the model.
+            NotFittedError: before a fit.
+
+        Example:
+            >>> from snefy_ldl import SnefyLDL
+            >>> from snefy_ldl.synthetic import make_city_districts
+            >>> city = make_city_districts(n=80, random_state=0)
+            >>> float(SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D).predict_zero(city.X).max())
+            0.0
+        """
+        return self._named(self._collect(X, lambda dist: dist.prob_zero()), X)
+
     def predict_quantiles(self, X: Any, alpha: Any) -> Array:
         """Exact marginal quantiles.
 
@@ -250,7 +272,7 @@ class DensityPredictor(VotePredictor):
             if gaps:
                 parts.append((log_prob_known if counts is None else log_prob_votes)(dist, labels))
             else:
-                values = torch.as_tensor(labels, device=dist.concentration.device)
+                values = torch.as_tensor(labels, device=dist.device)
                 parts.append(dist.log_prob(values) if counts is None else dist.log_prob_counts(values))
         if rows != len(table):
             raise InputError(f"X and {what} must have the same number of rows; {what} has {len(table)}.")
@@ -309,7 +331,7 @@ class DensityPredictor(VotePredictor):
         n = check_count("n", n)
         parts, generator = [], None
         for _, dist in self._blocks(X, "sample"):
-            generator = generator or torch_generator(random_state, dist.concentration.device)
+            generator = generator or torch_generator(random_state, dist.device)
             parts.append(dist.sample((n,), generator).cpu().numpy())
         return np.concatenate(parts, axis=1)
 
@@ -347,7 +369,7 @@ class DensityPredictor(VotePredictor):
         """
         values, errors, generator = [], [], None
         for _, dist in self._blocks(X, "entropy"):
-            generator = generator or torch_generator(random_state, dist.concentration.device)
+            generator = generator or torch_generator(random_state, dist.device)
             value, error = dist.entropy(n, method, generator, return_std_error=True)
             values.append(value.cpu().numpy())
             errors.append(error.cpu().numpy())

@@ -16,25 +16,42 @@ from snefy_ldl._random import derive_seed
 from snefy_ldl.learners.guides import default_guides, fit_guides
 from snefy_ldl.training.fit import fit
 from snefy_ldl.training.plan import Job
-from snefy_ldl.training.state import FittedState, Inputs
+from snefy_ldl.training.state import FittedState, Inputs, lead
 
 #: Features above which guides stand beside them only if the user brings the guides: wide networks are slow to train.
 WIDE = 600
 #: Standard errors by which guides may be behind on validation rows, from this many rows on.
 GUIDE_ALLOWANCE, MANY_ROWS = 2.5, 200
+#: A part of rows with zeros from which they are modelled without a comparison.
+MOSTLY_ZEROS = 0.4
 #: Rows below which no guide is tried by itself: validation rows are too few to choose by.
 FEW_ROWS = 60
 
 
 def fit_job(job: Job) -> FittedState:
-    """Train one job, with guides where its settings and data allow them.
+    """Train one job: with guides, and with zeros modelled, where its settings and data call for them.
 
     Args:
-        job: that starts afresh.
+        job: one model and its rows.
 
     Returns:
-        The fitted state of the best inputs.
+        The fitted state of what does best on validation rows.
     """
+    if not job.may_model_zeros:
+        return _fit_inputs(job)
+    with_zeros = _fit_inputs(job.with_policy("model"))
+    if job.zero_rows >= MOSTLY_ZEROS:
+        return with_zeros
+    shrunk = _fit_inputs(job)
+    if with_zeros.validation is None or shrunk.validation is None:
+        return with_zeros
+    # the two likelihoods are of different measures; the means are not
+    worse = lead(-shrunk.validation.divergence, -with_zeros.validation.divergence) > 1.0
+    return shrunk if worse else with_zeros
+
+
+def _fit_inputs(job: Job) -> FittedState:
+    """The state of the best inputs under one zero policy."""
     learners = wanted_guides(job)
     if not learners:
         return fit([job])[0]
@@ -87,7 +104,7 @@ def fit_jobs(jobs: Sequence[Job], n_jobs: int | None = 1) -> list[FittedState]:
     Returns:
         Fitted states, in the order of the jobs.
     """
-    if not any(wanted_guides(job) for job in jobs):
+    if not any(wanted_guides(job) or job.may_model_zeros for job in jobs):
         return fit(jobs, n_jobs)
     workers = 1 if jobs[0].settings.torch_device.type != "cpu" else min(n_jobs or os.cpu_count() or 1, len(jobs))
     if workers == 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
@@ -23,17 +23,21 @@ from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling, fit_scaling
 from snefy_ldl.networks.starts import fit_dirichlet, label_concentration, paper_init, prototype_init
+from snefy_ldl.networks.zeros import presence_init
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.labels import Labels, prepare_shares, prepare_votes
 from snefy_ldl.training.objectives import Counts, Gaps, Objective, Shares
-from snefy_ldl.training.recipe import Recipe, make_recipe
+from snefy_ldl.training.objectives.zeros import ZeroObjective
+from snefy_ldl.training.recipe import PRESENCE_RATE, Recipe, make_recipe
 from snefy_ldl.training.settings import Settings
 from snefy_ldl.training.state import FittedState
-from snefy_ldl.validation import ZeroPolicy, check_features
+from snefy_ldl.validation import ZERO_SHARE, ZeroPolicy, check_features
 from snefy_ldl.validation.rows import take_rows
 
 #: Parts whose geometric means differ by this factor are unequal enough for a centre to be tried by itself.
 UNEQUAL = 8.0
+#: A part of rows with zeros from which modelling them is tried.
+ENOUGH_ZEROS = 0.05
 #: Share of the background Dirichlet while training; the validation rows settle it afterwards.
 BACKGROUND_SHARE = 0.02
 
@@ -83,8 +87,11 @@ class Job:
         else:
             seen = data.labels[self.rows]
             policy = policy or ZeroPolicy.from_data(seen, settings.zeros)
-            policy.apply(seen, warn=warn, names=data.label_names)
+            if policy.mode == "model" and (data.has_gaps or settings.is_paper or one_pass):
+                policy = ZeroPolicy("shrink", policy.floor)  # those likelihoods have no room for zeros
             self.labels = prepare_shares(data, self.rows, policy)
+            if not self.may_model_zeros:
+                policy.apply(seen, warn=warn, names=data.label_names)
 
     def _check_shape(self) -> None:
         fraction, data = self.settings.validation_fraction, self.data
@@ -101,6 +108,32 @@ class Job:
         if self.settings.backbone is None:
             check_features(data.features, n_features=self.start.n_features)
 
+    @property
+    def zero_rows(self) -> float:
+        """Part of the rows that hold an exact zero."""
+        if self.data.are_counts or self.data.has_gaps:
+            return 0.0
+        return float((self.data.labels[self.rows] < ZERO_SHARE).any(1).mean())
+
+    @property
+    def may_model_zeros(self) -> bool:
+        """Whether zeros are to be modelled by validation: the settings leave it open, and enough rows hold one."""
+        if self.settings.zeros != "auto" or self.settings.is_paper or self.one_pass or self.start is not None:
+            return False
+        if self.settings.backbone is not None or self.models_zeros:
+            return False
+        return self.zero_rows >= ENOUGH_ZEROS and self.zero_rows * len(self.rows) >= 20
+
+    def with_policy(self, mode: str) -> Job:
+        """The same job under another zero policy."""
+        policy = ZeroPolicy(mode, self.labels.policy.floor)
+        return Job(self.settings, self.data, self.rows, policy=policy, warn=False, seed=self.seed)
+
+    @property
+    def models_zeros(self) -> bool:
+        """Whether shares of exactly zero are part of the law."""
+        return self.labels.policy.mode == "model"
+
     @cached_property
     def centres(self) -> list[Array | None]:
         """The centres to try (L,), None for none."""
@@ -109,12 +142,17 @@ class Job:
             return [self.start.centre]
         if data.are_counts or data.has_gaps or self.one_pass:
             return [None]
+        if self.models_zeros and isinstance(self.settings.centre, str):
+            return [None]  # presence takes over what a centre does for small parts
         centres: list[Array | None] = []
         for option in self.settings.centres:
             if option is None or not isinstance(option, str):
                 centres.append(option)
                 continue
-            mean = np.log(self.labels.shares[self.rows]).mean(0)
+            shares = self.labels.shares[self.rows]
+            there = shares > 0.0  # where zeros are modelled, of the rows that hold the label
+            logs = np.where(there, np.log(np.where(there, shares, 1.0)), 0.0)
+            mean = logs.sum(0) / np.maximum(there.sum(0), 1)
             if len(self.settings.centres) == 1 or np.ptp(mean) > math.log(UNEQUAL):
                 centres.append(np.exp(mean - mean.mean()))
         for centre in centres:
@@ -155,7 +193,8 @@ class Job:
     @cached_property
     def recipe(self) -> Recipe:
         """How to train."""
-        return make_recipe(self.settings, len(self.rows), self.labels.votes, self.one_pass)
+        recipe = make_recipe(self.settings, len(self.rows), self.labels.votes, self.one_pass)
+        return replace(recipe, exponent_rate=PRESENCE_RATE) if self.models_zeros else recipe
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,6 +246,7 @@ def build_net(members: Sequence[Member]) -> SnefyNet:
         int(settings.n_readouts),
         exponent_form="clip" if settings.is_paper else "log",
         balanced=not settings.is_paper,
+        presence=job.models_zeros,
     )
     for k, member in enumerate(members):
         _initialise(net, k, member)
@@ -216,6 +256,7 @@ def build_net(members: Sequence[Member]) -> SnefyNet:
 def _initialise(net: SnefyNet, k: int, member: Member) -> None:
     """Start one member: its neurons, the scaling of its features, and its background."""
     labels, is_paper = member.job.labels, member.job.settings.is_paper
+    job_models_zeros = member.job.models_zeros
     rows = member.train.numpy()
     shares = torch.as_tensor(labels.prototypes[rows])
     if member.centre is not None:
@@ -224,13 +265,15 @@ def _initialise(net: SnefyNet, k: int, member: Member) -> None:
         shares = shares / centre
         shares = shares / shares.sum(-1, keepdim=True)
     generator = torch.Generator().manual_seed(member.start_seed)
-    if is_paper:
+    if job_models_zeros:
+        presence_init(net, k, shares, generator, BACKGROUND_SHARE, labels.concentration_range)
+    elif is_paper:
         paper_init(net, k, shares, generator)
     else:
         prototype_init(net, k, shares, generator, labels.concentration_range)
     if isinstance(net.backbone, StackedMLP) and member.scaling != "none":
         net.backbone.scaler.set(k, *fit_scaling(member.job.data.features[rows], member.scaling))
-    if is_paper:
+    if is_paper or job_models_zeros:
         return
     if labels.prior is None:
         guess = shares.mean(0) * max(label_concentration(shares), 1.0)
@@ -262,6 +305,12 @@ def make_objective(net: SnefyNet, members: Sequence[Member], device: torch.devic
     group = torch.tensor([jobs.index(m.job) if len(jobs) > 1 else 0 for m in members], device=device)
     if data.has_gaps:
         return Gaps([torch.as_tensor(job.labels.known, device=device) for job in jobs], net, group)
+    if members[0].job.models_zeros:
+        centre = None
+        if any(member.centre is not None for member in members):
+            ones = np.ones(data.n_labels)
+            centre = torch.as_tensor(np.stack([ones if m.centre is None else m.centre for m in members]), device=device)
+        return ZeroObjective([torch.as_tensor(job.labels.shares, device=device) for job in jobs], net, group, centre)
     tables: list[Tensor] = []
     jacobians: list[Tensor] = []
     which: list[int] = []

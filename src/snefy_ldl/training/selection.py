@@ -99,7 +99,9 @@ def _mean_divergence(net: SnefyNet, X: Any, member: Member) -> Tensor:
     x = X[rows.to(net.readout.device)] if isinstance(X, Tensor) else take_rows(X, rows)
     with torch.no_grad():
         mean = net(x).mean.cpu()
-    shares = torch.as_tensor(member.job.labels.shares[rows.numpy()])
+    job = member.job
+    plain = not (job.data.are_counts or job.data.has_gaps)  # then zeros of the labels are zeros here, too
+    shares = torch.as_tensor((job.data.labels if plain else job.labels.shares)[rows.numpy()])
     divergence: Tensor = torch.special.xlogy(shares, shares).sum(-1) - (shares * log_share(mean)).sum(-1)
     return divergence
 

@@ -46,7 +46,7 @@ class Settings:
     validation_fraction: float = 0.15
     patience: int | None = None
     standardize: str | bool | None = "auto"
-    zeros: ZeroOption = "shrink"
+    zeros: ZeroOption = "auto"
     centre: CentreOption = "auto"
     guides: GuideOption = "auto"
     device: str = "auto"

@@ -14,7 +14,7 @@ from snefy_ldl.errors import InputError, ZeroLabelWarning
 from snefy_ldl.validation.arrays import cell_name, first_cell
 from snefy_ldl.validation.distributions import spread_rest
 
-ZeroOption = float | Literal["shrink", "error"]
+ZeroOption = float | Literal["auto", "model", "shrink", "error"]
 
 #: A share this small is rounding dust, and is treated as an exact zero.
 ZERO_SHARE = 1e-9
@@ -28,7 +28,7 @@ class ZeroPolicy:
     ``ℓ' = (1-λ) ℓ + λ/L`` with ``λ = (f - min ℓ) / (1/L - min ℓ)``. Other rows stay as they are.
 
     Args:
-        mode: ``"shrink"``, ``"error"`` or ``"floor"``.
+        mode: ``"shrink"``, ``"error"``, ``"floor"``, or ``"model"``: zeros stay zeros, and the law has room for them.
         floor: ``f``; with ``"shrink"`` only rows that hold an exact zero are lifted.
     """
 
@@ -43,10 +43,11 @@ class ZeroPolicy:
             if not 0.0 < float(zeros) < 1.0 / n_labels:
                 raise InputError(f"zeros={zeros!r}: a floor must lie strictly between 0 and 1/L = {1 / n_labels:.4g}.")
             return cls("floor", float(zeros))
-        if zeros not in ("shrink", "error"):
-            raise InputError(f'zeros={zeros!r}: use "shrink", "error" or a number for the floor.')
+        if zeros not in ("auto", "model", "shrink", "error"):
+            raise InputError(f'zeros={zeros!r}: use "auto", "model", "shrink", "error" or a number for the floor.')
         positive = D[D > ZERO_SHARE]
-        return cls(str(zeros), float(min(positive.min() / 2.0, 1.0 / (20.0 * n_labels))))
+        mode = "shrink" if zeros == "auto" else str(zeros)
+        return cls(mode, float(min(positive.min() / 2.0, 1.0 / (20.0 * n_labels))))
 
     def apply(self, D: Array, *, warn: bool = False, names: list[str] | None = None) -> Array:
         """Label distributions that are strictly positive; where shares are unknown (NaN), so is what is left for them.
@@ -59,6 +60,9 @@ class ZeroPolicy:
         return self._lift(D, warn, names)
 
     def _lift(self, D: Array, warn: bool, names: list[str] | None) -> Array:
+        if self.mode == "model":
+            clean: Array = np.where(D < ZERO_SHARE, 0.0, D)
+            return clean
         smallest = D.min(axis=1)
         threshold = self.floor if self.mode == "floor" else ZERO_SHARE
         low = smallest < threshold
