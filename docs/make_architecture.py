@@ -76,6 +76,7 @@ STEPS = {
         "networks": "scaling, starting points, the network itself",
         "distributions": "the law whose likelihood is raised",
         "special": "log B(α_ij) and its slope, once a step",
+        "persistence": "holds the fitted state; goes to a folder and back",
         "learners": "quick learners whose answers are inputs",
         "guides": "quick learners whose answers are inputs",
         "files": "a checkpoint, where one is wanted",
@@ -90,6 +91,7 @@ STEPS = {
         "distributions": "cdfs on a grid, one product a block, inverted",
         "training": "rows in the form the network takes",
         "guides": "the quick learners' answers for these rows",
+        "persistence": "holds the fitted state; goes to a folder and back",
         "learners": "the quick learners' answers for these rows",
     },
 }
