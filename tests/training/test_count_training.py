@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -23,6 +24,7 @@ from snefy_ldl.training.kernels.counts import (
     log_prob_factors,
     pair_columns,
 )
+from snefy_ldl.training.kernels.many_factors import ManyFactors
 from snefy_ldl.training.kernels.smooth_factors import (
     INTERVAL_STEP,
     MOST_VOTES,
@@ -32,10 +34,10 @@ from snefy_ldl.training.kernels.smooth_factors import (
     series_length,
 )
 from snefy_ldl.training.kernels.swept_factors import SweptFactors
-from snefy_ldl.training.labels import fill_missing
+from snefy_ldl.training.labels import fill_missing, fit_dirichlet_multinomial
 from snefy_ldl.validation import PartialCounts
 
-KINDS = [SweptFactors, DirectFactors]
+KINDS = [SweptFactors, DirectFactors, ManyFactors]
 
 
 def coefficient(counts: Tensor) -> Tensor:
@@ -196,6 +198,72 @@ def test_chebyshev_equals_numpy() -> None:
         chebyshev(x, table)
         expected = np.polynomial.chebyshev.chebvander(x.double().numpy(), length - 1).T
         np.testing.assert_allclose(table.numpy(), expected, atol=2e-4)
+
+
+@pytest.mark.parametrize("most", [1, 64, 2000, 10**9])
+def test_many_votes_equal_high_precision(most: int) -> None:
+    # mpmath holds what float64 loses between components: the differences are right to 1e-8 at a billion votes
+    counts = torch.tensor([[[most, 0.0, most // 3 + 1.0], [most, 3.0, most * 0.5 // 1]]], dtype=torch.float64)
+    factors = VoteFactors.of(counts)
+    columns = pair_columns(pieces(3, 1, n=3, high=500.0)[1], factors.groups)
+    many = ManyFactors(factors)
+    ratio, offset = many.ratio(columns, torch.float64)
+    slopes = torch.linspace(-1.0, 2.0, ratio.numel(), dtype=torch.float64).reshape(ratio.shape)
+    gradient, expected = many.gradient(columns, slopes), torch.zeros_like(columns)
+    with mpmath.workdps(40):
+        for b, p in itertools.product(range(2), range(columns.shape[-1])):
+            exact = [mpmath.mpf(0), mpmath.mpf(0)]
+            for t, sign in enumerate(factors.sign.tolist()):
+                m, middle = factors.count[0, b, t].item(), columns.shape[-1] // 2
+                for k, pair in enumerate((p, middle)):
+                    beta = mpmath.mpf(columns[0, t, pair].item())
+                    exact[k] += int(sign) * (mpmath.loggamma(beta + m) - mpmath.loggamma(beta))
+                beta = mpmath.mpf(columns[0, t, p].item())
+                expected[0, t, p] += sign * float(mpmath.psi(0, beta + m) - mpmath.psi(0, beta)) * slopes[0, b, p]
+            assert ratio[0, b, p].item() == pytest.approx(float(exact[0] - exact[1]), rel=1e-11, abs=1e-8)
+            assert (offset[0, b] + ratio[0, b, p]).item() == pytest.approx(float(exact[0]), rel=1e-11, abs=1e-8)
+    torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_a_fit_on_2000_votes_equals_the_exact_route(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = make_annotators(n=60, random_state=0)
+    rng = np.random.default_rng(0)
+    counts = rng.multinomial(2000, rng.dirichlet([2.0, 3.0, 4.0], 60))
+
+    def fitted() -> np.ndarray:
+        model = SnefyLDL(n_neurons=6, n_readouts=3, hidden_sizes=(4,), epochs=2, guides=None, random_state=0)
+        return model.fit(data.X, counts=counts).predict(data.X)
+
+    by_series = fitted()
+    used = []
+    monkeypatch.setattr("snefy_ldl.training.kernels.counts.MOST_VOTES", 10**6)
+    swept = "snefy_ldl.training.kernels.counts.SmoothFactors"
+    monkeypatch.setattr(swept, lambda factors: used.append(1) or SweptFactors(factors))
+    np.testing.assert_allclose(fitted(), by_series, atol=2e-5)
+    assert used
+
+
+@pytest.mark.parametrize("votes_each", [10**9, 10**12])
+def test_a_billion_votes_an_item_can_be_fitted(votes_each: int) -> None:
+    data = make_annotators(n=60, random_state=0)
+    shares = np.random.default_rng(1).dirichlet([2.0, 3.0, 4.0], 60)
+    counts = np.round(shares * votes_each)
+    counts[0] = [votes_each, 0, 0]
+    counts[1, 1] = np.nan
+    model = SnefyLDL(n_neurons=6, n_readouts=3, hidden_sizes=(4,), epochs=2, guides=None, random_state=0)
+    model.fit(data.X, counts=counts)
+    assert np.isfinite(model.predict(data.X)).all()
+    assert np.isfinite(model.log_prob(data.X, counts=counts)).all()
+    # the loss leaves out what grows with the votes; what remains tells one epoch from the next
+    assert all(abs(epoch["loss"]) < 1e3 for epoch in model.history_)
+
+
+def test_the_prior_of_many_votes_equals_that_of_their_shares() -> None:
+    shares = np.random.default_rng(0).dirichlet([0.7, 3.0, 9.0], 400)
+    some, many = (fit_dirichlet_multinomial(np.round(shares * n)) for n in (900, 10**9))
+    near = fit_dirichlet_multinomial(np.round(shares * 1100))  # the other route
+    np.testing.assert_allclose(near, some, rtol=0.01)
+    np.testing.assert_allclose(many, [0.7, 3.0, 9.0], rtol=0.15)
 
 
 @pytest.mark.parametrize("kind", ["plain", "gaps", "sets"])

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import betabinom
 
 from snefy_ldl import SnefySimplex
-from snefy_ldl.distributions.votes import beta_binomial
+from snefy_ldl.distributions.votes import beta_binomial, expected_width
 from snefy_ldl.errors import InputError
 from snefy_ldl.votes import PartialCounts
 from snefy_ldl.votes.scores import (
@@ -138,3 +138,33 @@ def test_scores_with_labels_that_were_not_on_offer(snefy: Callable[..., SnefySim
     np.testing.assert_allclose(
         brier_score([[0.2, 0.5, 0.3]], [[4.0, np.nan, 2.0]]), brier_score([[0.4, 0.6]], [[4, 2]])
     )
+
+
+# -- very many votes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", [0, 1, 2])
+def test_cdf_of_many_votes_equals_the_table(
+    snefy: Callable[..., SnefySimplex], monkeypatch: pytest.MonkeyPatch, label: int
+) -> None:
+    law = snefy(3, batch=(7,), concentration=(0.4, 30.0), seed=4)
+    first = np.array([0, 1, 2, 40, 700, 1999, 2000])
+    table = np.zeros((7, 3))
+    table[:, label], table[:, (label + 1) % 3] = first, 2000 - first
+    exact = predictive_cdf(law, table)
+    monkeypatch.setattr("snefy_ldl.votes.scores.MOST_TABULATED", 1999)
+    np.testing.assert_allclose(predictive_cdf(law, table), exact, atol=1e-4)
+
+
+def test_a_billion_votes_are_scored(snefy: Callable[..., SnefySimplex]) -> None:
+    law = snefy(3, batch=(5,))
+    shares = law.sample((1,), torch.Generator().manual_seed(0))[0].numpy()
+    counts = np.round(shares * 1e9)
+    expected = np.stack([law.marginal(r).cdf(torch.as_tensor(shares[:, r])).numpy() for r in range(3)], 1)
+    np.testing.assert_allclose(predictive_cdf(law, counts), np.stack([expected] * 2, 2), atol=1e-6)
+    assert np.isfinite(list(evaluate(law, counts).values())).all()
+
+
+def test_votes_whose_outcomes_are_too_many_are_refused(snefy: Callable[..., SnefySimplex]) -> None:
+    with pytest.raises(InputError, match="at most 10000"):
+        expected_width(snefy(3), 10**9)

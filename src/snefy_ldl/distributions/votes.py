@@ -20,7 +20,7 @@ from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.partial import has_centre, rows_of
 from snefy_ldl.errors import InputError
 from snefy_ldl.special.tolerances import COUNT_ROUNDING, SMALLEST_POSITIVE, SMALLEST_TOTAL_CONCENTRATION
-from snefy_ldl.validation import check_confidence
+from snefy_ldl.validation import check_confidence, check_count
 
 __all__ = [
     "CHOICE_ROWS",
@@ -45,6 +45,9 @@ LawBlocks = Iterable[tuple[slice, SignedDirichletMixture]]
 CHOICE_ROWS, NEED_ROWS = 4096, 2048
 #: Numbers of further votes at which widths are worked out; in between 1 / width² is a straight line, nearly.
 VOTE_GRID = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+
+#: Further votes whose every outcome can be looked at in little memory.
+MOST_FURTHER_VOTES = 10_000
 
 
 def check_votes(counts: Any, n_rows: int, n_labels: int) -> Array:
@@ -284,11 +287,16 @@ def expected_width(law: SignedDirichletMixture, votes: int, confidence_level: fl
     Returns:
         Widths (N, L).
 
+    Raises:
+        InputError: votes is no whole number from 0 to :data:`MOST_FURTHER_VOTES`; every outcome is looked at.
+
     Example:
         >>> flat = SignedDirichletMixture(torch.ones(1, 1), torch.ones(1, 2))
         >>> [expected_width(flat, n).round(3).tolist() for n in (0, 50)]
         [[[0.95, 0.95]], [[0.18, 0.18]]]
     """
+    if check_count("votes", votes, low=0) > MOST_FURTHER_VOTES:
+        raise InputError(f"votes must be at most {MOST_FURTHER_VOTES}; got {votes!r}. Widths fall like 1 / √votes.")
     z = float(ndtri(0.5 + 0.5 * check_confidence(confidence_level)))
     answer = np.empty((len(law), law.n_labels))
     for label in range(law.n_labels):

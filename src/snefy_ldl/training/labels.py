@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.special import digamma, gammaln
 
 from snefy_ldl._random import derive_seed
 from snefy_ldl._types import Array, Index
 from snefy_ldl.networks.starts import CONCENTRATION_RANGE
+from snefy_ldl.special.rising import log_gamma_growth
 from snefy_ldl.training import vote_settings
 from snefy_ldl.training.data import TrainingData
+from snefy_ldl.training.kernels.smooth_factors import MOST_VOTES
 from snefy_ldl.training.vote_settings import Start, VoteSettings
 from snefy_ldl.validation import ZeroOption, ZeroPolicy, spread_rest
 
@@ -126,8 +130,9 @@ def fill_missing(counts: Array) -> Array:
 def fit_dirichlet_multinomial(counts: Array) -> Array:
     """Concentration (L,) of the Dirichlet that explains all items' votes best, by maximum likelihood.
 
-    ``Σ_i log B(a + k_i) - log B(a)`` needs only how many items have more than t votes for a label. Votes that come one
-    an item leave ``Σ a`` open; a weak log-normal prior around L settles it then, and hardly matters otherwise.
+    ``Σ_i log B(a + k_i) - log B(a)`` needs only how many items have more than t votes for a label; from thousands of
+    votes on, log Γ less what does not depend on a, so that billions of votes cost no more. Votes that come one an item
+    leave ``Σ a`` open; a weak log-normal prior around L settles it then, and hardly matters otherwise.
 
     Args:
         counts: votes (N, L).
@@ -140,21 +145,19 @@ def fit_dirichlet_multinomial(counts: Array) -> Array:
         array([1., 1.])
     """
     votes = counts.round().astype(np.int64)
-    columns = [*votes.T, votes.sum(1)]
-    above = [np.cumsum(np.bincount(column)[::-1])[::-1][1:] for column in columns]  # items with more than t votes
+    columns = [_count_rising(column) for column in (*votes.T, votes.sum(1))]
     n_labels = votes.shape[1]
 
     def loss(logs: Array) -> tuple[float, Array]:
         alpha = np.exp(logs)
         value, slope = 0.0, np.zeros(n_labels)
-        for r, times in enumerate(above):
-            base = alpha[r] if r < n_labels else alpha.sum()
-            steps = base + np.arange(len(times))
-            value += (times @ np.log(steps)) * (1.0 if r < n_labels else -1.0)
+        for r, rising in enumerate(columns):
+            part, change = rising(alpha[r] if r < n_labels else alpha.sum())
+            value += part * (1.0 if r < n_labels else -1.0)
             if r < n_labels:
-                slope[r] += times @ (1.0 / steps)
+                slope[r] += change
             else:
-                slope -= times @ (1.0 / steps)
+                slope -= change
         away = np.log(alpha.sum() / n_labels)
         return -value + 0.5 * away**2, (-slope + away / alpha.sum()) * alpha
 
@@ -163,6 +166,25 @@ def fit_dirichlet_multinomial(counts: Array) -> Array:
     answer = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-5.0, 10.0)] * n_labels)
     concentration: Array = np.exp(answer.x)
     return concentration
+
+
+def _count_rising(column: Index) -> Callable[[float], tuple[float, float]]:
+    """``Σ_i log (a)_{k_i}`` of one label's votes (N,) and its slope, as a function of a; less a constant for many."""
+    if column.max() <= MOST_VOTES:
+        times = np.cumsum(np.bincount(column)[::-1])[::-1][1:]  # items with more than t votes
+
+        def rising(base: float) -> tuple[float, float]:
+            steps = base + np.arange(len(times))
+            return float(times @ np.log(steps)), float(times @ (1.0 / steps))
+
+    else:
+        distinct, often = np.unique(column[column > 0].astype(np.float64), return_counts=True)
+
+        def rising(base: float) -> tuple[float, float]:
+            value, slope = log_gamma_growth(base, distinct) - gammaln(base), digamma(base + distinct) - digamma(base)
+            return float(often @ value), float(often @ slope)
+
+    return rising
 
 
 def start_labels(votes: Array, prior: Array, start: Start, rng: np.random.Generator, sharpness: float = 1.0) -> Array:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import digamma
+import torch
+from scipy.special import betaincinv, digamma, ndtr
 
-from snefy_ldl._types import Array
+from snefy_ldl._types import Array, Index
 from snefy_ldl.distributions.blocks import tensor_for, to_numpy
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.partial import gap_patterns, log_prob_votes, rows_of
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 LEVELS = (0.5, 0.8, 0.9)
+#: Totals up to which the law of a count is a table of all its values, and nodes of the integral that replaces it.
+MOST_TABULATED, HERMITE_NODES = 2000, 9
 
 
 # -- likelihood ------------------------------------------------------------------------------------------------------
@@ -118,7 +121,9 @@ def predictive_cdf(law: SignedDirichletMixture, counts: Any) -> Array:
     """``P(K_r < k_r)`` and ``P(K_r <= k_r)`` of each label's number of votes, given their total; exact.
 
     A label's count is a signed mixture of Beta-binomials; components are shared by all rows, so this is one table a
-    distinct total. Labels that were not on offer (NaN) stay NaN, and the others' counts are those among them.
+    distinct total, up to :data:`MOST_TABULATED` votes. Beyond, ``P(K <= k) = E[F(q)]`` with F the label's cdf and
+    ``q ~ Beta(k + 1, n - k)``, by Gauss-Hermite nodes: within 1e-4, and no dearer however many votes. Labels that were
+    not on offer (NaN) stay NaN, and the others' counts are those among them.
 
     Args:
         law: predicted laws, batch (N,).
@@ -145,11 +150,29 @@ def predictive_cdf(law: SignedDirichletMixture, counts: Any) -> Array:
         for members, a, b in label_groups(law, label):
             for n in np.unique(totals[members]):
                 rows = members[totals[members] == n]
+                if n > MOST_TABULATED:
+                    answer[rows, label] = _cdf_of_many(law, label, rows, table[rows, label], float(n))
+                    continue
                 below = np.concatenate([np.zeros((1, len(a))), np.cumsum(beta_binomial(a, b, int(n)), 0)])
                 weights, k = row_weights(law, rows), table[rows, label].astype(np.intp)
                 for side in (0, 1):
                     answer[rows, label, side] = np.einsum("bp,bp->b", weights, below[k + side])
     return np.clip(answer, 0.0, 1.0)
+
+
+def _cdf_of_many(law: SignedDirichletMixture, label: int, rows: Index, hits: Array, n: float) -> Array:
+    """``P(K < k)`` and ``P(K <= k)`` (b, 2) of rows with k hits among n votes, n large; see :func:`predictive_cdf`."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(HERMITE_NODES)
+    share = rows_of(law, rows).marginal(label)
+    answer = np.tile([0.0, 1.0], (len(rows), 1))
+    for side in (0, 1):
+        most = hits + side - 1.0  # P(K <= most), zero below no hit and one at n
+        inner = (most >= 0.0) & (most < n)
+        k = np.where(inner, most, 0.0)
+        points = betaincinv(k + 1.0, n - k, ndtr(nodes)[:, None])  # (nodes, b)
+        cdf = to_numpy(share.cdf(torch.as_tensor(points, device=law.device)))
+        answer[:, side] = np.where(inner, weights @ cdf / weights.sum(), most >= n)
+    return answer
 
 
 def _cdf_with_gaps(law: SignedDirichletMixture, table: Array) -> Array:

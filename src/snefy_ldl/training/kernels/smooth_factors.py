@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SERIES_TOLERANCE = 1e-7
 #: Intervals end at whole multiples of this in log(1 + β), so that training meets few of them.
 INTERVAL_STEP = 0.5
-#: Above so many votes float32 would round differences between components; sweeps take over.
+#: Above so many votes an item float32 would round differences between components, and tables by count grow long.
 MOST_VOTES = 1000
 
 
@@ -47,10 +47,10 @@ class Series(NamedTuple):
     slope: Tensor
 
 
-def series_length(half: float) -> int:
+def series_length(half: float, tolerance: float = SERIES_TOLERANCE) -> int:
     """Terms that a series on an interval of this half length needs."""
     growth = math.pi / half + math.sqrt(1.0 + (math.pi / half) ** 2)
-    return math.ceil(-math.log(SERIES_TOLERANCE) / math.log(growth)) + 1
+    return math.ceil(-math.log(tolerance) / math.log(growth)) + 1
 
 
 @lru_cache(maxsize=256)
