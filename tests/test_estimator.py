@@ -406,3 +406,27 @@ def test_clone_pipeline_grid_search_and_cross_validation(city):
     assert np.isfinite(cross_val_score(model, city.X, city.D, cv=2)).all()
     search = GridSearchCV(model, {"learning_rate": [1e-3, 1e-2]}, cv=2).fit(city.X, city.D)
     assert search.best_params_["learning_rate"] in (1e-3, 1e-2)
+
+
+@pytest.mark.parametrize("as_rows", [np.ndarray.tolist, lambda X: tuple(map(tuple, X)), torch.as_tensor, list])
+def test_named_labels_come_back_from_rows_of_any_kind(as_rows):
+    """Lists, tuples and tensors have an ``index``, too: a method."""
+    city = make_city_districts(n=60, random_state=0)
+    D = pd.DataFrame(city.D, columns=city.label_names)
+    settings = {"n_neurons": 5, "n_readouts": 3, "hidden_sizes": (6,), "epochs": 1, "guides": None}
+    model = SnefyLDL(**settings, random_state=0).fit(city.X, D)
+    X, rows = city.X[:4], as_rows(city.X[:4])
+    votes = [[1, 0, 2], [0, 0, 0], [3, 0, 0], [0, 1, 0]]
+    pd.testing.assert_frame_equal(model.predict(rows), model.predict(X))
+    pd.testing.assert_frame_equal(model.predict_var(rows), model.predict_var(X))
+    assert torch.equal(model.update(rows, votes).mean, model.update(X, votes).mean)
+    assert torch.equal(model.update(rows, torch.tensor(votes)).mean, model.update(X, votes).mean)
+    np.testing.assert_array_equal(model.next_vote(rows, votes, 2), model.next_vote(X, votes, 2))
+    np.testing.assert_array_equal(model.votes_needed(rows, 0.4), model.votes_needed(X, 0.4))
+
+
+def test_rows_of_different_lengths_are_refused():
+    city = make_city_districts(n=60, random_state=0)
+    model = SnefyLDL(n_neurons=5, n_readouts=3, hidden_sizes=(6,), epochs=1, guides=None).fit(city.X, city.D)
+    with pytest.raises(InputError, match="one length"):
+        model.update([[1.0, 2.0], [3.0]], [[1, 0, 0], [0, 1, 0]])

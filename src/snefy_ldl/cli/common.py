@@ -237,14 +237,15 @@ def vote_columns(text: str) -> tuple[str, str, str]:
     return names[0], names[1], names[2]
 
 
-def table_output(out: str) -> None:
+def table_output(out: str, *inputs: Path | None) -> None:
     """Raise unless a table can be written there.
 
     Args:
         out: A file, or ``-`` for standard output.
+        inputs: Files the command reads; None for one that is not given.
 
     Raises:
-        InputError: The ending is unknown, or it is a folder.
+        InputError: The ending is unknown, it is a folder, or one of the files that are read.
     """
     from snefy_ldl.datasets.tables import table_kind
     from snefy_ldl.errors import InputError
@@ -253,6 +254,64 @@ def table_output(out: str) -> None:
         table_kind(Path(out))
         if Path(out).is_dir():
             raise InputError(f"--out {out} is a folder; name a file in it.")
+        not_an_input("--out", Path(out), *inputs)
+
+
+def not_an_input(option: str, out: Path, *inputs: Path | None) -> None:
+    """Raise where a file to be written is one of those to be read: the data would be lost.
+
+    Args:
+        option: That names the file, for the message.
+        out: The file to be written.
+        inputs: Files to be read; None for one that is not given.
+
+    Raises:
+        InputError: They are the same file, whatever their names.
+    """
+    from snefy_ldl.errors import InputError
+
+    for file in inputs:
+        if file is not None and (out.resolve() == file.resolve() or (out.exists() and _is_same(out, file))):
+            raise InputError(f"{option} {out} is a file that is read, and would be replaced; name another one.")
+
+
+def _is_same(first: Path, second: Path) -> bool:
+    return second.exists() and first.samefile(second)
+
+
+def distinct_columns(names: list[str]) -> None:
+    """Raise where two columns of a table to be written have one name: one would hide the other.
+
+    Args:
+        names: Of all its columns.
+
+    Raises:
+        InputError: A name stands there twice.
+
+    >>> distinct_columns(["sand", "sand_low", "sand_high"])
+    """
+    from snefy_ldl.errors import InputError
+
+    if len(set(names)) < len(names):
+        twice = next(name for k, name in enumerate(names) if name in names[:k])
+        raise InputError(
+            f"the output would have two columns named {twice!r}: rename a label, or leave out the column that is kept."
+        )
+
+
+def interval_columns(labels: list[str]) -> list[str]:
+    """Names of the columns that hold both ends of each label's interval.
+
+    Args:
+        labels: Names of the labels (L).
+
+    Returns:
+        Two names a label (2 L).
+
+    >>> interval_columns(["sand"])
+    ['sand_low', 'sand_high']
+    """
+    return [f"{label}_{end}" for label in labels for end in ("low", "high")]
 
 
 def known_features(model: SnefyLDL, option: str | None) -> list[str] | None:

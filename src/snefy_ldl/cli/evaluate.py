@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from snefy_ldl.cli.common import AsJson, Counts, Features, Labels, ModelFolder, TableFile, known_features, split
 
@@ -79,7 +80,8 @@ def _scores(model: SnefyLDL, data: Dataset, level: float) -> dict[str, Any]:
 
 def _score_table(report: dict[str, Any], model: Path, table: Path) -> Table:
     """The scores for people to read."""
-    view = Table(title=f"{model} on {table}: {report['rows']:,} rows", header_style="bold", title_style="bold")
+    title = Text(f"{model} on {table}: {report['rows']:,} rows")  # a file may be named [/]: no markup
+    view = Table(title=title, header_style="bold", title_style="bold")
     view.add_column("measure")
     view.add_column("value", justify="right")
     view.add_column("± error", justify="right")

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from snefy_ldl._text import shorten
 from snefy_ldl.cli.common import AsJson, ModelFolder, calibrated_levels, level_list
@@ -53,7 +54,7 @@ def _info_table(folder: Path, config: dict[str, Any]) -> Table:
     view.add_column(style="bold")
     view.add_column()
     for name, text in lines.items():
-        view.add_row(name, str(text))
+        view.add_row(name, Text(str(text)))  # a label may be named [/]: no markup
     return view
 
 

@@ -15,6 +15,7 @@ from snefy_ldl.cli.common import (
     TableOut,
     VoteColumns,
     VoteForm,
+    distinct_columns,
     progress_bar,
     say,
     table_output,
@@ -55,6 +56,7 @@ def next_items(
     gain, and as predicted_... columns the shares expected now; the most
     valuable first.
     """
+    from snefy_ldl.datasets.labelled import PREDICTED
     from snefy_ldl.datasets.tables import TableSink
     from snefy_ldl.errors import InputError
 
@@ -62,8 +64,9 @@ def next_items(
         raise InputError(f"--criterion {criterion}: use variance or information.")
     if not new_item_cost > 0:
         raise InputError(f"--new-item-cost {new_item_cost:g}: it must be above 0.")
-    table_output(out)
+    table_output(out, items, votes)
     reader = Items(model, items, votes, form, columns, id_name, features)
+    distinct_columns([reader.id_name, "votes", "expected_gain", *(f"{PREDICTED}{label}" for label in reader.labels)])
     if n > reader.n_items * max_per_item:
         raise InputError(f"--n {n}: {items.name} has {reader.n_items} items; ask for fewer, or raise --max-per-item.")
     settings = {"criterion": criterion, "max_per_item": max_per_item, "new_item_cost": new_item_cost}

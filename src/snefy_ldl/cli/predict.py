@@ -14,7 +14,9 @@ from snefy_ldl.cli.common import (
     TableFile,
     TableOut,
     calibrated_levels,
+    distinct_columns,
     feature_names,
+    interval_columns,
     level_list,
     note,
     progress_bar,
@@ -50,14 +52,16 @@ def predict(
 
     if interval is not None:
         check_confidence(interval, "--interval")
-    table_output(out)
+    table_output(out, table)
     source = TableSource(table)
     fitted = SnefyLDL.load(model)
     names = feature_names(fitted, features, source)
     kept = split(keep)
     source.need(kept, "--keep")
-    if taken := sorted(set(kept) & set(fitted.label_names_)):
+    labels = [str(label) for label in fitted.label_names_]
+    if taken := sorted(set(kept) & set(labels)):
         raise InputError(f"--keep {taken[0]}: that is also the name of a predicted column; leave it out.")
+    distinct_columns([*kept, *labels, *(interval_columns(labels) if interval is not None else [])])
     rows, intervals = 0, None if interval is None else _interval_maker(fitted, model, interval, uncalibrated)
     with progress_bar("predict") as progress, TableSink(out) as sink:
         for chunk in source.chunks(names, kept, progress):
@@ -99,7 +103,6 @@ def _predictions(
     labels = [str(label) for label in model.label_names_]
     columns = dict(zip(labels, np.asarray(model.predict(X)).T))
     if intervals is not None:
-        for label, ends in zip(labels, np.moveaxis(intervals(X), 1, 0)):
-            columns[f"{label}_low"], columns[f"{label}_high"] = ends.T
+        columns |= dict(zip(interval_columns(labels), intervals(X).reshape(len(X), -1).T))
     numbers = pd.DataFrame({name: values.round(DECIMALS) for name, values in columns.items()}, index=chunk.index)
     return pd.concat([chunk[keep], numbers], axis=1) if keep else numbers

@@ -17,6 +17,7 @@ from snefy_ldl.cli.common import (
     ModelFolder,
     TableOut,
     feature_names,
+    not_an_input,
     note,
     progress_bar,
     say,
@@ -92,9 +93,12 @@ def query(
 
     settings = dict(_setting(text) for text in option or [])
     chosen = make_strategy(strategy, settings | ({"diverse": True} if diverse else {}))
-    table_output(out)
+    inputs = (pool, labeled, *(skip or []))
+    table_output(out, *inputs)
     if label_studio is not None and label_studio.suffix.lower() != ".json":
         raise InputError(f"--label-studio {label_studio}: the file's name must end in .json.")
+    if label_studio is not None:
+        not_an_input("--label-studio", label_studio, *inputs)
     source, fitted = TableSource(pool), SnefyLDL.load(model)
     columns = _find_columns(fitted, source, id_name, split(keep), features)
     rows, utilities = choose(

@@ -15,6 +15,8 @@ from snefy_ldl.cli.common import (
     TableOut,
     VoteColumns,
     VoteForm,
+    distinct_columns,
+    interval_columns,
     progress_bar,
     say,
     table_output,
@@ -55,8 +57,10 @@ def update(
     from snefy_ldl.validation import check_confidence
 
     check_confidence(interval, "--interval")
-    table_output(out)
+    table_output(out, items, votes)
     reader = Items(model, items, votes, form, columns, id_name, features)
+    ends_of = interval_columns(reader.labels)
+    distinct_columns([reader.id_name, "votes", *reader.labels, *ends_of])
     tail = 0.5 * (1.0 - interval)
     rows = 0
     with progress_bar("update") as progress, TableSink(out) as sink:
@@ -66,7 +70,7 @@ def update(
             written: dict[str, Any] = {reader.id_name: ids, "votes": counts.sum(axis=1).astype(np.int64)}
             for r, label in enumerate(reader.labels):
                 written[label] = mean[:, r].round(DECIMALS)
-                written[f"{label}_low"], written[f"{label}_high"] = ends[:, r].round(DECIMALS).T
+                written |= dict(zip(ends_of[2 * r : 2 * r + 2], ends[:, r].round(DECIMALS).T))
             sink.write(pd.DataFrame(written))
             rows += len(ids)
     if out != "-":

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from snefy_ldl._types import Array
 from snefy_ldl.conformal.checks import check_groups, check_levels, check_model
@@ -107,11 +108,11 @@ class CoverageReport:
 
     def __rich__(self) -> Table:
         columns = self._columns()
-        table = Table(title="coverage", caption="\n".join(self._notes()) or None)
+        table = Table(title="coverage", caption=Text("\n".join(self._notes())) if self._notes() else None)
         for column in columns:
             table.add_column(column, justify="left" if column in ("model", "part", "name") else "right")
         for row in self.table:
-            table.add_row(*(_cell(row[column]) for column in columns))
+            table.add_row(*(Text(_cell(row[column])) for column in columns))  # a group may be named [/]: no markup
         return table
 
     def __str__(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -359,15 +360,20 @@ class TableSink:
             return
         header = self._writer is None
         if header:
-            self._writer = sys.stdout if self.file is None else self._stack.enter_context(self._text_file())
+            self._writer = sys.stdout if self.file is None else self._open_text()
         frame.to_csv(self._writer, sep="\t" if self._kind == "tsv" else ",", index=False, header=header)
 
-    def _text_file(self) -> Any:
+    def _open_text(self) -> Any:
+        """The temporary file, open for text; every layer is closed on its own, also where another one cannot be.
+
+        A disk may be full when the last bytes are flushed, and a file that stays open cannot be removed everywhere.
+        """
         assert self.file is not None
         assert self._temporary is not None
+        layer: Any = self._stack.enter_context(self._temporary.open("wb"))
         if self.file.suffix == ".gz":
-            return gzip.open(self._temporary, "wt", encoding="utf-8", newline="")
-        return self._temporary.open("w", encoding="utf-8", newline="")
+            layer = self._stack.enter_context(gzip.GzipFile("", "wb", fileobj=layer, mtime=0))
+        return self._stack.enter_context(io.TextIOWrapper(layer, encoding="utf-8", newline=""))
 
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)

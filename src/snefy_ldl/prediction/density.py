@@ -57,7 +57,8 @@ class DensityPredictor(VotePredictor):
             return values
         import pandas as pd  # only where tables came in is pandas there
 
-        return pd.DataFrame(values, columns=self.label_names_, index=getattr(X, "index", None))
+        # lists and tensors have an index, too: a method
+        return pd.DataFrame(values, columns=self.label_names_, index=X.index if hasattr(X, "iloc") else None)
 
     def _collect(self, X: Any, answer: Callable[[SignedDirichletMixture], Tensor], what: str = "predict") -> Array:
         parts = [answer(dist).cpu().numpy().astype(np.float64, copy=False) for _, dist in self._blocks(X, what)]

@@ -18,7 +18,7 @@ from snefy_ldl.distributions.votes import (
     choose_votes,
     count_votes_needed,
 )
-from snefy_ldl.validation.rows import count_rows
+from snefy_ldl.validation.rows import as_rows, count_rows
 
 
 class VotePredictor(ABC):
@@ -41,6 +41,7 @@ class VotePredictor(ABC):
         Raises:
             InputError: the votes do not fit, or are not whole numbers >= 0.
         """
+        X = as_rows(X)
         with torch.no_grad():
             law = self.predict_dist(X)
             return law.posterior(check_votes(counts, count_rows(X), law.n_labels))
@@ -73,6 +74,7 @@ class VotePredictor(ABC):
         Raises:
             InputError: n, the cost, the criterion or the votes are not what they must be.
         """
+        X = as_rows(X)
         settings: Any = {"criterion": criterion, "max_per_item": max_per_item, "new_item_cost": new_item_cost}
         rows, values = choose_votes(law_blocks(self, X, CHOICE_ROWS), count_rows(X), counts, n, **settings)
         return (rows, values) if return_values else rows
@@ -101,6 +103,7 @@ class VotePredictor(ABC):
         Raises:
             InputError: the width, the level, ``max_votes`` or the votes are not what they must be.
         """
+        X = as_rows(X)
         blocks = law_blocks(self, X, NEED_ROWS)
         return count_votes_needed(
             blocks, count_rows(X), target_width, confidence_level, counts=counts, max_votes=max_votes

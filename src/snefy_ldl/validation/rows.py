@@ -21,17 +21,30 @@ def as_rows(X: Any) -> Any:
     """X as something whose rows can be counted and taken.
 
     Args:
-        X: Rows of any kind; a nested list of numbers is allowed, too.
+        X: Rows of any kind; lists and tuples of numbers are allowed, too.
 
     Returns:
-        A nested list of numbers as an array, anything else as it came.
+        Lists and tuples without a tensor in them as an array, anything else as it came.
+
+    Raises:
+        InputError: The lists are of different lengths.
 
     >>> as_rows([[1.0, 2.0], [3.0, 4.0]]).shape
     (2, 2)
     """
-    if isinstance(X, list) and not any(isinstance(part, (Tensor, dict)) for part in X):
+    if not isinstance(X, (list, tuple)) or _holds_tensors(X):
+        return X
+    try:
         return np.asarray(X)
-    return X
+    except ValueError as error:
+        raise InputError(f"X must hold rows of one length: {error}") from None
+
+
+def _holds_tensors(batch: Any) -> bool:
+    """Whether something is a nested batch; of a list or tuple inside another, the first part tells."""
+    if isinstance(batch, (list, tuple)):
+        return any(_holds_tensors(part[:1] if isinstance(part, (list, tuple)) else part) for part in batch)
+    return isinstance(batch, (Tensor, dict))
 
 
 def count_rows(X: Any) -> int:

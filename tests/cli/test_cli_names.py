@@ -1,0 +1,148 @@
+"""Names that meet: columns of one name, files that are read and written, labels that look like markup."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from commands import fail, succeed
+from snefy_ldl import SnefyLDL
+from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.conformal.report import COLUMNS, CoverageReport
+from snefy_ldl.datasets.tables import TableSink
+from snefy_ldl.files.models import save_calibration
+from snefy_ldl.synthetic import make_city_districts
+
+SMALL = {"n_neurons": 5, "n_readouts": 3, "hidden_sizes": (6,), "epochs": 1, "random_state": 0, "guides": None}
+
+
+def write_model(folder: Path, labels: list[str]) -> pd.DataFrame:
+    """A small model with these labels in ``folder / "model"``, and its features in ``folder / "city.csv"``."""
+    city = make_city_districts(n=60, random_state=0)
+    X = pd.DataFrame(city.X, columns=city.feature_names)
+    model = SnefyLDL(**SMALL).fit(X, pd.DataFrame(city.D, columns=labels))
+    model.save(folder / "model")
+    intervals = ConformalIntervals(model, 0.8).conformalize(X, city.D)
+    save_calibration(folder / "model", intervals.to_dict())
+    X.assign(item=[f"i{k}" for k in range(len(X))], a_low="kept").to_csv(folder / "city.csv", index=False)
+    votes = pd.DataFrame(np.ones((len(X), 3), dtype=int), columns=labels)
+    votes.assign(item=[f"i{k}" for k in range(len(X))]).to_csv(folder / "votes.csv", index=False)
+    return X
+
+
+@pytest.fixture(scope="module")
+def clash(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clash")
+    write_model(folder, ["a", "a_low", "a_high"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("plain")
+    write_model(folder, ["a", "b", "votes"])
+    return folder
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [0.8, 0.7])
+def test_an_interval_column_must_not_hide_a_label(clash: Path, tmp_path: Path, level: float) -> None:
+    """At 0.8 the intervals are calibrated, at 0.7 the model's own."""
+    line = fail("predict", clash / "model", clash / "city.csv", "--interval", level, "--out", tmp_path / "p.csv")
+    assert "two columns named 'a_low'" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_labels_of_such_names_are_fine_without_intervals(clash: Path, tmp_path: Path) -> None:
+    succeed("predict", clash / "model", clash / "city.csv", "--out", tmp_path / "p.csv")
+    assert list(pd.read_csv(tmp_path / "p.csv").columns) == ["a", "a_low", "a_high"]
+
+
+def test_a_kept_column_must_not_meet_an_interval(plain: Path, tmp_path: Path) -> None:
+    words = ("predict", plain / "model", plain / "city.csv", "--keep", "a_low", "--out", tmp_path / "p.csv")
+    assert "two columns named 'a_low'" in fail(*words, "--interval", 0.8)
+    succeed(*words)
+
+
+def test_update_refuses_columns_of_one_name(clash: Path, plain: Path) -> None:
+    assert "two columns named 'a_low'" in fail("update", clash / "model", clash / "city.csv", clash / "votes.csv")
+    assert "two columns named 'votes'" in fail("update", plain / "model", plain / "city.csv", plain / "votes.csv")
+
+
+def test_intervals_stand_under_their_labels(plain: Path, tmp_path: Path) -> None:
+    succeed("predict", plain / "model", plain / "city.csv", "--interval", 0.7, "--out", tmp_path / "p.csv")
+    written, model = pd.read_csv(tmp_path / "p.csv"), SnefyLDL.load(plain / "model")
+    ends = model.predict_interval(pd.read_csv(plain / "city.csv")[model.feature_names_in_], 0.7)
+    for r, label in enumerate(model.label_names_):
+        np.testing.assert_allclose(written[[f"{label}_low", f"{label}_high"]], ends[:, r], atol=1e-6)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("predict", "model", "city.csv"),
+        ("update", "model", "city.csv", "votes.csv"),
+        ("next", "model", "city.csv", "votes.csv"),
+        ("query", "model", "city.csv", "--n", "2"),
+    ],
+)
+def test_a_file_that_is_read_is_not_replaced(plain: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    paths = [plain / word if word == "model" or word.endswith(".csv") else word for word in words]
+    link = tmp_path / "link.csv"
+    link.symlink_to(plain / "city.csv")
+    before = (plain / "city.csv").read_bytes()
+    for name in (plain / "city.csv", plain / "model" / ".." / "city.csv", link):
+        assert "a file that is read" in fail(*paths, "--out", name)
+    assert (plain / "city.csv").read_bytes() == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits on file sizes are POSIX's")
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
+@pytest.mark.parametrize("rows", [100, 20_000])
+def test_a_full_disk_leaves_no_part_and_nothing_open(tmp_path: Path, ending: str, rows: int) -> None:
+    """A file size limit stands in for the full disk: early, or only when the last bytes are flushed."""
+    import resource
+
+    frame = pd.DataFrame({"share": np.random.default_rng(0).random(rows)})
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, usual[1]))
+    try:
+        with pytest.raises(OSError, match="too large") as caught, TableSink(str(tmp_path / f"p{ending}")) as sink:
+            sink.write(frame)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert not list(tmp_path.iterdir())
+    descriptors = Path("/proc/self/fd")
+    if descriptors.is_dir():  # on some systems an open file cannot be removed: none may be left open
+        links = [os.readlink(entry) for entry in descriptors.iterdir() if entry.is_symlink()]
+        assert not [link for link in links if str(tmp_path) in link]
+    del caught, sink
+    gc.collect()
+
+
+# --- markup -----------------------------------------------------------------------------------------------------------
+
+
+def test_names_are_not_markup(tmp_path: Path) -> None:
+    place = tmp_path / "[/]"
+    X = write_model(place, ["[red]", "[/]", "c [1]"])
+    X.assign(**{"[red]": 0.2, "[/]": 0.3, "c [1]": 0.5}).to_csv(place / "labelled.csv", index=False)
+    shown = " ".join(succeed("info", place / "model").output.split())
+    assert "3: [red], [/], c [1]" in shown
+    shown = "".join(succeed("evaluate", place / "model", place / "labelled.csv").output.split())
+    assert "[/]/modelon" in shown
+
+
+def test_groups_are_not_markup() -> None:
+    row = dict.fromkeys(COLUMNS) | {"model": "", "part": "group", "name": "[/]", "n": 10, "coverage": 0.9}
+    assert "[/]" in str(CoverageReport([row]))
