@@ -53,9 +53,9 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         standardize: "auto" (by validation likelihood), "unit", "pooled" or False; see
             :mod:`snefy_ldl.networks.scaling`.
         zeros: what happens to shares of exactly zero: "model" makes the support part of the density, so that a share
-            may be exactly 0 (:meth:`predict_zero`); "shrink" lifts rows that hold a zero just above it; "auto" models zeros
-            where enough rows hold one and validation rows do not speak against it, and shrinks the few others; "error"
-            refuses them; or a floor. See :class:`snefy_ldl.validation.ZeroPolicy`.
+            may be exactly 0 (:meth:`predict_zero`); "shrink" lifts rows that hold a zero just above it; "auto" models
+            zeros where enough rows hold one and validation rows do not speak against it, and shrinks the few others;
+            "error" refuses them; or a floor. See :class:`snefy_ldl.validation.ZeroPolicy`.
         centre: by what labels are divided, so that parts of very unequal size fit one family: "auto" (their geometric
             mean or nothing, by validation), None, "geometric", or one positive number a label (L,).
         guides: quick point learners whose cross-fitted predictions the network may see: "auto" (SA-BFGS and extremely

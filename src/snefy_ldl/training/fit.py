@@ -21,6 +21,8 @@ from snefy_ldl.training.state import FittedState
 
 #: Members in one stack, at most. On a CPU the cost a member is flat from about 4 on; more only takes memory.
 CPU_STACK, GPU_STACK = 16, 1024
+#: From this many labels on, networks learn without their background, which joins them on validation rows.
+MANY_LABELS = 15
 #: Steps of single members below which processes of their own take longer to start than to work (a few seconds).
 FEW_STEPS = 10_000
 
@@ -102,10 +104,12 @@ def _train(jobs: Sequence[Job], device: torch.device, checkpoint: Checkpoint | N
     if first.one_pass:
         kept = None if first.start is None else first.start.optimizer
         optimizer = kept or make_optimizer(net, recipe.learning_rate, recipe.exponent_rate, recipe.weight_decay)
+    # With many labels a background can out-score untrained networks by so many nats that their gradients vanish.
+    alone = first.data.n_labels >= MANY_LABELS and objective.background is not None
     run = fit_net(
         net,
         X,
-        objective,
+        objective.without_background() if alone else objective,
         [(member.train, member.valid) for member in members],
         recipe,
         [member.shuffle_seed for member in members],

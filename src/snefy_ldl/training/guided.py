@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from joblib import Parallel, delayed
 
 from snefy_ldl._random import derive_seed
+from snefy_ldl.errors import TrainingWarning
 from snefy_ldl.learners.guides import default_guides, fit_guides
 from snefy_ldl.training.fit import fit
 from snefy_ldl.training.plan import Job
@@ -37,6 +39,26 @@ def fit_job(job: Job) -> FittedState:
     Returns:
         The fitted state of what does best on validation rows.
     """
+    state = _fit_zeros(job)
+    _tell_if_nothing_was_learnt(state)
+    return state
+
+
+def _tell_if_nothing_was_learnt(state: FittedState) -> None:
+    """A fit that stays at its background is worse than the mean label, and nobody should have it without knowing."""
+    report = state.summary
+    if report["epochs"] >= 10 and max(report["best_epoch"]) == 0 and min(report["background_share"]) > 0.5:
+        warnings.warn(
+            f"the fit did not learn: no epoch was better than the first, and {min(report['background_share']):.0%} of "
+            "the density is the labels' overall law. Try a lower learning_rate, fewer labels (merge rare ones), "
+            "guides=[...] with a learner that does well on this data, or more rows.",
+            TrainingWarning,
+            stacklevel=4,
+        )
+
+
+def _fit_zeros(job: Job) -> FittedState:
+    """The state under the zero policy that does best."""
     if not job.may_model_zeros:
         return _fit_inputs(job)
     with_zeros = _fit_inputs(job.with_policy("model"))
