@@ -80,7 +80,7 @@ def test_saving_again_replaces_and_leaves_nothing_behind(saved, broken, city):
 
 
 def test_a_crash_between_the_two_files_leaves_the_old_model(saved, broken, city, monkeypatch):
-    monkeypatch.setattr("snefy_ldl.files.models.write_json", lambda *a: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr("snefy_ldl.files.folders.write_json", lambda *a: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         SnefyLDL(**{**SMALL, "random_state": 5}).fit(city.X, city.D).save(broken)
     monkeypatch.undo()
@@ -101,7 +101,7 @@ def _weights(folder: Path) -> Path:
         (lambda f: (f / "model.json").write_text('{"format": "other"}'), "not written by this library"),
         (lambda f: _edit(f, "format_version", 99), "newer"),
         (lambda f: _edit(f, "network", {}), "damaged"),
-        (lambda f: _edit(f, "n_features", 7), "do not fit"),
+        (lambda f: _edit(f, "n_features", 7), "5 feature_names for 7 features"),
     ],
 )
 def test_damage_is_told(broken, damage, message):
@@ -135,7 +135,7 @@ def test_a_weights_name_cannot_leave_the_folder(broken, tmp_path):
     config = json.loads((broken / "model.json").read_text())
     config["weights"]["file"] = "../outside.safetensors"
     (broken / "model.json").write_text(json.dumps(config))
-    with pytest.raises(ModelFileError, match="missing"):
+    with pytest.raises(ModelFileError, match="the file it names"):
         SnefyLDL.load(broken)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from snefy_ldl._types import Array
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.files.models import CONFIG, load_calibration, read_config, read_model, save_calibration, write_model
+from snefy_ldl.files.schema import check_description, check_shapes, expected_shapes
 from snefy_ldl.learners.guides import Guides, pack_guides, unpack_guides
 from snefy_ldl.networks.backbones import BackboneLike, CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
@@ -26,6 +27,9 @@ from snefy_ldl.validation import ZeroPolicy
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+#: Weights that are positive in every model.
+POSITIVE = ("background", "centre", "backbone.scaler.scale", "backbone.scaler.limit")
 
 __all__ = ["StoredModel", "load_calibration", "load_state", "read_config", "save_calibration", "save_state"]
 
@@ -90,6 +94,11 @@ def load_state(
         ModelFileError: where a file is missing, damaged, foreign, of a newer version, or needs a backbone.
     """
     config, tensors = read_model(folder)
+    check_description(config, folder / CONFIG)
+    tensors.setdefault("centre", torch.ones_like(tensors.get("background", torch.ones(1))))  # models of 0.1 have none
+    free = ("guide.*", "backbone.*") if config["network"]["custom_backbone"] else ("guide.*",)
+    check_shapes({name: tuple(t.shape) for name, t in tensors.items()}, expected_shapes(config), free, folder)
+    check_values(tensors, config["network"]["exponent_form"], folder)
     try:
         parameters = dict(config["parameters"])
         parameters["hidden_sizes"] = tuple(parameters["hidden_sizes"])
@@ -100,12 +109,11 @@ def load_state(
             )
         net = _build_net(config, parameters["hidden_sizes"], backbone)
         weights = {name: value for name, value in tensors.items() if not name.startswith("guide.")}
-        weights.setdefault("centre", torch.ones_like(net.centre))  # models of 0.1 have none
         _fill(net, weights, folder)
         seen = None
         if config.get("guides") is not None:
             arrays = {name: value.numpy() for name, value in tensors.items() if name.startswith("guide.")}
-            seen = unpack_guides(config["guides"], arrays, guides)
+            seen = _read_guides(config["guides"], arrays, guides, folder)
         return parameters, FittedState(
             net=net.eval(),
             scaling=config["scaling"],
@@ -127,12 +135,10 @@ def load_state(
 def _build_net(config: dict[str, Any], hidden_sizes: tuple[int, ...], backbone: BackboneLike | None) -> SnefyNet:
     """A net of the shape that the JSON describes, its weights not yet set."""
     shape = config["network"]
-    seen = shape.get("n_inputs", config["n_features"])
-    if config.get("inputs", "features") == "features" and seen != config["n_features"]:
-        raise ModelFileError(f"the weights do not fit the model {CONFIG} describes: {seen} inputs for its features.")
+    inputs = shape.get("n_inputs")
     body: StackedMLP | CustomBackbone
     if backbone is None:
-        body = StackedMLP(shape["n_members"], seen, hidden_sizes)
+        body = StackedMLP(shape["n_members"], config["n_features"] if inputs is None else inputs, hidden_sizes)
     else:
         body = CustomBackbone.with_width(shape["n_members"], backbone, shape["width"])
     return SnefyNet(
@@ -153,6 +159,48 @@ def _fill(net: SnefyNet, tensors: dict[str, Tensor], folder: Path) -> None:
         raise ModelFileError(f"the weights in {folder} do not fit the model {CONFIG} describes: {error}") from None
     if not all(bool(torch.isfinite(parameter).all()) for parameter in net.parameters()):
         raise ModelFileError(f"{folder} holds weights that are not finite.")
+
+
+def _read_guides(
+    description: dict[str, Any], arrays: dict[str, Any], given: Sequence[Any] | None, folder: Path
+) -> Guides:
+    try:
+        return unpack_guides(description, arrays, given)
+    except ModelFileError:
+        raise
+    except Exception as error:  # what a damaged learner meets depends on the learner
+        raise ModelFileError(f"a guide in {folder} is damaged: {type(error).__name__} {error}.") from None
+
+
+def check_values(tensors: Mapping[str, Tensor], exponent_form: str, folder: Path) -> None:
+    """Raise where weights hold numbers that no fit leaves behind.
+
+    Args:
+        tensors: the weights by name, of the right shapes.
+        exponent_form: "log" or "clip".
+        folder: for the message.
+
+    Raises:
+        ModelFileError: a number is not finite, not positive where it must be, or a readout is zero everywhere.
+    """
+    for name, tensor in tensors.items():
+        if name.startswith("guide.") or (name.startswith("backbone.copies.") and not tensor.is_floating_point()):
+            continue
+        if not tensor.is_floating_point():
+            raise ModelFileError(f"{folder} is damaged: {name} does not hold real numbers.")
+        values = tensor
+        if name == "log_odds":  # minus infinity is no background
+            values = torch.where(tensor == -torch.inf, 0.0, tensor)
+        elif name == "backbone.scaler.limit":  # infinity is no limit
+            values = torch.where(tensor == torch.inf, 1.0, tensor)
+        if not name.startswith("backbone.copies.") and not bool(torch.isfinite(values).all()):
+            raise ModelFileError(f"{folder} is damaged: {name} holds numbers that are not finite.")
+        if name in POSITIVE and not bool((tensor > 0).all()):
+            raise ModelFileError(f"{folder} is damaged: {name} holds numbers that are not above 0.")
+    if not bool((tensors["readout"] != 0).flatten(1).any(1).all()):
+        raise ModelFileError(f"{folder} is damaged: a readout is zero everywhere, which is no density.")
+    if exponent_form == "clip" and not bool((tensors["raw_exponents"] > -0.5).all()):
+        raise ModelFileError(f"{folder} is damaged: raw_exponents holds numbers that are not above -1/2.")
 
 
 def _is_written(name: str, value: Any) -> bool:
@@ -289,5 +337,11 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
             raise ModelFileError(f"{folder} is damaged: {error}.") from None
         if device is not None:
             model.device = device
-        state.net.to(resolve_device(model.device))
+        try:
+            state.net.to(resolve_device(model.device))
+        except (RuntimeError, AssertionError, TypeError):  # torch says in three ways that it has no such device
+            raise ModelFileError(
+                f"{folder} cannot be put on device {model.device!r}, which is not here; choose one: load(folder, "
+                "device='cpu')."
+            ) from None
         return model.adopt(state)

@@ -19,9 +19,11 @@ __all__ = ["info"]
 
 def info(model: ModelFolder, as_json: AsJson = False) -> None:
     """Say what a saved model is: labels, features, training, versions."""
-    from snefy_ldl.files.models import read_config
+    from snefy_ldl.files.models import CONFIG, read_config
+    from snefy_ldl.files.schema import check_description
 
     config = read_config(model)
+    check_description(config, model / CONFIG)
     if as_json:
         typer.echo(json.dumps(config, indent=2, ensure_ascii=False))
     else:

@@ -16,7 +16,9 @@ from safetensors.numpy import save as format_arrays
 
 from snefy_ldl._version import __version__
 from snefy_ldl.errors import ModelFileError
-from snefy_ldl.files.atomic import read_json, write_bytes, write_json
+from snefy_ldl.files.atomic import read_json
+from snefy_ldl.files.folders import is_empty, only_writer, remove_leftovers, retry_missing, write_pair
+from snefy_ldl.files.schema import check_name, check_version
 
 __all__ = ["ArrayFolder"]
 
@@ -57,26 +59,31 @@ class ArrayFolder:
         Raises:
             ModelFileError: The folder holds something else.
         """
-        if folder.exists() and not (folder / CONFIG_FILE).is_file() and (folder.is_file() or any(folder.iterdir())):
-            raise ModelFileError(
-                f"{folder} exists and holds no saved {self.content}; it was left alone. Choose another folder."
-            )
+        if folder.is_file():
+            raise self._foreign(folder)
         payload = format_arrays(arrays)
-        checksum = hashlib.sha256(payload).hexdigest()
-        current = ARRAY_FILES.replace("*", checksum[:16])
-        write_bytes(folder / current, payload)
-        config = {
-            "format": self.file_format,
-            "format_version": self.version,
-            "library_version": __version__,
-            "arrays": current,
-            "arrays_sha256": checksum,
-            self.content: description,
-        }
-        write_json(folder / CONFIG_FILE, config)
-        for stale in folder.glob(ARRAY_FILES):
-            if stale.name != current:
-                stale.unlink()
+
+        def describe(name: str, checksum: str) -> dict[str, Any]:
+            return {
+                "format": self.file_format,
+                "format_version": self.version,
+                "library_version": __version__,
+                "arrays": name,
+                "arrays_sha256": checksum,
+                self.content: description,
+            }
+
+        with only_writer(folder) as alone:
+            if not (folder / CONFIG_FILE).is_file() and not is_empty(folder):
+                raise self._foreign(folder)
+            if alone:
+                remove_leftovers(folder, CONFIG_FILE, ARRAY_FILES)
+            write_pair(folder, CONFIG_FILE, ARRAY_FILES, 16, payload, describe)
+
+    def _foreign(self, folder: Path) -> ModelFileError:
+        return ModelFileError(
+            f"{folder} exists and holds no saved {self.content}; it was left alone. Choose another folder."
+        )
 
     def read(self, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         """Read a folder back.
@@ -92,24 +99,23 @@ class ArrayFolder:
         """
         if folder.is_file():
             raise ModelFileError(f"{folder} is a file; a saved {self.content} is a folder.")
+        try:
+            return retry_missing(lambda: self._read(folder))
+        except FileNotFoundError as error:
+            raise ModelFileError(
+                f"{error.filename} is missing: this folder does not hold a whole saved model."
+            ) from None
+
+    def _read(self, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         config = read_json(folder / CONFIG_FILE)
         if not isinstance(config, dict) or config.get("format") != self.file_format:
             raise ModelFileError(f"{folder} was not written by a snefy_ldl {self.content}.")
-        version = config.get("format_version")
-        if not isinstance(version, int) or version > self.version:
-            raise ModelFileError(
-                f"{folder} has file version {version!r}, written by snefy-ldl {config.get('library_version')}; this "
-                f"version reads up to {self.version}. Upgrade snefy-ldl."
-            )
+        check_version(config, self.version, folder)
+        path = folder / check_name(config.get("arrays"), ARRAY_FILES, folder / CONFIG_FILE)
         try:
-            name = Path(str(config["arrays"])).name
-            payload = (folder / name).read_bytes()
+            payload = path.read_bytes()
             if hashlib.sha256(payload).hexdigest() != config["arrays_sha256"]:
-                raise ModelFileError(f"{folder / name} is damaged: its checksum differs from the one in {CONFIG_FILE}.")
+                raise ModelFileError(f"{path} is damaged: its checksum differs from the one in {CONFIG_FILE}.")
             return config[self.content], parse_arrays(payload)
-        except FileNotFoundError:
-            raise ModelFileError(
-                f"{folder / name} is missing: this folder does not hold a whole saved model."
-            ) from None
         except (KeyError, TypeError, SafetensorError) as error:
             raise ModelFileError(f"{folder} is damaged: {type(error).__name__}: {error}.") from None

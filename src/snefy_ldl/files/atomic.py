@@ -47,7 +47,8 @@ def replace_file(path: Path) -> Iterator[Path]:
         os.chmod(name, 0o666 & ~_umask())  # a temporary file is private; the result need not be
         os.replace(name, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what went wrong first is what must be said
+            Path(name).unlink(missing_ok=True)
         raise
 
 
@@ -76,18 +77,51 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path) -> Any:
     """Read JSON, or say what is wrong with the file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
     except FileNotFoundError:
         raise ModelFileError(f"{path} is missing: this folder does not hold a whole saved model.") from None
+    except RecursionError:
+        raise ModelFileError(f"{path} is damaged: its JSON is nested too deeply.") from None
     except (ValueError, UnicodeDecodeError) as error:
         raise ModelFileError(f"{path} is damaged: not valid JSON ({error}).") from None
 
 
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number in JSON")
+
+
 def save_tensors(path: Path, tensors: dict[str, Tensor], meta: dict[str, str] | None = None) -> None:
     """Write named tensors as safetensors."""
+    write_bytes(path, format_tensors(tensors, meta))
+
+
+def format_tensors(tensors: dict[str, Tensor], meta: dict[str, str] | None = None) -> bytes:
+    """Named tensors as the content of a safetensors file."""
     from safetensors.torch import save  # loads torch, which JSON files and tables do without
 
-    write_bytes(path, save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, meta))
+    content: bytes = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, meta)
+    return content
+
+
+def parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
+    """Named tensors out of a file's content, or say what is wrong with the file.
+
+    Args:
+        content: all of it.
+        path: of the file, for the message.
+
+    Returns:
+        The tensors by name.
+
+    Raises:
+        ModelFileError: it is no safetensors content.
+    """
+    from safetensors.torch import load  # loads torch, which JSON files and tables do without
+
+    try:
+        return dict(load(content))
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise ModelFileError(f"{path} is damaged or not a safetensors file ({error}).") from None
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -8,12 +8,15 @@ dict.
 from __future__ import annotations
 
 import hashlib
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from snefy_ldl._version import __version__
 from snefy_ldl.errors import ModelFileError
-from snefy_ldl.files.atomic import load_tensors, read_json, save_tensors, write_json
+from snefy_ldl.files.atomic import format_tensors, parse_tensors, read_json, write_json
+from snefy_ldl.files.folders import LOOKS, PAUSE, only_writer, remove_leftovers, retry_missing, write_pair
+from snefy_ldl.files.schema import check_calibration, check_version, check_weights_entry
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,10 +25,9 @@ FORMAT = "snefy-ldl model"
 FORMAT_VERSION = 1
 CONFIG = "model.json"
 CALIBRATION = "calibration.json"
-
-
-def _checksum(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+WEIGHTS = "weights-*.safetensors"
+#: Where 0.1.0 put weights before it knew their checksum.
+EARLIER_TEMPORARY = ".weights.tmp.safetensors"
 
 
 def write_model(folder: Path, description: dict[str, Any], tensors: dict[str, Tensor]) -> Path:
@@ -47,24 +49,35 @@ def write_model(folder: Path, description: dict[str, Any], tensors: dict[str, Te
         >>> config["labels"], tensors["w"].tolist()
         (3, [1.0, 1.0])
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / ".weights.tmp.safetensors"
-    save_tensors(temporary, tensors)
-    digest = _checksum(temporary)
-    weights = folder / f"weights-{digest[:12]}.safetensors"
-    temporary.replace(weights)
-    head = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "library_version": __version__,
-        "weights": {"file": weights.name, "sha256": digest},
-    }
-    write_json(folder / CONFIG, head | description)
-    for old in folder.glob("weights-*.safetensors"):
-        if old != weights:
-            old.unlink()
-            (folder / CALIBRATION).unlink(missing_ok=True)  # it was made for the old weights
+    payload = format_tensors(tensors)
+
+    def describe(name: str, checksum: str) -> dict[str, Any]:
+        head = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "library_version": __version__,
+            "weights": {"file": name, "sha256": checksum},
+        }
+        return head | description
+
+    with only_writer(folder) as alone:
+        if alone:
+            remove_leftovers(folder, CONFIG, CALIBRATION, WEIGHTS, EARLIER_TEMPORARY)
+            (folder / EARLIER_TEMPORARY).unlink(missing_ok=True)
+        checksum = write_pair(folder, CONFIG, WEIGHTS, 12, payload, describe)
+        calibration = folder / CALIBRATION
+        if calibration.exists() and _made_for(calibration) != checksum:
+            calibration.unlink()
     return folder
+
+
+def _made_for(calibration: Path) -> Any:
+    """Checksum of the weights a calibration was made for; None where it cannot be read."""
+    try:
+        content = read_json(calibration)
+    except ModelFileError:
+        return None
+    return content.get("weights_sha256") if isinstance(content, dict) else None
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -84,12 +97,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     config = read_json(folder / CONFIG)
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ModelFileError(f"{folder / CONFIG} was not written by this library: no {FORMAT!r} in it.")
-    version = config.get("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise ModelFileError(
-            f"{folder} has format version {version}, newer than {FORMAT_VERSION}, which this library "
-            f"({__version__}) reads. Upgrade snefy-ldl (it was written by {config.get('library_version')})."
-        )
+    check_version(config, FORMAT_VERSION, folder)
+    check_weights_entry(config, WEIGHTS, folder / CONFIG)
     return config
 
 
@@ -105,15 +114,19 @@ def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     Raises:
         ModelFileError: where a file is missing, damaged, foreign, or of a newer version.
     """
-    config = read_config(folder)
     try:
-        name, digest = config["weights"]["file"], config["weights"]["sha256"]
-        path = folder / Path(name).name  # a name that leads out of the folder leads nowhere
-    except (KeyError, TypeError) as error:
-        raise ModelFileError(f"{folder / CONFIG} is damaged: {type(error).__name__} {error}.") from None
-    if path.exists() and _checksum(path) != digest:
+        return retry_missing(lambda: _read_pair(folder))
+    except FileNotFoundError as error:
+        raise ModelFileError(f"{error.filename} is missing: this folder does not hold a whole saved model.") from None
+
+
+def _read_pair(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    config = read_config(folder)
+    path = folder / config["weights"]["file"]
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != config["weights"]["sha256"]:
         raise ModelFileError(f"{path} is damaged: its checksum is not the one in {CONFIG}.")
-    return config, load_tensors(path)[0]
+    return config, parse_tensors(content, path)
 
 
 def save_calibration(folder: Path, state: dict[str, Any]) -> Path:
@@ -129,9 +142,11 @@ def save_calibration(folder: Path, state: dict[str, Any]) -> Path:
     Raises:
         ModelFileError: where the folder holds no model.
     """
-    config = read_config(folder)
+    read_config(folder)  # no lock, and no folder, where there is no model
     path = folder / CALIBRATION
-    write_json(path, {"weights_sha256": config["weights"]["sha256"], "intervals": state})
+    with only_writer(folder):
+        config = read_config(folder)
+        write_json(path, {"weights_sha256": config["weights"]["sha256"], "intervals": state})
     return path
 
 
@@ -148,12 +163,19 @@ def load_calibration(folder: Path) -> dict[str, Any] | None:
         ModelFileError: where the file is damaged, or was made for other weights.
     """
     path = folder / CALIBRATION
-    if not path.exists():
-        return None
-    content = read_json(path)
-    if not isinstance(content, dict) or not isinstance(content.get("intervals"), dict):
-        raise ModelFileError(f"{path} is damaged: it holds no calibration. Make it again with snefy-ldl conformalize.")
-    if content.get("weights_sha256") != read_config(folder)["weights"]["sha256"]:
-        raise ModelFileError(f"{path} was made for other weights. Make it again with snefy-ldl conformalize.")
-    state: dict[str, Any] = content["intervals"]
-    return state
+    for look in range(LOOKS):
+        if not path.exists():
+            return None
+        try:
+            content = read_json(path)
+        except ModelFileError:
+            if not path.exists():
+                return None
+            raise
+        config = read_config(folder)
+        state = check_calibration(content, config.get("network"), path)
+        if content["weights_sha256"] == config["weights"]["sha256"]:
+            return state
+        if look + 1 < LOOKS:
+            time.sleep(PAUSE)  # a writer may just be replacing both
+    raise ModelFileError(f"{path} was made for other weights. Make it again with snefy-ldl conformalize.")
