@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types docs bench data-tests clean
+.PHONY: demo test lint types docs bench data-tests audit clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || (echo "snefy-ldl needs Python 3.10 or newer; set PYTHON=python3.x" && exit 1)
@@ -38,6 +38,11 @@ bench: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/scaling.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/peer.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON)) \
 		$(if $(TENSORFLOW_PYTHON),--tensorflow-python $(TENSORFLOW_PYTHON))
+
+# Known weaknesses of the packages that the lock names; asks a public data base, so it needs a network.
+audit: $(VENV)/.installed
+	$(BIN)/python -m pip install -q --disable-pip-version-check pip-audit
+	$(BIN)/pip-audit --requirement requirements-dev.lock --require-hashes --disable-pip
 
 clean:
 	rm -rf $(VENV) demo build dist

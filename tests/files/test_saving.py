@@ -25,6 +25,8 @@ import sys
 from snefy_ldl import SnefyLDL
 source, target, saves = sys.argv[1:]
 model = SnefyLDL.load(source)
+print("ready", flush=True)
+sys.stdin.readline()
 for _ in range(int(saves)):
     model.save(target)
 """
@@ -36,6 +38,8 @@ from snefy_ldl import SnefyLDL
 target, stop, X, *wanted = sys.argv[1:]
 X, wanted = np.load(X), [np.load(file) for file in wanted]
 seen = [0] * len(wanted)
+print("ready", flush=True)
+sys.stdin.readline()
 while not Path(stop).exists() or not sum(seen):
     answer = SnefyLDL.load(target).predict(X)
     which = [k for k, mean in enumerate(wanted) if (answer == mean).all()]
@@ -57,6 +61,7 @@ with only_writer(Path(sys.argv[1])):
 def start(code: str, *words: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, words)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -79,6 +84,13 @@ def test_two_writers_and_two_readers(tmp_path: Path) -> None:
     readers = [start(READER, target, stop, tmp_path / "X.npy", *means) for _ in range(2)]
     writers = [start(WRITER, tmp_path / f"source{seed}", target, SAVES) for seed in (1, 2)]
     try:
+        for process in (*readers, *writers):  # all begin at once
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in (*readers, *writers):
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
         for writer in writers:
             _, errors = writer.communicate(timeout=100)
             assert writer.returncode == 0, errors

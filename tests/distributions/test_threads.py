@@ -1,0 +1,130 @@
+"""Many threads ask one model at once: no error, the same bits as one thread alone, and torch's threads stay as many."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.distributions import sampling
+from snefy_ldl.distributions.table_cache import TableCache
+from snefy_ldl.learners import SABFGS, DirichletLDL
+from snefy_ldl.synthetic import make_annotators, make_city_districts
+
+THREADS = 8
+ROUNDS = 3
+SMALL = {"n_neurons": 6, "n_readouts": 3, "hidden_sizes": (6,), "epochs": 1, "random_state": 0}
+
+
+@pytest.fixture(autouse=True)
+def _two_threads() -> Iterator[None]:
+    """Torch with two threads, so that sampling shares its blocks."""
+    usual = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(usual)
+
+
+def model_of(kind: str) -> tuple[Any, Any]:
+    """A small fitted model and rows to ask about."""
+    city = make_city_districts(n=60, random_state=0)
+    if kind == "votes":
+        votes = make_annotators(n=60, random_state=0)
+        return SnefyLDL(**SMALL, guides=None).fit(votes.X, counts=votes.counts), votes.X[:20]
+    if kind == "dirichlet":
+        return DirichletLDL(max_iter=5).fit(city.X, city.D), city.X[:20]
+    D = city.D.copy()
+    settings: dict[str, Any] = {"guides": None, "centre": None}
+    if kind == "centred":
+        settings["centre"] = "geometric"
+    if kind == "zeros":
+        D[::2, 0] = 0.0
+        D /= D.sum(1, keepdims=True)
+        settings["zeros"] = "model"
+    if kind == "guided":
+        settings["guides"] = [SABFGS(max_iter=3)]
+    return SnefyLDL(**SMALL, n_members=2 if kind == "plain" else 1, **settings).fit(city.X, D), city.X[:20]
+
+
+QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "predict": lambda model, X: model.predict(X),
+    "predict_interval": lambda model, X: model.predict_interval(X, 0.8),
+    "predict_quantiles": lambda model, X: model.predict_quantiles(X, [0.1, 0.5]),
+    "sample": lambda model, X: model.sample(X, 30, random_state=4),
+    "sample again": lambda model, X: model.sample(X, 30, random_state=5),
+}
+
+
+def ask_at_once(work: Callable[[int], None]) -> list[BaseException]:
+    """Run work(0), work(1), ... in threads that start together; what they raised."""
+    barrier, errors = threading.Barrier(THREADS), []
+
+    def run(number: int) -> None:
+        try:
+            barrier.wait(30)
+            work(number)
+        except BaseException as error:  # a thread's own errors are printed, not raised
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(100)
+    assert not any(thread.is_alive() for thread in threads)
+    return errors
+
+
+@pytest.mark.parametrize("kind", ["plain", "centred", "zeros", "guided", "votes", "dirichlet"])
+def test_a_model_serves_many_threads(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "CHUNK_ELEMENTS", 4096)  # several blocks even for few rows
+    model, X = model_of(kind)
+    alone = {name: np.asarray(question(model, X)) for name, question in QUESTIONS.items()}
+    names = list(QUESTIONS)
+
+    def work(number: int) -> None:
+        for k in range(ROUNDS * len(names)):
+            name = names[(number + k) % len(names)]
+            np.testing.assert_array_equal(np.asarray(QUESTIONS[name](model, X)), alone[name], err_msg=name)
+
+    assert ask_at_once(work) == []
+    assert torch.get_num_threads() == 2
+
+
+def test_sampling_leaves_the_number_of_threads_alone(
+    snefy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that starts while another runs must not take the other's single thread for the usual number."""
+    monkeypatch.setattr(sampling, "CHUNK_ELEMENTS", 4096)
+    law = snefy(3, batch=(40,))
+    seen: list[int] = []
+
+    def work(number: int) -> None:
+        for seed in range(10):
+            law.sample((20,), torch.Generator().manual_seed(seed))
+            seen.append(torch.get_num_threads())
+
+    assert ask_at_once(work) == []
+    assert torch.get_num_threads() == 2
+
+
+class Table:
+    """Something to keep."""
+
+    n_numbers = 1
+
+
+def test_the_cache_gives_all_threads_one_table() -> None:
+    cache, tables = TableCache(), [[] for _ in range(THREADS)]
+
+    def work(number: int) -> None:
+        for k in range(200):
+            tables[number].append(cache.get(Table, np.array([k % 5])))
+
+    assert ask_at_once(work) == []
+    assert len({id(table) for part in tables for table in part}) == 5
