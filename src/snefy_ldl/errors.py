@@ -6,6 +6,7 @@ from sklearn.exceptions import NotFittedError
 
 __all__ = [
     "CalibrationWarning",
+    "ClosureNote",
     "DataNotFoundError",
     "InputError",
     "ModelFileError",
@@ -48,6 +49,10 @@ class ZeroLabelWarning(UserWarning):
 
 class MissingLabelWarning(UserWarning):
     """Some label distributions hold unknown shares (NaN) and count by the density of what is known."""
+
+
+class ClosureNote(UserWarning):
+    """Label distributions came as percentages or as rounded shares, and were divided by their sums."""
 
 
 class TrainingWarning(UserWarning):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -196,6 +197,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         """
         settings = self.settings()
         data = TrainingData(X, D, counts, sample_weight, custom=self.backbone is not None)
+        if self.verbose and data.note is not None:
+            print(f"note: {data.note}", file=sys.stderr)
         start = self._state() if self.warm_start else None
         policy = None if start is None else start.zero_policy
         return self.adopt(fit_job(Job(settings, data, start=start, policy=policy)))
@@ -299,7 +302,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         """
         laws = [law for _, law in self._blocks(X)]
         law = laws[0] if len(laws) == 1 else laws[0].joined(laws)
-        return law.named(self.label_names_)
+        return law.named(self.label_names_).checking()
 
     # -- scikit-learn ------------------------------------------------------------------------------------------------
 

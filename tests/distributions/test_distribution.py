@@ -641,11 +641,11 @@ def test_repr(snefy: Build) -> None:
 
 def test_validation(snefy: Build) -> None:
     dist = snefy(3)
-    with pytest.raises(ValueError, match=r"support \(Simplex"):
+    with pytest.raises(ValueError, match="no label distribution"):
         dist.log_prob(double([[0.5, 0.5, 0.5], [0.2, 0.3, 0.5]]))
-    with pytest.raises(ValueError, match=r"support \(Simplex"):
+    with pytest.raises(ValueError, match="no label distribution"):
         dist.log_prob(double([[-0.5, 0.5, 1.0], [0.2, 0.3, 0.5]]))
-    with pytest.raises(ValueError, match="right-most"):
+    with pytest.raises(ValueError, match="3 shares a row"):
         dist.log_prob(double([[0.5, 0.5], [0.5, 0.5]]))
     unchecked = SnefySimplex(dist.exponents, dist.readout, dist.log_scale, validate_args=False)
     assert torch.isfinite(unchecked.log_prob(double([0.5, 0.5, 0.5]))).all()

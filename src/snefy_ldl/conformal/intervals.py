@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._types import Array, Index
+from snefy_ldl._types import Array, Index, Mask
 from snefy_ldl.conformal.base import Conformalized
 from snefy_ldl.conformal.checks import (
     FORMAT,
@@ -28,6 +28,8 @@ from snefy_ldl.errors import CalibrationWarning, InputError
 from snefy_ldl.validation import check_distributions
 from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
 
+#: Ends this near to 0 and 1 leave out nothing.
+WHOLE_RANGE = 1e-9
 #: A name, a subclass or an object of :class:`~snefy_ldl.conformal.scores.LabelScore`.
 LabelMethod = str | type[LabelScore] | LabelScore
 
@@ -189,6 +191,7 @@ class ConformalIntervals(Conformalized):
                 rows = blocks[0][0]
                 scores = [self._score.for_law(law, self._levels) for _, law in blocks]
                 out[rows] = _tidy(*ends.of(scores, rows.stop - rows.start, None if names is None else names[rows]))
+        _warn_whole(out, np.isfinite(self.thresholds_), self._levels, self.method)
         return out[..., 0] if self._single else out
 
     def _warn_unbounded(self, thresholds: Array, names: Any, weights: Array | None) -> None:
@@ -287,6 +290,20 @@ def split_ends(score: LabelScore, thresholds: Array) -> Array:
     safe = np.isfinite(thresholds)
     low, high = score.ends(np.where(safe, thresholds, 0.0))
     return _tidy(np.where(safe, low, 0.0), np.where(safe, high, 1.0))
+
+
+def _warn_whole(ends: Array, bounded: Mask, levels: list[float], method: str) -> None:
+    """Say where most intervals (N, L, 2, levels) are the whole range; infinite thresholds were told in conformalize."""
+    whole = (ends[:, :, 0] <= WHOLE_RANGE) & (ends[:, :, 1] >= 1.0 - WHOLE_RANGE)
+    for level, part, told in zip(levels, whole.mean(axis=(0, 1)), ~bounded.all(axis=1)):
+        if part > 0.5 and not told:
+            warnings.warn(
+                f"{part:.0%} of the intervals at level {level:g} are the whole of [0, 1]: the calibration labels lie "
+                f'where method="{method}" sees no difference (one-hot labels do). Another method, or zeros="model" at '
+                "the fit, may say more.",
+                CalibrationWarning,
+                stacklevel=3,
+            )
 
 
 def _tidy(low: Array, high: Array) -> Array:

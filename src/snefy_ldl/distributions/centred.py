@@ -101,8 +101,7 @@ class CentredSnefy(SnefySimplex):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density at value (..., *batch, L): ``log p'(ℓ') + Σ log ℓ'_r - Σ log ℓ_r``."""
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self.points(value)
         logs = log_share(value.double())
         plain = self.plain_logs(logs)
         log_p = super().log_prob(plain.exp()) if value.requires_grad else self._log_prob_of_logs(plain)

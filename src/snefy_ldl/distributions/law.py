@@ -16,8 +16,11 @@ from snefy_ldl._limits import block_elements
 from snefy_ldl.distributions.labels import LabelledLaw
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_share
+from snefy_ldl.validation import CLOSURE_TOLERANCE, as_float
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from snefy_ldl.distributions.marginal import Marginal
 
 Rows = slice | Tensor
@@ -71,6 +74,48 @@ class SimplexLaw(LabelledLaw):
     def _ends(self, shape: Size) -> bool:
         """Whether a shape that includes the batch's ends with it, so that points fall to rows in order."""
         return len(self) == 1 or shape[len(shape) - len(self.batch_shape) :] == self.batch_shape
+
+    def checking(self) -> Self:
+        """The law itself, which from now on refuses points off the simplex, as laws that users hold do."""
+        self._validate_args = True
+        return self
+
+    def points(self, value: Any) -> Tensor:
+        """Label distributions (..., *batch, L) of any container as a tensor; off the simplex only if not validated.
+
+        Args:
+            value: shares; a tensor keeps its gradient.
+
+        Returns:
+            The tensor.
+
+        Raises:
+            InputError: another shape, or a row that is no label distribution; it is named.
+        """
+        if not isinstance(value, Tensor):
+            value = torch.as_tensor(as_float(value, "value"), device=self.device)
+        if value.is_sparse:
+            value = value.to_dense()
+        if value.shape[-1:] != self.event_shape or value.is_complex():
+            raise InputError(f"value must hold {self.n_labels} shares a row, real numbers; got {tuple(value.shape)}.")
+        try:
+            torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        except RuntimeError:
+            got, batch = tuple(value.shape), tuple(self.batch_shape)
+            raise InputError(f"value of shape {got} does not fit a law of batch shape {batch}.") from None
+        if not self._validate_args:
+            unchecked: Tensor = value
+            return unchecked
+        total = value.detach().double().sum(-1)
+        good = (value >= 0).all(-1) & ((total - 1.0).abs() <= CLOSURE_TOLERANCE)
+        if not bool(good.all()):
+            row = int(torch.nonzero(~good.reshape(-1))[0])
+            raise InputError(
+                f"value row {row} (sum {float(total.reshape(-1)[row]):.6g}) is no label distribution: shares must be "
+                f">= 0 and sum to 1 (tolerance {CLOSURE_TOLERANCE:g})."
+            )
+        points: Tensor = value
+        return points
 
     def chunks(self, per_pair: int = 1) -> Iterator[slice]:
         """Rows that are worked on at a time, ``per_pair`` numbers held for each of their components."""

@@ -132,6 +132,7 @@ class BetaMarginal(Marginal):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density at shares value (..., *batch)."""
+        value = torch.as_tensor(value)
         if self._validate_args:
             self._validate_sample(value)
         log_p: Tensor = self.pair.log_prob(torch.stack([value, 1.0 - value], -1))

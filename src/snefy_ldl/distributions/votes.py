@@ -20,7 +20,7 @@ from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.partial import has_centre, rows_of
 from snefy_ldl.errors import InputError
 from snefy_ldl.special.tolerances import COUNT_ROUNDING, SMALLEST_POSITIVE, SMALLEST_TOTAL_CONCENTRATION
-from snefy_ldl.validation import check_confidence, check_count
+from snefy_ldl.validation import LARGEST_COUNT, as_float, check_confidence, check_count
 
 __all__ = [
     "CHOICE_ROWS",
@@ -69,13 +69,14 @@ def check_votes(counts: Any, n_rows: int, n_labels: int) -> Array:
         array([[2., 0.],
                [0., 0.]])
     """
-    table = np.asarray(counts, dtype=np.float64)
+    table = as_float(counts, "counts")
     if table.shape != (n_rows, n_labels):
         raise InputError(f"counts must have one row an item and one column a label: ({n_rows}, {n_labels}).")
-    bad = ~np.isfinite(table) | (table < 0) | (table != np.round(table))
+    bad = ~np.isfinite(table) | (table < 0) | (table != np.round(table)) | (table > LARGEST_COUNT)
     if bad.any():
         row, column = np.argwhere(bad)[0]
-        raise InputError(f"counts holds {table[row, column]:g} at row {row}, column {column}; use whole numbers >= 0.")
+        cell = f"row {row}, column {column}"
+        raise InputError(f"counts holds {table[row, column]:g} at {cell}; use whole numbers >= 0, at most 1e15.")
     return table
 
 

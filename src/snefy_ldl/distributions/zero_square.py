@@ -181,8 +181,7 @@ class ZeroSquare(SimplexLaw):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density at value (..., *batch, L), rows of which may hold exact zeros; see the module for the measure."""
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self.points(value)
         shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
         if not self._ends(shape):
             return self.expand(shape).log_prob(value)

@@ -17,11 +17,13 @@ from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError, MissingLabelWarning
 from snefy_ldl.validation import (
     PartialCounts,
+    as_float,
     check_counts,
     check_distributions,
     check_features,
     check_sample_weight,
     column_names,
+    common_denominator,
 )
 from snefy_ldl.validation.rows import count_rows, move_rows
 
@@ -46,6 +48,7 @@ class TrainingData:
         label_names: names of the labels, or None where they had none.
         feature_names: names of the features, or None where they had none.
         weights: row weights (N,) with mean one, or None.
+        note: what the labels suggest, for ``training_["note"]``, or None.
 
     Raises:
         InputError: where anything breaks its rule; the message names the row and the column.
@@ -64,6 +67,7 @@ class TrainingData:
         self.n_rows = count_rows(X) if custom else int(self.features.shape[0])
         self.are_counts = counts is not None
         self.partial = counts if isinstance(counts, PartialCounts) else None
+        self.note: str | None = None
         self.labels: Array
         self.label_names: list[str] | None
         if self.partial is not None:
@@ -74,6 +78,7 @@ class TrainingData:
         else:
             self.labels, self.label_names = check_distributions(D, n_rows=self.n_rows, missing=True)
             _tell_gaps(D)
+            self.note = _suggest_counts(self.labels)
         self.has_gaps = not self.are_counts and bool(np.isnan(self.labels).any())
         self.weights = check_sample_weight(sample_weight, self.n_rows)
 
@@ -108,11 +113,23 @@ class TrainingData:
 
 def _tell_gaps(D: Any) -> None:
     """Unknown shares are welcome, but nobody should have them without knowing."""
-    rows = int(np.isnan(np.asarray(D, dtype=np.float64)).any(axis=1).sum())
+    gaps = np.isnan(as_float(D, "D"))
+    rows = int(gaps.any(axis=1).sum())
     if rows:
         warnings.warn(
-            f"{rows} of {len(D)} label distributions hold unknown shares (NaN); each counts by the exact density of "
+            f"{rows} of {len(gaps)} label distributions hold unknown shares (NaN); each counts by the exact density of "
             "what is known. Drop those rows if NaN was not meant so.",
             MissingLabelWarning,
             stacklevel=4,
         )
+
+
+def _suggest_counts(labels: Array) -> str | None:
+    """A word on shares that look like those of few votes; single votes are as likely to be classes."""
+    votes = common_denominator(labels)
+    if votes is None or votes == 1:
+        return None
+    return (
+        f"every share is a multiple of 1/{votes}: if these are votes, fit(X, counts=counts_from_shares(D)) uses their "
+        "exact likelihood (snefy_ldl.votes.counts_from_shares)."
+    )

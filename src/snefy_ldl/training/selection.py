@@ -52,6 +52,8 @@ def conclude(
         done = [] if job.start is None else job.start.history
         history = [*done, {**run.history[0], "epoch": float(job.passes_done)}]
     report = summarise(net, run, len(members[0].train), first.scaling)
+    if job.data.note is not None:
+        report["note"] = job.data.note
     if job.start is not None:  # names and zero policy stay those of the first fit
         return replace(job.start, net=net.eval(), history=history, summary=report, optimizer=optimizer)
     data = job.data

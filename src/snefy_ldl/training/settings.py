@@ -77,6 +77,7 @@ class Settings:
             raise InputError(f"centre must hold positive numbers, one a label; got {self.centre!r}.")
         if isinstance(self.guides, str) and self.guides != "auto":
             raise InputError(f'guides={self.guides!r}: use "auto", None or a list of regressors.')
+        resolve_device(self.device)
         for width in self.hidden_sizes:
             check_count("each of hidden_sizes", width)
 
@@ -127,10 +128,21 @@ def resolve_device(device: str) -> torch.device:
     Returns:
         The device.
 
+    Raises:
+        InputError: there is no such device on this machine.
+
     Example:
         >>> resolve_device("cpu")
         device(type='cpu')
     """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(device)
+    try:
+        place = torch.device(device)
+        torch.zeros(1, device=place).item()  # a device that cannot hold a number fails here, before any work
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
+        there = f"{torch.cuda.device_count()} CUDA device(s)" if torch.cuda.is_available() else "no CUDA"
+        raise InputError(
+            f'device={device!r} cannot be used here ({there}): {str(error).splitlines()[0]} Use "auto" or "cpu".'
+        ) from None
+    return place

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from snefy_ldl._types import Array
 from snefy_ldl.validation.arrays import (
+    as_float,
     check_confidence,
     check_count,
     check_features,
@@ -16,17 +17,28 @@ from snefy_ldl.validation.arrays import (
     check_sample_weight,
     column_names,
 )
-from snefy_ldl.validation.distributions import CLOSURE_TOLERANCE, check_counts, check_distributions, spread_rest
+from snefy_ldl.validation.distributions import (
+    CLOSURE_TOLERANCE,
+    LARGEST_COUNT,
+    MOST_SUGGESTED,
+    check_counts,
+    check_distributions,
+    common_denominator,
+    spread_rest,
+)
 from snefy_ldl.validation.partial_counts import PartialCounts
 from snefy_ldl.validation.zeros import ZERO_SHARE, ZeroOption, ZeroPolicy
 
 __all__ = [
     "CLOSURE_TOLERANCE",
+    "LARGEST_COUNT",
+    "MOST_SUGGESTED",
     "ZERO_SHARE",
     "Array",
     "PartialCounts",
     "ZeroOption",
     "ZeroPolicy",
+    "as_float",
     "check_confidence",
     "check_count",
     "check_counts",
@@ -37,5 +49,6 @@ __all__ = [
     "check_rows",
     "check_sample_weight",
     "column_names",
+    "common_denominator",
     "spread_rest",
 ]

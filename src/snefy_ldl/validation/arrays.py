@@ -24,19 +24,34 @@ def cell_name(row: int, column: int, names: list[str] | None) -> str:
     return f"row {row}, column {column}" + (f" ({names[column]!r})" if names else "")
 
 
+#: Features beyond this leave no room for their squares in any arithmetic; nobody measures in such units.
+LARGEST_FEATURE = 1e30
+
+
 def as_float(values: Any, what: str) -> Array:
-    """Numbers in any container as a float64 array; a copy."""
+    """Numbers in any container as a float64 array; a copy. What a masked array hides is NaN."""
     if hasattr(values, "detach"):  # a tensor, told by what it can do: checks start without torch
-        values = values.detach().cpu().numpy()
+        values = values.detach().cpu()
+        values = values.to_dense() if values.is_sparse else values
+        values = values.resolve_conj().resolve_neg() if values.is_complex() else values.double()
+        values = values.numpy()
     if sp.issparse(values):
         values = values.toarray()
-    array = np.asarray(values)
-    if np.iscomplexobj(array):
-        raise InputError(f"{what} holds complex numbers. Complex data not supported.")
+    hidden = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
     try:
-        return array.astype(np.float64)
-    except (TypeError, ValueError) as error:
+        array = np.asarray(values)
+        if np.iscomplexobj(array):
+            raise InputError(f"{what} holds complex numbers. Complex data not supported.")
+        if array.dtype.kind in "mMV":
+            raise InputError(f"{what} must be numeric; got {array.dtype}.")
+        table: Array = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{what} must be numeric; could not turn it into numbers: {error}") from None
+    if hidden is not None:
+        table[hidden] = np.nan
+    return table
 
 
 def first_cell(mask: Mask) -> tuple[int, int]:
@@ -60,14 +75,20 @@ def check_table(values: Any, what: str, columns_are: str) -> tuple[Array, list[s
 
 
 def _first_bad(table: NDArray[Any]) -> tuple[int, int] | None:
-    """First cell that is not finite, looked for a block of rows at a time so that a large table is not copied."""
+    """First cell that is not finite or too large, looked for a block of rows at a time: a large table is not copied."""
     step = max(1, (1 << 22) // max(1, table.shape[1]))
     for start in range(0, len(table), step):
-        finite = np.isfinite(table[start : start + step])
-        if not finite.all():
-            row, column = first_cell(~finite)
+        usable = np.abs(table[start : start + step]) <= LARGEST_FEATURE  # not so for NaN
+        if not usable.all():
+            row, column = first_cell(~usable)
             return start + row, column
     return None
+
+
+def _is_plain(X: Any) -> bool:
+    """Whether X is a table that needs no conversion; a matrix multiplies differently, a masked array hides cells."""
+    odd = isinstance(X, (np.matrix, np.ma.MaskedArray))
+    return isinstance(X, np.ndarray) and not odd and X.dtype in (np.float32, np.float64) and X.ndim == 2
 
 
 def check_features(X: Any, *, n_features: int | None = None) -> Any:
@@ -77,10 +98,12 @@ def check_features(X: Any, *, n_features: int | None = None) -> Any:
     """
     names = column_names(X)
     if sp.issparse(X):
+        if np.iscomplexobj(X) or X.dtype == object:
+            raise InputError(f"X must be numeric; got a sparse matrix of {X.dtype}. Complex data not supported.")
         table = sp.csr_matrix(X)
         if table.dtype not in (np.float32, np.float64):
             table = table.astype(np.float64)
-    elif isinstance(X, np.ndarray) and X.dtype in (np.float32, np.float64) and X.ndim == 2:
+    elif _is_plain(X):
         table = X
     else:
         table, names = check_table(X, "X", "features")
@@ -90,15 +113,18 @@ def check_features(X: Any, *, n_features: int | None = None) -> Any:
         raise InputError(f"X has no columns: 0 feature(s) (shape={table.shape}) while a minimum of 1 is required.")
     bad = None
     if sp.issparse(table):
-        at = np.flatnonzero(~np.isfinite(table.data))
+        at = np.flatnonzero(~(np.abs(table.data) <= LARGEST_FEATURE))
         if len(at):
             row = int(np.searchsorted(table.indptr, at[0], side="right") - 1)
             bad = row, int(table.indices[at[0]])
     else:
         bad = _first_bad(table)
     if bad is not None:
-        kind = "NaN" if np.isnan(table[bad]) else "inf"
-        raise InputError(f"X contains {kind} at {cell_name(*bad, names)}; features must be finite. Impute it first.")
+        value, cell = float(table[bad]), cell_name(*bad, names)
+        if np.isfinite(value):
+            raise InputError(f"X holds {value:g} at {cell}; features must lie within ±{LARGEST_FEATURE:g}. Rescale it.")
+        kind = "NaN" if np.isnan(value) else "inf"
+        raise InputError(f"X contains {kind} at {cell}; features must be finite. Impute it first.")
     if n_features is not None and table.shape[1] != n_features:
         raise InputError(f"X has {table.shape[1]} features, but model is expecting {n_features} features as input.")
     return table

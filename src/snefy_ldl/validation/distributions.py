@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 
 from snefy_ldl._types import Array, Mask
-from snefy_ldl.errors import InputError
+from snefy_ldl.errors import ClosureNote, InputError
 from snefy_ldl.validation.arrays import as_float, cell_name, check_table, column_names, first_cell
 
 #: Rows may miss a sum of one by this much; inside it they are re-closed.
 CLOSURE_TOLERANCE = 1e-3
+#: Shares that were rounded may miss it by this much; they are re-closed, with a note.
+ROUNDING_TOLERANCE = 0.02
+#: Units in which shares may come, if the rows sum to that many; they are divided, with a note.
+UNITS = {100.0: "percentages", 1000.0: "shares per mille"}
+#: A float64 tells whole numbers apart up to 9e15; totals must stay below it, too.
+LARGEST_COUNT = 1e15
+#: Votes an item up to which shares are looked at as votes, and how far from a whole number of them they may be.
+MOST_SUGGESTED, SHARE_ROUNDING = 60, 1e-6
 
 
 def _check_labels(values: Any, what: str, n_rows: int | None, n_labels: int | None) -> tuple[Array, list[str] | None]:
@@ -49,10 +58,13 @@ def check_distributions(
     >>> check_distributions([[0.25, np.nan, 0.5], [0.25, np.nan, np.nan]], missing=True)[0]
     array([[0.25, 0.25, 0.5 ],
            [0.25,  nan,  nan]])
+    Percentages and shares per mille are divided, and rounded shares re-closed, with a
+    :class:`~snefy_ldl.errors.ClosureNote`.
+
     >>> check_distributions([[0.2, 0.3, 0.9]])
     Traceback (most recent call last):
     ...
-    snefy_ldl.errors.InputError: D row 0 sums to 1.4; a label distribution must sum to 1 (tolerance 0.001). \
+    snefy_ldl.errors.InputError: D row 0 sums to 1.4; a label distribution must sum to 1 (tolerance 0.02). \
 Divide each row by its sum, or pass vote counts with fit(X, counts=...).
     """
     gaps = np.zeros((0, 0), dtype=bool)
@@ -62,17 +74,69 @@ Divide each row by its sum, or pass vote counts with fit(X, counts=...).
         table, _ = _check_labels(np.where(gaps, 0.0, given), what, n_rows, n_labels)
     else:
         table, names = _check_labels(D, what, n_rows, n_labels)
-    sums = table.sum(axis=1)
+    whole: Mask = np.asarray(~gaps.any(axis=1) if gaps.size else np.ones(len(table), dtype=bool))
+    table = _in_shares(table, whole, what)
+    with np.errstate(over="ignore"):  # huge numbers are told as such
+        sums = table.sum(axis=1)
     if gaps.any():
         return _fill_gaps(table, gaps, sums, what), names
-    wrong = np.abs(sums - 1.0) > CLOSURE_TOLERANCE
+    wrong = ~(np.abs(sums - 1.0) <= ROUNDING_TOLERANCE)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise InputError(
             f"{what} row {row} sums to {sums[row]:.6g}; a label distribution must sum to 1 (tolerance "
-            f"{CLOSURE_TOLERANCE:g}). Divide each row by its sum, or pass vote counts with fit(X, counts=...)."
+            f"{ROUNDING_TOLERANCE:g}). Divide each row by its sum, or pass vote counts with fit(X, counts=...)."
         )
+    _note_rounding(sums, what)
     return table / sums[:, None], names
+
+
+def _in_shares(table: Array, whole: Mask, what: str) -> Array:
+    """The table divided by its unit, where the sums of all its whole rows say that it comes in one."""
+    with np.errstate(over="ignore"):
+        sums = table[whole].sum(axis=1)
+    for unit, words in UNITS.items():
+        if len(sums) and (np.abs(sums - unit) <= ROUNDING_TOLERANCE * unit).all():
+            _note(f"{what} holds {words}: every row sums to about {unit:g}; it was divided by {unit:g}.")
+            return table / unit
+    return table
+
+
+def _note_rounding(sums: Array, what: str) -> None:
+    rounded = np.abs(sums - 1.0) > CLOSURE_TOLERANCE
+    if rounded.any():
+        row = int(np.flatnonzero(rounded)[0])
+        _note(
+            f"{what} holds rounded shares: {int(rounded.sum())} of {len(sums)} rows miss a sum of 1 by more than "
+            f"{CLOSURE_TOLERANCE:g} (row {row} sums to {sums[row]:.6g}); each was divided by its sum."
+        )
+
+
+def _note(words: str) -> None:
+    warnings.warn(words, ClosureNote, stacklevel=5)
+
+
+def common_denominator(D: Array, most: int = MOST_SUGGESTED) -> int | None:
+    """Smallest m so that every share is a multiple of 1/m, as the shares of m votes are; None where there is none.
+
+    Args:
+        D: label distributions (N, L); NaN where unknown.
+        most: the largest m to try.
+
+    Returns:
+        m, or None.
+
+    >>> common_denominator(np.array([[0.2, 0.8], [1 / 3, 2 / 3]]))
+    15
+    """
+    for m in range(1, most + 1):
+        for part in (D[:64], D):  # few rows tell for most m
+            votes = part * m
+            if not (np.abs(votes - np.round(votes)) <= SHARE_ROUNDING * m).all():
+                break
+        else:
+            return m
+    return None
 
 
 def _fill_gaps(table: Array, gaps: Mask, sums: Array, what: str) -> Array:
@@ -81,11 +145,12 @@ def _fill_gaps(table: Array, gaps: Mask, sums: Array, what: str) -> Array:
     if (n_gaps == table.shape[1]).any():
         row = int(np.flatnonzero(n_gaps == table.shape[1])[0])
         raise InputError(f"{what} row {row} holds no share at all (NaN in every column); drop such rows.")
-    wrong = np.where(n_gaps > 0, sums - 1.0, np.abs(sums - 1.0)) > CLOSURE_TOLERANCE
+    wrong = ~(np.where(n_gaps > 0, sums - 1.0, np.abs(sums - 1.0)) <= ROUNDING_TOLERANCE)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         rule = "known shares may sum to at most 1" if n_gaps[row] else "a label distribution must sum to 1"
-        raise InputError(f"{what} row {row} sums to {sums[row]:.6g}; {rule} (tolerance {CLOSURE_TOLERANCE:g}).")
+        raise InputError(f"{what} row {row} sums to {sums[row]:.6g}; {rule} (tolerance {ROUNDING_TOLERANCE:g}).")
+    _note_rounding(np.where(n_gaps > 0, np.maximum(sums, 1.0), sums), what)
     closed = table / np.where((n_gaps == 0) | (sums > 1.0), sums, 1.0)[:, None]
     rest = np.maximum(1.0 - closed.sum(axis=1), 0.0)
     return np.where(gaps, np.where(n_gaps == 1, rest, np.nan)[:, None], closed)
@@ -132,6 +197,11 @@ def check_counts(
         raise InputError(
             f"counts holds {table[row, column]:g} at {cell_name(row, column, names)}; votes must be whole numbers. "
             "Shares go in as fit(X, D)."
+        )
+    if (table > LARGEST_COUNT).any():
+        row, column = first_cell(table > LARGEST_COUNT)
+        raise InputError(
+            f"counts holds {table[row, column]:g} at {cell_name(row, column, names)}; at most {LARGEST_COUNT:g} votes."
         )
     empty = table.sum(axis=1) == 0
     if empty.any():

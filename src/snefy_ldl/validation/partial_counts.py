@@ -9,7 +9,7 @@ import numpy as np
 
 from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation.arrays import column_names
+from snefy_ldl.validation.arrays import as_float, column_names
 
 
 class PartialCounts:
@@ -39,11 +39,11 @@ class PartialCounts:
     """
 
     def __init__(self, counts: Any, sets: Sequence[Sequence[int]], named: Any, label_names: Any = None) -> None:
-        self.counts, self.named = np.asarray(counts, dtype=np.float64), np.asarray(named, dtype=np.float64)
+        self.counts, self.named = as_float(counts, "counts"), as_float(named, "named")
         self.names = column_names(counts) if label_names is None else [str(name) for name in label_names]
         for what, table in (("counts", self.counts), ("named", self.named)):
-            if table.ndim != 2 or not ((table >= 0) & (table == np.round(table))).all():
-                raise InputError(f"{what} must be a table of whole numbers >= 0.")
+            if table.ndim != 2 or not ((table >= 0) & (table == np.round(table)) & (table <= 1e15)).all():
+                raise InputError(f"{what} must be a table of whole numbers from 0 to 1e15.")
         n_labels, flat = self.counts.shape[1], [int(r) for group in sets for r in group]
         if len(set(flat)) < len(flat) or not all(0 <= r < n_labels for r in flat) or any(len(g) < 2 for g in sets):
             raise InputError(f"sets must hold two or more of the labels 0 to {n_labels - 1} each, no label twice.")

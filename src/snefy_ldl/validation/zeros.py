@@ -47,7 +47,8 @@ class ZeroPolicy:
             raise InputError(f'zeros={zeros!r}: use "auto", "model", "shrink", "error" or a number for the floor.')
         positive = D[D > ZERO_SHARE]
         mode = "shrink" if zeros == "auto" else str(zeros)
-        return cls(mode, float(min(positive.min() / 2.0, 1.0 / (20.0 * n_labels))))
+        smallest = positive.min() if len(positive) else 1.0  # nothing but zeros may be known
+        return cls(mode, float(min(smallest / 2.0, 1.0 / (20.0 * n_labels))))
 
     def apply(self, D: Array, *, warn: bool = False, names: list[str] | None = None) -> Array:
         """Label distributions that are strictly positive; where shares are unknown (NaN), so is what is left for them.

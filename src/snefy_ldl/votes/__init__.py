@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         noise_ceiling,
         predictive_cdf,
     )
-    from snefy_ldl.votes.tables import PartialCounts, Votes, load_votes
+    from snefy_ldl.votes.tables import PartialCounts, Votes, counts_from_shares, load_votes
 
 __all__ = [
     "Agreement",
@@ -29,6 +29,7 @@ __all__ = [
     "Votes",
     "brier_score",
     "calibrate_counts",
+    "counts_from_shares",
     "evaluate",
     "expected_width",
     "krippendorff_alpha",
@@ -52,6 +53,7 @@ _HOMES = {
     "Votes": "snefy_ldl.votes.tables",
     "brier_score": "snefy_ldl.votes.scores",
     "calibrate_counts": "snefy_ldl.votes.scores",
+    "counts_from_shares": "snefy_ldl.votes.tables",
     "evaluate": "snefy_ldl.votes.scores",
     "expected_width": "snefy_ldl.votes.allocation",
     "krippendorff_alpha": "snefy_ldl.votes.agreement",

@@ -18,10 +18,36 @@ from snefy_ldl._types import Array
 from snefy_ldl.datasets.tables import TableSink
 from snefy_ldl.datasets.vote_tables import VoteForm, VoteRepeats, VoteTable, guess_form, read_vote_cells
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation import PartialCounts
+from snefy_ldl.validation import MOST_SUGGESTED, PartialCounts, check_count, check_distributions, common_denominator
 from snefy_ldl.votes.agreement import Agreement, Finding, Level, find_oddities, krippendorff_alpha, summarize
 
-__all__ = ["Agreement", "Finding", "PartialCounts", "Votes", "krippendorff_alpha", "load_votes"]
+__all__ = ["Agreement", "Finding", "PartialCounts", "Votes", "counts_from_shares", "krippendorff_alpha", "load_votes"]
+
+
+def counts_from_shares(D: Any, max_votes: int = MOST_SUGGESTED) -> Array:
+    """The votes that label distributions were made from: the fewest an item of which every share is a whole part.
+
+    Args:
+        D: label distributions (N, L), every share a multiple of one 1/m (within 1e-6).
+        max_votes: the largest m to try.
+
+    Returns:
+        Whole numbers of votes (N, L), m in each row, for ``fit(X, counts=...)``.
+
+    Raises:
+        InputError: the shares are no such multiples, or no label distributions.
+
+    Example:
+        >>> counts_from_shares([[0.2, 0.8], [0.6, 0.4]])
+        array([[1., 4.],
+               [3., 2.]])
+    """
+    table, _ = check_distributions(D)
+    votes = common_denominator(table, check_count("max_votes", max_votes))
+    if votes is None:
+        raise InputError(f"D holds shares that are not those of m votes an item, for any m up to {max_votes}.")
+    counts: Array = np.round(table * votes)
+    return counts
 
 
 class Votes(VoteTable):

@@ -1,0 +1,348 @@
+"""Anything a user may pass: every call works with finite numbers, or raises one ValueError or TypeError.
+
+Cases are drawn from a fixed seed: shapes, types, containers, values and arguments, each a little wrong now and then.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.active import query
+from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.learners import AAKNN, SABFGS
+from snefy_ldl.metrics import score
+
+SIZES: dict[str, Any] = {"n_neurons": 4, "n_readouts": 2, "hidden_sizes": (4,), "epochs": 1}
+N_FEATURES, N_LABELS = 3, 3
+CASES_EACH = 21
+
+
+# -- what is passed ----------------------------------------------------------------------------------------------------
+
+
+def pick(rng: np.random.Generator, options: list[Any]) -> Any:
+    return options[int(rng.integers(len(options)))]
+
+
+def masked(table: np.ndarray) -> Any:
+    hidden = np.zeros(table.shape, dtype=bool)
+    hidden.flat[:1] = True
+    return np.ma.masked_array(table, hidden)
+
+
+def with_gradient(table: np.ndarray) -> torch.Tensor:
+    return torch.tensor(table, dtype=torch.float64, requires_grad=True)
+
+
+CONTAINERS: list[Callable[[np.ndarray], Any]] = [
+    np.asarray,
+    np.asarray,
+    np.asarray,
+    lambda table: table.tolist(),
+    lambda table: tuple(map(tuple, table.tolist())),
+    np.matrix,
+    pd.DataFrame,
+    lambda table: pd.DataFrame(table, columns=[f"c{k}" for k in range(table.shape[1])]) if table.ndim == 2 else table,
+    sp.csr_matrix,
+    sp.coo_array,
+    sp.csc_matrix,
+    sp.lil_matrix,
+    torch.tensor,
+    with_gradient,
+    lambda table: torch.tensor(table).to_sparse(),
+    lambda table: memoryview(np.ascontiguousarray(table)),
+    lambda table: table.astype(object),
+    masked,
+    np.asfortranarray,
+    lambda table: table[::-1],
+    iter,
+    str,
+    lambda table: None,
+    lambda table: {k: row for k, row in enumerate(table)},
+]
+
+TYPES = [np.float64, np.float64, np.float64, np.float32, np.float16, np.int64, np.int8, np.uint8, bool, np.complex128]
+TYPES += [object, str]
+
+SPOILS: list[Any] = [np.nan, np.inf, -np.inf, -1.0, 0.0, 1.0, 1e-320, 1e30, 1e300, 0.5, -0.0]
+ODD_SPOILS: list[Any] = [
+    None,
+    "a",
+    "0.3",
+    10**400,
+    1 + 2j,
+    True,
+    [1, 2],
+    np.nan,
+    b"x",
+    pd.NA,
+    np.datetime64("2020-01-01"),
+]
+
+
+def spoil(table: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The table with some cells, a row, a column or a shape gone wrong; as it was in half of the cases."""
+    act = int(rng.integers(20)) if rng.random() < 0.5 else 0
+    if act < 10 or table.size == 0:
+        return table
+    table = table.copy()
+    row, column = int(rng.integers(len(table))), int(rng.integers(table.shape[1]))
+    if act == 10:
+        table[row, column] = pick(rng, SPOILS)
+    elif act == 11:
+        table[row] = pick(rng, SPOILS)
+    elif act == 12:
+        table[:, column] = pick(rng, SPOILS)
+    elif act == 13:
+        table[:] = pick(rng, SPOILS)
+    elif act == 14:
+        table = table[: int(rng.integers(3))]
+    elif act == 15:
+        table = table[:, : int(rng.integers(table.shape[1]))]
+    elif act == 16:
+        table = pick(rng, [table[0], table[None], table.T, table.reshape(-1, 1), np.float64(0.3) + np.zeros(())])
+    elif act == 17:
+        table = table.astype(object)
+        table[row, column] = pick(rng, ODD_SPOILS)
+    elif act == 18:
+        with np.errstate(over="ignore"):
+            table = table * pick(rng, [1e-300, 1e300, 1e150, -1.0, 0.0])
+    else:
+        table = np.hstack([table, table[:, :1]])
+    return table
+
+
+def contained(table: np.ndarray, rng: np.random.Generator) -> Any:
+    """The table in some type and container; what cannot be put there stays as it is."""
+    wish, container = pick(rng, TYPES), pick(rng, CONTAINERS) if rng.random() < 0.5 else np.asarray
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            if rng.random() < 0.15:
+                table = table.astype(wish)
+            return container(table)
+        except (TypeError, ValueError, RuntimeError, NotImplementedError, OverflowError, AttributeError, IndexError):
+            return table
+
+
+def features(rng: np.random.Generator, rows: int) -> Any:
+    return contained(spoil(rng.normal(size=(rows, N_FEATURES)) * pick(rng, [1.0, 1.0, 1e-8, 1e8]), rng), rng)
+
+
+def shares(rng: np.random.Generator, rows: int) -> Any:
+    table = rng.dirichlet(np.full(N_LABELS, pick(rng, [0.3, 2.0])), size=rows)
+    kind = int(rng.integers(12))
+    if kind == 0:
+        table = np.eye(N_LABELS)[rng.integers(N_LABELS, size=rows)]
+    elif kind == 1:
+        table = table * pick(rng, [100.0, 1000.0])
+    elif kind == 2:
+        table = table.round(2)
+    elif kind == 3:
+        table = np.where(rng.random(table.shape) < 0.4, np.nan, table)
+    elif kind == 4:
+        table = np.tile([0.0] + [np.nan] * (N_LABELS - 1), (rows, 1))
+    elif kind == 5:
+        table = rng.multinomial(7, [1 / N_LABELS] * N_LABELS, size=rows) / 7.0
+    return contained(spoil(table, rng), rng)
+
+
+def counts(rng: np.random.Generator, rows: int) -> Any:
+    votes = pick(rng, [1, 9, 5000, 10**9])
+    table = rng.multinomial(votes, rng.dirichlet(np.ones(N_LABELS)), size=rows).astype(float)
+    if rng.random() < 0.2:
+        table = np.where(rng.random(table.shape) < 0.3, np.nan, table)
+    return contained(spoil(table, rng), rng)
+
+
+LEVELS: list[Any] = [0.5, 0.9, 0.0, 1.0, -1, 2, np.nan, None, "0.9", [0.1, 0.9], [], [[0.5]], np.float32(0.3), 1j, True]
+NUMBERS: list[Any] = [1, 2, 3, 0, -1, 2.5, np.int64(2), True, None, "2", np.nan, 10**30, [1]]
+
+
+def arguments(rng: np.random.Generator) -> dict[str, Any]:
+    """Settings of a small model, of which one may be odd."""
+    settings = {**SIZES, "random_state": 0, "guides": None}
+    odd = {
+        "centre": [None, "auto", "geometric", [1.0, 2.0, 3.0], [1.0], "x", [0.0, 1.0, 1.0], np.nan, 3, [None]],
+        "zeros": ["shrink", "error", 0.01, 0.5, -1, np.nan, "x", None, True, [0.1]],
+        "device": ["cpu", "auto", "cuda", "cuda:7", "x", None, 3, "meta", "mps"],
+        "guides": ["x", 3, [], [None], (AAKNN(),), np.array([1.0])],
+        "n_neurons": NUMBERS[:8],
+        "validation_fraction": [0, 0.0, 0.5, 0.99, 1, -1, np.nan, None, "x"],
+        "batch_size": ["auto", 1, 3, 0, None, "x", 1.5, 10**9],
+        "hidden_sizes": [(), (2,), [2, 2], 3, None, "x", (0,), (1.5,)],
+        "random_state": [None, 0, -1, 2**40, "x", 1.5, np.random.default_rng(0), np.random.RandomState(0), [1]],
+        "standardize": ["auto", "unit", "pooled", False, None, "x", np.zeros(2)],
+        "learning_rate": [1e-3, 0, -1, np.inf, None, 1e30],
+        "n_members": [1, 2, 0, "x"],
+        "patience": [None, 1, 0, "x"],
+    }
+    if rng.random() < 0.4:
+        name = pick(rng, list(odd))
+        settings[name] = pick(rng, odd[name])
+    return settings
+
+
+# -- what is called ----------------------------------------------------------------------------------------------------
+
+
+@lru_cache
+def fitted(on: str) -> SnefyLDL:
+    rng = np.random.default_rng(1)
+    X, D = rng.normal(size=(30, N_FEATURES)), rng.dirichlet(np.ones(N_LABELS), 30)
+    model = SnefyLDL(**SIZES, guides=None, centre="geometric" if on == "centre" else None, random_state=0)
+    if on == "counts":
+        return model.fit(X, counts=rng.multinomial(9, [0.2, 0.3, 0.5], size=30))
+    return model.fit(X, D)
+
+
+def any_model(rng: np.random.Generator) -> SnefyLDL:
+    return fitted(pick(rng, ["shares", "shares", "centre", "counts"]))
+
+
+def fit_shares(rng: np.random.Generator) -> Any:
+    rows = pick(rng, [12, 20, 2, 5])
+    weights = pick(rng, [None] * 8 + [np.ones(rows), np.zeros(rows), [1.0], "x", np.full(rows, np.nan), -np.ones(rows)])
+    model = SnefyLDL(**arguments(rng)).fit(features(rng, rows), shares(rng, rows), sample_weight=weights)
+    if model.n_features_in_ == N_FEATURES:
+        return model.predict(pd.DataFrame(np.zeros((2, 3)), columns=getattr(model, "feature_names_in_", None)))
+    return 0.0
+
+
+def fit_counts(rng: np.random.Generator) -> Any:
+    rows = pick(rng, [12, 20, 5])
+    model = SnefyLDL(**arguments(rng)).fit(features(rng, rows), counts=counts(rng, rows))
+    if model.n_features_in_ == N_FEATURES:
+        return model.predict(pd.DataFrame(np.zeros((2, 3)), columns=getattr(model, "feature_names_in_", None)))
+    return 0.0
+
+
+def go_on(rng: np.random.Generator) -> Any:
+    model = SnefyLDL(**SIZES, guides=None, random_state=0)
+    for _ in range(2):
+        model.partial_fit(features(rng, 8), shares(rng, 8))
+    return model.predict(np.zeros((2, model.n_features_in_)))
+
+
+def predict(rng: np.random.Generator) -> Any:
+    name = pick(rng, ["predict", "predict_var", "predict_mean_var", "predict_cov"])
+    return getattr(any_model(rng), name)(features(rng, 4))
+
+
+def quantiles(rng: np.random.Generator) -> Any:
+    return any_model(rng).predict_quantiles(features(rng, 3), pick(rng, LEVELS))
+
+
+def interval(rng: np.random.Generator) -> Any:
+    return any_model(rng).predict_interval(features(rng, 3), pick(rng, LEVELS))
+
+
+def log_prob(rng: np.random.Generator) -> Any:
+    return any_model(rng).log_prob(features(rng, 6), shares(rng, 6))
+
+
+def log_prob_counts(rng: np.random.Generator) -> Any:
+    return fitted(pick(rng, ["shares", "counts"])).log_prob(features(rng, 6), counts=counts(rng, 6))
+
+
+def law_log_prob(rng: np.random.Generator) -> Any:
+    return any_model(rng).predict_dist(np.zeros((6, N_FEATURES))).log_prob(shares(rng, 6))
+
+
+def sample(rng: np.random.Generator) -> Any:
+    seed = pick(rng, [None, 0, -1, "x", np.random.default_rng(0), 1.5])
+    return any_model(rng).sample(features(rng, 3), pick(rng, NUMBERS[:-2]), random_state=seed)
+
+
+def entropy(rng: np.random.Generator) -> Any:
+    return any_model(rng).entropy(features(rng, 3), pick(rng, NUMBERS[:-2]), pick(rng, ["model", "uniform", "x", None]))
+
+
+def update(rng: np.random.Generator) -> Any:
+    return fitted(pick(rng, ["shares", "counts"])).update(features(rng, 5), counts(rng, 5)).mean
+
+
+def next_vote(rng: np.random.Generator) -> Any:
+    votes = pick(rng, [None, counts(rng, 5)])
+    options = {"criterion": pick(rng, ["variance", "divergence", "information", "x", None])}
+    options |= {"max_per_item": pick(rng, NUMBERS), "new_item_cost": pick(rng, [1.0, 0, -1, np.nan, None, "x"])}
+    kept = pick(rng, [[], ["criterion"], list(options)])
+    options = {name: options[name] for name in kept}
+    return fitted("shares").next_vote(features(rng, 5), votes, pick(rng, NUMBERS), **options)
+
+
+def votes_needed(rng: np.random.Generator) -> Any:
+    width, level = (pick(rng, [usual, usual, pick(rng, LEVELS)]) for usual in (0.3, 0.9))
+    most = pick(rng, [8, 8, pick(rng, NUMBERS)])
+    answer = fitted("shares").votes_needed(features(rng, 3), width, level, max_votes=most)
+    return np.nan_to_num(answer, posinf=0.0)  # inf says that max_votes would not do
+
+
+def conformal(rng: np.random.Generator) -> Any:
+    method = pick(rng, ["chebyshev", "quantile", "cdf", "x", None])
+    intervals = ConformalIntervals(any_model(rng), pick(rng, [0.5, *LEVELS]), method, pick(rng, [False, True]))
+    groups = pick(rng, [None, None, np.arange(30) % 2, [1], "x"])
+    intervals.conformalize(features(rng, 30), shares(rng, 30), groups=groups)
+    return intervals.predict_interval(features(rng, 3), groups=None if groups is None else [0, 1, 0])
+
+
+def ask(rng: np.random.Generator) -> Any:
+    name = pick(rng, ["variance", "random", "coreset", "kmeans", "entropy", "x", None])
+    labelled = pick(rng, [None, features(rng, 4)])
+    return query(name, features(rng, 8), pick(rng, NUMBERS), model=fitted("shares"), X_labeled=labelled, random_state=0)
+
+
+def learn(rng: np.random.Generator) -> Any:
+    learner = pick(rng, [SABFGS(), AAKNN(n_neighbors=pick(rng, [1, 2, 0, 100, None, "x"]))])
+    learner.fit(features(rng, 10), shares(rng, 10))
+    return learner.predict(features(rng, 3))
+
+
+def measure(rng: np.random.Generator) -> Any:
+    rows = pick(rng, [1, 4])
+    return list(score(shares(rng, rows), shares(rng, rows)).values())
+
+
+CALLS = [fit_shares, fit_counts, go_on, predict, quantiles, interval, log_prob, log_prob_counts, law_log_prob, sample]
+CALLS += [entropy, update, next_vote, votes_needed, conformal, ask, learn, measure]
+#: The entries that check most get most of the cases.
+REPEATS = {fit_shares: 4, fit_counts: 3, log_prob: 3, log_prob_counts: 2, law_log_prob: 2, learn: 2, conformal: 2}
+
+
+def finite(answer: Any) -> bool:
+    if isinstance(answer, tuple):
+        return all(finite(part) for part in answer)
+    if isinstance(answer, torch.Tensor):
+        answer = answer.detach().numpy()
+    return bool(np.isfinite(np.asarray(answer, dtype=np.float64)).all())
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+def test_every_call_works_or_says_why_not(call: Callable[[np.random.Generator], Any]) -> None:
+    wrong, worked = [], 0
+    for case in range(CASES_EACH * REPEATS.get(call, 1)):
+        rng = np.random.default_rng([CALLS.index(call), case])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # what is said about odd but usable data
+            try:
+                answer = call(rng)
+                worked += 1
+                if not finite(answer):
+                    wrong.append(f"case {case}: {np.asarray(answer)!r:.200}")
+            except (ValueError, TypeError) as error:
+                if not str(error):
+                    wrong.append(f"case {case}: no words")
+            except Exception as error:
+                wrong.append(f"case {case}: {type(error).__name__}: {error!s:.200}")
+    assert not wrong, "\n".join(wrong)
+    assert worked  # a fuzzer whose every case fails finds nothing
