@@ -295,8 +295,8 @@ def split_ends(score: LabelScore, thresholds: Array) -> Array:
 def _warn_whole(ends: Array, bounded: Mask, levels: list[float], method: str) -> None:
     """Say where most intervals (N, L, 2, levels) are the whole range; infinite thresholds were told in conformalize."""
     whole = (ends[:, :, 0] <= WHOLE_RANGE) & (ends[:, :, 1] >= 1.0 - WHOLE_RANGE)
-    for level, part, told in zip(levels, whole.mean(axis=(0, 1)), ~bounded.all(axis=1)):
-        if part > 0.5 and not told:
+    for level, part, row in zip(levels, whole.mean(axis=(0, 1)), bounded):
+        if part > 0.5 and row.all():
             warnings.warn(
                 f"{part:.0%} of the intervals at level {level:g} are the whole of [0, 1]: the calibration labels lie "
                 f'where method="{method}" sees no difference (one-hot labels do). Another method, or zeros="model" at '
