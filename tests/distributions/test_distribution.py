@@ -649,6 +649,8 @@ def test_validation(snefy: Build) -> None:
         dist.log_prob(double([[0.5, 0.5], [0.5, 0.5]]))
     unchecked = SnefySimplex(dist.exponents, dist.readout, dist.log_scale, validate_args=False)
     assert torch.isfinite(unchecked.log_prob(double([0.5, 0.5, 0.5]))).all()
+    with pytest.raises(ValueError, match="no label distribution"):
+        unchecked.checking().log_prob(double([0.5, 0.5, 0.5]))
     with pytest.raises(ValueError, match="log_scale"):
         SnefySimplex(dist.exponents, dist.readout, dist.log_scale * math.nan)
     assert set(SnefySimplex.arg_constraints) == {"exponents", "readout", "log_scale"}
