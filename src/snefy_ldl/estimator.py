@@ -25,7 +25,7 @@ from snefy_ldl.prediction import DensityPredictor
 from snefy_ldl.training import Job, Settings, TrainingData
 from snefy_ldl.training.fit import fit
 from snefy_ldl.training.guided import fit_job
-from snefy_ldl.validation import ZeroOption, check_features, check_names
+from snefy_ldl.validation import LARGEST_FEATURE, ZeroOption, check_features, check_names
 from snefy_ldl.validation.rows import count_rows, move_rows, take_rows
 
 #: Blocks of rows above which a prediction shows its progress, where ``verbose`` asks for it.
@@ -256,7 +256,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         if self.backbone is not None:
             return X, count_rows(X)
         check_names(X, getattr(self, "feature_names_in_", None))
-        features = check_features(X, n_features=self.n_features_in_)
+        features = check_features(X, n_features=self.n_features_in_, largest=LARGEST_FEATURE)
         return features, int(features.shape[0])
 
     def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:

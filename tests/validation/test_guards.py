@@ -11,7 +11,14 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import CalibrationWarning, ClosureNote, InputError, MissingLabelWarning, ZeroLabelWarning
 from snefy_ldl.training import Settings
-from snefy_ldl.validation import PartialCounts, check_counts, check_distributions, check_features, common_denominator
+from snefy_ldl.validation import (
+    LARGEST_FEATURE,
+    PartialCounts,
+    check_counts,
+    check_distributions,
+    check_features,
+    common_denominator,
+)
 from snefy_ldl.votes import counts_from_shares
 
 RNG = np.random.default_rng(0)
@@ -47,7 +54,7 @@ def test_features_in_odd_containers() -> None:
         check_features(sp.csr_matrix(X.astype(complex)))
     for large in (np.full((2, 2), 1e300), sp.csr_matrix(np.full((2, 2), 1e300))):
         with pytest.raises(InputError, match=r"1e\+300 at row 0, column 0"):
-            check_features(large)
+            check_features(large, largest=LARGEST_FEATURE)
 
 
 @pytest.mark.parametrize("cell", [10**400, "a", None, 1j])

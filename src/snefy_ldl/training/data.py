@@ -16,6 +16,7 @@ from snefy_ldl._limits import DENSE_BYTES
 from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError, MissingLabelWarning
 from snefy_ldl.validation import (
+    LARGEST_FEATURE,
     PartialCounts,
     as_float,
     check_counts,
@@ -62,7 +63,7 @@ class TrainingData:
             )
         if D is not None and counts is not None:
             raise InputError("fit takes label distributions or counts, not both.")
-        self.features = X if custom else check_features(X)
+        self.features = X if custom else check_features(X, largest=LARGEST_FEATURE)
         self.feature_names = None if custom else column_names(X)
         self.n_rows = count_rows(X) if custom else int(self.features.shape[0])
         self.are_counts = counts is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from snefy_ldl._types import Array
 from snefy_ldl.validation.arrays import (
+    LARGEST_FEATURE,
     as_float,
     check_confidence,
     check_count,
@@ -32,6 +33,7 @@ from snefy_ldl.validation.zeros import ZERO_SHARE, ZeroOption, ZeroPolicy
 __all__ = [
     "CLOSURE_TOLERANCE",
     "LARGEST_COUNT",
+    "LARGEST_FEATURE",
     "MOST_SUGGESTED",
     "ZERO_SHARE",
     "Array",

@@ -24,7 +24,7 @@ def cell_name(row: int, column: int, names: list[str] | None) -> str:
     return f"row {row}, column {column}" + (f" ({names[column]!r})" if names else "")
 
 
-#: Features beyond this leave no room for their squares in any arithmetic; nobody measures in such units.
+#: Features beyond this leave a network that computes in float32 no room; nobody measures in such units.
 LARGEST_FEATURE = 1e30
 
 
@@ -74,11 +74,11 @@ def check_table(values: Any, what: str, columns_are: str) -> tuple[Array, list[s
     return table, names
 
 
-def _first_bad(table: NDArray[Any]) -> tuple[int, int] | None:
+def _first_bad(table: NDArray[Any], largest: float) -> tuple[int, int] | None:
     """First cell that is not finite or too large, looked for a block of rows at a time: a large table is not copied."""
     step = max(1, (1 << 22) // max(1, table.shape[1]))
     for start in range(0, len(table), step):
-        usable = np.abs(table[start : start + step]) <= LARGEST_FEATURE  # not so for NaN
+        usable = np.abs(table[start : start + step]) <= np.float64(largest)  # not so for NaN
         if not usable.all():
             row, column = first_cell(~usable)
             return start + row, column
@@ -91,10 +91,11 @@ def _is_plain(X: Any) -> bool:
     return isinstance(X, np.ndarray) and not odd and X.dtype in (np.float32, np.float64) and X.ndim == 2
 
 
-def check_features(X: Any, *, n_features: int | None = None) -> Any:
+def check_features(X: Any, *, n_features: int | None = None, largest: float = np.finfo(np.float64).max) -> Any:
     """Features as a finite float array (N, d), or CSR when sparse; raises InputError naming the bad cell.
 
-    float32 and float64 arrays come back as they are, without a copy.
+    float32 and float64 arrays come back as they are, without a copy. Networks, which compute in float32, take no value
+    beyond ``largest``.
     """
     names = column_names(X)
     if sp.issparse(X):
@@ -113,16 +114,16 @@ def check_features(X: Any, *, n_features: int | None = None) -> Any:
         raise InputError(f"X has no columns: 0 feature(s) (shape={table.shape}) while a minimum of 1 is required.")
     bad = None
     if sp.issparse(table):
-        at = np.flatnonzero(~(np.abs(table.data) <= LARGEST_FEATURE))
+        at = np.flatnonzero(~(np.abs(table.data) <= np.float64(largest)))
         if len(at):
             row = int(np.searchsorted(table.indptr, at[0], side="right") - 1)
             bad = row, int(table.indices[at[0]])
     else:
-        bad = _first_bad(table)
+        bad = _first_bad(table, largest)
     if bad is not None:
         value, cell = float(table[bad]), cell_name(*bad, names)
         if np.isfinite(value):
-            raise InputError(f"X holds {value:g} at {cell}; features must lie within ±{LARGEST_FEATURE:g}. Rescale it.")
+            raise InputError(f"X holds {value:g} at {cell}; features must lie within ±{largest:g}. Rescale it.")
         kind = "NaN" if np.isnan(value) else "inf"
         raise InputError(f"X contains {kind} at {cell}; features must be finite. Impute it first.")
     if n_features is not None and table.shape[1] != n_features:
