@@ -30,7 +30,7 @@ def city():
 
 
 def quick():
-    return SnefyLDL(n_neurons=8, n_readouts=4, epochs=4, random_state=0, device="cpu")
+    return SnefyLDL(guides=None, n_neurons=8, n_readouts=4, epochs=4, random_state=0, device="cpu")
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ from snefy_ldl.learners import (
     DirichletLDL,
     LDLForest,
     PTBayes,
+    TreesLDL,
 )
 from snefy_ldl.learners.base import Learner
 
@@ -56,6 +57,7 @@ CASES = {
     "ACPNN": Case(ACPNN, {"n_hidden": 4, "max_iter": 5}, permutes=False),
     "LDLForest": Case(LDLForest, {"depth": 2, "n_rounds": 2, "max_iter": 3}, permutes=False),
     "DirichletLDL": Case(DirichletLDL),
+    "TreesLDL": Case(TreesLDL, {"n_trees": 5}, permutes=False),  # splits hang on the last digits of their gains
 }
 every_learner = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 

@@ -44,7 +44,7 @@ def test_no_learner_is_missing_from_this_suite() -> None:
         if isinstance(getattr(package, name), type) and issubclass(getattr(package, name), Learner)
     }
     assert exported == set(all_learners()) == set(CASES)
-    assert len(CASES) == 15
+    assert len(CASES) == 16
 
     def leaves(cls: type[Learner]) -> set[str]:
         found = {cls.__name__} if cls.__module__.startswith("snefy_ldl.learners.") else set()

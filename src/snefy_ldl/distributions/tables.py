@@ -354,11 +354,15 @@ def label_quantiles(law: Any, levels: Array) -> Array:
     """
     alpha = law.concentration.detach().cpu().numpy()
     total = alpha.sum(1)
+    n_asked = levels.shape[1]
+    if law.n_components == 1:  # one Beta a row and label
+        check_weights(law.weights())
+        seen = 0.0 if law.offset is None else law.offset.detach().cpu().numpy()
+        first = (alpha + seen)[:, :n_asked, None]
+        rest = (alpha + seen).sum(1)[:, None, None] - first
+        single: Array = scipy.special.betaincinv(first, rest, levels)
+        return single
     if law.offset is None:
-        if law.n_components == 1:
-            check_weights(law.weights())
-            first = alpha[0, : levels.shape[1], None]
-            return np.asarray(scipy.special.betaincinv(first, total - first, levels))
         return quantiles_from_tables(law, levels, lambda r: beta_table(alpha[:, r], total - alpha[:, r]))
     offset = law.offset.detach().cpu().numpy()
     votes = offset.sum(1)

@@ -1,4 +1,4 @@
-"""Label distribution learners: fifteen algorithms, one contract.
+"""Label distribution learners: sixteen algorithms, one contract.
 
 Each is a scikit-learn estimator with ``fit(X, D)``, ``predict(X)`` (rows sum to one), ``score(X, D)`` (minus the mean
 KL divergence), ``save(folder)`` and ``load(folder)``.
@@ -16,6 +16,7 @@ from snefy_ldl.learners.forest import LDLForest
 from snefy_ldl.learners.maxent import SABFGS, SAIIS
 from snefy_ldl.learners.ranking import LDLDPA, LDLLRR
 from snefy_ldl.learners.transformation import PTSVM, PTBayes
+from snefy_ldl.learners.trees import TreesLDL
 
 __all__ = [
     "AABP",
@@ -33,6 +34,7 @@ __all__ = [
     "DirichletLDL",
     "LDLForest",
     "PTBayes",
+    "TreesLDL",
     "all_learners",
 ]
 
@@ -63,5 +65,6 @@ def all_learners() -> dict[str, type[Learner]]:
         ACPNN,
         LDLForest,
         DirichletLDL,
+        TreesLDL,
     ]
     return {cls.__name__: cls for cls in classes}

@@ -67,7 +67,7 @@ def default_guides(n_rows: int, n_features: int, seed: int) -> list[Any]:
     Returns:
         Unfitted learners.
     """
-    trees = 200 if min(n_rows, GUIDE_ROWS) * n_features < MANY_CELLS else 100
+    trees = 200 if n_rows >= 500 and min(n_rows, GUIDE_ROWS) * n_features < MANY_CELLS else 100
     return [SABFGS(), TreesLDL(n_trees=trees, random_state=seed % 2**31)]
 
 

@@ -50,16 +50,16 @@ class TreesLDL(Learner):
         check_count("min_leaf", self.min_leaf)
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
+        table = _single(X)
         forest = ExtraTreesRegressor(
             self.n_trees,
             max_features=self.max_features,
             min_samples_leaf=self.min_leaf,
             bootstrap=True,
             random_state=random,
-        ).fit(X, D)
+        ).fit(table, D)
         nodes, offset = [], 0
         seen_by, total = np.zeros(len(X)), np.zeros_like(D)
-        table = X.astype(np.float32)
         for tree, sample in zip(forest.estimators_, forest.estimators_samples_):
             part = tree.tree_
             child = np.stack([part.children_left, part.children_right], 1)
@@ -80,7 +80,7 @@ class TreesLDL(Learner):
 
     def _predict(self, X: Array) -> Array:
         out = np.empty((len(X), self.n_labels_))
-        table = X.astype(np.float32)  # thresholds were found on float32 features
+        table = _single(X)
         for start in range(0, len(X), BLOCK_ROWS):
             rows = table[start : start + BLOCK_ROWS]
             total = np.zeros((len(rows), self.n_labels_))
@@ -100,3 +100,9 @@ class TreesLDL(Learner):
             right = rows[moving, self.feature_[node]] > self.threshold_[node]
             at[moving] = self.children_[node, right.astype(np.int64)]
         return at
+
+
+def _single(X: Array) -> Any:
+    """Features in float32, on which trees find their thresholds; what is too large for it is as large as can be."""
+    largest = float(np.finfo(np.float32).max)
+    return np.clip(X, -largest, largest).astype(np.float32)

@@ -27,7 +27,7 @@ GUIDE_ALLOWANCE, MANY_ROWS = 2.5, 200
 #: A part of rows with zeros from which they are modelled without a comparison.
 MOSTLY_ZEROS = 0.4
 #: Rows below which no guide is tried by itself: validation rows are too few to choose by.
-FEW_ROWS = 60
+FEW_ROWS = 150
 
 
 def fit_job(job: Job) -> FittedState:

@@ -87,6 +87,7 @@ def clearly_better(challenger: Tensor, incumbent: Tensor) -> bool:
         Whether it leads.
 
     Example:
+        >>> import torch
         >>> clearly_better(torch.tensor([1.0, 1.1, 0.9]), torch.zeros(3))
         True
     """
@@ -104,6 +105,7 @@ def lead(challenger: Tensor, incumbent: Tensor) -> float:
         The mean difference divided by its standard error.
 
     Example:
+        >>> import torch
         >>> round(lead(torch.tensor([1.0, 2.0, 3.0]), torch.zeros(3)), 3)
         3.464
     """
