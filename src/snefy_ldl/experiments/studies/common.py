@@ -42,8 +42,13 @@ def task_of(study: Study) -> Any:
     return {Active: "active", Ensemble: "ensemble"}.get(type(study.protocol), "conformal")
 
 
+#: The default recipe of the studies: one network on the features themselves, as when their results were made. Guides, a
+#: centre and modelled zeros are another model, and the studies are about this one.
+PLAIN: dict[str, Any] = {"guides": None, "centre": None, "zeros": "shrink"}
+
+
 def make_model(study: Study, recipe: str, seed: int | None = None, **changes: Any) -> SnefyLDL:
-    """An unfitted density: ``SnefyLDL.paper(task)`` or ``SnefyLDL()``.
+    """An unfitted density: ``SnefyLDL.paper(task)``, or ``SnefyLDL()`` on the features alone.
 
     Args:
         study: what it is for.
@@ -55,7 +60,7 @@ def make_model(study: Study, recipe: str, seed: int | None = None, **changes: An
     if recipe == "paper":
         return SnefyLDL.paper(task_of(study), **settings)
     if recipe == "default":
-        return SnefyLDL(**settings)
+        return SnefyLDL(**{**PLAIN, **settings})
     raise InputError(f'recipe={recipe!r}: use "paper" or "default".')
 
 
