@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from snefy_ldl._types import Array
-from snefy_ldl.errors import ModelFileError
+from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.files.models import CONFIG, load_calibration, read_config, read_model, save_calibration, write_model
 from snefy_ldl.files.schema import check_description, check_shapes, expected_shapes
 from snefy_ldl.learners.guides import Guides, pack_guides, unpack_guides
@@ -339,7 +339,7 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
             model.device = device
         try:
             state.net.to(resolve_device(model.device))
-        except (RuntimeError, AssertionError, TypeError):  # torch says in three ways that it has no such device
+        except (InputError, RuntimeError, AssertionError, TypeError):  # there are several ways to say so
             raise ModelFileError(
                 f"{folder} cannot be put on device {model.device!r}, which is not here; choose one: load(folder, "
                 "device='cpu')."

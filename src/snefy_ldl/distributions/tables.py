@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -22,53 +21,13 @@ from numpy.polynomial import legendre
 
 from snefy_ldl._limits import CHUNK_ELEMENTS, KEPT_TABLE_NUMBERS
 from snefy_ldl._types import Array, Index
+from snefy_ldl.distributions.panel import NODE_WEIGHTS, NODES, POINTS, TO_LEGENDRE, Located
 from snefy_ldl.distributions.table_cache import TableCache
 from snefy_ldl.distributions.weights import check_weights
 from snefy_ldl.special.tolerances import LOGIT_LIMIT, NEGLIGIBLE_WEIGHT, TAIL_MASS
 
-#: Gauss-Legendre points a panel.
-POINTS = 8
-_NODES, _NODE_WEIGHTS = legendre.leggauss(POINTS)
-#: Values at the nodes -> Legendre coefficients.
-_TO_LEGENDRE = (np.arange(POINTS) + 0.5)[:, None] * (legendre.legvander(_NODES, POINTS - 1) * _NODE_WEIGHTS[:, None]).T
-
-
-@dataclass(frozen=True)
-class Located:
-    """Where some quantiles lie: a panel each, and what the row's law is in it.
-
-    Args:
-        left: left edge of the panel on the logit scale (Q,).
-        half: half its width (Q,).
-        mass: probability wanted between that edge and the quantile (Q,).
-        values: the row's density of logit(share) at the panel's nodes (Q, 8).
-    """
-
-    left: Array
-    half: Array
-    mass: Array
-    values: Array
-
-    @classmethod
-    def joined(cls, places: list[Located]) -> Located:
-        """Several as one."""
-        return cls(
-            np.concatenate([place.left for place in places]),
-            np.concatenate([place.half for place in places]),
-            np.concatenate([place.mass for place in places]),
-            np.concatenate([place.values for place in places]),
-        )
-
-    def logits(self) -> Array:
-        """The quantiles on the logit scale (Q,)."""
-        density = _TO_LEGENDRE @ self.values.T * self.half
-        z: Array = self.left + self.half * (_solve_panel(density, self.mass) + 1.0)
-        return z
-
-    def solve(self) -> Array:
-        """The quantiles as shares (Q,)."""
-        shares: Array = scipy.special.expit(self.logits())
-        return shares
+#: Where many rows are asked about, a panel is looked for among every so many edges first.
+STRIDE, FEW_QUESTIONS = 32, 64
 
 
 class ShareTable(ABC):
@@ -110,7 +69,7 @@ class ShareTable(ABC):
         mass = np.empty((n_panels, first.shape[1]))
         for g in range(n_panels):
             block = first if g == 0 else self._block(g)
-            mass[g] = _NODE_WEIGHTS @ block * self._half[g]
+            mass[g] = NODE_WEIGHTS @ block * self._half[g]
             if blocks is not None:
                 blocks[g] = block
         self._blocks = blocks
@@ -132,7 +91,7 @@ class ShareTable(ABC):
         if self._blocks is not None:
             block: Array = self._blocks[g]
             return block
-        return self._panel_density(self.edges[g] + self._half[g] * (_NODES + 1.0))
+        return self._panel_density(self.edges[g] + self._half[g] * (NODES + 1.0))
 
     def _values(self, weights: Array, keep: Index | slice, panel: Index) -> Array:
         """Each row's density at the nodes of its own panels: weights (b, P'), panel (b, Q) -> (b, Q, 8)."""
@@ -163,7 +122,7 @@ class ShareTable(ABC):
                 for g, rows in _groups(panel[:, q]):
                     left[rows, q] = weights[rows] @ self.edge_cdf[keep, g]
         half = self._half[panel]
-        density = (_TO_LEGENDRE @ values.reshape(-1, POINTS).T) * half.ravel()
+        density = (TO_LEGENDRE @ values.reshape(-1, POINTS).T) * half.ravel()
         u = (z - self.edges[panel]) / half - 1.0
         inside = legendre.legval(u.ravel(), legendre.legint(density, lbnd=-1), tensor=False).reshape(u.shape)
         clipped: Array = np.clip(left + inside, 0.0, 1.0)
@@ -175,21 +134,42 @@ class ShareTable(ABC):
         panel = np.clip(np.searchsorted(self.edges, z, side="right") - 1, 0, len(self._half) - 1)
         values = self._values(weights, keep, panel).reshape(-1, POINTS)
         u = (z - self.edges[panel]) / self._half[panel] - 1.0
-        height = legendre.legval(u.ravel(), _TO_LEGENDRE @ values.T, tensor=False).reshape(u.shape)
+        height = legendre.legval(u.ravel(), TO_LEGENDRE @ values.T, tensor=False).reshape(u.shape)
         outside = (scipy.special.logit(t) < self.edges[0]) | (scipy.special.logit(t) > self.edges[-1])
         shares: Array = np.where(outside, 0.0, np.maximum(height, 0.0) / (t * (1.0 - t)))
         return shares
 
     def locate(self, weights: Array, levels: Array, keep: Index | slice = slice(None)) -> Located:
         """Where each row's quantiles lie: weights (b, P') of the components ``keep``, levels (b, Q)."""
+        if levels.size > FEW_QUESTIONS:
+            return self._locate_many(weights, levels, keep)
         rising = weights @ self.edge_cdf[keep]  # (b, G+1)
         steady = np.maximum.accumulate(rising, axis=1)
-        panel = np.empty(levels.shape, dtype=np.intp)
-        for q in range(levels.shape[1]):
-            panel[:, q] = (steady <= levels[:, q, None]).sum(1) - 1
-        np.clip(panel, 0, len(self._half) - 1, out=panel)
+        panel = np.clip((steady[:, None] <= levels[..., None]).sum(-1) - 1, 0, len(self._half) - 1)
         left = np.take_along_axis(rising, panel, 1)
         values = self._values(weights, keep, panel)
+        flat = panel.ravel()
+        return Located(self.edges[flat], self._half[flat], (levels - left).ravel(), values.reshape(-1, POINTS))
+
+    def _locate_many(self, weights: Array, levels: Array, keep: Index | slice) -> Located:
+        """The same for many rows: among every so many edges first, then among those between two of them."""
+        edge_cdf = np.ascontiguousarray(self.edge_cdf[keep].T)  # (G+1, P')
+        coarse = np.append(np.arange(0, len(self._half), STRIDE), len(self._half))
+        at_coarse = np.maximum.accumulate(weights @ edge_cdf[coarse].T, axis=1)
+        panel, left = np.empty(levels.shape, dtype=np.intp), np.empty(levels.shape)
+        values = np.empty((*levels.shape, POINTS))
+        for q in range(levels.shape[1]):
+            level = levels[:, q]
+            span = np.clip((at_coarse <= level[:, None]).sum(1) - 1, 0, len(coarse) - 2)
+            for c, rows in _groups(span):
+                start, stop = coarse[c], coarse[c + 1]
+                part = weights[rows]
+                rising = part @ edge_cdf[start : stop + 1].T
+                steady = np.maximum.accumulate(rising, axis=1)
+                inside = np.clip((steady <= level[rows, None]).sum(1) - 1, 0, stop - start - 1)
+                panel[rows, q], left[rows, q] = start + inside, rising[np.arange(len(rows)), inside]
+                for g, places in _groups(inside):
+                    values[rows[places], q] = part[places] @ self._block(start + g)[:, keep].T
         flat = panel.ravel()
         return Located(self.edges[flat], self._half[flat], (levels - left).ravel(), values.reshape(-1, POINTS))
 
@@ -263,31 +243,6 @@ def _groups(key: Index) -> Iterator[tuple[int, Index]]:
         yield int(value), rows
 
 
-def _solve_panel(density: Array, mass: Array) -> Array:
-    """u in [-1, 1] with ``∫_{-1}^u density = mass``: Newton, kept inside a shrinking bracket.
-
-    Args:
-        density: Legendre coefficients (8, Q).
-        mass: (Q,).
-    """
-    integral = legendre.legint(density, lbnd=-1)
-    low, high = np.full(len(mass), -1.0), np.full(len(mass), 1.0)
-    total = integral.sum(0)  # every Legendre polynomial is one at the right end
-    with np.errstate(divide="ignore", invalid="ignore"):
-        u = np.clip(np.where(total > 0.0, 2.0 * mass / total - 1.0, 0.0), -0.999, 0.999)
-    for _ in range(60):
-        error = legendre.legval(u, integral, tensor=False) - mass
-        low, high = np.where(error < 0, u, low), np.where(error < 0, high, u)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            step = u - error / legendre.legval(u, density, tensor=False)
-        new = np.where((step > low) & (step < high), step, 0.5 * (low + high))
-        settled = (np.abs(error) < 1e-14) | (np.abs(new - u) < 1e-12)
-        u = np.where(settled, u, new)
-        if settled.all():
-            break
-    return u
-
-
 _cache = TableCache()
 
 
@@ -308,12 +263,12 @@ def row_weights(law: Any, rows: slice | Index) -> tuple[Array, Index | slice]:
     weights = law.weights(rows).detach().cpu().numpy()
     check_weights(weights, (rows.start or 0) if isinstance(rows, slice) else 0)
     keep = used_components(weights)
-    return (weights if isinstance(keep, slice) else np.ascontiguousarray(weights[:, keep])), keep
+    return np.ascontiguousarray(weights[:, keep]), keep
 
 
 def row_blocks(law: Any) -> Iterator[slice]:
     """Rows a table answers at a time."""
-    step = max(1, CHUNK_ELEMENTS // law.n_components)
+    step = max(1, 2 * CHUNK_ELEMENTS // law.n_components)
     for start in range(0, len(law), step):
         yield slice(start, min(start + step, len(law)))
 

@@ -58,6 +58,7 @@ def check_distributions(
     >>> check_distributions([[0.25, np.nan, 0.5], [0.25, np.nan, np.nan]], missing=True)[0]
     array([[0.25, 0.25, 0.5 ],
            [0.25,  nan,  nan]])
+
     Percentages and shares per mille are divided, and rounded shares re-closed, with a
     :class:`~snefy_ldl.errors.ClosureNote`.
 
