@@ -64,7 +64,7 @@ def _fit_zeros(job: Job) -> FittedState:
     with_zeros = _fit_inputs(job.with_policy("model"))
     if job.zero_rows >= MOSTLY_ZEROS:
         return with_zeros
-    shrunk = _fit_inputs(job)
+    shrunk = _fit_inputs(job.with_policy(job.labels.policy.mode))
     if with_zeros.validation is None or shrunk.validation is None:
         return with_zeros
     # the two likelihoods are of different measures; the means are not
@@ -100,6 +100,7 @@ def _fit_inputs(job: Job) -> FittedState:
             policy=job.labels.policy,
             warn=False,
             seed=job.seed,
+            compared=True,
         )
         state = fit([part])[0]
         state = replace(

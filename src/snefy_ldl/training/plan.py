@@ -53,6 +53,7 @@ class Job:
         one_pass: train for one pass at a constant rate, without validation rows, and keep the optimiser.
         policy: the zero policy; settled on the rows by default.
         warn: whether to say how many labels were shrunk.
+        compared: whether its state will be compared with another's on validation rows.
         seed: of the job; drawn from ``settings.random_state`` by default.
 
     Attributes:
@@ -74,7 +75,9 @@ class Job:
         policy: ZeroPolicy | None = None,
         warn: bool = True,
         seed: int | None = None,
+        compared: bool = False,
     ) -> None:
+        self.compared = compared
         self.settings, self.data, self.start, self.one_pass = settings, data, start, one_pass
         self.rows = np.arange(data.n_rows) if rows is None else rows
         self.seed = seed_from(settings.random_state) if seed is None else seed
@@ -127,7 +130,7 @@ class Job:
     def with_policy(self, mode: str) -> Job:
         """The same job under another zero policy."""
         policy = ZeroPolicy(mode, self.labels.policy.floor)
-        return Job(self.settings, self.data, self.rows, policy=policy, warn=False, seed=self.seed)
+        return Job(self.settings, self.data, self.rows, policy=policy, warn=False, seed=self.seed, compared=True)
 
     @property
     def models_zeros(self) -> bool:

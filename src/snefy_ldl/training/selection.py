@@ -15,7 +15,7 @@ from snefy_ldl.training.evaluate import evaluate
 from snefy_ldl.training.objectives import Objective
 from snefy_ldl.training.optimiser import StackedAdamW
 from snefy_ldl.training.plan import Job, Member
-from snefy_ldl.training.state import FittedState, Run, Validation
+from snefy_ldl.training.state import FittedState, Run, Validation, lead
 from snefy_ldl.validation.rows import take_rows
 
 
@@ -38,7 +38,7 @@ def conclude(
     members, n_members = job.members, job.settings.n_members
     held = torch.stack([member.valid for member in members]).to(net.readout.device)
     keep, validation = list(range(n_members)), None
-    if len(members) > n_members or job.settings.n_candidates > 1:
+    if len(members) > n_members or job.compared:
         keep, validation = _best_candidate(job, net, X, objective, held)
     first = members[keep[0]]
     if objective.background is not None and held.shape[1]:
@@ -82,17 +82,26 @@ def _best_candidate(
         return list(range(n_members)), None
     log_p = evaluate(net, X, objective, held).cpu()
     best, best_validation = list(range(n_members)), None
-    for start in range(0, len(members), n_members):
+    for start in range(n_members, len(members), n_members):
         part = list(range(start, start + n_members))
-        divergence = torch.stack([_mean_divergence(net.select([k]), X, members[k]) for k in part])
-        # a row that does not count in training has no voice here either
-        counted = torch.ones_like(divergence, dtype=torch.bool)
-        if job.data.weights is not None:
-            counted = torch.as_tensor(job.data.weights)[held[part].cpu()] > 0.0
-        validation = Validation(log_p[part][counted], divergence[counted])
-        if best_validation is None or validation.beats(best_validation):
+        if lead(log_p[part], log_p[best]) <= -1.0:  # a clear loss that no mean makes good
+            continue
+        best_validation = best_validation or _validation(job, net, X, log_p, held, best)
+        validation = _validation(job, net, X, log_p, held, part)
+        if validation.beats(best_validation):
             best, best_validation = part, validation
+    if job.compared and best_validation is None:
+        best_validation = _validation(job, net, X, log_p, held, best)
     return best, best_validation
+
+
+def _validation(job: Job, net: SnefyNet, X: Any, log_p: Tensor, held: Tensor, part: list[int]) -> Validation:
+    """What some members make of their validation rows; a row that does not count in training has no voice here."""
+    divergence = torch.stack([_mean_divergence(net.select([k]), X, job.members[k]) for k in part])
+    counted = torch.ones_like(divergence, dtype=torch.bool)
+    if job.data.weights is not None:
+        counted = torch.as_tensor(job.data.weights)[held[part].cpu()] > 0.0
+    return Validation(log_p[part][counted], divergence[counted])
 
 
 def _mean_divergence(net: SnefyNet, X: Any, member: Member) -> Tensor:

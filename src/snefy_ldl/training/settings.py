@@ -98,11 +98,6 @@ class Settings:
         return ["unit"]
 
     @property
-    def n_candidates(self) -> int:
-        """How many candidates the validation rows have to choose from, guides included."""
-        return len(self.scalings) * len(self.centres) + (self.guides is not None)
-
-    @property
     def centres(self) -> list[Any]:
         """The centres to try: None, ``"geometric"`` or an array (L,)."""
         if self.is_paper or self.centre is None:
