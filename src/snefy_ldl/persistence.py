@@ -159,6 +159,7 @@ def _fill(net: SnefyNet, tensors: dict[str, Tensor], folder: Path) -> None:
         raise ModelFileError(f"the weights in {folder} do not fit the model {CONFIG} describes: {error}") from None
     if not all(bool(torch.isfinite(parameter).all()) for parameter in net.parameters()):
         raise ModelFileError(f"{folder} holds weights that are not finite.")
+    net.centred = net.has_centre
 
 
 def _read_guides(

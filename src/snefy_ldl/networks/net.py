@@ -96,6 +96,7 @@ class SnefyNet(nn.Module):
         self.register_buffer("background", torch.ones(n_members, n_labels, dtype=torch.float64))
         self.register_buffer("log_odds", torch.full((n_members,), -math.inf, dtype=torch.float64))
         self.register_buffer("centre", torch.ones(n_members, n_labels, dtype=torch.float64))
+        self.centred = False
 
     @property
     def n_members(self) -> int:
@@ -122,6 +123,11 @@ class SnefyNet(nn.Module):
                 exponents = (exponents + (0.5 - EXPONENT_MARGIN)).clamp_min(EXPONENT_MARGIN).log()
             self.raw_exponents[member] = exponents.to(self.raw_exponents)
 
+    def set_centre(self, member: int, centre: Tensor) -> None:
+        """Divide one member's labels by a centre (L,)."""
+        self.centre[member] = centre.to(self.centre)
+        self.centred = True  # known without asking the device, which a captured step may not
+
     def set_background(self, member: int, concentration: Tensor, share: float) -> None:
         """Give one member a background: a share of Dirichlet(concentration), concentration (L,)."""
         self.background[member] = concentration
@@ -135,6 +141,9 @@ class SnefyNet(nn.Module):
         """
         if self.exponent_form == "clip":
             self.raw_exponents.clamp_(-0.5 + EXPONENT_MARGIN, EXPONENT_LIMIT)
+            return
+        if not self.centred:
+            self.raw_exponents.clamp_(max=math.log(EXPONENT_LIMIT))
             return
         limit = torch.where((self.centre != 1.0).any(-1), math.log(CENTRED_EXPONENT_LIMIT), math.log(EXPONENT_LIMIT))
         self.raw_exponents.copy_(torch.minimum(self.raw_exponents, limit.to(self.raw_exponents.dtype)[:, None, None]))

@@ -264,7 +264,7 @@ def _initialise(net: SnefyNet, k: int, member: Member) -> None:
     shares = torch.as_tensor(labels.prototypes[rows])
     if member.centre is not None:
         centre = torch.as_tensor(member.centre)
-        net.centre[k] = centre
+        net.set_centre(k, centre)
         shares = shares / centre
         shares = shares / shares.sum(-1, keepdim=True)
     generator = torch.Generator().manual_seed(member.start_seed)
