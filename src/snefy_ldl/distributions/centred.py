@@ -64,7 +64,7 @@ class CentredSnefy(SnefySimplex):
 
     def _with(self, log_scale: Tensor, offset: Tensor | None, log_members: Tensor) -> CentredSnefy:
         other = CentredSnefy(self.exponents, self.readout, log_scale, self.centre, log_members, validate_args=False)
-        other._gram = self._gram
+        other.gram = self.gram
         return other
 
     def members(self) -> list[SimplexLaw]:
@@ -219,9 +219,9 @@ class CentredSnefy(SnefySimplex):
     def subcomposition(self, labels: Sequence[int]) -> CentredSnefy:
         """The law of the proportions among some labels: exponents and centre restricted to them."""
         keep = self._subset(labels)
-        plain = self.plain()._same_weights(self.exponents[..., keep].double())
+        plain = self.plain().same_weights(self.exponents[..., keep].double())
         other = CentredSnefy(plain.exponents, plain.readout, plain.log_scale, self.centre[keep], self._shaped_members())
-        other._gram = plain._gram
+        other.gram = plain.gram
         return other
 
     def amalgamate(self, groups: Sequence[Sequence[int]]) -> CentredSnefy:
@@ -242,7 +242,7 @@ class CentredSnefy(SnefySimplex):
         other = CentredSnefy(
             plain.exponents, plain.readout, plain.log_scale, torch.stack(centre), self._shaped_members()
         )
-        other._gram = plain._gram
+        other.gram = plain.gram
         return other
 
     def _shaped_members(self) -> Tensor:

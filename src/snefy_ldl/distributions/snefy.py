@@ -93,7 +93,7 @@ class SnefySimplex(SignedDirichletMixture):
         log_members = torch.log_softmax(log_members.double(), -1)
         self.log_members = log_members.expand(*batch_shape, n_members).reshape(-1, n_members)  # (N, K)
         self._log_kernel, self.log_root_norm = unit_kernel(exponents)  # (K, P), (K, n)
-        self._gram = pair_gram(readout.double())  # (K, P)
+        self.gram = pair_gram(readout.double())  # (K, P)
         concentration = pair_concentration(exponents.double()).reshape(-1, n_labels)
         self._set_up(batch_shape, concentration, offset, log_scale.dtype, validate_args)
 
@@ -133,7 +133,7 @@ class SnefySimplex(SignedDirichletMixture):
     def _with(self, log_scale: Tensor, offset: Tensor | None, log_members: Tensor) -> SnefySimplex:
         """The same components and readout with other rows."""
         other = SnefySimplex(self.exponents, self.readout, log_scale, offset, log_members, validate_args=False)
-        other._gram = self._gram  # a law made by merging keeps its exact weights
+        other.gram = self.gram  # a law made by merging keeps its exact weights
         return other
 
     def joined(self, laws: Sequence[SnefySimplex]) -> SnefySimplex:
@@ -176,8 +176,8 @@ class SnefySimplex(SignedDirichletMixture):
 
     def _half_gram(self) -> Tensor:
         """``M`` over the pairs i <= j, each counted once (K, P)."""
-        i, j = pair_index(self.exponents.shape[1], self._gram.device)
-        return self._gram * torch.where(i == j, 1.0, 0.5)
+        i, j = pair_index(self.exponents.shape[1], self.gram.device)
+        return self.gram * torch.where(i == j, 1.0, 0.5)
 
     def log_normaliser(self, rows: Rows, added: Tensor | None = None) -> Tensor:
         """``log Z̃`` of each member (b, K)."""
@@ -185,7 +185,7 @@ class SnefySimplex(SignedDirichletMixture):
             return log_quadratic_form(self._kernel_matrix(), self.flat_log_scale[rows].double().transpose(0, 1)).T
         terms = self._log_terms(rows, added)
         top = terms.amax(-1)
-        return ((terms - top[..., None]).exp() * self._gram).sum(-1).log() + top
+        return ((terms - top[..., None]).exp() * self.gram).sum(-1).log() + top
 
     def _features(self, rows: Rows) -> Tensor:
         """``e_i = exp(h̃_i - max h̃)`` (K, b, n)."""
@@ -198,12 +198,12 @@ class SnefySimplex(SignedDirichletMixture):
             # e_i e_j is cheaper than exp(h̃_i + h̃_j), and whole rows of a transposed table are quick to gather
             i, j = pair_index(self.exponents.shape[1], self.flat_log_scale.device)
             e = self._features(rows).transpose(1, 2).contiguous()  # (K, n, b)
-            kernel = (self._gram * self._log_kernel.exp())[..., None]
+            kernel = (self.gram * self._log_kernel.exp())[..., None]
             terms = e.index_select(1, i) * e.index_select(1, j) * kernel  # (K, P, b)
             member = self.log_members[rows].exp().T[:, None] / terms.sum(1, keepdim=True)
             return (terms * member).flatten(0, 1).T
         logs = self._log_terms(rows)
-        terms = (logs - logs.amax(-1, keepdim=True)).exp() * self._gram
+        terms = (logs - logs.amax(-1, keepdim=True)).exp() * self.gram
         member = self.log_members[rows].exp()[..., None] / terms.sum(-1, keepdim=True)
         return (terms * member).flatten(1)
 
@@ -357,7 +357,7 @@ class SnefySimplex(SignedDirichletMixture):
 
     # -- smaller compositions ----------------------------------------------------------------------------------------
 
-    def _same_weights(self, exponents: Tensor) -> SnefySimplex:
+    def same_weights(self, exponents: Tensor) -> SnefySimplex:
         """The member of the family with other exponents and these weights: readout ``V'ᵀV' = M ∘ R / R'``.
 
         The ratio of kernels is itself a positive semidefinite kernel (an integral of products), so by Schur's
@@ -374,7 +374,7 @@ class SnefySimplex(SignedDirichletMixture):
         readout = values.clamp_min(0.0).sqrt()[..., :, None] * vectors.transpose(-1, -2) * size[..., None, :]
         log_members = self.log_members.reshape(*self.batch_shape, -1)
         other = SnefySimplex(exponents, readout, self.log_scale, None, log_members, self._validate_args)
-        other._gram = self._gram * ratio  # not rounded by the root, so that the weights are the same to the last digits
+        other.gram = self.gram * ratio  # not rounded by the root, so that the weights are the same to the last digits
         return other
 
     def amalgamate(self, groups: Sequence[Sequence[int]]) -> SignedDirichletMixture:
@@ -389,10 +389,10 @@ class SnefySimplex(SignedDirichletMixture):
         if self.offset is not None:
             return super().amalgamate(groups)
         parts = [self.exponents[..., g].double().sum(-1) + (len(g) - 1) / 2 for g in self._groups(groups)]
-        return self._same_weights(torch.stack(parts, -1))
+        return self.same_weights(torch.stack(parts, -1))
 
     def subcomposition(self, labels: Sequence[int]) -> SignedDirichletMixture:
         """The law of the proportions among some labels: exponents restricted to them, weights unchanged."""
         if self.offset is not None:
             return super().subcomposition(labels)
-        return self._same_weights(self.exponents[..., self._subset(labels)].double())
+        return self.same_weights(self.exponents[..., self._subset(labels)].double())
