@@ -784,3 +784,10 @@ def test_blocks_of_rows_cover_every_row_once(snefy: Build) -> None:
     raw = log_p.squeeze(0) + law.log_normaliser(slice(0, 6)).squeeze(-1)
     square = law.readout[0] @ (law.flat_log_scale[:, 0] - law.log_root_norm[0] + ell[0] @ law.exponents[0].T).exp().T
     torch.testing.assert_close(raw, square.square().sum(0).log())
+
+
+def test_the_same_weights_with_other_exponents(snefy: Build) -> None:
+    law = snefy(3, batch=(4,), seed=6)
+    other = law.same_weights(law.exponents.double() * 1.5 + 0.3)
+    torch.testing.assert_close(other.weights(), law.weights(), rtol=1e-9, atol=1e-10)
+    assert (other.concentration > law.concentration).all()
