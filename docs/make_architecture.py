@@ -63,6 +63,7 @@ ROOMS = {
     "networks": ("from x to the law's offsets", "density"),
     "distributions": ("the law, and every question to it", "density"),
     "special": ("log Γ, pair tables, every epsilon", "density"),
+    "inputs": ("tables and objects, made readable", "ground"),
     "validation": ("one clear error before any work", "ground"),
     "files": ("written whole or not at all", "ground"),
     GROUND: ("exceptions, aliases, seeds, budgets", "ground"),
