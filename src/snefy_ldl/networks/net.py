@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
 from snefy_ldl.distributions import CentredSnefy, SimplexLaw, SnefySimplex
-from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.zero_law import zero_law
 from snefy_ldl.special import (
     EXPONENT_LIMIT,
@@ -32,7 +31,7 @@ class SnefyNet(nn.Module):
     """K conditional densities ``p(ℓ|x) = ‖V exp(W log ℓ + h(x))‖² / Z(x)`` in one computation.
 
     Args:
-        backbone: t2, giving features (K, B, width).
+        backbone: t2, giving features (K, B, width); it has ``n_members`` and ``width``.
         n_labels: L.
         n_neurons: n, rows of W.
         n_readouts: m, rows of V.
@@ -74,7 +73,7 @@ class SnefyNet(nn.Module):
 
     def __init__(
         self,
-        backbone: StackedMLP | CustomBackbone,
+        backbone: Any,
         n_labels: int,
         n_neurons: int = 64,
         n_readouts: int = 32,

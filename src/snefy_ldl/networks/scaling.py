@@ -112,6 +112,9 @@ class Scaler(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scaled features of every member."""
+        if torch.compiler.is_compiling():  # no branch of an exported graph may depend on numbers
+            bounds = self.limit[:, None, None]
+            return torch.clamp((x - self.centre[:, None]) / self.scale[:, None], -bounds, bounds)
         if self.is_identity():
             return x
         scaled = (x - self.centre[:, None]).div_(self.scale[:, None])

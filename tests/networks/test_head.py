@@ -1,0 +1,187 @@
+"""SnefyHead: in loops of other people's making, exported, and against the laws it returns."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from snefy_ldl import SnefyHead, SnefyLDL
+from snefy_ldl.errors import InputError
+from snefy_ldl.networks.export import ExportedMoments
+from snefy_ldl.synthetic import make_city_districts
+
+CITY = make_city_districts(n=300, random_state=0)
+X = torch.as_tensor((CITY.X - CITY.X.mean(0)) / CITY.X.std(0)).float()
+D = torch.as_tensor(CITY.D)
+COUNTS = torch.as_tensor(np.random.default_rng(0).multinomial(12, CITY.D)).double()
+
+
+class Net(nn.Module):
+    """Two layers and the head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Sequential(nn.Linear(5, 16), nn.ReLU())
+        self.head = SnefyHead(16, n_labels=3, n_neurons=16, n_readouts=8).start_from(D)
+
+    def groups(self):
+        return [{"params": self.body.parameters(), "lr": 5e-3}, *self.head.parameter_groups(5e-3)]
+
+
+def test_every_parameter_is_in_one_group():
+    head = SnefyHead(4, n_labels=3)
+    listed = [parameter for group in head.parameter_groups(0.1) for parameter in group["params"]]
+    assert {id(parameter) for parameter in listed} == {id(parameter) for parameter in head.parameters()}
+    assert len(listed) == len(list(head.parameters()))
+
+
+@pytest.mark.parametrize("labels", ["shares", "counts"])
+def test_a_plain_loop_learns(labels):
+    net = Net()
+    optimizer = torch.optim.AdamW(net.groups())
+    losses = []
+    for _ in range(60):
+        law = net.head(net.body(X))
+        loss = net.head.loss(law, D) if labels == "shares" else net.head.loss(law, counts=COUNTS)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.1
+    assert all(torch.isfinite(p.grad).all() and p.grad.abs().max() > 0 for p in net.parameters())
+    mean = net.head(net.body(X)).mean.detach().numpy()
+    away = ((mean - CITY.truth.mean(CITY.X)) ** 2).mean()
+    assert away < 0.6 * ((CITY.D.mean(0) - CITY.truth.mean(CITY.X)) ** 2).mean(), "closer to the truth than the average"
+
+
+def test_the_loss_is_the_laws_own_likelihood():
+    net = Net()
+    law = net.head(net.body(X))
+    assert net.head.loss(law, D).item() == pytest.approx(-law.log_prob(D).mean().item())
+    assert net.head.loss(law, counts=COUNTS).item() == pytest.approx(-law.log_prob_counts(COUNTS).mean().item())
+    with pytest.raises(InputError, match="or counts"):
+        net.head.loss(law)
+
+
+def test_a_start_at_the_labels_is_a_better_start():
+    plain, started = SnefyHead(5, n_labels=3), SnefyHead(5, n_labels=3).start_from(D)
+    assert started.loss(started(X), D) < plain.loss(plain(X), D)
+    votes = SnefyHead(5, n_labels=3).start_from(counts=COUNTS)
+    assert votes.loss(votes(X), counts=COUNTS) < plain.loss(plain(X), counts=COUNTS)
+    with pytest.raises(InputError, match="start_from"):
+        plain.start_from()
+
+
+def test_the_seed_settles_the_start_and_leaves_the_callers_generator_alone():
+    torch.manual_seed(3)
+    first = SnefyHead(5, n_labels=3, random_state=7).start_from(D)
+    after = torch.rand(1)
+    torch.manual_seed(3)
+    assert torch.equal(after, torch.rand(1))
+    second = SnefyHead(5, n_labels=3, random_state=7).start_from(D)
+    assert all(torch.equal(a, b) for a, b in zip(first.state_dict().values(), second.state_dict().values()))
+
+
+def test_the_density_keeps_its_precision_under_autocast():
+    net = Net()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        features = net.body(X)
+        law = net.head(features)
+    assert features.dtype == torch.bfloat16
+    assert law.log_prob(D).dtype == torch.float64
+    torch.testing.assert_close(law.log_prob(D), net.head(features.float()).log_prob(D))
+
+
+def test_wrong_features_are_told():
+    with pytest.raises(InputError, match=r"\(rows, 5\); got \(2, 4\)"):
+        SnefyHead(5, n_labels=3)(torch.zeros(2, 4))
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_the_exported_head_gives_the_laws_moments(members):
+    head = SnefyHead(5, n_labels=3, n_neurons=8, n_readouts=4, n_members=members).start_from(D)
+    program = torch.export.export(head.exportable(), (X[:7],), dynamic_shapes=({0: torch.export.Dim("rows", min=2)},))
+    mean, variance = program.module()(X)
+    law = head(X)
+    torch.testing.assert_close(mean, law.mean, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(variance, law.variance, rtol=1e-6, atol=1e-12)
+
+
+def test_a_fitted_model_exports_scaling_and_all(tmp_path):
+    settings = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "centre": None, "guides": None, "random_state": 0}
+    model = SnefyLDL(n_members=2, **settings).fit(CITY.X, CITY.D)
+    features = torch.as_tensor(CITY.X).float()
+    program = torch.export.export(ExportedMoments(model.net_), (features,))
+    torch.export.save(program, tmp_path / "model.pt2")
+    mean, variance = torch.export.load(tmp_path / "model.pt2").module()(features)
+    np.testing.assert_allclose(mean.detach(), model.predict(CITY.X), rtol=1e-6)
+    np.testing.assert_allclose(variance.detach(), model.predict_var(CITY.X), rtol=1e-5)
+
+
+def test_what_cannot_be_exported_is_told():
+    centred = SnefyHead(5, n_labels=3)
+    centred.net.set_centre(0, torch.tensor([1.0, 2.0, 4.0]))
+    with pytest.raises(InputError, match="centre"):
+        centred.exportable()
+
+
+@pytest.mark.filterwarnings("ignore")  # of the framework's own
+def test_inside_lightning(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        lightning = pytest.importorskip("lightning", reason="lightning is not installed")
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = Net()
+
+        def training_step(self, batch, _):
+            x, shares = batch
+            return self.net.head.loss(self.net.head(self.net.body(x)), shares)
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.net.groups())
+
+    module = Module()
+    before = module.net.head.loss(module.net.head(module.net.body(X)), D).item()
+    trainer = lightning.Trainer(
+        max_epochs=3, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, default_root_dir=tmp_path,
+    )  # fmt: skip
+    trainer.fit(module, torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, D), batch_size=64))
+    assert module.net.head.loss(module.net.head(module.net.body(X)), D).item() < before
+
+
+@pytest.mark.filterwarnings("ignore")  # of the framework's own
+def test_inside_the_hugging_face_trainer(tmp_path, monkeypatch):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+        pytest.importorskip("accelerate", reason="the Trainer needs accelerate")
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = Net()
+
+        def forward(self, x, labels=None):
+            law = self.net.head(self.net.body(x))
+            return {"loss": self.net.head.loss(law, labels), "mean": law.mean}
+
+    # the folder tests/datasets stands on the path, and the Trainer takes it for the package of that name
+    monkeypatch.setattr("transformers.trainer.is_datasets_available", lambda: False)
+    rows = [{"x": x, "labels": shares} for x, shares in zip(X, D)]
+    model = Model()
+    before = model(X, D)["loss"].item()
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), num_train_epochs=3, per_device_train_batch_size=64, report_to=[], use_cpu=True,
+        save_strategy="no", disable_tqdm=True, logging_strategy="no", learning_rate=5e-3,
+    )  # fmt: skip
+    transformers.Trainer(model=model, args=arguments, train_dataset=rows).train()
+    assert model(X, D)["loss"].item() < before
