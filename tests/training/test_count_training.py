@@ -24,6 +24,7 @@ from snefy_ldl.training.kernels.counts import (
     log_prob_factors,
     pair_columns,
 )
+from snefy_ldl.training.kernels.large_factors import LargeFactors
 from snefy_ldl.training.kernels.many_factors import ManyFactors
 from snefy_ldl.training.kernels.smooth_factors import (
     INTERVAL_STEP,
@@ -225,6 +226,50 @@ def test_many_votes_equal_high_precision(most: int) -> None:
     torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-9)
 
 
+def _middle(ratio: Tensor) -> Tensor:
+    """Where many_factors is zero."""
+    return ratio[..., ratio.shape[-1] // 2].double()
+
+
+def _differences(ratio: Tensor) -> Tensor:
+    return ratio.double() - _middle(ratio)[..., None]
+
+
+@pytest.mark.parametrize("kind", ["plain", "gaps", "sets"])
+@pytest.mark.parametrize("most", [1001, 10**5, 10**9, 10**12])
+def test_large_votes_in_float32_equal_those_in_float64(most: int, kind: str) -> None:
+    # many_factors is held against 40 digits above; the stated error is what float32 can hold of a difference
+    counts = (votes(24, 4, 1000, members=2, seed=5) * (most / 1000.0)).round()
+    counts[:, :8] = votes(8, 4, 20, members=2, seed=6)  # few votes, and none for some labels, in the same batch
+    counts[:, 0, 0], named, sets = float(most), None, None
+    if kind == "gaps":
+        counts[0, 1::3, 1] = torch.nan
+    elif kind == "sets":
+        sets = torch.tensor([[1.0, 1.0, 0.0, 0.0]])
+        named = torch.arange(48).reshape(2, 24, 1) % 4 * most // 7
+    factors = VoteFactors.of(counts, named, sets)
+    columns = pair_columns(pieces(4, 1, members=2, n=12, high=500.0)[1], factors.groups)
+    large, many = LargeFactors(factors), ManyFactors(factors)
+    (ratio, offset), (exact, centre) = large.ratio(columns, torch.float32), many.ratio(columns, torch.float64)
+    assert ratio.dtype == torch.float32
+    # the offset holds log Γ of the counts, of which float64 loses digits at a billion votes; components differ in this
+    torch.testing.assert_close(_differences(ratio), exact, rtol=2e-7, atol=5e-4)
+    torch.testing.assert_close(offset + _middle(ratio), centre, rtol=0.0, atol=5e-4 + 1e-14 * most)
+    shares_of_components = torch.softmax(exact, -1).float()
+    ours, other = large.gradient(columns, shares_of_components), many.gradient(columns, shares_of_components)
+    assert float((ours - other).abs().max() / other.abs().max()) < 3e-6
+
+
+def test_a_row_of_large_counts_alone_is_right_to_float32s_last_digits() -> None:
+    counts = torch.tensor([[[2e4, 3e8, 5e5], [4e3, 9e3, 6e6]]], dtype=torch.float64)
+    factors = VoteFactors.of(counts)
+    columns = pair_columns(pieces(3, 1, n=12, high=500.0)[1], factors.groups)
+    ratio, offset = LargeFactors(factors).ratio(columns, torch.float32)
+    exact, centre = ManyFactors(factors).ratio(columns, torch.float64)
+    torch.testing.assert_close(_differences(ratio), exact, rtol=2e-7, atol=1e-5)
+    torch.testing.assert_close(offset + _middle(ratio), centre, rtol=1e-13, atol=1e-5)
+
+
 def test_a_fit_on_2000_votes_equals_the_exact_route(monkeypatch: pytest.MonkeyPatch) -> None:
     data = make_annotators(n=60, random_state=0)
     rng = np.random.default_rng(0)
@@ -237,7 +282,7 @@ def test_a_fit_on_2000_votes_equals_the_exact_route(monkeypatch: pytest.MonkeyPa
     by_series = fitted()
     used = []
     monkeypatch.setattr("snefy_ldl.training.kernels.counts.MOST_VOTES", 10**6)
-    swept = "snefy_ldl.training.kernels.counts.SmoothFactors"
+    swept = "snefy_ldl.training.kernels.counts.SmoothFactors"  # what few votes take
     monkeypatch.setattr(swept, lambda factors: used.append(1) or SweptFactors(factors))
     np.testing.assert_allclose(fitted(), by_series, atol=2e-5)
     assert used

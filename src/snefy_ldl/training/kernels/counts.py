@@ -4,10 +4,10 @@
 
 Votes enter through rising factorials only: ``(α_pr)_{k_r}`` for each label and ``1 / (A_p)_{|k|}`` for the total.
 Labels that were not counted, and votes that name a set of labels, add factors whose ``β`` is a sum of concentrations;
-the form stays. Four routes give the same numbers: one matrix product of tabulated Chebyshev series (``smooth_factors``,
-float32 on a CPU), running products (``swept_factors``, float64), series of the batch's own counts (``many_factors``,
-thousands of votes an item or billions, at one price), and lgamma itself (:class:`DirectFactors`, on a GPU). Nothing of
-shape (rows, pairs, labels) is ever built.
+the form stays. Five routes give the same numbers: one matrix product of tabulated Chebyshev series (``smooth_factors``,
+float32 on a CPU), the same with Stirling's series for thousands of votes an item or billions (``large_factors``),
+running products (``swept_factors``, float64), series of the batch's own counts (``many_factors``, float64 and very many
+votes), and lgamma itself (:class:`DirectFactors`, on a GPU). Nothing of shape (rows, pairs, labels) is ever built.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from snefy_ldl._limits import CACHE_ELEMENTS
 from snefy_ldl.special import LogGamma, diagonal_index, full_index, pair_index, symmetric
+from snefy_ldl.training.kernels.large_factors import LargeFactors
 from snefy_ldl.training.kernels.many_factors import ManyFactors
 from snefy_ldl.training.kernels.smooth_factors import MOST_VOTES, SmoothFactors
 from snefy_ldl.training.kernels.swept_factors import SweptFactors
@@ -132,7 +133,7 @@ class DirectFactors:
 
 
 #: Each gives the same sums of rising factorials, and their gradient.
-Factors = SmoothFactors | SweptFactors | ManyFactors | DirectFactors
+Factors = SmoothFactors | LargeFactors | SweptFactors | ManyFactors | DirectFactors
 
 
 # -- the probability -------------------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ class CountLogDensity(torch.autograd.Function):
         log_scale: the network's output (K, B, n): ``h̃`` if balanced, else ``h``.
         exponents: ``W`` (K, n, L), float64.
         readout: ``V`` (K, m, n).
-        factors: the votes by one of the four routes, rows (K, B).
+        factors: the votes by one of the five routes, rows (K, B).
         balanced: which of the two the output is.
 
     Returns:
@@ -269,9 +270,8 @@ def log_prob_factors(
     exponents, step = exponents.double(), output.shape[1]
     kind: type[Factors] = DirectFactors
     if output.device.type == "cpu":
-        kind = SmoothFactors if output.dtype == torch.float32 else SweptFactors
-        if int(factors.count.max()) > MOST_VOTES:
-            kind = ManyFactors
+        rough, few = output.dtype == torch.float32, int(factors.count.max()) <= MOST_VOTES
+        kind = (SmoothFactors if few else LargeFactors) if rough else (SweptFactors if few else ManyFactors)
     if not torch.is_grad_enabled():
         pairs = math.comb(exponents.shape[1] + 1, 2)
         step = max(16, CACHE_ELEMENTS // (pairs * len(exponents)))

@@ -102,14 +102,25 @@ class SmoothFactors:
 
     def __init__(self, factors: VoteFactors) -> None:
         self.factors = factors
-        self.most = 1 << int(factors.count.max()).bit_length()
+        self.counts = self._tabulated()
+        self.most = 1 << int(self.counts.max()).bit_length()
         # a factor that belongs to one column in every row needs no look at which
         column, slots = factors.column.flatten(0, 1), factors.count.shape[-1]
         first, last = column.amin(0), column.amax(0)
         self.plain = len(factors.groups) == slots and bool((first == last).all() & (first == torch.arange(slots)).all())
 
+    def _tabulated(self) -> Tensor:
+        """Counts whose series come from the table (K, B, T)."""
+        return self.factors.count
+
     def ratio(self, columns: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Columns (K, Q, P) -> (K, B, P) of a dtype, and what to add to each row (K, B) in float64."""
+        self._prepare(columns)
+        offset = (self.series.constant[self.counts] * self.factors.sign).sum(-1)
+        return (self._coefficients(self.series.value) @ self.terms).to(dtype), offset
+
+    def _prepare(self, columns: Tensor) -> tuple[float, float]:
+        """The series on the columns' interval and its terms; returns the interval's centre and half length."""
         place = columns.log1p()  # (K, Q, P)
         low = math.floor(float(place.min()) / INTERVAL_STEP)
         high = max(math.ceil(float(place.max()) / INTERVAL_STEP), low + 2)  # an interval of no length has no series
@@ -120,17 +131,19 @@ class SmoothFactors:
         x = place.mul_(2.0 / (INTERVAL_STEP * (high - low))).sub_((high + low) / (high - low))
         chebyshev(x.float(), terms[:, :, 1:])
         self._taken, self.terms = terms, terms.flatten(1, 2)
-        offset = (self.series.constant[self.factors.count] * self.factors.sign).sum(-1)
-        return (self._coefficients(self.series.value) @ self.terms).to(dtype), offset
+        return 0.5 * INTERVAL_STEP * (high + low), 0.5 * INTERVAL_STEP * (high - low)
 
     def _coefficients(self, table: Tensor) -> Tensor:
         """Coefficients of each row's own counts, signs included, (K, B, Q (1 + G))."""
-        factors = self.factors
-        signed = table[factors.count].mul_(factors.sign.float()[:, None])  # (K, B, T, 1 + G)
+        return self._by_column(table[self.counts].mul_(self.factors.sign.float()[:, None])).flatten(2)
+
+    def _by_column(self, signed: Tensor) -> Tensor:
+        """What belongs to factors (K, B, T, ...), summed by their columns (K, B, Q, ...)."""
         if self.plain:
-            return signed.flatten(2)
+            return signed
+        factors = self.factors
         every = signed.new_zeros(*factors.shape, len(factors.groups), signed.shape[-1])
-        return every.scatter_add_(2, factors.column[..., None].expand_as(signed), signed).flatten(2)
+        return every.scatter_add_(2, factors.column[..., None].expand_as(signed), signed)
 
     def gradient(self, columns: Tensor, d_ratio: Tensor) -> Tensor:
         """Gradient for the columns (K, Q, P)."""
