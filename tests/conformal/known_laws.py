@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.linear_model import LinearRegression
 
 from snefy_ldl import SnefySimplex
+from snefy_ldl.distributions import ZeroSnefy
 
 METHODS = ("chebyshev", "quantile", "cdf")
 
@@ -36,6 +37,27 @@ class KnownLaw:
         X = np.random.default_rng(seed).normal(size=(n, 2))
         D = self.predict_dist(X).sample((), torch.Generator().manual_seed(seed)).numpy()
         return X, D / D.sum(1, keepdims=True)
+
+
+class ZeroModel:
+    """A law with zeros and a centre that is exactly right; ``shift`` adds to the log odds of every presence."""
+
+    def __init__(self, n_labels=3, n_neurons=3, shift=0.0):
+        rng = np.random.default_rng(n_labels)
+        self.exponents = torch.as_tensor(rng.uniform(0.2, 4.0, (n_neurons, n_labels)))
+        odds = rng.normal(size=(n_neurons, n_labels)) + shift
+        self.presence = 0.5 * (torch.as_tensor(odds) - torch.lgamma(1.0 + 2.0 * self.exponents))
+        self.readout = torch.as_tensor(rng.normal(size=(2, n_neurons)))
+        self.slopes = torch.as_tensor(rng.normal(size=(2, n_neurons)))
+        self.centre = torch.as_tensor(np.exp(rng.normal(size=n_labels)))
+
+    def predict_dist(self, X):
+        scale = torch.as_tensor(np.asarray(X, dtype=np.float64)) @ self.slopes
+        return ZeroSnefy(self.exponents, self.presence, self.readout, scale, self.centre)
+
+    def draw(self, n, seed):
+        X = np.random.default_rng(seed).normal(size=(n, 2))
+        return X, self.predict_dist(X).sample((), torch.Generator().manual_seed(seed)).numpy()
 
 
 class DirichletModel:

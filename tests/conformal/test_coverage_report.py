@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from known_laws import DirichletModel, KnownLaw
+from known_laws import DirichletModel, KnownLaw, ZeroModel
 from rich.console import Console
 
 from snefy_ldl import metrics
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, coverage_report
 from snefy_ldl.errors import InputError
+from snefy_ldl.plots import joint_calibration
 from snefy_ldl.plots.conformal import plot_calibration_curve, plot_group_coverage, plot_intervals
 
 
@@ -174,3 +175,19 @@ def test_joint_calibration_of_many_rows_and_of_few(case, monkeypatch):
     few = coverage_report(model, X[:19], D[:19], feature=None, n_sizes=2)
     assert few.joint_calibration == {}
     assert "caption" not in few.to_html()
+
+
+def test_joint_calibration_with_zeros():
+    """A law with atoms: the right model is called off once in a hundred seeds, wrong presences are seen."""
+    right, wrong = ZeroModel(), ZeroModel(shift=1.0)
+    X, D = right.draw(1500, 1)
+    ci = ConformalIntervals(right, 0.9).conformalize(X[:500], D[:500])
+    report = coverage_report({"right": ci, "wrong": wrong}, X[500:], D[500:], feature=None)
+    assert report.joint_calibration["right"].calibrated
+    assert report.joint_calibration["right"].n == 1000
+    assert not report.joint_calibration["wrong"].calibrated
+    assert str(report) == str(coverage_report({"right": ci, "wrong": wrong}, X[500:], D[500:], feature=None))
+    plt = pytest.importorskip("matplotlib.pyplot")
+    fig = joint_calibration(metrics.joint_pit(right, X, D), labels=["a", "b", "c"])
+    assert "nothing speaks against it" in fig.get_suptitle()
+    plt.close(fig)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from conformal.known_laws import ZeroModel
 from snefy_ldl.distributions import SignedDirichletMixture
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics import joint_calibration_test, joint_pit
@@ -51,6 +52,30 @@ def test_a_right_model_passes_and_wrong_ones_do_not() -> None:
     wrong = joint_calibration_test(joint_pit(sharp, X, D))
     assert not wrong.calibrated
     assert "the model is off" in str(wrong)
+
+
+def test_false_alarms_with_zeros_come_at_the_stated_rate() -> None:
+    """80 tables of 60 rows at 10 %: more than 24 alarms have a probability below 1e-6, none at all below 3e-4."""
+    model = ZeroModel()
+    X, D = model.draw(80 * 60, 0)
+    assert 0.1 < (D == 0.0).mean() < 0.6
+    tables = joint_pit(model, X, D).reshape(80, 60, 2)
+    alarms = sum(not joint_calibration_test(table, false_alarm=0.1).calibrated for table in tables)
+    assert 0 < alarms <= 24
+    # all rows at once: a right model is called off once in a hundred seeds, and this seed is fixed
+    assert joint_calibration_test(tables.reshape(-1, 2)).calibrated
+    assert not joint_calibration_test(joint_pit(ZeroModel(shift=1.0), X, D)).calibrated
+
+
+def test_every_block_has_its_own_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ZeroModel()
+    X, D = np.zeros((40, 2)), np.tile([0.0, 0.4, 0.6], (40, 1))
+    monkeypatch.setattr("snefy_ldl.distributions.blocks.BLOCK_ROWS", 10)
+    pit = joint_pit(model, X, D, random_state=3)
+    assert len(np.unique(pit[:, 0])) == 40
+    np.testing.assert_array_equal(pit, joint_pit(model, X, D, random_state=3))
+    assert (pit[:, 0] != joint_pit(model, X, D, random_state=4)[:, 0]).all()
+    np.testing.assert_allclose(pit[:, 1], pit[0, 1])
 
 
 def test_dependence_that_every_margin_hides() -> None:

@@ -39,12 +39,13 @@ class KnownShares:
         return 1.0 - self.values.sum(-1)
 
     @classmethod
-    def of(cls, law: SimplexLaw, known: Mapping[Any, Any]) -> KnownShares:
+    def of(cls, law: SimplexLaw, known: Mapping[Any, Any], zeros: bool = False) -> KnownShares:
         """Checked shares, by number or name.
 
         Args:
             law: whose labels they are.
             known: share of each known label.
+            zeros: whether a share may be exactly zero: a label in all rows or in none.
 
         Returns:
             The shares.
@@ -72,7 +73,7 @@ class KnownShares:
                     f"batch of shape {tuple(law.batch_shape)}."
                 ) from None
         values = torch.stack(columns, 1)
-        _check_values(values, list(known))
+        _check_values(values, list(known), zeros)
         return cls(labels, others, values, law.batch_shape)
 
     def filled(self, others: Tensor, known: Tensor) -> Tensor:
@@ -82,8 +83,17 @@ class KnownShares:
         return torch.cat([known.expand(*shape, -1), others.expand(*shape, -1)], -1)[..., order]
 
 
-def _check_values(values: Tensor, names: list[Any]) -> None:
-    bad = ~((values > 0.0) & (values < 1.0))
+def _check_values(values: Tensor, names: list[Any], zeros: bool) -> None:
+    absent = (values == 0.0) & zeros
+    mixed = absent.any(0) & ~absent.all(0)
+    if bool(mixed.any()):
+        column = int(torch.nonzero(mixed)[0])
+        row = int(torch.nonzero(absent[:, column])[0])
+        raise InputError(
+            f"the known share of {names[column]!r} is zero in row {row} and positive in others; condition the rows "
+            "with a zero apart: dist[rows]."
+        )
+    bad = ~((values > 0.0) & (values < 1.0) | absent)
     if bool(bad.any()):
         row, column = (int(i) for i in torch.nonzero(bad)[0])
         share = float(values[row, column])
@@ -138,6 +148,10 @@ class ConditionedLaw:
     def variance(self) -> Tensor:
         """Variance of each share (*batch, L); zero for the known ones."""
         return self.shares.filled(self.rest.variance * self.left[..., None].square(), torch.zeros_like(self._known))
+
+    def prob_zero(self) -> Tensor:
+        """``P(ℓ_r = 0 | x, known)`` (*batch, L); 0 or 1 for the known shares."""
+        return self.shares.filled(self.rest.prob_zero(), (self._known == 0.0).to(self._known))
 
     @property
     def covariance_matrix(self) -> Tensor:
@@ -239,11 +253,12 @@ class ScaledMarginal:
 
 
 class ConditionedDraws:
-    """All shares, some of them known, of a law with a centre: weighted draws, with their standard errors.
+    """All shares, some of them known, of a law with a centre or with zeros: weighted draws, with standard errors.
 
     With a centre the known shares say something about the sum of the others' gammas, and the others' proportions depend
-    on that sum, so the conditional law leaves the family. Draws come from a mixture that is close to it, and each has a
-    weight: the exact density over the mixture's. The weights are bounded, so the errors below can be trusted.
+    on that sum; with zeros they say something about which of the others are there. So the conditional law leaves the
+    family. Draws come from a mixture that is close to it, and each has a weight: the exact density over the mixture's.
+    The weights are bounded, so the errors below can be trusted.
 
     Args:
         law: the whole law.
@@ -301,6 +316,10 @@ class ConditionedDraws:
     def variance(self) -> Tensor:
         """Variance of each share (*batch, L); zero for the known ones."""
         return self._shaped(self._average((self._draws - self._average(self._draws)).square()))
+
+    def prob_zero(self) -> Tensor:
+        """``P(ℓ_r = 0 | x, known)`` by the weighted draws (*batch, L)."""
+        return self._shaped(self._average((self._draws == 0.0).double()))
 
     @property
     def covariance_matrix(self) -> Tensor:

@@ -10,7 +10,6 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,11 +17,12 @@ from snefy_ldl._types import Array, Index
 from snefy_ldl.distributions.conditioned import ConditionedLaw, KnownShares
 from snefy_ldl.distributions.expectations import MixtureExpectations
 from snefy_ldl.distributions.law import Rows
+from snefy_ldl.distributions.points import level_points, share_points
 from snefy_ldl.distributions.rosenblatt import to_shares, to_uniforms
 from snefy_ldl.distributions.weights import check_weights
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_beta, log_beta_ratio, log_share
-from snefy_ldl.special.tolerances import SHARE_SUM_ROUNDING, SMALLEST_DENSITY_SHARE
+from snefy_ldl.special.tolerances import SMALLEST_DENSITY_SHARE
 
 
 class MixtureConditioning(MixtureExpectations):
@@ -128,13 +128,14 @@ class MixtureConditioning(MixtureExpectations):
         return weights, None if offset is None else offset.detach().cpu().numpy()
 
     @torch.no_grad()
-    def rosenblatt(self, value: Any) -> Tensor:
+    def rosenblatt(self, value: Any, random_state: Any = 0) -> Tensor:
         """The Rosenblatt map ``u_k = F(ℓ_k | ℓ_1, …, ℓ_{k-1}, x)``: uniform and independent if the law is right.
 
         With a centre c the chain runs over ``ℓ' = C(ℓ/c)``, which is a bijection.
 
         Args:
             value: shares (..., *batch, L); rows sum to one. A zero is taken for the smallest share there is.
+            random_state: of no effect here; a law with zeros draws what its atoms leave open.
 
         Returns:
             (..., *batch, L-1) in float64, between 0 and 1; exact to 1e-8 or better.
@@ -148,14 +149,8 @@ class MixtureConditioning(MixtureExpectations):
             >>> flat.rosenblatt([[0.5, 0.25, 0.25]])     # 1 - (1 - 0.5)², and half of what is left
             tensor([[0.7500, 0.5000]], dtype=torch.float64)
         """
-        points = _as_points(value, self.n_labels, self.device)
-        flat = points.reshape(-1, self.n_labels)
-        bad = ~((flat >= 0.0).all(-1) & ((flat.sum(-1) - 1.0).abs() <= SHARE_SUM_ROUNDING))
-        if bool(bad.any()):
-            row = int(torch.nonzero(bad)[0])
-            raise InputError(f"row {row} is {flat[row].tolist()}: shares must be >= 0 and sum to one.")
-        shape = self._chain_shape(points.shape[:-1])
-        logs = self._to_chain(log_share(points)).expand(*shape, self.n_labels).reshape(-1, self.n_labels)
+        points, shape = share_points(self, value)
+        logs = self._to_chain(log_share(points))
         uniforms = to_uniforms(self.concentration.detach().cpu().numpy(), self._chain_rows, logs.cpu().numpy())
         return torch.as_tensor(uniforms, device=self.device).reshape(*shape, self.n_labels - 1)
 
@@ -178,34 +173,7 @@ class MixtureConditioning(MixtureExpectations):
             >>> flat.inverse_rosenblatt([[0.75, 0.5]])
             tensor([[0.5000, 0.2500, 0.2500]], dtype=torch.float64)
         """
-        points = _as_points(uniforms, self.n_labels - 1, self.device)
-        if not bool(((points >= 0.0) & (points <= 1.0)).all()):
-            raise InputError("uniform numbers must lie between 0 and 1.")
-        shape = self._chain_shape(points.shape[:-1])
-        flat = points.expand(*shape, self.n_labels - 1).reshape(-1, self.n_labels - 1).cpu().numpy()
-        logs = to_shares(self.concentration.detach().cpu().numpy(), self._chain_rows, flat)
+        levels, shape = level_points(self, uniforms)
+        logs = to_shares(self.concentration.detach().cpu().numpy(), self._chain_rows, levels.cpu().numpy())
         shares = torch.softmax(self._from_chain(torch.as_tensor(logs, device=self.device)), -1)
         return shares.reshape(*shape, self.n_labels)
-
-    def _chain_shape(self, shape: torch.Size) -> torch.Size:
-        try:
-            whole = torch.Size(torch.broadcast_shapes(shape, self.batch_shape))
-        except RuntimeError:
-            whole = torch.Size()
-        if not len(whole) >= len(self.batch_shape) or not self._ends(whole):
-            raise InputError(
-                f"points of shape {tuple(shape)} do not fit a batch of shape {tuple(self.batch_shape)}: give one for "
-                "each row of the batch, or several blocks of as many."
-            )
-        return whole
-
-
-def _as_points(value: Any, width: int, device: torch.device) -> Tensor:
-    """Points as finite float64 numbers (..., width)."""
-    table = value if isinstance(value, Tensor) else torch.tensor(np.asarray(value, dtype=np.float64))
-    table = table.detach().to(device, torch.float64)
-    if table.dim() < 1 or table.shape[-1] != width:
-        raise InputError(f"expected {width} columns; got shape {tuple(table.shape)}.")
-    if not bool(torch.isfinite(table).all()):
-        raise InputError("every number must be finite.")
-    return table

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Size, Tensor
+from torch.nn.functional import softplus
 
 from snefy_ldl._limits import block_elements
 from snefy_ldl.distributions.law import Rows, SimplexLaw
 from snefy_ldl.distributions.sampling import RandomStream, draw
-from snefy_ldl.distributions.zero_moments import pair_components
+from snefy_ldl.distributions.zero_moments import PresenceComponents, pair_components
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_share, log_signed_sum, pair_gram, pair_index
 from snefy_ldl.validation import ZERO_SHARE
@@ -202,19 +203,7 @@ class ZeroSquare(SimplexLaw):
 
     def propose(self, component: Tensor, source: RandomStream) -> Tensor:
         """One draw of ``log ℓ'`` from each of these components (...): (..., L), -inf for absent labels."""
-        odds, alpha = self.components.log_odds[component], self.components.alpha[component]
-        chance = torch.sigmoid(odds)
-        there = source.uniform(*chance.shape) < chance
-        empty = ~there.any(-1)
-        while bool(empty.any()):
-            again = chance[empty]
-            there[empty] = source.uniform(*again.shape) < again
-            empty = ~there.any(-1)
-        small = alpha < 1.0
-        log_gamma = source.gamma(alpha + small).log()
-        shapes = alpha[small]
-        log_gamma[small] += torch.log1p(-source.uniform(*shapes.shape)) / shapes
-        return torch.log_softmax(log_gamma.masked_fill(~there, -math.inf), -1)
+        return propose_presence(self.components, component, source)
 
     def draw_logs(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Logarithm of n exact draws a row (n, N, L); -inf where a share is exactly zero."""
@@ -224,6 +213,43 @@ class ZeroSquare(SimplexLaw):
         """``M`` over the pairs i <= j, each counted once (K, P)."""
         i, j = pair_index(self.exponents.shape[1], self.device)
         return self.gram * torch.where(i == j, 1.0, 0.5)
+
+
+def propose_presence(parts: PresenceComponents, component: Tensor, source: RandomStream) -> Tensor:
+    """One draw of ``log ℓ'`` from each of these components.
+
+    Args:
+        parts: the components.
+        component: their numbers (...).
+        source: of randomness.
+
+    Returns:
+        (..., L), -inf for absent labels.
+    """
+    odds, alpha = parts.log_odds[component], parts.alpha[component]
+    chance = torch.sigmoid(odds)
+    there = source.uniform(*chance.shape) < chance
+    empty = ~there.any(-1)
+    if bool(empty.any()):
+        there[empty] = _some_presence(odds[empty], source)
+    small = alpha < 1.0
+    log_gamma = source.gamma(alpha + small).log()
+    shapes = alpha[small]
+    log_gamma[small] += torch.log1p(-source.uniform(*shapes.shape)) / shapes
+    return torch.log_softmax(log_gamma.masked_fill(~there, -math.inf), -1)
+
+
+def _some_presence(odds: Tensor, source: RandomStream) -> Tensor:
+    """Which labels are there, given that one is: log odds (m, L) -> (m, L), however small the odds are.
+
+    The first label that is there is drawn by its chance; those behind it are there independently of each other.
+    """
+    log_first = odds - softplus(odds).cumsum(-1)
+    reached = torch.softmax(log_first, -1).cumsum(-1)
+    first = (reached <= source.uniform(len(odds), 1)).sum(-1, keepdim=True).clamp_max(odds.shape[-1] - 1)
+    label = torch.arange(odds.shape[-1], device=odds.device)
+    behind = (source.uniform(*odds.shape) < torch.sigmoid(odds)) & (label > first)
+    return behind | (label == first)
 
 
 def _check_shapes(exponents: Tensor, presence: Tensor, readout: Tensor, log_scale: Tensor) -> tuple[int, int, int]:

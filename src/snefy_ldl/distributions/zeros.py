@@ -21,22 +21,22 @@ from torch import Tensor
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.centred import CentredSnefy
 from snefy_ldl.distributions.expectations import beta_half
-from snefy_ldl.distributions.law import Rows, SimplexLaw
+from snefy_ldl.distributions.law import SimplexLaw
 from snefy_ldl.distributions.marginal import TableMarginal
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.distributions.table_cache import TableCache
 from snefy_ldl.distributions.tables import quantiles_from_tables
+from snefy_ldl.distributions.zero_conditioning import ZeroConditioning
 from snefy_ldl.distributions.zero_moments import PresenceMoments, pair_components
-from snefy_ldl.distributions.zero_square import ZeroSquare
 from snefy_ldl.distributions.zero_table import PresenceTable, used_pairs
 from snefy_ldl.errors import InputError
-from snefy_ldl.special import log_beta, log_signed_sum, pair_index, symmetric
+from snefy_ldl.special import log_beta, pair_index, symmetric
 from snefy_ldl.special.tolerances import NEGLIGIBLE_TABLE_WEIGHT
 
 _moments, _tables = TableCache(), TableCache()
 
 
-class ZeroSnefy(ZeroSquare):
+class ZeroSnefy(ZeroConditioning):
     """Conditional law of label distributions with exact zeros, or the average of several such members; see the module.
 
     Moments are good to 1e-8, cdfs to 1e-6, densities and probabilities of zeros to rounding. A share below 1e-9 is a
@@ -154,7 +154,7 @@ class ZeroSnefy(ZeroSquare):
         norm = pair_components(exponents, presence, centre).log_norm.reshape(self.n_members, -1)[:, i == j]
         scale = self.log_scale - self.log_root_norm + root + 0.5 * norm
         some_there = 1.0 - self.components.prob_absent(keep).reshape(self.n_members, -1)
-        log_members = self._reweighted(some_there.log())
+        log_members = self.reweighted_members(some_there.log())
         return ZeroSnefy(exponents, presence, readout, scale.to(self.dtype), centre, log_members)
 
     def amalgamate(self, groups: Sequence[Sequence[int]]) -> SimplexLaw:
@@ -194,22 +194,11 @@ class ZeroSnefy(ZeroSquare):
         readout = _root(symmetric(self.half_gram() * factor.exp(), n))
         shift = self.presence[..., mask].double().sum(-1) + root + 0.5 * log_beta(1.0 + 2.0 * exponents)
         scale = (self.log_scale - self.log_root_norm + shift).to(self.dtype)
-        log_members = self._reweighted(self.components.log_support(mask).reshape(self.n_members, -1))
+        log_members = self.reweighted_members(self.components.log_support(mask).reshape(self.n_members, -1))
         centre = self.centre[mask]
         if bool((centre == centre[0]).all()):
             return SnefySimplex(exponents, readout, scale, None, log_members)
         return CentredSnefy(exponents, readout, scale, centre, log_members)
-
-    def _reweighted(self, log_chance: Tensor) -> Tensor:
-        """Log weights of the members (*batch, K) after an event with these log chances (K, P) under components."""
-        i, j = pair_index(self.exponents.shape[1], self.device)
-
-        def answer(rows: Rows) -> Tensor:
-            scale = self.flat_log_scale[rows].double()
-            terms = scale[..., i] + scale[..., j] + self.log_kernel + log_chance
-            return log_signed_sum(terms, self.gram) - self.log_normaliser(rows) + self.log_members[rows]
-
-        return self.collect(answer).reshape(*self.batch_shape, -1)
 
     def __repr__(self) -> str:
         neurons = self.exponents.shape[1]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from snefy_ldl._random import derive_seed, seed_from
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.blocks import law_blocks, to_numpy
 from snefy_ldl.errors import InputError
@@ -20,15 +21,17 @@ __all__ = ["JointCalibration", "joint_calibration_test", "joint_pit"]
 FEWEST_ROWS = 20
 
 
-def joint_pit(model: Any, X: Any, D: Any) -> Array:
+def joint_pit(model: Any, X: Any, D: Any, *, random_state: Any = 0) -> Array:
     """Joint probability integral transform ``u_k = F(ℓ_k | ℓ_1, …, ℓ_{k-1}, x)`` of what was observed.
 
-    If the model is right, each column is uniform and the columns are independent.
+    If the model is right, each column is uniform and the columns are independent; also where zeros are modelled: there
+    the place of an absent label below its chance of absence is drawn.
 
     Args:
         model: A fitted model with ``predict_dist``; or a law with batch (N,), then X is not used.
         X: Rows that the fit has not seen; None with a law.
         D: Their label distributions, (N, L). Zeros are treated as the model's fit treated them.
+        random_state: Seed or generator of what atoms leave open; of no effect on laws without atoms.
 
     Returns:
         (N, L-1), values in [0, 1].
@@ -48,13 +51,14 @@ def joint_pit(model: Any, X: Any, D: Any) -> Array:
     if policy is not None:
         table = policy.apply(table, names=names)
     blocks = law_blocks(model, X) if hasattr(model, "predict_dist") else [(slice(0, len(table)), model)]
-    parts, rows = [], 0
+    parts, rows, seed = [], 0, seed_from(random_state)
     for block, law in blocks:
         if not hasattr(law, "rosenblatt"):
             raise InputError(f"{type(law).__name__} has no Rosenblatt map, which the joint transform needs.")
         rows = block.stop
         if len(table) >= rows:
-            parts.append(to_numpy(law.rosenblatt(table[block])))
+            # every block has its own draws, or rows of two blocks would hang together
+            parts.append(to_numpy(law.rosenblatt(table[block], random_state=derive_seed(seed, block.start))))
     if rows != len(table):
         raise InputError(f"X and D must have the same number of rows; X has {rows} and D {len(table)}.")
     return np.concatenate(parts)
