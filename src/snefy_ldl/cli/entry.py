@@ -26,6 +26,8 @@ from snefy_ldl.cli.predict import predict
 from snefy_ldl.cli.query import EXAMPLES as QUERY_EXAMPLES
 from snefy_ldl.cli.query import query
 from snefy_ldl.cli.reproduce import reproduce
+from snefy_ldl.cli.serve import EXAMPLES as SERVE_EXAMPLES
+from snefy_ldl.cli.serve import serve
 from snefy_ldl.cli.update import EXAMPLES as UPDATE_EXAMPLES
 from snefy_ldl.cli.update import update
 
@@ -114,3 +116,4 @@ app.command()(reproduce)
 app.command(epilog=QUERY_EXAMPLES)(query)
 app.command(epilog=UPDATE_EXAMPLES)(update)
 app.command("next", epilog=NEXT_EXAMPLES)(next_items)
+app.command(epilog=SERVE_EXAMPLES)(serve)

@@ -1,0 +1,79 @@
+"""What a served model is: on what it was trained, how that was measured, and what it cannot answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from snefy_ldl.networks.backbones import StackedMLP
+from snefy_ldl.serve.store import ServedModel
+
+__all__ = ["model_card", "typical_row"]
+
+
+def typical_row(served: ServedModel) -> Any:
+    """Features in the middle of what the model was trained on, as a request holds them.
+
+    Args:
+        served: the model.
+
+    Returns:
+        A dict by name, or a list where the model knows no names.
+    """
+    n_features = int(served.model.n_features_in_)
+    middle = np.zeros(n_features)
+    backbone, guides = served.model.net_.backbone, served.model.guides_
+    if isinstance(backbone, StackedMLP) and served.model.inputs_ != "guides":
+        middle = backbone.scaler.centre[0].cpu().double().numpy()[:n_features]
+    elif guides is not None:
+        middle = np.asarray(getattr(guides.learners[0], "feature_mean_", middle), dtype=np.float64)
+    values = [float(f"{value:.4g}") for value in middle]
+    return values if served.features is None else dict(zip(served.features, values))
+
+
+def model_card(served: ServedModel) -> dict[str, Any]:
+    """The card of a model, plain values only.
+
+    Args:
+        served: the model.
+
+    Returns:
+        What it is, how it was trained and measured, and its limits.
+    """
+    model, config = served.model, served.config
+    training, state = config["training"], served.calibrated
+    losses = [loss for loss in training["validation_loss"] if loss is not None]
+    net = model.net_
+    return {
+        "name": served.name,
+        "version": served.version,
+        "library_version": config["library_version"],
+        "loaded": served.loaded,
+        "labels": served.labels,
+        "features": served.features,
+        "n_features": int(model.n_features_in_),
+        "trained_on": {"rows": training["rows"], "epochs": training["epochs"], "device": training["device"]},
+        "measured": {
+            "mean_log_likelihood_of_rows_held_back": -sum(losses) / len(losses) if losses else None,
+            "how": "rows of the training table that chose the epoch; evaluate on other rows for an honest figure",
+        },
+        "intervals": {
+            "exact_under_the_model": True,
+            "calibrated_levels": [] if state is None else np.atleast_1d(state.confidence_level).tolist(),
+            "calibration_rows": None if state is None else state.n_calibration_,
+        },
+        "law": {"members": net.n_members, "neurons": int(net.raw_exponents.shape[1]), "sees": model.inputs_},
+        "limits": _limits(model),
+        "example_row": typical_row(served),
+    }
+
+
+def _limits(model: Any) -> list[str]:
+    """What the model does not answer, in sentences."""
+    limits = ["It knows rows like those it was trained on; far from them its answers are extrapolation."]
+    if model.centre_ is not None:
+        limits.append("Its law has a centre: update is not available, and condition answers by draws.")
+    if model.net_.has_presence:
+        limits.append("Shares may be exactly zero: update and condition may not be available.")
+    return limits

@@ -1,0 +1,48 @@
+"""The explorer's page of each served model, made once a version."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from snefy_ldl.serve.store import ServedModel
+
+__all__ = ["Pages"]
+
+
+class Pages:
+    """Pages by model and version; only the last of each model is kept.
+
+    Args:
+        data: table whose rows the pages show, or None.
+
+    Example:
+        >>> Pages(None).policy.startswith("default-src 'none'")
+        True
+    """
+
+    #: What a browser lets the page do: run its own script and style, and nothing from elsewhere.
+    policy = (
+        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+        "connect-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+    def __init__(self, data: Path | None) -> None:
+        self._data, self._lock = data, threading.Lock()
+        self._made: dict[str, tuple[str, str]] = {}
+
+    def get(self, served: ServedModel) -> str:
+        """The page of a model as it is now.
+
+        Args:
+            served: the model.
+
+        Returns:
+            One HTML document.
+        """
+        with self._lock:
+            version, page = self._made.get(served.name, ("", ""))
+            if version != served.version:
+                page = f"<p>{served.version}"
+                self._made[served.name] = (served.version, page)
+            return page

@@ -1,0 +1,146 @@
+"""What each question holds, and an example of it that runs on the model that is served."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "QUESTIONS",
+    "Condition",
+    "Density",
+    "Groups",
+    "Next",
+    "Predict",
+    "Query",
+    "Question",
+    "Update",
+    "make_examples",
+]
+
+Level = Annotated[float, Field(gt=0.0, lt=1.0)]
+Levels = Annotated[list[Level], Field(min_length=1, max_length=20)]
+Votes = Annotated[dict[str, Annotated[int, Field(ge=0)]], Field(description="Number of votes by label.")]
+
+
+class Question(BaseModel):
+    """What every question holds: rows, and which model.
+
+    Attributes:
+        rows: as the model's table had them: objects with at least the model's features, or lists in its order.
+        model: name of the model; the first by default.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=False, allow_inf_nan=False)
+
+    rows: Annotated[
+        list[dict[str, Any] | list[Any]],
+        Field(min_length=1, description="Rows as the model's table had them: objects with the features by name."),
+    ]
+    model: Annotated[str | None, Field(description="Name of the model; the first by default.")] = None
+
+
+class Predict(Question):
+    """Mean, variance, intervals and chances of zero."""
+
+    levels: Annotated[Levels, Field(description="Confidence levels of the intervals.")] = [0.9]
+    calibrated: Annotated[bool, Field(description="Conformal intervals at the levels that were calibrated.")] = True
+
+
+class Density(Question):
+    """Log density of whole mixes, or density and probability of one share or a sum of shares."""
+
+    points: Annotated[
+        list[list[float]] | None,
+        Field(min_length=1, description="Label distributions, each a share a label in the model's order."),
+    ] = None
+    labels: Annotated[list[str] | None, Field(min_length=1, description="Labels whose shares are summed.")] = None
+    at: Annotated[
+        list[Annotated[float, Field(gt=0.0, lt=1.0)]] | None,
+        Field(min_length=1, description="Values of that sum, between 0 and 1."),
+    ] = None
+
+
+class Groups(Question):
+    """The law of sums of labels."""
+
+    groups: Annotated[
+        dict[str, Annotated[list[str], Field(min_length=1)]],
+        Field(min_length=1, max_length=100, description="Labels of each group by its name; not all labels in one."),
+    ]
+    levels: Levels = [0.9]
+
+
+class Condition(Question):
+    """The law of all shares when some are known."""
+
+    known: Annotated[dict[str, Level], Field(min_length=1, description="Known shares by label, the same for all rows.")]
+    levels: Levels = [0.9]
+
+
+class Update(Question):
+    """The law given features and votes."""
+
+    votes: Annotated[list[Votes], Field(min_length=1, description="Votes on each row; labels left out have none.")]
+    levels: Levels = [0.9]
+
+
+class Next(Question):
+    """Which items the next votes should go to."""
+
+    votes: Annotated[list[Votes] | None, Field(description="Votes on each row so far; none by default.")] = None
+    n: Annotated[int, Field(ge=1, le=1000, description="Votes to give out.")] = 1
+    criterion: Literal["variance", "information"] = "variance"
+    max_per_item: Annotated[int, Field(ge=1, le=1000)] = 1
+    new_item_cost: Annotated[float, Field(gt=0.0)] = 1.0
+
+
+class Query(Question):
+    """Which rows are worth a label."""
+
+    n: Annotated[int, Field(ge=1, le=10_000, description="How many rows.")] = 1
+    strategy: Annotated[str, Field(max_length=40, description="As snefy-ldl query takes it.")] = "auto"
+    diverse: Annotated[bool, Field(description="Choose rows that also differ from each other.")] = False
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
+#: The questions by their path.
+QUESTIONS: dict[str, type[Question]] = {
+    "predict": Predict,
+    "density": Density,
+    "groups": Groups,
+    "condition": Condition,
+    "update": Update,
+    "next": Next,
+    "query": Query,
+}
+
+
+def make_examples(labels: list[str], row: Any) -> dict[str, dict[str, Any]]:
+    """A body for every question that a model of these labels answers.
+
+    Args:
+        labels: names of at least two labels.
+        row: typical features, as a request holds them.
+
+    Returns:
+        Bodies by the questions' paths.
+
+    Example:
+        >>> make_examples(["a", "b"], [0.5])["predict"]
+        {'rows': [[0.5]], 'levels': [0.5, 0.9]}
+    """
+    first, last = labels[0], labels[-1]
+    examples: dict[str, dict[str, Any]] = {
+        "predict": {"rows": [row], "levels": [0.5, 0.9]},
+        "density": {"rows": [row], "labels": [first], "at": [0.25, 0.5]},
+        "groups": {"rows": [row], "groups": {"group": labels[: max(1, len(labels) - 1)]}},
+        "condition": {"rows": [row], "known": {first: 0.4}},
+        "update": {"rows": [row], "votes": [{first: 3, last: 1}]},
+        "next": {"rows": [row, row], "votes": [{first: 3}, {}], "n": 1},
+        "query": {"rows": [row, row], "n": 1, "strategy": "variance"},
+    }
+    if len(labels) < 3:
+        del examples["condition"]  # the last share would be known, too
+    return examples

@@ -1,0 +1,36 @@
+"""Small models for the service and the page, fitted once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.files.models import save_calibration
+from snefy_ldl.synthetic import make_city_districts
+
+
+@pytest.fixture(scope="session")
+def city() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Features and shares, both with names."""
+    made = make_city_districts(n=160, random_state=0)
+    return pd.DataFrame(made.X, columns=made.feature_names), pd.DataFrame(made.D, columns=made.label_names)
+
+
+@pytest.fixture(scope="session")
+def small(city: tuple[pd.DataFrame, pd.DataFrame]) -> SnefyLDL:
+    """A model without guides or a centre."""
+    settings = {"n_neurons": 12, "n_readouts": 6, "epochs": 4, "guides": None, "centre": None, "random_state": 0}
+    return SnefyLDL(**settings).fit(*city)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory, small: SnefyLDL, city: tuple[pd.DataFrame, pd.DataFrame]) -> Path:
+    """That model, saved, calibrated at 0.8."""
+    place = small.save(tmp_path_factory.mktemp("serve") / "city")
+    calibrated = ConformalIntervals(small, confidence_level=0.8).conformalize(*city)
+    save_calibration(place, calibrated.to_dict())
+    return place

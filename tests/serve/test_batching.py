@@ -1,0 +1,138 @@
+"""The queue: what is answered together, what is refused, and a stop that finishes what was accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pandas as pd
+import pytest
+
+from snefy_ldl.serve.batching import Lane
+from snefy_ldl.serve.faults import Overload
+from snefy_ldl.serve.limits import Limits
+
+
+def test_requests_that_come_together_are_answered_together() -> None:
+    sizes: list[int] = []
+    started, go_on = threading.Event(), threading.Event()
+
+    def double(numbers: list[Any]) -> list[Any]:
+        started.set()
+        go_on.wait(5.0)
+        sizes.append(len(numbers))
+        return [2 * number for number in numbers]
+
+    async def several() -> list[int]:
+        lane = Lane("test", Limits(batch_rows=4))
+        first = asyncio.create_task(lane.ask("a", 0, 1, double))
+        while not started.is_set():
+            await asyncio.sleep(0.001)
+        others = [asyncio.create_task(lane.ask("a" if k < 5 else "b", k, 1, double)) for k in range(1, 7)]
+        await asyncio.sleep(0.01)
+        go_on.set()
+        answers = await asyncio.gather(first, *others)
+        lane.close()
+        return answers
+
+    assert asyncio.run(several()) == [0, 2, 4, 6, 8, 10, 12]
+    assert sizes == [1, 4, 2]  # four rows at most, and never two questions in one
+
+
+def test_one_bad_request_does_not_spoil_its_neighbours() -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    def invert(numbers: list[Any]) -> list[Any]:
+        started.set()
+        go_on.wait(5.0)
+        return [1.0 / number for number in numbers]
+
+    async def several() -> list[Any]:
+        lane = Lane("test", Limits())
+        tasks = [asyncio.create_task(lane.ask("a", 1, 1, invert))]
+        while not started.is_set():
+            await asyncio.sleep(0.001)
+        tasks += [asyncio.create_task(lane.ask("a", number, 1, invert)) for number in (2, 0, 4)]
+        await asyncio.sleep(0.01)
+        go_on.set()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        lane.close()
+        return answers
+
+    first, second, third, fourth = asyncio.run(several())
+    assert (first, second, fourth) == (1.0, 0.5, 0.25)
+    assert isinstance(third, ZeroDivisionError)
+
+
+def test_a_full_queue_and_a_late_answer_are_overload() -> None:
+    go_on = threading.Event()
+
+    def wait(parts: list[Any]) -> list[Any]:
+        go_on.wait(5.0)
+        return parts
+
+    async def several() -> list[Any]:
+        lane = Lane("test", Limits(queue=2, seconds=0.3))
+        tasks = []
+        for number in range(6):
+            tasks.append(asyncio.create_task(lane.ask(None, number, 1, wait)))
+            await asyncio.sleep(0.01)
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        go_on.set()
+        lane.close()
+        with pytest.raises(Overload, match="stopping"):
+            await lane.ask(None, 0, 1, wait)
+        return answers
+
+    answers = asyncio.run(several())
+    assert all(isinstance(answer, Overload) for answer in answers)
+    assert ["waiting" in str(answer) for answer in answers] == [False] * 3 + [True] * 3
+
+
+def test_a_stop_finishes_what_was_accepted(folder: Path, city: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "snefy_ldl", "serve", str(folder), "--port", str(port)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(600):
+            try:
+                httpx.get(f"{address}/readyz")
+                break
+            except httpx.TransportError:
+                assert process.poll() is None, process.communicate()[1]
+                time.sleep(0.1)
+        body = {"rows": city[0].to_dict("records"), "groups": {"g": ["business"]}}
+
+        def ask(_: int) -> int:
+            with httpx.Client(timeout=30.0) as client:
+                return client.post(f"{address}/v1/groups", json=body).status_code
+
+        with ThreadPoolExecutor(6) as pool:
+            answers = [pool.submit(ask, number) for number in range(6)]
+            seen = 0.0
+            while seen < 6:  # all accepted, none answered yet: the first takes longer than this
+                metrics = httpx.get(f"{address}/metrics").text
+                waiting = [line for line in metrics.splitlines() if line.startswith("snefy_ldl_waiting_requests ")]
+                done = sum(1 for answer in answers if answer.done())
+                seen = float(waiting[0].split()[1]) + 1.0 + done
+            process.send_signal(signal.SIGTERM)
+            assert [answer.result() for answer in answers] == [200] * 6
+        _, lines = process.communicate(timeout=60)
+        assert process.returncode in (0, -signal.SIGTERM)
+        assert json.loads(lines.splitlines()[-1])["event"] == "stopped" or process.returncode == -signal.SIGTERM
+    finally:
+        process.kill()
