@@ -73,6 +73,7 @@ STEPS = {
     "fit(X, D)": {
         "estimator": "takes the rows, keeps what training returns",
         "validation": "checks every cell; zeros get their policy",
+        "inputs": "text, dates and gaps become numbers",
         "training": "splits, batches, objective, loop, best epoch",
         "networks": "scaling, starting points, the network itself",
         "distributions": "the law whose likelihood is raised",
@@ -87,6 +88,7 @@ STEPS = {
         "estimator": "hands rows on, a block at a time",
         "prediction": "two quantiles of each label's share",
         "validation": "the same features as in fit, all finite",
+        "inputs": "the columns read as the fit read them",
         "networks": "offsets of each neuron for each row",
         "special": "the pair table, shared by all rows",
         "distributions": "cdfs on a grid, one product a block, inverted",

@@ -272,12 +272,11 @@ def _bad_cases():
         array[row, column] = value
         return array
 
-    frame = pd.DataFrame(with_(X, 4, 1, np.nan), columns=["a", "b", "c"])
+    frame = pd.DataFrame(with_(X, 4, 1, np.inf), columns=["a", "b", "c"])
     return {
-        "NaN in X": (X_ := with_(X, 4, 1, np.nan), D, r"NaN at row 4, column 1"),
-        "NaN in a frame": (frame, D, r"row 4, column 1 \('b'\)"),
+        "inf in a frame": (frame, D, r"inf at data row 5, column 'b'"),
         "inf in X": (with_(X, 2, 0, -np.inf), D, r"inf at row 2, column 0"),
-        "NaN in sparse X": (sp.csr_matrix(X_), D, r"NaN at row 4, column 1"),
+        "NaN in sparse X": (sp.csr_matrix(with_(X, 4, 1, np.nan)), D, r"NaN at row 4, column 1"),
         "a row of NaN in D": (X, with_(D, 3, slice(None), np.nan), r"D row 3 holds no share at all"),
         "inf in D": (X, with_(D, 3, 2, np.inf), r"D contains inf at row 3, column 2"),
         "negative label": (X, with_(D, 5, 0, -0.1), r"negative \(-0.1\) at row 5, column 0"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from sklearn.exceptions import NotFittedError
 
 __all__ = [
@@ -13,6 +16,7 @@ __all__ = [
     "NotConformalizedError",
     "NotFittedError",
     "SnefyError",
+    "TableNote",
     "TrainingError",
     "TrainingWarning",
     "ZeroLabelWarning",
@@ -53,6 +57,19 @@ class MissingLabelWarning(UserWarning):
 
 class ClosureNote(UserWarning):
     """Label distributions came as percentages or as rounded shares, and were divided by their sums."""
+
+
+class TableNote(UserWarning):
+    """How a table was read: columns left out, cells unlike those of the fit.
+
+    Args:
+        words: What to tell.
+        surprises: The odd cells behind the words, so that notes on parts of one table can be added up.
+    """
+
+    def __init__(self, words: str, surprises: Sequence[Any] = ()) -> None:
+        super().__init__(words)
+        self.surprises = tuple(surprises)
 
 
 class TrainingWarning(UserWarning):

@@ -22,7 +22,7 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import BackboneLike
 from snefy_ldl.persistence import StoredModel
 from snefy_ldl.prediction import DensityPredictor
-from snefy_ldl.training import Job, Settings, TrainingData
+from snefy_ldl.training import FittedState, Job, Settings, TrainingData
 from snefy_ldl.training.fit import fit
 from snefy_ldl.training.guided import fit_job
 from snefy_ldl.validation import LARGEST_FEATURE, ZeroOption, check_features, check_names
@@ -42,6 +42,9 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         n_neurons: n, neurons of the density; it has n(n+1)/2 Dirichlet components.
         n_readouts: m, rows of the readout V.
         hidden_sizes: widths of the network that sees x; empty for a linear one.
+        columns: what the columns of a DataFrame are: "auto" looks at each (numbers, categories, dates, names of rows
+            and constants, which are left out), a dict such as ``{"site": "category", "code": "drop"}`` says it of some:
+            "number", "category", "date", "id" or "drop". In arrays NaN is a missing cell.
         backbone: instead of that network, any ``nn.Module`` returning (rows, width), or a function that makes one; X
             may then be any tensor, or nested tuples and dicts of tensors. None: the library's own network.
         n_members: networks whose densities are averaged; every closed form stays exact.
@@ -70,6 +73,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         checkpoint_dir: folder for a checkpoint after every epoch; a killed fit goes on from it. None: no checkpoint.
 
     Attributes:
+        columns_: what makes features of a table's columns (:mod:`snefy_ldl.inputs.columns`), or None.
         net_: the trained members (:class:`snefy_ldl.networks.net.SnefyNet`).
         centre_: by what labels are divided (L,), or None.
         guides_: the fitted guides (:class:`snefy_ldl.learners.guides.Guides`), or None.
@@ -114,6 +118,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         recipe: Literal["default", "paper"] = "default",
         warm_start: bool = False,
         checkpoint_dir: str | Path | None = None,
+        columns: Any = "auto",
     ) -> None:
         self.n_neurons = n_neurons
         self.n_readouts = n_readouts
@@ -136,6 +141,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         self.recipe = recipe
         self.warm_start = warm_start
         self.checkpoint_dir = checkpoint_dir
+        self.columns = columns
 
     @classmethod
     def paper(cls, task: Literal["conformal", "active", "ensemble"] = "conformal", **changes: Any) -> SnefyLDL:
@@ -196,10 +202,10 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             1
         """
         settings = self.settings()
-        data = TrainingData(X, D, counts, sample_weight, custom=self.backbone is not None)
+        start = self._state() if self.warm_start else None
+        data = self._data(X, D, counts, sample_weight, start)
         if self.verbose and data.note is not None:
             print(f"note: {data.note}", file=sys.stderr)
-        start = self._state() if self.warm_start else None
         policy = None if start is None else start.zero_policy
         return self.adopt(fit_job(Job(settings, data, start=start, policy=policy)))
 
@@ -229,10 +235,17 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             2
         """
         settings = self.settings()
-        data = TrainingData(X, D, counts, sample_weight, custom=self.backbone is not None)
         start = self._state()
+        data = self._data(X, D, counts, sample_weight, start, keep_constant=True)
         policy = start.zero_policy if start is not None and self.warm_start else None
         return self.adopt(*fit([Job(settings, data, start=start, one_pass=True, policy=policy)]))
+
+    def _data(
+        self, X: Any, D: Any, counts: Any, sample_weight: Any, start: FittedState | None, keep_constant: bool = False
+    ) -> TrainingData:
+        """What a fit was given, checked; a fit that goes on reads the columns as the first one did."""
+        columns = self.columns if start is None or start.columns is None else start.columns
+        return TrainingData(X, D, counts, sample_weight, self.backbone is not None, columns, keep_constant)
 
     def settings(self) -> Settings:
         """The parameters as training takes them, checked.
@@ -255,8 +268,11 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         check_is_fitted(self, "net_")
         if self.backbone is not None:
             return X, count_rows(X)
-        check_names(X, getattr(self, "feature_names_in_", None))
-        features = check_features(X, n_features=self.n_features_in_, largest=LARGEST_FEATURE)
+        if self.columns_ is not None:
+            features = self.columns_.transform(X)
+        else:
+            check_names(X, getattr(self, "feature_names_in_", None))
+            features = check_features(X, n_features=self.n_features_in_, largest=LARGEST_FEATURE)
         return features, int(features.shape[0])
 
     def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:
@@ -312,5 +328,6 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = False
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
         tags.non_deterministic = False
         return tags

@@ -13,7 +13,7 @@ from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.training import Job, TrainingData
 from snefy_ldl.training.guided import fit_jobs
 from snefy_ldl.validation import check_rows
-from snefy_ldl.validation.rows import take_rows
+from snefy_ldl.validation.rows import as_rows, take_rows
 
 
 def fit_many(
@@ -58,7 +58,7 @@ def fit_many(
         (2, (2, 3))
     """
     estimator.settings()
-    data = TrainingData(X, D, counts, sample_weight, custom=estimator.backbone is not None)
+    data = TrainingData(X, D, counts, sample_weight, estimator.backbone is not None, estimator.columns)
     rows = [_rows(split, data.n_rows, k) for k, split in enumerate(splits)]
     if not rows:
         raise InputError("fit_many needs at least one split: the training rows of each model.")
@@ -68,6 +68,11 @@ def fit_many(
     for model, changes in zip(models, params or []):
         model.set_params(**changes)
     settings = [model.settings() for model in models]
+    if data.columns is not None and (data.columns.has_gaps or not data.columns.is_plain):
+        # each model learns from its rows alone what the columns are
+        table, targets = as_rows(X), {"D": D, "counts": counts, "sample_weight": sample_weight}
+        parts = [{k: None if v is None else take_rows(as_rows(v), r) for k, v in targets.items()} for r in rows]
+        return [model.fit(take_rows(table, split), **part) for model, split, part in zip(models, rows, parts)]
     jobs = [Job(part, data, split, warn=False) for part, split in zip(settings, rows)]
     return [model.adopt(state) for model, state in zip(models, fit_jobs(jobs, n_jobs))]
 

@@ -17,6 +17,7 @@ from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.files.models import CONFIG, load_calibration, read_config, read_model, save_calibration, write_model
 from snefy_ldl.files.schema import check_description, check_shapes, expected_shapes
+from snefy_ldl.inputs.columns import Encoder, read_encoder
 from snefy_ldl.learners.guides import Guides, pack_guides, unpack_guides
 from snefy_ldl.networks.backbones import BackboneLike, CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
@@ -71,6 +72,7 @@ def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) 
     }
     tensors = net.state_dict()
     description["inputs"] = state.inputs
+    description["columns"] = None if state.columns is None else state.columns.to_dict()
     if state.guides is not None:
         description["guides"], arrays = pack_guides(state.guides)
         tensors |= {name: torch.as_tensor(np.ascontiguousarray(array)) for name, array in arrays.items()}
@@ -127,6 +129,7 @@ def load_state(
             centre=net.centre[0].numpy() if net.has_centre else None,
             inputs=config.get("inputs", "features"),
             guides=seen,
+            columns=read_encoder(config.get("columns")),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ModelFileError(f"{folder / CONFIG} is damaged: {type(error).__name__} {error}.") from None
@@ -217,6 +220,8 @@ def _plain(value: Any) -> Any:
         return value.item()
     if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
         return value.tolist()
     return str(value) if isinstance(value, Path) else None
@@ -236,6 +241,7 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
     feature_names_in_: Any
     #: Where :meth:`partial_fit` goes on.
     _optimizer: StackedAdamW | None
+    columns_: Encoder | None
 
     def adopt(self, state: FittedState) -> Self:
         """Become the fitted model of a state; what was fitted before is forgotten.
@@ -251,7 +257,7 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
         self.n_labels_, self.label_names_ = state.n_labels, state.label_names
         self._labels_were_named, self.zero_policy_ = state.labels_were_named, state.zero_policy
         self._optimizer, self.guides_, self.inputs_ = state.optimizer, state.guides, state.inputs
-        self.centre_ = state.centre
+        self.centre_, self.columns_ = state.centre, state.columns
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         if state.n_features is not None:
@@ -279,6 +285,7 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
             centre=self.centre_,
             inputs=self.inputs_,
             guides=self.guides_,
+            columns=self.columns_,
         )
 
     def save(self, folder: str | Path) -> Path:

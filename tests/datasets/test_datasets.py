@@ -208,7 +208,7 @@ def test_bad_tables_are_named(table, tmp_path):
         load_table(file, labels=["sand", "silt"], features="ph,sand", counts=True)
     with pytest.raises(InputError, match="more than once"):
         load_table(file, labels=["sand", "sand"], counts=True)
-    with pytest.raises(InputError, match=r"t\.csv: D row 0 sums to 2"):
+    with pytest.raises(InputError, match=r"t\.csv: D data row 1 sums to 2"):
         load_table(file, labels=["sand", "silt"])
     with pytest.raises(InputError, match="needs at least 2"):
         load_table(file, labels=["sand"], counts=True)
@@ -228,7 +228,7 @@ def test_bad_tables_are_named(table, tmp_path):
 def test_missing_values_are_named(table, tmp_path):
     table["depth"] = pd.array([1, None, 3], dtype="Int64")
     table.to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(InputError, match=r"X contains NaN at row 1, column 0 \('depth'\)"):
+    with pytest.raises(InputError, match=r"X contains NaN at data row 2, column 'depth'"):
         load_table(tmp_path / "t.parquet", labels="sand,silt", counts=True)
     table["sand"] = ["1", "two", "3"]
     table.to_csv(tmp_path / "t.csv", index=False)

@@ -115,7 +115,7 @@ def test_subsample_parts_the_votes() -> None:
     [
         (lambda: Votes.from_long({"item": [1], "label": ["a"]}), "no column 'annotator'"),
         (lambda: Votes.from_long({"item": [1, 2], "annotator": [1, 2], "label": ["a"]}), "equally long"),
-        (lambda: Votes.from_long({"item": [None], "annotator": [1], "label": ["a"]}), "'item' is empty in row 0"),
+        (lambda: Votes.from_long({"item": [None], "annotator": [1], "label": ["a"]}), "'item' is empty in data row 1"),
         (lambda: Votes.from_long({"item": [1], "annotator": [1], "label": [None]}), "no vote at all"),
         (lambda: Votes.from_long({"item": [1], "annotator": [1], "label": ["a"]}), "one label"),
         (lambda: Votes.from_long(long_table(), label_names=["1", "2"]), "'10' is not among"),

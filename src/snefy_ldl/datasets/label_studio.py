@@ -135,11 +135,11 @@ def read_votes(
     for k, task in enumerate(_tasks(source)):
         row = task.get("data", {}).get(ROW)
         if isinstance(row, bool) or not isinstance(row, int):
-            raise InputError(f"task {k} has no row number in data[{ROW!r}]; it was not made by make_tasks.")
+            raise InputError(f"task {k + 1} has no row number in data[{ROW!r}]; it was not made by make_tasks.")
         for _, choice in _choices(task, from_name):
             if choice not in names:
                 known = ", ".join(names)
-                raise InputError(f"task {k} (row {row}) holds the choice {choice!r}; the labels are {known}.")
+                raise InputError(f"task {k + 1} (row {row}) holds the choice {choice!r}; the labels are {known}.")
             counts.setdefault(row, np.zeros(len(names)))[names[choice]] += 1.0
     table = np.array(list(counts.values())).reshape(len(counts), len(names))
     return np.array(list(counts), dtype=np.intp), table

@@ -101,7 +101,7 @@ class VoteTable:
         for name in [item] + ([] if annotator is None else [annotator]):
             gaps = [row for row, value in enumerate(columns[name]) if _absent(value)]
             if gaps:
-                raise InputError(f"column {name!r} is empty in row {gaps[0]}; every vote needs one.")
+                raise InputError(f"column {name!r} is empty in data row {gaps[0] + 1}; every vote needs one.")
         given = [row for row, value in enumerate(columns[label]) if not _absent(value)]
         if not given:
             raise InputError(f"column {label!r} holds no vote at all.")

@@ -48,6 +48,10 @@ def _one_of(*words: str) -> Rule:
     return (lambda value: isinstance(value, str) and value in words), f"one of {', '.join(words)}"
 
 
+def _date(value: str) -> bool:
+    return re.fullmatch(r"\d{4}-\d{2}-\d{2}( \d{2}:\d{2}:\d{2}(\.\d+)?)?", value) is not None
+
+
 COUNT: Rule = (_whole, "a whole number >= 1")
 FLAG: Rule = (_is(bool), "true or false")
 TEXT: Rule = (_is(str), "a text")
@@ -88,6 +92,35 @@ DESCRIPTION: dict[str, Rule] = {
     "history": (_each(_is(dict)), "a list of objects"),
     "inputs?": _one_of("features", "guides", "both"),
     "guides?": (_optional(_is(dict)), "an object or null"),
+    "columns?": (_optional(_is(dict)), "an object or null"),
+}
+ENCODER: dict[str, Rule] = {"named": FLAG, "width": COUNT}
+FILLER: dict[str, Rule] = {
+    "fills": (_each(_number), "a list of numbers"),
+    "indicators": (_each(lambda value: _whole(value, 0)), "a list of whole numbers"),
+}
+TABLE: dict[str, Rule] = {"columns": (_each(_is(dict)), "a list of objects"), "notes": NAMES}
+#: Fields of each kind of column (:mod:`snefy_ldl.inputs.kinds`).
+COLUMNS: dict[str, dict[str, Rule]] = {
+    "number": {"name": TEXT, "fill": (_number, "a number"), "indicator": FLAG, "gaps": FLAG},
+    "category": {
+        "name": TEXT,
+        "levels": NAMES,
+        "other": FLAG,
+        "share": (lambda value: _number(value) and 0.0 <= value <= 1.0, "a number from 0 to 1"),
+        "gaps": FLAG,
+        "pooled": NAMES,
+    },
+    "date": {
+        "name": TEXT,
+        "form": (_optional(_is(str)), "a text or null"),
+        "start": (lambda value: isinstance(value, str) and _date(value), "a date"),
+        "parts": (_each(lambda value: value in ("year", "day of year", "days")), "a list of parts of dates"),
+        "fills": (_each(_number), "a list of numbers"),
+        "indicator": FLAG,
+        "gaps": FLAG,
+    },
+    "left out": {"name": TEXT, "reason": TEXT, "example": TEXT},
 }
 GUIDES: dict[str, Rule] = {
     "floor": (lambda value: _number(value) and value > 0.0, "a number above 0"),
@@ -211,10 +244,9 @@ def check_description(config: dict[str, Any], path: Path) -> None:
     if features is None:
         raise ModelFileError(f"{path} is damaged: n_features is null, without a custom backbone.")
     inputs, seen, guides = config.get("inputs", "features"), _n_inputs(config), config.get("guides")
-    if inputs == "features" and seen != features:
-        raise ModelFileError(
-            f"the weights do not fit the model {path.name} describes: {seen} inputs, {features} features."
-        )
+    read = _check_columns(config, path)
+    if inputs == "features" and seen != read:
+        raise ModelFileError(f"the weights do not fit the model {path.name} describes: {seen} inputs, {read} features.")
     if guides is not None:
         _check(guides, GUIDES, path, "guides.")
     elif inputs != "features":
@@ -222,6 +254,44 @@ def check_description(config: dict[str, Any], path: Path) -> None:
     widths = [*config["parameters"]["hidden_sizes"]] or [seen]
     if widths[-1] != network["width"]:
         raise ModelFileError(f"{path} is damaged: width is {network['width']}, and the last layer has {widths[-1]}.")
+
+
+def _check_columns(config: dict[str, Any], path: Path) -> int:
+    """How many numbers the columns of a table become; raises unless the JSON says what each column is."""
+    encoder, features = config.get("columns"), config["n_features"]
+    if encoder is None:
+        return int(features)
+    _check(encoder, ENCODER, path, "columns.")
+    if not encoder["named"]:
+        _check(encoder, FILLER, path, "columns.")
+        given, where = len(encoder["fills"]), encoder["indicators"]
+        width = given + len(where)
+        fits = len(set(where)) == len(where) and all(place < given for place in where)
+    else:
+        _check(encoder, TABLE, path, "columns.")
+        given, width, fits = len(encoder["columns"]), 0, True
+        for k, column in enumerate(encoder["columns"]):
+            if column.get("kind") not in COLUMNS:
+                raise ModelFileError(f"{path} is damaged: columns.{k} is of the unknown kind {column.get('kind')!r}.")
+            _check(column, COLUMNS[column["kind"]], path, f"columns.{k}.")
+            fits = fits and len(column.get("parts", [])) == len(column.get("fills", []))
+            width += _column_width(column)
+    if given != features or width != encoder["width"] or not fits:
+        raise ModelFileError(
+            f"{path} is damaged: {given} columns become {width} numbers, not the {features} and {encoder['width']} it "
+            "names."
+        )
+    return int(width)
+
+
+def _column_width(column: dict[str, Any]) -> int:
+    """How many numbers a column becomes."""
+    if column["kind"] == "number":
+        return 1 + int(column["indicator"])
+    if column["kind"] == "category":
+        levels = len(column["levels"])
+        return 1 if levels == 2 and not column["other"] else levels + int(column["other"])
+    return len(column["parts"]) + int(column["indicator"]) if column["kind"] == "date" else 0
 
 
 def _n_inputs(config: dict[str, Any]) -> int:

@@ -19,6 +19,7 @@ from snefy_ldl._types import Array
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.partial import log_prob_known, log_prob_votes
 from snefy_ldl.errors import InputError
+from snefy_ldl.prediction.names import NamedAnswers
 from snefy_ldl.prediction.votes import VotePredictor
 from snefy_ldl.validation import (
     ZeroPolicy,
@@ -30,7 +31,7 @@ from snefy_ldl.validation import (
 )
 
 
-class DensityPredictor(VotePredictor):
+class DensityPredictor(NamedAnswers, VotePredictor):
     """Predictions of a conditional law on the simplex, a block of rows at a time.
 
     A class that mixes this in says how to get the density of a block of rows (:meth:`_blocks`) and of all of them
@@ -43,22 +44,11 @@ class DensityPredictor(VotePredictor):
     """
 
     n_labels_: int
-    label_names_: Any
     zero_policy_: ZeroPolicy
-    _labels_were_named: bool
 
     @abstractmethod
     def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SignedDirichletMixture]]:
         """Consecutive rows of X and their conditional law."""
-
-    def _named(self, values: Array, X: Any) -> Any:
-        """Back in a DataFrame when the labels came in one."""
-        if not self._labels_were_named:
-            return values
-        import pandas as pd  # only where tables came in is pandas there
-
-        # lists and tensors have an index, too: a method
-        return pd.DataFrame(values, columns=self.label_names_, index=X.index if hasattr(X, "iloc") else None)
 
     def _collect(self, X: Any, answer: Callable[[SignedDirichletMixture], Tensor], what: str = "predict") -> Array:
         parts = [answer(dist).cpu().numpy().astype(np.float64, copy=False) for _, dist in self._blocks(X, what)]

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from snefy_ldl._limits import DENSE_BYTES
 from snefy_ldl._types import Array
-from snefy_ldl.errors import InputError, MissingLabelWarning
+from snefy_ldl.errors import InputError, MissingLabelWarning, TableNote
+from snefy_ldl.inputs.columns import Encoder, TableEncoder, learn_columns
+from snefy_ldl.inputs.kinds import LeftOutColumn
 from snefy_ldl.validation import (
     LARGEST_FEATURE,
     PartialCounts,
@@ -38,9 +40,13 @@ class TrainingData:
         counts: votes (N, L) or :class:`~snefy_ldl.validation.PartialCounts`, or None.
         sample_weight: row weights (N,), or None.
         custom: whether a custom backbone takes X as it is.
+        columns: an encoder that was learned before, or what the user says of some columns; "auto" learns one.
+        keep_constant: whether columns that hold one value only are kept: more rows will come.
 
     Attributes:
-        features: X, checked.
+        features: X, checked, as numbers (N, d').
+        columns: what made them of X: :mod:`snefy_ldl.inputs.columns`; None with a custom backbone or a sparse X.
+        n_features: columns of X, d; None with a custom backbone.
         n_rows: N.
         labels: shares or votes (N, L), float64.
         are_counts: whether they are votes.
@@ -55,7 +61,16 @@ class TrainingData:
         InputError: where anything breaks its rule; the message names the row and the column.
     """
 
-    def __init__(self, X: Any, D: Any, counts: Any, sample_weight: Any, custom: bool) -> None:
+    def __init__(
+        self,
+        X: Any,
+        D: Any,
+        counts: Any,
+        sample_weight: Any,
+        custom: bool,
+        columns: Any = "auto",
+        keep_constant: bool = False,
+    ) -> None:
         if D is None and counts is None:
             raise InputError(
                 "fit needs the labels: label distributions as fit(X, D), or votes as fit(X, counts=K). "
@@ -63,8 +78,12 @@ class TrainingData:
             )
         if D is not None and counts is not None:
             raise InputError("fit takes label distributions or counts, not both.")
-        self.features = X if custom else check_features(X, largest=LARGEST_FEATURE)
+        self.columns: Encoder | None = None
+        if not custom:
+            self.columns = columns if isinstance(columns, Encoder) else learn_columns(X, columns, keep_constant)
+        self.features = X if custom else _encode(X, self.columns, warn=self.columns is columns)
         self.feature_names = None if custom else column_names(X)
+        self.n_features = None if custom else int(X.shape[1]) if self.columns is None else self.columns.n_in
         self.n_rows = count_rows(X) if custom else int(self.features.shape[0])
         self.are_counts = counts is not None
         self.partial = counts if isinstance(counts, PartialCounts) else None
@@ -82,6 +101,8 @@ class TrainingData:
             self.note = _suggest_counts(self.labels)
         self.has_gaps = not self.are_counts and bool(np.isnan(self.labels).any())
         self.weights = check_sample_weight(sample_weight, self.n_rows)
+        if isinstance(self.columns, TableEncoder) and self.columns is not columns:
+            _tell_left_out(self.columns)
 
     def with_features(self, features: Any) -> TrainingData:
         """The same rows and labels with other features (N, d')."""
@@ -110,6 +131,23 @@ class TrainingData:
     def weight_tensor(self, device: torch.device) -> Tensor | None:
         """Row weights (N,) on a device, float32, or None."""
         return None if self.weights is None else torch.as_tensor(self.weights, dtype=torch.float32, device=device)
+
+
+def _encode(X: Any, columns: Encoder | None, warn: bool) -> Any:
+    """Features as numbers; a sparse matrix, which needs no encoder, is checked."""
+    if isinstance(columns, TableEncoder):
+        return columns.transform(X, warn)
+    return check_features(X, largest=LARGEST_FEATURE) if columns is None else columns.transform(X)
+
+
+def _tell_left_out(columns: TableEncoder) -> None:
+    """Columns that became no feature without the user's word are told, or nobody would look for them."""
+    left = [column for column in columns.columns if isinstance(column, LeftOutColumn)]
+    silent = {f"column {column.name!r}" for column in left if column.reason in ("id", "drop") and not column.example}
+    notes = [note for note in columns.notes if "left out" in note and not any(note.startswith(s) for s in silent)]
+    if notes:
+        words = "; ".join(notes)
+        warnings.warn(TableNote(f'{words}. columns={{name: "number"}} keeps a column.'), stacklevel=4)
 
 
 def _tell_gaps(D: Any) -> None:

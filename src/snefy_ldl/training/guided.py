@@ -107,7 +107,7 @@ def _fit_inputs(job: Job) -> FittedState:
             state,
             inputs=inputs,
             guides=None if inputs == "features" else guides,
-            n_features=int(data.features.shape[1]),
+            n_features=data.n_features,
             feature_names=data.feature_names,
             summary={**state.summary, "inputs": inputs},
         )

@@ -109,7 +109,7 @@ class Job:
         if data.n_labels != self.start.n_labels:
             raise InputError(f"D has {data.n_labels} labels, but the model was fitted with {self.start.n_labels}.")
         if self.settings.backbone is None:
-            check_features(data.features, n_features=self.start.n_features)
+            check_features(data.features, n_features=self.start.n_inputs)
 
     @property
     def zero_rows(self) -> float:

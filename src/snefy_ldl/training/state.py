@@ -8,6 +8,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from snefy_ldl._types import Array
+from snefy_ldl.inputs.columns import Encoder
 from snefy_ldl.learners.guides import Guides
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling
@@ -134,6 +135,7 @@ class FittedState:
         centre: by which labels are divided (L,), or None.
         inputs: what the network sees: the features, the guides' predictions, or both.
         guides: the fitted guides, or None where the network does not see any.
+        columns: what makes features of the columns of a table, or None.
         validation: how the kept members did on their validation rows; None where there were none.
     """
 
@@ -150,9 +152,15 @@ class FittedState:
     centre: Array | None = None
     inputs: Inputs = "features"
     guides: Guides | None = None
+    columns: Encoder | None = None
     validation: Validation | None = None
 
     @property
     def n_labels(self) -> int:
         """L."""
         return int(self.net.raw_exponents.shape[2])
+
+    @property
+    def n_inputs(self) -> int | None:
+        """Numbers that the columns of a table become, d'; None with a custom backbone."""
+        return self.n_features if self.columns is None else self.columns.n_out

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.base import clone
 
 from snefy_ldl import metrics
@@ -23,7 +22,7 @@ from snefy_ldl.many import fit_many
 from snefy_ldl.training import TrainingData
 from snefy_ldl.tuning.result import TuneResult, score_table
 from snefy_ldl.tuning.space import Fold, Space, check_estimator, check_scoring, list_folds, list_settings
-from snefy_ldl.validation.rows import take_rows
+from snefy_ldl.validation.rows import as_rows, take_rows
 
 Scoring = str | Callable[[SnefyLDL, Any, Any], float]
 
@@ -91,7 +90,8 @@ def tune(
     name, higher = check_scoring(scoring)
     seed = seed_from(random_state)
     settings = list_settings(estimator, space, n_iter, seed, name)
-    data = TrainingData(X, D, counts, sample_weight, custom=check_estimator(estimator).backbone is not None)
+    checked = check_estimator(estimator)
+    data = TrainingData(X, D, counts, sample_weight, checked.backbone is not None, checked.columns)
     if data.partial is not None or not np.isfinite(data.labels).all():
         raise InputError("tune scores whole votes only; drop the rows whose counts hold a missing label.")
     folds = list_folds(cv, data.n_rows, seed)
@@ -212,7 +212,8 @@ class Search:
 
     def _score(self, model: SnefyLDL, rows: Index) -> float:
         data = self.data
-        features = data.features[rows] if model.backbone is None else take_rows(self.X, torch.as_tensor(rows))
+        plain = model.backbone is None and (data.columns is None or data.columns.is_plain)
+        features = data.features[rows] if plain else take_rows(as_rows(self.X), rows)
         labels, weights = data.labels[rows], None if data.weights is None else data.weights[rows]
         if callable(self.scoring):
             return float(self.scoring(model, features, labels))

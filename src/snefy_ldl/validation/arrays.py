@@ -20,8 +20,17 @@ def column_names(table: Any) -> list[str] | None:
 
 
 def cell_name(row: int, column: int, names: list[str] | None) -> str:
-    """Row and column of a cell as messages name it."""
-    return f"row {row}, column {column}" + (f" ({names[column]!r})" if names else "")
+    """Row and column of a cell as messages name it: in a table as a person counts, in an array as it is indexed."""
+    return f"{row_name(row, names)}, column {names[column]!r}" if names else f"{row_name(row, names)}, column {column}"
+
+
+def row_name(row: int, names: list[str] | None) -> str:
+    """A row as messages name it: the first data row of a table with column names is 1, that of an array is row 0.
+
+    >>> row_name(0, ["sand", "silt"]), row_name(0, None)
+    ('data row 1', 'row 0')
+    """
+    return f"data row {row + 1}" if names else f"row {row}"
 
 
 #: Features beyond this leave a network that computes in float32 no room; nobody measures in such units.
@@ -74,11 +83,14 @@ def check_table(values: Any, what: str, columns_are: str) -> tuple[Array, list[s
     return table, names
 
 
-def _first_bad(table: NDArray[Any], largest: float) -> tuple[int, int] | None:
+def _first_bad(table: NDArray[Any], largest: float, missing: bool) -> tuple[int, int] | None:
     """First cell that is not finite or too large, looked for a block of rows at a time: a large table is not copied."""
     step = max(1, (1 << 22) // max(1, table.shape[1]))
     for start in range(0, len(table), step):
-        usable = np.abs(table[start : start + step]) <= np.float64(largest)  # not so for NaN
+        part = np.abs(table[start : start + step])
+        usable = part <= np.float64(largest)  # not so for NaN
+        if not usable.all():
+            usable |= np.isnan(part) if missing else False
         if not usable.all():
             row, column = first_cell(~usable)
             return start + row, column
@@ -91,11 +103,13 @@ def _is_plain(X: Any) -> bool:
     return isinstance(X, np.ndarray) and not odd and X.dtype in (np.float32, np.float64) and X.ndim == 2
 
 
-def check_features(X: Any, *, n_features: int | None = None, largest: float = np.finfo(np.float64).max) -> Any:
+def check_features(
+    X: Any, *, n_features: int | None = None, largest: float = np.finfo(np.float64).max, missing: bool = False
+) -> Any:
     """Features as a finite float array (N, d), or CSR when sparse; raises InputError naming the bad cell.
 
     float32 and float64 arrays come back as they are, without a copy. Networks, which compute in float32, take no value
-    beyond ``largest``.
+    beyond ``largest``. With ``missing``, NaN in an array is a missing cell and stays.
     """
     names = column_names(X)
     if sp.issparse(X):
@@ -119,7 +133,7 @@ def check_features(X: Any, *, n_features: int | None = None, largest: float = np
             row = int(np.searchsorted(table.indptr, at[0], side="right") - 1)
             bad = row, int(table.indices[at[0]])
     else:
-        bad = _first_bad(table, largest)
+        bad = _first_bad(table, largest, missing)
     if bad is not None:
         value, cell = float(table[bad]), cell_name(*bad, names)
         if np.isfinite(value):

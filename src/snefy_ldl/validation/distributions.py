@@ -9,7 +9,7 @@ import numpy as np
 
 from snefy_ldl._types import Array, Mask
 from snefy_ldl.errors import ClosureNote, InputError
-from snefy_ldl.validation.arrays import as_float, cell_name, check_table, column_names, first_cell
+from snefy_ldl.validation.arrays import as_float, cell_name, check_table, column_names, first_cell, row_name
 
 #: Rows may miss a sum of one by this much; inside it they are re-closed.
 CLOSURE_TOLERANCE = 1e-3
@@ -80,15 +80,15 @@ Divide each row by its sum, or pass vote counts with fit(X, counts=...).
     with np.errstate(over="ignore"):  # huge numbers are told as such
         sums = table.sum(axis=1)
     if gaps.any():
-        return _fill_gaps(table, gaps, sums, what), names
+        return _fill_gaps(table, gaps, sums, what, names), names
     wrong = ~(np.abs(sums - 1.0) <= ROUNDING_TOLERANCE)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise InputError(
-            f"{what} row {row} sums to {sums[row]:.6g}; a label distribution must sum to 1 (tolerance "
+            f"{what} {row_name(row, names)} sums to {sums[row]:.6g}; a label distribution must sum to 1 (tolerance "
             f"{ROUNDING_TOLERANCE:g}). Divide each row by its sum, or pass vote counts with fit(X, counts=...)."
         )
-    _note_rounding(sums, what)
+    _note_rounding(sums, what, names)
     return table / sums[:, None], names
 
 
@@ -103,13 +103,13 @@ def _in_shares(table: Array, whole: Mask, what: str) -> Array:
     return table
 
 
-def _note_rounding(sums: Array, what: str) -> None:
+def _note_rounding(sums: Array, what: str, names: list[str] | None) -> None:
     rounded = np.abs(sums - 1.0) > CLOSURE_TOLERANCE
     if rounded.any():
         row = int(np.flatnonzero(rounded)[0])
         _note(
             f"{what} holds rounded shares: {int(rounded.sum())} of {len(sums)} rows miss a sum of 1 by more than "
-            f"{CLOSURE_TOLERANCE:g} (row {row} sums to {sums[row]:.6g}); each was divided by its sum."
+            f"{CLOSURE_TOLERANCE:g} ({row_name(row, names)} sums to {sums[row]:.6g}); each was divided by its sum."
         )
 
 
@@ -140,18 +140,19 @@ def common_denominator(D: Array, most: int = MOST_SUGGESTED) -> int | None:
     return None
 
 
-def _fill_gaps(table: Array, gaps: Mask, sums: Array, what: str) -> Array:
+def _fill_gaps(table: Array, gaps: Mask, sums: Array, what: str, names: list[str] | None) -> Array:
     """Rows whose gaps hold zeros: one gap is filled, more become NaN."""
     n_gaps = gaps.sum(axis=1)
     if (n_gaps == table.shape[1]).any():
         row = int(np.flatnonzero(n_gaps == table.shape[1])[0])
-        raise InputError(f"{what} row {row} holds no share at all (NaN in every column); drop such rows.")
+        raise InputError(f"{what} {row_name(row, names)} holds no share at all (NaN in every column); drop such rows.")
     wrong = ~(np.where(n_gaps > 0, sums - 1.0, np.abs(sums - 1.0)) <= ROUNDING_TOLERANCE)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         rule = "known shares may sum to at most 1" if n_gaps[row] else "a label distribution must sum to 1"
-        raise InputError(f"{what} row {row} sums to {sums[row]:.6g}; {rule} (tolerance {ROUNDING_TOLERANCE:g}).")
-    _note_rounding(np.where(n_gaps > 0, np.maximum(sums, 1.0), sums), what)
+        place = f"{what} {row_name(row, names)}"
+        raise InputError(f"{place} sums to {sums[row]:.6g}; {rule} (tolerance {ROUNDING_TOLERANCE:g}).")
+    _note_rounding(np.where(n_gaps > 0, np.maximum(sums, 1.0), sums), what, names)
     closed = table / np.where((n_gaps == 0) | (sums > 1.0), sums, 1.0)[:, None]
     rest = np.maximum(1.0 - closed.sum(axis=1), 0.0)
     return np.where(gaps, np.where(n_gaps == 1, rest, np.nan)[:, None], closed)
@@ -189,7 +190,8 @@ def check_counts(
         few = (~gaps).sum(axis=1) < 2
         if few.any():
             row = int(np.flatnonzero(few)[0])
-            raise InputError(f"counts row {row} has fewer than 2 labels that were counted; such a row tells nothing.")
+            place = row_name(row, names)
+            raise InputError(f"counts {place} has fewer than 2 labels that were counted; such a row tells nothing.")
     else:
         table, names = _check_labels(counts, "counts", n_rows, n_labels)
     whole = table == np.round(table)
@@ -206,5 +208,6 @@ def check_counts(
         )
     empty = table.sum(axis=1) == 0
     if empty.any():
-        raise InputError(f"counts row {int(np.flatnonzero(empty)[0])} holds no vote at all; drop such rows.")
+        place = row_name(int(np.flatnonzero(empty)[0]), names)
+        raise InputError(f"counts {place} holds no vote at all; drop such rows.")
     return np.where(gaps, np.nan, table) if gaps.any() else table, names
