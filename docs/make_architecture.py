@@ -45,7 +45,7 @@ ROOMS = {
     "votes": ("annotators and where they agree", "uses"),
     "active": ("which rows to label next", "uses"),
     "conformal": ("intervals with a guarantee", "uses"),
-    "compare": ("learners side by side", "uses"),
+    "comparison": ("learners side by side", "doors"),
     "pipeline": ("steps before the estimator", "uses"),
     "ensemble": ("bagging weighted by density", "uses"),
     "enhancement": ("shares out of single labels", "uses"),

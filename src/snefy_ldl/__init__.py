@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from snefy_ldl._version import __version__
 
 if TYPE_CHECKING:
+    from snefy_ldl.comparison import compare
     from snefy_ldl.datasets import load_dataset, load_table
     from snefy_ldl.distributions.snefy import SnefySimplex
     from snefy_ldl.estimator import SnefyLDL
@@ -19,6 +20,7 @@ __all__ = [
     "SnefyLDL",
     "SnefySimplex",
     "__version__",
+    "compare",
     "load_dataset",
     "load_table",
     "tune",
@@ -29,6 +31,7 @@ _HOMES = {
     "SnefyHead": "snefy_ldl.networks.head",
     "SnefyLDL": "snefy_ldl.estimator",
     "SnefySimplex": "snefy_ldl.distributions",
+    "compare": "snefy_ldl.comparison",
     "load_dataset": "snefy_ldl.datasets",
     "load_table": "snefy_ldl.datasets",
     "tune": "snefy_ldl.tuning",

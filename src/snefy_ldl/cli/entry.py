@@ -14,6 +14,8 @@ from typer.core import TyperGroup
 
 from snefy_ldl._version import __version__
 from snefy_ldl.cli.common import explain, say
+from snefy_ldl.cli.compare import EXAMPLES as COMPARE_EXAMPLES
+from snefy_ldl.cli.compare import compare
 from snefy_ldl.cli.conformalize import conformalize
 from snefy_ldl.cli.demo import demo
 from snefy_ldl.cli.evaluate import evaluate
@@ -111,6 +113,7 @@ app.command(epilog=FIT_EXAMPLES)(fit)
 app.command()(conformalize)
 app.command()(predict)
 app.command()(evaluate)
+app.command(epilog=COMPARE_EXAMPLES)(compare)
 app.command()(info)
 app.command()(reproduce)
 app.command(epilog=QUERY_EXAMPLES)(query)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from snefy_ldl.learners.adaptation import AABP, AAKNN
 from snefy_ldl.learners.base import Learner
+from snefy_ldl.learners.check import check_learner
 from snefy_ldl.learners.conditional import ACPNN, BCPNN, CPNN
 from snefy_ldl.learners.correlation import LDLSCL
 from snefy_ldl.learners.decomposition import DFLDL
@@ -36,6 +37,7 @@ __all__ = [
     "PTBayes",
     "TreesLDL",
     "all_learners",
+    "check_learner",
 ]
 
 

@@ -20,6 +20,7 @@ from snefy_ldl._random import numpy_random
 from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError, ModelFileError, TrainingError
 from snefy_ldl.learners.storage import REGISTRY, is_fitted_name, read_learner, write_learner
+from snefy_ldl.learners.threads import few_threads
 from snefy_ldl.validation import check_distributions, check_features
 
 #: No learner predicts a smaller share than this, so that logarithms of predictions always exist.
@@ -117,7 +118,8 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         self._check_columns(X, reset=True)
         self.n_labels_ = labels.shape[1]
         self.label_names_ = names
-        self._fit(features, np.ascontiguousarray(labels), numpy_random(self.random_state))
+        with few_threads(features.size):
+            self._fit(features, np.ascontiguousarray(labels), numpy_random(self.random_state))
         return self
 
     def predict(self, X: Any) -> Any:

@@ -1,0 +1,122 @@
+"""The command ``compare``: learners side by side on one's own tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snefy_ldl.cli.common import AsJson, Counts, split, warnings_as_notes
+
+if TYPE_CHECKING:
+    from snefy_ldl.comparison import Comparison
+
+__all__ = ["compare"]
+
+EXAMPLES = """Five learners on one table:
+  snefy-ldl compare soil.csv --labels sand,silt,clay
+
+All of them, ten times ten folds, on two processes; goes on where it was stopped:
+  snefy-ldl compare soil.csv --labels sand,silt,clay --learners all
+  --repeats 10 --jobs 2 --checkpoint runs --out table.tex --out picture.png
+"""
+#: What is compared where nothing is named: the density and the learners that are quick and good.
+USUAL = "SnefyLDL,SABFGS,LDLLRR,DFLDL,TreesLDL,AAKNN"
+ENDINGS = (".md", ".tex", ".csv", ".json", ".png", ".pdf", ".svg")
+
+
+def compare(
+    tables: Annotated[list[Path], typer.Argument(metavar="TABLE...", help="CSV, TSV or Parquet files.")],
+    labels: Annotated[str, typer.Option(metavar="A,B,C", help="Label columns, each row summing to 1.")],
+    learners: Annotated[
+        str, typer.Option(metavar="L1,L2", help="Names of learners, or all; SnefyLDL is the density.")
+    ] = USUAL,
+    features: Annotated[
+        str | None, typer.Option(metavar="F1,F2", help="Feature columns; by default all others.")
+    ] = None,
+    counts: Counts = False,
+    folds: Annotated[int, typer.Option(help="Folds of a cross-validation.")] = 10,
+    repeats: Annotated[int, typer.Option(help="Cross-validations, rows shuffled anew each time.")] = 1,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same table.")] = 0,
+    jobs: Annotated[int, typer.Option(help="Processes; -1 takes all cores.")] = 1,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder for finished pieces; a stopped comparison goes on from it.")
+    ] = None,
+    out: Annotated[
+        list[Path] | None, typer.Option(help="File to write, by its ending: md, tex, csv, json, png, pdf, svg.")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Compare learners by repeated cross-validation, with tests of what is more than luck."""
+    for file in out or []:
+        if file.suffix.lower() not in ENDINGS:
+            raise typer.BadParameter(f"--out {file}: end it in {', '.join(ENDINGS)}.")
+    from snefy_ldl.comparison import compare as compare_learners
+    from snefy_ldl.datasets import load_table
+
+    chosen = _learners(split(learners))
+    sets = {table.stem: load_table(table, split(labels), split(features) or None, counts) for table in tables}
+    if len(sets) < len(tables):
+        raise typer.BadParameter("two tables have the same name; rename one.")
+    with warnings_as_notes():
+        result = compare_learners(
+            chosen,
+            sets,
+            cv=folds,
+            repeats=repeats,
+            checkpoint=checkpoint,
+            n_jobs=jobs,
+            random_state=seed,
+            verbose=0 if quiet else 1,
+        )
+    for file in out or []:
+        _write(result, file)
+    typer.echo(json.dumps(_facts(result), indent=2) if as_json else result.to_markdown(times=True), nl=as_json)
+    if len(tables) > 1 and len(chosen) > 1 and not result.errors and not as_json:
+        test = result.friedman()
+        typer.echo(
+            f"\nFriedman test over {len(tables)} tables by {result.measures[0]}: p = {test.p_value:.3g}; mean ranks "
+            f"{', '.join(f'{name} {rank:.2f}' for name, rank in zip(result.learners, test.ranks))}; critical "
+            f"difference {test.critical_difference:.2f}."
+        )
+
+
+def _learners(names: list[str]) -> dict[str, Any]:
+    from snefy_ldl.errors import InputError
+    from snefy_ldl.estimator import SnefyLDL
+    from snefy_ldl.learners import all_learners
+
+    known: dict[str, Any] = {"SnefyLDL": SnefyLDL, **all_learners()}
+    chosen = list(known) if names == ["all"] else names
+    unknown = [name for name in chosen if name not in known]
+    if unknown or not chosen:
+        raise InputError(f"--learners {','.join(unknown)}: use all, or names out of {', '.join(known)}.")
+    return {name: known[name]() for name in chosen}
+
+
+def _facts(result: Comparison) -> dict[str, Any]:
+    """The tables as plain values; what is not a number is null."""
+    table, times = result.table.reset_index(), result.times.reset_index(drop=True)
+    rows = json.loads(table.join(times).to_json(orient="records"))
+    return {"rows": rows, "errors": [{"data": d, "learner": k, "error": e} for (d, k), e in result.errors.items()]}
+
+
+def _write(result: Comparison, file: Path) -> None:
+    from snefy_ldl.files.atomic import replace_file, write_bytes, write_json
+
+    kind = file.suffix.lower()
+    if kind == ".json":
+        write_json(file, _facts(result))
+    elif kind in (".md", ".tex", ".csv"):
+        text = {".md": result.to_markdown, ".tex": result.to_latex, ".csv": result.table.to_csv}[kind]()
+        write_bytes(file, text.encode())
+    else:
+        import matplotlib.pyplot as plt  # an extra, loaded with the first picture
+
+        figure: Any = result.plot().figure
+        with replace_file(file) as temporary:
+            figure.savefig(temporary, format=kind[1:], dpi=150)
+        plt.close(figure)

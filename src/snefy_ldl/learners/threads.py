@@ -1,0 +1,47 @@
+"""One thread for small fits: threads that wait for each other cost more than they save."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import torch
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # scikit-learn brings it
+
+#: Fits of fewer feature cells than this keep to one thread.
+SHARED_CELLS = 4_000_000
+
+
+@cache
+def _controller() -> Any:
+    """The thread pools of the linear algebra libraries; looking for them takes milliseconds, so it is done once."""
+    return ThreadpoolController()
+
+
+@contextlib.contextmanager
+def few_threads(cells: int) -> Iterator[None]:
+    """One thread for torch and for linear algebra while a small fit runs, as many as before afterwards.
+
+    A fit by L-BFGS is thousands of short calls that take turns between torch and BLAS. Where each has threads of its
+    own, those of one spin while the other works: on two cores that others use too, twenty times slower was measured.
+
+    Args:
+        cells: Rows times features of the fit.
+
+    Example:
+        >>> with few_threads(100):
+        ...     torch.get_num_threads()
+        1
+    """
+    before = torch.get_num_threads()
+    if cells >= SHARED_CELLS:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        with _controller().limit(limits=1, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(before)
