@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from snefy_ldl.datasets import load_dataset, load_table
     from snefy_ldl.distributions.snefy import SnefySimplex
     from snefy_ldl.estimator import SnefyLDL
+    from snefy_ldl.networks.custom import Backbone
     from snefy_ldl.networks.head import SnefyHead
     from snefy_ldl.tuning import tune
 
 __all__ = [
+    "Backbone",
     "SnefyHead",
     "SnefyLDL",
     "SnefySimplex",
@@ -28,6 +30,7 @@ __all__ = [
 
 #: Where each public name lives; loaded when first asked for, so that the command line answers without torch.
 _HOMES = {
+    "Backbone": "snefy_ldl.networks.custom",
     "SnefyHead": "snefy_ldl.networks.head",
     "SnefyLDL": "snefy_ldl.estimator",
     "SnefySimplex": "snefy_ldl.distributions",

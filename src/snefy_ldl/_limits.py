@@ -30,6 +30,12 @@ VALUED_ROWS = 256
 SCALED_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 32}
 #: Sparse features are made dense for training when they take at most this many bytes as float32.
 DENSE_BYTES = 1 << 31
+#: Tensors for a backbone of the user's own are kept on the device whole up to this many bytes; else batches go there.
+RESIDENT_BYTES = 1 << 33
+#: Rows that such a backbone sees at a time when it only evaluates or predicts.
+BACKBONE_ROWS = 512
+#: Rows of a stream from which a fit starts, and the most that are held at one time.
+STREAM_ROWS = 4096
 
 #: Tables of component laws kept for the next question about the same model, and the numbers each may hold.
 KEPT_TABLES, KEPT_TABLE_NUMBERS = 64, 1 << 22

@@ -15,11 +15,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._limits import PREDICTION_ROWS
+from snefy_ldl._limits import BACKBONE_ROWS, PREDICTION_ROWS
 from snefy_ldl._progress import track
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.networks.backbones import BackboneLike
+from snefy_ldl.inputs.objects import Objects, open_rows
+from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.persistence import StoredModel
 from snefy_ldl.prediction import DensityPredictor
 from snefy_ldl.training import FittedState, Job, Settings, TrainingData
@@ -45,8 +46,9 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         columns: what the columns of a DataFrame are: "auto" looks at each (numbers, categories, dates, names of rows
             and constants, which are left out), a dict such as ``{"site": "category", "code": "drop"}`` says it of some:
             "number", "category", "date", "id" or "drop". In arrays NaN is a missing cell.
-        backbone: instead of that network, any ``nn.Module`` returning (rows, width), or a function that makes one; X
-            may then be any tensor, or nested tuples and dicts of tensors. None: the library's own network.
+        backbone: instead of that network, any ``nn.Module`` returning (rows, width), a function that makes one, or a
+            :class:`snefy_ldl.Backbone`, which says how it trains; X may then be arrays and tensors of any rank, nested
+            in tuples and dicts, texts, graphs, a data set or a loader. None: the library's own network.
         n_members: networks whose densities are averaged; every closed form stays exact.
         epochs: passes over the data.
         batch_size: rows a step; "auto" picks 16 to 256 by the number of rows.
@@ -181,7 +183,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         """Fit to label distributions, or to votes with ``fit(X, counts=K)``.
 
         Args:
-            X: features (N, d): array, DataFrame, sparse matrix or tensor; anything of tensors with a custom backbone.
+            X: features (N, d): array, DataFrame, sparse matrix or tensor; with a backbone anything it takes, also a
+                torch ``Dataset`` or ``DataLoader`` of pairs (x, shares) or (x, counts), which need no D.
             D: label distributions (N, L), rows that sum to one; NaN where a share is not known (its row counts by the
                 density of what is known).
             counts: whole numbers of votes (N, L) instead; zeros and unequal totals are fine, NaN is a label that was
@@ -245,7 +248,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
     ) -> TrainingData:
         """What a fit was given, checked; a fit that goes on reads the columns as the first one did."""
         columns = self.columns if start is None or start.columns is None else start.columns
-        return TrainingData(X, D, counts, sample_weight, self.backbone is not None, columns, keep_constant)
+        return TrainingData(X, D, counts, sample_weight, self.backbone, columns, keep_constant)
 
     def settings(self) -> Settings:
         """The parameters as training takes them, checked.
@@ -267,7 +270,9 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
     def _inputs(self, X: Any) -> tuple[Any, int]:
         check_is_fitted(self, "net_")
         if self.backbone is not None:
-            return X, count_rows(X)
+            backbone = Backbone.of(self.backbone)
+            rows = open_rows(X, backbone.collate, self.n_labels_, backbone.workers)
+            return rows, count_rows(rows)
         if self.columns_ is not None:
             features = self.columns_.transform(X)
         else:
@@ -278,7 +283,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
     def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:
         features, rows = self._inputs(X)
         device = self.net_.readout.device
-        step = max(256, PREDICTION_ROWS // self.net_.n_members)
+        step = max(256, PREDICTION_ROWS // self.net_.n_members) if self.backbone is None else BACKBONE_ROWS
         starts = range(0, rows, step)
         show = bool(self.verbose) and len(starts) > MANY_BLOCKS
         for start in track(starts, len(starts), what, show=show):
@@ -289,7 +294,9 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
 
     def _features_tensor(self, features: Any, block: slice, device: torch.device) -> Any:
         if self.backbone is not None:
-            return move_rows(take_rows(features, torch.arange(block.start, block.stop)), device)
+            rows = torch.arange(block.start, block.stop)
+            fetched = isinstance(features, Objects)
+            return move_rows(features.batch(rows) if fetched else take_rows(features, rows), device)
         part = features[block]
         if self.guides_ is not None:
             part = self.guides_.inputs(part, self.inputs_)

@@ -58,7 +58,7 @@ def fit_many(
         (2, (2, 3))
     """
     estimator.settings()
-    data = TrainingData(X, D, counts, sample_weight, estimator.backbone is not None, estimator.columns)
+    data = TrainingData(X, D, counts, sample_weight, estimator.backbone, estimator.columns)
     rows = [_rows(split, data.n_rows, k) for k, split in enumerate(splits)]
     if not rows:
         raise InputError("fit_many needs at least one split: the training rows of each model.")

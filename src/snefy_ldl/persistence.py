@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +21,7 @@ from snefy_ldl.files.schema import check_description, check_shapes, expected_sha
 from snefy_ldl.inputs.columns import Encoder, read_encoder
 from snefy_ldl.learners.guides import Guides, pack_guides, unpack_guides
 from snefy_ldl.networks.backbones import BackboneLike, CustomBackbone, StackedMLP
+from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling
 from snefy_ldl.training import FittedState, Inputs, resolve_device
@@ -109,6 +111,8 @@ def load_state(
                 "the model was fitted with a custom backbone, whose code is not saved: load(folder, backbone=...) "
                 "needs it."
             )
+        if backbone is not None:
+            backbone = _as_it_was(Backbone.of(backbone), tensors, config["network"]["n_members"])
         net = _build_net(config, parameters["hidden_sizes"], backbone)
         weights = {name: value for name, value in tensors.items() if not name.startswith("guide.")}
         _fill(net, weights, folder)
@@ -135,6 +139,15 @@ def load_state(
         raise ModelFileError(f"{folder / CONFIG} is damaged: {type(error).__name__} {error}.") from None
 
 
+def _as_it_was(backbone: Backbone, tensors: Mapping[str, Tensor], n_members: int) -> Backbone:
+    """The backbone with one module for all members, or one each, as the saved weights have it."""
+    copies = {name.split(".")[2] for name in tensors if name.startswith("backbone.copies.")}
+    if copies and n_members > 1 and backbone.shared != (len(copies) == 1):
+        backbone = copy.copy(backbone)
+        backbone.shared = len(copies) == 1
+    return backbone
+
+
 def _build_net(config: dict[str, Any], hidden_sizes: tuple[int, ...], backbone: BackboneLike | None) -> SnefyNet:
     """A net of the shape that the JSON describes, its weights not yet set."""
     shape = config["network"]
@@ -143,7 +156,8 @@ def _build_net(config: dict[str, Any], hidden_sizes: tuple[int, ...], backbone: 
     if backbone is None:
         body = StackedMLP(shape["n_members"], config["n_features"] if inputs is None else inputs, hidden_sizes)
     else:
-        body = CustomBackbone.with_width(shape["n_members"], backbone, shape["width"])
+        reads = config["training"].get("reads")
+        body = CustomBackbone.with_width(shape["n_members"], backbone, shape["width"], reads)
     return SnefyNet(
         body,
         shape["n_labels"],

@@ -25,6 +25,7 @@ from snefy_ldl.conformal.scores import LabelScore, find_score
 from snefy_ldl.conformal.thresholds import Calibration, SmallGroups
 from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.errors import CalibrationWarning, InputError
+from snefy_ldl.inputs.objects import shares_of
 from snefy_ldl.validation import check_distributions
 from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
 
@@ -101,12 +102,14 @@ class ConformalIntervals(Conformalized):
 
     # -- calibration -------------------------------------------------------------------------------------------------
 
-    def conformalize(self, X: Any, D: Any, groups: Any = None, sample_weight: Weights = None) -> ConformalIntervals:
+    def conformalize(
+        self, X: Any, D: Any = None, groups: Any = None, sample_weight: Weights = None
+    ) -> ConformalIntervals:
         """Set the thresholds from calibration rows; with ``cv``, also fit the clones.
 
         Args:
             X: Features of the calibration rows; with ``cv``, all rows there are.
-            D: Their label distributions (N, L).
+            D: Their label distributions (N, L); None where X is a data set of (x, shares).
             groups: Group of each row (N,): the guarantee then holds within every group (Mondrian).
             sample_weight: For covariate shift, likelihood ratios ``dP_new(x)/dP_calibration(x)`` up to a factor: an
                 array (N,), or a function of X that will also serve new rows (Tibshirani et al., 2019).
@@ -118,7 +121,7 @@ class ConformalIntervals(Conformalized):
             InputError: Rows, labels, groups or weights that break a rule; weights with ``cv``.
         """
         X = as_rows(X)
-        labels, _ = check_distributions(D, n_rows=count_rows(X))
+        labels, _ = check_distributions(shares_of(X, D), n_rows=count_rows(X))
         names = check_groups(groups, len(labels))
         weights = check_weights(sample_weight, X, len(labels))
         if self.cv is None:

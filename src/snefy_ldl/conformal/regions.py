@@ -20,6 +20,7 @@ from snefy_ldl.conformal.geometry import RegionGeometry
 from snefy_ldl.conformal.scores import RegionScore, find_score
 from snefy_ldl.conformal.thresholds import Calibration, SmallGroups
 from snefy_ldl.errors import InputError
+from snefy_ldl.inputs.objects import shares_of
 from snefy_ldl.validation import check_confidence, check_count, check_distributions
 from snefy_ldl.validation.rows import as_rows, count_rows
 
@@ -83,7 +84,7 @@ class ConformalRegion(RegionGeometry):
 
     # -- calibration -------------------------------------------------------------------------------------------------
 
-    def conformalize(self, X: Any, D: Any, groups: Any = None, sample_weight: Weights = None) -> ConformalRegion:
+    def conformalize(self, X: Any, D: Any = None, groups: Any = None, sample_weight: Weights = None) -> ConformalRegion:
         """Set the threshold from calibration rows.
 
         Args:
@@ -100,7 +101,7 @@ class ConformalRegion(RegionGeometry):
             InputError: Rows, labels, groups or weights that break a rule.
         """
         X = as_rows(X)
-        labels, names = check_distributions(D, n_rows=count_rows(X))
+        labels, names = check_distributions(shares_of(X, D), n_rows=count_rows(X))
         groups = check_groups(groups, len(labels))
         weights = check_weights(sample_weight, X, len(labels))
         scores = self._scores(X, labels, names, stream=0)

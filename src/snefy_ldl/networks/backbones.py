@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -16,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from snefy_ldl.errors import InputError
+from snefy_ldl.inputs.objects import describe
+from snefy_ldl.networks.custom import Backbone, BackboneLike, call_module, explain_failure
 from snefy_ldl.networks.scaling import ScaledBatch, Scaler
 
-#: What a user may pass as ``backbone``: a module (copied for each member) or a function that makes one.
-BackboneLike = nn.Module | Callable[[], nn.Module]
+__all__ = ["BackboneLike", "CustomBackbone", "MemberBatches", "StackedMLP"]
 
 
 class StackedMLP(nn.Module):
@@ -84,56 +84,102 @@ class StackedMLP(nn.Module):
 
 
 class CustomBackbone(nn.Module):
-    """K copies of a user's module, which may take any tensor or nested batch and must return (B, width).
+    """Networks of the user's own, one for each of K members or one for all.
 
     Args:
         n_members: K.
-        make: the module, copied for each member, or a function that makes one.
-        example: a few rows, by which the width of what comes out is found.
+        make: a :class:`~snefy_ldl.networks.custom.Backbone`, or a module or a function that makes one.
+        example: a batch of a few rows, by which the width of what comes out is found.
+
+    Attributes:
+        settings: how they train.
+        copies: the modules, K or one.
+        width: of the features that come out.
+        reads: what it was fitted on, in words, for messages.
+        frozen: whether it learns nothing for now.
 
     Raises:
-        InputError: where ``make`` gives no module, or the module's answer is not of shape (rows, width).
+        InputError: where ``make`` gives no module, the module cannot take the example, or its answer is not of shape
+            (rows, width).
     """
+
+    copies: nn.ModuleList
+    reads: str | None
 
     def __init__(self, n_members: int, make: BackboneLike, example: Any) -> None:
         super().__init__()
-        self.n_members = n_members
-        copies = [copy.deepcopy(make) if isinstance(make, nn.Module) else make() for _ in range(n_members)]
-        if not all(isinstance(module, nn.Module) for module in copies):
-            raise InputError("backbone must be a torch.nn.Module, or a function without arguments that returns one.")
-        self.copies = nn.ModuleList(copies)
+        self._set_up(n_members, Backbone.of(make))
+        training = self.copies[0].training
         with torch.no_grad():
-            training = copies[0].training
-            features = copies[0].eval()(example)
-            copies[0].train(training)
-        if not isinstance(features, Tensor) or features.dim() != 2:
-            shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
-            raise InputError(f"the backbone must return features of shape (rows, width); got {shape}.")
-        self.width = features.shape[1]
+            # every copy, since lazy modules get their weights by being called
+            features = [self._features(module.eval(), example) for module in self.copies]
+        self.width = features[0].shape[1]
+        self.copies.train(training)
+        self.reads = describe(example, rows=True)
+
+    def _set_up(self, n_members: int, settings: Backbone) -> None:
+        self.n_members, self.settings, self.frozen = n_members, settings, False
+        self.reads = None
+        self.copies = nn.ModuleList(settings.make() for _ in range(1 if settings.shared else n_members))
 
     @classmethod
-    def with_width(cls, n_members: int, make: BackboneLike, width: int) -> CustomBackbone:
-        """Copies whose output width is already known, as for a saved model."""
+    def with_width(cls, n_members: int, make: BackboneLike, width: int, reads: str | None = None) -> CustomBackbone:
+        """Modules whose output width is already known, as for a saved model."""
         backbone = cls.__new__(cls)
         nn.Module.__init__(backbone)
-        backbone.n_members, backbone.width = n_members, width
-        backbone.copies = nn.ModuleList(
-            copy.deepcopy(make) if isinstance(make, nn.Module) else make() for _ in range(n_members)
-        )
+        backbone._set_up(n_members, Backbone.of(make))
+        backbone.width, backbone.reads = width, reads
         return backbone
+
+    @property
+    def shared(self) -> bool:
+        """Whether one module serves all members."""
+        return self.settings.shared
+
+    def freeze(self, frozen: bool) -> bool:
+        """Let the modules learn, or not; returns whether that is a change."""
+        changed = frozen != self.frozen
+        self.frozen = frozen
+        if changed:
+            self.copies.requires_grad_(not frozen)
+        return changed
+
+    def train(self, mode: bool = True) -> CustomBackbone:
+        """Training or evaluation mode; frozen modules stay in the latter."""
+        super().train(mode)
+        if self.frozen:
+            self.copies.eval()
+        return self
 
     def select(self, members: list[int]) -> CustomBackbone:
         """Some of the members only."""
         other = copy.copy(self)
-        other._modules = {"copies": nn.ModuleList(self.copies[k] for k in members)}
+        copies = self.copies if self.shared else nn.ModuleList(self.copies[k] for k in members)
+        other._modules = {"copies": copies}
         other.n_members = len(members)
         return other
 
+    def _features(self, module: nn.Module, batch: Any) -> Tensor:
+        weight = next(module.parameters(), None)
+        device = torch.device("cpu") if weight is None else weight.device
+        try:
+            with self.settings.autocast(device):
+                return call_module(module, batch)
+        except (InputError, torch.cuda.OutOfMemoryError):
+            raise
+        except Exception as error:  # what a module says to a batch it cannot take depends on the module
+            if module.training:  # it took its like before: the trouble is the module's own, with its own words
+                raise
+            raise explain_failure(module, batch, self.reads, error) from error
+
     def forward(self, x: Any) -> Tensor:
         """One batch for all members, or a list with one batch each -> (K, B, width)."""
-        batches = x if isinstance(x, MemberBatches) else [x] * self.n_members
-        return torch.stack([module(batch) for module, batch in zip(self.copies, batches)])
+        batches = x if isinstance(x, MemberBatches) else [x] * len(self.copies)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            features = [self._features(module, batch) for module, batch in zip(self.copies, batches)]
+        stacked = torch.stack(features).float() if self.settings.mixed_precision else torch.stack(features)
+        return stacked.expand(self.n_members, *stacked.shape[1:]) if self.shared else stacked
 
 
 class MemberBatches(list[Any]):
-    """One batch for each member of a :class:`CustomBackbone`."""
+    """One batch for each module of a :class:`CustomBackbone`."""

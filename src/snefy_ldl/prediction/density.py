@@ -19,6 +19,7 @@ from snefy_ldl._types import Array
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.partial import log_prob_known, log_prob_votes
 from snefy_ldl.errors import InputError
+from snefy_ldl.inputs.objects import split_labels
 from snefy_ldl.prediction.names import NamedAnswers
 from snefy_ldl.prediction.votes import VotePredictor
 from snefy_ldl.validation import (
@@ -229,7 +230,8 @@ class DensityPredictor(NamedAnswers, VotePredictor):
 
         Args:
             X: features (N, d), as ``fit`` took them.
-            D: label distributions (N, L), NaN where a share is not known; the fit's zero policy applies.
+            D: label distributions (N, L), NaN where a share is not known; the fit's zero policy applies. None with
+                counts, or where X is a data set of pairs (x, labels).
             counts: votes (N, L) instead, NaN where a label was not on offer.
 
         Returns:
@@ -247,6 +249,7 @@ class DensityPredictor(NamedAnswers, VotePredictor):
             >>> model.log_prob(city.X[:2], city.D[:2]).shape, model.log_prob(city.X[:1], counts=[[3, 0, 1]]).shape
             ((2,), (1,))
         """
+        _, D, counts = split_labels(X, D, counts)
         what = "D" if counts is None else "counts"
         if counts is not None:
             table = check_counts(counts, n_labels=self.n_labels_, missing=True)[0]

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from snefy_ldl.errors import TrainingError
 from snefy_ldl.files.atomic import load_tensors, save_tensors
+from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.best import BestWeights
-from snefy_ldl.training.optimiser import StackedAdamW
+from snefy_ldl.training.optimiser import StackedAdamW, copy_of_member
 from snefy_ldl.training.plan import Job
 from snefy_ldl.training.state import Run
 
@@ -45,6 +46,9 @@ class Snapshot:
             tensors[f"net.{name}"] = parameter.detach()
             for key, value in self.optimizer.state.get(parameter, {}).items():
                 tensors[f"{key}.{name}"] = value.detach()
+        for name, value in self.net.named_buffers():
+            if copy_of_member(name) is not None:  # running statistics of a backbone
+                tensors[f"buffer.{name}"] = value
         return tensors
 
     def take(self) -> dict[str, Tensor]:
@@ -67,6 +71,9 @@ class Snapshot:
                     moments[key].copy_(saved) if saved is not None else moments[key].zero_()
                 elif saved is not None:
                     moments[key] = saved.clone()
+        for name, buffer in self.net.named_buffers():
+            if f"buffer.{name}" in state:
+                buffer.copy_(state[f"buffer.{name}"])
 
 
 class Checkpoint:
@@ -138,6 +145,8 @@ def _fingerprint(job: Job) -> str:
     digest = hashlib.blake2b(digest_size=16)
     names = [field.name for field in fields(job.settings) if field.name not in PASSING]
     settings = {name: repr(getattr(job.settings, name)) for name in names}
+    if job.settings.backbone is not None:
+        settings["backbone"] = repr(Backbone.of(job.settings.backbone))
     digest.update(json.dumps([settings, job.seed], sort_keys=True).encode())
     data = job.data
     parts = [data.labels, job.rows]

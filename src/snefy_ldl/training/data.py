@@ -17,6 +17,8 @@ from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError, MissingLabelWarning, TableNote
 from snefy_ldl.inputs.columns import Encoder, TableEncoder, learn_columns
 from snefy_ldl.inputs.kinds import LeftOutColumn
+from snefy_ldl.inputs.objects import Objects, open_rows, split_labels
+from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.validation import (
     LARGEST_FEATURE,
     PartialCounts,
@@ -35,11 +37,11 @@ class TrainingData:
     """Rows to train on.
 
     Args:
-        X: features (N, d); anything of tensors when ``custom``.
+        X: features (N, d); with a backbone, whatever it takes, a data set of pairs (x, labels) too.
         D: label distributions (N, L), or None; NaN where a share is not known.
         counts: votes (N, L) or :class:`~snefy_ldl.validation.PartialCounts`, or None.
         sample_weight: row weights (N,), or None.
-        custom: whether a custom backbone takes X as it is.
+        custom: the backbone that takes X as it is, or None (or False) where features are a table.
         columns: an encoder that was learned before, or what the user says of some columns; "auto" learns one.
         keep_constant: whether columns that hold one value only are kept: more rows will come.
 
@@ -67,10 +69,13 @@ class TrainingData:
         D: Any,
         counts: Any,
         sample_weight: Any,
-        custom: bool,
+        custom: Any,
         columns: Any = "auto",
         keep_constant: bool = False,
     ) -> None:
+        backbone = None if custom is None or custom is False else Backbone.of(custom)
+        if backbone is not None:
+            X, D, counts = split_labels(X, D, counts)
         if D is None and counts is None:
             raise InputError(
                 "fit needs the labels: label distributions as fit(X, D), or votes as fit(X, counts=K). "
@@ -79,12 +84,16 @@ class TrainingData:
         if D is not None and counts is not None:
             raise InputError("fit takes label distributions or counts, not both.")
         self.columns: Encoder | None = None
-        if not custom:
+        self.feature_names: list[str] | None = None
+        self.n_features: int | None = None
+        if backbone is None:
             self.columns = columns if isinstance(columns, Encoder) else learn_columns(X, columns, keep_constant)
-        self.features = X if custom else _encode(X, self.columns, warn=self.columns is columns)
-        self.feature_names = None if custom else column_names(X)
-        self.n_features = None if custom else int(X.shape[1]) if self.columns is None else self.columns.n_in
-        self.n_rows = count_rows(X) if custom else int(self.features.shape[0])
+            self.features = _encode(X, self.columns, warn=self.columns is columns)
+            self.feature_names = column_names(X)
+            self.n_features = int(X.shape[1]) if self.columns is None else self.columns.n_in
+        else:
+            self.features = open_rows(X, backbone.collate, _width(D if counts is None else counts), backbone.workers)
+        self.n_rows = count_rows(self.features)
         self.are_counts = counts is not None
         self.partial = counts if isinstance(counts, PartialCounts) else None
         self.note: str | None = None
@@ -116,7 +125,9 @@ class TrainingData:
         return int(self.labels.shape[1])
 
     def tensor(self, device: torch.device) -> Any:
-        """Features on a device, dense float32; what a custom backbone takes is moved as it is."""
+        """Features on a device, dense float32; what a backbone takes is moved as it is, or stays to be fetched."""
+        if isinstance(self.features, Objects):
+            return self.features
         if isinstance(self.features, np.ndarray):
             return torch.as_tensor(np.ascontiguousarray(self.features, dtype=np.float32), device=device)
         if sp.issparse(self.features):
@@ -148,6 +159,12 @@ def _tell_left_out(columns: TableEncoder) -> None:
     if notes:
         words = "; ".join(notes)
         warnings.warn(TableNote(f'{words}. columns={{name: "number"}} keeps a column.'), stacklevel=4)
+
+
+def _width(labels: Any) -> int | None:
+    """L of labels that are not checked yet, None where they are no table."""
+    shape = np.shape(labels.counts if isinstance(labels, PartialCounts) else labels)
+    return int(shape[1]) if len(shape) == 2 else None
 
 
 def _tell_gaps(D: Any) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snefy_ldl._limits import EVALUATION_ROWS
+from snefy_ldl._limits import BACKBONE_ROWS, EVALUATION_ROWS
+from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.objectives import Objective
 from snefy_ldl.training.rows import gather_rows
@@ -29,8 +30,9 @@ def evaluate(net: SnefyNet, X: Any, objective: Objective, index: Tensor) -> Tens
     training = net.training
     net.eval()
     parts = []
-    for start in range(0, index.shape[1], EVALUATION_ROWS):
-        rows = index[:, start : start + EVALUATION_ROWS]
+    step = BACKBONE_ROWS if isinstance(net.backbone, CustomBackbone) else EVALUATION_ROWS
+    for start in range(0, index.shape[1], step):
+        rows = index[:, start : start + step]
         parts.append(objective.log_prob(net, gather_rows(net, X, rows), rows))
     net.train(training)
     return torch.cat(parts, 1)

@@ -89,7 +89,7 @@ def _stacks(jobs: Sequence[Job], limit: int) -> list[list[Job]]:
         groups.setdefault(_shape(job), []).append(job)
     stacks = []
     for group in groups.values():
-        size = max(1, limit // len(group[0].members))
+        size = 1 if group[0].settings.shares_backbone else max(1, limit // len(group[0].members))
         stacks += [group[start : start + size] for start in range(0, len(group), size)]
     return stacks
 

@@ -17,6 +17,7 @@ from snefy_ldl._random import derive_seed
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
+from snefy_ldl.training.backbone_steps import BackboneSteps
 from snefy_ldl.training.best import BestWeights
 from snefy_ldl.training.checkpoint import Checkpoint, Snapshot
 from snefy_ldl.training.evaluate import evaluate
@@ -152,7 +153,8 @@ class TrainingLoop:
         )
         self.snapshot = Snapshot(net, self.optimizer)
         batch = self.train_rows[:, : self.batch_size]
-        self.steps = Steps(net, self.X, objective, self.optimizer, self.snapshot, batch, self.n_steps, weights)
+        make_steps = BackboneSteps if isinstance(net.backbone, CustomBackbone) else Steps
+        self.steps = make_steps(net, self.X, objective, self.optimizer, self.snapshot, batch, self.n_steps, weights)
         self.run = Run([math.inf] * net.n_members, [-1] * net.n_members)
         self.rate_factor = 1.0
         self.members = list(range(net.n_members))
@@ -202,6 +204,9 @@ class TrainingLoop:
     def _pass(self) -> Tensor:
         """Every training row once; mean loss of each member (K,)."""
         recipe, number, n_steps = self.recipe, self.run.next_epoch, self.n_steps
+        backbone = self.net.backbone
+        if isinstance(backbone, CustomBackbone) and backbone.freeze(number < backbone.settings.freeze_epochs):
+            self.optimizer.forget_layout()
         self.net.train()
         order = shuffles(self.seeds, number, self.train_rows.shape[1], self.train_rows.device)
         rows = self.train_rows.gather(1, order)
@@ -235,6 +240,8 @@ class TrainingLoop:
 
     def _keep_best(self, number: int, losses: list[float]) -> None:
         run = self.run
+        if isinstance(self.net.backbone, CustomBackbone) and self.net.backbone.shared:  # one backbone, one best epoch
+            losses = [sum(losses) / len(losses)] * len(losses)
         better = [loss < best and not stopped for loss, best, stopped in zip(losses, run.best_loss, self._stopped)]
         for k, is_better in enumerate(better):
             if is_better:
@@ -243,6 +250,8 @@ class TrainingLoop:
 
     def finish(self) -> None:
         """Put the best validated weights into the net, and free what only training needs."""
+        if isinstance(self.net.backbone, CustomBackbone):
+            self.net.backbone.freeze(False)
         self.net.eval()
         if self.valid_rows.shape[1]:
             self.best.put_back()

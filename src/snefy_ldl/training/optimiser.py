@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.net import SnefyNet
 
 
@@ -53,6 +54,11 @@ class StackedAdamW:
         for group in self.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None
+
+    def forget_layout(self) -> None:
+        """Look anew at which parameters have gradients: a backbone was frozen, or thawed."""
+        for group in self.param_groups:
+            group.pop("kept", None)
 
     @torch.no_grad()
     def step(self) -> None:
@@ -134,7 +140,10 @@ def make_optimizer(
     exponents: list[tuple[str, Tensor]] = []
     matrices: list[tuple[str, Tensor]] = []
     rest: list[tuple[str, Tensor]] = []
+    apart = _backbone_groups(net, learning_rate, weight_decay)
     for name, parameter in net.named_parameters():
+        if apart and copy_of_member(name) is not None:
+            continue
         far, undecayed = name in net.FAR_TRAVELLING, name in net.NOT_DECAYED or "bias" in name
         (exponents if far else rest if undecayed else matrices).append((name, parameter))
     device = net.readout.device
@@ -159,11 +168,26 @@ def make_optimizer(
                 ],
             }
         groups.append(group)
+    groups += apart
     # On a GPU the rates are one small array there, which a captured graph fills from a table.
     current = torch.tensor([group["peak"] for group in groups], dtype=torch.float32, device=device)
     for number, group in enumerate(groups):
         group["lr"] = current[number] if device.type == "cuda" else float(group["peak"])
     return StackedAdamW(groups, current)
+
+
+def _backbone_groups(net: SnefyNet, learning_rate: float, weight_decay: float) -> list[dict[str, Any]]:
+    """Groups of a backbone with a rate or decay of its own, the same for all members; none where it has neither."""
+    settings = net.backbone.settings if isinstance(net.backbone, CustomBackbone) else None
+    if settings is None or (settings.learning_rate is None and settings.weight_decay is None):
+        return []
+    rate = learning_rate if settings.learning_rate is None else settings.learning_rate
+    decay = weight_decay if settings.weight_decay is None else settings.weight_decay
+    parameters = [*net.backbone.parameters()]
+    matrices = [parameter for parameter in parameters if parameter.dim() > 1]
+    others = [parameter for parameter in parameters if parameter.dim() <= 1]  # biases, and factors of normalisations
+    parts = ((matrices, decay), (others, 0.0))
+    return [{"params": part, "peak": float(rate), "weight_decay": float(decay)} for part, decay in parts if part]
 
 
 def _shaped(values: Tensor, name: str, parameter: Tensor) -> Tensor:

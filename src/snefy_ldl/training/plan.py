@@ -19,6 +19,7 @@ from torch import Tensor
 from snefy_ldl._random import derive_seed, seed_from
 from snefy_ldl._types import Array, Index
 from snefy_ldl.errors import InputError
+from snefy_ldl.inputs.objects import Objects
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling, fit_scaling
@@ -180,9 +181,10 @@ class Job:
         members = []
         for scaling, centre in product(self.scalings, self.centres):
             for k in range(self.settings.n_members):
-                order = torch.randperm(n_rows, generator=torch.Generator().manual_seed(derive_seed(self.seed, 4, k)))
-                rows = torch.as_tensor(self.rows)[order]
-                start_seed, shuffle_seed = derive_seed(self.seed, 5, k), derive_seed(self.seed, 7, k)
+                same = 0 if self.settings.shares_backbone else k  # members of one backbone see the same rows
+                draw = torch.Generator().manual_seed(derive_seed(self.seed, 4, same))
+                rows = torch.as_tensor(self.rows)[torch.randperm(n_rows, generator=draw)]
+                start_seed, shuffle_seed = derive_seed(self.seed, 5, k), derive_seed(self.seed, 7, same)
                 if self.one_pass:  # each pass in an order of its own
                     shuffle_seed = derive_seed(shuffle_seed, self.passes_done)
                 members.append(Member(self, rows[n_held:], rows[:n_held], scaling, centre, start_seed, shuffle_seed))
@@ -240,7 +242,9 @@ def build_net(members: Sequence[Member]) -> SnefyNet:
     else:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(job.seed, 3))
-            example = take_rows(data.features, torch.arange(min(2, data.n_rows)))
+            rows = torch.arange(min(2, data.n_rows))
+            fetched = isinstance(data.features, Objects)
+            example = data.features.batch(rows) if fetched else take_rows(data.features, rows)
             body = CustomBackbone(len(members), settings.backbone, example)
     net = SnefyNet(
         body,

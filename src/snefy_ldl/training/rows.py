@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._random import derive_seed
+from snefy_ldl.inputs.objects import Objects
 from snefy_ldl.networks.backbones import CustomBackbone, MemberBatches
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
-from snefy_ldl.validation.rows import take_rows
+from snefy_ldl.validation.rows import move_rows, take_rows
 
 
 def gather_rows(net: SnefyNet, X: Any, index: Tensor) -> Any:
@@ -27,6 +28,10 @@ def gather_rows(net: SnefyNet, X: Any, index: Tensor) -> Any:
         What ``net.output`` takes.
     """
     if isinstance(net.backbone, CustomBackbone):
+        if net.backbone.shared:  # members of one backbone see the same rows
+            index = index[:1]
+        if isinstance(X, Objects):
+            return MemberBatches(move_rows(X.batch(rows), net.readout.device) for rows in index)
         return MemberBatches(take_rows(X, rows) for rows in index)
     return X.rows(index) if isinstance(X, ScaledFeatures) else X[index]
 

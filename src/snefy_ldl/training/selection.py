@@ -9,14 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.special import log_share
 from snefy_ldl.training.evaluate import evaluate
 from snefy_ldl.training.objectives import Objective
 from snefy_ldl.training.optimiser import StackedAdamW
 from snefy_ldl.training.plan import Job, Member
+from snefy_ldl.training.rows import gather_rows
 from snefy_ldl.training.state import FittedState, Run, Validation, lead
-from snefy_ldl.validation.rows import take_rows
 
 
 def conclude(
@@ -51,7 +52,10 @@ def conclude(
     if job.one_pass:
         done = [] if job.start is None else job.start.history
         history = [*done, {**run.history[0], "epoch": float(job.passes_done)}]
-    report = summarise(net, run, len(members[0].train), first.scaling)
+    report: dict[str, Any] = {}
+    if isinstance(net.backbone, CustomBackbone) and net.backbone.reads is not None:
+        report["reads"] = net.backbone.reads
+    report |= summarise(net, run, len(members[0].train), first.scaling)
     if job.data.note is not None:
         report["note"] = job.data.note
     if job.start is not None:  # names and zero policy stay those of the first fit
@@ -108,7 +112,7 @@ def _validation(job: Job, net: SnefyNet, X: Any, log_p: Tensor, held: Tensor, pa
 def _mean_divergence(net: SnefyNet, X: Any, member: Member) -> Tensor:
     """KL divergence of the mean prediction on each of the member's validation rows (B,)."""
     rows = member.valid
-    x = X[rows.to(net.readout.device)] if isinstance(X, Tensor) else take_rows(X, rows)
+    x = gather_rows(net, X, rows[None].to(net.readout.device))
     with torch.no_grad():
         mean = net(x).mean.cpu()
     job = member.job

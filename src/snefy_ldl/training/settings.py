@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from snefy_ldl.errors import InputError
-from snefy_ldl.networks.backbones import BackboneLike
+from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.scaling import Scaling
 from snefy_ldl.validation import ZeroOption, check_count, check_number
 
@@ -80,6 +80,11 @@ class Settings:
         resolve_device(self.device)
         for width in self.hidden_sizes:
             check_count("each of hidden_sizes", width)
+
+    @property
+    def shares_backbone(self) -> bool:
+        """Whether members share one backbone of the user's own."""
+        return isinstance(self.backbone, Backbone) and self.backbone.shared
 
     @property
     def is_paper(self) -> bool:

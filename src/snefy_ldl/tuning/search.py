@@ -91,7 +91,7 @@ def tune(
     seed = seed_from(random_state)
     settings = list_settings(estimator, space, n_iter, seed, name)
     checked = check_estimator(estimator)
-    data = TrainingData(X, D, counts, sample_weight, checked.backbone is not None, checked.columns)
+    data = TrainingData(X, D, counts, sample_weight, checked.backbone, checked.columns)
     if data.partial is not None or not np.isfinite(data.labels).all():
         raise InputError("tune scores whole votes only; drop the rows whose counts hold a missing label.")
     folds = list_folds(cv, data.n_rows, seed)

@@ -1,0 +1,225 @@
+"""A network of the user's own as t2: how it trains (:class:`Backbone`), how it is called, what comes back."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from snefy_ldl.errors import InputError
+from snefy_ldl.inputs.objects import Collate, describe
+from snefy_ldl.validation import check_count, check_number
+
+MixedPrecision = Literal["auto", "bf16"] | None | bool
+
+
+class Backbone:
+    """A network that sees x, and how it trains: ``SnefyLDL(backbone=Backbone(module, ...))``.
+
+    The module takes what a batch of X is (a tensor, keywords where X is a dictionary and its ``forward`` has arguments
+    of these names, a batch of graphs, ...) and returns features (rows, width); of a Hugging Face model's output the
+    last hidden states are averaged over the tokens. Real numbers come in the module's precision, images of whole
+    numbers 0 to 255 as shares of 255.
+
+    Args:
+        module: an ``nn.Module``, copied for each member, or a function without arguments that makes one.
+        learning_rate: peak rate of its parameters; None: that of the rest.
+        weight_decay: AdamW's decay of its matrices; None: that of the rest.
+        freeze_epochs: epochs at the start in which it does not learn and is not moved from evaluation mode, while the
+            density finds its place; as many as the fit has epochs keep it as it is.
+        collate: makes a batch of a list of rows: padding, tokenizing, joining graphs. None: tensors are stacked, graphs
+            of PyTorch Geometric joined, texts left a list.
+        mixed_precision: "auto" computes it in BF16 on GPUs that can, "bf16" everywhere, None nowhere; the density keeps
+            its precision.
+        accumulate: parts in which the rows of a step are worked on one after the other: the same step in less memory.
+        clip: largest norm of its gradient; None for no limit.
+        workers: processes that fetch rows ahead, into pinned memory for a GPU.
+        shared: whether members share one network, whose features each reads in its own way; they then see the same
+            rows, and cost little more than one member. False: each has its own.
+
+    Raises:
+        InputError: where a setting breaks its rule.
+
+    Example:
+        >>> import numpy as np
+        >>> from snefy_ldl import Backbone, SnefyLDL
+        >>> images = np.random.default_rng(0).integers(0, 256, (40, 1, 6, 6), dtype=np.uint8)
+        >>> D = np.random.default_rng(1).dirichlet(np.ones(3), 40)
+        >>> cnn = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 8))
+        >>> model = SnefyLDL(backbone=Backbone(cnn, learning_rate=1e-3), epochs=2, random_state=0).fit(images, D)
+        >>> model.predict(images[:5]).shape
+        (5, 3)
+    """
+
+    def __init__(
+        self,
+        module: nn.Module | Callable[[], nn.Module],
+        learning_rate: float | None = 1e-4,
+        weight_decay: float | None = 0.01,
+        freeze_epochs: int = 0,
+        collate: Collate | None = None,
+        mixed_precision: MixedPrecision = "auto",
+        accumulate: int = 1,
+        clip: float | None = 1.0,
+        workers: int = 0,
+        shared: bool = False,
+    ) -> None:
+        if not callable(module):
+            raise InputError(
+                "backbone must be a torch.nn.Module, or a function without arguments that returns one; got "
+                f"{type(module).__name__}."
+            )
+        if learning_rate is not None:
+            check_number("the backbone's learning_rate, unless None,", learning_rate, strict=True)
+        if weight_decay is not None:
+            check_number("the backbone's weight_decay, unless None,", weight_decay)
+        if clip is not None:
+            check_number("clip, unless None,", clip, strict=True)
+        check_count("freeze_epochs", freeze_epochs, low=0)
+        check_count("workers", workers, low=0)
+        check_count("accumulate", accumulate)
+        if collate is not None and not callable(collate):
+            raise InputError(f"collate must be a function of a list of rows; got {type(collate).__name__}.")
+        if mixed_precision not in ("auto", "bf16", None, False, True):
+            raise InputError(f'mixed_precision={mixed_precision!r}: use "auto", "bf16" or None.')
+        self.module, self.learning_rate, self.weight_decay = module, learning_rate, weight_decay
+        self.freeze_epochs, self.collate, self.mixed_precision = freeze_epochs, collate, mixed_precision
+        self.accumulate, self.clip, self.workers, self.shared = accumulate, clip, workers, bool(shared)
+
+    @classmethod
+    def of(cls, backbone: Any) -> Backbone:
+        """A backbone as it is, or a bare module as one that trains like the rest of the network.
+
+        >>> Backbone.of(nn.Flatten()).learning_rate is None
+        True
+        """
+        if isinstance(backbone, Backbone):
+            return backbone
+        return cls(backbone, learning_rate=None, weight_decay=None, mixed_precision=None, clip=None)
+
+    def make(self) -> nn.Module:
+        """The module for one member: a copy, or what the function makes.
+
+        Raises:
+            InputError: where the function gives no module.
+        """
+        module = copy.deepcopy(self.module) if isinstance(self.module, nn.Module) else self.module()
+        if not isinstance(module, nn.Module):
+            raise InputError("backbone must be a torch.nn.Module, or a function without arguments that returns one.")
+        return module
+
+    def autocast(self, device: torch.device) -> torch.autocast:
+        """The precision in which the module computes on a device, as a context."""
+        wanted = self.mixed_precision in ("bf16", True)
+        if self.mixed_precision == "auto":
+            wanted = device.type == "cuda" and torch.cuda.is_bf16_supported()
+        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted)
+
+    def __repr__(self) -> str:
+        # functions by name, without an address: a checkpoint must know its fit again in another process
+        module = self.module if isinstance(self.module, nn.Module) else getattr(self.module, "__qualname__", "function")
+        collate = getattr(self.collate, "__qualname__", type(self.collate).__name__)
+        numbers = {key: value for key, value in vars(self).items() if key not in ("module", "collate")}
+        return f"Backbone({module}, collate={collate}, {', '.join(f'{k}={v!r}' for k, v in numbers.items())})"
+
+
+#: What a user may pass as ``backbone``: a module (copied for each member), a function that makes one, or a Backbone.
+BackboneLike = nn.Module | Callable[[], nn.Module] | Backbone
+
+
+def call_module(module: nn.Module, batch: Any) -> Tensor:
+    """Features of a batch, whatever form the batch and the module's answer have.
+
+    Args:
+        module: the user's.
+        batch: a nested batch of tensors, keywords, graphs, or a list.
+
+    Returns:
+        (rows, width).
+
+    Raises:
+        InputError: where the answer is no matrix.
+    """
+    batch = _in_its_precision(module, batch)
+    keywords = _keywords(module, batch)
+    if keywords is not None:
+        answer = module(**keywords)
+    elif isinstance(batch, (tuple, list)) and _required(module) == len(batch) > 1:
+        answer = module(*batch)
+    else:
+        answer = module(batch)
+    hidden = getattr(answer, "last_hidden_state", None)
+    if hidden is not None:  # of a Hugging Face model: the mean over the tokens that are there
+        mask = batch.get("attention_mask") if isinstance(batch, Mapping) else None
+        mask = torch.ones_like(hidden[..., 0]) if mask is None else mask.to(hidden.dtype)
+        answer = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp_min(1.0)
+    if not isinstance(answer, Tensor) or answer.dim() != 2:
+        shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+        raise InputError(f"the backbone must return features of shape (rows, width); got {shape}.")
+    return answer
+
+
+def _in_its_precision(module: nn.Module, batch: Any) -> Any:
+    """Real numbers in the module's precision, 8-bit images as shares of 255; other whole numbers stay."""
+    real = next((p for p in module.parameters() if p.is_floating_point()), None)
+    dtype = torch.float32 if real is None else real.dtype
+    looks_up = any(isinstance(part, nn.Embedding) for part in module.modules())
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            if value.dtype == torch.uint8 and (value.dim() > 2 or not looks_up):
+                return value.to(dtype) / 255.0 if value.dim() > 2 else value.to(dtype)
+            if value.dtype == torch.uint8:
+                return value.long()
+            return value.to(dtype) if value.is_floating_point() else value
+        if isinstance(value, Mapping):
+            return {key: convert(part) for key, part in value.items()}
+        if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+            return type(value)(convert(part) for part in value)
+        return value
+
+    return convert(batch)
+
+
+def _required(module: nn.Module) -> int:
+    """How many arguments the module's forward cannot do without."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    arguments = inspect.signature(module.forward).parameters.values()
+    return sum(argument.kind in kinds and argument.default is argument.empty for argument in arguments)
+
+
+def _keywords(module: nn.Module, batch: Any) -> dict[str, Any] | None:
+    """Arguments of the module's forward that a dictionary or a batch of graphs holds by name; None: as one argument."""
+    arguments = inspect.signature(module.forward).parameters
+    names = [n for n, a in arguments.items() if a.kind in (a.POSITIONAL_OR_KEYWORD, a.KEYWORD_ONLY)]
+    needed = [n for n in names if arguments[n].default is inspect.Parameter.empty]
+    if isinstance(batch, Mapping):
+        takes_all = any(a.kind is a.VAR_KEYWORD for a in arguments.values())
+        fits = all(name in batch for name in needed) and (takes_all or all(key in names for key in batch))
+        return {str(key): value for key, value in batch.items()} if fits and batch else None
+    if hasattr(batch, "edge_index") and needed and all(name in batch for name in needed):
+        return {name: batch[name] for name in names if name in batch}
+    return None
+
+
+def explain_failure(module: nn.Module, batch: Any, reads: str | None, error: Exception) -> InputError:
+    """One sentence on a batch that a module could not take: what it expects, what came, and what it said.
+
+    Args:
+        module: the user's.
+        batch: what it was given.
+        reads: what it was fitted on, in words; None before a fit.
+        error: what it raised.
+
+    Returns:
+        The error to raise.
+    """
+    name = type(module).__name__
+    expects = f"reads {reads}" if reads else f"takes {name}.forward{inspect.signature(module.forward)}"
+    lines = str(error).strip().splitlines()
+    reason = f"{type(error).__name__}: {lines[0][:200] if lines else 'no reason given'}"
+    return InputError(f"the backbone {name} {expects}; got {describe(batch, rows=True)}, and failed ({reason}).")
