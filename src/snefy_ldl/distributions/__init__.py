@@ -7,6 +7,7 @@ from snefy_ldl.distributions.conditioned import ConditionedDraws, ConditionedLaw
 from snefy_ldl.distributions.law import SimplexLaw
 from snefy_ldl.distributions.marginal import Marginal
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.ratios import ConditionedRatios
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.distributions.zeros import ZeroSnefy
 
@@ -14,6 +15,7 @@ __all__ = [
     "CentredSnefy",
     "ConditionedDraws",
     "ConditionedLaw",
+    "ConditionedRatios",
     "Marginal",
     "SignedDirichletMixture",
     "SimplexLaw",

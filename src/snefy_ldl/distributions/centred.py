@@ -14,18 +14,20 @@ import torch
 from torch import Size, Tensor
 
 from snefy_ldl._types import Array
-from snefy_ldl.distributions.centred_conditioning import condition_centred
+from snefy_ldl.distributions.centred_conditioning import condition_centred, ratios_centred
 from snefy_ldl.distributions.conditioned import ConditionedDraws, KnownShares
 from snefy_ldl.distributions.expectations import beta_half
 from snefy_ldl.distributions.integrals import CentredMoments
 from snefy_ldl.distributions.law import Rows, SimplexLaw
 from snefy_ldl.distributions.marginal import Marginal, TableMarginal
 from snefy_ldl.distributions.ratio_table import RatioTable
+from snefy_ldl.distributions.ratios import ConditionedRatios, KnownRatios
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.distributions.table_cache import TableCache
 from snefy_ldl.distributions.tables import quantiles_from_tables
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_share, symmetric
+from snefy_ldl.special.tolerances import SAME_CENTRE
 
 _moments, _ratios = TableCache(), TableCache()
 
@@ -203,10 +205,15 @@ class CentredSnefy(SnefySimplex):
     ) -> ConditionedDraws:
         """All shares when some are known, by weighted draws; see the base class.
 
-        Known *ratios* of shares would stay in the family: a Dirichlet's ratios within a group do not depend on its
-        total. Known shares leave it, because the centre ties the two, so the answers have standard errors.
+        Known *ratios* of shares stay in the family (:meth:`condition_ratios`): a Dirichlet's ratios within a group do
+        not depend on its total. Known shares leave it, because the centre ties the two, so the answers have standard
+        errors.
         """
         return condition_centred(self, KnownShares.of(self, known), n_draws, generator)
+
+    def condition_ratios(self, ratios: Mapping[Any, Any]) -> ConditionedRatios:
+        """All shares when ratios of some, the same in every row, are known: exact; see the base class."""
+        return ratios_centred(self, KnownRatios.of(self, ratios))
 
     def _to_chain(self, logs: Tensor) -> Tensor:
         return self.plain_logs(logs)
@@ -230,7 +237,7 @@ class CentredSnefy(SnefySimplex):
         centre = []
         for group in checked:
             values = self.centre[group]
-            if bool((values / values[0] - 1.0).abs().max() > 1e-9):
+            if bool((values / values[0] - 1.0).abs().max() > SAME_CENTRE):
                 raise InputError(
                     f"the labels {group} have different centres, and the joint law of merged labels then leaves the "
                     "family. dist.marginal(group) is the exact law of one group's total; for the joint law take draws "

@@ -1,4 +1,4 @@
-"""Conditioning on shares with a centre: draws from a mixture close to the conditional law, and their weights."""
+"""Conditioning with a centre: on shares by draws from a mixture close to the conditional law, on ratios exactly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from torch import Tensor
 from snefy_ldl.distributions.conditioned import ConditionedDraws, KnownShares, full_logs
 from snefy_ldl.distributions.law import closed
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.ratios import ConditionedRatios, KnownRatios
+from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
+from snefy_ldl.special import unit_kernel
+from snefy_ldl.special.tolerances import SAME_CENTRE
 
 #: Steps that look for the point at which the components are reweighted; the weights make up for what is missing.
 STEPS = 3
@@ -70,3 +74,46 @@ def _proposal(law: Any, shares: KnownShares) -> SignedDirichletMixture:
 
 def _mean(weights: Tensor, alpha: Tensor) -> Tensor:
     return weights @ (alpha / alpha.sum(-1, keepdim=True))
+
+
+def ratios_centred(law: Any, known: KnownRatios) -> ConditionedRatios:
+    """The law of all shares, given ratios of some.
+
+    In ``p'(ℓ') ∝ ‖V exp(W log ℓ' + h)‖²`` put ``ℓ'_r = t_r ℓ'_G`` for the labels r of a group G, t known: the same
+    square, with ``h_i + Σ_r w_ir log t_r`` and the exponents of merged labels. The group's centre is ``Σ c_r t_r``.
+
+    Args:
+        law: a :class:`~snefy_ldl.distributions.centred.CentredSnefy`.
+        known: the ratios.
+
+    Returns:
+        The law.
+
+    Raises:
+        InputError: the ratios make the groups' centres differ from row to row, or the law has no density at them.
+    """
+    plain = known.log_proportions - law.centre.log()  # (N, L)
+    for group in known.groups:
+        plain[:, group] = torch.log_softmax(plain[:, group], -1)
+    centre = known.merged(plain.exp() * law.centre)  # (N, G)
+    if bool((centre / centre[:1] - 1.0).abs().max() > SAME_CENTRE):
+        raise InputError(
+            "with a centre a ratio must be the same in every row (a group's centre hangs on it); ask for rows with "
+            "the same ratio together: dist[rows].condition_ratios(...)."
+        )
+    exponents, readout = law.exponents.double(), law.readout.double()
+    merged = known.merged(exponents + 0.5) - 0.5
+    shift = torch.einsum("nl,kil->nki", plain, exponents) + unit_kernel(merged)[1] - law.log_root_norm
+    scale = (law.flat_log_scale.double() + shift).reshape(*law.batch_shape, *shift.shape[1:])
+    bare = SnefySimplex(merged, readout, scale, validate_args=False)
+    bare.gram = law.gram
+    evidence = torch.cat([bare.log_normaliser(rows) - law.log_normaliser(rows) for rows in law.chunks()])
+    members = evidence + law.log_members  # (N, K)
+    log_p = torch.logsumexp(members, -1) + plain.sum(-1) - known.log_ratios  # a group of one has log t = 0
+    lost = torch.nonzero(~torch.isfinite(log_p))
+    if len(lost):
+        row = int(lost[0])
+        raise InputError(f"the law of row {row} has no density at the known ratios; nothing follows from them.")
+    rest = type(law)(merged, readout, scale, centre[0], members.reshape(*law.batch_shape, -1), validate_args=False)
+    rest.gram, rest.dtype = law.gram, law.dtype
+    return ConditionedRatios(law, rest.named(known.names(law.label_names)), known, law.shaped(log_p))

@@ -18,6 +18,7 @@ from snefy_ldl.distributions.conditioned import ConditionedLaw, KnownShares
 from snefy_ldl.distributions.expectations import MixtureExpectations
 from snefy_ldl.distributions.law import Rows
 from snefy_ldl.distributions.points import level_points, share_points
+from snefy_ldl.distributions.ratios import ConditionedRatios, KnownRatios
 from snefy_ldl.distributions.rosenblatt import to_shares, to_uniforms
 from snefy_ldl.distributions.weights import check_weights
 from snefy_ldl.errors import InputError
@@ -97,18 +98,56 @@ class MixtureConditioning(MixtureExpectations):
             if offset is not None:
                 votes = merge(offset)
                 logs = logs + (votes * points).sum(-1, keepdim=True) - log_beta_ratio(alpha, None, votes)
-            logs = logs + torch.where(current != 0.0, current.abs(), 1.0).log()
-            logs = logs.masked_fill(current == 0.0, -torch.inf)
-            top = logs.amax(-1, keepdim=True)
-            terms = current.sign() * (logs - top).exp()
-            total = terms.sum(-1, keepdim=True)
-            lost = ~(total > SMALLEST_DENSITY_SHARE * terms.clamp_min(0.0).sum(-1, keepdim=True))
-            if bool(lost.any()):
-                row = int(torch.nonzero(lost[:, 0])[0]) + (rows.start or 0)
-                raise InputError(f"the law of row {row} has no density at the known shares; nothing follows from them.")
-            weights.append(terms / total)
-            densities.append((total.log() + top)[:, 0])
+            after, log_p = _times(current, logs, "shares", rows.start or 0)
+            weights.append(after)
+            densities.append(log_p)
         return torch.cat(weights), torch.cat(densities)
+
+    def condition_ratios(self, ratios: Mapping[Any, Any]) -> ConditionedRatios:
+        """The law of all shares when ratios of some are known: exact, with a centre too.
+
+        The labels that ratios tie together become a group, in known proportions t. Each component's weight is
+        multiplied by its density of t, and the groups' totals stay in the family.
+
+        Args:
+            ratios: ``ℓ_a / ℓ_b`` of pairs (a, b) of labels, by number or name. A ratio is one positive number, or
+                numbers that broadcast to the batch (*batch,); with a centre, one number for all rows.
+
+        Returns:
+            :class:`~snefy_ldl.distributions.ratios.ConditionedRatios`; its ``log_prob_known`` is the density of the
+            ratios with respect to Lebesgue measure on them.
+
+        Raises:
+            InputError: a label is not there, a ratio is no positive number or follows from others, all labels are tied
+                together, or the law has no density at the ratios.
+
+        Example:
+            >>> from snefy_ldl.distributions import SignedDirichletMixture
+            >>> law = SignedDirichletMixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0, 5.0]]).double())
+            >>> law.named(["sand", "silt", "clay"]).condition_ratios({("sand", "silt"): 4.0}).mean
+            tensor([[0.4000, 0.1000, 0.5000]], dtype=torch.float64)
+        """
+        known = KnownRatios.of(self, ratios)
+        weights, densities = [], []
+        for rows in self.chunks(per_pair=2):
+            current, offset = self.weights(rows), self.offset_rows(rows)
+            check_weights(current, rows.start or 0)
+            points = known.log_proportions[rows]
+            # density of log ratios: that of the proportions times their product
+            logs = points @ self.concentration.T - known.log_ratios[rows, None]
+            for group in known.groups:
+                alpha = self.concentration[:, group]
+                logs = logs - log_beta(alpha)
+                if offset is not None:
+                    votes = offset[:, group]
+                    logs = logs + (votes * points[:, group]).sum(-1, keepdim=True) - log_beta_ratio(alpha, None, votes)
+            after, log_p = _times(current, logs, "ratios", rows.start or 0)
+            weights.append(after)
+            densities.append(log_p)
+        offset = None if self.offset is None else known.merged(self.offset)
+        rest = self._like(torch.cat(weights), known.merged(self.concentration), offset)
+        rest = rest.named(known.names(self.label_names))
+        return ConditionedRatios(self, rest, known, self.shaped(torch.cat(densities)))
 
     # -- Rosenblatt --------------------------------------------------------------------------------------------------
 
@@ -177,3 +216,17 @@ class MixtureConditioning(MixtureExpectations):
         logs = to_shares(self.concentration.detach().cpu().numpy(), self._chain_rows, levels.cpu().numpy())
         shares = torch.softmax(self._from_chain(torch.as_tensor(logs, device=self.device)), -1)
         return shares.reshape(*shape, self.n_labels)
+
+
+def _times(current: Tensor, logs: Tensor, what: str, first_row: int) -> tuple[Tensor, Tensor]:
+    """Signed weights (b, P) times densities whose logarithms these are, closed; and the log of their sum (b,)."""
+    logs = logs + torch.where(current != 0.0, current.abs(), 1.0).log()
+    logs = logs.masked_fill(current == 0.0, -torch.inf)
+    top = logs.amax(-1, keepdim=True)
+    terms = current.sign() * (logs - top).exp()
+    total = terms.sum(-1, keepdim=True)
+    lost = ~(total > SMALLEST_DENSITY_SHARE * terms.clamp_min(0.0).sum(-1, keepdim=True))
+    if bool(lost.any()):
+        row = int(torch.nonzero(lost[:, 0])[0]) + first_row
+        raise InputError(f"the law of row {row} has no density at the known {what}; nothing follows from them.")
+    return terms / total, (total.log() + top)[:, 0]

@@ -17,6 +17,7 @@ __all__ = [
     "NEGLIGIBLE_TERM_EXPONENT",
     "NEGLIGIBLE_WEIGHT",
     "OSCILLATION_TAIL",
+    "SAME_CENTRE",
     "SHARE_SUM_ROUNDING",
     "SMALLEST_CORRELATION_EIGENVALUE",
     "SMALLEST_COUNT_PROBABILITY",
@@ -75,3 +76,5 @@ NEGLIGIBLE_PRESENCE = 1e-12
 OSCILLATION_TAIL = 1e-11
 #: Components whose weights sum up to less than this in every row are left out of a table of a law with zeros.
 NEGLIGIBLE_TABLE_WEIGHT = 1e-9
+#: Centres that differ by no more than this share of themselves are the same.
+SAME_CENTRE = 1e-9
