@@ -28,6 +28,8 @@ COMPARED_ELEMENTS = 1 << 26
 VALUED_ROWS = 256
 #: Features are scaled once for all members when that takes at most this many numbers (1 GiB of float32; 16 on a GPU).
 SCALED_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 32}
+#: Tables of more numbers than this are held in float32, which is what networks compute in (64 MiB of it).
+SINGLE_NUMBERS = 1 << 24
 #: Sparse features are made dense for training when they take at most this many bytes as float32.
 DENSE_BYTES = 1 << 31
 #: Tensors for a backbone of the user's own are kept on the device whole up to this many bytes; else batches go there.

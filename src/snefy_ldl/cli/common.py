@@ -6,6 +6,7 @@ What is heavy is imported inside functions, so that ``snefy-ldl --help`` answers
 from __future__ import annotations
 
 import contextlib
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,7 +133,7 @@ def warnings_as_notes() -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress_bar(what: str) -> Iterator[Progress]:
-    """A bar on standard error.
+    """A bar on standard error; where that is no terminal, a plain line every few seconds.
 
     Args:
         what: The word beside it.
@@ -145,9 +146,28 @@ def progress_bar(what: str) -> Iterator[Progress]:
 
     columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    if not console.is_terminal:
+        yield _progress_lines(what)
+        return
+    with Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _progress_lines(what: str) -> Progress:
+    """Plain lines with the part that is done, at intervals: work that is over sooner says nothing."""
+    from snefy_ldl._progress import LINE_SECONDS
+
+    started = last = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= LINE_SECONDS:
+            last = now
+            say(f"{what} {done / max(total, 1):.0%} {now - started:.0f} s", "")
+
+    return tell
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

@@ -175,7 +175,8 @@ class _Reader:
         wanted = self.features
         if key is not None or any(name not in labels for name in source.columns):
             wanted = self._feature_columns(source.columns, {*labels, *([] if key is None else [key])}, table)
-        data = load_table(table, labels, wanted, counts)
+        with progress_bar("read") as progress:
+            data = load_table(table, labels, wanted, counts, progress)
         self.labels, self.features = data.label_names, data.feature_names
         ids = None if key is None else list(source.whole([], [key])[key])
         given = data.D if data.counts is None else data.counts
@@ -257,7 +258,7 @@ def _fit(model: Any, rows: Labelled, features: list[str]) -> None:
     """Fit the model to shares or votes, with the columns' names."""
     import pandas as pd
 
-    X = pd.DataFrame(rows.features, columns=features)
+    X = pd.DataFrame(rows.features, columns=features, copy=False)
     Y = pd.DataFrame(rows.labels, columns=rows.label_names)
     with warnings_as_notes():
         if rows.are_counts:

@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from snefy_ldl._text import shorten
 from snefy_ldl.datasets.dataset import Dataset
-from snefy_ldl.datasets.tables import TableSource
+from snefy_ldl.datasets.numbers import read_numbers
+from snefy_ldl.datasets.tables import Progress, TableSource
 from snefy_ldl.errors import InputError
 from snefy_ldl.validation import check_counts, check_distributions, check_features
 
@@ -22,6 +25,7 @@ def load_table(
     labels: str | Sequence[str],
     features: str | Sequence[str] | None = None,
     counts: bool = False,
+    progress: Progress | None = None,
 ) -> Dataset:
     r"""A CSV, TSV or Parquet file as a :class:`Dataset`.
 
@@ -30,9 +34,11 @@ def load_table(
         labels: Columns that hold the label distribution, as a list or a comma-separated string.
         features: Columns to use as features; by default every other column, all of which must be numeric.
         counts: The label columns hold vote counts ``k``; ``D`` becomes the proportions ``k / Σ k``.
+        progress: Called with how many rows of a Parquet file are read, and of how many; nobody by default.
 
     Returns:
-        The rows, with the columns' names; ``name`` is the file's name without its ending.
+        The rows, with the columns' names; ``name`` is the file's name without its ending. Features of a Parquet file
+        with more than 16 million of them are float32, as networks use them.
 
     Raises:
         InputError: A column is missing or not numeric, or its values break a rule.
@@ -56,18 +62,12 @@ def load_table(
         feature_names = _column_list(features, "features", source.columns)
     if both := [column for column in feature_names if column in label_names]:
         raise InputError(f"{file.name}: column {both[0]!r} is named both as a label and as a feature.")
-    table = source.whole([*label_names, *feature_names], [])
-    for column in label_names:
-        _check_numeric(table[column], f"{file.name}: label column {column!r}")
-    for column in feature_names:
-        advice = (
-            "Turn it into numbers (for categories, one-hot: pandas.get_dummies), or leave it out by naming the "
-            "feature columns with features=[...]."
-        )
-        _check_numeric(table[column], f"{file.name}: feature column {column!r}", advice)
+    # a large Parquet file goes straight into arrays; a frame is made where it is small, or where something is wrong
+    numbers = read_numbers(source, feature_names, label_names, progress)
+    features, shares = numbers or _as_frames(source, feature_names, label_names)
     try:
-        X = check_features(table[feature_names].astype("float64"))
-        shares = table[label_names].astype("float64")
+        X = check_features(_with_names(features, feature_names))
+        shares = _with_names(shares, label_names)
         votes = check_counts(shares, n_rows=len(X))[0] if counts else None
         D = check_distributions(shares, n_rows=len(X))[0] if votes is None else votes / votes.sum(axis=1, keepdims=True)
     except InputError as error:
@@ -81,6 +81,27 @@ def load_table(
         name=file.name.split(".")[0],
         source=str(file),
     )
+
+
+def _with_names(values: Any, names: list[str]) -> Any:
+    """An array as a frame, without a copy: messages then name the column."""
+    import pandas  # an extra, loaded by the table already
+
+    return pandas.DataFrame(values, columns=names, copy=False) if isinstance(values, np.ndarray) else values
+
+
+def _as_frames(source: TableSource, features: list[str], labels: list[str]) -> tuple[Any, Any]:
+    """Both parts of a table as frames of float64, checked to be numbers."""
+    table, name = source.whole([*labels, *features], []), source.file.name
+    for column in labels:
+        _check_numeric(table[column], f"{name}: label column {column!r}")
+    for column in features:
+        advice = (
+            "Turn it into numbers (for categories, one-hot: pandas.get_dummies), or leave it out by naming the "
+            "feature columns with features=[...]."
+        )
+        _check_numeric(table[column], f"{name}: feature column {column!r}", advice)
+    return table[features].astype("float64"), table[labels].astype("float64")
 
 
 def _column_list(columns: str | Sequence[str], what: str, available: list[str]) -> list[str]:

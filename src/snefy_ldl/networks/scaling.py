@@ -15,6 +15,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
+from snefy_ldl._limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
 from snefy_ldl._types import Array
 
 Scaling = Literal["unit", "pooled", "none"]
@@ -41,8 +42,22 @@ def column_moments(X: Any) -> tuple[Array, Array]:
         mean = np.asarray(X.mean(axis=0)).ravel()
         square = np.asarray(X.multiply(X).mean(axis=0)).ravel()
         return mean, np.sqrt(np.maximum(square - mean**2, 0.0))
+    if X.size > CHUNK_ELEMENTS:
+        return _moments_by_parts(X)
     mean = X.mean(axis=0, dtype=np.float64)
     return mean, np.sqrt(np.maximum(X.var(axis=0, dtype=np.float64), 0.0))
+
+
+def _moments_by_parts(X: Any) -> tuple[Array, Array]:
+    """The same in two passes over parts of a large table: NumPy would make a float64 copy of all of it."""
+    step = max(1, CACHE_ELEMENTS // X.shape[1])
+    total, square = np.zeros((2, X.shape[1]))
+    for start in range(0, len(X), step):
+        total += X[start : start + step].sum(axis=0, dtype=np.float64)
+    mean = total / len(X)
+    for start in range(0, len(X), step):
+        square += np.square(X[start : start + step] - mean).sum(axis=0)
+    return mean, np.sqrt(square / len(X))
 
 
 def pooled_deviation(deviation: Array) -> Array:

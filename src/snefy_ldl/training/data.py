@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._limits import DENSE_BYTES
-from snefy_ldl._types import Array
+from snefy_ldl._types import Array, Index
 from snefy_ldl.errors import InputError, MissingLabelWarning, TableNote
 from snefy_ldl.inputs.columns import Encoder, TableEncoder, learn_columns
 from snefy_ldl.inputs.kinds import LeftOutColumn
@@ -30,7 +30,7 @@ from snefy_ldl.validation import (
     column_names,
     common_denominator,
 )
-from snefy_ldl.validation.rows import count_rows, move_rows
+from snefy_ldl.validation.rows import count_rows, move_rows, take_rows
 
 
 class TrainingData:
@@ -117,6 +117,14 @@ class TrainingData:
         """The same rows and labels with other features (N, d')."""
         other = copy.copy(self)
         other.features = features
+        return other
+
+    def take(self, rows: Index) -> TrainingData:
+        """Some of the rows, features, labels and weights; not where votes name sets of labels."""
+        other = copy.copy(self)
+        other.features, other.labels, other.n_rows = take_rows(self.features, rows), self.labels[rows], len(rows)
+        other.weights = None if self.weights is None else self.weights[rows]
+        other.has_gaps = not self.are_counts and bool(np.isnan(other.labels).any())
         return other
 
     @property

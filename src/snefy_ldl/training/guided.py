@@ -17,6 +17,7 @@ from snefy_ldl._random import derive_seed
 from snefy_ldl.errors import TrainingWarning
 from snefy_ldl.learners.guides import default_guides, fit_guides
 from snefy_ldl.training.fit import fit
+from snefy_ldl.training.large import LARGE_ROWS, fit_large, is_large
 from snefy_ldl.training.plan import Job
 from snefy_ldl.training.state import FittedState, Inputs, lead
 
@@ -39,7 +40,7 @@ def fit_job(job: Job) -> FittedState:
     Returns:
         The fitted state of what does best on validation rows.
     """
-    state = _fit_zeros(job)
+    state = fit_large(job, _fit_zeros) if is_large(job) else _fit_zeros(job)
     _tell_if_nothing_was_learnt(state)
     return state
 
@@ -127,7 +128,7 @@ def fit_jobs(jobs: Sequence[Job], n_jobs: int | None = 1) -> list[FittedState]:
     Returns:
         Fitted states, in the order of the jobs.
     """
-    if not any(wanted_guides(job) or job.may_model_zeros for job in jobs):
+    if not any(wanted_guides(job) or job.may_model_zeros or is_large(job) for job in jobs):
         return fit(jobs, n_jobs)
     workers = 1 if jobs[0].settings.torch_device.type != "cpu" else min(n_jobs or os.cpu_count() or 1, len(jobs))
     if workers == 1:
@@ -163,7 +164,7 @@ def wanted_guides(job: Job) -> list[object]:
         return []
     if not isinstance(settings.guides, str):
         return list(settings.guides)
-    if settings.validation_fraction <= 0 or len(job.rows) < FEW_ROWS:
+    if settings.validation_fraction <= 0 or not FEW_ROWS <= len(job.rows) < LARGE_ROWS:
         return []
     return default_guides(len(job.rows), int(data.features.shape[1]), derive_seed(job.seed, 10))
 

@@ -55,6 +55,7 @@ class Job:
         policy: the zero policy; settled on the rows by default.
         warn: whether to say how many labels were shrunk.
         compared: whether its state will be compared with another's on validation rows.
+        settled: whether the zero policy is no longer open.
         seed: of the job; drawn from ``settings.random_state`` by default.
 
     Attributes:
@@ -77,8 +78,9 @@ class Job:
         warn: bool = True,
         seed: int | None = None,
         compared: bool = False,
+        settled: bool = False,
     ) -> None:
-        self.compared = compared
+        self.compared, self.settled = compared, settled
         self.settings, self.data, self.start, self.one_pass = settings, data, start, one_pass
         self.rows = np.arange(data.n_rows) if rows is None else rows
         self.seed = seed_from(settings.random_state) if seed is None else seed
@@ -124,7 +126,7 @@ class Job:
         """Whether zeros are to be modelled by validation: the settings leave it open, and enough rows hold one."""
         if self.settings.zeros != "auto" or self.settings.is_paper or self.one_pass or self.start is not None:
             return False
-        if self.settings.backbone is not None or self.models_zeros:
+        if self.settings.backbone is not None or self.models_zeros or self.settled:
             return False
         return self.zero_rows >= ENOUGH_ZEROS and self.zero_rows * len(self.rows) >= 20
 

@@ -15,8 +15,8 @@ EXPONENT_RATE = 20.0
 PRESENCE_RATE = 5.0
 #: A pass of ``partial_fit`` runs at this share of the learning rate.
 ONE_PASS_RATE = 0.2
-#: Largest numbers of rows for which a step takes 16, 32, ... of them; beyond the last it takes 256.
-BATCH_LIMITS = {16: 200, 32: 500, 64: 10_000, 128: 40_000}
+#: Largest numbers of rows for which a step takes 16, 32, ... of them; beyond the last it takes 512.
+BATCH_LIMITS = {16: 200, 32: 500, 64: 10_000, 128: 40_000, 256: 400_000}
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def make_recipe(settings: Settings, n_rows: int, votes: VoteSettings | None = No
     size = settings.batch_size
     if size == "auto":
         rows = n_rows * (1.0 - settings.validation_fraction)
-        size = next((size for size, limit in BATCH_LIMITS.items() if rows < limit), 256)
+        size = next((size for size, limit in BATCH_LIMITS.items() if rows < limit), 512)
     rate, exponent_rate = (1.0, 1.0) if settings.is_paper else (ONE_PASS_RATE if one_pass else 1.0, EXPONENT_RATE)
     if votes is not None and not settings.is_paper:
         # Votes are a noisier teacher than shares, and a few of them say nothing about concentrations.

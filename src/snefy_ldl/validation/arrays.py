@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from snefy_ldl._limits import SINGLE_NUMBERS
 from snefy_ldl._types import Array, Index, Mask
 from snefy_ldl.errors import InputError
 
@@ -103,6 +104,13 @@ def _is_plain(X: Any) -> bool:
     return isinstance(X, np.ndarray) and not odd and X.dtype in (np.float32, np.float64) and X.ndim == 2
 
 
+def _large_single(X: Any) -> NDArray[Any] | None:
+    """The numbers of a frame that holds very many of them in float32, so that no float64 copy is made; else None."""
+    if not hasattr(X, "dtypes") or getattr(X, "ndim", 0) != 2 or X.shape[0] * X.shape[1] <= SINGLE_NUMBERS:
+        return None
+    return X.to_numpy() if all(kind == np.float32 for kind in X.dtypes) else None
+
+
 def check_features(
     X: Any, *, n_features: int | None = None, largest: float = np.finfo(np.float64).max, missing: bool = False
 ) -> Any:
@@ -120,6 +128,8 @@ def check_features(
             table = table.astype(np.float64)
     elif _is_plain(X):
         table = X
+    elif (large := _large_single(X)) is not None:
+        table = large
     else:
         table, names = check_table(X, "X", "features")
     if table.shape[0] == 0:
