@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from snefy_ldl._limits import SINGLE_NUMBERS
 from snefy_ldl._text import shorten
 from snefy_ldl._types import Array, Mask
 from snefy_ldl.errors import InputError, TableNote
@@ -153,7 +154,8 @@ class TableEncoder(_Plain):
             warn: Whether cells unlike those of the fit are told in a :class:`~snefy_ldl.errors.TableNote`.
 
         Returns:
-            Features (N, d), float64; sparse ones come back sparse where all columns are numbers.
+            Features (N, d), float64, or float32 where a frame of float32 holds more than 16 million of them; sparse
+            ones come back sparse where all columns are numbers.
 
         Raises:
             InputError: A column is missing or unknown, or a number is infinite; the message names row and column.
@@ -172,15 +174,18 @@ class TableEncoder(_Plain):
         self._check_columns([str(name) for name in frame.columns])
         if len(frame) == 0:
             raise InputError("X is empty: 0 rows (0 sample(s)); a minimum of 1 is required.")
-        parts, odd = [], []
+        # networks compute in float32, and a copy of very many numbers in float64 may be more than a machine holds
+        single = len(frame) * self.n_out > SINGLE_NUMBERS and all(kind == np.float32 for kind in frame.dtypes)
+        features, start, odd = np.empty((len(frame), self.n_out), dtype=np.float32 if single else np.float64), 0, []
         for column in self.columns:
             if column.names_out:
                 part, surprises = column.encode(frame[column.name])
-                parts.append(part)
+                features[:, start : start + part.shape[1]] = part
+                start += part.shape[1]
                 odd += surprises
         if odd and warn:
             warnings.warn(TableNote(describe_surprises(odd), odd), stacklevel=4)
-        return np.hstack(parts)
+        return features
 
     def _check_columns(self, names: list[str]) -> None:
         """Raise where a column that is needed is missing, or one is not known."""

@@ -116,6 +116,8 @@ class NumberColumn(Column):
         numbers, wrong = cell_numbers(column)
         check_range(numbers, self.name)
         missing = np.isnan(numbers)
+        if not missing.any() and not self.indicator:  # the usual case, and there may be millions of rows
+            return numbers[:, None], []
         filled = np.where(missing, self.fill, numbers)
         empty = missing & ~wrong & (not self.gaps)
         odd = _surprises(self.name, unreadable=(wrong, np.asarray(column, dtype=object)), empty=(empty, None))
