@@ -30,6 +30,19 @@ from snefy_ldl.validation.rows import count_rows, take_rows
 GUIDE_ROWS = 20_000
 #: Above this many cells a linear guide is fitted in three folds instead of five, and a forest has half its trees.
 MANY_CELLS = 600_000
+#: Types in a file of skops' that are read beside those it trusts itself: what fitted scikit-learn regressors hold.
+_TRUSTED = {
+    "tree._tree": "Tree",
+    "ensemble._hist_gradient_boosting.predictor": "TreePredictor",
+    "neighbors._kd_tree": "KDTree",
+    "neighbors._ball_tree": "BallTree",
+    "metrics._dist_metrics": "EuclideanDistance64 ManhattanDistance64 MinkowskiDistance64 ChebyshevDistance64",
+    "neural_network._stochastic_optimizers": "AdamOptimizer SGDOptimizer",
+    "_loss.loss": "HalfSquaredLoss HalfTweedieLoss HalfTweedieLossIdentity",
+    "gaussian_process.kernels": "ConstantKernel WhiteKernel DotProduct RBF Matern RationalQuadratic ExpSineSquared "
+    "PairwiseKernel Sum Product Exponentiation CompoundKernel",
+}
+TRUSTED_TYPES = frozenset(f"sklearn.{module}.{name}" for module, names in _TRUSTED.items() for name in names.split())
 
 
 @dataclass(frozen=True)
@@ -152,9 +165,9 @@ def _predict(learner: Any, X: Any, n_labels: int, number: int) -> Array:
 def pack_guides(guides: Guides) -> tuple[dict[str, Any], dict[str, Any]]:
     """Fitted guides as plain JSON values and arrays.
 
-    The library's own learners become arrays. scikit-learn's are written by ``skops.io``, which reads them back without
-    running code; where skops is missing or does not trust a type, the guide must be passed again when the model is
-    loaded, as a backbone must.
+    The library's own learners become arrays. scikit-learn's are written by ``skops.io`` (the extra ``guides``), which
+    reads them back without pickle and without running code: skops' own types and :data:`TRUSTED_TYPES`, no other. Where
+    skops is missing or a guide holds another type, it must be passed again at loading, as a backbone must.
 
     Args:
         guides: to be written.
@@ -174,7 +187,7 @@ def pack_guides(guides: Guides) -> tuple[dict[str, Any], dict[str, Any]]:
         content = _skops_bytes(learner)
         entries.append({"class": type(learner).__name__, "skops": content is not None})
         if content is not None:
-            arrays[f"{prefix}skops"] = np.frombuffer(content, dtype=np.uint8)
+            arrays[f"{prefix}skops"] = np.frombuffer(content, dtype=np.uint8).copy()  # torch warns of read-only arrays
     return {"floor": guides.floor, "learners": entries}, arrays
 
 
@@ -219,20 +232,22 @@ def _skops_bytes(learner: Any) -> bytes | None:
 
 
 def _distrusted(io: Any, content: bytes) -> list[str]:
-    """Types in a file that are neither skops' own nor scikit-learn's, NumPy's or SciPy's."""
-    trusted = ("sklearn.", "numpy.", "scipy.", "builtins.", "collections.")
-    return [name for name in io.get_untrusted_types(data=content) if not name.startswith(trusted)]
+    """Types in a file that neither skops nor :data:`TRUSTED_TYPES` names."""
+    return [name for name in io.get_untrusted_types(data=content) if name not in TRUSTED_TYPES]
 
 
 def _skops_load(content: Any, number: int, kind: str) -> Any:
     again = f"pass the fitted guides again: SnefyLDL.load(folder, guides=[...]), number {number} being a {kind}."
     if content is None:
-        raise ModelFileError(f"guide {number} ({kind}) was not saved with the model (its code never is); {again}")
+        raise ModelFileError(
+            f"guide {number} ({kind}) was not saved with the model: skops was missing then, or does not know all "
+            f"of its types; {again}"
+        )
     try:
         from skops import io  # an optional package
     except ImportError:
         raise ModelFileError(
-            f"guide {number} ({kind}) needs the package skops to be read; install it, or {again}"
+            f"guide {number} ({kind}) needs skops to be read: pip install 'snefy-ldl[guides]', or {again}"
         ) from None
     data = np.asarray(content, dtype=np.uint8).tobytes()
     distrusted = _distrusted(io, data)
