@@ -41,6 +41,7 @@ ROOMS = {
     "engines": ("where rows are worked on", "doors"),
     "experiments": ("the paper's studies and their report", "doors"),
     "plots": ("pictures in one style", "doors"),
+    "reporting": ("a model's figures on known rows", "uses"),
     "explain": ("effects and dependence", "uses"),
     "votes": ("annotators and where they agree", "uses"),
     "active": ("which rows to label next", "uses"),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from rich.table import Table
 from scipy.special import gammaln, xlogy
 from scipy.stats import beta
@@ -15,22 +14,14 @@ from scipy.stats import beta
 from snefy_ldl._types import Array
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.metrics import HIGHER_IS_BETTER, coverage, interval_width, score
-from snefy_ldl.networks.starts import fit_dirichlet, label_concentration
+from snefy_ldl.reporting.rivals import one_dirichlet
+from snefy_ldl.reporting.scores import MEANINGS
 from snefy_ldl.synthetic import SyntheticData, make_city_districts
 
-__all__ = ["LEVEL", "Demo", "District", "Measure", "as_frame", "fit_city", "one_dirichlet", "summary_table"]
+__all__ = ["LEVEL", "Demo", "District", "Measure", "as_frame", "fit_city", "summary_table"]
 
 #: Confidence level of the intervals on the page.
 LEVEL = 0.9
-#: What each measure of a point prediction tells, in a few words.
-MEANINGS = {
-    "chebyshev": "largest miss of any label",
-    "clark": "relative miss, squared and summed",
-    "canberra": "relative miss, summed over labels",
-    "kl_divergence": "information lost, in nats",
-    "cosine": "angle between both distributions",
-    "intersection": "share that both have in common",
-}
 
 
 @dataclass(frozen=True)
@@ -169,20 +160,6 @@ def as_frame(values: Array, names: list[str]) -> Any:
     except ImportError:
         raise ImportError("the demo needs pandas: pip install 'snefy-ldl[all]'") from None
     return pd.DataFrame(values, columns=names)
-
-
-def one_dirichlet(D: Array) -> Array:
-    """The one Dirichlet that fits all training labels best: what is left when nothing is known about a district.
-
-    Args:
-        D: Label distributions (N, L).
-
-    Returns:
-        Its concentrations (L,).
-    """
-    shares = torch.as_tensor(D)
-    start = shares.mean(0) * max(label_concentration(shares), 1.0)
-    return fit_dirichlet(shares.log().mean(0), start).numpy()
 
 
 def _dirichlet_log_prob(alpha: Array, D: Array) -> Array:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ from snefy_ldl import plots
 from snefy_ldl._types import Array
 from snefy_ldl._version import __version__
 from snefy_ldl.cli.city import LEVEL, Demo, as_frame
+from snefy_ldl.cli.pictures import Pictures, color_variables
 
 __all__ = ["render"]
 
@@ -47,14 +46,14 @@ def render(demo: Demo) -> str:
         measure=demo.measure,
         level=f"{LEVEL:.0%}",
         pictures=_pictures(demo),
-        colors=list(zip(demo.test.label_names, plots.LABEL_COLORS)),
+        colors=color_variables(),
         version=__version__,
     )
     return page
 
 
 def _pictures(demo: Demo) -> dict[str, Any]:
-    """Every picture of the page as a data address."""
+    """Every picture of the page."""
     names, rows = demo.test.label_names, [district.row for district in demo.districts]
     titles = [district.name for district in demo.districts]
     X, D = as_frame(demo.test.X, demo.test.feature_names), demo.test.D
@@ -63,59 +62,64 @@ def _pictures(demo: Demo) -> dict[str, Any]:
     seen = np.stack([((pit >= (1 - a) / 2) & (pit <= (1 + a) / 2)).mean(axis=0) for a in LEVELS])
     shown = X.iloc[rows]
     mean, ends = np.asarray(demo.model.predict(shown)), demo.model.predict_interval(shown, LEVEL)
-    places = range(len(rows))
+    places, draw = range(len(rows)), Pictures()
+    share = f"Density of one share of the district: {titles[0]}"
     return {
-        "ternary": [_ternary_pair(demo, dist, row) for row in rows],
-        "bars": _picture((8.4, 2.3), lambda ax: plots.label_bars(D[rows], names, ax, row_names=titles)),
-        "intervals": _picture(
-            (8.4, 3.5), lambda ax: plots.intervals(ends, D[rows], mean, names, places, ax, row_names=titles)
+        "ternary": [_ternary_pair(draw, demo, dist, district.row, district.name) for district in demo.districts],
+        "bars": draw.draw(
+            "Stacked bars: the observed shares of three districts",
+            (4.8, 1.5),
+            lambda ax: plots.label_bars(D[rows], names, ax, row_names=titles),
         ),
-        "marginal": _picture(
-            (8.4, 2.3), lambda ax: plots.marginal_density(dist, 0, rows[0], ax, name=names[0], truth=D[rows[0], 0])
+        "intervals": draw.draw(
+            "Intervals of each label for three districts, with means and observed shares",
+            (4.8, 3.0),
+            lambda ax: plots.intervals(ends, D[rows], mean, names, places, ax, row_names=titles),
         ),
-        "pit": [
-            _picture((3.3, 2.5), lambda ax, r=r: plots.calibration(pit[:, r], ax, color=plots.LABEL_COLORS[r]))
-            for r in range(len(names))
-        ],
-        "curve": _picture(
-            (4.4, 4.2), lambda ax: plots.calibration_curve(LEVELS, seen, ax, labels=names, n_rows=len(D))
+        "marginal": draw.draw(
+            share,
+            (4.8, 1.8),
+            lambda ax: plots.marginal_density(dist, 0, rows[0], ax, name=names[0], truth=D[rows[0], 0]),
         ),
-        "learning": _picture((6.2, 4.0), lambda ax: plots.learning_curve(demo.model.history_, ax)),
+        "pit": [_histogram(draw, name, pit[:, r], plots.LABEL_COLORS[r]) for r, name in enumerate(names)],
+        "curve": draw.draw(
+            "Observed coverage against the confidence level asked for",
+            (3.6, 3.6),
+            lambda ax: plots.calibration_curve(LEVELS, seen, ax, labels=names, n_rows=len(D)),
+        ),
+        "learning": draw.draw(
+            "Training and validation loss by epoch",
+            (4.4, 2.8),
+            lambda ax: plots.learning_curve(demo.model.history_, ax),
+        ),
     }
 
 
-def _ternary_pair(demo: Demo, dist: Any, row: int) -> dict[str, str]:
-    names, observed, truth = demo.test.label_names, demo.test.D[row], demo.test.truth
+def _histogram(draw: Pictures, name: str, pit: Array, color: str) -> str:
+    title = f"Histogram of predicted probabilities for {name}"
+    return draw.draw(title, (3.1, 2.2), lambda ax: plots.calibration(pit, ax, color=color))
+
+
+def _ternary_pair(draw: Pictures, demo: Demo, dist: Any, row: int, name: str) -> dict[str, str]:
+    labels, observed, truth = demo.test.label_names, demo.test.D[row], demo.test.truth
     x = demo.test.X[[row]]
 
     def known(points: Array) -> Array:
         return truth.log_prob(np.repeat(x, len(points), axis=0), points)
 
     center = truth.mean(x)[0]
-    size = (3.2, 3.15)
+    look: dict[str, Any] = {"labels": labels, "truth": observed, "resolution": 90}
     return {
-        "model": _picture(
-            size, lambda ax: plots.ternary_density(dist, ax, row=row, labels=names, truth=observed), "ternary"
+        "model": draw.draw(
+            f"Triangle with the predicted density of the district: {name}",
+            (2.9, 2.8),
+            lambda ax: plots.ternary_density(dist, ax, row=row, **look),
+            "ternary",
         ),
-        "truth": _picture(
-            size,
-            lambda ax: plots.ternary_density(known, ax, labels=names, truth=observed, mean=center, shades="truth"),
+        "truth": draw.draw(
+            f"Triangle with the true density of the district: {name}",
+            (2.9, 2.8),
+            lambda ax: plots.ternary_density(known, ax, mean=center, shades="truth", **look),
             "ternary",
         ),
     }
-
-
-def _picture(size: tuple[float, float], draw: Any, projection: str | None = None) -> str:
-    """A PNG as a data address; sharp on fine screens and on paper."""
-    try:
-        from matplotlib.figure import Figure
-
-        if projection == "ternary":
-            import mpltern  # noqa: F401 - registers the projection
-    except ImportError:
-        raise ImportError("the demo's pictures need matplotlib and mpltern: pip install 'snefy-ldl[plot]'") from None
-    figure = Figure(figsize=size)
-    draw(figure.add_subplot(projection=projection))
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=200, bbox_inches="tight", pad_inches=0.06)
-    return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()

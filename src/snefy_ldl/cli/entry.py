@@ -24,9 +24,13 @@ from snefy_ldl.cli.fit import fit
 from snefy_ldl.cli.info import info
 from snefy_ldl.cli.next import EXAMPLES as NEXT_EXAMPLES
 from snefy_ldl.cli.next import next_items
+from snefy_ldl.cli.plot import EXAMPLES as PLOT_EXAMPLES
+from snefy_ldl.cli.plot import plot
 from snefy_ldl.cli.predict import predict
 from snefy_ldl.cli.query import EXAMPLES as QUERY_EXAMPLES
 from snefy_ldl.cli.query import query
+from snefy_ldl.cli.report import EXAMPLES as REPORT_EXAMPLES
+from snefy_ldl.cli.report import report
 from snefy_ldl.cli.reproduce import reproduce
 from snefy_ldl.cli.serve import EXAMPLES as SERVE_EXAMPLES
 from snefy_ldl.cli.serve import serve
@@ -114,6 +118,8 @@ app.command()(conformalize)
 app.command()(predict)
 app.command()(evaluate)
 app.command(epilog=COMPARE_EXAMPLES)(compare)
+app.command(epilog=REPORT_EXAMPLES)(report)
+app.command(epilog=PLOT_EXAMPLES)(plot)
 app.command()(info)
 app.command()(reproduce)
 app.command(epilog=QUERY_EXAMPLES)(query)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,11 +38,35 @@ def evaluate(
     check_confidence(interval, "--interval")
     fitted = SnefyLDL.load(model)
     chosen = split(labels) or list(fitted.label_names_)
-    report = _scores(fitted, load_table(table, chosen, known_features(fitted, features), counts), interval)
+    data = load_table(table, chosen, known_features(fitted, features), counts)
+    report = _scores(fitted, data, interval)
+    if not counts:
+        report["interval"]["calibrated"] = _calibrated(fitted, model, data, interval)
     if as_json:
         typer.echo(json.dumps(report, indent=2))
     else:
         Console().print(_score_table(report, model, table))
+
+
+def _calibrated(model: SnefyLDL, folder: Path, data: Dataset, level: float) -> dict[str, Any] | None:
+    """Coverage and width of the intervals that conformalize left in the model folder; None where there are none."""
+    from snefy_ldl import metrics
+    from snefy_ldl.cli.predict import calibrated_maker
+
+    maker = calibrated_maker(model, folder, level)
+    if maker is None:
+        return None
+    ends = maker(data.X)
+    return {
+        "coverage": _entry(metrics.coverage(data.D, ends, return_std_error=True), f"near {level:g}"),
+        "width": _entry(metrics.interval_width(ends, return_std_error=True), "lower"),
+    }
+
+
+def _entry(pair: tuple[float, float], better: str) -> dict[str, Any]:
+    """A figure, its standard error (None where there is none) and which way is better."""
+    value, error = (float(number) for number in pair)
+    return {"value": value, "std_error": error if isfinite(error) else None, "better": better}
 
 
 def _scores(model: SnefyLDL, data: Dataset, level: float) -> dict[str, Any]:
@@ -55,12 +80,8 @@ def _scores(model: SnefyLDL, data: Dataset, level: float) -> dict[str, Any]:
     votes = data.counts is not None
     densities = model.log_prob(data.X, counts=data.counts) if votes else model.log_prob(data.X, data.D)
 
-    def entry(pair: tuple[float, float], better: str) -> dict[str, Any]:
-        value, error = (float(number) for number in pair)
-        return {"value": value, "std_error": error if np.isfinite(error) else None, "better": better}
-
     def measure(function: Any, better: str, *arrays: Any) -> dict[str, Any]:
-        return entry(function(*arrays, return_std_error=True), better)
+        return _entry(function(*arrays, return_std_error=True), better)
 
     std_error = densities.std(ddof=1) / np.sqrt(len(densities)) if len(densities) > 1 else np.inf
     return {
@@ -69,7 +90,7 @@ def _scores(model: SnefyLDL, data: Dataset, level: float) -> dict[str, Any]:
             name: measure(getattr(metrics, name), "higher" if higher else "lower", data.D, predicted)
             for name, higher in metrics.HIGHER_IS_BETTER.items()
         },
-        "log_likelihood": entry((densities.mean(), std_error), "higher"),
+        "log_likelihood": _entry((densities.mean(), std_error), "higher"),
         "interval": {
             "level": level,
             "coverage": None if votes else measure(metrics.coverage, f"near {level:g}", data.D, ends),
@@ -90,11 +111,16 @@ def _score_table(report: dict[str, Any], model: Path, table: Path) -> Table:
     lines = [(name.replace("_", " "), entry) for name, entry in report["metrics"].items()]
     lines.append(("mean log likelihood", report["log_likelihood"]))
     if report["interval"]["coverage"] is not None:
-        lines.append((f"coverage of {level:.0%} intervals", report["interval"]["coverage"]))
-    lines.append((f"width of {level:.0%} intervals", report["interval"]["width"]))
+        lines.append((f"coverage of {level:.0%} intervals, the model's own", report["interval"]["coverage"]))
+    lines.append((f"width of {level:.0%} intervals, the model's own", report["interval"]["width"]))
+    calibrated = report["interval"].get("calibrated")
+    for what in ("coverage", "width") if calibrated else ():
+        lines.append((f"{what} of {level:.0%} intervals, calibrated", calibrated[what]))
     for name, entry in lines:
         error = "" if entry["std_error"] is None else f"{entry['std_error']:.4f}"
         view.add_row(name, f"{entry['value']:.4f}", error, entry["better"])
     if report["interval"]["coverage"] is None:
         view.caption = "No coverage: the intervals are about the shares behind the votes, which votes do not show."
+    elif not calibrated:
+        view.caption = "Not calibrated for this level: snefy-ldl conformalize does that, on rows of their own."
     return view

@@ -28,7 +28,7 @@ from snefy_ldl.cli.common import (
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
 
-__all__ = ["predict"]
+__all__ = ["calibrated_maker", "predict"]
 
 
 def predict(
@@ -73,18 +73,33 @@ def predict(
 
 def _interval_maker(model: SnefyLDL, folder: Path, level: float, uncalibrated: bool) -> Callable[[Any], Any]:
     """Features to intervals (N, L, 2): calibrated where the folder holds a calibration of that level."""
+    calibrated = None if uncalibrated else calibrated_maker(model, folder, level)
+    return calibrated or (lambda X: model.predict_interval(X, level))
+
+
+def calibrated_maker(model: SnefyLDL, folder: Path, level: float) -> Callable[[Any], Any] | None:
+    """Features to calibrated intervals (N, L, 2).
+
+    Args:
+        model: The fitted model.
+        folder: Its folder.
+        level: Confidence level.
+
+    Returns:
+        A function of features; None where the folder holds no calibration of that level, which is said where it holds
+        one of others.
+    """
     from snefy_ldl.files.models import load_calibration
 
-    state = None if uncalibrated else load_calibration(folder)
+    state = load_calibration(folder)
     if state is None:
-        return lambda X: model.predict_interval(X, level)
+        return None
     from snefy_ldl.conformal import ConformalIntervals
 
-    calibrated = ConformalIntervals.from_dict(model, state)
-    levels = calibrated_levels(state)
+    calibrated, levels = ConformalIntervals.from_dict(model, state), calibrated_levels(state)
     if level not in levels:
         note(f"calibrated for {level_list(levels)} alone; {level:g} is the model's own")
-        return lambda X: model.predict_interval(X, level)
+        return None
     if not isinstance(state["confidence_level"], list):
         return calibrated.predict_interval
     return lambda X: calibrated.predict_interval(X)[..., levels.index(level)]

@@ -8,19 +8,26 @@ from __future__ import annotations
 
 from snefy_ldl.plots.curves import learning_curve
 from snefy_ldl.plots.densities import marginal_density, ternary_density
+from snefy_ldl.plots.importance import importance
 from snefy_ldl.plots.joint import joint_calibration
+from snefy_ldl.plots.panels import interval_panels
 from snefy_ldl.plots.reliability import calibration, calibration_curve
-from snefy_ldl.plots.shares import intervals, label_bars
+from snefy_ldl.plots.ridges import share_ridges
+from snefy_ldl.plots.shares import intervals, label_bars, share_ranges
 from snefy_ldl.plots.style import LABEL_COLORS
 
 __all__ = [
     "LABEL_COLORS",
     "calibration",
     "calibration_curve",
+    "importance",
+    "interval_panels",
     "intervals",
     "joint_calibration",
     "label_bars",
     "learning_curve",
     "marginal_density",
+    "share_ranges",
+    "share_ridges",
     "ternary_density",
 ]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from snefy_ldl._types import Array
-from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.law import SimplexLaw
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 from snefy_ldl.special.simplex import ternary_grid
@@ -18,7 +18,7 @@ from snefy_ldl.validation import check_confidence
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["CONTENTS", "OUTLINES", "marginal_density", "ternary_density"]
+__all__ = ["CONTENTS", "OUTLINES", "marginal_density", "shade_steps", "ternary_density"]
 
 #: Filled steps of :func:`ternary_density`: each holds at least this much of the probability.
 CONTENTS = (0.99, 0.97, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
@@ -29,7 +29,7 @@ LogDensity = Callable[[Array], Any]
 
 
 def ternary_density(
-    dist: SignedDirichletMixture | LogDensity,
+    dist: SimplexLaw | LogDensity,
     ax: Axes | None = None,
     *,
     row: int = 0,
@@ -70,7 +70,7 @@ def ternary_density(
         ...
         snefy_ldl.errors.InputError: ternary_density takes a distribution or a function of points; got 'no density'.
     """
-    if isinstance(dist, SignedDirichletMixture):
+    if isinstance(dist, SimplexLaw):
         one = _row_of(dist, row)
         if one.n_labels != 3:
             raise InputError(
@@ -105,7 +105,7 @@ def ternary_density(
 
 
 def marginal_density(
-    dist: SignedDirichletMixture,
+    dist: SimplexLaw,
     label: int,
     row: int = 0,
     ax: Axes | None = None,
@@ -164,10 +164,32 @@ def marginal_density(
     return ax
 
 
+def shade_steps(shades: Sequence[str]) -> list[str]:
+    """Colour of each filled step: the same content has the same colour in every picture.
+
+    Args:
+        shades: Colours from nothing to certain, as :data:`snefy_ldl.plots.style.SHADES` holds them.
+
+    Returns:
+        One colour for each of :data:`CONTENTS`, as ``#rrggbb``.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+
+    Example:
+        >>> len(shade_steps(style.SHADES["model"])) == len(CONTENTS)
+        True
+    """
+    try:
+        from matplotlib.colors import LinearSegmentedColormap, to_hex  # an extra, loaded with the first picture
+    except ImportError:
+        raise ImportError("pictures need matplotlib and mpltern: pip install 'snefy-ldl[plot]'") from None
+    scale = LinearSegmentedColormap.from_list("density", list(shades))
+    return [to_hex(color) for color in scale(np.linspace(0.0, 1.0, len(CONTENTS)))]
+
+
 def _fill_ternary(ax: Any, grid: Array, log_density: Array, shades: Sequence[str]) -> None:
     """Steps of known probability content, darkest where the density is highest, and two outlines."""
-    from matplotlib.colors import LinearSegmentedColormap  # an extra, loaded with the first picture
-
     if log_density.shape != (len(grid),) or np.isnan(log_density).any():
         raise InputError(f"the log density must be {len(grid)} numbers, one a grid point.")
     density = np.exp(log_density - log_density.max())
@@ -177,19 +199,18 @@ def _fill_ternary(ax: Any, grid: Array, log_density: Array, shades: Sequence[str
     def height(share: float) -> float:
         return float(ordered[min(int(np.searchsorted(content, share)), len(ordered) - 1)])
 
-    steps = np.unique([height(share) for share in CONTENTS])
-    levels = np.append(steps[steps < 1.0], 1.0 + 1e-9)
-    if len(levels) > 1:
-        scale = LinearSegmentedColormap.from_list("density", list(shades))
-        colors = scale(np.linspace(0.0, 1.0, len(levels) - 1))
-        ax.tricontourf(*grid.T, density, levels=levels, colors=colors, zorder=1)
+    steps, first = np.unique([height(share) for share in CONTENTS], return_index=True)
+    below = steps < 1.0
+    if below.any():
+        colors = [shade for k, shade in enumerate(shade_steps(shades)) if k in first[below]]
+        ax.tricontourf(*grid.T, density, levels=[*steps[below], 1.0 + 1e-9], colors=colors, zorder=1)
     lines = np.unique([height(share) for share in OUTLINES])
     ax.tricontour(*grid.T, density, levels=lines, colors=[shades[-1]], linewidths=0.9, alpha=0.8, zorder=3)
 
 
-def _row_of(dist: SignedDirichletMixture, row: int) -> SignedDirichletMixture:
+def _row_of(dist: SimplexLaw, row: int) -> SimplexLaw:
     """The law of one row alone, batch (1,), so that no other row costs time."""
-    if not isinstance(dist, SignedDirichletMixture):
+    if not isinstance(dist, SimplexLaw):
         raise InputError(f"expected a distribution as predict_dist returns it; got {type(dist).__name__}.")
     return dist[style.row_number(row, len(dist))]
 

@@ -49,8 +49,8 @@ def joint_calibration(
     test = joint_calibration_test(values)
     names = style.names_of(labels, values.shape[1] + 1, "labels")[:-1]
     steps = min(len(names), MOST_PANELS)
-    columns = min(steps + 1, 4)
-    rows = -(-(steps + 1) // columns)
+    rows = -(-(steps + 1) // 4)
+    columns = -(-(steps + 1) // rows)
     made: Any = style.axes(None, (2.7 * columns, 2.4 * rows + 0.4)).figure if fig is None else fig
     made.clear()
     panels = made.subplots(rows, columns, squeeze=False).ravel()

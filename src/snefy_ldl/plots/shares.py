@@ -14,7 +14,7 @@ from snefy_ldl.plots import style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["intervals", "label_bars"]
+__all__ = ["intervals", "label_bars", "share_ranges"]
 
 
 def intervals(
@@ -145,6 +145,45 @@ def label_bars(
         ax.spines[side].set_visible(False)
     ax.tick_params(axis="y", length=0)
     style.legend(ax, ncols=min(len(names), 6), loc="lower left", bbox_to_anchor=(0.0, 1.0))
+    return ax
+
+
+def share_ranges(D: Any, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+    """How the shares of each label spread over the rows: 90 % of the rows, half of them, the median and the mean.
+
+    Args:
+        D: Label distributions, (N, L).
+        labels: The L names.
+        ax: Axes to draw on.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: the table has another shape, or names do not fit.
+
+    Example:
+        >>> [text.get_text() for text in share_ranges([[0.25, 0.75], [0.5, 0.5]], ["yes", "no"]).get_yticklabels()]
+        ['yes', 'no']
+    """
+    shares = np.asarray(D, dtype=np.float64)
+    if shares.ndim != 2 or shares.size == 0:
+        raise InputError(f"D must have shape (N, L); got {shares.shape}.")
+    names = style.names_of(labels, shares.shape[1], "labels")
+    ax = style.axes(ax, (4.6, 0.9 + 0.34 * len(names)))
+    low, quarter, middle, three, high = np.quantile(shares, [0.05, 0.25, 0.5, 0.75, 0.95], axis=0)
+    for place in range(len(names)):
+        color = style.label_color(place)
+        ax.plot([low[place], high[place]], [place] * 2, color=color, linewidth=2.0, solid_capstyle="round", zorder=2)
+        ax.plot([quarter[place], three[place]], [place] * 2, color=color, linewidth=8.0, zorder=3)
+        ax.plot([middle[place]] * 2, [place - 0.2, place + 0.2], color=style.ON_DARK, linewidth=2.0, zorder=4)
+        ax.scatter(shares[:, place].mean(), place, s=24, color="white", edgecolors=style.INK, linewidths=0.9, zorder=5)
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.set_xlim(left=-0.01)
+    ax.set_xlabel("observed share")
+    style.quiet(ax, grid="x")
+    ax.tick_params(axis="y", length=0)
     return ax
 
 

@@ -21,6 +21,8 @@ __all__ = [
     "INK",
     "LABEL_COLORS",
     "MODEL",
+    "ON_DARK",
+    "ON_LIGHT",
     "QUIET",
     "SHADES",
     "TRUTH",
@@ -45,6 +47,8 @@ SHADES = {
     "model": ("#f3f9fc", "#d3e9f3", "#94cae1", "#4a9fca", "#1a6da8", "#0a3a6b"),
     "truth": ("#fef7ef", "#fde3c8", "#fabd82", "#ec8b3c", "#c65d12", "#7a3505"),
 }
+#: Text on a coloured ground, dark or light; unlike white and ink it keeps its colour on a dark page.
+ON_DARK, ON_LIGHT = "#fdfeff", "#17202a"
 #: Dashes of lines that only guide the eye.
 DASHES: Any = (0, (4, 3))
 
@@ -75,11 +79,11 @@ def ink_on(color: str) -> str:
         A colour.
 
     Example:
-        >>> ink_on("#000000"), ink_on("#ffffff") == INK
-        ('white', True)
+        >>> ink_on("#000000") == ON_DARK, ink_on("#ffffff") == ON_LIGHT
+        (True, True)
     """
     red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.58 else INK
+    return ON_DARK if 0.299 * red + 0.587 * green + 0.114 * blue < 0.58 else ON_LIGHT
 
 
 def _pyplot() -> ModuleType:
@@ -128,12 +132,12 @@ def ternary_axes(ax: Any, labels: Sequence[str] | None) -> Any:
     if ax is None:
         ax = _pyplot().figure(figsize=(4.4, 4.2), layout="constrained").add_subplot(projection="ternary")
     if not hasattr(ax, "taxis"):
-        raise InputError('ternary_density needs ternary axes: fig.add_subplot(projection="ternary").')
+        raise InputError('a ternary plot needs ternary axes: fig.add_subplot(projection="ternary").')
     for axis in (ax.taxis, ax.laxis, ax.raxis):
-        axis.set_ticks([0.25, 0.5, 0.75], labels=[])
-        axis.set_tick_params(length=0)
-        axis.grid(True, color="white", linewidth=0.7, alpha=0.55)
-    ax.set_facecolor("#fafbfc")
+        axis.set_ticks([0.25, 0.5, 0.75], labels=["25%", "50%", "75%"])
+        axis.set_tick_params(length=3, pad=2, color=QUIET, labelcolor=QUIET, labelsize=8)
+        axis.grid(True, color=FRAME, linewidth=0.6, alpha=0.55)
+    ax.set_facecolor("none")
     for spine in ax.spines.values():
         spine.set_color(QUIET)
         spine.set_linewidth(1.0)
@@ -143,7 +147,7 @@ def ternary_axes(ax: Any, labels: Sequence[str] | None) -> Any:
         ax.annotate(
             name,
             corner,
-            xytext=(0, 6 if along == "bottom" else -6),
+            xytext=(0, 6 if along == "bottom" else -24),  # under the corners, below the numbers along the edge
             xycoords="axes fraction",
             textcoords="offset points",
             ha=across,

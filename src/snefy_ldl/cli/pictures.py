@@ -1,0 +1,150 @@
+"""Pictures inside a page: drawn as SVG with the page's own colours, so that they follow its dark and printed forms."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Callable
+from typing import Any, Literal
+
+from snefy_ldl.plots import style
+from snefy_ldl.plots.densities import shade_steps
+
+__all__ = ["Pictures", "color_variables"]
+
+#: Shades of densities on a dark page, from nothing to certain.
+DARK_SHADES = {
+    "model": ("#16283a", "#1c3f5c", "#245f8b", "#3b8dc0", "#7cc0e6", "#d9f0ff"),
+    "truth": ("#33251a", "#57381c", "#8b5520", "#c07a33", "#ecab63", "#ffe2bf"),
+}
+#: Colours of the labels on a dark page.
+DARK_LABELS = ("#4aa8e0", "#f0b63a", "#2fc39a", "#e09cc2", "#86cdf5", "#f08a4b", "#b5b5b5", "#f0e86a")
+#: Ids that matplotlib gives to every group; nothing refers to them.
+GROUP_IDS = re.compile(r' id="[A-Za-z0-9]+_\d+"')
+NUMBERS = re.compile(r"-?\d+\.\d{3,}")
+
+
+def color_variables() -> list[tuple[str, str, str]]:
+    """The colours of pictures: name of the page's variable, on a light page, and on a dark one.
+
+    Returns:
+        Triples of texts.
+
+    Example:
+        >>> [name for name, _, _ in color_variables()][:4]
+        ['ink', 'quiet', 'frame', 'faint']
+    """
+    colors = [
+        ("ink", style.INK, "#e8eef4"),
+        ("quiet", style.QUIET, "#9fb0c0"),
+        ("frame", style.FRAME, "#4a5a6a"),
+        ("faint", style.FAINT, "#2b3947"),
+        ("paper", "#ffffff", "#17212c"),
+        ("on", style.ON_DARK, style.ON_LIGHT),  # on a dark page the labels' colours are light
+    ]
+    colors += [(f"l{k}", *pair) for k, pair in enumerate(zip(style.LABEL_COLORS, DARK_LABELS))]
+    for kind, letter in (("model", "m"), ("truth", "t")):
+        pairs = zip(shade_steps(style.SHADES[kind]), shade_steps(DARK_SHADES[kind]))
+        colors += [(f"{letter}{k}", *pair) for k, pair in enumerate(pairs)]
+    return [(name, light.lower(), dark.lower()) for name, light, dark in colors]
+
+
+class Pictures:
+    """Draws pictures as text for a page; every id in them is used once in the page.
+
+    Example:
+        >>> text = Pictures().draw("an empty frame", (2.0, 1.0), lambda ax: ax.set_xlim(0, 1))
+        >>> text[:4], 'aria-label="an empty frame"' in text
+        ('<svg', True)
+    """
+
+    def __init__(self) -> None:
+        self._names = {light: f"var(--{name})" for name, light, _ in reversed(color_variables())}
+        self._made = 0
+
+    def draw(
+        self, title: str, size: tuple[float, float], paint: Callable[[Any], Any], projection: str | None = None
+    ) -> str:
+        """A picture on one pair of axes.
+
+        Args:
+            title: What it shows, for those who cannot see it.
+            size: Width and height in inches; text is as large as on paper.
+            paint: Draws on the axes it is given.
+            projection: "ternary" for three labels.
+
+        Returns:
+            An ``svg`` element.
+
+        Raises:
+            ImportError: matplotlib or mpltern is not installed.
+        """
+        if projection == "ternary":
+            try:
+                import mpltern  # noqa: F401 - an extra, which registers the projection
+            except ImportError:
+                raise ImportError("the page's triangles need mpltern: pip install 'snefy-ldl[plot]'") from None
+        # what stands around one pair of axes is cut to size when it is saved: no need to lay it out first
+        return self.figure(title, size, lambda figure: paint(figure.add_subplot(projection=projection)), layout=None)
+
+    def figure(
+        self,
+        title: str,
+        size: tuple[float, float],
+        paint: Callable[[Any], Any],
+        *,
+        layout: Literal["constrained"] | None = "constrained",
+    ) -> str:
+        """A picture on a whole figure.
+
+        Args:
+            title: What it shows, for those who cannot see it.
+            size: Width and height in inches.
+            paint: Draws on the figure it is given.
+            layout: How matplotlib places several axes; None leaves them where they are.
+
+        Returns:
+            An ``svg`` element.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        try:
+            import matplotlib  # an extra, loaded with the first picture
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise ImportError("the page's pictures need matplotlib: pip install 'snefy-ldl[plot]'") from None
+        self._made += 1
+        figure = Figure(figsize=size, layout=layout)
+        paint(figure)
+        content = io.StringIO()
+        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": f"picture {self._made}"}):
+            figure.savefig(
+                content, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.04, metadata={"Date": None}
+            )
+        return self._tidy(content.getvalue(), title)
+
+    def _tidy(self, text: str, title: str) -> str:
+        """The element alone, with the page's font and colours, unique ids and no more digits than one can see."""
+        text = text[text.index("<svg") :]
+        text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+        text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)
+        text = GROUP_IDS.sub("", text)
+        head = re.match(r"<svg[^>]*>", text)
+        assert head is not None
+        box = re.search(r'viewBox="([^"]+)"', head.group())
+        assert box is not None
+        width = 1.5 * float(box.group(1).split()[2])  # not larger than one and a half times what paper would show
+        opening = (
+            f'<svg viewBox="{box.group(1)}" role="img" aria-label="{html.escape(title)}" '
+            f'style="max-width: {width:.0f}px">'
+        )
+        text = opening + text[head.end() :]
+        # a name inside the picture of ids that only it may use
+        text = re.sub(r'(id="|url\(#|href="#)', rf"\1f{self._made}-", text)
+        text = text.replace("xlink:href", "href")
+        text = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--font)", text)
+        text = NUMBERS.sub(lambda match: f"{float(match.group()):.2f}".rstrip("0").rstrip("."), text)
+        text = re.sub(r"#[0-9a-f]{6}\b", lambda match: self._names.get(match.group(), match.group()), text)
+        return re.sub(r"\n\s*", "\n", text)

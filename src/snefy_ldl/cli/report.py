@@ -1,0 +1,134 @@
+"""The command ``report``: one page about a model on rows whose labels are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snefy_ldl.cli.common import (
+    Counts,
+    Features,
+    Labels,
+    ModelFolder,
+    TableFile,
+    calibrated_levels,
+    known_features,
+    level_list,
+    note,
+    say,
+    split,
+)
+
+if TYPE_CHECKING:
+    from snefy_ldl.estimator import SnefyLDL
+    from snefy_ldl.reporting import JudgedRows
+
+__all__ = ["EXAMPLES", "judged_rows", "report", "stored_calibration"]
+
+EXAMPLES = """A page about rows that the fit has not seen:
+  snefy-ldl report model test.csv --out report
+
+The rivals learn from the rows that trained the model:
+  snefy-ldl report model test.csv --train train.csv --out report
+
+Only one table: the settings are judged by cross-validation:
+  snefy-ldl report model all.csv --folds 5 --out report
+"""
+
+
+def report(
+    model: ModelFolder,
+    table: TableFile,
+    out: Annotated[Path, typer.Option(help="Folder to write index.html into.")] = Path("report"),
+    train: Annotated[
+        Path | None, typer.Option(help="Table that trained the model; the simple rivals learn from it, too.")
+    ] = None,
+    folds: Annotated[
+        int, typer.Option(min=0, help="Fit anew without each of so many parts of TABLE, and judge on that part.")
+    ] = 0,
+    ternary: Annotated[
+        str | None, typer.Option(metavar="A,B,C", help="Labels of the triangles, or groups of them: A+B,C,D.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Headline of the page.")] = None,
+    labels: Labels = None,
+    features: Features = None,
+    counts: Counts = False,
+) -> None:
+    """Write a page about a model: how good it is, what matters, and where it fails."""
+    from snefy_ldl.cli.report_page import render_report
+    from snefy_ldl.errors import InputError
+    from snefy_ldl.estimator import SnefyLDL
+    from snefy_ldl.files import write_bytes
+    from snefy_ldl.reporting import make_report
+
+    if folds == 1:
+        raise typer.BadParameter("--folds 1: use at least 2, or 0 to judge the model itself.")
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file; name a folder for the page.")
+    fitted = SnefyLDL.load(model)
+    rows = judged_rows(fitted, table, labels, features, counts)
+    others = None if train is None else judged_rows(fitted, train, labels, features, counts)
+    made = make_report(
+        fitted, rows, train=others, folds=folds, calibration=None if folds else stored_calibration(fitted, model)
+    )
+    commands = [
+        f"snefy-ldl report {model} {table}" + (f" --train {train}" if train else "") + f" --out {out}",
+        f"snefy-ldl predict {model} {table.name} --interval 0.9 --out predictions.csv",
+        f"snefy-ldl conformalize {model} calibration.csv     # rows of their own",
+    ]
+    page = out / "index.html"
+    out.mkdir(parents=True, exist_ok=True)
+    text = render_report(made, table=table.name, title=title, ternary=ternary, commands=commands)
+    write_bytes(page, text.encode())
+    say(f"{len(rows):,} rows judged; the page: {page}   (open it in a browser)", "green")
+
+
+def judged_rows(model: SnefyLDL, table: Path, labels: str | None, features: str | None, counts: bool) -> JudgedRows:
+    """The rows of a table whose labels are known.
+
+    Args:
+        model: The fitted model, which knows its labels, and mostly its features.
+        table: The file.
+        labels: Text of ``--labels``, or None.
+        features: Text of ``--features``, or None.
+        counts: The label columns hold numbers of votes.
+
+    Returns:
+        The rows, with the names of their columns.
+
+    Raises:
+        InputError: The table breaks a rule.
+    """
+    import pandas as pd
+
+    from snefy_ldl.datasets import load_table
+    from snefy_ldl.reporting import JudgedRows
+
+    chosen = split(labels) or [str(label) for label in model.label_names_]
+    data = load_table(table, chosen, known_features(model, features), counts)
+    return JudgedRows(pd.DataFrame(data.X, columns=data.feature_names), data.D, data.label_names, data.counts)
+
+
+def stored_calibration(model: SnefyLDL, folder: Path) -> Any:
+    """Conformalized intervals that the model folder holds, of the level that a report speaks of.
+
+    Args:
+        model: The fitted model.
+        folder: Its folder.
+
+    Returns:
+        The intervals; None where there are none of that level.
+    """
+    from snefy_ldl.conformal import ConformalIntervals
+    from snefy_ldl.files.models import load_calibration
+    from snefy_ldl.reporting import LEVEL
+
+    state = load_calibration(folder)
+    if state is None:
+        return None
+    if LEVEL not in calibrated_levels(state):
+        note(f"calibrated for {level_list(calibrated_levels(state))} alone; the report's level is {LEVEL:g}")
+        return None
+    return ConformalIntervals.from_dict(model, state)

@@ -1,0 +1,91 @@
+"""The laws of all shares of one row, one ridge a label, on one scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from snefy_ldl.distributions.blocks import to_numpy
+from snefy_ldl.distributions.law import SimplexLaw
+from snefy_ldl.errors import InputError
+from snefy_ldl.plots import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["share_ridges"]
+
+#: How far a ridge rises, in steps from one label to the next.
+RISE = 0.82
+
+
+def share_ridges(
+    dist: SimplexLaw,
+    row: int = 0,
+    ax: Axes | None = None,
+    *,
+    which: Sequence[int] | None = None,
+    labels: Sequence[str] | None = None,
+    truth: Any = None,
+) -> Axes:
+    """Density of each label's share for one row, each as high as the next, with its mean and what was observed.
+
+    Args:
+        dist: What ``predict_dist`` returns.
+        row: Which row of it.
+        ax: Axes to draw on.
+        which: Labels to draw, by number; all by default.
+        labels: Names of all L labels.
+        truth: The label distribution that was observed, (L,): dark diamonds.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: ``dist`` is no law of this library, there is no such row, or names do not fit.
+
+    Example:
+        >>> from snefy_ldl.distributions import SignedDirichletMixture
+        >>> law = SignedDirichletMixture(torch.ones(1, 1), torch.tensor([[2.0, 3.0, 5.0]]))
+        >>> len(share_ridges(law, labels=["sand", "silt", "clay"]).lines)
+        3
+    """
+    if not isinstance(dist, SimplexLaw):
+        raise InputError(f"expected a distribution as predict_dist returns it; got {type(dist).__name__}.")
+    one = dist[style.row_number(row, len(dist))]
+    names = style.names_of(labels, one.n_labels, "labels")
+    chosen = list(range(one.n_labels)) if which is None else list(which)
+    observed = None if truth is None else np.asarray(truth, dtype=np.float64)
+    grid = np.linspace(0.001, 0.999, 334)
+    ax = style.axes(ax, (4.4, 0.8 + 0.46 * len(chosen)))
+    mean = to_numpy(one.mean)[0]
+    for place, label in enumerate(chosen):
+        log_density = to_numpy(one.marginal(label).log_prob(torch.as_tensor(grid)[:, None]))[:, 0]
+        # near the ends a density may be unbounded: the bulk sets the height
+        inner = log_density[4:-4].max()
+        height = RISE * np.minimum(np.exp(log_density - inner), 1.0)
+        color = style.label_color(label)
+        ax.fill_between(grid, place, place - height, color=color, alpha=0.45, linewidth=0, zorder=2)
+        ax.plot(grid, place - height, color=color, linewidth=1.5, zorder=3)
+        ax.scatter(mean[label], place, s=22, color="white", edgecolors=style.INK, linewidths=0.9, zorder=5)
+        if observed is not None:
+            ax.scatter(
+                *(observed[label], place),
+                s=28,
+                marker="D",
+                color=style.INK,
+                edgecolors="white",
+                linewidths=0.8,
+                zorder=6,
+            )
+    ax.set_yticks(range(len(chosen)), [names[label] for label in chosen])
+    ax.set_ylim(len(chosen) - 0.7, -1.0)
+    ax.set_xlim(0.0, 1.0)
+    ax.set_xticks([0.0, 0.25, 0.5, 0.75, 1.0], ["0", "25%", "50%", "75%", "100%"])
+    style.quiet(ax, grid="x")
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    return ax

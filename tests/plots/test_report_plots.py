@@ -1,0 +1,97 @@
+"""The pictures of a report hold the data they were given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+from snefy_ldl import plots
+from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.errors import InputError
+from snefy_ldl.plots import style
+from snefy_ldl.plots.densities import CONTENTS, shade_steps
+
+LABELS = ["sand", "silt", "clay"]
+
+
+@pytest.fixture(autouse=True)
+def _close_figures() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+def one_dirichlet(*alpha: float) -> SignedDirichletMixture:
+    return SignedDirichletMixture(torch.ones(1, 1).double(), torch.tensor([alpha], dtype=torch.float64))
+
+
+def test_interval_panels_draw_each_row_on_one_scale() -> None:
+    random = np.random.default_rng(0)
+    ends = np.sort(random.uniform(size=(8, 3, 2)), axis=2)
+    D = random.dirichlet([2.0, 2.0, 2.0], 8)
+    figure = plots.interval_panels(ends, D, D, LABELS, rows=[5, 0, 7, 1], columns=3)
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["row 6", "row 1", "row 8", "row 2"]
+    for ax, row in zip(figure.axes, [5, 0, 7, 1]):
+        bars = [line.get_xdata() for line in ax.lines if line.get_linewidth() == 5.0]
+        np.testing.assert_allclose(bars, ends[row])
+        np.testing.assert_allclose(ax.collections[1].get_offsets()[:, 0], D[row])
+        assert ax.get_xlim() == figure.axes[0].get_xlim()
+    for wrong, message in (
+        (lambda: plots.interval_panels(ends[0]), "must have shape"),
+        (lambda: plots.interval_panels(ends, D[:3]), "to match the intervals"),
+        (lambda: plots.interval_panels(ends, rows=[9]), "row 9 is not there"),
+    ):
+        with pytest.raises(InputError, match=message):
+            wrong()
+
+
+def test_importance_draws_the_first_columns_with_their_intervals() -> None:
+    names = [f"column {k}" for k in range(20)]
+    ax = plots.importance(names, np.linspace(2.0, 0.1, 20), np.full(20, 0.05), most=5)
+    assert [bar.get_width() for bar in ax.patches] == pytest.approx(np.linspace(2.0, 0.1, 20)[:5])
+    ends = ax.collections[0].get_segments()[0][:, 0]
+    assert ends == pytest.approx([2.0 - 1.96 * 0.05, 2.0 + 1.96 * 0.05])
+    with pytest.raises(InputError, match="one number for each"):
+        plots.importance(names, [1.0])
+
+
+def test_share_ranges_hold_the_quantiles() -> None:
+    D = np.random.default_rng(1).dirichlet([1.0, 2.0, 3.0], 200)
+    ax = plots.share_ranges(D, LABELS)
+    thin = [line.get_xdata() for line in ax.lines if line.get_linewidth() == 2.0 and len(set(line.get_ydata())) == 1]
+    np.testing.assert_allclose(thin, np.quantile(D, [0.05, 0.95], axis=0).T)
+    with pytest.raises(InputError, match="must have shape"):
+        plots.share_ranges(D[0])
+
+
+def test_share_ridges_peak_at_the_mode() -> None:
+    ax = plots.share_ridges(one_dirichlet(3.0, 4.0, 5.0), labels=LABELS, which=[2, 0], truth=[0.2, 0.3, 0.5])
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["clay", "sand"]
+    for line, (a, b) in zip(ax.lines, ((5.0, 7.0), (3.0, 9.0))):  # marginals are Beta(a, b), with mode (a-1)/(a+b-2)
+        x, y = line.get_data()
+        assert x[np.argmin(y)] == pytest.approx((a - 1) / (a + b - 2), abs=0.003)
+    with pytest.raises(InputError, match="expected a distribution"):
+        plots.share_ridges("no law")  # type: ignore[arg-type]
+
+
+def test_equal_contents_have_equal_colours() -> None:
+    steps = shade_steps(style.SHADES["model"])
+    assert len(set(steps)) == len(CONTENTS)
+    drawn = []
+    for alpha in ((2.0, 3.0, 4.0), (20.0, 30.0, 40.0)):
+        ax = plots.ternary_density(one_dirichlet(*alpha), labels=LABELS)
+        filled = next(one for one in ax.collections if len(one.get_facecolor()) > 3)
+        drawn.append([matplotlib.colors.to_hex(color) for color in filled.get_facecolor()])
+    assert drawn[0] == drawn[1] == steps
+
+
+def test_triangles_have_ticks_and_names() -> None:
+    ax = plots.ternary_density(one_dirichlet(2.0, 3.0, 4.0), labels=LABELS)
+    for axis in (ax.taxis, ax.laxis, ax.raxis):
+        assert [tick.get_text() for tick in axis.get_ticklabels()] == ["25%", "50%", "75%"]
