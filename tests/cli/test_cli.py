@@ -288,7 +288,7 @@ def test_wrong_usage_exits_with_2(words: list[str]) -> None:
 
 
 COMMANDS = ("demo", "fit", "conformalize", "predict", "evaluate", "report", "plot", "info", "reproduce", "query")
-COMMANDS += ("update", "next")
+COMMANDS += ("update", "next", "serve", "compare")
 
 
 def test_version_and_help() -> None:

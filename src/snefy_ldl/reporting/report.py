@@ -154,7 +154,9 @@ def feature_numbers(model: Any, X: Any) -> Array:
     Returns:
         Numbers (N, k) without gaps.
     """
-    return np.asarray(X, dtype=np.float64)
+    columns = getattr(model, "columns_", None)
+    numbers = X if columns is None else columns.transform(X)
+    return np.asarray(numbers, dtype=np.float64)
 
 
 def _shown_rows(width: Array) -> list[int]:
