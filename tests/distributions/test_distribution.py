@@ -724,6 +724,7 @@ def test_every_public_name_is_exercised() -> None:
         if file.stem in {
             "test_conditioning",
             "test_distribution",
+            "test_family",
             "test_marginal",
             "test_properties",
             "test_rosenblatt",

@@ -17,6 +17,7 @@ from snefy_ldl._types import Array
 from snefy_ldl.distributions.centred_conditioning import condition_centred, ratios_centred
 from snefy_ldl.distributions.conditioned import ConditionedDraws, KnownShares
 from snefy_ldl.distributions.expectations import beta_half
+from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.integrals import CentredMoments
 from snefy_ldl.distributions.law import Rows, SimplexLaw
 from snefy_ldl.distributions.marginal import Marginal, TableMarginal
@@ -42,6 +43,7 @@ class CentredSnefy(SnefySimplex):
         centre: ``c`` (L,), positive; only its proportions matter.
         log_members: log weight of each member (K,) or (*batch, K); equal by default.
         validate_args: whether to check points of the density, as in torch.
+        family: what is known of these exponents and this readout already; None to work it out.
 
     Example:
         >>> w, one = torch.tensor([[0.5, 1.0, 2.0]]).double(), torch.ones(1, 1).double()
@@ -58,16 +60,15 @@ class CentredSnefy(SnefySimplex):
         centre: Tensor,
         log_members: Tensor | None = None,
         validate_args: bool | None = None,
+        family: PairFamily | None = None,
     ) -> None:
-        super().__init__(exponents, readout, log_scale, None, log_members, validate_args)
+        super().__init__(exponents, readout, log_scale, None, log_members, validate_args, family)
         if centre.shape != (self.n_labels,) or not bool((torch.isfinite(centre) & (centre > 0.0)).all()):
             raise InputError(f"centre must hold {self.n_labels} positive numbers; got {centre.tolist()}.")
         self.centre = centre.double().to(self.device) / centre.double().sum()
 
     def _with(self, log_scale: Tensor, offset: Tensor | None, log_members: Tensor) -> CentredSnefy:
-        other = CentredSnefy(self.exponents, self.readout, log_scale, self.centre, log_members, validate_args=False)
-        other.gram = self.gram
-        return other
+        return CentredSnefy(self.exponents, self.readout, log_scale, self.centre, log_members, False, self.family)
 
     def members(self) -> list[SimplexLaw]:
         """The K densities that are averaged, each with this batch."""
@@ -83,7 +84,8 @@ class CentredSnefy(SnefySimplex):
         shape = torch.Size(batch_shape)
         log_members = self.log_members.reshape(*self.batch_shape, -1).expand(*shape, -1)
         scale = self.log_scale.expand(*shape, *self.log_scale.shape[-2:])
-        other = CentredSnefy(self.exponents, self.readout, scale, self.centre, log_members, self._validate_args)
+        check, family = self._validate_args, self.family
+        other = CentredSnefy(self.exponents, self.readout, scale, self.centre, log_members, check, family)
         return other.named(self.label_names)
 
     # -- to the plain family and back --------------------------------------------------------------------------------
@@ -91,7 +93,8 @@ class CentredSnefy(SnefySimplex):
     def plain(self) -> SnefySimplex:
         """The law of ``ℓ' = C(ℓ / c)``, without a centre."""
         log_members = self.log_members.reshape(*self.batch_shape, -1)
-        return SnefySimplex(self.exponents, self.readout, self.log_scale, None, log_members, self._validate_args)
+        check, family = self._validate_args, self.family
+        return SnefySimplex(self.exponents, self.readout, self.log_scale, None, log_members, check, family)
 
     def plain_logs(self, logs: Tensor) -> Tensor:
         """``log ℓ'`` of ``log ℓ`` (..., L)."""
@@ -178,8 +181,8 @@ class CentredSnefy(SnefySimplex):
         """``P(ℓ_j > ℓ_k|x) = Σ c I_x(α_k, α_j)`` with ``x = c_j / (c_j + c_k)`` (*batch,)."""
         first, second = self._two_labels(j, k)
         at = float(self.centre[first] / (self.centre[first] + self.centre[second]))
-        alpha = self.concentration.detach()
-        below = beta_half(alpha[:, second], alpha[:, first], at)
+        name = f"{first} over {second} at {at!r}"
+        below = self._column(name, lambda alpha: beta_half(alpha[:, second], alpha[:, first], at))
         return self.shaped(self._expectation(below[:, None])[:, 0].clamp(0.0, 1.0))
 
     # -- one share ---------------------------------------------------------------------------------------------------
@@ -227,9 +230,13 @@ class CentredSnefy(SnefySimplex):
         """The law of the proportions among some labels: exponents and centre restricted to them."""
         keep = self._subset(labels)
         plain = self.plain().same_weights(self.exponents[..., keep].double())
-        other = CentredSnefy(plain.exponents, plain.readout, plain.log_scale, self.centre[keep], self._shaped_members())
-        other.gram = plain.gram
-        return other
+        return self._around(plain, self.centre[keep])
+
+    def _around(self, plain: SnefySimplex, centre: Tensor) -> CentredSnefy:
+        members = self._shaped_members()
+        return CentredSnefy(
+            plain.exponents, plain.readout, plain.log_scale, centre, members, self._validate_args, plain.family
+        )
 
     def amalgamate(self, groups: Sequence[Sequence[int]]) -> CentredSnefy:
         """The law of the group totals, where the centre is the same within every group; else see the error."""
@@ -246,11 +253,7 @@ class CentredSnefy(SnefySimplex):
             centre.append(values[0])
         plain = self.plain().amalgamate(checked)
         assert isinstance(plain, SnefySimplex)
-        other = CentredSnefy(
-            plain.exponents, plain.readout, plain.log_scale, torch.stack(centre), self._shaped_members()
-        )
-        other.gram = plain.gram
-        return other
+        return self._around(plain, torch.stack(centre))
 
     def _shaped_members(self) -> Tensor:
         return self.log_members.reshape(*self.batch_shape, -1)

@@ -25,6 +25,10 @@ class MixtureExpectations(SimplexLaw):
     def weights(self, rows: Rows = slice(None)) -> Tensor:
         """``c`` for some rows of the flattened batch, float64 (b, P)."""
 
+    def _column(self, name: str, make: Callable[[Tensor], Tensor]) -> Tensor:
+        """One number a component, made of the concentrations (P, L) -> (P,); a law may keep it under its name."""
+        return make(self.concentration.detach())
+
     def _expectation(self, table: Tensor) -> Tensor:
         """``Σ_p c_p(x) t_p`` for answers that all rows share: (P, A) -> (N, A) in float64."""
         step = max(1, CHUNK_ELEMENTS // self.n_components)
@@ -153,7 +157,7 @@ class MixtureExpectations(SimplexLaw):
         first, second = self._two_labels(j, k)
         alpha, table = self.concentration.detach(), self.offset
         if table is None:
-            half = beta_half(alpha[:, second], alpha[:, first])
+            half = self._column(f"{first} over {second}", lambda a: beta_half(a[:, second], a[:, first]))
             return self.shaped(self._expectation(half[:, None])[:, 0].clamp(0.0, 1.0))
 
         def answer(rows: Rows) -> Tensor:

@@ -59,6 +59,7 @@ class SignedDirichletMixture(MixtureConditioning):
         offset: Tensor | None,
         dtype: torch.dtype,
         validate_args: bool | None,
+        total: Tensor | None = None,
     ) -> None:
         self.dtype = dtype
         self.concentration = concentration.double()  # (P, L)
@@ -68,7 +69,7 @@ class SignedDirichletMixture(MixtureConditioning):
             self.offset = row_table(offset.double(), batch_shape, n_labels, "offset")  # (N, L)
             if not bool((self.concentration.amin(0) + self.offset > 0.0).all()):
                 raise InputError("concentration + offset must be a positive number for every component and label.")
-        self.total = self.concentration.sum(-1)  # (P,)
+        self.total = self.concentration.sum(-1) if total is None else total  # (P,)
         super().__init__(batch_shape, torch.Size([n_labels]), validate_args=validate_args)
 
     # -- rows and components -----------------------------------------------------------------------------------------

@@ -11,10 +11,13 @@ One n × n product a row gives the mean of all labels, and L more the whole cova
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
 from torch import Tensor
+
+from snefy_ldl.special import symmetric
 
 Order = Literal["first", "diagonal", "full"]
 
@@ -63,6 +66,39 @@ class PairMoments:
         both = _product(inner.flatten(1, 2), a).view(*inner.shape[:3], -1)  # (K, b, L, L)
         both = 0.5 * (both + both.transpose(-1, -2)) + torch.diag_embed(_product(ends, a))
         return torch.cat([mean[:, :, None], 2.0 * both], 2).sum(0)
+
+
+class QuadraticForms:
+    """``Σ_k π_k eᵀ(M∘R∘T_a)e / eᵀ(M∘R)e`` for any tables T: a form an answer, and no (rows, P) array of weights.
+
+    Args:
+        half_kernel: ``M ∘ R`` over the pairs i <= j, each counted once (K, P).
+        n: neurons.
+        table: one number a pair and answer (K P, A).
+    """
+
+    def __init__(self, half_kernel: Tensor, n: int, table: Tensor) -> None:
+        tables = table.T.unflatten(1, half_kernel.shape)  # (A, K, P)
+        tables = torch.cat([tables, torch.ones_like(tables[:1])]).transpose(0, 1)  # (K, A+1, P), the last for Z̃
+        self.n_answers = tables.shape[1]
+        matrix = symmetric(tables * half_kernel[:, None], n)
+        # eᵀTe of a symmetric T needs its upper half alone, off-diagonal entries twice; by blocks of columns, so that
+        # matrix products do the work
+        upper = matrix.triu(1) * 2.0 + torch.diag_embed(matrix.diagonal(dim1=-2, dim2=-1))
+        width = max(16, math.ceil(n / 4))
+        self._blocks = [
+            (upper[:, :, : left + width, left : left + width].permute(0, 2, 1, 3).flatten(2), slice(left, left + width))
+            for left in range(0, n, width)
+        ]
+
+    def answer(self, features: Tensor, log_members: Tensor) -> Tensor:
+        """The expectations of some rows: features (K, b, n), log weight of each member (b, K) -> (b, A)."""
+        forms = torch.zeros((), dtype=features.dtype, device=features.device)
+        for block, columns in self._blocks:
+            half = features[..., : columns.stop] @ block  # (K, b, (A+1) width)
+            forms = forms + (half.unflatten(-1, (self.n_answers, -1)) @ features[..., columns, None]).squeeze(-1)
+        member = log_members.exp().T[..., None] / forms[..., -1:]
+        return (forms[..., :-1] * member).sum(0)
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:

@@ -8,26 +8,27 @@ not depend on x. The squared form gives a density that is never negative; the mi
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Size, Tensor
 from torch.distributions import constraints
 
-from snefy_ldl._limits import block_elements
+from snefy_ldl._limits import FEW_ROWS, block_elements
+from snefy_ldl._types import Array
+from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.law import Rows, SimplexLaw
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
-from snefy_ldl.distributions.moments import Order, PairMoments
+from snefy_ldl.distributions.moments import Order, QuadraticForms
+from snefy_ldl.distributions.square_quantiles import square_quantiles
+from snefy_ldl.distributions.weights import check_sizes
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import (
     log_beta,
     log_beta_ratio,
     log_quadratic_form,
     log_squared_norm,
-    pair_concentration,
-    pair_gram,
     pair_index,
     quick_log_norms,
     symmetric,
@@ -45,6 +46,9 @@ class SnefySimplex(SignedDirichletMixture):
             entries every neuron carries the same mass. :meth:`from_raw` takes the paper's ``h``.
         offset: votes already seen (*batch, L), or None.
         log_members: log weight of each member (K,) or (*batch, K); equal by default.
+        validate_args: whether to check points of the density, as in torch.
+        family: what is known of these exponents and this readout already, as a fitted network keeps it; None to work
+            it out.
 
     Example:
         One neuron is one Dirichlet with concentration 1 + 2w.
@@ -70,32 +74,36 @@ class SnefySimplex(SignedDirichletMixture):
         offset: Tensor | None = None,
         log_members: Tensor | None = None,
         validate_args: bool | None = None,
+        family: PairFamily | None = None,
     ) -> None:
         if exponents.dim() == 2:
             exponents, readout, log_scale = exponents[None], readout[None], log_scale[..., None, :]
-        if exponents.dim() != 3 or readout.dim() != 3:
-            raise InputError("exponents must be (n, L) or (K, n, L), and readout (m, n) or (K, m, n).")
-        n_members, n, n_labels = exponents.shape
+        if family is None:
+            family = PairFamily(exponents, readout)
+        n_members, n = family.n_members, family.n_neurons
         if (readout.shape[0], readout.shape[2]) != (n_members, n) or log_scale.shape[-2:] != (n_members, n):
             raise InputError(
                 f"shapes do not fit: exponents {tuple(exponents.shape)}, readout {tuple(readout.shape)}, "
                 f"log_scale {tuple(log_scale.shape)}; K, n must agree."
             )
-        if n_labels < 2:
-            raise InputError(f"a distribution on the simplex needs at least 2 labels; got {n_labels}.")
-        if not bool((exponents > -0.5).all()):
-            raise InputError("every exponent must be a number above -1/2, or the density cannot be normalised.")
         batch_shape = log_scale.shape[:-2]
-        self.exponents, self.readout = exponents, readout
+        self.exponents, self.readout, self.family = family.exponents, family.readout, family
         self.flat_log_scale = log_scale.reshape(-1, n_members, n)  # (N, K, n)
         if log_members is None:
             log_members = log_scale.new_zeros(n_members)
         log_members = torch.log_softmax(log_members.double(), -1)
         self.log_members = log_members.expand(*batch_shape, n_members).reshape(-1, n_members)  # (N, K)
-        self._log_kernel, self.log_root_norm = unit_kernel(exponents)  # (K, P), (K, n)
-        self.gram = pair_gram(readout.double())  # (K, P)
-        concentration = pair_concentration(exponents.double()).reshape(-1, n_labels)
-        self._set_up(batch_shape, concentration, offset, log_scale.dtype, validate_args)
+        self._set_up(batch_shape, family.concentration, offset, log_scale.dtype, validate_args, family.total)
+
+    @property
+    def gram(self) -> Tensor:
+        """``VᵀV`` over the pairs i <= j, off-diagonal ones counted twice (K, P), float64."""
+        return self.family.gram
+
+    @property
+    def log_root_norm(self) -> Tensor:
+        """``g`` (K, n), float64."""
+        return self.family.log_root_norm
 
     @classmethod
     def from_raw(cls, W1: Tensor, V: Tensor, h: Tensor) -> SnefySimplex:
@@ -121,7 +129,7 @@ class SnefySimplex(SignedDirichletMixture):
         if self.offset is not None:
             offset = self.offset.reshape(*self.batch_shape, -1).expand(*shape, -1)
         scale = self.log_scale.expand(*shape, *self.log_scale.shape[-2:])
-        other = SnefySimplex(self.exponents, self.readout, scale, offset, log_members, self._validate_args)
+        other = SnefySimplex(self.exponents, self.readout, scale, offset, log_members, self._validate_args, self.family)
         return other.named(self.label_names)
 
     def __getitem__(self, rows: Rows | Any) -> SnefySimplex:
@@ -132,9 +140,7 @@ class SnefySimplex(SignedDirichletMixture):
 
     def _with(self, log_scale: Tensor, offset: Tensor | None, log_members: Tensor) -> SnefySimplex:
         """The same components and readout with other rows."""
-        other = SnefySimplex(self.exponents, self.readout, log_scale, offset, log_members, validate_args=False)
-        other.gram = self.gram  # a law made by merging keeps its exact weights
-        return other
+        return SnefySimplex(self.exponents, self.readout, log_scale, offset, log_members, False, self.family)
 
     def joined(self, laws: Sequence[SnefySimplex]) -> SnefySimplex:
         """One law of the rows of several that share their components: batch (N,)."""
@@ -160,9 +166,9 @@ class SnefySimplex(SignedDirichletMixture):
         if added is not None:
             offset = added[rows] if offset is None else offset + added[rows]
         if offset is None:
-            return self._log_kernel[None]
+            return self.family.log_kernel[None]
         ratio = log_beta_ratio(self.concentration, None, offset)
-        return self._log_kernel + ratio.reshape(len(offset), self.n_members, -1)
+        return self.family.log_kernel + ratio.reshape(len(offset), self.n_members, -1)
 
     def _log_terms(self, rows: Rows, added: Tensor | None = None) -> Tensor:
         """``h̃_i + h̃_j + log kernel_ij`` (b, K, P)."""
@@ -170,19 +176,10 @@ class SnefySimplex(SignedDirichletMixture):
         scale = self.flat_log_scale[rows].double()
         return scale[..., i] + scale[..., j] + self._log_pair_kernel(rows, added)
 
-    def _kernel_matrix(self) -> Tensor:
-        """``M ∘ R`` (K, n, n): the quadratic form of every row's normaliser."""
-        return symmetric(self._half_gram() * self._log_kernel.exp(), self.exponents.shape[1])
-
-    def _half_gram(self) -> Tensor:
-        """``M`` over the pairs i <= j, each counted once (K, P)."""
-        i, j = pair_index(self.exponents.shape[1], self.gram.device)
-        return self.gram * torch.where(i == j, 1.0, 0.5)
-
     def log_normaliser(self, rows: Rows, added: Tensor | None = None) -> Tensor:
         """``log Z̃`` of each member (b, K)."""
         if self.offset is None and added is None:
-            return log_quadratic_form(self._kernel_matrix(), self.flat_log_scale[rows].double().transpose(0, 1)).T
+            return log_quadratic_form(self.family.matrix(), self.flat_log_scale[rows].double().transpose(0, 1)).T
         terms = self._log_terms(rows, added)
         top = terms.amax(-1)
         return ((terms - top[..., None]).exp() * self.gram).sum(-1).log() + top
@@ -192,13 +189,21 @@ class SnefySimplex(SignedDirichletMixture):
         scale = self.flat_log_scale[rows].double().transpose(0, 1)
         return (scale - scale.amax(-1, keepdim=True)).exp()
 
+    def unit_features(self, rows: Rows = slice(None)) -> tuple[Tensor, Tensor]:
+        """``ê = e √(π / Z)`` (K, b, n) without votes, so that ``Σ_k ê_kᵀ (M ∘ R) ê_k = 1``; and ``Σ|c|`` (b,)."""
+        e, matrix, share = self._features(rows), self.family.matrix(), self.log_members[rows].exp().T  # (K, b)
+        norm, size = ((e @ form * e).sum(-1) for form in (matrix, matrix.abs()))
+        size = (share * size / norm).sum(0)
+        check_sizes((share * norm / norm).sum(0), size, (rows.start or 0) if isinstance(rows, slice) else 0)
+        return e * (share / norm).sqrt()[..., None], size
+
     def weights(self, rows: Rows = slice(None)) -> Tensor:
         """``c`` for some rows of the flattened batch, float64 (b, P)."""
         if self.offset is None:
             # e_i e_j is cheaper than exp(h̃_i + h̃_j), and whole rows of a transposed table are quick to gather
             i, j = pair_index(self.exponents.shape[1], self.flat_log_scale.device)
             e = self._features(rows).transpose(1, 2).contiguous()  # (K, n, b)
-            kernel = (self.gram * self._log_kernel.exp())[..., None]
+            kernel = self.family.kernel()[..., None]
             terms = e.index_select(1, i) * e.index_select(1, j) * kernel  # (K, P, b)
             member = self.log_members[rows].exp().T[:, None] / terms.sum(1, keepdim=True)
             return (terms * member).flatten(0, 1).T
@@ -207,38 +212,21 @@ class SnefySimplex(SignedDirichletMixture):
         member = self.log_members[rows].exp()[..., None] / terms.sum(-1, keepdim=True)
         return (terms * member).flatten(1)
 
+    def _column(self, name: str, make: Callable[[Tensor], Tensor]) -> Tensor:
+        return self.family.column(name, make)
+
     def _expectation_block(self, table: Tensor) -> Tensor:
         """``Σ_k π_k eᵀ(M∘R∘T_a)e / eᵀ(M∘R)e``: a quadratic form an answer needs no (rows, P) array of weights."""
-        if self.offset is not None:
+        if self.offset is not None or len(self) <= FEW_ROWS:
             return super()._expectation_block(table)
-        n_members, n = self.exponents.shape[:2]
-        tables = table.T.unflatten(1, (n_members, -1))  # (A, K, P)
-        tables = torch.cat([tables, torch.ones_like(tables[:1])]).transpose(0, 1)  # (K, A+1, P), the last for Z̃
-        matrix = symmetric(tables * (self._half_gram() * self._log_kernel.exp())[:, None], n)
-        # eᵀTe of a symmetric T needs its upper half alone, off-diagonal entries twice; by blocks of columns, so that
-        # matrix products do the work
-        upper = matrix.triu(1) * 2.0 + torch.diag_embed(matrix.diagonal(dim1=-2, dim2=-1))
-        width = max(16, math.ceil(n / 4))
-        blocks = [
-            (upper[:, :, : left + width, left : left + width].permute(0, 2, 1, 3).flatten(2), slice(left, left + width))
-            for left in range(0, n, width)
-        ]
-        step = max(1, block_elements(upper.device.type) // (n_members * tables.shape[1] * n))
-        answers = []
-        for start in range(0, len(self), step):
-            rows = slice(start, start + step)
-            e = self._features(rows)  # (K, b, n)
-            forms = torch.zeros((), dtype=e.dtype, device=e.device)
-            for block, columns in blocks:
-                half = e[..., : columns.stop] @ block  # (K, b, (A+1) width)
-                forms = forms + (half.unflatten(-1, (tables.shape[1], -1)) @ e[..., columns, None]).squeeze(-1)
-            member = self.log_members[rows].exp().T[..., None] / forms[..., -1:]
-            answers.append((forms[..., :-1] * member).sum(0))
-        return torch.cat(answers) if answers else table.new_empty(0, table.shape[1])
+        step = max(1, block_elements(self.device.type) // (self.exponents.shape[:2].numel() * (table.shape[1] + 1)))
+        forms = QuadraticForms(self.family.half_gram() * self.family.log_kernel.exp(), self.exponents.shape[1], table)
+        parts = [slice(start, start + step) for start in range(0, max(len(self), 1), step)]
+        return torch.cat([forms.answer(self._features(rows), self.log_members[rows]) for rows in parts])
 
     def _moments(self, order: Order) -> Tensor:
         """Moments of every row, see :mod:`snefy_ldl.distributions.moments`; only without votes."""
-        tables = PairMoments(self.exponents.double(), self._kernel_matrix())
+        tables = self.family.moments()
         n_members, n = self.exponents.shape[:2]
         step = max(1, block_elements(self.exponents.device.type) // (4 * n_members * n * self.n_labels))
         starts = range(0, max(len(self), 1), step)
@@ -260,6 +248,11 @@ class SnefySimplex(SignedDirichletMixture):
         both = self._moments("full")
         return both[:, 0], both[:, 1:]
 
+    def _label_quantiles(self, levels: Array) -> Array:
+        if self.offset is not None or self.n_components == 1:
+            return super()._label_quantiles(levels)
+        return square_quantiles(self, levels)
+
     # -- density -----------------------------------------------------------------------------------------------------
 
     def _log_features(self, rows: Rows, logs: Tensor) -> Tensor:
@@ -274,7 +267,7 @@ class SnefySimplex(SignedDirichletMixture):
         base = (self.log_members[rows] - self.log_normaliser(rows)).T[:, None]  # (K, 1, b)
         offset = self.offset_rows(rows)
         readout = self.readout.double()
-        positive = symmetric(self._half_gram(), self.exponents.shape[1]).clamp_min(0.0) if envelope else None
+        positive = symmetric(self.family.half_gram(), self.exponents.shape[1]).clamp_min(0.0) if envelope else None
 
         def densities(points: Tensor) -> list[Tensor]:
             features = self._log_features(rows, points)
@@ -353,6 +346,7 @@ class SnefySimplex(SignedDirichletMixture):
             offset.reshape(*self.batch_shape, -1),
             log_members.reshape(*self.batch_shape, -1),
             self._validate_args,
+            self.family,
         ).named(self.label_names)
 
     # -- smaller compositions ----------------------------------------------------------------------------------------
@@ -365,17 +359,17 @@ class SnefySimplex(SignedDirichletMixture):
         """
         n = exponents.shape[1]
         log_kernel, _ = unit_kernel(exponents)
-        ratio = (self._log_kernel - log_kernel).exp()
-        gram = symmetric(self._half_gram() * ratio, n)
+        ratio = (self.family.log_kernel - log_kernel).exp()
+        gram = symmetric(self.family.half_gram() * ratio, n)
         # on a unit diagonal, so that neurons with a small readout keep their digits
         size = gram.diagonal(dim1=-2, dim2=-1).sqrt()
         inverse = torch.where(size > 0.0, 1.0 / size, 0.0)
         values, vectors = torch.linalg.eigh(gram * inverse[..., :, None] * inverse[..., None, :])
         readout = values.clamp_min(0.0).sqrt()[..., :, None] * vectors.transpose(-1, -2) * size[..., None, :]
         log_members = self.log_members.reshape(*self.batch_shape, -1)
-        other = SnefySimplex(exponents, readout, self.log_scale, None, log_members, self._validate_args)
-        other.gram = self.gram * ratio  # not rounded by the root, so that the weights are the same to the last digits
-        return other
+        # a gram matrix not rounded by the root, so that the weights are the same to the last digits
+        family = PairFamily(exponents, readout, self.gram * ratio)
+        return SnefySimplex(exponents, readout, self.log_scale, None, log_members, self._validate_args, family)
 
     def amalgamate(self, groups: Sequence[Sequence[int]]) -> SignedDirichletMixture:
         """The law of the group totals: same family, ``w'_iS = Σ_{l in S} w_il + (|S|-1)/2``, weights unchanged.

@@ -9,7 +9,7 @@ import numpy as np
 from snefy_ldl.errors import InputError
 from snefy_ldl.special.tolerances import SMALLEST_DENSITY_SHARE, WEIGHT_SUM_ROUNDING
 
-__all__ = ["check_weights"]
+__all__ = ["check_sizes", "check_weights"]
 
 
 def check_weights(weights: Any, first_row: int = 0) -> None:
@@ -31,6 +31,23 @@ def check_weights(weights: Any, first_row: int = 0) -> None:
     """
     with np.errstate(invalid="ignore"):  # infinities of both signs, which are named below
         total, size = weights.sum(-1), abs(weights).sum(-1)
+    check_sizes(total, size, first_row)
+
+
+def check_sizes(total: Any, size: Any, first_row: int = 0) -> None:
+    """The same where only the sums of the weights are known.
+
+    Args:
+        total: ``Σ c`` (b,), an array or a tensor.
+        size: ``Σ |c|`` (b,).
+        first_row: number of the first row, for the message.
+
+    Raises:
+        InputError: a row's weights are no law.
+
+    Example:
+        >>> check_sizes(np.ones(2), np.array([1.0, 3.0]))
+    """
     good = (abs(total - 1.0) <= WEIGHT_SUM_ROUNDING) & (size <= 1.0 / SMALLEST_DENSITY_SHARE)
     if bool(good.all()):
         return

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
 from snefy_ldl.distributions import CentredSnefy, SimplexLaw, SnefySimplex
+from snefy_ldl.distributions.family import PairFamily
+from snefy_ldl.networks.kept import KeptParts, LawParts
 from snefy_ldl.networks.zero_law import zero_law
 from snefy_ldl.special import (
     EXPONENT_LIMIT,
@@ -96,6 +98,7 @@ class SnefyNet(nn.Module):
         self.register_buffer("log_odds", torch.full((n_members,), -math.inf, dtype=torch.float64))
         self.register_buffer("centre", torch.ones(n_members, n_labels, dtype=torch.float64))
         self.centred = False
+        self._kept = KeptParts()
 
     @property
     def n_members(self) -> int:
@@ -176,11 +179,6 @@ class SnefyNet(nn.Module):
         """Whether labels are divided by a centre; all members of one model then share it."""
         return bool((self.centre != 1.0).any())
 
-    def _log_normaliser(self, log_scale: Tensor, log_kernel: Tensor) -> Tensor:
-        kernel = symmetric(log_kernel.exp().to(log_scale.dtype), log_scale.shape[-1])
-        readout = self.readout.to(log_scale.dtype)
-        return log_quadratic_form((readout.transpose(-1, -2) @ readout) * kernel, log_scale)
-
     def background_log_prob(self, logs: Tensor) -> Tensor:
         """Log density of each member's background Dirichlet: logs (K or 1, B, L) -> (K, B)."""
         powers = (logs * (self.background - 1.0)[:, None]).sum(-1)
@@ -190,27 +188,38 @@ class SnefyNet(nn.Module):
         """The density at x, averaged over the members, in float64: batch (B,), event (L,)."""
         if self.has_presence:
             return zero_law(self, x, self.centre[0] if self.has_centre else None)
-        exponents, readout = self.exponents.double(), self.readout.double()
+        learning = torch.is_grad_enabled() and (self.raw_exponents.requires_grad or self.readout.requires_grad)
+        parts = self._law_parts() if learning else self._kept.get(self._law_sources(), self._law_parts)
         log_scale = self.output(x).double()
-        log_kernel, g = unit_kernel(exponents)
         if not self.balanced:
-            log_scale = log_scale + g[:, None, :]
-        if self.has_background:
-            exponents, readout, log_scale = self._with_background(exponents, readout, log_scale, log_kernel)
-        rows = log_scale.transpose(0, 1)
-        if self.has_centre:
-            return CentredSnefy(exponents, readout, rows, self.centre[0], validate_args=False)
-        return SnefySimplex(exponents, readout, rows, validate_args=False)
+            log_scale = log_scale + parts.log_root_norm[:, None, :]
+        if parts.normaliser is not None:
+            extra = 0.5 * (log_quadratic_form(parts.normaliser, log_scale) + self.log_odds[:, None])  # (K, B)
+            log_scale = torch.cat([log_scale, extra[..., None]], -1)
+        family, rows = parts.family, log_scale.transpose(0, 1)
+        if parts.centre is not None:
+            return CentredSnefy(
+                family.exponents, family.readout, rows, parts.centre, validate_args=False, family=family
+            )
+        return SnefySimplex(family.exponents, family.readout, rows, validate_args=False, family=family)
 
-    def _with_background(
-        self, exponents: Tensor, readout: Tensor, log_scale: Tensor, log_kernel: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """One more neuron that carries the background, alone in its own readout row."""
-        extra = 0.5 * (self._log_normaliser(log_scale, log_kernel) + self.log_odds[:, None])  # (K, B)
+    def _law_sources(self) -> list[Tensor]:
+        """All that the parts of a law depend on."""
+        return [self.raw_exponents, self.readout, self.background, self.log_odds, self.centre]
+
+    def _law_parts(self) -> LawParts:
+        """What all rows' laws share; a background is one more neuron, alone in its own readout row."""
+        exponents, readout = self.exponents.double(), self.readout.double()
+        centre = self.centre[0].clone() if self.has_centre else None
+        log_kernel, g = unit_kernel(exponents)
+        if not self.has_background:
+            return LawParts(PairFamily(exponents, readout), g, None, centre)
+        kernel = symmetric(log_kernel.exp(), exponents.shape[1])
+        normaliser = (readout.transpose(-1, -2) @ readout) * kernel
         exponents = torch.cat([exponents, 0.5 * (self.background - 1.0)[:, None]], 1)
         readout = pad(readout, (0, 1, 0, 1))
         readout[:, -1, -1] = 1.0
-        return exponents, readout, torch.cat([log_scale, extra[..., None]], -1)
+        return LawParts(PairFamily(exponents, readout), g, normaliser, centre)
 
     @torch.no_grad()
     def refine_background(self, log_p: Tensor, background: Tensor, prior: tuple[float, float] = (1.0, 50.0)) -> None:
@@ -231,6 +240,7 @@ class SnefyNet(nn.Module):
         """A net with some of the members only."""
         other = copy.copy(self)
         other._parameters, other._buffers, other._modules = dict(self._parameters), dict(self._buffers), {}
+        other._kept = KeptParts()
         other.backbone = self.backbone.select(members)
         for name, value in self.named_parameters(recurse=False):
             other._parameters[name] = nn.Parameter(value.detach()[members].clone())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 __all__ = [
     "COUNT_ROUNDING",
+    "FACTOR_TAIL_MASS",
     "INTEGRAL_TAIL",
     "LOGIT_LIMIT",
     "LOG_ODDS_LIMIT",
@@ -23,6 +24,7 @@ __all__ = [
     "SMALLEST_COUNT_PROBABILITY",
     "SMALLEST_COVARIANCE_EIGENVALUE",
     "SMALLEST_DENSITY_SHARE",
+    "SMALLEST_FACTOR",
     "SMALLEST_POSITIVE",
     "SMALLEST_SHARED_DENSITY",
     "SMALLEST_TOTAL_CONCENTRATION",
@@ -60,6 +62,10 @@ SHARE_SUM_ROUNDING = 1e-5
 WEIGHT_SUM_ROUNDING = 1e-3
 #: The part of a component's law outside a tabulated range.
 TAIL_MASS = 1e-13
+#: The part of a neuron's own law outside a tabulated range, where pairs are bounded by their neurons.
+FACTOR_TAIL_MASS = 1e-17
+#: Factors of a density below this are left out of float32 products: their squares would be slow denormal numbers.
+SMALLEST_FACTOR = 1e-18
 #: Shares below e^-690 are not told apart from zero.
 LOGIT_LIMIT = 690.0
 #: Components whose weight is smaller than this for every row of a block are left out of it.

@@ -1,0 +1,143 @@
+"""What all rows of a squared law share: kernels, gram matrices and tables, made once and kept with the network.
+
+None of it depends on x. A fitted network keeps one such object for as long as its parameters stay what they are
+(:mod:`snefy_ldl.networks.kept`), so that the law of one row costs a row.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from snefy_ldl._limits import FAMILY_NUMBERS
+from snefy_ldl.distributions.moments import PairMoments
+from snefy_ldl.errors import InputError
+from snefy_ldl.special import pair_concentration, pair_gram, pair_index, symmetric, unit_kernel
+
+Part = TypeVar("Part")
+
+
+class PairFamily:
+    """The pairs of neurons of K members, and everything about them that does not depend on a row.
+
+    Parts are made when first asked for, and kept unless they must carry gradients. Many threads may ask at once.
+
+    Args:
+        exponents: ``W`` (K, n, L); every entry above -1/2.
+        readout: ``V`` (K, m, n).
+        gram: ``VᵀV`` over the pairs i <= j, off-diagonal ones counted twice (K, P), where it is known more exactly
+            than by the readout; None to compute it.
+
+    Attributes:
+        exponents: as given.
+        readout: as given.
+        log_kernel: ``log R`` over the pairs (K, P), float64.
+        log_root_norm: ``g`` (K, n), float64.
+        gram: (K, P), float64.
+        concentration: ``α`` (K P, L), float64.
+        total: ``Σ_r α_r`` (K P,).
+
+    Raises:
+        InputError: where an exponent is -1/2 or less, or the shapes do not fit.
+
+    Example:
+        >>> family = PairFamily(torch.tensor([[[0.5, 1.0, 2.0]]]), torch.ones(1, 1, 1))
+        >>> family.concentration
+        tensor([[2., 3., 5.]], dtype=torch.float64)
+    """
+
+    def __init__(self, exponents: Tensor, readout: Tensor, gram: Tensor | None = None) -> None:
+        if exponents.dim() != 3 or readout.dim() != 3:
+            raise InputError("exponents must be (n, L) or (K, n, L), and readout (m, n) or (K, m, n).")
+        if exponents.shape[-1] < 2:
+            raise InputError(f"a distribution on the simplex needs at least 2 labels; got {exponents.shape[-1]}.")
+        if not bool((exponents > -0.5).all()):
+            raise InputError("every exponent must be a number above -1/2, or the density cannot be normalised.")
+        self.exponents, self.readout = exponents, readout
+        self.log_kernel, self.log_root_norm = unit_kernel(exponents)
+        self.gram = pair_gram(readout.double()) if gram is None else gram
+        self.concentration = pair_concentration(exponents.double()).reshape(-1, exponents.shape[-1])
+        self.total = self.concentration.sum(-1)
+        self._parts: dict[str, object] = {}
+        self._numbers = 0
+        self._lock = threading.RLock()  # a part may be made of others
+
+    @property
+    def n_members(self) -> int:
+        """K."""
+        return int(self.exponents.shape[0])
+
+    @property
+    def n_neurons(self) -> int:
+        """n."""
+        return int(self.exponents.shape[1])
+
+    @property
+    def device(self) -> torch.device:
+        """Where its numbers live."""
+        return self.exponents.device
+
+    def with_gram(self, gram: Tensor) -> PairFamily:
+        """The same exponents with another gram matrix (K, P); nothing that was kept is taken along."""
+        return PairFamily(self.exponents, self.readout, gram)
+
+    def keep(self, name: str, make: Callable[[], Part]) -> Part:
+        """A part by its name, made if it is not there.
+
+        Args:
+            name: of the part; says all that it depends on beside the family itself.
+            make: makes it. A part with ``n_numbers`` is kept only while there is room for so many.
+
+        Returns:
+            The part.
+        """
+        part = self._parts.get(name)
+        if part is not None:
+            return part  # type: ignore[return-value]
+        if self.exponents.requires_grad or self.gram.requires_grad:
+            return make()
+        with self._lock:  # one makes it, the others wait
+            part = self._parts.get(name)
+            if part is not None:
+                return part  # type: ignore[return-value]
+            with torch.inference_mode(False), torch.no_grad():  # so that it serves outside such modes, too
+                made = make()
+            numbers = int(getattr(made, "n_numbers", 0))
+            if self._numbers + numbers <= FAMILY_NUMBERS:
+                self._parts[name] = made
+                self._numbers += numbers
+        return made
+
+    def half_gram(self) -> Tensor:
+        """``M`` over the pairs i <= j, each counted once (K, P)."""
+        i, j = pair_index(self.n_neurons, self.gram.device)
+        return self.gram * torch.where(i == j, 1.0, 0.5)
+
+    def kernel(self) -> Tensor:
+        """``M ∘ R`` over the pairs, off-diagonal ones counted twice (K, P)."""
+        return self.keep("kernel", lambda: self.gram * self.log_kernel.exp())
+
+    def matrix(self) -> Tensor:
+        """``M ∘ R`` (K, n, n): the quadratic form of every row's normaliser."""
+        return self.keep("matrix", lambda: symmetric(self.half_gram() * self.log_kernel.exp(), self.n_neurons))
+
+    def moments(self) -> PairMoments:
+        """Tables of first and second moments."""
+        return self.keep("moments", lambda: PairMoments(self.exponents.double(), self.matrix()))
+
+    def column(self, name: str, make: Callable[[Tensor], Tensor]) -> Tensor:
+        """One number a pair, made of the concentrations: (K P, L) -> (K P,).
+
+        Args:
+            name: says what the numbers are.
+            make: the numbers, from the concentrations.
+
+        Returns:
+            (K P,).
+        """
+        return self.keep(name, partial(make, self.concentration.detach()))

@@ -1,0 +1,162 @@
+"""What all rows share is made once: the same answers as without it, for many threads, and never a stale one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special
+import torch
+from torch import Tensor
+
+from snefy_ldl.distributions import CentredSnefy, SnefySimplex, square_quantiles
+from snefy_ldl.distributions import family as family_module
+from snefy_ldl.distributions.family import PairFamily
+from snefy_ldl.distributions.tables import label_quantiles
+from snefy_ldl.errors import InputError
+from snefy_ldl.special import pair_gram
+
+Build = Callable[..., SnefySimplex]
+THREADS = 8
+
+
+def cdf_at(law: SnefySimplex, label: int, shares: Tensor) -> np.ndarray:
+    """``Σ c I_t(a, b)`` of each row at its own shares (N, A), by scipy's incomplete Beta function alone."""
+    alpha = law.concentration[:, label].numpy()
+    rest = law.total.numpy() - alpha
+    below = scipy.special.betainc(alpha, rest, shares.numpy()[..., None])  # (N, A, P)
+    return np.asarray((below * law.weights().numpy()[:, None]).sum(-1))
+
+
+def test_rows_of_a_law_share_their_family(snefy: Build) -> None:
+    law = snefy(4, n=5, batch=(6,), members=2)
+    for other in (law[2:4], law.expand((2, 6)), law.posterior([1, 0, 2, 0]), law.joined([law[:2], law[2:]])):
+        assert other.family is law.family
+    torch.testing.assert_close(law.gram, pair_gram(law.readout.double()))
+    features, size = law.unit_features()
+    torch.testing.assert_close(size, law.sum_abs_weights)
+    norms = torch.einsum("kbi,kij,kbj->b", features, law.family.matrix(), features)
+    torch.testing.assert_close(norms, torch.ones(6).double())
+
+
+def test_a_merged_law_keeps_its_exact_weights_when_expanded(snefy: Build) -> None:
+    merged = snefy(4, n=5, batch=(3,)).amalgamate([[0, 2], [1], [3]])
+    torch.testing.assert_close(merged.expand((2, 3)).weights()[:3], merged.weights(), rtol=0.0, atol=0.0)
+
+
+def test_gradients_are_never_kept(snefy: Build) -> None:
+    """A part made without gradients must not be handed to a law that learns."""
+    plain = snefy(3, n=4, batch=(5,))
+    exponents = plain.exponents.clone().requires_grad_()
+    law = SnefySimplex(exponents, plain.readout, plain.log_scale)
+    with torch.no_grad():
+        torch.testing.assert_close(law.mean, plain.mean)
+    law.mean[:, 0].sum().backward()
+    assert exponents.grad is not None
+    assert float(exponents.grad.abs().max()) > 0.0
+
+
+def test_parts_made_in_inference_mode_serve_outside(snefy: Build) -> None:
+    law = snefy(3, n=4, batch=(5,))
+    with torch.inference_mode():
+        _ = law.mean
+    scale = law.log_scale.clone().requires_grad_()
+    SnefySimplex(law.exponents, law.readout, scale, family=law.family).mean[:, 0].sum().backward()
+    assert float(scale.grad.abs().max()) > 0.0  # type: ignore[union-attr]
+
+
+def test_large_parts_are_kept_while_there_is_room(snefy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    law, levels = snefy(3, n=5, batch=(4,)), [0.1, 0.9]
+    kept = law.quantiles(levels)
+    monkeypatch.setattr(family_module, "FAMILY_NUMBERS", 10)
+    monkeypatch.setattr(square_quantiles, "FAMILY_NUMBERS", 10)
+    other = SnefySimplex(law.exponents, law.readout, law.log_scale)
+    torch.testing.assert_close(other.quantiles(levels), kept, rtol=1e-12, atol=1e-14)
+    assert other.family.keep("shares range(0, 1)", lambda: "made anew") == "made anew"
+
+
+def test_many_threads_are_given_the_same_bits(snefy: Build) -> None:
+    source = snefy(4, n=6, batch=(7,), members=2)
+    alone = [source.quantiles([0.05, 0.95]), source.prob_greater(0, 2), source.mean, source.variance]
+    law = SnefySimplex(source.exponents, source.readout, source.log_scale)  # nothing kept yet
+    barrier, errors = threading.Barrier(THREADS), []
+
+    def work() -> None:
+        try:
+            barrier.wait(30)
+            for _ in range(5):
+                answers = [law.quantiles([0.05, 0.95]), law.prob_greater(0, 2), law.mean, law.variance]
+                assert all(torch.equal(a, b) for a, b in zip(answers, alone))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(100)
+    assert errors == []
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize(
+    ("concentration", "n_labels", "members"),
+    [(0.3, 3, 1), (1.0, 3, 2), (8.0, 20, 1), (60.0, 6, 3), (500.0, 5, 1), (10_000.0, 3, 1)],
+)
+def test_quantiles_by_neurons_against_scipy(
+    concentration: float, n_labels: int, members: int, exact: bool, snefy: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """float64: the cdf is right to 2e-9; with float32 densities to 5e-8; both against scipy's incomplete Beta."""
+    monkeypatch.setattr(square_quantiles, "EXACT_QUESTIONS", 10**9 if exact else 0)
+    law = snefy(n_labels, n=6, batch=(9,), members=members, concentration=(concentration, 3.0 * concentration))
+    levels = np.array([1e-4, 0.05, 0.3, 0.5, 0.95, 0.999])
+    shares = law.quantiles(levels)
+    for label in (0, n_labels - 1):
+        error = np.abs(cdf_at(law, label, shares[:, label].double()) - levels)
+        # a share next to one is told apart to 1e-16 only, and one below 1e-290 from zero not at all
+        inside = ((shares[:, label] > 1e-290) & (shares[:, label] < 1.0 - 1e-6)).numpy()
+        assert error[inside].max() < (2e-9 if exact else 5e-8)
+
+
+def test_many_rows_by_groups_are_few_rows_one_by_one(snefy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    law = snefy(4, n=6, batch=(50,), members=2)
+    levels = np.random.default_rng(0).uniform(size=(50, 4, 3))
+    few = law.quantiles(levels)
+    monkeypatch.setattr(square_quantiles, "CACHE_ELEMENTS", 100)
+    monkeypatch.setattr(square_quantiles, "ROWS", 17)
+    many = SnefySimplex(law.exponents, law.readout, law.log_scale).quantiles(levels)
+    torch.testing.assert_close(many, few, rtol=1e-9, atol=1e-12)
+
+
+def test_quantiles_by_neurons_are_those_by_pairs(snefy: Build, cancelling: Build) -> None:
+    for law in (snefy(4, n=6, batch=(30,), members=2), cancelling(3), snefy(2, n=3, concentration=(0.02, 0.04))):
+        shape = (len(law), law.n_labels, 4)
+        levels = np.broadcast_to(np.array([0.01, 0.4, 0.5, 0.93]), shape)
+        by_pairs = label_quantiles(law, levels)
+        np.testing.assert_allclose(law.quantiles(levels).reshape(shape), by_pairs, rtol=1e-6, atol=1e-8)
+
+
+def test_a_law_with_a_centre_shares_its_family(snefy: Build) -> None:
+    plain = snefy(4, n=5, batch=(6,))
+    law = CentredSnefy(plain.exponents, plain.readout, plain.log_scale, torch.tensor([1.0, 2.0, 3.0, 9.0]))
+    assert law[1:3].family is law.plain().family is law.family
+    first = law.prob_greater(0, 3)
+    assert torch.equal(law.prob_greater(0, 3), first)
+    assert not torch.equal(law.plain().prob_greater(0, 3), first)  # kept under another name
+
+
+def test_a_family_refuses_what_is_no_law() -> None:
+    with pytest.raises(InputError, match="-1/2"):
+        PairFamily(torch.full((1, 2, 3), -0.5), torch.ones(1, 1, 2))
+    with pytest.raises(InputError, match="exponents must be"):
+        PairFamily(torch.ones(2, 3), torch.ones(1, 1, 2))
+
+
+def test_quantiles_of_a_law_whose_normaliser_is_zero_are_an_error() -> None:
+    w = torch.tensor([[0.5, 1.0], [0.5, 1.0]]).double()
+    law: Any = SnefySimplex(w, torch.tensor([[1.0, -1.0]]).double(), torch.zeros(3, 2).double())
+    with pytest.raises(InputError, match="row 0 is no law"):
+        law.quantiles([0.1])
