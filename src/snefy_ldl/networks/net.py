@@ -209,7 +209,8 @@ class SnefyNet(nn.Module):
 
     def _law_parts(self) -> LawParts:
         """What all rows' laws share; a background is one more neuron, alone in its own readout row."""
-        exponents, readout = self.exponents.double(), self.readout.double()
+        # copies: parameters that are float64 already would change under a law that somebody holds
+        exponents, readout = self.exponents.double().clone(), self.readout.double().clone()
         centre = self.centre[0].clone() if self.has_centre else None
         log_kernel, g = unit_kernel(exponents)
         if not self.has_background:
