@@ -38,6 +38,8 @@ RESIDENT_BYTES = 1 << 33
 BACKBONE_ROWS = 512
 #: Rows of a stream from which a fit starts, and the most that are held at one time.
 STREAM_ROWS = 4096
+#: ... and the bytes at which a chunk of them ends, however few rows it holds.
+STREAM_BYTES = 1 << 28
 
 #: Tables of component laws kept for the next question about the same model, and the numbers each may hold.
 KEPT_TABLES, KEPT_TABLE_NUMBERS = 64, 1 << 22

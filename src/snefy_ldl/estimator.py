@@ -20,12 +20,14 @@ from snefy_ldl._progress import track
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.objects import Objects, open_rows
+from snefy_ldl.inputs.streams import as_stream
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.persistence import StoredModel
 from snefy_ldl.prediction import DensityPredictor
 from snefy_ldl.training import FittedState, Job, Settings, TrainingData
 from snefy_ldl.training.fit import fit
 from snefy_ldl.training.guided import fit_job
+from snefy_ldl.training.stream import fit_stream
 from snefy_ldl.validation import LARGEST_FEATURE, ZeroOption, check_features, check_names
 from snefy_ldl.validation.rows import count_rows, move_rows, take_rows
 
@@ -205,6 +207,9 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             1
         """
         settings = self.settings()
+        stream = as_stream(X)
+        if stream is not None and D is None and counts is None:
+            return self.adopt(fit_stream(settings, stream, self.columns))
         start = self._state() if self.warm_start else None
         data = self._data(X, D, counts, sample_weight, start)
         if self.verbose and data.note is not None:
@@ -281,6 +286,13 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         return features, int(features.shape[0])
 
     def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:
+        stream, done = as_stream(X), 0
+        if stream is not None:
+            for chunk in stream.chunks():
+                for block, law in self._blocks(chunk.X, what):
+                    yield slice(done + block.start, done + block.stop), law
+                done += len(chunk)
+            return
         features, rows = self._inputs(X)
         device = self.net_.readout.device
         step = max(256, PREDICTION_ROWS // self.net_.n_members) if self.backbone is None else BACKBONE_ROWS

@@ -20,6 +20,7 @@ from snefy_ldl.cli.common import (
     vote_columns,
     warnings_as_notes,
 )
+from snefy_ldl.cli.streaming import fit_streamed
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.labelled import Form, Labelled
@@ -39,6 +40,9 @@ The same with features in every row of the votes:
 Further rounds of labels, features looked up by id:
   snefy-ldl fit train.csv --labels no,yes --append round1.csv
   --append round2.json --pool pool.csv --out model
+
+More rows than memory holds, a folder of Parquet files:
+  snefy-ldl fit soil/ --stream --labels sand,silt,clay --out model
 """
 
 
@@ -84,6 +88,10 @@ def fit(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Folder for a checkpoint after every epoch; a stopped fit goes on from it.")
     ] = None,
+    stream: Annotated[
+        bool,
+        typer.Option("--stream", help="TABLE is a folder of Parquet files, read as it comes, never whole."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Fit a model to a table of features and label distributions, or to votes."""
@@ -96,6 +104,8 @@ def fit(
         raise typer.BadParameter("name the label columns with --labels, or say --votes long for one vote a row.")
     if vote_file is not None and items is not None:
         raise typer.BadParameter("--vote-file and --items exclude each other: the votes are in one of two tables.")
+    if stream and (append or not alone or form not in (None, "counts")):
+        raise typer.BadParameter("--stream takes shares or --votes counts in a folder of Parquet files only.")
     from snefy_ldl.errors import InputError
     from snefy_ldl.estimator import SnefyLDL
 
@@ -111,6 +121,8 @@ def fit(
         checkpoint_dir=checkpoint,
         verbose=0 if quiet else 1,
     )
+    if stream:
+        return fit_streamed(model, table, out, split(labels), split(features) or None, form == "counts")
     reader = _Reader(split(labels) or None, split(features) or None, id_name, vote_columns(columns))
     if alone and form in (None, "counts"):
         rows = reader.shares(table, form == "counts", bool(append))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from snefy_ldl._limits import RESIDENT_BYTES
 from snefy_ldl.errors import InputError
@@ -268,6 +268,8 @@ def split_labels(X: Any, D: Any = None, counts: Any = None) -> tuple[Any, Any, A
     """
     if D is not None or counts is not None or not isinstance(X, (Dataset, DataLoader, list)):
         return X, D, counts
+    if isinstance(X, IterableDataset):
+        return X, D, counts
     source = X.dataset if isinstance(X, DataLoader) else X
     if isinstance(X, list) and not (is_items(X) and isinstance(X[0], tuple) and len(X[0]) == 2):
         return X, D, counts
@@ -279,9 +281,9 @@ def split_labels(X: Any, D: Any = None, counts: Any = None) -> tuple[Any, Any, A
         labels = source.tensors[1].detach().cpu().double().numpy()
         whole = not source.tensors[1].is_floating_point()
         plain = isinstance(X, TensorDataset)
-        return (source.tensors[0] if plain else X), *_kind(labels, whole)
+        return (source.tensors[0] if plain else X), *labels_kind(labels, whole)
     labels, whole = _read_labels(source)
-    return X, *_kind(labels, whole)
+    return X, *labels_kind(labels, whole)
 
 
 def shares_of(X: Any, D: Any = None) -> Any:
@@ -329,8 +331,12 @@ def _read_labels(source: Any) -> tuple[Any, bool]:
     return np.stack(rows) if rows else np.zeros((0, 0)), whole
 
 
-def _kind(labels: Any, whole: bool) -> tuple[Any, Any]:
-    """Labels as (shares, counts), one of them None."""
+def labels_kind(labels: Any, whole: bool) -> tuple[Any, Any]:
+    """Labels as (shares, counts), one of them None: whole numbers that are no shares are counts.
+
+    >>> labels_kind(np.array([[3.0, 1.0]]), whole=False)[0] is None
+    True
+    """
     known = labels[np.isfinite(labels).all(1)] if len(labels) else labels
     counts = whole or bool(len(known) and (known == known.round()).all() and (known.sum(1) > 1.5).any())
     return (None, labels) if counts else (labels, None)

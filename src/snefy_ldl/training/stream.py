@@ -1,0 +1,304 @@
+"""A fit on rows that are read as they come: a chunk in memory, net and optimiser carried from one to the next."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from snefy_ldl._limits import STREAM_ROWS
+from snefy_ldl._progress import Progress
+from snefy_ldl._random import derive_seed
+from snefy_ldl._types import Mask
+from snefy_ldl.errors import InputError
+from snefy_ldl.inputs.streams import Chunk, Stream
+from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
+from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.networks.scaling import ScaledFeatures
+from snefy_ldl.training.backbone_steps import BackboneSteps
+from snefy_ldl.training.best import BestWeights
+from snefy_ldl.training.checkpoint import Snapshot, checkpoint_of
+from snefy_ldl.training.data import TrainingData
+from snefy_ldl.training.evaluate import evaluate
+from snefy_ldl.training.objectives import Objective
+from snefy_ldl.training.optimiser import make_optimizer
+from snefy_ldl.training.plan import Job, build_net, make_objective
+from snefy_ldl.training.recipe import Recipe
+from snefy_ldl.training.repair import count_repair, diagnose, is_sound
+from snefy_ldl.training.selection import conclude
+from snefy_ldl.training.settings import Settings
+from snefy_ldl.training.state import FittedState, Run
+from snefy_ldl.training.step import Steps
+from snefy_ldl.validation.rows import as_rows, take_rows
+
+#: Rows a step of a stream takes where nothing else says.
+BATCH_ROWS = 256
+#: Validation rows that are kept in memory, at most.
+MOST_HELD = STREAM_ROWS // 2
+#: Steps in which the rate of a stream of unknown length grows, and from which on it falls with their square root.
+WARM_UP, PLATEAU = 100, 1000
+
+
+def fit_stream(settings: Settings, stream: Stream, columns: Any = "auto") -> FittedState:
+    """Train on a stream: neurons start at its first rows, a sample of its rows is held back for validation.
+
+    Nothing is loaded whole: a chunk of rows is in memory at a time, shuffled by itself. What needs all rows beforehand
+    is settled simply: no guides, no centre unless it is given, zeros are shrunk, features scaled by the first chunk.
+
+    Args:
+        settings: of the model.
+        stream: pairs of x and labels.
+        columns: what the user says of some columns of tables; "auto" looks at the first chunk.
+
+    Returns:
+        The fitted state.
+
+    Raises:
+        InputError: where the stream is empty or has no labels, or a chunk breaks a rule.
+        TrainingError: where losses stay infinite after several repairs.
+    """
+    fit = StreamFit(settings, stream, columns)
+    with Progress("stream", fit.recipe.epochs, show=settings.verbose >= 1, completed=fit.run.next_epoch) as progress:
+        while not fit.finished:
+            fit.epoch()
+            progress.update(fit.run.next_epoch, f"loss {fit.run.history[-1]['loss']:.3f}")
+    return fit.conclude()
+
+
+@dataclass(frozen=True)
+class Held:
+    """Validation rows of one chunk.
+
+    Args:
+        X: what the net reads.
+        objective: their labels.
+        index: their row numbers for each member (K, B).
+    """
+
+    X: Any
+    objective: Objective
+    index: Tensor
+
+
+class StreamFit:
+    """A fit between two epochs of a stream; the arguments are those of :func:`fit_stream`."""
+
+    def __init__(self, settings: Settings, stream: Stream, columns: Any) -> None:
+        self.stream, self.columns = stream, columns
+        simple = {"auto": "unit"}.get(str(settings.standardize), settings.standardize)
+        self.settings = replace(
+            settings,
+            standardize=simple,
+            guides=None,
+            centre=None if isinstance(settings.centre, str) else settings.centre,
+            zeros="shrink" if settings.zeros in ("auto", "model") else settings.zeros,
+            validation_fraction=0.0,
+        )
+        self.fraction, self.device = settings.validation_fraction, settings.torch_device
+        first = next(stream.chunks())
+        if first.labels is None:
+            raise InputError(f"the stream holds no pairs (x, labels), which a fit needs; its rows are {_words(first)}.")
+        self.counts = first.split(stream.counts)[1] is not None
+        self.job = Job(self.settings, self._data(first))
+        self.columns = columns if self.job.data.columns is None else self.job.data.columns
+        size = settings.batch_size if settings.batch_size != "auto" else stream.batch_size or BATCH_ROWS
+        self.recipe: Recipe = replace(self.job.recipe, batch_size=int(size))
+        self.net = build_net(self.job.members).to(self.device)
+        self.state = conclude(self.job, self.net, self._blank(), None, _Unasked())
+        self.optimizer = make_optimizer(
+            self.net, self.recipe.learning_rate, self.recipe.exponent_rate, self.recipe.weight_decay
+        )
+        self.snapshot, self.best, self.run = Snapshot(self.net, self.optimizer), BestWeights(self.net), self._blank()
+        self.rate_factor, self.steps_done, self.rows_seen = 1.0, 0, 0
+        self.length = stream.n_rows
+        self.masks: list[Mask] = []  # which rows of each chunk are held back
+        self.held: list[Held] = []
+        self.checkpoint = checkpoint_of(self.job)
+        if self.checkpoint is not None:
+            self._resume()
+
+    def _blank(self) -> Run:
+        members = len(self.job.members)
+        return Run([math.inf] * members, [-1] * members)
+
+    def _resume(self) -> None:
+        assert self.checkpoint is not None
+        progress = self.checkpoint.resume(self.snapshot, self.best)
+        if progress is None:
+            return
+        self.run, self.rate_factor = progress
+        if self.run.history:
+            self.length = self.rows_seen = int(self.run.history[-1]["rows"])
+            self.steps_done = int(sum(record["steps"] for record in self.run.history))
+        for number, chunk in enumerate(self.stream.chunks()):  # the held rows again, as the first epoch took them
+            if sum(int(mask.sum()) for mask in self.masks) >= MOST_HELD:
+                break
+            self._hold_back(number, chunk)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every epoch is done, or patience has run out."""
+        done, patience = self.run.next_epoch, self.recipe.patience
+        waited = patience is not None and all(e >= 0 and done - 1 - e >= patience for e in self.run.best_epoch)
+        return done >= self.recipe.epochs or waited
+
+    # -- chunks ------------------------------------------------------------------------------------------------------
+
+    def _data(self, chunk: Chunk) -> TrainingData:
+        shares, votes = chunk.split(self.counts)
+        columns = self.columns
+        return TrainingData(chunk.X, shares, votes, None, self.settings.backbone, columns, keep_constant=True)
+
+    def _take(self, chunk: Chunk, rows: Any) -> Chunk:
+        labels = chunk.labels.iloc[rows] if hasattr(chunk.labels, "iloc") else np.asarray(chunk.labels)[rows]
+        return Chunk(take_rows(as_rows(chunk.X), rows), labels, chunk.whole)
+
+    def _hold_back(self, number: int, chunk: Chunk) -> Chunk:
+        """The rows of a chunk that are trained on; the first epoch holds some back, later ones leave out the same."""
+        if number == len(self.masks):
+            room = MOST_HELD - sum(int(mask.sum()) for mask in self.masks)
+            draw = np.random.default_rng(derive_seed(self.job.seed, 11, number)).random(len(chunk))
+            mask = (draw < self.fraction) & (np.cumsum(draw < self.fraction) <= room)
+            mask &= np.cumsum(~mask) > 1  # rows to train on remain
+            self.masks.append(mask)
+            if mask.any():
+                self.held.append(self._hold(self._take(chunk, np.flatnonzero(mask))))
+        mask = self.masks[number]
+        if not mask.any() or len(mask) != len(chunk):
+            return chunk
+        return self._take(chunk, np.flatnonzero(~mask))
+
+    def _labels(self, chunk: Chunk) -> tuple[Any, Objective, Tensor]:
+        """What the net reads of a chunk, what it must explain, and the rows in each member's order (K, b)."""
+        job = Job(
+            replace(self.settings, zeros=self.settings.zeros),
+            self._data(chunk),
+            start=self.state,
+            one_pass=True,
+            policy=self.state.zero_policy,
+            warn=False,
+            seed=derive_seed(self.job.seed, self.run.next_epoch, self.steps_done),
+        )
+        order = torch.stack([member.train for member in job.members]).to(self.device)
+        return job.data.tensor(self.device), make_objective(self.net, job.members, self.device), order
+
+    def _hold(self, chunk: Chunk) -> Held:
+        if len(chunk) < 2:  # a job has at least two rows
+            chunk = self._take(chunk, np.zeros(2, dtype=np.intp))
+        X, objective, order = self._labels(chunk)
+        return Held(X, objective, order)
+
+    # -- epochs ------------------------------------------------------------------------------------------------------
+
+    def epoch(self) -> None:
+        """One pass over the stream."""
+        started, number = time.perf_counter(), self.run.next_epoch
+        backbone = self.net.backbone
+        if isinstance(backbone, CustomBackbone) and backbone.freeze(number < backbone.settings.freeze_epochs):
+            self.optimizer.forget_layout()
+        loss, rows, steps_before = torch.zeros(self.net.n_members, dtype=torch.float64), 0, self.steps_done
+        seen = 0
+        for place, chunk in enumerate(self.stream.chunks()):
+            part = self._hold_back(place, chunk)
+            seen += len(chunk)
+            if len(part) < 2:
+                continue
+            loss += self._learn(part, seen) * len(part)
+            rows += len(part)
+        self.length = seen
+        record = {"epoch": float(number), "loss": float(loss.mean()) / max(rows, 1), "rows": float(seen)}
+        record |= {"steps": float(self.steps_done - steps_before), "seconds": time.perf_counter() - started}
+        self.rows_seen = seen
+        if self.held:
+            self._validate(record)
+        self.run.history.append(record)
+        self.run.seconds += record["seconds"]
+        self.run.next_epoch += 1
+        if self.checkpoint is not None:
+            self.checkpoint.save(self.snapshot, self.best, self.run, self.rate_factor)
+
+    def _learn(self, chunk: Chunk, seen: int) -> Tensor:
+        """Every row of a chunk once; mean loss of each member (K,), float64."""
+        X, objective, order = self._labels(chunk)
+        if isinstance(self.net.backbone, StackedMLP):
+            X = ScaledFeatures.of(self.net.backbone.scaler, X)
+        size = min(self.recipe.batch_size, order.shape[1])
+        n_steps = math.ceil(order.shape[1] / size)
+        rows = torch.cat([order, order[:, : n_steps * size - order.shape[1]]], 1)
+        make = BackboneSteps if isinstance(self.net.backbone, CustomBackbone) else Steps
+        steps = make(self.net, X, objective, self.optimizer, self.snapshot, rows[:, :size], n_steps, None)
+        steps.step = steps.update  # a chunk is over before a captured graph pays
+        before = self.snapshot.take()
+        self.net.train()
+        with self._seeded():
+            loss = steps.run(rows, [self._rate(step, seen) * self.rate_factor for step in range(n_steps)])
+        self.steps_done += n_steps
+        if not is_sound(self.net, loss, None):
+            self.snapshot.put_back(before)
+            self.rate_factor *= 0.5
+            count_repair(self.run, loss, diagnose(self.net, X, self.recipe.learning_rate * self.rate_factor))
+            loss = torch.zeros_like(loss)
+        steps.release()
+        return loss.double().cpu()
+
+    def _rate(self, step: int, seen: int) -> float:
+        """Share of the peak rate at a step of the present chunk."""
+        if self.length is not None:
+            progress = (self.run.next_epoch + min(seen / self.length, 1.0)) / self.recipe.epochs
+            return self.recipe.rate(min(progress, 1.0 - 1e-9))
+        done = self.steps_done + step + 1
+        return min(1.0, done / WARM_UP) * min(1.0, math.sqrt(PLATEAU / done))
+
+    @contextmanager
+    def _seeded(self) -> Iterator[None]:
+        """Dropout and the like draw from the fit's seed and leave the caller's generator alone."""
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(derive_seed(self.job.seed, 2, self.steps_done))
+            yield
+
+    def _validate(self, record: dict[str, float]) -> None:
+        parts = [evaluate(self.net, held.X, held.objective, held.index) for held in self.held]
+        losses = -torch.cat(parts, 1).mean(1).double().cpu()
+        if isinstance(self.net.backbone, CustomBackbone) and self.net.backbone.shared:
+            losses = losses.mean().expand_as(losses)
+        record["validation_loss"] = float(losses.mean())
+        better = [loss < best for loss, best in zip(losses.tolist(), self.run.best_loss)]
+        for k, is_better in enumerate(better):
+            if is_better:
+                self.run.best_loss[k], self.run.best_epoch[k] = float(losses[k]), self.run.next_epoch
+        self.best.keep(better)
+
+    def conclude(self) -> FittedState:
+        """The fitted state: best validated weights, the background's share settled on the rows held back."""
+        if isinstance(self.net.backbone, CustomBackbone):
+            self.net.backbone.freeze(False)
+        net: SnefyNet = self.net.eval()
+        if self.held:
+            self.best.put_back()
+            if self.held[0].objective.background is not None:
+                pairs = [(h, evaluate(net, h.X, h.objective.without_background(), h.index)) for h in self.held]
+                backgrounds = [held.objective.background_of(held.index) for held in self.held]
+                known = [background for background in backgrounds if background is not None]
+                net.refine_background(torch.cat([log_p for _, log_p in pairs], 1), torch.cat(known, 1))
+        state = conclude(self.job, net, self.run, None, _Unasked())
+        held = sum(int(mask.sum()) for mask in self.masks)
+        return replace(state, summary=state.summary | {"rows": self.rows_seen - held, "streamed": True})
+
+
+class _Unasked(Objective):
+    """Stands where no rows are asked for."""
+
+    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
+        """Never called."""
+        raise NotImplementedError
+
+
+def _words(chunk: Chunk) -> str:
+    return type(chunk.X).__name__

@@ -1,0 +1,182 @@
+"""Fits on rows that are read as they come: the same learning, a chunk in memory, nothing held twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
+
+from snefy_ldl import Backbone, SnefyLDL
+from snefy_ldl.errors import InputError, TrainingError
+from snefy_ldl.inputs.streams import Stream, as_stream
+from snefy_ldl.synthetic import make_city_districts
+from snefy_ldl.training import stream as stream_module
+
+CITY = make_city_districts(n=1500, random_state=0)
+TEST = make_city_districts(n=500, random_state=1)
+SMALL = {"n_neurons": 8, "n_readouts": 4, "epochs": 4, "random_state": 0, "device": "cpu"}
+
+
+def blocks(rows=100, labels=CITY.D):
+    for start in range(0, len(CITY.X), rows):
+        yield CITY.X[start : start + rows], labels[start : start + rows]
+
+
+class Rows(IterableDataset):
+    def __init__(self, labels=CITY.D):
+        self.table, self.open = labels, 0
+
+    def __iter__(self):
+        return ((torch.as_tensor(x).float() / 1000.0, label) for x, label in zip(CITY.X, self.table))
+
+
+def body():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, 16), nn.ReLU(), nn.Dropout(0.1))
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch):
+    """Chunks of 400 rows, so that small data have several."""
+    whole = Stream.chunks
+    monkeypatch.setattr(Stream, "chunks", lambda self, rows=400, nbytes=1 << 28: whole(self, rows, nbytes))
+    monkeypatch.setattr(stream_module, "BATCH_ROWS", 32)
+
+
+def test_a_stream_of_tables_learns_as_well_as_the_whole_table():
+    streamed = SnefyLDL(**{**SMALL, "epochs": 8}).fit(Stream(blocks, n_rows=1500))
+    plain = SnefyLDL(**{**SMALL, "epochs": 8}, batch_size=32, guides=None, centre=None).fit(CITY.X, CITY.D)
+    dull = -np.log(2.0)  # the density of the even law on the triangle is 2
+    gain = streamed.score(TEST.X, TEST.D) + dull
+    assert gain > 0.85 * (plain.score(TEST.X, TEST.D) + dull) > 0
+    assert streamed.training_["streamed"]
+    assert streamed.training_["rows"] + 225 == pytest.approx(1500, abs=60), "15 % of the rows are held back"
+    assert streamed.history_[-1]["rows"] == 1500
+
+
+def test_votes_are_told_and_learnt():
+    votes = np.random.default_rng(0).multinomial(10, CITY.D)
+    model = SnefyLDL(**SMALL).fit(Stream(lambda: blocks(labels=votes)))
+    even = np.full(3, 1.0 / 3.0)
+    expected = CITY.truth.mean(TEST.X)
+    assert ((model.predict(TEST.X) - expected) ** 2).mean() < 0.6 * ((even - expected) ** 2).mean()
+    assert model.log_prob(TEST.X[:1], counts=[[3, 0, 1]]).shape == (1,)
+
+
+def test_names_come_along():
+    frames = lambda: (  # noqa: E731
+        (pd.DataFrame(X, columns=CITY.feature_names), pd.DataFrame(D, columns=CITY.label_names)) for X, D in blocks(400)
+    )
+    model = SnefyLDL(**SMALL).fit(Stream(frames))
+    assert list(model.feature_names_in_) == CITY.feature_names
+    assert list(model.predict(pd.DataFrame(TEST.X, columns=CITY.feature_names)).columns) == CITY.label_names
+
+
+def test_an_iterable_data_set_through_a_backbone():
+    rows = Rows()
+    model = SnefyLDL(backbone=Backbone(body(), learning_rate=5e-3), **SMALL).fit(rows)
+    mean = model.predict(rows)
+    assert mean.shape == (1500, 3)
+    table = torch.as_tensor(CITY.X).float() / 1000.0
+    np.testing.assert_allclose(mean, model.predict(table), rtol=1e-5)
+    again = SnefyLDL(backbone=Backbone(body(), learning_rate=5e-3), **SMALL).fit(DataLoader(rows, batch_size=100))
+    assert again.score(table, CITY.D) > 0.5
+    shared = Backbone(body(), shared=True, freeze_epochs=1)
+    assert SnefyLDL(backbone=shared, n_members=2, **{**SMALL, "epochs": 2}).fit(rows).predict_dist(table).n_members == 2
+
+
+def test_a_loader_with_a_sampler_of_its_own_is_a_stream():
+    data = TensorDataset(torch.as_tensor(CITY.X).float(), torch.as_tensor(CITY.D))
+    loader = DataLoader(data, batch_size=50, sampler=WeightedRandomSampler([1.0] * 1500, 300))
+    assert as_stream(loader) is not None
+    assert as_stream(DataLoader(data, shuffle=True)) is None
+    model = SnefyLDL(**SMALL).fit(loader)
+    assert model.history_[0]["rows"] == 300
+
+
+def test_texts_come_one_by_one():
+    class Letters(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(128, 4)
+
+        def forward(self, ids):
+            return self.table(ids).mean(1)
+
+    class Texts(IterableDataset):
+        def __iter__(self):
+            return ((letter * 3, [0.5, 0.5]) for letter in "abcdefgh" * 20)
+
+    def spell(texts):
+        return torch.tensor([[ord(letter) for letter in text] for text in texts])
+
+    model = SnefyLDL(backbone=Backbone(Letters(), collate=spell), **{**SMALL, "epochs": 1}).fit(Texts())
+    assert model.predict(["aaa", "bbb"]).shape == (2, 2)
+
+
+def test_a_killed_stream_goes_on_to_the_same_bits(tmp_path):
+    class Killed(Exception):
+        pass
+
+    def source(limit):
+        passes = iter(range(100))
+
+        def read():
+            if next(passes) >= limit:
+                raise Killed
+            return blocks()
+
+        return read
+
+    def model(folder):
+        return SnefyLDL(checkpoint_dir=folder, n_members=2, **SMALL)
+
+    whole = model(None).fit(Stream(source(99)))
+    with pytest.raises(Killed):
+        model(tmp_path).fit(Stream(source(3)))  # one look at the first chunk, and two epochs
+    resumed = model(tmp_path).fit(Stream(source(99)))
+    np.testing.assert_array_equal(resumed.predict(TEST.X), whole.predict(TEST.X))
+    with pytest.raises(TrainingError, match="other data or settings"):
+        SnefyLDL(checkpoint_dir=tmp_path, **SMALL).fit(Stream(source(99)))
+
+
+def test_a_chunk_is_all_that_is_held():
+    alive, most = set(), 0
+
+    class Big(IterableDataset):
+        def __iter__(self):
+            nonlocal most
+            for number in range(2000):
+                row = Tracked(number, alive)
+                most = max(most, len(alive))
+                yield row, [0.5, 0.5]
+
+    def collate(rows):
+        return torch.tensor([[float(row.number % 7)] for row in rows])
+
+    module = nn.Linear(1, 4)
+    SnefyLDL(backbone=Backbone(module, collate=collate), **{**SMALL, "epochs": 1}).fit(Big())
+    assert most <= 400 + 400 + 300 + 10, "the chunk, the one that is being read, and the rows held back"
+
+
+class Tracked:
+    """A row that knows whether it is still there."""
+
+    def __init__(self, number, alive):
+        self.number, self.alive = number, alive
+        alive.add(number)
+
+    def __del__(self):
+        self.alive.discard(self.number)
+
+
+def test_what_is_wrong_is_told():
+    with pytest.raises(InputError, match="empty"):
+        SnefyLDL(**SMALL).fit(Stream(lambda: iter(())))
+    with pytest.raises(InputError, match="no pairs"):
+        SnefyLDL(**SMALL).fit(Stream(lambda: iter([CITY.X])))
+    with pytest.raises(InputError, match="function"):
+        Stream(3)
