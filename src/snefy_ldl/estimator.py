@@ -53,7 +53,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             in tuples and dicts, texts, graphs, a data set or a loader. None: the library's own network.
         n_members: networks whose densities are averaged; every closed form stays exact.
         epochs: passes over the data.
-        batch_size: rows a step; "auto" picks 16 to 512 by the number of rows.
+        batch_size: rows a step; "auto" picks 16 to 2,048 by the number of rows.
         learning_rate: peak rate of AdamW.
         weight_decay: AdamW's decay of the network's matrices.
         validation_fraction: part of the rows kept aside to pick the best epoch, in [0, 1); 0 keeps the last.

@@ -11,6 +11,7 @@ import pytest
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.inputs.columns import TableEncoder
+from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.many import fit_many
 from snefy_ldl.networks.scaling import _moments_by_parts, column_moments
 from snefy_ldl.synthetic import make_city_districts
@@ -53,6 +54,34 @@ def test_a_large_fit_is_the_fit_of_what_its_sample_chose(zeros: bool) -> None:
 
 
 @pytest.mark.usefixtures("few_are_many")
+def test_guides_that_win_by_far_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large, "SAMPLE_ROWS", 200)
+    monkeypatch.setattr(large, "PREDICTION_ROWS", 64)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3)).astype(np.float32)
+    D = np.where(np.prod(np.sign(X), 1)[:, None] > 0, [[0.8, 0.15, 0.05]], [[0.05, 0.15, 0.8]])
+    D = np.stack([rng.dirichlet(40.0 * row) for row in D])
+
+    class Sign(TreesLDL):
+        """A learner that knows what no small network learns in two epochs."""
+
+        def _fit(self, X: np.ndarray, D: np.ndarray, random: object) -> None:
+            self.seen_ = len(X)
+
+        def _predict(self, X: np.ndarray) -> np.ndarray:
+            return np.where(np.prod(np.sign(X), 1)[:, None] > 0, [[0.8, 0.15, 0.05]], [[0.05, 0.15, 0.8]])
+
+    monkeypatch.setattr("snefy_ldl.training.guided.default_guides", lambda *_: [Sign()])
+    model = SnefyLDL(**SMALL).fit(X, D)
+    assert model.inputs_ in ("guides", "both")
+    assert model.guides_.learners[0].seen_ == 200
+    assert model.training_["rows"] == 170  # the guides' own rows are left out, and validation rows
+    assert model.predict(X[:5]).shape == (5, 3)
+    monkeypatch.setattr(large, "GUIDE_GAIN", 1e6)
+    assert SnefyLDL(**SMALL).fit(X, D).inputs_ == "features"
+
+
+@pytest.mark.usefixtures("few_are_many")
 def test_many_large_fits_equal_lone_ones() -> None:
     city = make_city_districts(n=400, random_state=0)
     rows = np.arange(50, 390)
@@ -72,7 +101,9 @@ def test_votes_weights_and_members_of_a_large_fit() -> None:
 
 
 @pytest.mark.usefixtures("few_are_many")
-@pytest.mark.parametrize("change", [{"standardize": "unit", "centre": None}, {"validation_fraction": 0.0}])
+@pytest.mark.parametrize(
+    "change", [{"standardize": "unit", "centre": None, "guides": None}, {"validation_fraction": 0.0}]
+)
 def test_where_nothing_is_to_be_chosen_no_sample_is_drawn(change: dict) -> None:
     city = make_city_districts(n=400, random_state=0)
     assert "chosen_by" not in SnefyLDL(**SMALL, **change).fit(city.X, city.D).training_
