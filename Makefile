@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types docs bench data-tests audit clean
+.PHONY: demo test lint types docs bench data-tests browser-tests audit clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || (echo "snefy-ldl needs Python 3.10 or newer; set PYTHON=python3.x" && exit 1)
@@ -19,10 +19,15 @@ demo: $(VENV)/.installed
 	$(BIN)/snefy-ldl demo --out demo
 
 test: $(VENV)/.installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m 'not data'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m 'not data and not browser'
 
 data-tests: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m data
+
+# The explorer's page in Chromium (Debian: apt-get install chromium); without one the tests are skipped and say so.
+browser-tests: $(VENV)/.installed
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser -rs
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -34,3 +37,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory, small: SnefyLDL, city: tupl
     calibrated = ConformalIntervals(small, confidence_level=0.8).conformalize(*city)
     save_calibration(place, calibrated.to_dict())
     return place
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A real browser without a window; tests that need one are skipped where there is none."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra browser)")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("there is no Chromium on this machine")
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+    with playwright.sync_playwright() as started:
+        made = started.chromium.launch(executable_path=program, args=flags)
+        yield made
+        made.close()

@@ -22,6 +22,7 @@ from snefy_ldl.files.models import load_calibration
 from snefy_ldl.serve.app import create_app
 from snefy_ldl.serve.arrow import ARROW
 from snefy_ldl.serve.limits import Limits
+from snefy_ldl.serve.schemas import make_examples
 from snefy_ldl.serve.telemetry import Log
 
 LABELS = ["business", "entertainment", "education"]
@@ -317,3 +318,24 @@ def test_two_models_answer_by_name(tmp_path: Path, folder: Path, small: SnefyLDL
         assert ask(client, "predict", {"rows": rows})["model"] == "city"
         assert ask(client, "predict", {"rows": rows, "model": "second"})["model"] == "second"
         assert client.get("/v1/model", params={"name": "third"}).status_code == 404
+
+
+def test_columns_of_text_and_gaps_are_read_by_the_models_own_reader(
+    tmp_path: Path, city: tuple[pd.DataFrame, pd.DataFrame]
+) -> None:
+    X = city[0].copy()
+    X["quarter"] = np.where(X["night_bus_lines"] > 3, "old", np.where(X["mean_rent_eur_per_m2"] > 17, "new", "outer"))
+    X.loc[::7, "mean_rent_eur_per_m2"] = np.nan
+    model = SnefyLDL(n_neurons=8, epochs=1, guides=None, centre=None, random_state=0).fit(X, city[1])
+    place = model.save(tmp_path / "text")
+    rows = json.loads(X[:9].to_json(orient="records"))  # gaps are null
+    with TestClient(create_app([place], log=Log(io.StringIO()))) as client:
+        answer = ask(client, "predict", {"rows": rows})
+        np.testing.assert_allclose(answer["mean"], model.predict(X[:9]), atol=1e-12)
+        wrong = [{**rows[0]}, {**rows[1], "mean_rent_eur_per_m2": "dear"}]
+        refused = ask(client, "predict", {"rows": wrong}, 422)
+        assert (refused["row"], refused["field"]) == (1, "mean_rent_eur_per_m2")
+        assert ask(client, "predict", {"rows": [{**rows[0], "quarter": [1]}]}, 422)["field"] == "quarter"
+        ask(client, "predict", {"rows": [{**rows[0], "quarter": "never seen"}]})
+        for path, body in make_examples(LABELS, client.get("/v1/model").json()["example_row"]).items():
+            ask(client, path, body)

@@ -19,6 +19,7 @@ from snefy_ldl.cli.compare import compare
 from snefy_ldl.cli.conformalize import conformalize
 from snefy_ldl.cli.demo import demo
 from snefy_ldl.cli.evaluate import evaluate
+from snefy_ldl.cli.explore import explore
 from snefy_ldl.cli.fit import EXAMPLES as FIT_EXAMPLES
 from snefy_ldl.cli.fit import fit
 from snefy_ldl.cli.info import info
@@ -126,3 +127,4 @@ app.command(epilog=QUERY_EXAMPLES)(query)
 app.command(epilog=UPDATE_EXAMPLES)(update)
 app.command("next", epilog=NEXT_EXAMPLES)(next_items)
 app.command(epilog=SERVE_EXAMPLES)(serve)
+app.command()(explore)

@@ -84,7 +84,7 @@ def answer_predictions(requests: Sequence[Asked]) -> list[Answer]:
     assert isinstance(question, Predict)
     X = joined_rows([asked.X for asked in requests])
     with torch.no_grad():
-        law = served.model.predict_dist(X)
+        law = served.inner.predict_dist(X)
         mean, variance = law.mean_and_variance()
         ends, calibrated = _intervals(served, law, X, question)
         zero = law.prob_zero()
@@ -231,7 +231,7 @@ def _next(asked: Asked, question: Next) -> Answer:
     votes = None if question.votes is None else _vote_table(asked, question.votes)
     if question.n > len(asked.X) * question.max_per_item:
         raise Fault(422, f"n={question.n}: there are {len(asked.X)} rows; ask for fewer.", field="n")
-    rows, values = asked.served.model.next_vote(
+    rows, values = asked.served.inner.next_vote(
         asked.X,
         votes,
         question.n,
@@ -251,7 +251,7 @@ def _query(asked: Asked, question: Query) -> Answer:
         question.strategy,
         asked.X,
         question.n,
-        model=asked.served.model,
+        model=asked.served.inner,
         random_state=question.seed,
         return_utilities=True,
         verbose=False,
@@ -284,7 +284,7 @@ def _by_slices(asked: Asked, answer: Callable[[Any, slice], Any]) -> Array:
         if time.monotonic() > asked.deadline:
             raise Overload("the time for this request is up; ask for less, or try again.")
         part = slice(start, min(start + BLOCK_ROWS, len(asked.X)))
-        parts.append(_array(answer(asked.served.model.predict_dist(asked.X[part]), part)))
+        parts.append(_array(answer(asked.served.inner.predict_dist(asked.X[part]), part)))
     return np.concatenate(parts)
 
 

@@ -233,5 +233,9 @@ def _add_pages(app: FastAPI, service: Service) -> None:
     @app.get("/", response_class=HTMLResponse)
     async def explorer(model: str | None = None) -> Response:
         """The page that explores a model."""
-        page = await asyncio.to_thread(service.pages.get, service.store.get(model))
+        served = service.store.get(model)
+        try:
+            page = await asyncio.to_thread(service.pages.get, served)
+        except SnefyError as error:  # the rows are those of another model, say
+            raise Fault(404, f"there is no page of this model: {' '.join(str(error).split())}") from None
         return HTMLResponse(page, headers={"Content-Security-Policy": service.pages.policy})

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl.networks.backbones import StackedMLP
+from snefy_ldl.inputs.columns import TableEncoder
+from snefy_ldl.inputs.kinds import CategoryColumn, NumberColumn
+from snefy_ldl.serve.explorer.rows import typical_features
 from snefy_ldl.serve.store import ServedModel
 
 __all__ = ["model_card", "typical_row"]
@@ -21,15 +23,20 @@ def typical_row(served: ServedModel) -> Any:
     Returns:
         A dict by name, or a list where the model knows no names.
     """
-    n_features = int(served.model.n_features_in_)
-    middle = np.zeros(n_features)
-    backbone, guides = served.model.net_.backbone, served.model.guides_
-    if isinstance(backbone, StackedMLP) and served.model.inputs_ != "guides":
-        middle = backbone.scaler.centre[0].cpu().double().numpy()[:n_features]
-    elif guides is not None:
-        middle = np.asarray(getattr(guides.learners[0], "feature_mean_", middle), dtype=np.float64)
+    columns = served.model.columns_
+    if isinstance(columns, TableEncoder):
+        return {column.name: _typical_cell(column) for column in columns.columns if column.names_out}
+    middle = typical_features(served.model)[0]
+    if columns is not None:
+        middle = middle[: columns.n_in]
     values = [float(f"{value:.4g}") for value in middle]
     return values if served.features is None else dict(zip(served.features, values))
+
+
+def _typical_cell(column: Any) -> Any:
+    if isinstance(column, CategoryColumn):
+        return column.levels[0]
+    return float(f"{column.fill:.4g}") if isinstance(column, NumberColumn) else None
 
 
 def model_card(served: ServedModel) -> dict[str, Any]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import numpy as np
+
+from snefy_ldl.serve.explorer import PageRows, make_page
 from snefy_ldl.serve.store import ServedModel
 
 __all__ = ["Pages"]
@@ -39,10 +42,16 @@ class Pages:
 
         Returns:
             One HTML document.
+
+        Raises:
+            InputError: where the rows of the table do not fit the model.
         """
         with self._lock:
             version, page = self._made.get(served.name, ("", ""))
             if version != served.version:
-                page = f"<p>{served.version}"
+                rows = None if self._data is None else PageRows.read(served.model, self._data)
+                state = served.calibrated
+                levels = [] if state is None else np.atleast_1d(state.confidence_level).tolist()
+                page = make_page(served.model, rows, served.name, levels)
                 self._made[served.name] = (served.version, page)
             return page

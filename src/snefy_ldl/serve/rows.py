@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl._types import Array
+from snefy_ldl.errors import InputError
+from snefy_ldl.inputs.columns import TableEncoder
 from snefy_ldl.serve.faults import Fault
 from snefy_ldl.serve.store import ServedModel
 from snefy_ldl.validation import LARGEST_FEATURE
@@ -16,24 +18,33 @@ __all__ = ["feature_rows", "joined_rows"]
 
 
 def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Array:
-    """Features (N, d) of rows that name their cells, or list them in the model's order.
+    """Features of rows that name their cells, or list them in the model's order.
 
     Args:
         served: the model.
-        rows: each a dict with at least the model's features, or a list of them.
+        rows: each a dict with at least the model's columns, or a list of them.
 
     Returns:
-        Finite numbers.
+        Finite numbers (N, d), what the model's own columns make of the cells.
 
     Raises:
-        Fault: 422, a cell is missing or no usable number; row and field are named.
+        Fault: 422, a cell is missing or not what its column holds; row and field are named.
 
     Example:
         >>> from types import SimpleNamespace
-        >>> feature_rows(SimpleNamespace(features=["a", "b"]), [{"b": 2, "a": 1, "other": "x"}, [3, 4.5]])
+        >>> served = SimpleNamespace(features=["a", "b"], model=SimpleNamespace(columns_=None))
+        >>> feature_rows(served, [{"b": 2, "a": 1, "other": "x"}, [3, 4.5]])
         array([[1. , 2. ],
                [3. , 4.5]])
     """
+    columns = served.model.columns_
+    cells = _cells(served, rows)
+    if columns is None or (columns.is_plain and not columns.has_gaps):
+        return _numbers(cells, served.features)
+    return _encoded(cells, served.features, columns)
+
+
+def _cells(served: ServedModel, rows: Sequence[Any]) -> list[Sequence[Any]]:
     names = served.features
     n_features = len(names) if names is not None else int(served.model.n_features_in_)
     cells: list[Sequence[Any]] = []
@@ -49,15 +60,19 @@ def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Array:
                 ) from None
         elif isinstance(row, (list, tuple)):
             if len(row) != n_features:
-                raise Fault(422, f"row {number} has {len(row)} numbers; the model takes {n_features}.", number)
+                raise Fault(422, f"row {number} has {len(row)} cells; the model takes {n_features}.", number)
             cells.append(row)
         else:
-            raise Fault(422, f"row {number} must be an object with the fields, or a list of numbers.", number)
+            raise Fault(422, f"row {number} must be an object with the fields, or a list of cells.", number)
+    return cells
+
+
+def _numbers(cells: list[Sequence[Any]], names: list[str] | None) -> Array:
     wrong = {kind for line in cells for kind in map(type, line)} - {int, float}
     if wrong:
         _name_cell(cells, names, lambda cell: type(cell) not in (int, float), "is not a number")
     try:
-        table = np.array(cells, dtype=np.float64).reshape(len(cells), n_features)
+        table = np.array(cells, dtype=np.float64).reshape(len(cells), -1)
     except OverflowError:
         _name_cell(cells, names, lambda cell: abs(cell) > LARGEST_FEATURE, f"is beyond ±{LARGEST_FEATURE:g}")
         raise
@@ -74,6 +89,39 @@ def _name_cell(cells: list[Sequence[Any]], names: list[str] | None, is_wrong: An
                 raise Fault(422, f"row {number}, field {field!r} {rule}.", number, field)
 
 
+def _encoded(cells: list[Sequence[Any]], names: list[str] | None, columns: Any) -> Array:
+    """Cells of any kind as features; what a column cannot read is named."""
+    _name_cell(cells, names, lambda cell: not isinstance(cell, (int, float, str, type(None))), "is no cell")
+    if not isinstance(columns, TableEncoder):  # an array with gaps
+        _name_cell(cells, names, lambda cell: type(cell) not in (int, float, type(None)), "is not a number")
+        filled: Array = _in_words(columns.transform, np.array(cells, dtype=np.float64))
+        return filled
+    import pandas as pd  # an extra: only tables with other cells than numbers need it
+
+    assert names is not None
+    kinds, parts = {column.name: column for column in columns.columns}, []
+    for place, name in enumerate(names):
+        series = pd.Series([line[place] for line in cells], dtype=object)
+        part, odd = _in_words(kinds[name].encode, series)
+        if any(one.what == "unreadable" for one in odd):
+            for number in range(len(cells)):
+                _, alone = kinds[name].encode(series[number : number + 1])
+                if any(one.what == "unreadable" for one in alone):
+                    raise Fault(422, f"row {number}, field {name!r} is no {kinds[name].kind}.", number, name)
+        parts.append(part)
+    return np.hstack(parts)
+
+
+def _in_words(read: Any, cells: Any) -> Any:
+    """What a reader makes of cells; whatever it meets in them is the request's fault."""
+    try:
+        return read(cells)
+    except InputError as error:
+        raise Fault(422, " ".join(str(error).split())) from None
+    except (ValueError, TypeError, OverflowError) as error:
+        raise Fault(422, f"a cell cannot be read ({type(error).__name__}).") from None
+
+
 def joined_rows(parts: Sequence[Array]) -> Array:
     """Rows of several requests as one table.
 
@@ -87,4 +135,6 @@ def joined_rows(parts: Sequence[Array]) -> Array:
         >>> joined_rows([np.zeros((1, 2)), np.ones((2, 2))]).shape
         (3, 2)
     """
-    return parts[0] if len(parts) == 1 else np.concatenate(list(parts))
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(list(parts))

@@ -13,6 +13,8 @@ from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.files.models import CALIBRATION, CONFIG, load_calibration, read_config
+from snefy_ldl.inputs.columns import TableEncoder
+from snefy_ldl.serve.explorer.rows import past_columns
 from snefy_ldl.serve.faults import Fault
 
 __all__ = ["ModelStore", "ServedModel", "load_served"]
@@ -29,6 +31,7 @@ class ServedModel:
         name: of the folder.
         folder: where it came from.
         model: fitted, on the CPU or where it was put.
+        inner: the same model for features that its columns made already.
         calibrated: its conformal intervals, or None.
         config: what the folder's JSON says.
         version: first digits of the weights' checksum.
@@ -38,6 +41,7 @@ class ServedModel:
     name: str
     folder: Path
     model: SnefyLDL
+    inner: SnefyLDL
     calibrated: ConformalIntervals | None
     config: dict[str, Any]
     version: str
@@ -50,7 +54,9 @@ class ServedModel:
 
     @property
     def features(self) -> list[str] | None:
-        """Names of the features, or None where the model knows none."""
+        """Names of the columns that a row must hold, or None where the model knows none."""
+        if isinstance(self.model.columns_, TableEncoder):
+            return self.model.columns_.names_used
         names = getattr(self.model, "feature_names_in_", None)
         return None if names is None else [str(name) for name in names]
 
@@ -76,10 +82,10 @@ def load_served(folder: Path, name: str) -> ServedModel:
             break
     else:
         raise ModelFileError(f"{folder} is being written over and over; it will be read when that ends.")
-    calibrated = None
+    calibrated, inner = None, past_columns(model)
     if state is not None and state["folds"] is None:
-        calibrated = ConformalIntervals.from_dict(model, state)
-    return ServedModel(name, folder, model, calibrated, config, config["weights"]["sha256"][:12], time.time())
+        calibrated = ConformalIntervals.from_dict(inner, state)
+    return ServedModel(name, folder, model, inner, calibrated, config, config["weights"]["sha256"][:12], time.time())
 
 
 class ModelStore:

@@ -1,0 +1,188 @@
+"""The rows of a page: what is shown of them, what the network sees, and what can be moved."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from snefy_ldl._types import Array
+from snefy_ldl.datasets.labelled import find_id
+from snefy_ldl.datasets.tables import TableSource
+from snefy_ldl.errors import InputError
+from snefy_ldl.inputs.columns import GapFiller, TableEncoder
+from snefy_ldl.inputs.kinds import CategoryColumn, NumberColumn
+
+__all__ = ["PageRows", "make_controls", "past_columns", "typical_features"]
+
+
+@dataclass(frozen=True, eq=False)
+class PageRows:
+    """Rows for a page.
+
+    Args:
+        table: as the model takes it: a DataFrame, or an array (N, d).
+        ids: names of the rows, or None where they go by number.
+        id_name: column the names came from.
+
+    Example:
+        >>> len(PageRows(np.zeros((3, 2))))
+        3
+    """
+
+    table: Any
+    ids: list[str] | None = None
+    id_name: str = "row"
+
+    def __len__(self) -> int:
+        return int(self.table.shape[0])
+
+    @classmethod
+    def read(cls, model: Any, file: Path, id_name: str | None = None) -> PageRows:
+        """Rows out of a table on disk, with the columns of the model's fit.
+
+        Args:
+            model: fitted.
+            file: CSV, TSV or Parquet.
+            id_name: column that names the rows; item, id or row by default.
+
+        Returns:
+            The rows.
+
+        Raises:
+            InputError: a column is missing, or a cell is no number where it must be.
+        """
+        source = TableSource(file)
+        columns = model.columns_
+        if isinstance(columns, TableEncoder):
+            names = columns.names_used
+            texts = [column.name for column in columns.columns if column.names_out and column.kind != "number"]
+        else:
+            known = getattr(model, "feature_names_in_", None)
+            names = [str(name) for name in known] if known is not None else []
+            texts = []
+        if not names:
+            labels = [str(label) for label in model.label_names_]
+            key = find_id(source.columns, id_name)
+            names = [name for name in source.columns if name not in labels and name != key]
+            if len(names) != model.n_features_in_:
+                raise InputError(
+                    f"{file.name}: the model takes {model.n_features_in_} features and knows no names; there are "
+                    f"{len(names)} columns for them."
+                )
+        source.need([*names, *([] if id_name is None else [id_name])], "features of the model")
+        key = find_id(source.columns, id_name, names)
+        frame = source.whole([name for name in names if name not in texts], [*texts, *([key] if key else [])])
+        ids = [str(cell) for cell in frame[key]] if key else None
+        return cls(frame[names], ids, key or "row")
+
+    def take(self, rows: Any) -> PageRows:
+        """Some of the rows.
+
+        Args:
+            rows: their numbers.
+
+        Returns:
+            The rows in that order.
+        """
+        table = self.table.iloc[rows].reset_index(drop=True) if hasattr(self.table, "iloc") else self.table[rows]
+        return PageRows(table, None if self.ids is None else [self.ids[row] for row in rows], self.id_name)
+
+
+def past_columns(model: Any) -> Any:
+    """A model that takes features as its columns make them; it shares everything else.
+
+    Args:
+        model: fitted.
+
+    Returns:
+        The model itself where it has no columns to read, else a copy.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(n_neurons=6, epochs=1, random_state=0).fit(city.X, city.D)
+        >>> bool((past_columns(model).predict(city.X) == model.predict(city.X)).all())
+        True
+    """
+    if model.columns_ is None:
+        return model
+    inner = copy.copy(model)
+    inner.n_features_in_, inner.columns_ = model.columns_.n_out, None
+    vars(inner).pop("feature_names_in_", None)
+    return inner
+
+
+def typical_features(model: Any) -> Array:
+    """One row in the middle of what a model was trained on, as its network's body sees it (1, d).
+
+    Args:
+        model: fitted, with the library's own network.
+
+    Returns:
+        Encoded features.
+    """
+    n_features = model.columns_.n_out if model.columns_ is not None else int(model.n_features_in_)
+    if model.inputs_ != "guides":
+        middle = model.net_.backbone.scaler.centre[0].cpu().double().numpy()[:n_features]
+    else:
+        middle = np.asarray(getattr(model.guides_.learners[0], "feature_mean_", np.zeros(n_features)))
+    return np.asarray(middle, dtype=np.float64)[None]
+
+
+def make_controls(model: Any, encoded: Array) -> list[dict[str, Any]]:
+    """What a reader of the page can move: a slider a number, a menu a category.
+
+    Args:
+        model: fitted.
+        encoded: features of all rows as the network's body sees them (N, d).
+
+    Returns:
+        One entry a column: its name, its kind, and which features it sets.
+    """
+    columns = model.columns_
+    if isinstance(columns, TableEncoder):
+        return [entry for entry in _encoded_controls(columns, encoded) if entry is not None]
+    known = getattr(model, "feature_names_in_", None)
+    n_columns = columns.n_in if isinstance(columns, GapFiller) else encoded.shape[1]
+    names = [f"feature {k}" for k in range(n_columns)] if known is None else [str(name) for name in known]
+    indicators = columns.indicators if isinstance(columns, GapFiller) else np.zeros(n_columns, dtype=bool)
+    extra = n_columns + np.cumsum(indicators) - 1
+    return [_slider(name, k, int(extra[k]) if indicators[k] else None, encoded[:, k]) for k, name in enumerate(names)]
+
+
+def _encoded_controls(columns: TableEncoder, encoded: Array) -> list[dict[str, Any] | None]:
+    controls: list[dict[str, Any] | None] = []
+    start = 0
+    for column in columns.columns:
+        width = len(column.names_out)
+        if isinstance(column, NumberColumn) and width:
+            controls.append(_slider(column.name, start, start + 1 if width > 1 else None, encoded[:, start]))
+        elif isinstance(column, CategoryColumn) and width:
+            levels = [*column.levels, *(["other"] if column.other else [])]
+            controls.append({"name": column.name, "kind": "category", "at": start, "levels": levels, "width": width})
+        elif width:
+            controls.append({"name": column.name, "kind": "fixed", "at": start, "width": width})
+        start += width
+    return controls
+
+
+def _slider(name: str, at: int, indicator: int | None, values: Array) -> dict[str, Any]:
+    low, high = float(values.min()), float(values.max())
+    if not high > low:
+        room = abs(low) or 1.0
+        low, high = low - room, high + room
+    whole = bool((values == np.round(values)).all()) and high - low <= 1000
+    return {
+        "name": name,
+        "kind": "number",
+        "at": at,
+        "indicator": indicator,
+        "low": low,
+        "high": high,
+        "step": 1.0 if whole else (high - low) / 500.0,
+    }

@@ -1,0 +1,63 @@
+"""The page as a file: whole, alone, not too large, and plain about what it cannot do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from commands import fail, succeed
+from snefy_ldl import SnefyLDL
+from snefy_ldl.learners import TreesLDL
+from snefy_ldl.serve.explorer import PageRows, export, make_page
+from snefy_ldl.serve.explorer.export import export_model
+
+Table = tuple[pd.DataFrame, pd.DataFrame]
+
+
+def test_the_page_names_no_other_place(small: SnefyLDL, city: Table) -> None:
+    page = make_page(small, PageRows(city[0]))
+    assert set(re.findall(r"https?://[^\s\"'<]+", page)) == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"(src|href)=\"(?!data:|#)", page)
+    assert "%%" not in page
+
+
+def test_sixty_four_neurons_and_six_labels_stay_below_one_and_a_half_megabytes() -> None:
+    random = np.random.default_rng(0)
+    X, D = random.normal(size=(2000, 5)), random.dirichlet(np.ones(6), size=2000)
+    model = SnefyLDL(epochs=1, centre=None, guides=None, random_state=0).fit(X[:200], D[:200])
+    assert len(make_page(model, PageRows(X)).encode()) < 1.5e6
+
+
+def test_without_rows_there_is_a_typical_one(small: SnefyLDL) -> None:
+    content, _ = export_model(small, None)
+    assert content["rows"]["count"] == 1
+    assert all(control["low"] < control["high"] for control in content["controls"])
+
+
+def test_too_many_cells_are_thinned_and_too_many_trees_left_out(city: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"n_neurons": 6, "epochs": 1, "centre": None, "random_state": 0}
+    model = SnefyLDL(guides=[TreesLDL(n_trees=5, random_state=0)], **settings).fit(*city)
+    monkeypatch.setattr(export, "MOST_CELLS", 50)
+    monkeypatch.setattr(export, "MOST_TREE_NUMBERS", 10)
+    monkeypatch.setattr(export, "MOST_TABULATED", 7 * 4)
+    content, _ = export_model(model, PageRows(city[0]))
+    assert content["rows"]["count"] == 10
+    assert content["network"] is None
+    assert content["scales"]["shape"][0] == 4
+    assert [note.split()[0] for note in content["notes"]] == ["Of", "The", "Only"]
+
+
+def test_the_command_refuses_what_it_cannot_write_or_read(folder: Path, city: Table, tmp_path: Path) -> None:
+    table = tmp_path / "rows.csv"
+    city[0].drop(columns="night_bus_lines")[:5].to_csv(table, index=False)
+    assert "night_bus_lines" in fail("explore", folder, table, "--out", tmp_path / "page.html")
+    assert ".html" in fail("explore", folder, table, "--out", tmp_path / "page.txt")
+    assert "nowhere" in fail("explore", tmp_path / "nowhere", table)
+    assert not (tmp_path / "page.html").exists()
+    city[0][:5].assign(item=list("abcde")).to_csv(table, index=False)
+    done = succeed("explore", folder, table, "--out", tmp_path / "page.html")
+    assert "5 rows" in done.output
