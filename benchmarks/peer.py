@@ -237,7 +237,7 @@ def save_small(figure, path) -> None:
     from PIL import Image
 
     picture = BytesIO()
-    figure.savefig(picture, dpi=100)
+    figure.savefig(picture, dpi=200)
     plt.close(figure)
     Image.open(picture).convert("RGB").quantize(64).save(path, format="PNG", optimize=True)
 
@@ -249,42 +249,50 @@ def draw(path: Path, here: dict, there: dict[str, dict]) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    labels = ["training step", "epoch, 1,250 rows", "fit, 20 epochs", "predict mean\nand variance, 7,000 rows"]
+    from snefy_ldl.plots import style
+
+    labels = ["training step", "epoch, 1,250 rows", "fit, 20 epochs", "mean and variance\nof 7,000 rows"]
     keys = ["step", "epoch", "fit", "predict mean and variance"]
     stacked = here["step per model, 16 stacked"]
-    bars = [("snefy-ldl, one model", "#0b6e99", [here[key] for key in keys])]
-    bars.append(("snefy-ldl, one of 16 stacked", "#7fc4de", [stacked, stacked * STEPS, math.nan, math.nan]))
-    shades = {"torch": "#8c8c8c", "tensorflow": "#c4c4c4"}
+    bars = [("snefy-ldl, one model", style.MODEL, [here[key] for key in keys])]
+    bars.append(("snefy-ldl, one of 16 stacked", "#56B4E9", [stacked, stacked * STEPS, math.nan, math.nan]))
+    shades = {"torch": style.QUIET, "tensorflow": style.FRAME}
     bars += [(f"PyLDL, {name}", shades[name], [there[name][key] for key in keys]) for name in BACKENDS if name in there]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.9), width_ratios=[1.7, 1], constrained_layout=True)
-    height = 0.8 / len(bars)
+    # as wide as a README shows it at 100 dots an inch, so that nine points are readable
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.3, 4.4), width_ratios=[2.1, 1], layout="constrained")
+    height = 0.84 / len(bars)
     for k, (name, colour, values) in enumerate(bars):
         for row, value in enumerate(values):
             if not math.isfinite(value):
                 continue
             place = row + (k - (len(bars) - 1) / 2) * height
-            left.barh(place, value, height * 0.92, color=colour, label=name if row == 0 else None)
-            times = "" if k < 2 else f"   {value / bars[0][2][row]:.1f}×"
+            left.barh(place, value, height * 0.9, color=colour, label=name if row == 0 else None)
+            times = "" if k < 2 else f"  {value / bars[0][2][row]:.1f}×"
             words = f"{value:,.0f} ms" if value >= 20 else f"{value:.2g} ms"
-            left.text(value * 1.08, place, words + times, va="center", fontsize=7.5)
+            left.text(value * 1.12, place, words + times, va="center", fontsize=9, color=style.INK)
     left.set_yticks(range(len(labels)), labels)
     left.invert_yaxis()
     left.set_xscale("log")
-    left.set_xlim(right=left.get_xlim()[1] * 6)
-    left.set_xlabel("milliseconds, log scale; × compares with one model of snefy-ldl")
-    figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False, fontsize=8)
+    left.set_xlim(right=left.get_xlim()[1] * 60)
+    left.set_xlabel("milliseconds, log scale; × against one model")
+    figure.legend(
+        *left.get_legend_handles_labels(), loc="outside upper left", ncols=2, frameon=False, fontsize=9.5,
+        labelcolor=style.INK,
+    )  # fmt: skip
     steps = [here[f"step per model, {size} stacked"] for size in STACKS]
-    right.plot(STACKS, steps, "o-", color="#0b6e99", label="snefy-ldl")
+    right.plot(STACKS, steps, "o-", color=style.MODEL, label="snefy-ldl")
     if there:
         fastest = min(there, key=lambda name: there[name]["step"])
-        right.axhline(there[fastest]["step"], color=shades[fastest], linestyle="--", label=f"PyLDL, {fastest}")
+        right.axhline(there[fastest]["step"], color=style.QUIET, linestyle=style.DASHES, label=f"PyLDL, {fastest}")
     right.set_ylim(bottom=0)
     right.set_xscale("log", base=2)
     right.set_xticks(STACKS, [str(size) for size in STACKS])
+    right.minorticks_off()
     right.set(xlabel="models trained at once", ylabel="ms a step, per model")
-    right.legend(frameon=False, fontsize=8, loc="center right")
-    for ax in (left, right):
-        ax.spines[["top", "right"]].set_visible(False)
+    style.quiet(left, grid=None)
+    style.quiet(right, grid="y")
+    left.tick_params(axis="y", length=0)
+    style.legend(right, loc="center right")
     save_small(figure, path)
 
 

@@ -146,9 +146,11 @@ def draw(path: Path | BytesIO, curves: dict, memories: list[dict]) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    colours = {"step": "#0b6e99", "epoch": "#0b6e99", "predict": "#d9730d", "fit": "#448361"}
+    from snefy_ldl.plots import style
+
+    colours = {"step": style.MODEL, "epoch": style.MODEL, "predict": style.TRUTH, "fit": "#009E73"}
     names = {"step": "training step", "predict": "predict 2,048 rows", "epoch": "epoch", "fit": "fit, 4 epochs"}
-    figure, axes = plt.subplots(2, 3, figsize=(10.5, 6.2), constrained_layout=True)
+    figure, axes = plt.subplots(2, 3, figsize=(8.3, 5.6), layout="constrained")
     for ax, what in zip(axes.flat, ["N", "n", "L", "d", "K"]):
         sizes, lines = curves[what]["sizes"], curves[what]["times"]
         for kind, values in lines.items():
@@ -158,32 +160,40 @@ def draw(path: Path | BytesIO, curves: dict, memories: list[dict]) -> None:
             label = "predict all rows" if (what, kind) == ("N", "predict") else names[kind]
             ax.plot(sizes, shown, "o-", color=colours[kind], label=label, markersize=4)
         if what == "K":
-            ax.axhline(shown[0], color="0.6", linestyle="--", linewidth=1, label="one at a time")
+            ax.axhline(shown[0], color=style.QUIET, linestyle=style.DASHES, linewidth=1, label="one at a time")
         else:
             power, ends = 2 if what == "n" else 1, np.array(sizes[-3:])
             lowest = min(values[-1] for values in lines.values())
             line = 0.6 * lowest * (ends / ends[-1]) ** float(power)
-            ax.plot(ends, line, "--", color="0.6", linewidth=1, label=f"slope {power}")
+            ax.plot(ends, line, color=style.QUIET, linestyle=style.DASHES, linewidth=1, label=f"slope {power}")
         ax.set(xscale="log", yscale="log", xlabel=WORDS[what], ylabel="ms a model" if what == "K" else "ms")
         if what == "K":
             ax.set_yscale("linear")
             ax.set_ylim(bottom=0)
-        ax.legend(frameon=False, fontsize=8)
+        style.legend(ax)
     ax = axes.flat[5]
     base = [row for row in memories if row["n"] == BASE["n"]]
     rows = [row["rows"] for row in base]
     for kind in ("predict", "fit"):
         ax.plot(rows, [row[kind] for row in base], "o-", color=colours[kind], label=kind, markersize=4)
-    ax.plot(rows, [8e-6 * r * BASE["n"] ** 2 for r in rows], "--", color="0.6", linewidth=1, label="rows × n² numbers")
+    ax.plot(
+        rows,
+        [8e-6 * r * BASE["n"] ** 2 for r in rows],
+        color=style.QUIET,
+        linestyle=style.DASHES,
+        linewidth=1,
+        label="rows × n² numbers",
+    )
     ax.set(xscale="log", yscale="log", xlabel=WORDS["N"], ylabel="peak MB above the input")
-    ax.legend(frameon=False, fontsize=8)
-    for ax in axes.flat:
+    style.legend(ax)
+    for k, ax in enumerate(axes.flat):
+        low, high = ax.get_ylim()
+        if k != 4:  # room for the legend, on a log scale
+            ax.set_ylim(low / 12 if k == 3 else low, high * (1 if k == 3 else 12))
         ticks = sorted({int(x) for line in ax.lines[:1] for x in line.get_xdata()})
         ax.set_xticks(ticks, [f"{x // 1000}k" if x >= 10_000 else f"{x:,}" for x in ticks])
         ax.minorticks_off()
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(alpha=0.25)
-    figure.suptitle("What grows with what, on one thread")
+        style.quiet(ax, grid="both")
     save_small(figure, path)
 
 

@@ -90,7 +90,10 @@ def report_subsample(done, facts, prefix):
             for n in numbers:
                 values[method, n] = [r["found"][f"{method} {n}"]["log_likelihood"] for r in own]
         for method in METHODS:
-            curves.setdefault(name, {})[method] = (numbers, [float(np.mean(values[method, n])) for n in numbers])
+            means = [float(np.mean(values[method, n])) for n in numbers]
+            # two standard errors of the difference to counts over the splits, which share them; counts have no band
+            gaps = [paired(values["counts", n], values[method, n])[1] for n in numbers]
+            curves.setdefault(name, {})[method] = (numbers, means, [0.0 if method == "counts" else 2 * g for g in gaps])
             row = {"method": method}
             for n in numbers:
                 cell = f"{np.mean(values[method, n]):.3f}"
@@ -113,17 +116,20 @@ def draw_subsample(curves, path):
 
     from snefy_ldl.plots.votes import plot_curves
 
-    figure, axes = plt.subplots(1, len(curves), figsize=(5.2 * len(curves), 3.8), squeeze=False)
+    figure, axes = plt.subplots(1, len(curves), figsize=(8.3, 3.7), squeeze=False, layout="constrained")
     for ax, (name, lines) in zip(axes[0], curves.items()):
         plot_curves(lines, xlabel="votes a training item", ylabel="held-out log likelihood", title=name, ax=ax)
         ax.set_xscale("log", base=2)
         numbers = next(iter(lines.values()))[0]
         ax.set_xticks(numbers, [str(n) for n in numbers])
-        best = max(max(y) for _, y in lines.values())
+        ax.minorticks_off()
+        if ax is not axes[0][0]:
+            ax.set_ylabel("")
+            ax.get_legend().remove()
+        best = max(max(line[1]) for line in lines.values())
         lowest = min(min(lines[method][1]) for method in ("counts", "Dirichlet-multinomial"))
         ax.set_ylim(lowest - 1.5 * (best - lowest), best + 0.15 * (best - lowest))
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=200)
     plt.close(figure)
 
 
@@ -149,6 +155,7 @@ def report_next(done, facts, prefix):
         if not own:
             continue
         curves = {how: np.mean([found[how] for found in own], 0) for how in own[0]}  # (rounds, 1 + goals)
+        errors = {how: np.std([found[how] for found in own], 0) / np.sqrt(len(own)) for how in own[0]}
         for goal, title in enumerate(GOALS, 1):
             for at in (2, 4, 8, 16):
                 if curves["uniform"][-1, 0] < at:
@@ -163,7 +170,7 @@ def report_next(done, facts, prefix):
                 rows.append(row)
         from snefy_ldl.plots.votes import plot_curves
 
-        lines = {how: (curve[:, 0], curve[:, 1]) for how, curve in curves.items()}
+        lines = {how: (curve[:, 0], curve[:, 1], 2 * errors[how][:, 1]) for how, curve in curves.items()}
         ax = plot_curves(lines, xlabel="votes an item", ylabel="majority label wrong", title=name)
         ax.figure.savefig(common.RESULTS / f"{prefix}_next_{name}.png", dpi=150, bbox_inches="tight")
     if rows:

@@ -23,18 +23,18 @@ def main(file: Path, n_train: int = 3000, n_members: int = 4, epochs: int = 30) 
     rows = pick_districts(X)
     dist, mean, ends = model.predict_dist(X), model.predict(X), model.predict_interval(X, 0.9)
 
-    figure = Figure(figsize=(13, 7.3), facecolor="white")
-    figure.text(0.035, 0.965, "One prediction is a whole density over label distributions", fontsize=21, **TEXT)
+    figure = Figure(figsize=(10.4, 6.6), facecolor="white")
+    figure.text(0.035, 0.965, "One prediction is a whole density over label distributions", fontsize=19, **TEXT)
     figure.text(
         0.035,
         0.9,
         "What is a city district used for? Five facts about it go in; every mix of three uses gets its density.",
-        **(TEXT | {"color": style.QUIET, "fontsize": 13}),
+        **(TEXT | {"color": style.QUIET, "fontsize": 12}),
     )
     for column, (name, row) in enumerate(rows.items()):
         left = 0.035 + 0.325 * column
         figure.text(left, 0.82, name, fontsize=14, fontweight="bold", **TEXT)
-        facts = f"{X[row, 0]:.1f} km from the centre, {round(X[row, 2], -1):,.0f} students per km²"
+        facts = f"{X[row, 0]:.1f} km out, {round(X[row, 2], -1):,.0f} students per km²"
         figure.text(left, 0.782, facts, fontsize=11, **(TEXT | {"color": style.QUIET}))
         triangle = figure.add_axes((left + 0.012, 0.29, 0.27, 0.43), projection="ternary")
         plots.ternary_density(dist, triangle, row=row, labels=city.label_names, truth=D[row], resolution=200)
@@ -44,10 +44,10 @@ def main(file: Path, n_train: int = 3000, n_members: int = 4, epochs: int = 30) 
         bars.set_xlabel("share of each label, with its 90% interval", fontsize=10)
         bars.spines["left"].set_visible(False)
     for place, label in enumerate(city.label_names):
-        at = (0.047, 0.13, 0.245)[place]
+        at = (0.047, 0.155, 0.31)[place]
         figure.text(at, 0.033, "■", fontsize=12, **(TEXT | {"color": plots.LABEL_COLORS[place]}))
-        figure.text(at + 0.014, 0.033, label, fontsize=11.5, **TEXT)
-    key = "○ mean     ◆ what was observed     lines: 50% and 90% of the probability"
+        figure.text(at + 0.02, 0.033, label, fontsize=11.5, **TEXT)
+    key = "○ mean    ◆ observed    lines: 50% and 90% of the probability"
     figure.text(0.967, 0.033, key, fontsize=11.5, **(TEXT | {"color": style.QUIET, "ha": "right"}))
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=150)

@@ -128,7 +128,7 @@ def plot_learning_curves(
         if reference is not None and not plain and len(table) > 1:
             half = paired_interval(table, reference, confidence_level)[1]
             ax.fill_between(x, height - half, height + half, color=color, alpha=0.15, linewidth=0, zorder=2)
-    ax.set_xlabel("labels")
+    ax.set_xlabel("labelled rows")
     ax.set_ylabel(f"{metric}, difference to {baseline}" if difference else metric)
     style.quiet(ax, grid="y")
     style.legend(ax, ncols=1 if len(tables) < 6 else 2)
@@ -181,7 +181,10 @@ def plot_pool(
         shown = np.sort(np.random.default_rng(random_state).choice(shown, MOST_POINTS, replace=False))
     ax = style.axes(ax, (5.6, 4.4))
     dots = ax.scatter(*points[shown].T, c=values[shown], s=9, cmap="viridis", linewidths=0, zorder=2)
-    ax.figure.colorbar(dots, ax=ax, label=label)
+    bar = ax.figure.colorbar(dots, ax=ax)
+    bar.set_label(label, color=style.QUIET, fontsize=9.5)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(colors=style.QUIET, labelcolor=style.INK, labelsize=9)
     if X_labeled is not None:
         known = view.transform((dense_table(X_labeled, "X_labeled") - centre) / divisor)
         ax.scatter(*known.T, marker="x", s=18, color=style.QUIET, linewidths=0.9, label="labelled", zorder=3)

@@ -109,10 +109,20 @@ def plot_region(
     ax: Any = None,
     *,
     labels: Sequence[str] | None = None,
+    row_names: Sequence[str] | None = None,
     resolution: int = 120,
     **of_rows: Any,
 ) -> Any:
     """Conformal regions of a few rows with three labels on a ternary plot, and what was observed (diamonds).
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=200, random_state=0)
+        >>> model = SnefyLDL(epochs=2, random_state=0).fit(city.X[:100], city.D[:100])
+        >>> region = ConformalRegion(model, 0.9).conformalize(city.X[100:], city.D[100:])
+        >>> [text.get_text() for text in plot_region(region, city.X[:2]).get_legend().get_texts()]
+        ['row 1', 'row 2']
 
     Args:
         region: Conformalized on three labels.
@@ -120,6 +130,7 @@ def plot_region(
         D: Observed label distributions, (N, 3).
         ax: Axes made with ``projection="ternary"`` (mpltern).
         labels: Names of the corners: top, left, right.
+        row_names: A name for each row, in the legend; "row 1" for the first by default. One row has no legend.
         resolution: Grid points along an edge.
         of_rows: ``groups`` and ``sample_weight``, as calibration used them.
 
@@ -135,6 +146,8 @@ def plot_region(
     X = as_rows(X)
     if count_rows(X) > len(style.LABEL_COLORS):
         raise InputError(f"plot_region draws up to {len(style.LABEL_COLORS)} rows; got {count_rows(X)}.")
+    names = style.names_of(row_names, count_rows(X), "row_names") if row_names else None
+    names = names or [f"row {row + 1}" for row in range(count_rows(X))]
     grid = ternary_grid(resolution)
     inside = region.inside(X, grid, **of_rows)
     axes: Any = style.ternary_axes(ax, labels)
@@ -148,6 +161,9 @@ def plot_region(
             axes.tricontour(*grid.T, members.astype(float), levels=[0.5], colors=[color], linewidths=1.4, zorder=2)
         if observed is not None:
             axes.scatter(*observed[row][:, None], s=52, marker="D", color=color, edgecolors="white", zorder=5)
+        axes.fill([], [], [], color=color, alpha=0.45, label=names[row])  # the legend's patch
+    if len(names) > 1:
+        style.legend(axes, loc="upper left", bbox_to_anchor=(-0.05, 1.05))
     return axes
 
 

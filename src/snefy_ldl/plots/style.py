@@ -34,6 +34,7 @@ __all__ = [
     "quiet",
     "row_number",
     "ternary_axes",
+    "title",
 ]
 
 #: Okabe and Ito's colours, told apart with any kind of colour vision; labels take them in this order.
@@ -175,6 +176,16 @@ def quiet(ax: Axes, grid: Literal["both", "x", "y"] | None) -> None:
     ax.set_axisbelow(True)
     if grid is not None:
         ax.grid(True, axis=grid, color=FAINT, linewidth=0.7)
+
+
+def title(ax: Axes, text: str) -> None:
+    """Write a title in the style's ink.
+
+    Args:
+        ax: the axes.
+        text: the title.
+    """
+    ax.set_title(text, color=INK, fontsize=11, fontweight="bold", pad=8)
 
 
 def legend(ax: Axes, **where: Any) -> None:

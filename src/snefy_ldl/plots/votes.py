@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 from snefy_ldl.votes.scores import CountCalibration
 
@@ -57,7 +58,7 @@ def plot_update(
         for r in range(law.n_labels):
             low, high = one.marginal(r).quantiles([tail, 1.0 - tail])[0].tolist()
             ax.plot([low, high], [r + shift] * 2, color=color, lw=3, alpha=0.5, solid_capstyle="round")
-            ax.plot(float(one.mean[0, r]), r + shift, "o", color=color, label=words if r == 0 else None)
+            ax.plot(float(one.mean[0, r]), r + shift, "o", color=color, ms=6, label=words if r == 0 else None)
     if counts is not None:
         votes = np.asarray(counts, dtype=np.float64)[row]
         if votes.sum() > 0:
@@ -89,16 +90,19 @@ def plot_calibration(calibration: CountCalibration, ax: Any = None) -> Any:
     ax = style.axes(ax, (4.5, 3.0))
     bins = len(calibration.histogram)
     edges = np.linspace(0.0, 1.0, bins + 1)
-    ax.bar(edges[:-1], calibration.histogram * bins, 1.0 / bins, align="edge", color=style.MODEL, alpha=0.6)
-    ax.axhline(1.0, color=style.INK, linewidth=1.0, linestyle=style.DASHES)
+    heights = calibration.histogram * bins
+    ax.bar(edges[:-1], heights, 1.0 / bins, align="edge", color=style.MODEL, alpha=0.82, edgecolor="white", zorder=2)
+    ax.axhline(1.0, color=style.INK, linewidth=1.0, linestyle=style.DASHES, zorder=3)
+    ax.set_xlim(0.0, 1.0)
+    ax.set_ylim(0.0, max(1.6, 1.12 * float(np.max(heights))))
     ax.set_xlabel("predicted probability of fewer votes")
-    ax.set_ylabel("density")
+    ax.set_ylabel("observed / expected")
     style.quiet(ax, grid=None)
     return ax
 
 
 def plot_curves(
-    curves: Mapping[str, tuple[Any, Any]],
+    curves: Mapping[str, tuple[Any, ...]],
     *,
     xlabel: str = "votes",
     ylabel: str = "",
@@ -108,7 +112,7 @@ def plot_curves(
     """Lines of one figure against the number of votes, one for each method, named at the side.
 
     Args:
-        curves: for each name the numbers of votes and the values.
+        curves: for each name the numbers of votes and the values, (T,) each; half-widths (T,) as a third draw a band.
         xlabel: of the axes.
         ylabel: of the axes.
         title: of the picture.
@@ -117,17 +121,26 @@ def plot_curves(
     Returns:
         The axes.
 
+    Raises:
+        InputError: a curve has not as many values, or half-widths, as numbers of votes.
+
     Example:
-        >>> len(plot_curves({"model": ([1, 2], [0.4, 0.3]), "votes alone": ([1, 2], [0.6, 0.5])}).lines)
+        >>> len(plot_curves({"model": ([1, 2], [0.4, 0.3], [0.05, 0.04]), "votes alone": ([1, 2], [0.6, 0.5])}).lines)
         2
     """
     ax = style.axes(ax, (5.5, 3.6))
-    for k, (name, (x, y)) in enumerate(curves.items()):
-        ax.plot(x, y, color=style.label_color(k), lw=2.5 if k == 0 else 1.5, label=name)
+    for k, (name, (x, y, *rest)) in enumerate(curves.items()):
+        if len(x) != len(y) or any(len(half) != len(y) for half in rest):
+            raise InputError(f"curves[{name!r}] must hold as many values, and half-widths, as numbers of votes.")
+        color = style.label_color(k)
+        ax.plot(x, y, color=color, lw=2.5 if k == 0 else 1.6, label=name, zorder=4 if k == 0 else 3)
+        for half in rest[:1]:
+            low, high = np.asarray(y) - np.asarray(half), np.asarray(y) + np.asarray(half)
+            ax.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0, zorder=2)
     ax.set_xlabel(xlabel)
     ax.set_ylabel(ylabel)
     if title is not None:
-        ax.set_title(title, color=style.INK)
+        style.title(ax, title)
     style.quiet(ax, grid="y")
     style.legend(ax)
     return ax
