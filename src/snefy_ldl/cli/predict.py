@@ -24,6 +24,7 @@ from snefy_ldl.cli.common import (
     split,
     table_output,
 )
+from snefy_ldl.cli.stream import map_in_order
 
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
@@ -64,9 +65,10 @@ def predict(
     distinct_columns([*kept, *labels, *(interval_columns(labels) if interval is not None else [])])
     rows, intervals = 0, None if interval is None else _interval_maker(fitted, model, interval, uncalibrated)
     with progress_bar("predict") as progress, TableSink(out) as sink:
-        for chunk in source.chunks(names, kept, progress):
-            sink.write(_predictions(fitted, chunk, names, kept, intervals))
-            rows += len(chunk)
+        chunks = source.chunks(names, kept, progress)
+        for answer in map_in_order(lambda chunk: _predictions(fitted, chunk, names, kept, intervals), chunks):
+            sink.write(answer)
+            rows += len(answer)
     if out != "-":
         say(f"{rows:,} rows written to {out}", "green")
 
