@@ -177,7 +177,7 @@ def test_joint_calibration_of_many_rows_and_of_few(case, monkeypatch):
     assert "caption" not in few.to_html()
 
 
-def test_joint_calibration_with_zeros():
+def test_joint_calibration_with_zeros(monkeypatch):
     """A law with atoms: the right model is called off once in a hundred seeds, wrong presences are seen."""
     right, wrong = ZeroModel(), ZeroModel(shift=1.0)
     X, D = right.draw(1500, 1)
@@ -187,6 +187,8 @@ def test_joint_calibration_with_zeros():
     assert report.joint_calibration["right"].n == 1000
     assert not report.joint_calibration["wrong"].calibrated
     assert str(report) == str(coverage_report({"right": ci, "wrong": wrong}, X[500:], D[500:], feature=None))
+    monkeypatch.setattr("snefy_ldl.conformal.report.JOINT_ROWS_WITH_ZEROS", 100)
+    assert coverage_report(right, X, D, feature=None).joint_calibration[""].n == 100
     plt = pytest.importorskip("matplotlib.pyplot")
     fig = joint_calibration(metrics.joint_pit(right, X, D), labels=["a", "b", "c"])
     assert "nothing speaks against it" in fig.get_suptitle()

@@ -19,7 +19,7 @@ import scipy.special
 from snefy_ldl._limits import CHUNK_ELEMENTS, DIRECT_STICKS
 from snefy_ldl._types import Array, Index, Mask
 from snefy_ldl.distributions.tables import beta_table, used_components
-from snefy_ldl.special.tolerances import LOGIT_LIMIT, SMALLEST_DENSITY_SHARE, TAIL_MASS
+from snefy_ldl.special.tolerances import LOGIT_LIMIT, NEGLIGIBLE_WEIGHT, SMALLEST_DENSITY_SHARE, TAIL_MASS
 
 __all__ = ["to_shares", "to_uniforms"]
 
@@ -190,10 +190,14 @@ def _used(weights: Array, rows: Mask) -> tuple[Array, Index | slice]:
 
 
 def _cdf_direct(a: Array, b: Array, weights: Array, z: Array) -> Array:
-    t, rest = scipy.special.expit(z)[:, None], scipy.special.expit(-z)[:, None]
+    # what was seen before leaves most components next to no weight, and the function is slow
+    row, component = np.nonzero(np.abs(weights) > NEGLIGIBLE_WEIGHT)
+    first, second = (part[row, component] if part.ndim == 2 else part[component] for part in (a, b))
+    t, rest = scipy.special.expit(z)[row], scipy.special.expit(-z)[row]
     low = t < 0.5  # beyond one half, work from the other end: 1 - t keeps its digits there
-    tail = scipy.special.betainc(np.where(low, a, b), np.where(low, b, a), np.minimum(t, rest))
-    answer: Array = np.clip((weights * np.where(low, tail, 1.0 - tail)).sum(1), 0.0, 1.0)
+    tail = scipy.special.betainc(np.where(low, first, second), np.where(low, second, first), np.minimum(t, rest))
+    terms = weights[row, component] * np.where(low, tail, 1.0 - tail)
+    answer: Array = np.clip(np.bincount(row, terms, minlength=len(z)), 0.0, 1.0)
     return answer
 
 
