@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from snefy_ldl.distributions.conditioned import ConditionedDraws, KnownShares, full_logs
+from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.law import closed
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.ratios import ConditionedRatios, KnownRatios
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.special import unit_kernel
 from snefy_ldl.special.tolerances import SAME_CENTRE
 
 #: Steps that look for the point at which the components are reweighted; the weights make up for what is missing.
@@ -103,10 +103,10 @@ def ratios_centred(law: Any, known: KnownRatios) -> ConditionedRatios:
         )
     exponents, readout = law.exponents.double(), law.readout.double()
     merged = known.merged(exponents + 0.5) - 0.5
-    shift = torch.einsum("nl,kil->nki", plain, exponents) + unit_kernel(merged)[1] - law.log_root_norm
+    family = PairFamily(merged, readout, law.gram)
+    shift = torch.einsum("nl,kil->nki", plain, exponents) + family.log_root_norm - law.log_root_norm
     scale = (law.flat_log_scale.double() + shift).reshape(*law.batch_shape, *shift.shape[1:])
-    bare = SnefySimplex(merged, readout, scale, validate_args=False)
-    bare.gram = law.gram
+    bare = SnefySimplex(merged, readout, scale, validate_args=False, family=family)
     evidence = torch.cat([bare.log_normaliser(rows) - law.log_normaliser(rows) for rows in law.chunks()])
     members = evidence + law.log_members  # (N, K)
     log_p = torch.logsumexp(members, -1) + plain.sum(-1) - known.log_ratios  # a group of one has log t = 0
@@ -114,6 +114,7 @@ def ratios_centred(law: Any, known: KnownRatios) -> ConditionedRatios:
     if len(lost):
         row = int(lost[0])
         raise InputError(f"the law of row {row} has no density at the known ratios; nothing follows from them.")
-    rest = type(law)(merged, readout, scale, centre[0], members.reshape(*law.batch_shape, -1), validate_args=False)
-    rest.gram, rest.dtype = law.gram, law.dtype
+    shaped = members.reshape(*law.batch_shape, -1)
+    rest = type(law)(merged, readout, scale, centre[0], shaped, validate_args=False, family=family)
+    rest.dtype = law.dtype
     return ConditionedRatios(law, rest.named(known.names(law.label_names)), known, law.shaped(log_p))
