@@ -5,11 +5,17 @@ from __future__ import annotations
 from snefy_ldl.synthetic.annotators import make_annotators
 from snefy_ldl.synthetic.city import make_city_districts
 from snefy_ldl.synthetic.data import SyntheticData
+from snefy_ldl.synthetic.motifs import MotifGraph, make_motif_graphs
+from snefy_ldl.synthetic.tiles import draw_tiles, make_city_tiles
 from snefy_ldl.synthetic.truth import TrueConditional
 
 __all__ = [
+    "MotifGraph",
     "SyntheticData",
     "TrueConditional",
+    "draw_tiles",
     "make_annotators",
     "make_city_districts",
+    "make_city_tiles",
+    "make_motif_graphs",
 ]
