@@ -304,13 +304,16 @@ class Virtual(IterableDataset):
 
     def __iter__(self):
         rng = np.random.default_rng(0)
-        places = np.arange(self.WIDTH, dtype=np.float32)
+        wave = np.sin(np.arange(self.WIDTH, dtype=np.float32) * np.float32(0.01))
+        noise = rng.standard_normal(1_000_000, dtype=np.float32) * np.float32(0.1)  # each row takes a piece of it
         for number in range(self.rows):
             if number % 2000 == 0:
                 self.watch(number)
             height, level = rng.random(2)
-            row = np.float32(level) + np.float32(height) * np.sin(places * 0.01)
-            row += rng.standard_normal(self.WIDTH, dtype=np.float32) * np.float32(0.1)
+            start = rng.integers(len(noise) - self.WIDTH)
+            row = np.float32(height) * wave
+            row += noise[start : start + self.WIDTH]
+            row += np.float32(level)
             shares = rng.dirichlet(2.0 + 20.0 * np.array([height, level, 1.0 - level]))
             yield torch.from_numpy(row), shares
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from snefy_ldl.plots.curves import learning_curve
 from snefy_ldl.plots.densities import marginal_density, ternary_density
+from snefy_ldl.plots.gradients import pixel_gradients, word_gradients
 from snefy_ldl.plots.importance import importance
 from snefy_ldl.plots.joint import joint_calibration
 from snefy_ldl.plots.panels import interval_panels
@@ -27,7 +28,9 @@ __all__ = [
     "label_bars",
     "learning_curve",
     "marginal_density",
+    "pixel_gradients",
     "share_ranges",
     "share_ridges",
     "ternary_density",
+    "word_gradients",
 ]
