@@ -1,6 +1,7 @@
 """Hundreds of models at once, and millions of predictions a second, on one GPU.
 
     python benchmarks/gpu.py      # needs CUDA; SBU_3DFE where SNEFY_LDL_DATA is set, else random data of its shape
+    python benchmarks/gpu.py --parts --models 100     # only where the time of one call of fit_many goes; also on a CPU
 
 The paper's SBU_3DFE setting: 1,250 rows, 243 features, 6 labels, n = 64, m = 32, batch 64, 100 epochs.
 """
@@ -19,6 +20,7 @@ from common import machine, markdown, write
 from snefy_ldl import SnefyLDL, load_dataset
 from snefy_ldl.many import fit_many
 from snefy_ldl.training import Job, TrainingData
+from snefy_ldl.training import fit as training_fit
 from snefy_ldl.training import step as training_step
 from snefy_ldl.training.loop import TrainingLoop
 from snefy_ldl.training.plan import build_net, make_objective
@@ -39,7 +41,7 @@ def halves(n_models: int, rows: int) -> list[np.ndarray]:
 
 def train_seconds(X, D, n_models: int, recipe: str, epochs: int) -> dict[str, float]:
     """Seconds of the training loop alone (after warm-up and capture), and of the whole call."""
-    base = SnefyLDL.paper("conformal", epochs=epochs) if recipe == "paper" else SnefyLDL(epochs=epochs)
+    base = SnefyLDL.paper("conformal", epochs=epochs) if recipe == "paper" else SnefyLDL(epochs=epochs, guides=None)
     splits = halves(n_models, len(X))
     params = [{"random_state": k} for k in range(n_models)]
     device = torch.device("cuda")
@@ -67,6 +69,40 @@ def train_seconds(X, D, n_models: int, recipe: str, epochs: int) -> dict[str, fl
     models = fit_many(base, X, D, splits, params)
     whole = time.perf_counter() - start
     return {"loop": loop_seconds, "whole": whole, "members": len(members), "models": models, "splits": splits}
+
+
+def call_parts(X, D, n_models: int, device: str, epochs: int = 30) -> dict[str, float]:
+    """Seconds of one call of fit_many on default models without guides: set-up, loop, finish, and the whole.
+
+    Guides are fitted model by model on the CPU and are no part of the stacked call.
+    """
+    base = SnefyLDL(epochs=epochs, guides=None, device=device)
+    splits, params = halves(n_models, len(X)), [{"random_state": k} for k in range(n_models)]
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    fit_many(base, X, D, splits[:2], params[:2], n_jobs=1)  # libraries load, kernels compile
+    loops: list[tuple[float, float]] = []
+    plain = training_fit.fit_net
+
+    def timed(*arguments, **options):
+        wait()
+        start = time.perf_counter()
+        run = plain(*arguments, **options)
+        wait()
+        loops.append((start, time.perf_counter()))
+        return run
+
+    training_fit.fit_net = timed
+    try:
+        wait()
+        start = time.perf_counter()
+        fit_many(base, X, D, splits, params, n_jobs=1)
+        wait()
+        end = time.perf_counter()
+    finally:
+        training_fit.fit_net = plain
+    inside = sum(stop - begin for begin, stop in loops)
+    setup = loops[0][0] - start
+    return {"set-up": setup, "loop": inside, "finish": end - start - inside - setup, "whole": end - start}
 
 
 def eager_seconds(X, D, epochs: int) -> float:
@@ -115,7 +151,14 @@ def main() -> None:
     parser.add_argument("--models", type=int, nargs="*", default=[100, 1000])
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--parts", action="store_true", help="only the parts of one call of fit_many")
     arguments = parser.parse_args()
+    if arguments.parts:
+        X, D, source = paper_data()
+        for n_models in arguments.models:
+            parts = call_parts(X, D, n_models, "cuda" if torch.cuda.is_available() else "cpu")
+            print(f"{n_models} default models, {source}:", {name: round(part, 3) for name, part in parts.items()})
+        return
     if not torch.cuda.is_available():
         raise SystemExit("no CUDA device here")
     X, D, source = paper_data()

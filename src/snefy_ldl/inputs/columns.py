@@ -176,6 +176,10 @@ class TableEncoder(_Plain):
             raise InputError("X is empty: 0 rows (0 sample(s)); a minimum of 1 is required.")
         # networks compute in float32, and a copy of very many numbers in float64 may be more than a machine holds
         single = len(frame) * self.n_out > SINGLE_NUMBERS and all(kind == np.float32 for kind in frame.dtypes)
+        if single and self.is_plain and [str(name) for name in frame.columns] == self.names_in:
+            numbers = check_features(frame, largest=LARGEST_FEATURE, missing=True)
+            if not np.isnan(numbers.sum(dtype=np.float64)):  # no gap: the frame's own numbers, without a copy
+                return numbers
         features, start, odd = np.empty((len(frame), self.n_out), dtype=np.float32 if single else np.float64), 0, []
         for column in self.columns:
             if column.names_out:

@@ -16,7 +16,7 @@ from snefy_ldl.training.loop import fit_net
 from snefy_ldl.training.optimiser import make_optimizer
 from snefy_ldl.training.plan import Job, build_net, make_objective
 from snefy_ldl.training.recipe import Recipe
-from snefy_ldl.training.selection import conclude
+from snefy_ldl.training.selection import conclude, score_held
 from snefy_ldl.training.state import FittedState
 
 #: Members in one stack, at most. On a CPU the cost a member is flat from about 4 on; more only takes memory.
@@ -119,12 +119,13 @@ def _train(jobs: Sequence[Job], device: torch.device, checkpoint: Checkpoint | N
         verbose=0 if first.one_pass else first.settings.verbose,
         checkpoint=checkpoint,
     )
+    scores = score_held(net, X, objective, members)
     if len(jobs) == 1:
-        return [conclude(first, net, run, X, objective, optimizer)]
+        return [conclude(first, net, run, X, scores, optimizer)]
     states, start = [], 0
     for job in jobs:
         part = list(range(start, start + len(job.members)))
-        states.append(conclude(job, net.select(part), run.of(part), X, objective.select(part)))
+        states.append(conclude(job, net.select(part), run.of(part), X, scores.of(part)))
         start += len(part)
     return states
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,8 +21,55 @@ from snefy_ldl.training.rows import gather_rows
 from snefy_ldl.training.state import FittedState, Run, Validation, lead
 
 
+@dataclass(frozen=True)
+class HeldScores:
+    """What members make of their validation rows.
+
+    Args:
+        rows: the validation rows of each member (K, B), on the net's device.
+        log_prob: log densities as the members were trained (K, B), on the CPU; None where nothing is to be compared.
+        log_odds: of the background's share as those rows settle it (K,), or None without a background.
+    """
+
+    rows: Tensor
+    log_prob: Tensor | None
+    log_odds: Tensor | None
+
+    def of(self, part: list[int]) -> HeldScores:
+        """The part that concerns some of the members."""
+        log_prob, log_odds = (None if value is None else value[part] for value in (self.log_prob, self.log_odds))
+        return HeldScores(self.rows[part], log_prob, log_odds)
+
+
+def score_held(net: SnefyNet, X: Any, objective: Objective, members: Sequence[Member]) -> HeldScores:
+    """Score validation rows for a whole stack at once: asked job by job, a GPU waits for Python.
+
+    Args:
+        net: the trained stack of exactly these members; it stays as it is.
+        X: features of all rows, on the net's device.
+        objective: for exactly these members.
+        members: as planned, all with as many validation rows.
+
+    Returns:
+        The scores.
+    """
+    rows = torch.stack([member.valid for member in members]).to(net.readout.device)
+    compare = any(len(member.job.members) > member.job.settings.n_members or member.job.compared for member in members)
+    if not rows.shape[1]:
+        return HeldScores(rows, None, None)
+    log_prob = evaluate(net, X, objective, rows).cpu() if compare else None
+    if objective.background is None:
+        return HeldScores(rows, log_prob, None)
+    before = net.log_odds.clone()
+    net.refine_background(evaluate(net, X, objective.without_background(), rows), objective.background.gather(1, rows))
+    settled = net.log_odds.clone()
+    with torch.no_grad():
+        net.log_odds.copy_(before)  # candidates are compared as they were trained
+    return HeldScores(rows, log_prob, settled)
+
+
 def conclude(
-    job: Job, net: SnefyNet, run: Run, X: Any, objective: Objective, optimizer: StackedAdamW | None = None
+    job: Job, net: SnefyNet, run: Run, X: Any, scores: HeldScores | None, optimizer: StackedAdamW | None = None
 ) -> FittedState:
     """Keep the job's best scaling and centre, and settle the background's share on validation rows.
 
@@ -30,21 +78,20 @@ def conclude(
         net: the trained stack of exactly the job's members.
         run: the course of their fit.
         X: features of all rows, on the net's device.
-        objective: for exactly these members.
+        scores: of exactly these members; None where no rows were held back, or what they say is in the net already.
         optimizer: to be kept, where a further pass may go on with it.
 
     Returns:
         The fitted state.
     """
     members, n_members = job.members, job.settings.n_members
-    held = torch.stack([member.valid for member in members]).to(net.readout.device)
     keep, validation = list(range(n_members)), None
-    if len(members) > n_members or job.compared:
-        keep, validation = _best_candidate(job, net, X, objective, held)
+    if scores is not None and scores.log_prob is not None and (len(members) > n_members or job.compared):
+        keep, validation = _best_candidate(job, net, X, scores.log_prob, scores.rows)
     first = members[keep[0]]
-    if objective.background is not None and held.shape[1]:
-        alone = evaluate(net, X, objective.without_background(), held)
-        net.refine_background(alone, objective.background.gather(1, held))
+    if scores is not None and scores.log_odds is not None:
+        with torch.no_grad():
+            net.log_odds.copy_(scores.log_odds)
     if len(keep) < net.n_members:
         net = net.select(keep)
     run = run.of(keep)
@@ -79,13 +126,10 @@ def conclude(
 
 
 def _best_candidate(
-    job: Job, net: SnefyNet, X: Any, objective: Objective, held: Tensor
+    job: Job, net: SnefyNet, X: Any, log_p: Tensor, held: Tensor
 ) -> tuple[list[int], Validation | None]:
     """Members of the candidate that does best on the validation rows, and how it does there."""
     members, n_members = job.members, job.settings.n_members
-    if not held.shape[1]:
-        return list(range(n_members)), None
-    log_p = evaluate(net, X, objective, held).cpu()
     best, best_validation = list(range(n_members)), None
     for start in range(n_members, len(members), n_members):
         part = list(range(start, start + n_members))

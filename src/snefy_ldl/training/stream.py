@@ -111,7 +111,7 @@ class StreamFit:
         size = settings.batch_size if settings.batch_size != "auto" else stream.batch_size or BATCH_ROWS
         self.recipe: Recipe = replace(self.job.recipe, batch_size=int(size))
         self.net = build_net(self.job.members).to(self.device)
-        self.state = conclude(self.job, self.net, self._blank(), None, _Unasked())
+        self.state = conclude(self.job, self.net, self._blank(), None, None)
         self.optimizer = make_optimizer(
             self.net, self.recipe.learning_rate, self.recipe.exponent_rate, self.recipe.weight_decay
         )
@@ -287,17 +287,9 @@ class StreamFit:
                 backgrounds = [held.objective.background_of(held.index) for held in self.held]
                 known = [background for background in backgrounds if background is not None]
                 net.refine_background(torch.cat([log_p for _, log_p in pairs], 1), torch.cat(known, 1))
-        state = conclude(self.job, net, self.run, None, _Unasked())
+        state = conclude(self.job, net, self.run, None, None)
         held = sum(int(mask.sum()) for mask in self.masks)
         return replace(state, summary=state.summary | {"rows": self.rows_seen - held, "streamed": True})
-
-
-class _Unasked(Objective):
-    """Stands where no rows are asked for."""
-
-    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
-        """Never called."""
-        raise NotImplementedError
 
 
 def _words(chunk: Chunk) -> str:
