@@ -1,10 +1,10 @@
-"""Words for messages: the same list of names is shortened in the same way everywhere."""
+"""Words for messages: names are listed, and files named, in the same way everywhere."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["shorten"]
+__all__ = ["in_file", "shorten"]
 
 
 def shorten(names: Sequence[str], limit: int = 12) -> str:
@@ -21,3 +21,22 @@ def shorten(names: Sequence[str], limit: int = 12) -> str:
     ('sand, silt, clay', 'a, b, …, e')
     """
     return ", ".join(names if len(names) <= limit else [*names[: limit - 2], "…", names[-1]])
+
+
+def in_file(name: str, text: str) -> str:
+    """A message about a table, with the file's name in front.
+
+    Args:
+        name: Of the file.
+        text: The message.
+
+    Returns:
+        Both, unless the name stands there already.
+
+    Example:
+        >>> in_file("soil.csv", "data row 3: empty"), in_file("soil.csv", "not one row has a label.")
+        ('soil.csv, data row 3: empty', 'soil.csv: not one row has a label.')
+    """
+    if text.startswith(name):
+        return text
+    return f"{name}, {text}" if text.startswith("data row") else f"{name}: {text}"

@@ -272,18 +272,37 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
 
     # -- prediction (the rest is DensityPredictor) -------------------------------------------------------------------
 
-    def _inputs(self, X: Any) -> tuple[Any, int]:
+    def encode(self, X: Any) -> Any:
+        """The numbers that the model makes of a table: text, dates and gaps as the fit read them.
+
+        Args:
+            X: features (N, d), as :meth:`fit` takes them.
+
+        Returns:
+            Numbers (N, d'), sparse where X is; with a backbone, rows as it takes them.
+
+        Raises:
+            InputError: where X does not fit the model.
+            NotFittedError: before a fit.
+
+        Example:
+            >>> from snefy_ldl.synthetic import make_city_districts
+            >>> city = make_city_districts(n=60, random_state=0)
+            >>> SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D).encode(city.X[:4]).shape
+            (4, 5)
+        """
         check_is_fitted(self, "net_")
         if self.backbone is not None:
             backbone = Backbone.of(self.backbone)
-            rows = open_rows(X, backbone.collate, self.n_labels_, backbone.workers)
-            return rows, count_rows(rows)
+            return open_rows(X, backbone.collate, self.n_labels_, backbone.workers)
         if self.columns_ is not None:
-            features = self.columns_.transform(X)
-        else:
-            check_names(X, getattr(self, "feature_names_in_", None))
-            features = check_features(X, n_features=self.n_features_in_, largest=LARGEST_FEATURE)
-        return features, int(features.shape[0])
+            return self.columns_.transform(X)
+        check_names(X, getattr(self, "feature_names_in_", None))
+        return check_features(X, n_features=self.n_features_in_, largest=LARGEST_FEATURE)
+
+    def _inputs(self, X: Any) -> tuple[Any, int]:
+        features = self.encode(X)
+        return features, count_rows(features)
 
     def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:
         stream, done = as_stream(X), 0

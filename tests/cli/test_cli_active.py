@@ -163,7 +163,7 @@ def test_query_failures_are_one_line(folder: Path, tmp_path: Path) -> None:
     assert "n_draws" in fail(*words, "--strategy", "entropy", "--set", "n_draws=many")
     assert "n=500" in fail(*words, "--n", 500)
     assert "must end in .json" in fail(*words, "--label-studio", tmp_path / "tasks.csv")
-    assert "unknown ending" in fail(*words, "--out", tmp_path / "out.xlsx")
+    assert "unknown ending" in fail(*words, "--out", tmp_path / "out.doc")
     assert "is a folder" in fail(*words, "--out", _folder(tmp_path / "folder.csv"))
     assert "(--id): code" in fail(*words, "--id", "code")
     assert "(--keep): text" in fail(*words, "--keep", "text")
@@ -194,7 +194,7 @@ def test_a_filled_in_table_comes_back(folder: Path, city: pd.DataFrame, features
     said = succeed(*fit_words(folder, tmp_path / "m"), "--append", tmp_path / "filled.csv")
     assert "filled.csv: 5 labelled rows added" in said.stdout
     assert "85 rows, 5 features" in said.stdout
-    assert "1 rows without labels were skipped" in said.stderr
+    assert "1 row without labels skipped" in said.stderr
     expected = pd.concat([city[:80], truth[:5]])
     same_fit(tmp_path / "m", expected[features], expected[LABELS])
     # labels alone, joined by row number: the same model
@@ -202,7 +202,7 @@ def test_a_filled_in_table_comes_back(folder: Path, city: pd.DataFrame, features
     words = ("--append", tmp_path / "bare.parquet")
     succeed(*fit_words(folder, tmp_path / "m2"), *words, "--pool", folder / "pool.parquet")
     same_fit(tmp_path / "m2", expected[features], expected[LABELS])
-    assert "with --pool" in fail(*fit_words(folder, tmp_path / "m3"), *words)
+    assert "say --pool FILE" in fail(*fit_words(folder, tmp_path / "m3"), *words)
     assert not (tmp_path / "m3").exists()
 
 
@@ -283,13 +283,15 @@ def test_append_failures_are_one_line(folder: Path, city: pd.DataFrame, tmp_path
 
     header = f"row,{','.join(LABELS)}\n"
     assert "no labels in a known form" in appended("row,mood\n1,good\n")
-    assert "row 0 sums to 1.4" in appended(header + "1,0.2,0.3,0.9\n")
-    assert "only some labels of data row 2" in appended(header + "1,0.2,0.3,0.5\n2,0.5,,\n")
-    assert "'many' in data row 1" in appended(header + "1,many,0.3,0.5\n")
+    assert "data row 1: business, entertainment, education sum to 1.4; shares must sum to 1" in appended(
+        header + "1,0.2,0.3,0.9\n"
+    )
+    assert "data row 2, column 'entertainment': empty" in appended(header + "1,0.2,0.3,0.5\n2,0.5,,\n")
+    assert "data row 1, column 'business': 'many' is no number" in appended(header + "1,many,0.3,0.5\n")
     assert "not one row has a label" in appended(header + "1,,,\n")
     assert "not one row of labels.csv is in pool.csv" in appended(header + "x9,0.2,0.3,0.5\n")
     assert "nor a column that names" in appended(f"{','.join(LABELS)}\n0.2,0.3,0.5\n")
-    assert "is empty in data row 1" in appended(header + ",0.2,0.3,0.5\n")
+    assert "data row 1, column 'row': empty" in appended(header + ",0.2,0.3,0.5\n")
     assert "'spleen' is not among" in appended("item,annotator,label\n1,ann,spleen\n")
     assert "not valid JSON" in appended("[", "labels.json")
     assert "names no items" in appended('[{"data": {}}]', "labels.json")

@@ -149,7 +149,9 @@ def test_fit_failures_on_votes(folder: Path, features: list[str], tmp_path: Path
     changed = pd.read_csv(folder / "votes_with_features.csv", dtype={"item": str})
     changed.loc[1, features[0]] += 1.0
     changed.to_csv(tmp_path / "changed.csv", index=False)
-    assert "other features in data row 2" in fail("fit", tmp_path / "changed.csv", "--votes", "long", *out)
+    assert "data row 2, column 'feature_0': item '000' has another value" in fail(
+        "fit", tmp_path / "changed.csv", "--votes", "long", *out
+    )
     assert "not among" in fail("fit", items, "--vote-file", votes, "--labels", "label_0,label_1", *out)
     assert not (tmp_path / "m").exists()
     for words in (
@@ -270,7 +272,7 @@ def test_update_and_next_failures_are_one_line(folder: Path, tmp_path: Path) -> 
     assert "no file at" in fail("update", model, items, tmp_path / "none.csv")
     assert "strictly between 0 and 1" in fail("update", model, items, votes, "--interval", 90)
     assert "--votes some: use auto" in fail("update", model, items, votes, "--votes", "some")
-    assert "unknown ending" in fail("next", model, items, votes, "--out", tmp_path / "out.xlsx")
+    assert "unknown ending" in fail("next", model, items, votes, "--out", tmp_path / "out.doc")
     assert "not one item of other.csv" in fail("update", model, items, _other(tmp_path))
     assert "not among" in fail("next", model, items, _foreign(tmp_path))
     (tmp_path / "shares.csv").write_text("item,label_0,label_1,label_2\n001,0.5,0.25,0.25\n")

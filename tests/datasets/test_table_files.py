@@ -75,10 +75,9 @@ def test_text_that_comes_late_is_found(tmp_path: Path, soil: pd.DataFrame, monke
     broken = soil.astype({"depth": object})
     broken.loc[5, "depth"] = "deep"
     broken.to_csv(tmp_path / "soil.csv", index=False)
-    with pytest.raises(InputError, match="column 'depth' holds 'deep' in data row 6"):
+    with pytest.raises(InputError, match=r"soil\.csv, data row 6, column 'depth': 'deep' is no number"):
         list(TableSource(tmp_path / "soil.csv").chunks(["depth"], []))
-    with pytest.raises(InputError, match="feature column 'depth' is not numeric"):
-        load_table(tmp_path / "soil.csv", "sand,silt,clay", "depth")
+    assert load_table(tmp_path / "soil.csv", "sand,silt,clay", "depth").X["depth"][5] == "deep"
 
 
 def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
@@ -97,7 +96,7 @@ def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
         TableSource(tmp_path / "two.csv").take(np.array([0, 2]), ["a"], [])
 
 
-@pytest.mark.parametrize("name", ["soil", "soil.xlsx", "soil.parquet.gz", "soil.gz"])
+@pytest.mark.parametrize("name", ["soil", "soil.doc", "soil.parquet.gz", "soil.gz"])
 def test_unknown_endings(name: str) -> None:
     with pytest.raises(InputError, match="unknown ending"):
         table_kind(Path(name))

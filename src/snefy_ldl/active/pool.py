@@ -36,6 +36,7 @@ class Pool:
         columns: columns of a file to read, in this order; all by default.
         block_rows: rows a block of a file or array has at most.
         verbose: True shows a progress bar, False none, None only for long pools on a terminal.
+        encode: what makes numbers of rows, where a model knows that better than a plain check; ``model.encode``.
 
     Attributes:
         n_rows: how many rows there are; None while nobody knows.
@@ -56,8 +57,10 @@ class Pool:
         columns: list[str] | None = None,
         block_rows: int = POOL_ROWS,
         verbose: bool | None = None,
+        encode: Callable[[Any], Any] | None = None,
     ) -> None:
         self.verbose, self._columns, self._step = verbose, columns, block_rows
+        self._encode = encode
         self.n_rows: int | None = None
         self.once = isinstance(source, Iterator)
         self._read = False
@@ -99,7 +102,7 @@ class Pool:
         source.need(columns, "features")
         step = max(256, min(self._step, POOL_ELEMENTS // len(columns)))
         if table_kind(path) != "parquet":
-            return lambda: source.chunks(columns, [], lambda done, total: None)
+            return lambda: source.chunks(columns, [], lambda done, total: None, finite=self._encode is None)
         from pyarrow import parquet  # only pools in Parquet files need pyarrow
 
         self.n_rows = int(parquet.read_metadata(path).num_rows)
@@ -157,11 +160,32 @@ class Pool:
         """
         width = None
         for start, block in self.blocks(what):
-            table = dense_table(block, f"X_pool, rows from {start} on")
+            table = self.as_table(block, f"X_pool, rows from {start} on")
             if width not in (None, table.shape[1]):
                 raise InputError(f"X_pool: the block at row {start} has {table.shape[1]} features, the first {width}.")
             width = table.shape[1]
             yield start, table
+
+    def as_table(self, X: Any, what: str) -> NDArray[Any]:
+        """Rows as a dense array of finite numbers, encoded where the pool's model says how.
+
+        Args:
+            X: rows like those of the pool.
+            what: which rows they are, for the message.
+
+        Returns:
+            The array (rows, features).
+
+        Raises:
+            InputError: a cell is not what it must be; it is named.
+        """
+        if self._encode is None:
+            return dense_table(X, what)
+        try:
+            return dense_table(self._encode(X), what)
+        except InputError as error:
+            text = str(error)
+            raise InputError(text if text.startswith(what) else f"{what}: {text}") from None
 
     def count(self) -> int:
         """How many rows there are; reads the pool if nothing else tells.

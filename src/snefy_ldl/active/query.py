@@ -63,9 +63,8 @@ def query(
     if chosen.needs_model and model is None:
         raise InputError(f"strategy {strategy!r} asks a model: pass model=, a fitted model with predict_dist.")
     # a file's columns are matched to the model by name, which only a DataFrame can carry
-    names = getattr(model[0] if isinstance(model, (list, tuple)) and model else model, "feature_names_in_", None)
-    block_rows = chosen.block_rows(model)
-    pool = Pool(X_pool, None if names is None else [str(name) for name in names], block_rows, verbose)
+    first = model[0] if isinstance(model, (list, tuple)) and model else model
+    pool = Pool(X_pool, columns_of(first), chosen.block_rows(model), verbose, getattr(first, "encode", None))
     indices, utilities = chosen.choose(
         pool,
         int(n),
@@ -75,6 +74,24 @@ def query(
         exclude=None if exclude is None else _mask(exclude, pool),
     )
     return (indices, utilities) if return_utilities else indices
+
+
+def columns_of(model: Any) -> list[str] | None:
+    """Columns of a table that a model needs.
+
+    Args:
+        model: a fitted model, or None.
+
+    Returns:
+        Their names; None where the model knows none.
+
+    Example:
+        >>> columns_of(None) is None
+        True
+    """
+    columns = getattr(model, "columns_", None)
+    names = getattr(columns, "names_used", getattr(model, "feature_names_in_", None))
+    return None if names is None else [str(name) for name in names]
 
 
 def make_strategy(strategy: str | Strategy, options: dict[str, Any] | None = None) -> Strategy:

@@ -6,6 +6,8 @@ What is heavy is imported inside functions, so that ``snefy-ldl --help`` answers
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import time
 import warnings
 from collections.abc import Iterator
@@ -16,12 +18,11 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from snefy_ldl.datasets.tables import Progress, TableSource
+    from snefy_ldl.datasets.tables import Progress
     from snefy_ldl.datasets.vote_tables import VoteTable
-    from snefy_ldl.estimator import SnefyLDL
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder that fit wrote.")]
-TableFile = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV or Parquet file, by its ending.")]
+TableFile = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV, Excel, Parquet or Feather file.")]
 Labels = Annotated[
     str | None, typer.Option(metavar="A,B,C", help="Label columns; by default the names the model was fitted with.")
 ]
@@ -29,20 +30,43 @@ Features = Annotated[
     str | None, typer.Option(metavar="F1,F2", help="Feature columns, for a model that knows no feature names.")
 ]
 Counts = Annotated[bool, typer.Option("--counts", help="The label columns hold numbers of votes, not shares.")]
-TableOut = Annotated[str, typer.Option(help="CSV, TSV or Parquet file to write, by its ending; - prints CSV.")]
+Normalize = Annotated[
+    bool, typer.Option("--normalize", help="The label columns hold amounts: divide each row by its sum.")
+]
+Device = Annotated[str, typer.Option(help="auto (a GPU where there is one), cpu, cuda ...")]
+TableOut = Annotated[
+    str, typer.Option(help="CSV, TSV, Excel, Parquet or Feather file to write, by its ending; - prints CSV.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 IdColumn = Annotated[
     str | None,
     typer.Option("--id", metavar="COLUMN", help="Column that names the rows; by default item, id or row, if there."),
+]
+VoteFile = Annotated[Path | None, typer.Option(help="The votes are in this file, TABLE holds the items' features.")]
+KnownForm = Annotated[
+    str, typer.Option("--votes", metavar="FORM", help="Votes instead of shares: counts, long or wide; auto looks.")
 ]
 VoteForm = Annotated[
     str, typer.Option("--votes", metavar="FORM", help="auto, long, wide or counts: how the votes are written down.")
 ]
 VoteColumns = Annotated[
     str,
-    typer.Option("--vote-columns", metavar="I,A,L", help="Columns of a table with one vote a row."),
+    typer.Option("--vote-columns", metavar="I,A,L", help="Columns of a table with one vote a row; found by default."),
 ]
 
+#: How messages of the library, which speak Python, are said on the command line.
+VOICE = (
+    (r"zeros='(\w+)'", r"--zeros \1"),
+    (
+        r'Use zeros="shrink", a floor, or fit\(X, counts=\.\.\.\), whose',
+        "Use --zeros shrink, a number, or --counts, whose",
+    ),
+    (r"fit\(X, counts=\.\.\.\)", "--counts"),
+    (r"device='?([\w:-]+)'?", r"--device \1"),
+    (r"load\(folder, (--device \w+)\)", r"\1"),
+    (r"validation_fraction=([\d.]+)", r"--set validation_fraction=\1"),
+    (r"^D is zero", "a label is zero"),
+)
 #: Columns of a long table of votes.
 VOTE_COLUMNS = "item,annotator,label"
 
@@ -83,6 +107,8 @@ def explain(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.strerror}: {error.filename}"
     line = " ".join(str(error).split())
+    for python, command in VOICE:
+        line = re.sub(python, command, line)
     if isinstance(error, (SnefyError, NotFittedError, OSError, ImportError)):
         return line
     return f"unexpected {type(error).__name__}: {line}. Run again with --debug and please report what it shows."
@@ -107,9 +133,9 @@ def report_votes(table: VoteTable) -> None:
 @contextlib.contextmanager
 def warnings_as_notes() -> Iterator[None]:
     """Show the library's own warnings as yellow lines, and other ones as they are."""
-    from snefy_ldl.errors import TrainingWarning, ZeroLabelWarning
+    from snefy_ldl.errors import ClosureNote, TableNote, TrainingWarning, ZeroLabelWarning
 
-    shown = (TrainingWarning, ZeroLabelWarning)
+    shown = (TrainingWarning, ZeroLabelWarning, ClosureNote)
 
     def show(
         message: Warning | str,
@@ -128,6 +154,7 @@ def warnings_as_notes() -> Iterator[None]:
         usual, warnings.showwarning = warnings.showwarning, show
         for category in shown:
             warnings.simplefilter("always", category)
+        warnings.simplefilter("ignore", TableNote)  # the commands tell how they read a table themselves
         yield
 
 
@@ -334,46 +361,28 @@ def interval_columns(labels: list[str]) -> list[str]:
     return [f"{label}_{end}" for label in labels for end in ("low", "high")]
 
 
-def known_features(model: SnefyLDL, option: str | None) -> list[str] | None:
-    """The feature columns of a model, as far as they are known by name.
+def setting(text: str) -> tuple[str, Any]:
+    """``name=value`` of an option ``--set``, the value as JSON where it is.
 
     Args:
-        model: A fitted model.
-        option: Text of ``--features``, or None.
+        text: What was typed.
 
     Returns:
-        The names in the option, else those the model was fitted with, else None.
-    """
-    known = getattr(model, "feature_names_in_", None)
-    return split(option) or (None if known is None else [str(name) for name in known])
-
-
-def feature_names(model: SnefyLDL, option: str | None, source: TableSource, others: tuple[str, ...] = ()) -> list[str]:
-    """The columns of a table to feed a model.
-
-    Args:
-        model: A fitted model.
-        option: Text of ``--features``, or None.
-        source: The table.
-        others: Columns that are no features; they matter where neither the option nor the model names any.
-
-    Returns:
-        The names in the option, or those the model knows, or all columns but the labels and the others.
+        Name and value.
 
     Raises:
-        InputError: The table lacks one of them, or their number is wrong.
+        InputError: It is no such pair.
+
+    >>> setting("n_neurons=32"), setting("device=cpu"), setting("patience=None")
+    (('n_neurons', 32), ('device', 'cpu'), ('patience', None))
     """
-    from snefy_ldl.datasets.labelled import is_answer
     from snefy_ldl.errors import InputError
 
-    names = known_features(model, option)
-    if names is None:
-        labels = [str(label) for label in model.label_names_]
-        names = [c for c in source.columns if c not in (*labels, *others) and not is_answer(c, labels)]
-    source.need(names, "features of the model")
-    if len(names) != model.n_features_in_:
-        raise InputError(
-            f"{source.file.name}: the model takes {model.n_features_in_} features, and there are {len(names)} columns "
-            "for them. Name the right ones with --features."
-        )
-    return names
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip() or not value.strip():
+        raise InputError(f"--set {text}: write NAME=VALUE, epochs=50 say.")
+    try:
+        return name.strip(), json.loads(value)
+    except ValueError:
+        words = {"True": True, "False": False, "None": None}
+        return name.strip(), words.get(value.strip(), value.strip())

@@ -7,16 +7,25 @@ from typing import Annotated, Any, cast
 import typer
 
 from snefy_ldl.cli.common import (
+    VOTE_COLUMNS,
+    Counts,
     Features,
+    IdColumn,
+    KnownForm,
     Labels,
     ModelFolder,
+    Normalize,
     TableFile,
-    known_features,
+    VoteColumns,
+    VoteFile,
     level_list,
+    note,
     number,
     progress_bar,
     split,
 )
+from snefy_ldl.cli.model_tables import table_notes
+from snefy_ldl.cli.reader import Source, read_for_model
 
 __all__ = ["conformalize"]
 
@@ -29,23 +38,32 @@ def conformalize(
     simultaneous: Annotated[bool, typer.Option(help="Cover all labels of a row at once.")] = False,
     labels: Labels = None,
     features: Features = None,
+    counts: Counts = False,
+    votes: KnownForm = "auto",
+    vote_file: VoteFile = None,
+    columns: VoteColumns = VOTE_COLUMNS,
+    id_name: IdColumn = None,
+    normalize: Normalize = False,
 ) -> None:
     """Calibrate a model's intervals on rows it has not seen; predict --interval then uses them."""
     from snefy_ldl.conformal import ConformalIntervals
-    from snefy_ldl.datasets import load_table
     from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.files.models import save_calibration
 
     levels = [number(part, "--level") for part in split(level)]
     fitted = SnefyLDL.load(model)
-    data = load_table(table, split(labels) or list(fitted.label_names_), known_features(fitted, features))
+    form = "counts" if counts else votes
+    rows, X = read_for_model(fitted, Source(table, labels, features, form, vote_file, columns, id_name, normalize))
+    if rows.are_counts:
+        note("calibrated on proportions of votes: the intervals cover what annotators would say, not the shares behind")
+    D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
     intervals = ConformalIntervals(
         fitted, levels if len(levels) > 1 else levels[0], method=cast(Any, method), simultaneous=simultaneous
     )
-    with progress_bar("conformalize") as progress:
+    with table_notes(), progress_bar("conformalize") as progress:
         progress(0, 1)
-        intervals.conformalize(data.X, data.D)
+        intervals.conformalize(X, D)
         progress(1, 1)
     path = save_calibration(model, intervals.to_dict())
-    typer.echo(f"{len(data.D):,} calibration rows, method {method}, level {level_list(levels)}")
+    typer.echo(f"{len(D):,} calibration rows, method {method}, level {level_list(levels)}")
     typer.echo(f"saved to {path}; snefy-ldl predict --interval {levels[0]:g} now gives calibrated intervals")

@@ -12,10 +12,25 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from snefy_ldl.cli.common import AsJson, Counts, Features, Labels, ModelFolder, TableFile, known_features, split
+from snefy_ldl.cli.common import (
+    VOTE_COLUMNS,
+    AsJson,
+    Counts,
+    Features,
+    IdColumn,
+    KnownForm,
+    Labels,
+    ModelFolder,
+    Normalize,
+    TableFile,
+    VoteColumns,
+    VoteFile,
+)
+from snefy_ldl.cli.model_tables import no_table_notes, table_notes
+from snefy_ldl.cli.reader import Source, read_for_model
 
 if TYPE_CHECKING:
-    from snefy_ldl.datasets.dataset import Dataset
+    from snefy_ldl.datasets.labelled import Labelled
     from snefy_ldl.estimator import SnefyLDL
 
 __all__ = ["evaluate"]
@@ -28,27 +43,32 @@ def evaluate(
     labels: Labels = None,
     features: Features = None,
     counts: Counts = False,
+    votes: KnownForm = "auto",
+    vote_file: VoteFile = None,
+    columns: VoteColumns = VOTE_COLUMNS,
+    id_name: IdColumn = None,
+    normalize: Normalize = False,
     as_json: AsJson = False,
 ) -> None:
-    """Score a model on a table whose labels are known."""
-    from snefy_ldl.datasets import load_table
+    """Score a model on a table whose labels, or votes, are known."""
     from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.validation import check_confidence
 
     check_confidence(interval, "--interval")
     fitted = SnefyLDL.load(model)
-    chosen = split(labels) or list(fitted.label_names_)
-    data = load_table(table, chosen, known_features(fitted, features), counts)
-    report = _scores(fitted, data, interval)
-    if not counts:
-        report["interval"]["calibrated"] = _calibrated(fitted, model, data, interval)
+    form = "counts" if counts else votes
+    source = Source(table, labels, features, form, vote_file, columns, id_name, normalize)
+    rows, X = read_for_model(fitted, source)
+    report = _scores(fitted, rows, X, interval)
+    if not rows.are_counts:
+        report["interval"]["calibrated"] = _calibrated(fitted, model, rows, X, interval)
     if as_json:
         typer.echo(json.dumps(report, indent=2))
     else:
         Console().print(_score_table(report, model, table))
 
 
-def _calibrated(model: SnefyLDL, folder: Path, data: Dataset, level: float) -> dict[str, Any] | None:
+def _calibrated(model: SnefyLDL, folder: Path, rows: Labelled, X: Any, level: float) -> dict[str, Any] | None:
     """Coverage and width of the intervals that conformalize left in the model folder; None where there are none."""
     from snefy_ldl import metrics
     from snefy_ldl.cli.predict import calibrated_maker
@@ -56,9 +76,10 @@ def _calibrated(model: SnefyLDL, folder: Path, data: Dataset, level: float) -> d
     maker = calibrated_maker(model, folder, level)
     if maker is None:
         return None
-    ends = maker(data.X)
+    with no_table_notes():
+        ends = maker(X)
     return {
-        "coverage": _entry(metrics.coverage(data.D, ends, return_std_error=True), f"near {level:g}"),
+        "coverage": _entry(metrics.coverage(rows.labels, ends, return_std_error=True), f"near {level:g}"),
         "width": _entry(metrics.interval_width(ends, return_std_error=True), "lower"),
     }
 
@@ -69,31 +90,34 @@ def _entry(pair: tuple[float, float], better: str) -> dict[str, Any]:
     return {"value": value, "std_error": error if isfinite(error) else None, "better": better}
 
 
-def _scores(model: SnefyLDL, data: Dataset, level: float) -> dict[str, Any]:
+def _scores(model: SnefyLDL, rows: Labelled, X: Any, level: float) -> dict[str, Any]:
     """Six measures, likelihood, coverage and width, each with its standard error over rows."""
     import numpy as np
 
     from snefy_ldl import metrics
 
-    predicted = np.asarray(model.predict(data.X))
-    ends = model.predict_interval(data.X, level)
-    votes = data.counts is not None
-    densities = model.log_prob(data.X, counts=data.counts) if votes else model.log_prob(data.X, data.D)
+    votes = rows.are_counts
+    D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
+    with table_notes():
+        predicted = np.asarray(model.predict(X))
+    with no_table_notes():
+        ends = model.predict_interval(X, level)
+        densities = model.log_prob(X, counts=rows.labels) if votes else model.log_prob(X, D)
 
     def measure(function: Any, better: str, *arrays: Any) -> dict[str, Any]:
         return _entry(function(*arrays, return_std_error=True), better)
 
     std_error = densities.std(ddof=1) / np.sqrt(len(densities)) if len(densities) > 1 else np.inf
     return {
-        "rows": len(data.D),
+        "rows": len(D),
         "metrics": {
-            name: measure(getattr(metrics, name), "higher" if higher else "lower", data.D, predicted)
+            name: measure(getattr(metrics, name), "higher" if higher else "lower", D, predicted)
             for name, higher in metrics.HIGHER_IS_BETTER.items()
         },
         "log_likelihood": _entry((densities.mean(), std_error), "higher"),
         "interval": {
             "level": level,
-            "coverage": None if votes else measure(metrics.coverage, f"near {level:g}", data.D, ends),
+            "coverage": None if votes else measure(metrics.coverage, f"near {level:g}", D, ends),
             "width": measure(metrics.interval_width, "lower", ends),
         },
     }

@@ -39,8 +39,9 @@ def _info_table(folder: Path, config: dict[str, Any]) -> Table:
     size = f"{weights.stat().st_size:,} bytes" if weights.is_file() else "MISSING"
     lines = {
         "model": f"SnefyLDL, written by snefy-ldl {config['library_version']} (format {config['format_version']})",
-        "labels": f"{len(config['label_names'])}: {shorten(config['label_names'])}",
+        "labels": f"{len(config['label_names'])}: {shorten(config['label_names'])}{_label_kind(training)}",
         "features": f"{config['n_features']}: {shorten(features)}" if features else f"{config['n_features']}, unnamed",
+        **_column_lines(config.get("columns")),
         "network": f"{network['n_members']} member(s), {network['n_neurons']} neurons, {network['n_readouts']} readouts"
         + (", custom backbone" if network["custom_backbone"] else ""),
         "trained on": f"{training['rows']:,} rows, {training['epochs']} epochs, {training['seconds']:.1f} s, "
@@ -58,6 +59,30 @@ def _info_table(folder: Path, config: dict[str, Any]) -> Table:
     for name, text in lines.items():
         view.add_row(name, Text(str(text)))  # a label may be named [/]: no markup
     return view
+
+
+def _label_kind(training: dict[str, Any]) -> str:
+    """Whether the model learned from shares or votes; models of 0.1 do not say."""
+    kind = training.get("labels")
+    return "" if kind is None else f" ({kind})"
+
+
+def _column_lines(columns: dict[str, Any] | None) -> dict[str, str]:
+    """What each column of the table was taken for."""
+    if columns is None or not columns["named"]:
+        return {}
+    words: dict[str, list[str]] = {}
+    for column in columns["columns"]:
+        name = column["name"]
+        if column["kind"] == "number" and column["gaps"]:
+            name += f" (empty: {column['fill']:g})"
+        elif column["kind"] == "category":
+            name += f" ({shorten([*column['levels'], *(['other'] if column['other'] else [])], 6)})"
+        elif column["kind"] == "left out":
+            name += f" ({column['reason']})"
+        words.setdefault(column["kind"], []).append(name)
+    titles = {"number": "  numbers", "category": "  categories", "date": "  dates", "left out": "  left out"}
+    return {title: shorten(words[kind]) for kind, title in titles.items() if kind in words}
 
 
 def _calibration_line(folder: Path) -> str:

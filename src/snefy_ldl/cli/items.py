@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from snefy_ldl._text import shorten
-from snefy_ldl.cli.common import feature_names, note, report_votes, vote_columns
+from snefy_ldl.cli.common import note, report_votes, vote_columns
+from snefy_ldl.cli.model_tables import feature_names, known_features, model_rows, takes_gaps
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import Progress
@@ -60,7 +61,7 @@ class Items:
             raise InputError(f"--votes {form}: use auto, long, wide or counts.")
         self.source, self.model = TableSource(items), SnefyLDL.load(model)
         self.labels = [str(label) for label in self.model.label_names_]
-        known = [str(name) for name in getattr(self.model, "feature_names_in_", [])]
+        known = known_features(self.model, None)
         key = find_id(self.source.columns, id_name, known)
         self._features = feature_names(self.model, features, self.source, (key,) if key else ())
         self._key, self.id_name = key, key or ID_NAMES[-1]
@@ -117,9 +118,10 @@ class Items:
         from snefy_ldl.datasets.tables import cell_text
 
         start, no_votes = 0, np.zeros(len(self.labels))
-        for chunk in self.source.chunks(self._features, [self._key] if self._key else [], progress, BLOCK_ITEMS):
+        keep, finite = [self._key] if self._key else [], not takes_gaps(self.model)
+        for chunk in self.source.chunks(self._features, keep, progress, BLOCK_ITEMS, finite):
             names = chunk[self._key] if self._key else range(start, start + len(chunk))
             ids = [cell_text(name) for name in names]
             start += len(chunk)
             counts = np.array([self._votes.get(name, no_votes) for name in ids])
-            yield ids, chunk[self._features].to_numpy(dtype=np.float64), counts
+            yield ids, model_rows(self.model, chunk, self._features), counts

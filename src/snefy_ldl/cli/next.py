@@ -21,6 +21,7 @@ from snefy_ldl.cli.common import (
     table_output,
 )
 from snefy_ldl.cli.items import Items, ItemsFile
+from snefy_ldl.cli.model_tables import table_notes
 
 __all__ = ["EXAMPLES", "next_items"]
 
@@ -84,15 +85,18 @@ def _best_votes(reader: Items, n: int, max_per_item: int, settings: dict[str, An
 
     from snefy_ldl.datasets.labelled import PREDICTED
     from snefy_ldl.datasets.tables import DECIMALS
+    from snefy_ldl.validation.rows import take_rows
 
     best: Any = None
-    with progress_bar("next") as progress:
+    with table_notes(), progress_bar("next") as progress:
         for ids, X, counts in reader.blocks(progress):
             chosen, gains = reader.model.next_vote(
                 X, counts, min(n, len(ids) * max_per_item), return_values=True, **cast(Any, settings)
             )
             distinct, where = np.unique(chosen, return_inverse=True)
-            mean = reader.model.update(X[distinct], counts[distinct]).mean.cpu().numpy()[where].round(DECIMALS)
+            mean = (
+                reader.model.update(take_rows(X, distinct), counts[distinct]).mean.cpu().numpy()[where].round(DECIMALS)
+            )
             part = pd.DataFrame(
                 {
                     reader.id_name: [ids[row] for row in chosen],

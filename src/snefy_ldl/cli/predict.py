@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snefy_ldl.cli.common import (
+    Device,
     Features,
     ModelFolder,
     TableFile,
     TableOut,
     calibrated_levels,
     distinct_columns,
-    feature_names,
     interval_columns,
     level_list,
     note,
@@ -24,6 +24,7 @@ from snefy_ldl.cli.common import (
     split,
     table_output,
 )
+from snefy_ldl.cli.model_tables import feature_names, model_rows, no_table_notes, odd_cells, say_odd_cells, takes_gaps
 from snefy_ldl.cli.stream import map_in_order
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def predict(
         bool, typer.Option("--uncalibrated", help="The model's own interval, whatever conformalize left.")
     ] = False,
     features: Features = None,
+    device: Device = "auto",
 ) -> None:
     """Predict the label distributions of a table, a part at a time, however long it is."""
     from snefy_ldl.datasets.tables import TableSink, TableSource
@@ -55,7 +57,7 @@ def predict(
         check_confidence(interval, "--interval")
     table_output(out, table)
     source = TableSource(table)
-    fitted = SnefyLDL.load(model)
+    fitted = SnefyLDL.load(model, device=None if device == "auto" else device)
     names = feature_names(fitted, features, source)
     kept = split(keep)
     source.need(kept, "--keep")
@@ -64,11 +66,18 @@ def predict(
         raise InputError(f"--keep {taken[0]}: that is also the name of a predicted column; leave it out.")
     distinct_columns([*kept, *labels, *(interval_columns(labels) if interval is not None else [])])
     rows, intervals = 0, None if interval is None else _interval_maker(fitted, model, interval, uncalibrated)
-    with progress_bar("predict") as progress, TableSink(out) as sink:
-        chunks = source.chunks(names, kept, progress)
-        for answer in map_in_order(lambda chunk: _predictions(fitted, chunk, names, kept, intervals), chunks):
+    odd: list[Any] = []
+
+    def answer_to(chunk: Any) -> Any:
+        odd.extend(odd_cells(fitted, chunk, names))
+        return _predictions(fitted, chunk, names, kept, intervals)
+
+    # parts are answered by several threads, which share the filters of warnings: odd cells are added up here
+    with no_table_notes(), progress_bar("predict") as progress, TableSink(out) as sink:
+        for answer in map_in_order(answer_to, source.chunks(names, kept, progress, finite=not takes_gaps(fitted))):
             sink.write(answer)
             rows += len(answer)
+    say_odd_cells(odd)
     if out != "-":
         say(f"{rows:,} rows written to {out}", "green")
 
@@ -116,7 +125,7 @@ def _predictions(
 
     from snefy_ldl.datasets.tables import DECIMALS
 
-    X = chunk[names].to_numpy(dtype=np.float64)
+    X = model_rows(model, chunk, names)
     labels = [str(label) for label in model.label_names_]
     columns = dict(zip(labels, np.asarray(model.predict(X)).T))
     if intervals is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +15,21 @@ from snefy_ldl.cli.common import (
     IdColumn,
     ModelFolder,
     TableOut,
-    feature_names,
     not_an_input,
     note,
     progress_bar,
     say,
+    setting,
     split,
     table_output,
+)
+from snefy_ldl.cli.model_tables import (
+    feature_names,
+    known_features,
+    model_rows,
+    no_table_notes,
+    table_notes,
+    takes_gaps,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +98,7 @@ def query(
     from snefy_ldl.errors import InputError
     from snefy_ldl.estimator import SnefyLDL
 
-    settings = dict(_setting(text) for text in option or [])
+    settings = dict(setting(text) for text in option or [])
     chosen = make_strategy(strategy, settings | ({"diverse": True} if diverse else {}))
     inputs = (pool, labeled, *(skip or []))
     table_output(out, *inputs)
@@ -101,17 +108,18 @@ def query(
         not_an_input("--label-studio", label_studio, *inputs)
     source, fitted = TableSource(pool), SnefyLDL.load(model)
     columns = _find_columns(fitted, source, id_name, split(keep), features)
-    rows, utilities = choose(
-        chosen,
-        pool if columns.known and not features else lambda: _blocks(source, columns.features),
-        n,
-        model=fitted,
-        X_labeled=None if labeled is None else _table(TableSource(labeled), columns.features),
-        random_state=seed,
-        return_utilities=True,
-        exclude=_skipped(skip or [], source, columns.key, id_name),
-        verbose=Console(stderr=True).is_terminal,
-    )
+    with no_table_notes():  # a strategy may read the pool several times
+        rows, utilities = choose(
+            chosen,
+            lambda: _blocks(source, columns.features, fitted),
+            n,
+            model=fitted,
+            X_labeled=None if labeled is None else _table(TableSource(labeled), columns.features, fitted),
+            random_state=seed,
+            return_utilities=True,
+            exclude=_skipped(skip or [], source, columns.key, id_name),
+            verbose=Console(stderr=True).is_terminal,
+        )
     others = [c for c in source.columns if c not in (*columns.ids, *columns.features, *columns.kept)]
     wanted = [*columns.ids, *columns.kept, *(others if label_studio else [])]
     with progress_bar("gather") as progress:
@@ -135,13 +143,11 @@ class _Columns:
         key: The one that names the rows, or None where they go by number.
         features: Those the model sees.
         kept: Those that are copied.
-        known: Whether the model knows its features by name.
     """
 
     key: str | None
     features: list[str]
     kept: list[str]
-    known: bool
 
     @property
     def ids(self) -> list[str]:
@@ -159,7 +165,7 @@ def _find_columns(
     ids = [] if id_name is None else [id_name]
     source.need(ids, "--id")
     source.need(keep, "--keep")
-    named = [str(name) for name in getattr(model, "feature_names_in_", [])] or split(features)
+    named = known_features(model, features) or []
     key = find_id(source.columns, id_name, named)
     names = feature_names(model, features, source, (*ids, *([key] if key else []), *keep))
     kept = [name for name in keep if name not in (key, *names)]
@@ -167,35 +173,19 @@ def _find_columns(
     for name in [*kept, *([key] if key else [])]:
         if is_answer(name, labels) or (key is None and name == ID_NAMES[-1]):
             raise InputError(f"--keep {name}: query writes a column of that name itself; leave it out, or rename it.")
-    return _Columns(key, names, kept, named == names)
+    return _Columns(key, names, kept)
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    """``name=value``, the value as JSON where it is."""
-    from snefy_ldl.errors import InputError
-
-    name, sign, value = text.partition("=")
-    if not sign or not name.strip() or not value.strip():
-        raise InputError(f"--set {text}: write NAME=VALUE, n_draws=500 say.")
-    try:
-        return name.strip(), json.loads(value)
-    except ValueError:
-        words = {"True": True, "False": False, "None": None}
-        return name.strip(), words.get(value.strip(), value.strip())
+def _blocks(source: TableSource, names: list[str], model: SnefyLDL) -> Iterator[Any]:
+    """Features of a table as the model takes them, a part at a time."""
+    for chunk in source.chunks(names, [], finite=not takes_gaps(model)):
+        yield model_rows(model, chunk, names)
 
 
-def _blocks(source: TableSource, names: list[str]) -> Iterator[Any]:
-    """Features of a table whose columns the model does not know by name."""
-    for chunk in source.chunks(names, []):
-        yield chunk[names].to_numpy(dtype="float64")
-
-
-def _table(source: TableSource, names: list[str]) -> Any:
+def _table(source: TableSource, names: list[str], model: SnefyLDL) -> Any:
     """All rows of a table, these columns."""
-    import pandas as pd
-
     source.need(names, "features of the model")
-    return pd.concat(list(source.chunks(names, [])), ignore_index=True)[names]
+    return model_rows(model, source.whole(names, []), names)
 
 
 def _skipped(files: list[Path], source: TableSource, key: str | None, id_name: str | None) -> Any:
@@ -242,7 +232,8 @@ def _write(out: str, model: SnefyLDL, frame: Any, rows: Any, scores: Any, column
     first = pd.DataFrame(
         {columns.key or ID_NAMES[-1]: rows if columns.key is None else frame[columns.key], SCORE: scores}
     )
-    shares = np.asarray(model.predict(frame[names].to_numpy(dtype=np.float64)))
+    with table_notes():
+        shares = np.asarray(model.predict(model_rows(model, frame, names)))
     predicted = pd.DataFrame(shares.round(DECIMALS), columns=[f"{PREDICTED}{label}" for label in model.label_names_])
     with TableSink(out) as sink:
         sink.write(pd.concat([first, frame[columns.kept], frame[names], predicted], axis=1))
@@ -256,11 +247,13 @@ def _write_tasks(
 
     from snefy_ldl.datasets.label_studio import write_tasks
 
+    with no_table_notes():
+        predicted = np.asarray(model.predict(model_rows(model, frame, features)))
     write_tasks(
         path,
         rows,
         [dict(zip(shown, values)) for values in frame[shown].astype(object).itertuples(index=False, name=None)],
-        predicted=np.asarray(model.predict(frame[features].to_numpy(dtype=np.float64))),
+        predicted=predicted,
         utilities=scores,
         label_names=[str(label) for label in model.label_names_],
     )

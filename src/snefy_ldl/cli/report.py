@@ -14,12 +14,11 @@ from snefy_ldl.cli.common import (
     ModelFolder,
     TableFile,
     calibrated_levels,
-    known_features,
     level_list,
     note,
     say,
-    split,
 )
+from snefy_ldl.cli.reader import Source, read_for_model
 
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
@@ -103,12 +102,12 @@ def judged_rows(model: SnefyLDL, table: Path, labels: str | None, features: str 
     """
     import pandas as pd
 
-    from snefy_ldl.datasets import load_table
     from snefy_ldl.reporting import JudgedRows
 
-    chosen = split(labels) or [str(label) for label in model.label_names_]
-    data = load_table(table, chosen, known_features(model, features), counts)
-    return JudgedRows(pd.DataFrame(data.X, columns=data.feature_names), data.D, data.label_names, data.counts)
+    rows, X = read_for_model(model, Source(table, labels, features, "counts" if counts else "auto"))
+    D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
+    names = list(X.columns) if hasattr(X, "columns") else list(rows.features.columns)
+    return JudgedRows(pd.DataFrame(X, columns=names), D, rows.label_names, rows.labels if rows.are_counts else None)
 
 
 def stored_calibration(model: SnefyLDL, folder: Path) -> Any:

@@ -22,6 +22,7 @@ from snefy_ldl.cli.common import (
     table_output,
 )
 from snefy_ldl.cli.items import Items, ItemsFile
+from snefy_ldl.cli.model_tables import table_notes
 
 __all__ = ["EXAMPLES", "update"]
 
@@ -63,7 +64,7 @@ def update(
     distinct_columns([reader.id_name, "votes", *reader.labels, *ends_of])
     tail = 0.5 * (1.0 - interval)
     rows = 0
-    with progress_bar("update") as progress, TableSink(out) as sink:
+    with table_notes(), progress_bar("update") as progress, TableSink(out) as sink:
         for ids, X, counts in reader.blocks(progress):
             law = reader.model.update(X, counts)
             mean, ends = law.mean.cpu().numpy(), law.quantiles([tail, 1.0 - tail]).cpu().numpy()

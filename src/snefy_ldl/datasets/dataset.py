@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ class Dataset:
     """Features and label distributions, with their names and where they come from.
 
     Args:
-        X: Features, (N, d) float64.
+        X: Features, (N, d) float64; a DataFrame where a table of your own holds text or gaps.
         D: Label distributions, (N, L) float64; rows sum to one.
         counts: Vote counts (N, L) behind ``D`` where they are known.
         label_names: The L labels, in the order of D's columns.
@@ -30,7 +31,7 @@ class Dataset:
     Dataset('tiny': 2 rows, 2 features, 2 labels (no, yes))
     """
 
-    X: Array
+    X: Any
     D: Array
     counts: Array | None = None
     label_names: list[str]

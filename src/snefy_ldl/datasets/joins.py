@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from snefy_ldl._text import shorten
-from snefy_ldl._types import Array, Mask
+from snefy_ldl._types import Index, Mask
 from snefy_ldl.datasets.labelled import ID_NAMES, Labelled, find_id, pick_rows
 from snefy_ldl.datasets.tables import Progress, TableSource, cell_text
 from snefy_ldl.errors import InputError
 
-__all__ = ["JOINED", "append_rows", "join_features"]
+__all__ = ["JOINED", "append_rows", "join_features", "stack_tables"]
 
 #: ``id_name`` of a set put together from several files: its names are keys that tell rows of all files apart.
 JOINED = "joined"
@@ -49,7 +52,8 @@ def join_features(
     ...     table = Path(folder) / "items.csv"
     ...     _ = table.write_text("item,age\na,30\nb,40\n")
     ...     join_features(rows, table, ["age"]).features
-    array([[40.]])
+       age
+    0   40
     """
     if rows.ids is None:
         raise InputError(
@@ -60,7 +64,7 @@ def join_features(
     source.need(feature_names, "features")
     same_column = rows.id_name if rows.id_name in source.columns and rows.id_name not in feature_names else None
     key = find_id(source.columns, id_name or same_column, feature_names)
-    table, seen = _look_up(rows.ids, source, key, feature_names, progress)
+    table, places, seen = _look_up(rows.ids, source, key, feature_names, progress)
     if not seen.any():
         column = f"column {key!r}" if key else "row numbers, as there is no column of names"
         raise InputError(
@@ -72,17 +76,20 @@ def join_features(
     if missing:
         remark = f"{len(missing)} labelled rows are not in {source.file.name} and were left out"
         remarks = (*remarks, f"{remark}: {shorten(missing, 5)}")
-    return replace(pick_rows(replace(rows, features=table), np.flatnonzero(seen)), remarks=remarks)
+    return replace(pick_rows(rows, np.sort(places)), features=table, remarks=(*remarks, *source.notes))
 
 
 def _look_up(
     ids: list[str], source: TableSource, key: str | None, feature_names: list[str], progress: Progress | None
-) -> tuple[Array, Mask]:
-    """Features (N, d) of the rows with these names, and which of them (N,) the table has."""
+) -> tuple[Any, Index, Mask]:
+    """Features of the rows that the table has, in the order of their places among these names, and which it has (N,).
+
+    The first part is a DataFrame (k, d), the second the places in the order of the table (k,).
+    """
     where = {name: k for k, name in enumerate(ids)}
-    table, seen, start = np.full((len(ids), len(feature_names)), np.nan), np.zeros(len(ids), dtype=bool), 0
-    twice: list[str] = []
-    for chunk in source.chunks(feature_names, [] if key is None else [key], progress):
+    seen, start = np.zeros(len(ids), dtype=bool), 0
+    parts, places, twice = [], [], []
+    for chunk in source.chunks(feature_names, [] if key is None else [key], progress, finite=False):
         names = range(start, start + len(chunk)) if key is None else chunk[key]
         texts = [cell_text(name) for name in names]
         start += len(chunk)
@@ -92,10 +99,34 @@ def _look_up(
             times = np.bincount(there, minlength=len(seen)) + seen
             twice += [ids[k] for k in np.flatnonzero(times > 1)]
             seen[there] = True
-            table[there] = chunk[feature_names].to_numpy(dtype=np.float64)[here]
+            parts.append(chunk[feature_names].iloc[here])
+            places.append(there)
     if twice:
         raise InputError(f"{source.file.name} has two rows named {twice[0]!r} (column {key!r}); names must be unique.")
-    return table, seen
+    order = np.concatenate(places) if places else np.zeros(0, dtype=np.intp)
+    return (stack_tables(parts, np.argsort(order)) if parts else None), order, seen
+
+
+def stack_tables(parts: Sequence[Any], order: Index | None = None) -> Any:
+    """DataFrames with the same columns on top of each other.
+
+    Args:
+        parts: The tables.
+        order: Rows of all of them in the order wanted; as they come by default.
+
+    Returns:
+        One DataFrame, its rows numbered anew.
+
+    >>> import pandas
+    >>> stack_tables([pandas.DataFrame({"a": [1]}), pandas.DataFrame({"a": [2]})])["a"].tolist()
+    [1, 2]
+    """
+    import pandas  # an extra, loaded where tables are read
+
+    with warnings.catch_warnings():  # pandas warns of columns that are empty in one of the parts
+        warnings.simplefilter("ignore", FutureWarning)
+        table = pandas.concat(list(parts), ignore_index=True)
+    return table if order is None else table.iloc[order].reset_index(drop=True)
 
 
 def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
@@ -113,8 +144,10 @@ def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
     Raises:
         InputError: A set has no features, the labels differ, or shares would join votes.
 
+    >>> import pandas
     >>> def rows(name, yes):
-    ...     return Labelled("a.csv", np.array([[1.0 - yes, yes]]), False, ["no", "yes"], [name], np.zeros((1, 2)), "id")
+    ...     table = pandas.DataFrame({"age": [30]})
+    ...     return Labelled("a.csv", np.array([[1.0 - yes, yes]]), False, ["no", "yes"], [name], table, "id")
     >>> joined, replaced = append_rows(rows("x", 0.5), rows("x", 0.75))
     >>> joined.labels, replaced
     (array([[0.25, 0.75]]), 1)
@@ -139,7 +172,7 @@ def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
     joined = replace(
         base,
         labels=np.concatenate([base.labels[keep], labels]),
-        features=np.concatenate([base.features[keep], new.features]),
+        features=stack_tables([base.features[keep], new.features]),
         ids=[key for key, kept in zip(before, keep) if kept] + after,
         id_name=JOINED,
         votes=None,

@@ -12,13 +12,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from snefy_ldl._text import shorten
+from snefy_ldl._text import in_file, shorten
 from snefy_ldl._types import Array
 from snefy_ldl.datasets.label_studio import read_choices, read_names
-from snefy_ldl.datasets.tables import TableSource, cell_text
+from snefy_ldl.datasets.numbers import read_parts
+from snefy_ldl.datasets.tables import Progress, TableSource
 from snefy_ldl.datasets.vote_tables import VoteTable
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation import CLOSURE_TOLERANCE, check_counts, check_distributions
+from snefy_ldl.inputs.shares import COMMAND, LabelForm, label_numbers, read_shares
+from snefy_ldl.validation.rows import take_rows
 
 #: What ``query`` writes beside a row's features: its score and, with this prefix, the predicted shares.
 SCORE, PREDICTED = "query_score", "predicted_"
@@ -39,7 +41,7 @@ class Labelled:
         are_counts: which of the two.
         label_names: the L labels.
         ids: names of the rows as text (N,), or None.
-        features: (N, d), or None where they must be looked up.
+        features: a DataFrame (N, d), or None where they must be looked up.
         id_name: column the names came from.
         votes: single votes, where these were given.
         remarks: what a person should know about how the file was read.
@@ -50,7 +52,7 @@ class Labelled:
     are_counts: bool
     label_names: list[str]
     ids: list[str] | None = None
-    features: Array | None = None
+    features: Any = None
     id_name: str | None = None
     votes: VoteTable | None = None
     remarks: tuple[str, ...] = ()
@@ -109,6 +111,8 @@ def read_labelled(
     id_name: str | None = None,
     vote_columns: VoteColumns = ("item", "annotator", "label"),
     prefer_counts: bool = False,
+    normalize: bool = False,
+    progress: Progress | None = None,
 ) -> Labelled:
     """Labelled rows out of a table or a Label Studio export (``.json``).
 
@@ -120,7 +124,9 @@ def read_labelled(
             looks at the columns.
         id_name: column that names the rows.
         vote_columns: columns of a long table.
-        prefer_counts: how to read ones and zeros, which are shares as well as single votes.
+        prefer_counts: how to read whole numbers that are shares as well as votes: ones and zeros, hundreds.
+        normalize: whether label columns hold amounts, each row of which is to be divided by its sum.
+        progress: called with how much of a table with a column a label is read, and how much there is.
 
     Returns:
         The rows.
@@ -156,10 +162,10 @@ def read_labelled(
         if label_names is None:
             raise InputError("name the label columns with --labels.")
         source.need(label_names, "labels")
-        return _from_columns(source, label_names, wanted, key, form, prefer_counts)
+        kind: LabelForm = "counts" if form == "counts" else "auto"
+        return _from_columns(source, label_names, wanted, key, kind, prefer_counts, normalize, progress)
     except InputError as error:
-        text = str(error)
-        raise error if text.startswith(file.name) else InputError(f"{file.name}: {text}") from None
+        raise InputError(in_file(file.name, str(error))) from None
 
 
 def _guess_form(
@@ -180,71 +186,70 @@ def _guess_form(
     )
 
 
-def _numbers(frame: Any, columns: list[str], what: str) -> Array:
-    """Columns as floats, NaN where a cell is empty; a cell that is no number is named."""
-    import pandas as pd
-
-    table = np.empty((len(frame), len(columns)))
-    for k, name in enumerate(columns):
-        values = pd.to_numeric(frame[name], errors="coerce").to_numpy(dtype="float64", na_value=np.nan)
-        gaps = np.isnan(values)
-        if gaps.any():
-            texts = [cell_text(value).strip() for value in frame[name][gaps]]
-            wrong = next(((row, text) for row, text in zip(np.flatnonzero(gaps), texts) if text), None)
-            if wrong is not None:
-                raise InputError(
-                    f"{what} column {name!r} holds {wrong[1]!r} in data row {wrong[0] + 1} (counting from 1), which is "
-                    "no number."
-                )
-        table[:, k] = values
-    return table
-
-
-def _features(frame: Any, names: list[str]) -> Array | None:
-    if not names:
-        return None
-    table = _numbers(frame, names, "feature")
-    bad = np.argwhere(~np.isfinite(table))
-    if len(bad):
-        row, column = bad[0]
-        raise InputError(
-            f"feature column {names[column]!r} is empty or infinite in data row {row + 1} (counting from 1); fill it "
-            "in first, or drop the row."
-        )
-    return table
+def _features(frame: Any, names: list[str]) -> Any:
+    """The features as a table of their own, or None where there are none."""
+    return frame[names].reset_index(drop=True) if names else None
 
 
 def _check_ids(ids: list[str], name: str) -> list[str]:
     if "" in ids:
-        raise InputError(f"column {name!r}, which names the rows, is empty in data row {ids.index('') + 1}.")
+        raise InputError(f"data row {ids.index('') + 1}, column {name!r}: empty, and it names the rows. Fill it in.")
     return ids
 
 
 def _from_columns(
-    source: TableSource, labels: list[str], features: list[str], key: str | None, form: Form, prefer_counts: bool
+    source: TableSource,
+    labels: list[str],
+    features: list[str],
+    key: str | None,
+    form: LabelForm,
+    prefer_counts: bool,
+    normalize: bool,
+    progress: Progress | None,
 ) -> Labelled:
     """A column a label; rows without any label were not done yet and are skipped."""
-    frame = source.whole([*labels, *features], [] if key is None else [key])
-    table = _numbers(frame, labels, "label")
+    frame, cells, names = read_parts(source, features, labels, key, progress)
+    table = label_numbers(cells, labels)
     empty = np.isnan(table).all(axis=1)
     if empty.all():
         raise InputError("not one row has a label.")
-    remarks = [f"{int(empty.sum())} rows without labels were skipped"] if empty.any() else []
-    frame, table = frame[~empty], table[~empty]
-    part = np.isnan(table).any(axis=1)
-    if part.any():
-        row = int(np.flatnonzero(~empty)[part.argmax()])
-        raise InputError(f"only some labels of data row {row + 1} (counting from 1) are filled in; write 0 for none.")
-    whole = bool((table == np.round(table)).all())
-    alike = whole and bool((table.sum(axis=1) == 1).all())  # single votes, or shares of everything
-    counts = form == "counts" or (form == "shares" and whole and (not alike or prefer_counts))
-    if not counts and not whole and (np.abs(table.sum(axis=1) - 1.0) > CLOSURE_TOLERANCE).any():
-        check_distributions(table)  # says which row
-    checked = (check_counts if counts else check_distributions)(table)[0]
-    ids = None if key is None else _check_ids(list(frame[key]), key)
-    votes = VoteTable.from_counts(checked, ids, labels) if counts else None
-    rows = Labelled(source.file.name, checked, counts, labels, ids, _features(frame, features), key, votes)
-    return _last_of_each(replace(rows, remarks=tuple(remarks)))
+    remarks = list(source.notes)
+    if empty.any():
+        remarks.append(f"{int(empty.sum())} row{'s' if empty.sum() > 1 else ''} without labels skipped")
+    kept = np.flatnonzero(~empty)
+    if empty.any():
+        frame, table = frame.iloc[kept].reset_index(drop=True), table[kept]
+    gaps = np.isnan(table)
+    if gaps.any():
+        row, column = np.argwhere(gaps)[0]
+        raise InputError(
+            f"data row {kept[row] + 1}, column {labels[column]!r}: empty, while other labels of the row are filled in. "
+            "Write 0 for none, or clear the whole row."
+        )
+    reading = read_shares(
+        table,
+        labels,
+        (kept + 1).astype(np.intp),
+        form=form,
+        normalize=normalize,
+        prefer_counts=prefer_counts,
+        advice=COMMAND,
+    )
+    ids = None if names is None or key is None else _check_ids([names[row] for row in kept], key)
+    votes = VoteTable.from_counts(reading.labels, ids, labels) if reading.are_counts else None
+    return _last_of_each(
+        Labelled(
+            source.file.name,
+            reading.labels,
+            reading.are_counts,
+            labels,
+            ids,
+            frame if features else None,
+            key,
+            votes,
+            (*remarks, *reading.notes),
+        )
+    )
 
 
 def _from_long(
@@ -260,15 +265,18 @@ def _from_long(
     if not features:
         return rows
     table = _features(frame, features)
-    assert table is not None
     ids = list(frame[item])
     first = dict(zip(reversed(ids), reversed(range(len(ids)))))
-    differs = (table != table[[first[name] for name in ids]]).any(axis=1)
+    earlier = table.iloc[[first[name] for name in ids]].reset_index(drop=True)
+    differs = ((table != earlier) & ~(table.isna() & earlier.isna())).to_numpy()
     if differs.any():
-        row = int(differs.argmax())
-        raise InputError(f"item {ids[row]!r} has other features in data row {row + 1} than in an earlier row.")
+        row, column = np.argwhere(differs)[0]
+        raise InputError(
+            f"data row {row + 1}, column {features[column]!r}: item {ids[row]!r} has another value there than in an "
+            "earlier row. Correct one of them, or leave the column out with --drop."
+        )
     assert rows.ids is not None
-    return replace(rows, features=table[[first[name] for name in rows.ids]])
+    return replace(rows, features=take_rows(table, np.array([first[name] for name in rows.ids])))
 
 
 def _from_wide(
@@ -285,7 +293,7 @@ def _from_wide(
         return rows
     where = {name: row for row, name in enumerate(frame[key])}
     assert rows.ids is not None
-    return replace(rows, features=table[[where[name] for name in rows.ids]])
+    return replace(rows, features=take_rows(table, np.array([where[name] for name in rows.ids])))
 
 
 def _from_label_studio(file: Path, labels: list[str] | None, id_name: str | None) -> Labelled:
@@ -331,7 +339,7 @@ def pick_rows(rows: Labelled, index: Any) -> Labelled:
         rows,
         labels=rows.labels[index],
         ids=None if rows.ids is None else [rows.ids[k] for k in index],
-        features=None if rows.features is None else rows.features[index],
+        features=None if rows.features is None else take_rows(rows.features, np.asarray(index)),
     )
 
 

@@ -10,7 +10,7 @@ from snefy_ldl._limits import SINGLE_NUMBERS
 from snefy_ldl._types import Array
 from snefy_ldl.datasets.tables import Progress, TableSource, parquet_batches
 
-__all__ = ["read_numbers"]
+__all__ = ["read_numbers", "read_parts"]
 
 #: Rows taken over at a time: their part of the array stays in a processor's cache while column after column fills it.
 PART_ROWS = 8192
@@ -69,3 +69,45 @@ def read_numbers(
     except (ValueError, OSError):  # a damaged file
         return None
     return X, Y
+
+
+def read_parts(
+    source: TableSource,
+    features: list[str],
+    labels: list[str],
+    key: str | None = None,
+    progress: Progress | None = None,
+) -> tuple[Any, Any, list[str] | None]:
+    """Features, labels and names of the rows of a table; a Parquet file of numbers goes straight into arrays.
+
+    Args:
+        source: The table.
+        features: Names of the feature columns (d).
+        labels: Names of the label columns (L).
+        key: Column that names the rows, or None.
+        progress: Called with how much is done, and of how much.
+
+    Returns:
+        DataFrames (N, d) and (N, L) of whatever the cells hold, and the rows' names as text, or None.
+
+    Raises:
+        InputError: There is no row.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder) / "soil.csv"
+    ...     _ = file.write_text("site,sand" + chr(10) + "a,0.5" + chr(10))
+    ...     read_parts(TableSource(file), [], ["sand"], "site")[2]
+    ['a']
+    """
+    import pandas  # an extra, loaded by the table already
+
+    names = [] if key is None else [key]
+    numbers = read_numbers(source, features, labels, progress)
+    if numbers is None:
+        table = source.whole([*labels, *features], names, progress)
+        return table[features], table[labels], None if key is None else list(table[key])
+    X, Y = (
+        pandas.DataFrame(part, columns=part_names, copy=False) for part, part_names in zip(numbers, (features, labels))
+    )
+    return X, Y, None if key is None else list(source.whole([], names)[key])

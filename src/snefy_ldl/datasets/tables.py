@@ -1,19 +1,20 @@
-"""Tables on disk, read and written a part at a time: CSV, TSV and Parquet by the file's ending."""
+"""Tables on disk, read whole or a part at a time: text, Excel, Parquet and Feather by the file's ending."""
 
 from __future__ import annotations
 
 import contextlib
-import gzip
-import io
-import sys
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from snefy_ldl._text import shorten
+from snefy_ldl.datasets.formats import TextFormat, sniff_text, table_kind
+from snefy_ldl.datasets.sinks import DECIMALS, TableSink
 from snefy_ldl.errors import DataNotFoundError, InputError, SnefyError
-from snefy_ldl.files.atomic import replace_file
 
 __all__ = ["DECIMALS", "Progress", "TableSink", "TableSource", "cell_text", "parquet_batches", "table_kind"]
 
@@ -21,8 +22,6 @@ __all__ = ["DECIMALS", "Progress", "TableSink", "TableSource", "cell_text", "par
 CHUNK_ROWS = 32_768
 #: Rows of a Parquet file read in one pass; see :func:`parquet_batches`.
 PASS_ROWS = 65_536
-#: Shares and intervals are written with this many decimals.
-DECIMALS = 8
 
 #: Cells of a text file that stand for a missing number: what pandas takes for one by default.
 NO_NUMBER = (
@@ -31,29 +30,6 @@ NO_NUMBER = (
 )
 #: Called with how much is done, and of how much.
 Progress = Callable[[int, int], None]
-
-
-def table_kind(file: Path) -> str:
-    """How a table is written down, by the file's ending.
-
-    Args:
-        file: Its name; the file need not exist.
-
-    Returns:
-        ``"csv"``, ``"tsv"`` or ``"parquet"``.
-
-    Raises:
-        InputError: The ending is unknown.
-
-    >>> table_kind(Path("soil.csv.gz")), table_kind(Path("soil.pq"))
-    ('csv', 'parquet')
-    """
-    endings = [ending.lower() for ending in file.suffixes]
-    last = endings[-2] if endings[-1:] == [".gz"] and len(endings) > 1 else (endings or [""])[-1]
-    kinds = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet"}
-    if last not in kinds or (kinds[last] == "parquet" and endings[-1] == ".gz"):
-        raise InputError(f"{file.name}: unknown ending {last!r}; use .csv, .tsv (also .gz), .parquet or .pq.")
-    return kinds[last]
 
 
 def cell_text(value: Any) -> str:
@@ -102,15 +78,94 @@ def parquet_batches(file: Any, rows: int, columns: list[str]) -> Iterator[tuple[
                 run, held = [], 0
 
 
+def read_whole(file: Path, kind: str) -> tuple[Any, tuple[str, ...]]:
+    """A file of a kind that is read in one go.
+
+    Args:
+        file: The file.
+        kind: ``"feather"``, or ``"excel"``, of which the first sheet is read.
+
+    Returns:
+        A DataFrame whose columns are named by text, and notes.
+
+    Raises:
+        ImportError: openpyxl, which reads workbooks, is not installed.
+    """
+    import pandas  # an extra, loaded where a table is read
+
+    notes: tuple[str, ...] = ()
+    if kind == "feather":
+        frame = pandas.read_feather(file)
+    else:
+        try:
+            import openpyxl  # noqa: F401 - an extra that pandas reads workbooks with
+        except ImportError:
+            raise ImportError("Excel files need openpyxl: pip install 'snefy-ldl[excel]'") from None
+        with pandas.ExcelFile(file, engine="openpyxl") as book:
+            frame = book.parse(book.sheet_names[0])
+            if len(book.sheet_names) > 1:
+                notes = (f"of its {len(book.sheet_names)} sheets the first, {book.sheet_names[0]!r}, was read",)
+        filled = np.flatnonzero(frame.notna().any(axis=1))
+        frame = frame.iloc[: filled[-1] + 1 if len(filled) else 0]  # sheets often end in empty rows
+    return frame.set_axis([str(name) for name in frame.columns], axis=1), notes
+
+
+def check_numbers(column: Any, where: str, first: int) -> None:
+    """Raise where a column holds anything but numbers.
+
+    Args:
+        column: A pandas Series.
+        where: What the message starts with, before the number of the row.
+        first: Number of its first row.
+
+    Raises:
+        InputError: A cell is empty, or no number.
+    """
+    import pandas  # an extra, loaded by the table already
+
+    numbers = pandas.to_numeric(column, errors="coerce").to_numpy(dtype="float64", na_value=float("nan"))
+    bad = numbers != numbers
+    if bad.any() or column.dtype == object or str(column.dtype).startswith("str"):
+        place = int(bad.argmax())
+        raise InputError(
+            f"{where} {first + place}, column {column.name!r}: {str(column.iloc[place])!r} is no number, and the model "
+            "takes numbers only. Fit it again with this version to have text and gaps read."
+        )
+
+
+def check_finite(chunk: Any, where: str, first: int) -> None:
+    """Raise where a column of numbers holds infinity, which is no missing cell.
+
+    Args:
+        chunk: A DataFrame.
+        where: What the message starts with, before the number of the row.
+        first: Number of its first row.
+
+    Raises:
+        InputError: A cell is infinite.
+    """
+    for name in chunk.columns:
+        if chunk[name].dtype.kind == "f":
+            infinite = np.isinf(chunk[name].to_numpy(dtype=np.float64, na_value=np.nan))
+            if infinite.any():
+                row = first + int(infinite.argmax())
+                raise InputError(f"{where} {row}, column {name!r}: infinite. Correct the cell, or leave it empty.")
+
+
 class TableSource:
-    r"""A table on disk: the one reader of CSV, TSV and Parquet files, whole or in parts.
+    r"""A table on disk: the one reader of text, Excel, Parquet and Feather files, whole or in parts.
+
+    A text file may be separated by commas, semicolons, tabs or bars, have decimal points or commas, and be written in
+    UTF-8 with or without a mark, UTF-16 or Latin-1: its first lines tell.
 
     Args:
         file: The table; its ending says how to read it.
 
     Attributes:
         file: The table.
-        kind: ``"csv"``, ``"tsv"`` or ``"parquet"``.
+        kind: ``"csv"``, ``"tsv"``, ``"parquet"``, ``"feather"`` or ``"excel"``.
+        text: The signs of a text file, None for other kinds.
+        notes: What a person should know about how the file is read.
         columns: Its columns, without the index that pandas may have stored in a Parquet file.
 
     Raises:
@@ -136,7 +191,16 @@ class TableSource:
         if not file.is_file():
             raise DataNotFoundError(f"no file at {file}.")
         self.file, self.kind, self._pandas = file, table_kind(file), pandas
+        self.text: TextFormat | None = None
+        self.notes: tuple[str, ...] = ()
+        self._frame: Any = None  # of kinds that are read in one go
         with self._readable():
+            if self.kind in ("csv", "tsv"):
+                self.text = sniff_text(file, self.kind)
+                words = self.text.describe("\t" if self.kind == "tsv" else ",")
+                self.notes = (f"read with {words}",) if words else ()
+            elif self.kind in ("excel", "feather"):
+                self._frame, self.notes = read_whole(file, self.kind)
             self.columns = self._read_columns()
 
     def need(self, columns: list[str], what: str) -> None:
@@ -156,15 +220,21 @@ class TableSource:
             )
 
     def chunks(
-        self, features: list[str], keep: list[str], progress: Progress | None = None, rows: int | None = None
+        self,
+        features: list[str],
+        keep: list[str],
+        progress: Progress | None = None,
+        rows: int | None = None,
+        finite: bool = True,
     ) -> Iterator[Any]:
         """The rows in parts.
 
         Args:
-            features: Columns of numbers, checked to be finite.
+            features: Columns to read, of the type they have.
             keep: Columns to pass on as they are; in a text file they stay text.
             progress: Called with how much is done, and of how much.
             rows: Most rows of a part; ``CHUNK_ROWS`` by default.
+            finite: Whether all features must be finite numbers, for models that know nothing of text and gaps.
 
         Yields:
             Frames with these columns.
@@ -177,24 +247,13 @@ class TableSource:
         for chunk in self._frames(list(dict.fromkeys([*keep, *features])), as_text, progress, rows):
             if chunk.empty:
                 continue
-            for name in features:
-                self._check_numbers(chunk[name], name, first)
+            if finite:
+                for name in features:
+                    check_numbers(chunk[name], f"{self.file.name}, data row", first)
             first += len(chunk)
             yield chunk
         if first == 1:
             raise InputError(f"{self.file.name} holds no rows.")
-
-    def _check_numbers(self, column: Any, name: str, first: int) -> None:
-        """Raise where a column holds anything but finite numbers; ``first`` is the number of its first row."""
-        numbers = self._pandas.to_numeric(column, errors="coerce").to_numpy(dtype="float64", na_value=float("nan"))
-        bad = (numbers != numbers) | (abs(numbers) == float("inf"))
-        if bad.any() or column.dtype == object or str(column.dtype).startswith("str"):
-            place = int(bad.argmax())
-            raise InputError(
-                f"{self.file.name}: column {name!r} holds {str(column.iloc[place])!r} in data row {first + place} "
-                "(counting from 1); features must be finite numbers. Fill it in first, or drop the row; name the "
-                "feature columns with --features if this is none."
-            )
 
     def whole(self, columns: list[str], as_text: list[str], progress: Progress | None = None) -> Any:
         """All rows in one frame.
@@ -250,9 +309,23 @@ class TableSource:
     def _frames(
         self, columns: list[str], as_text: set[str], progress: Progress | None, rows: int | None = None
     ) -> Iterator[Any]:
-        """Frames with these columns, whatever the file's kind."""
+        """Frames with these columns, whatever the file's kind; numbers are finite or missing."""
+        first = 1
+        for chunk in self._parts(columns, as_text, progress, rows):
+            check_finite(chunk, f"{self.file.name}, data row", first)
+            first += len(chunk)
+            yield chunk
+
+    def _parts(
+        self, columns: list[str], as_text: set[str], progress: Progress | None, rows: int | None = None
+    ) -> Iterator[Any]:
         total, most = self.file.stat().st_size, rows or CHUNK_ROWS
         progress = progress or (lambda done, total: None)
+        if self._frame is not None:
+            for start in range(0, len(self._frame), most):
+                yield self._frame[columns].iloc[start : start + most].reset_index(drop=True)
+                progress(min(start + most, len(self._frame)), len(self._frame))
+            return
         with self._readable(), self.file.open("rb") as handle:
             if self.kind == "parquet":
                 done = 0
@@ -263,8 +336,8 @@ class TableSource:
                 return
             reader = self._pandas.read_csv(
                 handle,
-                sep=self._separator,
-                compression="gzip" if self.file.suffix == ".gz" else None,
+                **self._signs,
+                compression="gzip" if self.file.suffix.lower() == ".gz" else None,
                 index_col=False,
                 dtype=dict.fromkeys(as_text, str),  # as they stand: "007" and "NA" are names, too
                 keep_default_na=False,
@@ -285,17 +358,22 @@ class TableSource:
                 raise ValueError(f"rows have more fields than the header. {warning}") from None
 
     @property
-    def _separator(self) -> str:
-        return "\t" if self.kind == "tsv" else ","
+    def _signs(self) -> dict[str, Any]:
+        """The signs of a text file, as pandas takes them."""
+        assert self.text is not None
+        signs = {"sep": self.text.separator, "decimal": self.text.decimal, "encoding": self.text.encoding}
+        return signs if self.text.thousands is None else {**signs, "thousands": self.text.thousands}
 
     def _read_columns(self) -> list[str]:
+        if self._frame is not None:
+            return [str(name) for name in self._frame.columns]
         if self.kind == "parquet":
             import pyarrow.parquet
 
             schema = pyarrow.parquet.read_schema(self.file)
             index = (schema.pandas_metadata or {}).get("index_columns", [])
             return [str(name) for name in schema.names if name not in index]
-        return [str(name) for name in self._pandas.read_csv(self.file, sep=self._separator, nrows=0).columns]
+        return [str(name) for name in self._pandas.read_csv(self.file, nrows=0, **self._signs).columns]
 
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:
@@ -304,76 +382,5 @@ class TableSource:
             yield
         except SnefyError:
             raise
-        except (ValueError, OSError, EOFError) as error:
+        except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
             raise InputError(f"{self.file.name} cannot be read as a table: {error}") from None
-
-
-class TableSink:
-    """A table that is written in parts, under a temporary name until it is whole.
-
-    Use it as a context: the file appears when the block ends well, and an older one stays when it does not.
-
-    Args:
-        out: The file, whose ending says how to write it; ``-`` is CSV on standard output.
-
-    Raises:
-        InputError: The ending is unknown.
-
-    >>> import pandas, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "shares.csv"
-    ...     with TableSink(str(file)) as sink:
-    ...         sink.write(pandas.DataFrame({"sand": [0.5]}))
-    ...         sink.write(pandas.DataFrame({"sand": [0.25]}))
-    ...     file.read_text().split()
-    ['sand', '0.5', '0.25']
-    """
-
-    def __init__(self, out: str) -> None:
-        self.file = None if out == "-" else Path(out)
-        self._kind = "csv" if self.file is None else table_kind(self.file)
-        self._stack = contextlib.ExitStack()
-        self._temporary: Path | None = None
-        self._writer: Any = None
-
-    def __enter__(self) -> TableSink:
-        if self.file is not None:
-            self._temporary = self._stack.enter_context(replace_file(self.file))
-        return self
-
-    def write(self, frame: Any) -> None:
-        """Add rows.
-
-        Args:
-            frame: A pandas DataFrame; all of them have the same columns.
-        """
-        if self._kind == "parquet":
-            import pyarrow
-            import pyarrow.parquet
-
-            schema = None if self._writer is None else self._writer.schema
-            table = pyarrow.Table.from_pandas(frame, schema=schema, preserve_index=False)
-            if self._writer is None:
-                writer = pyarrow.parquet.ParquetWriter(self._temporary, table.schema)
-                self._writer = self._stack.enter_context(writer)
-            self._writer.write_table(table)
-            return
-        header = self._writer is None
-        if header:
-            self._writer = sys.stdout if self.file is None else self._open_text()
-        frame.to_csv(self._writer, sep="\t" if self._kind == "tsv" else ",", index=False, header=header)
-
-    def _open_text(self) -> Any:
-        """The temporary file, open for text; every layer is closed on its own, also where another one cannot be.
-
-        A disk may be full when the last bytes are flushed, and a file that stays open cannot be removed everywhere.
-        """
-        assert self.file is not None
-        assert self._temporary is not None
-        layer: Any = self._stack.enter_context(self._temporary.open("wb"))
-        if self.file.suffix == ".gz":
-            layer = self._stack.enter_context(gzip.GzipFile("", "wb", fileobj=layer, mtime=0))
-        return self._stack.enter_context(io.TextIOWrapper(layer, encoding="utf-8", newline=""))
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)

@@ -15,31 +15,18 @@ import scipy.sparse as sp
 
 from snefy_ldl._limits import SINGLE_NUMBERS
 from snefy_ldl._text import shorten
-from snefy_ldl._types import Array, Mask
 from snefy_ldl.errors import InputError, TableNote
 from snefy_ldl.inputs.frames import as_pandas, is_frame
-from snefy_ldl.inputs.kinds import Column, LeftOutColumn, NumberColumn, fill_values, matters, read_column
+from snefy_ldl.inputs.gaps import GapFiller, PlainState, fill_gaps
+from snefy_ldl.inputs.kinds import Column, LeftOutColumn, NumberColumn, read_column
 from snefy_ldl.inputs.recognise import recognise
-from snefy_ldl.inputs.surprises import describe_surprises
+from snefy_ldl.inputs.surprises import Surprise, describe_surprises
 from snefy_ldl.validation import LARGEST_FEATURE, check_features, check_names
 
 __all__ = ["Encoder", "GapFiller", "TableEncoder", "learn_columns", "read_encoder"]
 
 
-class _Plain:
-    """Something that its plain values say everything about."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        raise NotImplementedError
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Plain) and type(other) is type(self) and self.to_dict() == other.to_dict()
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-class TableEncoder(_Plain):
+class TableEncoder(PlainState):
     """The columns of a DataFrame as features.
 
     Args:
@@ -67,8 +54,8 @@ class TableEncoder(_Plain):
 
         Args:
             table: A DataFrame of pandas or polars (N, c).
-            words: "auto", or a dict that says of some columns what they are: "number", "category", "date", "id" or
-                "drop".
+            words: "auto", or a dict that says of some columns what they are: "number", "category", "date", "id",
+                "drop", or "feature" for whatever it is as long as it names no row.
             keep_constant: Whether columns that hold one value only are kept: more rows will come.
 
         Returns:
@@ -191,6 +178,29 @@ class TableEncoder(_Plain):
             warnings.warn(TableNote(describe_surprises(odd), odd), stacklevel=4)
         return features
 
+    def surprises(self, table: Any) -> list[Surprise]:
+        """Cells of a table that are unlike those of the fit.
+
+        Args:
+            table: A DataFrame with the columns of the fit.
+
+        Returns:
+            One entry a column and kind of cell.
+
+        Raises:
+            InputError: A column is missing, or a number is infinite.
+
+        Example:
+            >>> import pandas
+            >>> encoder = TableEncoder.fit(pandas.DataFrame({"ph": [5.5, 6.0]}))
+            >>> [one.what for one in encoder.surprises(pandas.DataFrame({"ph": [None, 5.0]}))]
+            ['empty']
+        """
+        frame = as_pandas(table)
+        self._check_columns([str(name) for name in frame.columns])
+        used = [column for column in self.columns if column.names_out]
+        return [one for column in used for one in column.encode(frame[column.name])[1]]
+
     def _check_columns(self, names: list[str]) -> None:
         """Raise where a column that is needed is missing, or one is not known."""
         missing = [name for name in self.names_used if name not in names]
@@ -217,7 +227,9 @@ class TableEncoder(_Plain):
         used = [k for k, column in enumerate(self.columns) if column.names_out]
         numbers = [column for column in self.columns if isinstance(column, NumberColumn)]
         fills, indicators = [column.fill for column in numbers], [column.indicator for column in numbers]
-        return _fill(features if len(used) == self.n_in else features[:, used], np.array(fills), np.array(indicators))
+        return fill_gaps(
+            features if len(used) == self.n_in else features[:, used], np.array(fills), np.array(indicators)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, which :func:`read_encoder` takes.
@@ -234,102 +246,7 @@ class TableEncoder(_Plain):
         return {"named": True, "width": self.n_out, "columns": columns, "notes": list(self.notes)}
 
 
-class GapFiller(_Plain):
-    """The columns of an array as features: NaN is a missing cell, which gets the median of its column.
-
-    Args:
-        fills: Medians (c,).
-        indicators: For which columns absence is a feature of its own (c,).
-        has_gaps: Whether the array of the fit had missing cells.
-
-    Example:
-        >>> filler = GapFiller.fit(np.array([[1.0], [3.0], [np.nan]]))
-        >>> filler.transform([[np.nan], [5.0]])
-        array([[2.],
-               [5.]])
-    """
-
-    def __init__(self, fills: Array, indicators: Mask, has_gaps: bool = False) -> None:
-        self.fills, self.indicators, self.has_gaps = fills, indicators, has_gaps
-        self.notes: tuple[str, ...] = ()
-
-    @classmethod
-    def fit(cls, table: Array) -> GapFiller:
-        """Medians and gaps of an array.
-
-        Args:
-            table: Checked numbers (N, c), NaN where a cell is missing.
-
-        Returns:
-            The encoder.
-
-        Example:
-            >>> GapFiller.fit(np.array([[1.0], [3.0]])).fills
-            array([2.])
-        """
-        fills, missing = fill_values(table)
-        return cls(fills, matters(missing), bool(missing.any()))
-
-    @property
-    def n_in(self) -> int:
-        """Number of columns, c."""
-        return len(self.fills)
-
-    @property
-    def n_out(self) -> int:
-        """Number of features, d."""
-        return self.n_in + int(self.indicators.sum())
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the features are the columns themselves."""
-        return not self.indicators.any()
-
-    def transform(self, table: Any) -> Any:
-        """The features of an array or of a DataFrame of numbers.
-
-        Args:
-            table: Numbers (N, c).
-
-        Returns:
-            Features (N, d); an array without gaps, or a sparse matrix, comes back as it is.
-
-        Raises:
-            InputError: It has another number of columns, or holds infinity.
-
-        Example:
-            >>> GapFiller(np.zeros(1), np.array([True])).transform([[np.nan], [4.0]])
-            array([[0., 1.],
-                   [4., 0.]])
-        """
-        if sp.issparse(table) and not self.is_plain:
-            raise InputError("the model was fitted to an array with gaps; X must not be sparse.")
-        features = check_features(table, n_features=self.n_in, largest=LARGEST_FEATURE, missing=not sp.issparse(table))
-        return features if sp.issparse(table) else _fill(features, self.fills, self.indicators)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, which :func:`read_encoder` takes.
-
-        Returns:
-            A dict.
-
-        Example:
-            >>> GapFiller(np.zeros(2), np.array([False, True])).to_dict()
-            {'named': False, 'width': 3, 'fills': [0.0, 0.0], 'indicators': [1]}
-        """
-        where = [int(k) for k in np.flatnonzero(self.indicators)]
-        return {"named": False, "width": self.n_out, "fills": self.fills.tolist(), "indicators": where}
-
-
 Encoder = TableEncoder | GapFiller
-
-
-def _fill(features: Any, fills: Array, indicators: Mask) -> Any:
-    """Gaps filled, and a column for each indicator; an array without either comes back as it is."""
-    missing = np.isnan(features)
-    if missing.any():
-        features = np.where(missing, fills.astype(features.dtype), features)
-    return np.hstack([features, missing[:, indicators]]).astype(features.dtype) if indicators.any() else features
 
 
 def learn_columns(X: Any, words: Any = "auto", keep_constant: bool = False) -> Encoder | None:

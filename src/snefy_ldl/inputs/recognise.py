@@ -15,7 +15,7 @@ from snefy_ldl.inputs.kinds import CategoryColumn, Column, DateColumn, LeftOutCo
 __all__ = ["WORDS", "names_rows", "recognise"]
 
 #: What a user may say a column is.
-WORDS = ("auto", "number", "category", "date", "id", "drop")
+WORDS = ("auto", "feature", "number", "category", "date", "id", "drop")
 #: Names of columns that name rows: sample_id, ID, site.id, rowid, Nr, "Unnamed: 0" (an index that pandas wrote).
 ID_NAME = re.compile(r"(.*[\W_])?(id|ids|uid|uuid|guid|index|idx|key|nr|no|row|rowid|item|record|barcode)|unnamed: 0")
 CAMEL_ID = re.compile(r".*[a-z0-9](ID|Id)")
@@ -67,6 +67,10 @@ def recognise(name: str, column: Any, word: str = "auto", keep_constant: bool = 
         raise InputError(f"columns: {name!r} cannot be {word!r}; use one of {', '.join(WORDS)}.")
     if word in ("id", "drop"):
         return LeftOutColumn(name, word, ""), []
+    if word == "feature":  # whatever it is, it names no row
+        word, may_name = "auto", False
+    else:
+        may_name = word == "auto"
     if word == "auto":
         empty = bool(column.isna().all()) or (is_text(column) and all(text is None for text in cell_texts(column)))
         if empty and not keep_constant:
@@ -78,12 +82,12 @@ def recognise(name: str, column: Any, word: str = "auto", keep_constant: bool = 
     numbers, wrong = cell_numbers(column)
     present = ~np.isnan(numbers)
     if word == "number" or not is_text(column) or present.sum() >= MOSTLY * max(1, present.sum() + wrong.sum()):
-        return _number(name, column, numbers, word, keep_constant)
+        return _number(name, column, numbers, word, keep_constant, may_name)
     texts = cell_texts(column)
     if set(texts) - {None} <= {"True", "False"}:
         return _category(name, texts, keep_constant)
     given = [text for text in texts if text is not None]
-    if len(given) > 1 and len(set(given)) == len(given) and not _might_be_dates(given):
+    if may_name and len(given) > 1 and len(set(given)) == len(given) and not _might_be_dates(given):
         words = "names the rows" if names_rows(name) else "holds another text in every row"
         return LeftOutColumn(name, "id", given[0]), [f"column {name!r} {words} ({given[0]}, ...) and was left out"]
     if _might_be_dates(given) and fitting_formats(given):
@@ -139,13 +143,15 @@ def _category(name: str, texts: Any, keep_constant: bool) -> tuple[Column, list[
     return learned, notes
 
 
-def _number(name: str, column: Any, numbers: Array, word: str, keep_constant: bool) -> tuple[Column, list[str]]:
+def _number(
+    name: str, column: Any, numbers: Array, word: str, keep_constant: bool, may_name: bool
+) -> tuple[Column, list[str]]:
     check_range(numbers, name)
     wrong = cell_numbers(column)[1]
     if word == "number" and wrong.all():
         raise InputError(f"column {name!r} cannot be read as numbers: it holds {column.iloc[0]!r}.")
     present = numbers[~np.isnan(numbers)]
-    if word == "auto" and (reason := _is_id(name, present, len(numbers))):
+    if may_name and (reason := _is_id(name, present, len(numbers))):
         words = "names the rows" if reason == "id" else "counts the rows"
         example = f"{present[0]:.0f}"
         return LeftOutColumn(name, reason, example), [f"column {name!r} {words} ({example}, ...) and was left out"]

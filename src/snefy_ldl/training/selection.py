@@ -103,6 +103,7 @@ def conclude(
     if isinstance(net.backbone, CustomBackbone) and net.backbone.reads is not None:
         report["reads"] = net.backbone.reads
     report |= summarise(net, run, len(members[0].train), first.scaling)
+    report["labels"] = "votes" if job.data.are_counts else "shares"
     if job.data.note is not None:
         report["note"] = job.data.note
     if job.start is not None:  # names and zero policy stay those of the first fit

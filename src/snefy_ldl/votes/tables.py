@@ -8,6 +8,7 @@ the next annotator is in :mod:`snefy_ldl.votes.allocation`.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +17,9 @@ import numpy as np
 
 from snefy_ldl._types import Array
 from snefy_ldl.datasets.tables import TableSink
+from snefy_ldl.datasets.vote_columns import guess_vote_columns, is_wide
 from snefy_ldl.datasets.vote_tables import VoteForm, VoteRepeats, VoteTable, guess_form, read_vote_cells
-from snefy_ldl.errors import InputError
+from snefy_ldl.errors import InputError, TableNote
 from snefy_ldl.validation import MOST_SUGGESTED, PartialCounts, check_count, check_distributions, common_denominator
 from snefy_ldl.votes.agreement import Agreement, Finding, Level, find_oddities, krippendorff_alpha, summarize
 
@@ -263,6 +265,15 @@ def load_votes(
     if form == "auto":
         others = table.drop(columns=[item], errors="ignore")
         form = "long" if item in columns and label in columns else guess_form(others)
+        if form == "wide" and (guess := guess_vote_columns(table, label_names)) is not None and not is_wide(others):
+            form, (item, annotator, label) = "long", guess
+            words = f"item={item!r}, annotator={annotator!r}, label={label!r}"
+            warnings.warn(TableNote(f"{file.name}: one vote a row, read with {words}."), stacklevel=2)
+        elif form == "wide" and not is_wide(others):
+            raise InputError(
+                f"{file.name} has no columns {item!r} and {label!r}, and its columns ({', '.join(columns)}) share no "
+                'values, as those of annotators would. Name them with item=, annotator= and label=, or say form="wide".'
+            )
     try:
         if form == "long":
             voter = annotator if annotator in columns else None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from snefy_ldl._limits import COMPARED_ELEMENTS
 from snefy_ldl._types import Index, Mask
 from snefy_ldl.active.diversity import Geometry
-from snefy_ldl.active.pool import Pool, dense_table
+from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.strategies.base import Strategy, free_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.validation import check_count
@@ -79,15 +79,16 @@ class FeatureStrategy(Strategy):
         most = max(n, min(self.max_rows, COMPARED_ELEMENTS // width))
         if len(rows) > most:
             rows = np.sort(random.choice(rows, most, replace=False))
-        features = scale(dense_table(pool.take(rows), "X_pool"))
-        return Rows(scale, free, rows, features, labeled_table(X_labeled, scale, features.shape[1]))
+        features = scale(pool.as_table(pool.take(rows), "X_pool"))
+        return Rows(scale, free, rows, features, labeled_table(X_labeled, pool, scale, features.shape[1]))
 
 
-def labeled_table(X_labeled: Any, scale: Geometry, width: int) -> NDArray[Any] | None:
+def labeled_table(X_labeled: Any, pool: Pool, scale: Geometry, width: int) -> NDArray[Any] | None:
     """Scaled features of the labelled rows.
 
     Args:
         X_labeled: rows with labels, or None.
+        pool: the rows to choose from, which say how rows become numbers.
         scale: how the pool's features are scaled.
         width: how many features the pool has.
 
@@ -99,7 +100,7 @@ def labeled_table(X_labeled: Any, scale: Geometry, width: int) -> NDArray[Any] |
     """
     if X_labeled is None or count_rows(as_rows(X_labeled)) == 0:
         return None
-    table = dense_table(X_labeled, "X_labeled")
+    table = pool.as_table(X_labeled, "X_labeled")
     if table.shape[1] != width:
         raise InputError(f"X_labeled has {table.shape[1]} features, X_pool {width}.")
     return scale(table)

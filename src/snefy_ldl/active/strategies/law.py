@@ -12,7 +12,7 @@ from numpy.random import RandomState
 from snefy_ldl._limits import COMPARED_ELEMENTS, COVARIANCE_ELEMENTS
 from snefy_ldl._types import Array, Index, Mask
 from snefy_ldl.active.diversity import Diverse, Geometry, choose_apart
-from snefy_ldl.active.pool import Pool, dense_table
+from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.strategies.base import Strategy, free_rows, top_rows
 from snefy_ldl.active.strategies.feature import labeled_table
 from snefy_ldl.distributions.blocks import to_numpy
@@ -131,8 +131,8 @@ class LawStrategy(Strategy):
         rows = pool.take(best)
         if self.space == "features":
             scale = Geometry.of(pool, standardize=True)
-            Z = scale(dense_table(rows, "X_pool"))
-            labeled = labeled_table(X_labeled, scale, Z.shape[1])
+            Z = scale(pool.as_table(rows, "X_pool"))
+            labeled = labeled_table(X_labeled, pool, scale, Z.shape[1])
         else:
             Z = self._embedding(model, rows)
             labeled = None if X_labeled is None else self._embedding(model, X_labeled)

@@ -1,0 +1,181 @@
+"""How a table is written down: the kind of file by its ending, and of a text file its signs by its first lines."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from snefy_ldl.errors import InputError
+
+__all__ = ["TextFormat", "sniff_text", "table_kind"]
+
+KINDS = {
+    **dict.fromkeys((".csv", ".txt"), "csv"),
+    **dict.fromkeys((".tsv", ".tab"), "tsv"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys((".feather", ".arrow"), "feather"),
+    **dict.fromkeys((".xlsx", ".xlsm"), "excel"),
+}
+#: Bytes of a text file that are looked at, and lines.
+SAMPLE_BYTES, SAMPLE_LINES = 1 << 22, 200
+#: Signs between cells, the likeliest first.
+SEPARATORS = (",", ";", "\t", "|")
+COMMA_NUMBER = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")
+POINT_NUMBER = re.compile(r"[-+]?\d*\.\d+([eE][-+]?\d+)?")
+#: 1.234,5: points between thousands beside a decimal comma.
+GROUPED_NUMBER = re.compile(r"[-+]?\d{1,3}(\.\d{3})+(,\d+)?")
+NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """The signs of a text file.
+
+    Args:
+        encoding: As Python names it.
+        separator: Between cells.
+        decimal: Between whole and broken part of numbers.
+        thousands: Between thousands, or None.
+    """
+
+    encoding: str = "utf-8"
+    separator: str = ","
+    decimal: str = "."
+    thousands: str | None = None
+
+    def describe(self, usual: str = ",") -> str:
+        """What is unusual about the file, in a few words; nothing for UTF-8 with the usual signs.
+
+        Args:
+            usual: The separator that its ending promises.
+
+        Returns:
+            The words, or an empty text.
+
+        Example:
+            >>> TextFormat(separator=";", decimal=",").describe()
+            'semicolons between cells, decimal commas'
+        """
+        words = [] if self.separator == usual else [f"{NAMES[self.separator]} between cells"]
+        words += ["decimal commas"] if self.decimal == "," else []
+        words += [] if self.encoding in ("utf-8", "utf-8-sig") else [f"{self.encoding} text"]
+        return ", ".join(words)
+
+
+def table_kind(file: Path) -> str:
+    """How a table is written down, by the file's ending.
+
+    Args:
+        file: Its name; the file need not exist.
+
+    Returns:
+        ``"csv"``, ``"tsv"``, ``"parquet"``, ``"feather"`` or ``"excel"``.
+
+    Raises:
+        InputError: The ending is unknown.
+
+    >>> table_kind(Path("soil.csv.gz")), table_kind(Path("soil.pq")), table_kind(Path("soil.xlsx"))
+    ('csv', 'parquet', 'excel')
+    """
+    endings = [ending.lower() for ending in file.suffixes]
+    last = endings[-2] if endings[-1:] == [".gz"] and len(endings) > 1 else (endings or [""])[-1]
+    if last in (".xls", ".ods"):
+        raise InputError(f"{file.name}: save the table as .xlsx or .csv first; {last} files are not read.")
+    if last not in KINDS or (KINDS[last] not in ("csv", "tsv") and endings[-1] == ".gz"):
+        raise InputError(
+            f"{file.name}: unknown ending {last!r}; use .csv, .tsv (also .gz), .xlsx, .parquet or .feather."
+        )
+    return KINDS[last]
+
+
+def sniff_text(file: Path, kind: str) -> TextFormat:
+    """The signs of a text file, found in its first lines.
+
+    Args:
+        file: The file, which may be zipped (``.gz``).
+        kind: ``"csv"`` or ``"tsv"``.
+
+    Returns:
+        Its encoding, separator and decimal sign.
+
+    Raises:
+        InputError: It is no text.
+        OSError: It cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "soil.csv"
+        ...     _ = file.write_text("ph;sand" + chr(10) + "5,5;0,25" + chr(10))
+        ...     sniff_text(file, "csv")
+        TextFormat(encoding='utf-8', separator=';', decimal=',', thousands=None)
+    """
+    with gzip.open(file, "rb") if file.suffix.lower() == ".gz" else file.open("rb") as handle:
+        content = handle.read(SAMPLE_BYTES)
+    encoding = _encoding(content, file)
+    text = codecs.getincrementaldecoder(encoding)(errors="ignore").decode(content)
+    lines = [line for line in text.splitlines() if line.strip()][:SAMPLE_LINES]
+    separator = _separator(lines, "\t" if kind == "tsv" else ",")
+    decimal, thousands = _decimal(lines, separator)
+    return TextFormat(encoding, separator, decimal, thousands)
+
+
+def _encoding(content: bytes, file: Path) -> str:
+    if content.startswith(codecs.BOM_UTF8):
+        return "utf-8-sig"
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if b"\0" in content:
+        raise InputError(f"{file.name} cannot be read as a table: it holds bytes that no text has.")
+    try:  # the last letter may be cut in two
+        codecs.getincrementaldecoder("utf-8")().decode(content)
+    except UnicodeDecodeError:
+        return "cp1252" if _fits(content, "cp1252") else "latin-1"
+    return "utf-8"
+
+
+def _fits(content: bytes, encoding: str) -> bool:
+    try:
+        content.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _cells(lines: list[str], separator: str) -> list[list[str]]:
+    try:
+        return list(csv.reader(io.StringIO("\n".join(lines)), delimiter=separator))
+    except csv.Error:
+        return []
+
+
+def _separator(lines: list[str], usual: str) -> str:
+    """The sign that cuts all lines into as many cells as the header; of several the one with the most cells."""
+    best, score = usual, (False, 1)
+    for separator in dict.fromkeys([usual, *SEPARATORS]):
+        rows = _cells(lines, separator)
+        widths = [len(row) for row in rows]
+        if not widths or widths[0] < 2:
+            continue
+        even = sum(width == widths[0] for width in widths) >= 0.9 * len(widths)
+        if (even, widths[0]) > score:
+            best, score = separator, (even, widths[0])
+    return best
+
+
+def _decimal(lines: list[str], separator: str) -> tuple[str, str | None]:
+    """The decimal sign, and the one between thousands: a comma where cells hold commas, and points only in groups."""
+    if separator == ",":
+        return ".", None
+    cells = [cell.strip() for row in _cells(lines, separator)[1:] for cell in row]
+    commas = any(COMMA_NUMBER.fullmatch(cell) or ("," in cell and GROUPED_NUMBER.fullmatch(cell)) for cell in cells)
+    grouped = [cell for cell in cells if GROUPED_NUMBER.fullmatch(cell)]
+    points = [cell for cell in cells if POINT_NUMBER.fullmatch(cell) and cell not in grouped]
+    if not commas or points:
+        return ".", None
+    return ",", "." if any("," in cell for cell in grouped) else None
