@@ -81,7 +81,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         net_: the trained members (:class:`snefy_ldl.networks.net.SnefyNet`).
         centre_: by what labels are divided (L,), or None.
         guides_: the fitted guides (:class:`snefy_ldl.learners.guides.Guides`), or None.
-        inputs_: what the network sees: "features", "guides" or "both".
+        inputs_: what the network sees: "features", "guides" or "both"; "moving" where the guides move the law itself.
         scaling_: how features are scaled: "unit", "pooled" or "none".
         history_: one record an epoch: ``epoch``, ``loss``, ``seconds``, and ``validation_loss`` where rows were held.
         training_: what the fit did: rows, epochs, best epoch and validation loss of each member, repairs, seconds, ...
@@ -320,19 +320,23 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         for start in track(starts, len(starts), what, show=show):
             block = slice(start, min(start + step, rows))
             with torch.no_grad():
-                dist = self.net_(self._features_tensor(features, block, device))
+                dist = self.net_(*self._network_inputs(features, block, device))
             yield block, dist
 
-    def _features_tensor(self, features: Any, block: slice, device: torch.device) -> Any:
+    def _network_inputs(self, features: Any, block: slice, device: torch.device) -> tuple[Any, ...]:
+        """What the network takes of some rows: what it sees, and what moves each row's law where guides do that."""
         if self.backbone is not None:
             rows = torch.arange(block.start, block.stop)
             fetched = isinstance(features, Objects)
-            return move_rows(features.batch(rows) if fetched else take_rows(features, rows), device)
-        part = features[block]
+            return (move_rows(features.batch(rows) if fetched else take_rows(features, rows), device),)
+        seen = part = features[block]
+        moves: tuple[Any, ...] = ()
         if self.guides_ is not None:
-            part = self.guides_.inputs(part, self.inputs_)
-        part = part.toarray() if sp.issparse(part) else part
-        return torch.as_tensor(np.ascontiguousarray(part, dtype=np.float32), device=device)
+            seen = self.guides_.inputs(part, self.inputs_)
+            if self.guides_.mover is not None:
+                moves = self.guides_.mover.moves(seen, part).tensors(device)
+        seen = seen.toarray() if sp.issparse(seen) else seen
+        return torch.as_tensor(np.ascontiguousarray(seen, dtype=np.float32), device=device), *moves
 
     def predict_dist(self, X: Any) -> SnefySimplex:
         """The whole conditional law, from which every other prediction follows.

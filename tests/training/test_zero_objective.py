@@ -56,7 +56,7 @@ def test_likelihood_with_a_centre_is_the_law_s() -> None:
     D, centre = labels(), torch.tensor([0.1, 1.0, 3.0, 0.5], dtype=torch.float64)
     net = make_net(D, members=1)
     x, index = torch.zeros(1, 60, 3, dtype=torch.float64), torch.arange(60)[None]
-    value = ZeroObjective([D], net, torch.zeros(1, dtype=torch.long), centre[None]).log_prob(net, x, index)
+    value = ZeroObjective([D], net, torch.zeros(1, dtype=torch.long), centre.log()[None, None]).log_prob(net, x, index)
     torch.testing.assert_close(value[0], zero_law(net, x[0], centre).log_prob(D), rtol=0, atol=1e-9)
 
 

@@ -79,7 +79,9 @@ class PresenceComponents:
 
     def prob_all_absent(self) -> Tensor:
         """``P(ℓ_r = 0)`` of each label (P, L)."""
-        return torch.stack([self.prob_absent([r]) for r in range(self.alpha.shape[1])], 1)
+        total = softplus(self.log_odds)
+        rest = (total.sum(-1, keepdim=True) - total).clamp_min(0.0)
+        return (log_expm1(rest) - self.log_norm[:, None]).exp()
 
     def prob_of(self, present: list[int], absent: list[int]) -> Tensor:
         """Probability that some labels are there and some others are not (P,); at least one is there."""
@@ -90,6 +92,28 @@ class PresenceComponents:
     def log_support(self, support: Tensor) -> Tensor:
         """Log probability of a support, a mask (L,): (P,)."""
         return self.log_odds[:, support].sum(-1) - self.log_norm
+
+
+def integral_nodes(alpha: Tensor, log_centre: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes ``y = log t`` and steps (k,) of the trapezoid rule for every integral of some components.
+
+    Args:
+        alpha: ``α`` (P, L), float64.
+        log_centre: ``log c`` (L,).
+
+    Returns:
+        Both, float64.
+    """
+    low = -float(torch.logsumexp(alpha.log() + log_centre, 1).max()) - INTEGRAL_TAIL
+    # beyond the last 1/c only powers t^-(α_r + α_s) are left, of which the slowest must die out
+    bend = -float(log_centre.min()) + 3.0
+    slowest = float(alpha.topk(min(2, alpha.shape[1]), 1, largest=False).values.sum(1).min())
+    high = bend + INTEGRAL_TAIL / slowest
+    x = torch.arange(low, bend + GROWTH * 12.0, STEP, dtype=torch.float64, device=alpha.device)
+    growth = torch.exp((x - bend - GROWTH) / GROWTH)  # y = x + growth bends up beyond the last 1/c
+    y = x + growth
+    keep = y <= high
+    return y[keep], STEP * (1.0 + growth[keep] / GROWTH)
 
 
 class PresenceMoments:
@@ -106,17 +130,8 @@ class PresenceMoments:
 
     def __init__(self, components: PresenceComponents) -> None:
         self._parts = components
-        alpha, centre = components.alpha, components.centre
-        low = -float((alpha @ centre).max().log()) - INTEGRAL_TAIL
-        # beyond the last 1/c only powers t^-(α_r + α_s) are left, of which the slowest must die out
-        bend = -float(centre.min().log()) + 3.0
-        slowest = float(alpha.topk(min(2, alpha.shape[1]), 1, largest=False).values.sum(1).min())
-        high = bend + INTEGRAL_TAIL / slowest
-        x = torch.arange(low, bend + GROWTH * 12.0, STEP, dtype=torch.float64, device=alpha.device)
-        growth = torch.exp((x - bend - GROWTH) / GROWTH)  # y = x + growth bends up beyond the last 1/c
-        y = x + growth
-        keep = y <= high
-        self._y, step = y[keep], STEP * (1.0 + growth[keep] / GROWTH)
+        centre = components.centre
+        self._y, step = integral_nodes(components.alpha, centre.log())
         self._log1p = softplus(centre.log()[:, None] + self._y)  # log(1 + c_r t), (L, k)
         self._weight = step
         # ρ_r t = c_r t / (1 + c_r t), between 0 and 1

@@ -150,7 +150,7 @@ class ZeroSquare(SimplexLaw):
         step = max(1, block_elements(self.device.type) // (2 * self.n_components * max(1, logs.shape[1])))
         parts = []
         for points in logs.split(step):
-            squares = self._log_squares(points.flatten(0, 1), scale.repeat(len(points), 1, 1), grams)
+            squares = self.log_squares(points.flatten(0, 1), scale.repeat(len(points), 1, 1), grams)
             parts.append([
                 torch.logsumexp(square + base.repeat(len(points), 1), -1).unflatten(0, points.shape[:2])
                 for square in squares
@@ -163,7 +163,7 @@ class ZeroSquare(SimplexLaw):
         scale = self.flat_log_scale[rows].double()
         return log_signed_sum(scale[..., i] + scale[..., j] + self.log_kernel, self.gram)
 
-    def _log_squares(self, logs: Tensor, scale: Tensor, grams: list[Tensor]) -> list[Tensor]:
+    def log_squares(self, logs: Tensor, scale: Tensor, grams: list[Tensor]) -> list[Tensor]:
         """``log Σ_ij M_ij e^{u_i + u_j} Γ(Σ_S α_ij)`` at points (T, L) with scales h (T, K, n): each (T, K)."""
         there = ~torch.isneginf(logs)
         supports, which = torch.unique(there, dim=0, return_inverse=True)
@@ -186,18 +186,18 @@ class ZeroSquare(SimplexLaw):
         shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
         if not self._ends(shape):
             return self.expand(shape).log_prob(value)
-        logs = _support_logs(log_share(value.double()))
+        logs = support_logs(log_share(value.double()))
         logs = logs.expand(*shape, self.n_labels).reshape(-1, len(self), self.n_labels)  # (S, N, L)
         plain = self.plain_logs(logs)
         columns = [self.log_densities(rows, plain[:, rows])[0] for rows in self.chunks()]
-        return (torch.cat(columns, 1) + _jacobian(plain, logs)).reshape(shape).to(self.dtype)
+        return (torch.cat(columns, 1) + jacobian(plain, logs)).reshape(shape).to(self.dtype)
 
     def log_prob_grid(self, logs: Tensor, rows: slice) -> Tensor:
         """Log density of some rows at the same points: log shares (S, L) -> (S, b)."""
-        logs = _support_logs(logs)
+        logs = support_logs(logs)
         plain = self.plain_logs(logs)
         n_rows = len(range(len(self))[rows])
-        return self.log_densities(rows, plain[:, None].expand(-1, n_rows, -1))[0] + _jacobian(plain, logs)[:, None]
+        return self.log_densities(rows, plain[:, None].expand(-1, n_rows, -1))[0] + jacobian(plain, logs)[:, None]
 
     # -- draws -------------------------------------------------------------------------------------------------------
 
@@ -271,12 +271,12 @@ def _check_shapes(exponents: Tensor, presence: Tensor, readout: Tensor, log_scal
     return n_members, n, n_labels
 
 
-def _support_logs(logs: Tensor) -> Tensor:
+def support_logs(logs: Tensor) -> Tensor:
     """Log shares with -inf in place of those that count as zeros."""
     return logs.masked_fill(logs < math.log(ZERO_SHARE), -math.inf)
 
 
-def _jacobian(plain: Tensor, logs: Tensor) -> Tensor:
+def jacobian(plain: Tensor, logs: Tensor) -> Tensor:
     """``Σ_{r in S} (log ℓ'_r - log ℓ_r)`` (...)."""
     there = ~torch.isneginf(logs)
     return torch.where(there, torch.where(there, plain, 0.0) - torch.where(there, logs, 0.0), 0.0).sum(-1)

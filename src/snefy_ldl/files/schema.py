@@ -90,7 +90,7 @@ DESCRIPTION: dict[str, Rule] = {
     "training.best_epoch": (_each(lambda value: _whole(value, -1)), "a list of whole numbers"),
     "training.validation_loss": (_each(_optional(_number)), "a list of numbers"),
     "history": (_each(_is(dict)), "a list of objects"),
-    "inputs?": _one_of("features", "guides", "both"),
+    "inputs?": _one_of("features", "guides", "both", "moving"),
     "guides?": (_optional(_is(dict)), "an object or null"),
     "columns?": (_optional(_is(dict)), "an object or null"),
 }
@@ -125,6 +125,7 @@ COLUMNS: dict[str, dict[str, Rule]] = {
 GUIDES: dict[str, Rule] = {
     "floor": (lambda value: _number(value) and value > 0.0, "a number above 0"),
     "learners": (_each(_is(dict)), "a list of objects"),
+    "mover?": (_optional(_is(dict)), "an object or null"),
 }
 CALIBRATION: dict[str, Rule] = {
     "weights_sha256": TEXT,

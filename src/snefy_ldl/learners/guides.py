@@ -22,6 +22,7 @@ from snefy_ldl._types import Array, Index
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.learners.moves import Mover, pack_mover, unpack_mover
 from snefy_ldl.learners.storage import pack_learner, unpack_learner
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.validation.rows import count_rows, take_rows
@@ -52,10 +53,12 @@ class Guides:
     Args:
         learners: each with ``predict(X)`` -> (N, L).
         floor: predicted shares are lifted here before the logarithm.
+        mover: makes each row's own centre of their predictions, where the law moves with them; None where it does not.
     """
 
     learners: list[Any]
     floor: float
+    mover: Mover | None = None
 
     def features(self, X: Any) -> Array:
         """What the network sees of new rows: centred logs of every guide's prediction (N, G L)."""
@@ -64,7 +67,7 @@ class Guides:
     def inputs(self, X: Any, kind: str) -> Any:
         """What a network sees of rows X: the guides' predictions, beside the features where ``kind`` is ``"both"``."""
         seen = self.features(X)
-        if kind == "guides":
+        if kind != "both":
             return seen
         return np.hstack([X.toarray() if hasattr(X, "toarray") else X, seen])
 
@@ -188,7 +191,10 @@ def pack_guides(guides: Guides) -> tuple[dict[str, Any], dict[str, Any]]:
         entries.append({"class": type(learner).__name__, "skops": content is not None})
         if content is not None:
             arrays[f"{prefix}skops"] = np.frombuffer(content, dtype=np.uint8).copy()  # torch warns of read-only arrays
-    return {"floor": guides.floor, "learners": entries}, arrays
+    description: dict[str, Any] = {"floor": guides.floor, "learners": entries}
+    if guides.mover is not None:
+        description["mover"] = pack_mover(guides.mover, arrays, "guide.mover.")
+    return description, arrays
 
 
 def unpack_guides(description: dict[str, Any], arrays: dict[str, Any], given: Sequence[Any] | None = None) -> Guides:
@@ -206,17 +212,18 @@ def unpack_guides(description: dict[str, Any], arrays: dict[str, Any], given: Se
         ModelFileError: where a guide was not saved and none is given.
     """
     entries = description["learners"]
+    mover = None if description.get("mover") is None else unpack_mover(description["mover"], arrays)
     if given is not None:
         if len(given) != len(entries):
             raise ModelFileError(f"the model was fitted with {len(entries)} guide(s); {len(given)} were given.")
-        return Guides(list(given), float(description["floor"]))
+        return Guides(list(given), float(description["floor"]), mover)
     learners: list[Any] = []
     for number, entry in enumerate(entries):
         if "learner" in entry:
             learners.append(unpack_learner(entry["learner"], arrays))
         else:
             learners.append(_skops_load(arrays.get(f"guide.{number}.skops"), number, entry["class"]))
-    return Guides(learners, float(description["floor"]))
+    return Guides(learners, float(description["floor"]), mover)
 
 
 def _skops_bytes(learner: Any) -> bytes | None:

@@ -12,7 +12,9 @@ from torch.nn.functional import pad, softplus
 
 from snefy_ldl.distributions import CentredSnefy, SimplexLaw, SnefySimplex
 from snefy_ldl.distributions.family import PairFamily
+from snefy_ldl.distributions.moving import MovingSnefy
 from snefy_ldl.networks.kept import KeptParts, LawParts
+from snefy_ldl.networks.moving_law import moving_zero_law
 from snefy_ldl.networks.zero_law import zero_law
 from snefy_ldl.special import (
     EXPONENT_LIMIT,
@@ -184,8 +186,19 @@ class SnefyNet(nn.Module):
         powers = (logs * (self.background - 1.0)[:, None]).sum(-1)
         return powers - log_beta(self.background)[:, None]
 
-    def forward(self, x: Any) -> SimplexLaw:
-        """The density at x, averaged over the members, in float64: batch (B,), event (L,)."""
+    def forward(self, x: Any, log_centre: Tensor | None = None, shift: Tensor | None = None) -> SimplexLaw:
+        """The density at x, averaged over the members, in float64: batch (B,), event (L,).
+
+        Args:
+            x: what the backbone takes.
+            log_centre: each row's own centre (B, L), where the law moves with x.
+            shift: of each row's log odds of presence (B, L), beside it.
+
+        Returns:
+            The law.
+        """
+        if shift is not None and log_centre is not None:
+            return moving_zero_law(self, self.output(x).double(), log_centre, shift)
         if self.has_presence:
             return zero_law(self, x, self.centre[0] if self.has_centre else None)
         learning = torch.is_grad_enabled() and (self.raw_exponents.requires_grad or self.readout.requires_grad)
@@ -197,6 +210,8 @@ class SnefyNet(nn.Module):
             extra = 0.5 * (log_quadratic_form(parts.normaliser, log_scale) + self.log_odds[:, None])  # (K, B)
             log_scale = torch.cat([log_scale, extra[..., None]], -1)
         family, rows = parts.family, log_scale.transpose(0, 1)
+        if log_centre is not None:
+            return MovingSnefy(family.exponents, None, family.readout, rows, log_centre)
         if parts.centre is not None:
             return CentredSnefy(
                 family.exponents, family.readout, rows, parts.centre, validate_args=False, family=family

@@ -67,6 +67,7 @@ def presence_init(
     generator: torch.Generator,
     background_share: float | None = None,
     concentration_range: tuple[float, float] = CONCENTRATION_RANGE,
+    blend: float = BLEND,
 ) -> None:
     """Start one member at the data: each neuron takes the presence pattern and the shares of a row, and some averages.
 
@@ -77,6 +78,7 @@ def presence_init(
         generator: source of randomness.
         background_share: gives the member a background fitted to D; None for none.
         concentration_range: of the neurons, in units of the labels' own concentration.
+        blend: how much of the averages a neuron's start holds.
 
     Example:
         >>> net = SnefyNet(StackedMLP(1, 3, (8,)), n_labels=2, n_neurons=6, n_readouts=3, presence=True)
@@ -94,12 +96,12 @@ def presence_init(
     here = there[rows].double()
     # absent labels take the share that the averages lead one to expect beside the present ones
     average = concentration / (here @ concentration)[:, None]  # (n, L)
-    shares = torch.where(here > 0, (1.0 - BLEND) * D[rows] + BLEND * average, average)
+    shares = torch.where(here > 0, (1.0 - blend) * D[rows] + blend * average, average)
     base = max(float((there.double() @ concentration).mean()), 1.0)
     low, high = (math.log(multiple) for multiple in concentration_range)
     totals = base * torch.exp(low + (high - low) * torch.rand(n_neurons, 1, generator=generator, dtype=torch.float64))
     net.set_exponents(member, 0.5 * (totals * shares - 1.0))
-    chance = ((1.0 - BLEND) * here + BLEND * torch.sigmoid(odds)).clamp(RAREST, 1.0 - RAREST)
+    chance = ((1.0 - blend) * here + blend * torch.sigmoid(odds)).clamp(RAREST, 1.0 - RAREST)
     with torch.no_grad():
         net.raw_presence[member] = (0.5 * chance.logit()).to(net.raw_presence)
         net.readout[member] = torch.rand(n_readouts, n_neurons, generator=generator) / math.sqrt(n_readouts)

@@ -13,6 +13,7 @@ __all__ = [
     "LOG_ODDS_LIMIT",
     "MATCHED_CONCENTRATIONS",
     "NEGLIGIBLE_FACTOR_EXPONENT",
+    "NEGLIGIBLE_MOMENT_WEIGHT",
     "NEGLIGIBLE_PRESENCE",
     "NEGLIGIBLE_TABLE_WEIGHT",
     "NEGLIGIBLE_TERM_EXPONENT",
@@ -82,5 +83,7 @@ NEGLIGIBLE_PRESENCE = 1e-12
 OSCILLATION_TAIL = 1e-11
 #: Components whose weights sum up to less than this in every row are left out of a table of a law with zeros.
 NEGLIGIBLE_TABLE_WEIGHT = 1e-9
+#: Weight of a component below which it has no part in the mean of a row that tabulates none.
+NEGLIGIBLE_MOMENT_WEIGHT = 1e-11
 #: Centres that differ by no more than this share of themselves are the same.
 SAME_CENTRE = 1e-9

@@ -18,6 +18,7 @@ from snefy_ldl.errors import InputError, MissingLabelWarning, TableNote
 from snefy_ldl.inputs.columns import Encoder, TableEncoder, learn_columns
 from snefy_ldl.inputs.kinds import LeftOutColumn
 from snefy_ldl.inputs.objects import Objects, open_rows, split_labels
+from snefy_ldl.learners.moves import Moves
 from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.validation import (
     LARGEST_FEATURE,
@@ -57,6 +58,7 @@ class TrainingData:
         label_names: names of the labels, or None where they had none.
         feature_names: names of the features, or None where they had none.
         weights: row weights (N,) with mean one, or None.
+        moves: each row's own centre and shift of presence, where the law moves with its guides; None where it does not.
         note: what the labels suggest, for ``training_["note"]``, or None.
 
     Raises:
@@ -97,6 +99,7 @@ class TrainingData:
         self.are_counts = counts is not None
         self.partial = counts if isinstance(counts, PartialCounts) else None
         self.note: str | None = None
+        self.moves: Moves | None = None
         self.labels: Array
         self.label_names: list[str] | None
         if self.partial is not None:
@@ -113,10 +116,10 @@ class TrainingData:
         if isinstance(self.columns, TableEncoder) and self.columns is not columns:
             _tell_left_out(self.columns)
 
-    def with_features(self, features: Any) -> TrainingData:
-        """The same rows and labels with other features (N, d')."""
+    def with_features(self, features: Any, moves: Moves | None = None) -> TrainingData:
+        """The same rows and labels with other features (N, d'), and what moves each row's law."""
         other = copy.copy(self)
-        other.features = features
+        other.features, other.moves = features, moves
         return other
 
     def take(self, rows: Index) -> TrainingData:
@@ -124,6 +127,7 @@ class TrainingData:
         other = copy.copy(self)
         other.features, other.labels, other.n_rows = take_rows(self.features, rows), self.labels[rows], len(rows)
         other.weights = None if self.weights is None else self.weights[rows]
+        other.moves = None if self.moves is None else self.moves.take(rows)
         other.has_gaps = not self.are_counts and bool(np.isnan(other.labels).any())
         return other
 

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,8 +15,11 @@ import torch
 from joblib import Parallel, delayed
 
 from snefy_ldl._random import derive_seed
+from snefy_ldl._types import Array, Index
 from snefy_ldl.errors import TrainingWarning
-from snefy_ldl.learners.guides import default_guides, fit_guides
+from snefy_ldl.learners.guides import GUIDE_ROWS, Guides, default_guides, fit_guides
+from snefy_ldl.learners.moves import Mover, Moves, fit_mover
+from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.fit import fit
 from snefy_ldl.training.large import LARGE_ROWS, fit_large, is_large
 from snefy_ldl.training.plan import Job
@@ -25,6 +29,8 @@ from snefy_ldl.training.state import FittedState, Inputs, lead
 WIDE = 600
 #: Standard errors by which guides may be behind on validation rows, from this many rows on.
 GUIDE_ALLOWANCE, MANY_ROWS = 2.5, 200
+#: Labels from which the guides may move the law itself, and the neurons that such a law has.
+MOVING_LABELS, MOVING_NEURONS = 20, 12
 #: A part of rows with zeros from which they are modelled without a comparison.
 MOSTLY_ZEROS = 0.4
 #: Rows below which no guide is tried by itself: validation rows are too few to choose by.
@@ -78,44 +84,70 @@ def _fit_inputs(job: Job) -> FittedState:
     learners = wanted_guides(job)
     if not learners:
         return fit([job])[0]
-    data, settings = job.data, job.settings
+    data = job.data
     floor = min(job.labels.policy.floor, 1e-3)
     seed = derive_seed(job.seed, 9)
     seen = job.rows if data.weights is None else job.rows[data.weights[job.rows] > 0]
     guides, table = fit_guides(learners, data.features, data.labels, seen, floor, seed)
     best: FittedState | None = None
     for inputs in _inputs_to_try(job):
-        features = data.features if inputs == "features" else table
-        if inputs == "both":
-            dense = data.features.toarray() if sp.issparse(data.features) else data.features
-            features = np.hstack([dense, table])
-        part = Job(
-            replace(
-                settings,
-                standardize="unit" if inputs == "guides" else settings.standardize,
-                guides=None,
-                checkpoint_dir=None if settings.checkpoint_dir is None else Path(settings.checkpoint_dir) / inputs,
-            ),
-            data.with_features(features),
-            job.rows,
-            policy=job.labels.policy,
-            warn=False,
-            seed=job.seed,
-            compared=True,
-        )
-        state = fit([part])[0]
-        state = replace(
-            state,
-            inputs=inputs,
-            guides=None if inputs == "features" else guides,
-            n_features=data.n_features,
-            feature_names=data.feature_names,
-            summary={**state.summary, "inputs": inputs},
-        )
+        if inputs == "moving":
+            mover, moves = _fit_moves(job, table, seen)
+            state = _fit_moving(job, table, moves, replace(guides, mover=mover))
+        else:
+            state = _fit_seen(job, inputs, table, guides)
         if best is None or _better(state, best, len(seen)):
             best = state
     assert best is not None
     return best
+
+
+def _fit_seen(job: Job, inputs: Inputs, table: Array, guides: Guides) -> FittedState:
+    """The state of a network that sees the features, the guides' predictions, or both."""
+    data = job.data
+    features = data.features if inputs == "features" else table
+    if inputs == "both":
+        dense = data.features.toarray() if sp.issparse(data.features) else data.features
+        features = np.hstack([dense, table])
+    changes = {"standardize": "unit"} if inputs == "guides" else {}
+    return _fit_variant(job, inputs, data.with_features(features), None if inputs == "features" else guides, changes)
+
+
+def _fit_moves(job: Job, table: Array, seen: Index) -> tuple[Mover, Moves]:
+    """What moves the law: a centre for each row, and the odds that its labels are there where zeros are modelled."""
+    data, rows = job.data, min(len(seen), GUIDE_ROWS)
+    n_trees = None
+    if job.models_zeros:
+        n_trees = 100 if rows * data.n_labels < 10**6 else 50
+    return fit_mover(table, data.features, data.labels, seen, n_trees, GUIDE_ROWS, derive_seed(job.seed, 11))
+
+
+def _fit_moving(job: Job, table: Array, moves: Moves, guides: Guides) -> FittedState:
+    """The state of a law that moves with its guides; it needs few neurons."""
+    sizes = {
+        "n_neurons": min(MOVING_NEURONS, job.settings.n_neurons),
+        "n_readouts": min(MOVING_NEURONS, job.settings.n_readouts),
+    }
+    return _fit_variant(job, "moving", job.data.with_features(table, moves), guides, {"standardize": "unit", **sizes})
+
+
+def _fit_variant(
+    job: Job, inputs: Inputs, data: TrainingData, guides: Guides | None, changes: dict[str, Any]
+) -> FittedState:
+    """One candidate's state, which is told what the user's features are."""
+    folder = job.settings.checkpoint_dir
+    changes["checkpoint_dir"] = None if folder is None else Path(folder) / inputs
+    settings = replace(job.settings, guides=None, **changes)
+    policy = job.labels.policy
+    state = fit([Job(settings, data, job.rows, policy=policy, warn=False, seed=job.seed, compared=True)])[0]
+    return replace(
+        state,
+        inputs=inputs,
+        guides=guides,
+        n_features=job.data.n_features,
+        feature_names=job.data.feature_names,
+        summary={**state.summary, "inputs": inputs},
+    )
 
 
 def fit_jobs(jobs: Sequence[Job], n_jobs: int | None = 1) -> list[FittedState]:
@@ -170,6 +202,9 @@ def wanted_guides(job: Job) -> list[object]:
 
 
 def _inputs_to_try(job: Job) -> list[Inputs]:
+    moving: list[Inputs] = ["moving"] if job.data.n_labels >= MOVING_LABELS else []
     if not isinstance(job.settings.guides, str):  # the user's own: they are meant to be used
-        return ["guides", "both"] if job.settings.validation_fraction > 0 else ["both"]
+        return ["guides", "both", *moving] if job.settings.validation_fraction > 0 else moving or ["both"]
+    if moving:  # by far the best with many labels, and the others are slow
+        return ["guides", "moving"]
     return ["features", "guides", "both"] if job.data.features.shape[1] <= WIDE else ["features", "guides"]

@@ -15,6 +15,7 @@ import numpy as np
 from snefy_ldl._limits import PREDICTION_ROWS
 from snefy_ldl._random import derive_seed
 from snefy_ldl._types import Index
+from snefy_ldl.learners.moves import Moves
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.plan import Job
 from snefy_ldl.training.settings import Settings
@@ -75,7 +76,10 @@ def fit_large(job: Job, fit_small: Callable[[Job], FittedState]) -> FittedState:
     policy = None if data.are_counts else ZeroPolicy(chosen.zero_policy.mode, job.labels.policy.floor)
     rows = job.rows
     if chosen.guides is not None:
-        data, rows = data.with_features(_seen_by(chosen, data)), np.setdiff1d(rows, sample)
+        data, rows = data.with_features(*_seen_by(chosen, data)), np.setdiff1d(rows, sample)
+    if chosen.inputs == "moving":  # with the few neurons that such a law needs
+        n_readouts, n_neurons = chosen.net.readout.shape[1:]
+        settled = replace(settled, n_neurons=n_neurons, n_readouts=n_readouts)
     state = fit_small(Job(settled, data, rows, policy=policy, warn=False, seed=job.seed, settled=True))
     return replace(
         state,
@@ -114,14 +118,16 @@ def _choose(job: Job, sample: Index, fit_small: Callable[[Job], FittedState]) ->
     return guided if gain > GUIDE_GAIN else plain
 
 
-def _seen_by(chosen: FittedState, data: TrainingData) -> Any:
-    """What the network sees of every row, float32: guides' predictions, a part of the rows at a time."""
+def _seen_by(chosen: FittedState, data: TrainingData) -> tuple[Any, Moves | None]:
+    """What the network sees of every row, float32: guides' predictions, a part of the rows at a time; and its moves."""
     assert chosen.guides is not None
-    table = None
+    table, moves = None, []
     for start in range(0, data.n_rows, PREDICTION_ROWS):
         part = slice(start, min(start + PREDICTION_ROWS, data.n_rows))
         seen = chosen.guides.inputs(data.features[part], chosen.inputs)
         if table is None:
             table = np.empty((data.n_rows, seen.shape[1]), dtype=np.float32)
         table[part] = seen
-    return table
+        if chosen.guides.mover is not None:
+            moves.append(chosen.guides.mover.moves(seen, data.features[part]))
+    return table, Moves.joined(moves) if moves else None

@@ -24,7 +24,7 @@ from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling, fit_scaling
 from snefy_ldl.networks.starts import fit_dirichlet, label_concentration, paper_init, prototype_init
-from snefy_ldl.networks.zeros import presence_init
+from snefy_ldl.networks.zeros import BLEND, presence_init
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.labels import Labels, prepare_shares, prepare_votes
 from snefy_ldl.training.objectives import Counts, Gaps, Objective, Shares
@@ -86,7 +86,7 @@ class Job:
         self.seed = seed_from(settings.random_state) if seed is None else seed
         self._check_shape()
         if start is not None and start.guides is not None:
-            self.data = data = data.with_features(start.guides.inputs(data.features, start.inputs))
+            self.data = data = start.guided(data)
         self.labels: Labels
         if data.are_counts:
             self.labels = prepare_votes(data, self.rows, settings.zeros, self.seed)
@@ -146,7 +146,7 @@ class Job:
         data = self.data
         if self.start is not None:
             return [self.start.centre]
-        if data.are_counts or data.has_gaps or self.one_pass:
+        if data.are_counts or data.has_gaps or self.one_pass or data.moves is not None:
             return [None]
         if self.models_zeros and isinstance(self.settings.centre, str):
             return [None]  # presence takes over what a centre does for small parts
@@ -267,15 +267,18 @@ def _initialise(net: SnefyNet, k: int, member: Member) -> None:
     labels, is_paper = member.job.labels, member.job.settings.is_paper
     job_models_zeros = member.job.models_zeros
     rows = member.train.numpy()
-    shares = torch.as_tensor(labels.prototypes[rows])
+    shares, moves = torch.as_tensor(labels.prototypes[rows]), member.job.data.moves
     if member.centre is not None:
         centre = torch.as_tensor(member.centre)
         net.set_centre(k, centre)
         shares = shares / centre
-        shares = shares / shares.sum(-1, keepdim=True)
+    elif moves is not None:
+        shares = (shares.log() - torch.as_tensor(moves.log_centre[rows])).softmax(-1)
+    shares = shares / shares.sum(-1, keepdim=True)
     generator = torch.Generator().manual_seed(member.start_seed)
     if job_models_zeros:
-        presence_init(net, k, shares, generator, BACKGROUND_SHARE, labels.concentration_range)
+        blend = BLEND if moves is None else 1.0  # rows differ by their moves, not by neurons made for some of them
+        presence_init(net, k, shares, generator, BACKGROUND_SHARE, labels.concentration_range, blend)
     elif is_paper:
         paper_init(net, k, shares, generator)
     else:
@@ -314,12 +317,17 @@ def make_objective(net: SnefyNet, members: Sequence[Member], device: torch.devic
     group = torch.tensor([jobs.index(m.job) if len(jobs) > 1 else 0 for m in members], device=device)
     if data.has_gaps:
         return Gaps([torch.as_tensor(job.labels.known, device=device) for job in jobs], net, group)
+    row_centre = None if data.moves is None else torch.as_tensor(data.moves.log_centre, device=device)
     if members[0].job.models_zeros:
-        centre = None
+        log_centre, shift = None if row_centre is None else row_centre[None], None
+        if data.moves is not None and data.moves.shift is not None:
+            shift = torch.as_tensor(data.moves.shift, device=device)
         if any(member.centre is not None for member in members):
             ones = np.ones(data.n_labels)
-            centre = torch.as_tensor(np.stack([ones if m.centre is None else m.centre for m in members]), device=device)
-        return ZeroObjective([torch.as_tensor(job.labels.shares, device=device) for job in jobs], net, group, centre)
+            centre = np.log(np.stack([ones if m.centre is None else m.centre for m in members]))
+            log_centre = torch.as_tensor(centre, device=device)[:, None]
+        shares = [torch.as_tensor(job.labels.shares, device=device) for job in jobs]
+        return ZeroObjective(shares, net, group, log_centre, shift)
     tables: list[Tensor] = []
     jacobians: list[Tensor] = []
     which: list[int] = []
@@ -329,11 +337,12 @@ def make_objective(net: SnefyNet, members: Sequence[Member], device: torch.devic
         if key not in distinct:
             distinct[key] = len(tables)
             logs = torch.as_tensor(jobs[number].labels.shares, device=device).log()
-            divided = logs
+            divided = logs if row_centre is None else torch.log_softmax(logs - row_centre, -1)
             if member.centre is not None:
                 divided = torch.log_softmax(logs - torch.as_tensor(member.centre, device=device).log(), -1)
             tables.append(divided)
             jacobians.append((divided - logs).sum(-1))
         which.append(distinct[key])
-    jacobian = None if all(member.centre is None for member in members) else torch.stack(jacobians)
+    plain = row_centre is None and all(member.centre is None for member in members)
+    jacobian = None if plain else torch.stack(jacobians)
     return Shares(torch.stack(tables), net, torch.tensor(which, device=device), jacobian)

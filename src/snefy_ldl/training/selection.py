@@ -158,9 +158,10 @@ def _mean_divergence(net: SnefyNet, X: Any, member: Member) -> Tensor:
     """KL divergence of the mean prediction on each of the member's validation rows (B,)."""
     rows = member.valid
     x = gather_rows(net, X, rows[None].to(net.readout.device))
-    with torch.no_grad():
-        mean = net(x).mean.cpu()
     job = member.job
+    moves = () if job.data.moves is None else job.data.moves.take(rows.numpy()).tensors(net.readout.device)
+    with torch.no_grad():
+        mean = net(x, *moves).mean.cpu()
     plain = not (job.data.are_counts or job.data.has_gaps)  # then zeros of the labels are zeros here, too
     shares = torch.as_tensor((job.data.labels if plain else job.labels.shares)[rows.numpy()])
     divergence: Tensor = torch.special.xlogy(shares, shares).sum(-1) - (shares * log_share(mean)).sum(-1)

@@ -13,13 +13,15 @@ from snefy_ldl.learners.guides import Guides
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling
 from snefy_ldl.special.tolerances import SMALLEST_POSITIVE
+from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.optimiser import StackedAdamW
 from snefy_ldl.validation import ZeroPolicy
 
 #: Standard errors, likelihood and mean added up, by which a challenger must lead: a later candidate costs more to ask.
 LEAST_LEAD = 0.5
 
-Inputs = Literal["features", "guides", "both"]
+#: What a network sees; with "moving" it sees the guides, and they move the law itself.
+Inputs = Literal["features", "guides", "both", "moving"]
 
 
 @dataclass
@@ -154,6 +156,14 @@ class FittedState:
     guides: Guides | None = None
     columns: Encoder | None = None
     validation: Validation | None = None
+
+    def guided(self, data: TrainingData) -> TrainingData:
+        """The same rows as this state's network sees them: through its guides, where it has some."""
+        if self.guides is None:
+            return data
+        seen = self.guides.inputs(data.features, self.inputs)
+        mover = self.guides.mover
+        return data.with_features(seen, None if mover is None else mover.moves(seen, data.features))
 
     @property
     def n_labels(self) -> int:

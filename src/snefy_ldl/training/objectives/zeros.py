@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from snefy_ldl.distributions.moving import moved_log_norm
+from snefy_ldl.distributions.zero_moments import log_expm1
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.special import LogGamma, log_quadratic_form, pair_gram, pair_index, symmetric
+from snefy_ldl.special import LogGamma, log_quadratic_form, log_signed_sum, pair_gram, pair_index, symmetric
 from snefy_ldl.special.tolerances import NEGLIGIBLE_TERM_EXPONENT
 from snefy_ldl.training.objectives.base import Objective
 from snefy_ldl.validation import ZERO_SHARE
@@ -98,23 +100,27 @@ def _rows(table: Tensor, place: Tensor) -> Tensor:
     return table[torch.arange(len(table), device=table.device)[:, None], place]
 
 
-def presence_kernel(net: SnefyNet) -> tuple[Tensor, Tensor]:
-    """``log R_ij = log K_ij - g_i - g_j`` over the pairs (K, P), and ``g`` (K, n), float64.
+def presence_kernel(net: SnefyNet, shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """``log R_ij = log K_ij - g_i - g_j`` over the pairs (K, 1, P), and ``g`` (K, 1, n), float64.
 
     Args:
         net: with presence.
+        shift: of the log odds of some rows (K, B, L), which then have a kernel each; None for none.
 
     Returns:
-        Both, through which gradients flow.
+        Both, through which gradients flow; with a shift (K, B, P) and (K, B, n).
     """
     exponents, presence = net.exponents.double(), net.presence
-    i, j = pair_index(exponents.shape[1], exponents.device)
+    n = exponents.shape[1]
+    i, j = pair_index(n, exponents.device)
     alpha = 1.0 + exponents.index_select(1, i) + exponents.index_select(1, j)
     log_odds = presence.index_select(1, i) + presence.index_select(1, j) + _LogGamma.apply(alpha)  # type: ignore[no-untyped-call]
-    total = softplus(log_odds).sum(-1)
-    log_norm = total + (-torch.expm1(-total)).log()
-    g = 0.5 * log_norm[:, i == j]
-    return log_norm - g.index_select(1, i) - g.index_select(1, j), g
+    if shift is None:
+        log_norm = log_expm1(softplus(log_odds).sum(-1))[:, None]
+    else:
+        log_norm = moved_log_norm(log_odds, shift)
+    g = 0.5 * log_norm[..., i == j]
+    return log_norm - g.index_select(-1, i) - g.index_select(-1, j), g
 
 
 class ZeroObjective(Objective):
@@ -124,7 +130,8 @@ class ZeroObjective(Objective):
         tables: label distributions, one table (N, L) a group of members; shares below 1e-9 are zeros.
         net: with presence; gives the background, which does not change in training.
         group: which table each member uses (K,).
-        centre: ``c`` of each member (K, L), or None for ones.
+        log_centre: ``log c`` of each member (K, 1, L), or of each row (1, N, L); None for zeros.
+        shift: of the log odds of presence of each row (N, L), or None for none.
 
     Example:
         >>> from snefy_ldl.networks import SnefyNet, StackedMLP
@@ -137,15 +144,22 @@ class ZeroObjective(Objective):
 
     gradient_limit = GRADIENT_LIMIT
 
-    def __init__(self, tables: list[Tensor], net: SnefyNet, group: Tensor, centre: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        tables: list[Tensor],
+        net: SnefyNet,
+        group: Tensor,
+        log_centre: Tensor | None = None,
+        shift: Tensor | None = None,
+    ) -> None:
         D = torch.stack([table.double() for table in tables])  # (G, N, L)
         there = D[0] > ZERO_SHARE
-        if centre is not None:  # one table a member
+        if log_centre is not None and len(log_centre) > 1:  # one table a member
             D, group = D[group], torch.arange(len(group), device=group.device)
         logs = torch.where(there, D, 1.0).log().masked_fill(~there, -torch.inf)
-        moved = logs if centre is None else logs - centre[:, None].log()
+        moved = logs if log_centre is None else logs - log_centre
         plain = torch.log_softmax(moved, -1)
-        self.there, self.group = there.double(), group
+        self.there, self.group, self.shift = there.double(), group, shift
         self.logs = torch.where(there, plain, 0.0)
         self.jacobian = torch.where(there, self.logs - torch.where(there, logs, 0.0), 0.0).sum(-1)  # (G, N)
         self.supports, self.which = torch.unique(there, dim=0, return_inverse=True)
@@ -156,8 +170,9 @@ class ZeroObjective(Objective):
     def _background(self, net: SnefyNet) -> Tensor:
         """Log probability of every row under the one component that each member's background is."""
         odds, alpha = net.background_odds[:, None], net.background[:, None]  # (K, 1, L)
-        total = softplus(odds).sum(-1)
-        log_norm = total + (-torch.expm1(-total)).log()
+        if self.shift is not None:
+            odds = odds + self.shift
+        log_norm = log_expm1(softplus(odds).sum(-1))
         powers = odds - torch.lgamma(alpha) + (alpha - 1.0) * self.logs[self.group]
         shape = (alpha * self.there).sum(-1)
         log_p: Tensor = (powers * self.there).sum(-1) + torch.lgamma(shape) - log_norm
@@ -166,17 +181,25 @@ class ZeroObjective(Objective):
     def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
         """Log density (K, B); see :meth:`Objective.log_prob`."""
         exponents, gram = net.exponents.double(), pair_gram(net.readout)
-        log_kernel, g = presence_kernel(net)
+        shift = None if self.shift is None else self.shift[index]  # (K, B, L)
+        log_kernel, g = presence_kernel(net, shift)
         scale = net.output(x).double()
         there, logs = self.there[index], self.logs[self.group[:, None], index]  # (K, B, L)
-        u = scale - g[:, None] + there @ net.presence.transpose(1, 2) + logs @ exponents.transpose(1, 2)
+        u = scale - g + there @ net.presence.transpose(1, 2) + logs @ exponents.transpose(1, 2)
+        if shift is not None:
+            u = u + 0.5 * (there * shift).sum(-1, keepdim=True)
         supports, place = self._supports(index)
         halves = supports @ (exponents + 0.5).transpose(1, 2)  # (K, Q, n)
         value: Tensor = _GammaForm.apply(u, halves, place, gram)  # type: ignore[no-untyped-call]
         n = exponents.shape[1]
         i, j = pair_index(n, gram.device)
-        matrix = symmetric(gram * log_kernel.exp() * torch.where(i == j, 1.0, 0.5), n)
-        log_p = value - log_quadratic_form(matrix, scale) + self.jacobian[self.group[:, None], index]
+        if shift is None:
+            matrix = symmetric(gram * log_kernel[:, 0].exp() * torch.where(i == j, 1.0, 0.5), n)
+            log_z = log_quadratic_form(matrix, scale)
+        else:
+            terms = scale.index_select(-1, i) + scale.index_select(-1, j) + log_kernel
+            log_z = log_signed_sum(terms, gram.double()[:, None])
+        log_p = value - log_z + self.jacobian[self.group[:, None], index]
         return net.mix(log_p, self.background_of(index))
 
     def _supports(self, index: Tensor) -> tuple[Tensor, Tensor | None]:
