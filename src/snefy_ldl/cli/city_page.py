@@ -112,13 +112,13 @@ def _ternary_pair(draw: Pictures, demo: Demo, dist: Any, row: int, name: str) ->
     return {
         "model": draw.draw(
             f"Triangle with the predicted density of the district: {name}",
-            (2.9, 2.8),
+            (2.9, 2.9),
             lambda ax: plots.ternary_density(dist, ax, row=row, **look),
             "ternary",
         ),
         "truth": draw.draw(
             f"Triangle with the true density of the district: {name}",
-            (2.9, 2.8),
+            (2.9, 2.9),
             lambda ax: plots.ternary_density(known, ax, mean=center, shades="truth", **look),
             "ternary",
         ),

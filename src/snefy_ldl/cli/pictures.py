@@ -20,6 +20,8 @@ DARK_SHADES = {
 }
 #: Colours of the labels on a dark page.
 DARK_LABELS = ("#4aa8e0", "#f0b63a", "#2fc39a", "#e09cc2", "#86cdf5", "#f08a4b", "#b5b5b5", "#f0e86a")
+#: Where a triangle lies in its picture, with room for names and numbers around it.
+TRIANGLE = (0.02, 0.19, 0.96, 0.72)
 #: Ids that matplotlib gives to every group; nothing refers to them.
 GROUP_IDS = re.compile(r' id="[A-Za-z0-9]+_\d+"')
 NUMBERS = re.compile(r"-?\d+\.\d{3,}")
@@ -85,8 +87,16 @@ class Pictures:
                 import mpltern  # noqa: F401 - an extra, which registers the projection
             except ImportError:
                 raise ImportError("the page's triangles need mpltern: pip install 'snefy-ldl[plot]'") from None
-        # what stands around one pair of axes is cut to size when it is saved: no need to lay it out first
-        return self.figure(title, size, lambda figure: paint(figure.add_subplot(projection=projection)), layout=None)
+        # what stands around one pair of axes is cut to size when it is saved, so there is no need to lay it out first;
+        # a triangle's names and numbers have a known size, and measuring them takes a while
+        place = TRIANGLE if projection == "ternary" else None
+        return self.figure(
+            title,
+            size,
+            lambda figure: paint(figure.add_axes(place or (0.1, 0.1, 0.8, 0.8), projection=projection)),
+            layout=None,
+            cut=place is None,
+        )
 
     def figure(
         self,
@@ -95,6 +105,7 @@ class Pictures:
         paint: Callable[[Any], Any],
         *,
         layout: Literal["constrained"] | None = "constrained",
+        cut: bool = True,
     ) -> str:
         """A picture on a whole figure.
 
@@ -103,6 +114,7 @@ class Pictures:
             size: Width and height in inches.
             paint: Draws on the figure it is given.
             layout: How matplotlib places several axes; None leaves them where they are.
+            cut: Cut the picture to what is drawn on it.
 
         Returns:
             An ``svg`` element.
@@ -120,9 +132,8 @@ class Pictures:
         paint(figure)
         content = io.StringIO()
         with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": f"picture {self._made}"}):
-            figure.savefig(
-                content, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.04, metadata={"Date": None}
-            )
+            edges: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.04} if cut else {}
+            figure.savefig(content, format="svg", transparent=True, metadata={"Date": None}, **edges)
         return self._tidy(content.getvalue(), title)
 
     def _tidy(self, text: str, title: str) -> str:

@@ -26,14 +26,19 @@ if TYPE_CHECKING:
 
 __all__ = ["EXAMPLES", "judged_rows", "report", "stored_calibration"]
 
+#: Folds where the table trained the model.
+FOLDS = 5
+#: Share of rows that trained the model from which a report fits anew, and from which it says so.
+MOSTLY_SEEN, FEW_SEEN = 0.5, 0.02
+
 EXAMPLES = """A page about rows that the fit has not seen:
   snefy-ldl report model test.csv --out report
 
 The rivals learn from the rows that trained the model:
   snefy-ldl report model test.csv --train train.csv --out report
 
-Only one table: the settings are judged by cross-validation:
-  snefy-ldl report model all.csv --folds 5 --out report
+Only one table, which trained the model: judged by cross-validation:
+  snefy-ldl report model all.csv --out report
 """
 
 
@@ -45,8 +50,11 @@ def report(
         Path | None, typer.Option(help="Table that trained the model; the simple rivals learn from it, too.")
     ] = None,
     folds: Annotated[
-        int, typer.Option(min=0, help="Fit anew without each of so many parts of TABLE, and judge on that part.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            min=0, help="Fit anew without each of so many parts of TABLE; by default 5 if it trained the model."
+        ),
+    ] = None,
     ternary: Annotated[
         str | None, typer.Option(metavar="A,B,C", help="Labels of the triangles, or groups of them: A+B,C,D.")
     ] = None,
@@ -69,6 +77,7 @@ def report(
     fitted = SnefyLDL.load(model)
     rows = judged_rows(fitted, table, labels, features, counts)
     others = None if train is None else judged_rows(fitted, train, labels, features, counts)
+    folds, notes = _how_to_judge(fitted, model, rows, folds)
     made = make_report(
         fitted, rows, train=others, folds=folds, calibration=None if folds else stored_calibration(fitted, model)
     )
@@ -79,9 +88,25 @@ def report(
     ]
     page = out / "index.html"
     out.mkdir(parents=True, exist_ok=True)
-    text = render_report(made, table=table.name, title=title, ternary=ternary, commands=commands)
+    text = render_report(made, table=table.name, title=title, ternary=ternary, notes=notes, commands=commands)
     write_bytes(page, text.encode())
     say(f"{len(rows):,} rows judged; the page: {page}   (open it in a browser)", "green")
+
+
+def _how_to_judge(model: SnefyLDL, folder: Path, rows: JudgedRows, folds: int | None) -> tuple[int, list[str]]:
+    """In how many folds to fit anew, and what a reader should know: rows that trained a model flatter it."""
+    from snefy_ldl.reporting import share_seen
+
+    seen = share_seen(folder, model, rows.X, rows.D if rows.counts is None else rows.counts)
+    if folds is None and seen >= MOSTLY_SEEN:
+        words = f"these rows trained the model, so its settings are judged by {FOLDS} fits, each without a part of them"
+        note(f"{words} (--folds 0 judges the model itself)")
+        return FOLDS, [f"{words[0].upper()}{words[1:]}."]
+    if not folds and seen > FEW_SEEN:
+        words = f"About {seen:.0%} of these rows trained the model, which looks better on them than on new ones."
+        note(words)
+        return 0, [words]
+    return folds or 0, []
 
 
 def judged_rows(model: SnefyLDL, table: Path, labels: str | None, features: str | None, counts: bool) -> JudgedRows:

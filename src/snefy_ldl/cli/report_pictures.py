@@ -228,7 +228,7 @@ def _triangle(pictures: Pictures, corners: Corners, law: Any, observed: Array, t
     truth = corners.shares(observed)
     return pictures.draw(
         f"{title}: density over all mixes of {', '.join(corners.names)}",
-        (2.9, 2.8),
+        (2.9, 2.9),
         lambda ax: plots.ternary_density(three, ax, labels=names, truth=truth, resolution=RESOLUTION),
         "ternary",
     )

@@ -100,7 +100,7 @@ def ternary_density(
         observed = _compositions(truth, "truth")
         triangle.scatter(*observed.T, s=58, marker="D", color=style.INK, edgecolors="white", linewidths=1.3, zorder=7)
     if title is not None:
-        triangle.set_title(title, color=style.INK, fontsize=11, fontweight="bold", pad=24)
+        triangle.set_title(title, color=style.INK, fontsize=11, fontweight="bold", y=1.0, pad=24)
     return triangle  # type: ignore[no-any-return]
 
 

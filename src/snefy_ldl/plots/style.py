@@ -139,6 +139,7 @@ def ternary_axes(ax: Any, labels: Sequence[str] | None) -> Any:
         axis.set_tick_params(length=3, pad=2, color=QUIET, labelcolor=QUIET, labelsize=8)
         axis.grid(True, color=FRAME, linewidth=0.6, alpha=0.55)
     ax.set_facecolor("none")
+    ax.set_title("", y=1.0)  # where a title goes is settled: finding it out costs more than all the rest
     for spine in ax.spines.values():
         spine.set_color(QUIET)
         spine.set_linewidth(1.0)

@@ -15,6 +15,7 @@ from snefy_ldl.reporting.failures import GroupMiss, RowMiss, worst_groups, worst
 from snefy_ldl.reporting.importance import Importance, permutation_importance
 from snefy_ldl.reporting.rivals import fit_rivals
 from snefy_ldl.reporting.scores import ScoreLine, score_lines
+from snefy_ldl.reporting.seen import feature_numbers
 from snefy_ldl.reporting.trust import Trust, judge_coverage
 
 __all__ = ["Report", "make_report"]
@@ -142,21 +143,6 @@ def make_report(
         trained_here=train is None,
         folds=folds,
     )
-
-
-def feature_numbers(model: Any, X: Any) -> Array:
-    """Features as numbers, encoded as the model encodes them.
-
-    Args:
-        model: A fitted model.
-        X: Its features, (N, d).
-
-    Returns:
-        Numbers (N, k) without gaps.
-    """
-    columns = getattr(model, "columns_", None)
-    numbers = X if columns is None else columns.transform(X)
-    return np.asarray(numbers, dtype=np.float64)
 
 
 def _shown_rows(width: Array) -> list[int]:
