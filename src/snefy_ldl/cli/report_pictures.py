@@ -15,6 +15,7 @@ from snefy_ldl.errors import InputError, SnefyError
 from snefy_ldl.plots.importance import shorten_name
 from snefy_ldl.plots.votes import plot_calibration
 from snefy_ldl.reporting import Report
+from snefy_ldl.reporting.failures import number_words
 from snefy_ldl.reporting.trust import LEVELS
 from snefy_ldl.votes.scores import CountCalibration
 
@@ -259,7 +260,7 @@ def _facts(report: Report, row: int) -> str:
         return ""
     for entry in report.importance[:3]:
         value = X[entry.column].iloc[row]
-        words.append(f"{entry.column} {value:.3g}" if isinstance(value, float) else f"{entry.column} {value}")
+        words.append(f"{entry.column} {number_words(value) if isinstance(value, float) else value}")
     return ", ".join(words)
 
 

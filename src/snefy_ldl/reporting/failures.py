@@ -14,7 +14,7 @@ from snefy_ldl.metrics import kl_divergence
 from snefy_ldl.reporting.answers import Answers, JudgedRows
 from snefy_ldl.reporting.importance import column_names
 
-__all__ = ["GroupMiss", "RowMiss", "row_groups", "worst_groups", "worst_rows"]
+__all__ = ["GroupMiss", "RowMiss", "number_words", "row_groups", "worst_groups", "worst_rows"]
 
 #: Most values of a column that make a group each; columns of more are cut into quarters.
 MOST_VALUES = 8
@@ -160,6 +160,22 @@ def row_groups(answers: Answers, rows: JudgedRows) -> Iterator[tuple[str, str, M
         yield "largest predicted share", label, largest == r
 
 
+def number_words(value: float) -> str:
+    """A number as one writes it in a sentence.
+
+    Args:
+        value: Any number.
+
+    Returns:
+        Three digits, or all those before the point of a large number.
+
+    Example:
+        >>> number_words(3945.2), number_words(0.03312), number_words(7.0), number_words(2e9)
+        ('3,945', '0.0331', '7', '2e+09')
+    """
+    return f"{value:,.0f}" if 1000.0 <= abs(value) < 1e7 else f"{value:.3g}"
+
+
 def _column_groups(values: Any) -> Iterator[tuple[str, Mask]]:
     """Values of a column in words, and which rows have them."""
     numeric = values.dtype.kind in "iuf"
@@ -177,10 +193,11 @@ def _column_groups(values: Any) -> Iterator[tuple[str, Mask]]:
     distinct = np.unique(numbers[~missing])
     if len(distinct) <= MOST_VALUES:
         for value in distinct:
-            yield f"{value:g}", numbers == value
+            yield number_words(value), numbers == value
         return
     low, middle, high = np.quantile(numbers[~missing], [0.25, 0.5, 0.75])
-    yield f"up to {low:.3g}", numbers <= low
-    yield f"{low:.3g} to {middle:.3g}", (numbers > low) & (numbers <= middle)
-    yield f"{middle:.3g} to {high:.3g}", (numbers > middle) & (numbers <= high)
-    yield f"above {high:.3g}", numbers > high
+    first, second, third = (number_words(cut) for cut in (low, middle, high))
+    yield f"up to {first}", numbers <= low
+    yield f"{first} to {second}", (numbers > low) & (numbers <= middle)
+    yield f"{second} to {third}", (numbers > middle) & (numbers <= high)
+    yield f"above {third}", numbers > high
