@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from commands import fail, run, succeed
+from inputs.people_tables import TABLES
 from snefy_ldl.cli.pictures import Pictures, color_variables
 from snefy_ldl.cli.plot import KINDS
 from snefy_ldl.synthetic import make_city_districts
@@ -194,3 +195,23 @@ def test_pictures_follow_the_pages_colours() -> None:
     assert not first & second
     names = [name for name, _, _ in color_variables()]
     assert len(set(names)) == len(names)
+
+
+# --- tables as people have them ---------------------------------------------------------------------------------------
+
+QUICK = ["--epochs", "2", "--quiet", "--set", "n_neurons=8", "--set", "guides=null", "--set", "device=cpu"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_from_a_persons_file_to_a_page(name: str, tmp_path: Path) -> None:
+    case = TABLES[name](tmp_path)
+    succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK)
+    said = succeed("report", tmp_path / "model", case.table, *case.scored, "--out", tmp_path / "report").stderr
+    assert "these rows trained the model" in " ".join(said.split())
+    words = check_page(tmp_path / "report" / "index.html")
+    assert all(label in words for label in case.labels)
+    assert "fitted anew 5 times" in words
+    if name == "text_columns":
+        assert "rock" in words
+    if name == "long_votes":
+        assert "noise that no prediction can avoid" in words

@@ -118,6 +118,7 @@ def fit(
     if stream and (append or not alone or form not in (None, "counts")):
         raise typer.BadParameter("--stream takes shares or --votes counts in a folder of Parquet files only.")
     from snefy_ldl.errors import InputError
+    from snefy_ldl.reporting.seen import save_seen
 
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; name a folder for the model.")
@@ -152,6 +153,7 @@ def fit(
         rows = reader.append(rows, file, pool or (None if alone else items or table), table)
     _fit(model.set_params(columns=words or "auto"), rows)
     model.save(out)
+    save_seen(out, model, rows.features, rows.labels)
     _conclude(model, rows, table, out)
 
 

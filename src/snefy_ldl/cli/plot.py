@@ -11,15 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snefy_ldl.cli.common import (
+    VOTE_COLUMNS,
     Counts,
     Features,
+    IdColumn,
+    KnownForm,
     Labels,
     ModelFolder,
+    Normalize,
     TableFile,
+    VoteColumns,
+    VoteFile,
     not_an_input,
     say,
     split,
 )
+from snefy_ldl.cli.model_tables import no_table_notes
+from snefy_ldl.cli.reader import Source
 from snefy_ldl.cli.report import judged_rows
 
 if TYPE_CHECKING:
@@ -67,6 +75,11 @@ def plot(
     labels: Labels = None,
     features: Features = None,
     counts: Counts = False,
+    votes: KnownForm = "auto",
+    vote_file: VoteFile = None,
+    columns: VoteColumns = VOTE_COLUMNS,
+    id_name: IdColumn = None,
+    normalize: Normalize = False,
 ) -> None:
     """Draw one picture of a model on a table whose labels are known: a density, intervals, calibration, ..."""
     from snefy_ldl.errors import InputError
@@ -79,9 +92,11 @@ def plot(
         raise InputError(f"--out {out}: name a file that ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}.")
     not_an_input("--out", out, table)
     fitted = SnefyLDL.load(model)
-    judged = judged_rows(fitted, table, labels, features, counts)
+    form = "counts" if counts else votes
+    judged = judged_rows(fitted, Source(table, labels, features, form, vote_file, columns, id_name, normalize))
     chosen = _chosen(rows, kind, len(judged))
-    figure = _Painter(fitted, judged, chosen, ternary).figure(kind)
+    with no_table_notes():
+        figure = _Painter(fitted, judged, chosen, ternary).figure(kind)
     content = io.BytesIO()
     figure.savefig(content, format=out.suffix[1:].lower(), dpi=dpi, bbox_inches="tight", pad_inches=0.08)
     out.parent.mkdir(parents=True, exist_ok=True)

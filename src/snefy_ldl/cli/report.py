@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from snefy_ldl.cli.common import (
+    VOTE_COLUMNS,
     Counts,
     Features,
+    IdColumn,
+    KnownForm,
     Labels,
     ModelFolder,
+    Normalize,
     TableFile,
+    VoteColumns,
+    VoteFile,
     calibrated_levels,
     level_list,
     note,
     say,
 )
+from snefy_ldl.cli.model_tables import no_table_notes, table_notes
 from snefy_ldl.cli.reader import Source, read_for_model
 
 if TYPE_CHECKING:
@@ -62,6 +70,11 @@ def report(
     labels: Labels = None,
     features: Features = None,
     counts: Counts = False,
+    votes: KnownForm = "auto",
+    vote_file: VoteFile = None,
+    columns: VoteColumns = VOTE_COLUMNS,
+    id_name: IdColumn = None,
+    normalize: Normalize = False,
 ) -> None:
     """Write a page about a model: how good it is, what matters, and where it fails."""
     from snefy_ldl.cli.report_page import render_report
@@ -75,12 +88,14 @@ def report(
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; name a folder for the page.")
     fitted = SnefyLDL.load(model)
-    rows = judged_rows(fitted, table, labels, features, counts)
-    others = None if train is None else judged_rows(fitted, train, labels, features, counts)
+    form = "counts" if counts else votes
+    source = Source(table, labels, features, form, vote_file, columns, id_name, normalize)
+    rows = judged_rows(fitted, source)
+    others = None if train is None else judged_rows(fitted, replace(source, table=train))
     folds, notes = _how_to_judge(fitted, model, rows, folds)
-    made = make_report(
-        fitted, rows, train=others, folds=folds, calibration=None if folds else stored_calibration(fitted, model)
-    )
+    calibration = None if folds or rows.counts is not None else stored_calibration(fitted, model)
+    with no_table_notes():
+        made = make_report(fitted, rows, train=others, folds=folds, calibration=calibration)
     commands = [
         f"snefy-ldl report {model} {table}" + (f" --train {train}" if train else "") + f" --out {out}",
         f"snefy-ldl predict {model} {table.name} --interval 0.9 --out predictions.csv",
@@ -109,18 +124,15 @@ def _how_to_judge(model: SnefyLDL, folder: Path, rows: JudgedRows, folds: int | 
     return folds or 0, []
 
 
-def judged_rows(model: SnefyLDL, table: Path, labels: str | None, features: str | None, counts: bool) -> JudgedRows:
-    """The rows of a table whose labels are known.
+def judged_rows(model: SnefyLDL, source: Source) -> JudgedRows:
+    """The rows of a table whose labels are known; what is odd about them is said on standard error.
 
     Args:
         model: The fitted model, which knows its labels, and mostly its features.
-        table: The file.
-        labels: Text of ``--labels``, or None.
-        features: Text of ``--features``, or None.
-        counts: The label columns hold numbers of votes.
+        source: Where the rows are.
 
     Returns:
-        The rows, with the names of their columns.
+        The rows, with the names of their columns, and their own names where the table has some.
 
     Raises:
         InputError: The table breaks a rule.
@@ -129,10 +141,14 @@ def judged_rows(model: SnefyLDL, table: Path, labels: str | None, features: str 
 
     from snefy_ldl.reporting import JudgedRows
 
-    rows, X = read_for_model(model, Source(table, labels, features, "counts" if counts else "auto"))
+    rows, X = read_for_model(model, source)
+    columns = list(X.columns) if hasattr(X, "columns") else list(rows.features.columns)
+    table = pd.DataFrame(X, columns=columns).reset_index(drop=True)
+    with table_notes():
+        model.predict(table)
     D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
-    names = list(X.columns) if hasattr(X, "columns") else list(rows.features.columns)
-    return JudgedRows(pd.DataFrame(X, columns=names), D, rows.label_names, rows.labels if rows.are_counts else None)
+    names = None if rows.ids is None else [str(name) for name in rows.ids]
+    return JudgedRows(table, D, rows.label_names, rows.labels if rows.are_counts else None, names)
 
 
 def stored_calibration(model: SnefyLDL, folder: Path) -> Any:

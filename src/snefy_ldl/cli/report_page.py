@@ -248,7 +248,9 @@ def _method(report: Report) -> list[str]:
             "without one part of the rows, and judged on that part. What is judged is how well these "
             "settings do, not the saved model itself."
         )
-    lines.append("Rows count from 1, the first row of data. All intervals and densities are exact, without sampling.")
+    lines.append(
+        "Rows count from 1, the first row of data that has labels. All intervals and densities are exact, without sampling."
+    )
     lines.append(
         "Importance: one shuffle a column, on at most 8,000 predictions in all. Groups: Welch's test of the KL "
         "divergence, times the number of groups."

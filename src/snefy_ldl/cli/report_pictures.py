@@ -259,9 +259,17 @@ def _facts(report: Report, row: int) -> str:
     if not hasattr(X, "columns"):
         return ""
     for entry in report.importance[:3]:
-        value = X[entry.column].iloc[row]
-        words.append(f"{entry.column} {number_words(value) if isinstance(value, float) else value}")
+        words.append(f"{entry.column} {_cell_words(X[entry.column].iloc[row])}")
     return ", ".join(words)
+
+
+def _cell_words(value: Any) -> str:
+    """A cell of a table in words."""
+    if value is None or str(value) in ("nan", "NaT", "<NA>", "None"):
+        return "missing"
+    if hasattr(value, "strftime"):
+        return str(value.strftime("%Y-%m-%d"))
+    return number_words(float(value)) if isinstance(value, (float, int, np.number)) else str(value)
 
 
 def _bars(ax: Any, shares: Array, names: list[str]) -> None:

@@ -14,7 +14,7 @@ from sklearn.model_selection import KFold
 from snefy_ldl._types import Array, Index
 from snefy_ldl.distributions.blocks import law_blocks, tensor_for, to_numpy
 from snefy_ldl.distributions.partial import log_prob_votes
-from snefy_ldl.errors import SnefyError, ZeroLabelWarning
+from snefy_ldl.errors import SnefyError, TableNote, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.many import fit_folds, fit_many
 from snefy_ldl.metrics import joint_pit
 from snefy_ldl.validation.rows import as_rows, take_rows
@@ -157,8 +157,9 @@ def cross_fit(model: Any, rows: JudgedRows, folds: int = 5, random_state: int = 
     """
     splits = list(KFold(folds, shuffle=True, random_state=random_state).split(np.zeros(len(rows))))
     learn = [train for train, _ in splits]
-    with warnings.catch_warnings():  # the fit on all rows has said already how it treats zeros
-        warnings.simplefilter("ignore", ZeroLabelWarning)
+    with warnings.catch_warnings():  # the fit on all rows has said already what is odd about them
+        for category in (ZeroLabelWarning, TableNote, TrainingWarning):
+            warnings.simplefilter("ignore", category)
         if rows.counts is None:
             fitted = fit_folds(model, rows.X, rows.D, learn)
         else:

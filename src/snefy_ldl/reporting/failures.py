@@ -154,7 +154,7 @@ def row_groups(answers: Answers, rows: JudgedRows) -> Iterator[tuple[str, str, M
     """
     for name in column_names(rows.X):
         column = rows.X[name] if hasattr(rows.X, "columns") else np.asarray(rows.X)[:, int(name[1:]) - 1]
-        yield from ((name, value, members) for value, members in _column_groups(np.asarray(column)))
+        yield from ((name, value, members) for value, members in _column_groups(*_cells(column)))
     largest = answers.mean.argmax(axis=1)
     for r, label in enumerate(rows.labels):
         yield "largest predicted share", label, largest == r
@@ -176,15 +176,29 @@ def number_words(value: float) -> str:
     return f"{value:,.0f}" if 1000.0 <= abs(value) < 1e7 else f"{value:.3g}"
 
 
-def _column_groups(values: Any) -> Iterator[tuple[str, Mask]]:
+def _cells(column: Any) -> tuple[Any, Mask]:
+    """A column as numbers where it mostly holds some, else as it is; and which of its cells are missing (N,)."""
+    if not hasattr(column, "isna"):
+        values = np.asarray(column)
+        return values, np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), dtype=bool)
+    import pandas as pd  # an extra, which the table is of
+
+    missing = column.isna().to_numpy()
+    if column.dtype.kind in "bM" or isinstance(column.dtype, pd.CategoricalDtype):
+        return column.astype(str).to_numpy(), missing
+    numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    if np.isfinite(numbers).sum() >= 0.9 * (~missing).sum():
+        return numbers, np.isnan(numbers)
+    return column.astype(str).to_numpy(), missing
+
+
+def _column_groups(values: Any, missing: Mask) -> Iterator[tuple[str, Mask]]:
     """Values of a column in words, and which rows have them."""
     numeric = values.dtype.kind in "iuf"
-    missing = np.isnan(values) if values.dtype.kind == "f" else np.array([value != value for value in values])
     if missing.any():
         yield "missing", missing
     if not numeric:
-        words = values.astype(str)
-        levels, index, counts = np.unique(words, return_inverse=True, return_counts=True)
+        levels, index, counts = np.unique(values.astype(str), return_inverse=True, return_counts=True)
         for k in np.argsort(-counts, kind="stable")[:MOST_VALUES]:
             if not missing[index == k].all():
                 yield str(levels[k]), index == k
