@@ -249,7 +249,7 @@ def _method(report: Report) -> list[str]:
             "settings do, not the saved model itself."
         )
     lines.append(
-        "Rows count from 1, the first row of data that has labels. All intervals and densities are exact, without sampling."
+        "Rows count from 1, the first one that has labels. Intervals and densities are exact, without sampling."
     )
     lines.append(
         "Importance: one shuffle a column, on at most 8,000 predictions in all. Groups: Welch's test of the KL "
