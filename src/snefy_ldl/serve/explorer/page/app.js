@@ -45,7 +45,7 @@ async function start() {
     return {
       names: names(), mean: spread(other.mean(), state.known && state.known.share), known, zero: null,
       low: all.map(at(tail)), high: all.map(at(1 - tail)), quantile: (part, level) => at(level)(part),
-      curve: part => part === known ? null : share(part).curve(), withoutCurves: "This share is known.",
+      hasCurve: part => part !== known, curve: (part, quick) => share(part).curve(quick), withoutCurves: "This share is known.",
       covariance: () => {
         const inner = other.covariance(), table = new Float64Array(count * count);
         order.forEach((r, a) => order.forEach((s, b) => { table[r * count + s] = inner[a * order.length + b]; }));
@@ -75,7 +75,7 @@ async function start() {
     return {
       names: names(), mean, known: -1, zero: model.tabulated(scales, "zero"), quantile: tabled ? quantile : null,
       low: tabled ? all.map(part => quantile(part, tail)) : null, high: tabled ? all.map(part => quantile(part, 1 - tail)) : null,
-      curve: part => tabled ? stepCurve(levels, level => quantile(part, level)) : null,
+      hasCurve: () => tabled, curve: part => stepCurve(levels, level => quantile(part, level)),
       withoutCurves: "Densities are there for rows of the table, not for moved features.",
       covariance: () => {
         const products = model.tabulated(scales, "products"), table = new Float64Array(L * L);
@@ -87,8 +87,8 @@ async function start() {
         return table;
       },
       variance: model.tabulated(scales, "second").map((value, r) => Math.max(value - raw[r] * raw[r], 0)),
-      greater: (a, b) => model.kind === "zeros" ? null : 1 - new Share(model.law(scales).among([a, b]).blocks, 1)
-        .below(content.centre[b] / (content.centre[a] + content.centre[b])),
+      greater: (a, b) => model.kind === "zeros" ? null
+        : model.law(scales).greater(a, b, content.centre[b] / (content.centre[a] + content.centre[b])),
       ternary: corners => model.kind === "zeros" ? null
         : { law: model.law(scales).among(corners), centre: corners.map(r => Math.log(content.centre[r])) },
     };
@@ -98,6 +98,10 @@ async function start() {
 
   // -- pictures ---------------------------------------------------------------------------------------------------
 
+  // Pictures that follow each other closely are drawn coarsely; the last one is drawn again when it rests.
+  const RESTING = 120;
+  let lastDraw = -Infinity;
+
   function draw() {
     state.pending = false;
     const began = performance.now(), answer = answerAt(state.x);
@@ -105,12 +109,14 @@ async function start() {
     byId("mix-note").textContent = answer ? mixNote(answer) : "This row has no law on this page; choose an earlier one.";
     if (!answer) return;
     drawBars(answer);
-    drawDensities(answer, densityParts(answer));
-    drawTriangle(answer);
+    const quick = began - lastDraw < RESTING;
+    lastDraw = began;
+    drawDensities(answer, densityParts(answer), quick);
+    drawTriangle(answer, quick);
     drawComparison(answer);
     explorer.frames.push(performance.now() - began);
     if (explorer.frames.length > 500) explorer.frames.shift();
-    later(answer);
+    later(answer, quick);
   }
 
   function mixNote(answer) {
@@ -126,7 +132,7 @@ async function start() {
     return all.sort((a, b) => answer.mean[b] - answer.mean[a]).slice(0, 8).sort((a, b) => a - b);
   }
 
-  function drawTriangle(answer) {
+  function drawTriangle(answer, quick) {
     const corners = [0, 1, 2].map(k => Number(byId(`corner-${k}`).value));
     if (answer.names.length < 3) return clearTernary("There are fewer than three parts.");
     if (new Set(corners).size < 3) return clearTernary("Choose three different parts.");
@@ -135,22 +141,12 @@ async function start() {
       return clearTernary(model.kind === "zeros" ? "Shares may be exactly zero, so their density is not one picture."
         : "The share of one of these parts is known; choose three others.");
     }
-    const logs = TRIANGLE.logs;
-    let densities;
-    if (made.centre) {
-      const moved = new Float64Array(logs.length), factor = new Float64Array(logs.length / 3);
-      for (let s = 0; s < factor.length; s++) {
-        let sum = 0;
-        for (let k = 0; k < 3; k++) sum += Math.exp(logs[3 * s + k] - made.centre[k]);
-        for (let k = 0; k < 3; k++) {
-          moved[3 * s + k] = logs[3 * s + k] - made.centre[k] - Math.log(sum);
-          factor[s] += moved[3 * s + k] - logs[3 * s + k];
-        }
-      }
-      densities = made.law.densities(moved).map((value, s) => value * Math.exp(factor[s]));
-    } else densities = made.law.densities(logs);
+    const points = triangle(quick ? 30 : 60);
+    const { logs, factor } = made.centre ? movedTriangle(made.centre, points) : { logs: points.logs, factor: null };
+    let densities = made.law.densities(logs);
+    if (factor) densities = densities.map((value, s) => value * factor[s]);
     const total = corners.reduce((sum, part) => sum + answer.mean[part], 0);
-    drawTernary(corners.map(part => answer.names[part]), densities, corners.map(part => answer.mean[part] / total));
+    drawTernary(corners.map(part => answer.names[part]), densities, corners.map(part => answer.mean[part] / total), points);
     byId("ternary-note").textContent = answer.names.length === 3 ? "Darker is more probable; the ring is the mean."
       : "Proportions among these three; darker is more probable, the ring is the mean.";
   }
@@ -164,9 +160,13 @@ async function start() {
 
   // What is slower, or only read at rest, waits until nothing moves.
   let timer = 0;
-  function later(answer) {
+  function later(answer, quick) {
     clearTimeout(timer);
     timer = setTimeout(() => {
+      if (quick) {
+        drawDensities(answer, densityParts(answer));
+        drawTriangle(answer);
+      }
       drawCorrelations(answer.names, answer.names.length <= 60 ? answer.covariance() : null);
       drawFeature(answer);
       const order = [...answer.mean.keys()].sort((a, b) => answer.mean[b] - answer.mean[a]).slice(0, 5);
@@ -306,15 +306,23 @@ async function start() {
 
   function fill(select, texts, chosen) {
     select.replaceChildren(...texts.map((text, k) => new Option(text, k)));
-    select.value = String(Math.min(chosen, texts.length - 1));
+    select.value = String(Math.min(chosen ?? 0, texts.length - 1));
+  }
+
+  // The parts of the largest labels, in the order of the page.
+  function mainParts(wanted) {
+    const chosen = new Set();
+    for (const label of rows.largest()) if (chosen.size < wanted) chosen.add(state.parts.findIndex(part => part.includes(label)));
+    return [...chosen].sort((a, b) => a - b);
   }
 
   function showParts() {
     const list = names(), count = list.length;
-    [0, 1, 2].forEach(k => fill(byId(`corner-${k}`), list, k));
-    fill(byId("larger-a"), list, 0); fill(byId("larger-b"), list, 1);
+    const corners = mainParts(3);
+    [0, 1, 2].forEach(k => fill(byId(`corner-${k}`), list, corners[k]));
+    fill(byId("larger-a"), list, corners[0]); fill(byId("larger-b"), list, corners[1]);
     fill(byId("merge-a"), list, 0); fill(byId("merge-b"), list, 1);
-    fill(byId("known-part"), list, 0); fill(byId("dependence-part"), list, 0);
+    fill(byId("known-part"), list, corners[0]); fill(byId("dependence-part"), list, corners[0]);
     byId("density-part").replaceChildren(new Option(count > 8 ? "the eight largest" : "all parts", "all"), ...list.map((text, k) => new Option(text, k)));
     byId("merge").disabled = count <= 2;
     byId("split").disabled = count === model.nLabels;
@@ -403,6 +411,7 @@ async function start() {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const theme = wanted => {
     document.documentElement.dataset.theme = wanted;
+    inks = null;
     byId("theme").textContent = wanted === "dark" ? "Light" : "Dark";
     if (state.x) update();
   };
@@ -430,6 +439,27 @@ async function start() {
   byId("label-download").addEventListener("click", () => { unsaved = false; });
   Object.assign(explorer, { model, state, rows, answerAt, lawAt, ready: true });
   choose(rows.order.length && byId("sort").value === "uncertainty" ? rows.order[0] : 0);
+}
+
+// The triangle's points as a law with a centre sees them, and what that does to densities.
+const movedTriangles = new Map();
+
+function movedTriangle(centre, points) {
+  const key = `${points.grid} ${centre}`;
+  if (!movedTriangles.has(key)) {
+    const from = points.logs, logs = new Float64Array(from.length), factor = new Float64Array(from.length / 3);
+    for (let s = 0; s < factor.length; s++) {
+      let sum = 0, change = 0;
+      for (let k = 0; k < 3; k++) sum += Math.exp(from[3 * s + k] - centre[k]);
+      for (let k = 0; k < 3; k++) {
+        logs[3 * s + k] = from[3 * s + k] - centre[k] - Math.log(sum);
+        change += logs[3 * s + k] - from[3 * s + k];
+      }
+      factor[s] = Math.exp(change);
+    }
+    movedTriangles.set(key, { logs, factor });
+  }
+  return movedTriangles.get(key);
 }
 
 // Points of a density from quantiles: the probability between two of them over their distance.

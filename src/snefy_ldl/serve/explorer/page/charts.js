@@ -57,13 +57,13 @@ function axes(svg, left, right, top, bottom, low, high, label, format) {
   if (label) shape(svg, "text", { x: right, y: bottom + 30, "text-anchor": "end" }, label);
 }
 
-function drawDensities(answer, wanted) {
+function drawDensities(answer, wanted, quick) {
   const svg = byId("density"), legend = byId("legend");
   svg.replaceChildren(); legend.replaceChildren();
-  const shown = wanted.filter(part => answer.curve(part));
+  const shown = wanted.filter(answer.hasCurve);
   byId("density-note").textContent = shown.length ? "" : answer.withoutCurves;
   if (!shown.length) { svg.setAttribute("aria-label", answer.withoutCurves); return; }
-  const curves = shown.map(part => answer.curve(part));
+  const curves = shown.map(part => answer.curve(part, quick));
   let high = 0, reach = 0.02;
   shown.forEach((part, k) => {
     let mass = 0;
@@ -80,7 +80,7 @@ function drawDensities(answer, wanted) {
   axes(svg, left, right, top, bottom, 0, last, "", value => `${(100 * value).toFixed(last < 0.2 ? 1 : 0)} %`);
   const clip = value => bottom - (bottom - top) * Math.min(value / high, 1);
   shown.forEach((part, k) => {
-    const path = curves[k].filter(([t]) => t <= last).map(([t, p], at) =>
+    const path = curves[k].filter(([t]) => t <= last && t > 0.002 * last && t < 0.998).map(([t, p], at) =>
       `${at ? "L" : "M"}${(left + (right - left) * t / last).toFixed(1)},${clip(p).toFixed(1)}`).join("");
     if (path) {
       shape(svg, "path", { d: path, fill: "none", stroke: colour(part), "stroke-width": 2.2 });
@@ -94,63 +94,89 @@ function drawDensities(answer, wanted) {
 
 // -- the triangle -------------------------------------------------------------------------------------------------
 
-const GRID = 64;
-const TRIANGLE = (() => {
-  // grid points inside the triangle as logarithms of their shares, and for each pixel the points around it
-  const logs = [], number = new Map();
-  const inside = value => Math.log(Math.max(value, 0.25) / GRID);
-  for (let a = 0; a <= GRID; a++) for (let b = 0; a + b <= GRID; b++) {
-    number.set(a * (GRID + 1) + b, logs.length / 3);
-    const parts = [inside(a), inside(b), inside(GRID - a - b)];
-    const total = Math.log(parts.reduce((sum, log) => sum + Math.exp(log), 0));
-    logs.push(...parts.map(log => log - total));
-  }
-  return { logs: Float64Array.from(logs), number };
-})();
+// Points inside the triangle as logarithms of their shares, a coarse set for while something moves and a fine one.
+const triangles = new Map();
 
-function pixelMap(width, height, corners) {
+function triangle(grid) {
+  if (!triangles.has(grid)) {
+    const logs = [], number = new Map(), inside = value => Math.log(Math.max(value, 0.25) / grid);
+    for (let a = 0; a <= grid; a++) for (let b = 0; a + b <= grid; b++) {
+      number.set(a * (grid + 1) + b, logs.length / 3);
+      const parts = [inside(a), inside(b), inside(grid - a - b)];
+      const total = Math.log(parts.reduce((sum, log) => sum + Math.exp(log), 0));
+      logs.push(...parts.map(log => log - total));
+    }
+    triangles.set(grid, { grid, logs: Float64Array.from(logs), number });
+  }
+  return triangles.get(grid);
+}
+
+// For every pixel of the triangle three points of the grid around it, and the weights of the first two.
+function pixelMap(width, height, corners, { grid, number }) {
   const [[x0, y0], [x1, y1], [x2, y2]] = corners, size = (y1 - y2) * (x0 - x2) + (x2 - x1) * (y0 - y2);
-  const at = (a, b) => TRIANGLE.number.get(a * (GRID + 1) + b), pixels = [];
+  const at = (a, b) => number.get(a * (grid + 1) + b), places = [], weights = [];
   for (let y = 0; y < height; y++) for (let x = 0; x < width; x++) {
     const first = ((y1 - y2) * (x - x2) + (x2 - x1) * (y - y2)) / size;
     const second = ((y2 - y0) * (x - x2) + (x0 - x2) * (y - y2)) / size;
     if (first < 0 || second < 0 || first + second > 1) continue;
-    const u = first * GRID, v = second * GRID, a = Math.floor(u), b = Math.floor(v), fu = u - a, fv = v - b;
-    if (a + b >= GRID) { const p = at(a, b); pixels.push([y * width + x, p, p, p, 1, 0]); continue; }
-    if (fu + fv <= 1 || a + b + 2 > GRID) pixels.push([y * width + x, at(a, b), at(a + 1, b), at(a, b + 1), 1 - fu - fv, fu]);
-    else pixels.push([y * width + x, at(a + 1, b + 1), at(a, b + 1), at(a + 1, b), fu + fv - 1, 1 - fu]);
+    const u = first * grid, v = second * grid, a = Math.floor(u), b = Math.floor(v), fu = u - a, fv = v - b;
+    if (a + b >= grid) { places.push(y * width + x, at(a, b), at(a, b), at(a, b)); weights.push(1, 0); continue; }
+    if (fu + fv <= 1 || a + b + 2 > grid) {
+      places.push(y * width + x, at(a, b), at(a + 1, b), at(a, b + 1)); weights.push(1 - fu - fv, fu);
+    } else {
+      places.push(y * width + x, at(a + 1, b + 1), at(a, b + 1), at(a + 1, b)); weights.push(fu + fv - 1, 1 - fu);
+    }
   }
-  return pixels;
+  return { places: Int32Array.from(places), weights: Float32Array.from(weights) };
 }
 
-let triangleCache = null;
+// Colours of the theme; reading them from the style takes longer than drawing.
+let inks = null;
+function themeInks() {
+  if (!inks) {
+    const style = getComputedStyle(document.documentElement), read = name => style.getPropertyValue(name).trim();
+    const [red, green, blue] = read("--heat").split(",").map(Number), palette = new Uint32Array(256);
+    const bytes = new Uint8ClampedArray(palette.buffer);
+    for (let k = 0; k < 256; k++) bytes.set([red, green, blue, 12 + 243 * k / 255], 4 * k);
+    inks = { palette, line: read("--line"), card: read("--card"), ink: read("--ink") };
+  }
+  return inks;
+}
 
-function drawTernary(names, densities, mean) {
-  const canvas = byId("ternary"), context = canvas.getContext("2d"), { width, height } = canvas;
-  const corners = [[width / 2, 26], [24, height - 36], [width - 24, height - 36]];
-  if (!triangleCache) triangleCache = { pixels: pixelMap(width, height, corners), image: context.createImageData(width, height) };
-  const style = getComputedStyle(document.documentElement), ink = style.getPropertyValue("--heat").split(",").map(Number);
-  const { pixels, image } = triangleCache;
-  let top = 0;
-  for (const value of densities) if (value > top) top = value;
-  image.data.fill(0);
-  for (const [at, a, b, c, wa, wb] of pixels) {
-    const value = wa * densities[a] + wb * densities[b] + (1 - wa - wb) * densities[c];
-    const strength = Math.sqrt(Math.max(value, 0) / top);
-    image.data[4 * at] = ink[0]; image.data[4 * at + 1] = ink[1]; image.data[4 * at + 2] = ink[2];
-    image.data[4 * at + 3] = 12 + 243 * strength;
+function drawTernary(names, densities, mean, points) {
+  const canvas = byId("ternary"), context = canvas.getContext("2d", { willReadFrequently: true }), { width, height } = canvas;
+  const corners = [[width / 2, 26], [24, height - 36], [width - 24, height - 36]], theme = themeInks();
+  if (!points.places) {
+    const image = context.createImageData(width, height);
+    Object.assign(points, pixelMap(width, height, corners, points), { image, pixels: new Uint32Array(image.data.buffer) });
+  }
+  const { places, weights, image, pixels } = points;
+  // at the border a density may grow without bound; the colours are those of the inside
+  const border = Math.log(1.5 / points.grid);
+  let top = 0, whole = 0;
+  for (let k = 0; k < densities.length; k++) {
+    if (densities[k] > whole) whole = densities[k];
+    if (densities[k] > top && Math.min(points.logs[3 * k], points.logs[3 * k + 1], points.logs[3 * k + 2]) > border) top = densities[k];
+  }
+  if (!(top > 1e-3 * whole)) top = whole;
+  const strength = new Float32Array(densities.length);
+  for (let k = 0; k < strength.length; k++) strength[k] = 255 * Math.sqrt(Math.min(Math.max(densities[k], 0) / top, 1));
+  for (let k = 0, w = 0; k < places.length; k += 4, w += 2) {
+    const a = weights[w], b = weights[w + 1];
+    const value = a * strength[places[k + 1]] + b * strength[places[k + 2]] + (1 - a - b) * strength[places[k + 3]];
+    pixels[places[k]] = theme.palette[value | 0];
   }
   context.putImageData(image, 0, 0);
-  context.strokeStyle = style.getPropertyValue("--line");
+  context.strokeStyle = theme.line;
   context.beginPath();
   corners.forEach(([x, y], k) => k ? context.lineTo(x, y) : context.moveTo(x, y));
   context.closePath(); context.stroke();
   const dot = [0, 1].map(axis => corners.reduce((sum, corner, k) => sum + mean[k] * corner[axis], 0));
   context.beginPath();
   context.arc(dot[0], dot[1], 5, 0, 2 * Math.PI);
-  context.fillStyle = style.getPropertyValue("--card"); context.fill();
-  context.lineWidth = 2; context.strokeStyle = style.getPropertyValue("--ink"); context.stroke(); context.lineWidth = 1;
-  context.fillStyle = style.getPropertyValue("--ink");
+  context.fillStyle = theme.card; context.fill();
+  context.lineWidth = 2; context.strokeStyle = theme.ink; context.stroke(); context.lineWidth = 1;
+  context.fillStyle = theme.ink;
   context.font = "13px system-ui, sans-serif";
   const short = name => name.length > 22 ? `${name.slice(0, 21)}…` : name;
   context.textAlign = "center"; context.fillText(short(names[0]), width / 2, 16);

@@ -2,69 +2,188 @@
 //
 //   p(l) = sum_ij c_ij Dirichlet(l; half_i + half_j),  sum c = 1
 //
-// A block is { n, half: Float64Array(n * L), weight: Float64Array(n * n) }. Merging labels, leaving some out, adding
-// votes and knowing shares all lead to another such law, and every answer is a quadratic form of n numbers.
+// The components do not depend on the row, so whatever is made of them alone is made once (Components); a law is its
+// components and the weights c of its row. Merging labels, leaving some out, adding votes and knowing shares all lead
+// to another such law, and every answer is a quadratic form.
 
-const NEGLIGIBLE = 1e-12;
+const NEGLIGIBLE = 1e-11;       // neurons with less weight than this are left out of a row's sums
+const MOST_EDGES = 1.2e7;       // numbers of tabulated probabilities; with more, densities are summed up a row at a time
+const SMALLEST = 1e-13;         // a neuron's root density below this adds nothing
+const KEPT = 24;                // derived components that are kept
+
+class Components {
+  constructor(halves, n, nLabels) {
+    this.halves = halves; this.n = n; this.nLabels = nLabels;
+    this.totals = halves.map(half => {
+      const total = new Float64Array(n);
+      for (let i = 0; i < n; i++) for (let r = 0; r < nLabels; r++) total[i] += half[i * nLabels + r];
+      return total;
+    });
+    this.derived = new Map(); this.grids = new WeakMap();
+  }
+
+  // Something made of these components, made once.
+  once(key, make) {
+    if (!this.derived.has(key)) {
+      // the oldest goes first, but never the tables of labels, which every row needs
+      const others = [...this.derived.keys()].filter(name => !name.startsWith("share"));
+      if (others.length > KEPT) this.derived.delete(others[0]);
+      this.derived.set(key, make());
+    }
+    return this.derived.get(key);
+  }
+
+  mapped(key, count, value) {
+    return this.once(key, () => new Components(this.halves.map(half => {
+      const other = new Float64Array(this.n * count);
+      for (let i = 0; i < this.n; i++) for (let g = 0; g < count; g++) other[i * count + g] = value(half, i * this.nLabels, g);
+      return other;
+    }), this.n, count));
+  }
+
+  merged(groups) {
+    return this.mapped(`merged ${groups.join("|")}`, groups.length, (half, at, group) => {
+      let sum = 0;
+      for (const r of groups[group]) sum += half[at + r];
+      return sum;
+    });
+  }
+
+  among(labels) { return this.mapped(`among ${labels}`, labels.length, (half, at, place) => half[at + labels[place]]); }
+
+  voted(votes) { return this.mapped(`voted ${votes}`, this.nLabels, (half, at, r) => half[at + r] + votes[r] / 2); }
+
+  // Logarithms of what votes do to every pair's weight, a table a member.
+  voteFactors(votes) {
+    return this.once(`factors ${votes}`, () => {
+      const L = this.nLabels, all = votes.reduce((a, b) => a + b, 0);
+      return this.pairs((k, i, j) => {
+        const half = this.halves[k], a0 = this.totals[k][i] + this.totals[k][j];
+        let value = logGamma(a0) - logGamma(a0 + all);
+        for (let r = 0; r < L; r++) if (votes[r]) {
+          const a = half[i * L + r] + half[j * L + r];
+          value += logGamma(a + votes[r]) - logGamma(a);
+        }
+        return value;
+      });
+    });
+  }
+
+  pairs(value) {
+    return this.halves.map((_, k) => {
+      const table = new Float64Array(this.n * this.n);
+      for (let i = 0; i < this.n; i++) for (let j = 0; j <= i; j++) {
+        table[i * this.n + j] = table[j * this.n + i] = value(k, i, j);
+      }
+      return table;
+    });
+  }
+
+  // log B of every pair, and from it what turns weights into the quadratic form of a density:
+  // u_i = prod l^half_i / sqrt(B_ii), and the inverse of R_ij = B_ij / sqrt(B_ii B_jj).
+  get kernel() {
+    return this.once("kernel", () => {
+      const L = this.nLabels;
+      const logs = this.pairs((k, i, j) => {
+        let value = -logGamma(this.totals[k][i] + this.totals[k][j]);
+        for (let r = 0; r < L; r++) value += logGamma(this.halves[k][i * L + r] + this.halves[k][j * L + r]);
+        return value;
+      });
+      const roots = logs.map(table => Float64Array.from({ length: this.n }, (_, i) => 0.5 * table[i * this.n + i]));
+      const inverse = this.pairs((k, i, j) => {
+        const value = roots[k][i] + roots[k][j] - logs[k][i * this.n + j];
+        return value < 460 ? Math.exp(value) : 0;  // a pair so far apart has no weight
+      });
+      return { logs, roots, inverse };
+    });
+  }
+
+  // u at points given by the logarithms of their shares (S * L): (S * n) a member.
+  at(points) {
+    if (!this.grids.has(points)) {
+      const L = this.nLabels, S = points.length / L, { roots } = this.kernel;
+      this.grids.set(points, this.halves.map((half, k) => {
+        const table = new Float64Array(S * this.n);
+        for (let s = 0; s < S; s++) {
+          let jacobian = 0;
+          for (let r = 0; r < L; r++) jacobian += points[s * L + r];
+          for (let i = 0; i < this.n; i++) {
+            let power = -roots[k][i] - 0.5 * jacobian;
+            for (let r = 0; r < L; r++) power += half[i * L + r] * points[s * L + r];
+            table[s * this.n + i] = Math.exp(power);
+          }
+        }
+        return table;
+      }));
+    }
+    return this.grids.get(points);
+  }
+
+  share(label) { return this.once(`share ${label}`, () => new ShareTable(this, label)); }
+}
 
 class Law {
-  constructor(blocks, nLabels, left = 1) {
-    this.blocks = blocks; this.nLabels = nLabels;
+  constructor(components, weights, left = 1) {
+    this.components = components; this.weights = weights;
     this.left = left;  // what the labels share out: less than one where some shares are known
-  }
-
-  // Neurons that carry no weight in this row are left out.
-  static from(blocks, nLabels) {
-    return new Law(blocks.map(block => pruned(block, nLabels)), nLabels);
-  }
-
-  total(block) {
-    if (!block.total) {
-      block.total = new Float64Array(block.n);
-      for (let i = 0; i < block.n; i++) {
-        let sum = 0;
-        for (let r = 0; r < this.nLabels; r++) sum += block.half[i * this.nLabels + r];
-        block.total[i] = sum;
+    const n = components.n;
+    this.active = weights.map(weight => {
+      const keep = [];
+      for (let i = 0; i < n; i++) {
+        let size = 0;
+        for (let j = 0; j < n; j++) size += Math.abs(weight[i * n + j]);
+        if (size > NEGLIGIBLE) keep.push(i);
       }
-    }
-    return block.total;
+      return Int32Array.from(keep);
+    });
+  }
+
+  get nLabels() { return this.components.nLabels; }
+
+  eachPair(use) {
+    const n = this.components.n;
+    this.weights.forEach((weight, k) => {
+      for (const i of this.active[k]) for (const j of this.active[k]) use(k, i, j, weight[i * n + j]);
+    });
   }
 
   mean() {
-    const mean = new Float64Array(this.nLabels);
-    for (const block of this.blocks) {
-      const { n, half, weight } = block, total = this.total(block);
-      for (let i = 0; i < n; i++) {
+    const L = this.nLabels, n = this.components.n, mean = new Float64Array(L);
+    this.weights.forEach((weight, k) => {
+      const half = this.components.halves[k], total = this.components.totals[k], active = this.active[k];
+      for (const i of active) {
         let sum = 0;
-        for (let j = 0; j < n; j++) sum += weight[i * n + j] / (total[i] + total[j]);
-        for (let r = 0; r < this.nLabels; r++) mean[r] += 2 * sum * half[i * this.nLabels + r];
+        for (const j of active) sum += weight[i * n + j] / (total[i] + total[j]);
+        for (let r = 0; r < L; r++) mean[r] += 2 * sum * half[i * L + r];
       }
-    }
+    });
     let all = 0;
-    for (let r = 0; r < this.nLabels; r++) { mean[r] = Math.max(mean[r], 0); all += mean[r]; }
+    for (let r = 0; r < L; r++) { mean[r] = Math.max(mean[r], 0); all += mean[r]; }
     return mean.map(value => this.left * value / all);
   }
 
   // E[l_r l_s] less the product of the means, (L * L).
   covariance() {
-    const L = this.nLabels, products = new Float64Array(L * L), first = new Float64Array(L);
-    for (const block of this.blocks) {
-      const { n, half, weight } = block, total = this.total(block), mixed = new Float64Array(n * L);
-      for (let i = 0; i < n; i++) {
+    const L = this.nLabels, n = this.components.n, products = new Float64Array(L * L), first = new Float64Array(L);
+    this.weights.forEach((weight, k) => {
+      const half = this.components.halves[k], total = this.components.totals[k], active = this.active[k];
+      const mixed = new Float64Array(L);
+      for (const i of active) {
         let sum = 0, plain = 0;
-        for (let j = 0; j < n; j++) {
+        mixed.fill(0);
+        for (const j of active) {
           const a0 = total[i] + total[j], q = weight[i * n + j] / (a0 * (a0 + 1));
           sum += q; plain += weight[i * n + j] / a0;
-          if (q !== 0) for (let s = 0; s < L; s++) mixed[i * L + s] += q * half[j * L + s];
+          for (let s = 0; s < L; s++) mixed[s] += q * half[j * L + s];
         }
         for (let r = 0; r < L; r++) {
           const h = half[i * L + r];
           first[r] += 2 * plain * h;
           products[r * L + r] += 2 * sum * h;
-          for (let s = 0; s < L; s++) products[r * L + s] += 2 * h * (sum * half[i * L + s] + mixed[i * L + s]);
+          for (let s = 0; s < L; s++) products[r * L + s] += 2 * h * (sum * half[i * L + s] + mixed[s]);
         }
       }
-    }
+    });
     const square = this.left * this.left;
     for (let r = 0; r < L; r++) for (let s = 0; s < L; s++) {
       products[r * L + s] = square * (products[r * L + s] - first[r] * first[s]);
@@ -72,261 +191,258 @@ class Law {
     return products;
   }
 
-  // Sums of labels: one column a group.
-  merged(groups) {
-    return this.mapped(groups.length, (half, at, group) => {
-      let sum = 0;
-      for (const r of groups[group]) sum += half[at + r];
-      return sum;
-    });
-  }
-
-  // Proportions among some labels.
-  among(labels) {
-    const law = this.mapped(labels.length, (half, at, place) => half[at + labels[place]]);
-    law.left = 1;
-    return law;
-  }
-
-  mapped(count, value) {
-    const L = this.nLabels;
-    return new Law(this.blocks.map(({ n, half, weight }) => {
-      const other = new Float64Array(n * count);
-      for (let i = 0; i < n; i++) for (let g = 0; g < count; g++) other[i * count + g] = value(half, i * L, g);
-      return { n, half: other, weight };
-    }), count, this.left);
-  }
+  // Sums of labels, and proportions among some labels.
+  merged(groups) { return new Law(this.components.merged(groups), this.weights, this.left); }
+  among(labels) { return new Law(this.components.among(labels), this.weights); }
 
   // Every weight times the exponential of something of its pair; then they sum to one again.
   reweighted(logFactor) {
+    const n = this.components.n;
     let top = -Infinity, sum = 0;
-    const logs = this.blocks.map(block => {
-      const table = new Float64Array(block.n * block.n);
-      for (let i = 0; i < block.n; i++) for (let j = i; j < block.n; j++) {
-        const value = block.weight[i * block.n + j] === 0 ? -Infinity : logFactor(block, i, j);
-        table[i * block.n + j] = table[j * block.n + i] = value;
-        if (value > top) top = value;
-      }
-      return table;
-    });
-    const weights = this.blocks.map((block, k) => block.weight.map((w, at) => {
-      const value = w === 0 ? 0 : w * Math.exp(logs[k][at] - top);
+    this.eachPair((k, i, j, w) => { if (w !== 0) top = Math.max(top, logFactor(k, i * n + j)); });
+    const weights = this.weights.map(() => new Float64Array(n * n));
+    this.eachPair((k, i, j, w) => {
+      if (w === 0) return;
+      const value = w * Math.exp(logFactor(k, i * n + j) - top);
+      weights[k][i * n + j] = value;
       sum += value;
-      return value;
-    }));
+    });
     if (!(sum > 0)) return null;
-    return weights.map(table => table.map(w => w / sum));
+    for (const weight of weights) for (let at = 0; at < weight.length; at++) weight[at] /= sum;
+    return weights;
   }
 
   // After votes: every concentration grows by them.
   posterior(votes) {
-    const L = this.nLabels;
-    let all = 0;
-    for (const count of votes) all += count;
-    if (all === 0) return this;
-    const weights = this.reweighted((block, i, j) => {
-      const total = this.total(block), a0 = total[i] + total[j];
-      let value = logGamma(a0) - logGamma(a0 + all);
-      for (let r = 0; r < L; r++) if (votes[r]) {
-        const a = block.half[i * L + r] + block.half[j * L + r];
-        value += logGamma(a + votes[r]) - logGamma(a);
-      }
-      return value;
-    });
-    if (!weights) return null;
-    return Law.from(this.blocks.map(({ n, half }, k) => ({
-      n, weight: weights[k], half: half.map((h, at) => h + votes[at % L] / 2),
-    })), L);
+    const factors = this.components.voteFactors(votes);
+    return new Law(this.components.voted(votes), this.reweighted((k, at) => factors[k][at]));
   }
 
   // The law of the other labels when the share of one is known; null where the law has no density there.
   knowing(label, share) {
-    const L = this.nLabels, logShare = Math.log(share), logRest = Math.log1p(-share);
-    const weights = this.reweighted((block, i, j) => {
-      const total = this.total(block), a = block.half[i * L + label] + block.half[j * L + label];
-      const b = total[i] + total[j] - a;
-      return (a - 1) * logShare + (b - 1) * logRest - logBeta(a, b);
+    const logShare = Math.log(share), logRest = Math.log1p(-share), n = this.components.n;
+    const pair = this.components.share(label).pair, { logs } = pair.kernel;
+    const weights = this.reweighted((k, at) => {
+      const i = Math.floor(at / n), j = at % n, half = pair.halves[k];
+      return (half[2 * i] + half[2 * j] - 1) * logShare + (half[2 * i + 1] + half[2 * j + 1] - 1) * logRest - logs[k][at];
     });
     if (!weights) return null;
-    const others = [...Array(L).keys()].filter(r => r !== label);
-    const law = new Law(this.blocks.map(({ n, half }, k) => ({ n, half, weight: weights[k] })), L).among(others);
-    const kept = Law.from(law.blocks, L - 1);
-    kept.left = 1 - share;
-    return kept;
+    const others = [...Array(this.nLabels).keys()].filter(r => r !== label);
+    return new Law(this.components.among(others), weights, 1 - share);
   }
 
-  // The law of one share.
-  share(label) {
-    const L = this.nLabels;
-    const pair = this.mapped(2, (half, at, side) => {
-      if (side === 0) return half[at + label];
-      let rest = 0;
-      for (let r = 0; r < L; r++) if (r !== label) rest += half[at + r];
-      return rest;
-    });
-    return new Share(pair.blocks, this.left);
-  }
+  share(label) { return new Share(this.components.share(label), this); }
 
-  // P(one share is larger than another).
-  greater(first, second) { return 1 - new Share(this.among([first, second]).blocks, 1).below(0.5); }
+  // P(one share is larger than another); with a centre the border is not one half.
+  greater(first, second, border = 0.5) { return 1 - this.among([first, second]).share(0).below(border); }
 
   // Densities at points given by the logarithms of their shares (S * L).
-  densities(logs) {
-    const L = this.nLabels, S = logs.length / L, answer = new Float64Array(S);
-    for (const block of this.blocks) {
-      const { n, half } = block, form = squareForm(block, L, this.total(block));
-      const neuron = new Float64Array(n);
-      for (let s = 0; s < S; s++) {
-        let jacobian = 0;
-        for (let r = 0; r < L; r++) jacobian += logs[s * L + r];
-        for (let i = 0; i < n; i++) {
-          let power = -form.root[i] - 0.5 * jacobian;
-          for (let r = 0; r < L; r++) power += half[i * L + r] * logs[s * L + r];
-          neuron[i] = Math.exp(power);
-        }
-        answer[s] += quadratic(form.matrix, neuron, n);
+  densities(points) {
+    const { inverse } = this.components.kernel, tables = this.components.at(points);
+    const answer = new Float64Array(points.length / this.nLabels);
+    this.weights.forEach((weight, k) => {
+      addForms(answer, tables[k], this.form(weight, inverse[k], k), this.active[k], this.components.n, 0, answer.length);
+    });
+    return answer;
+  }
+
+  // The quadratic form of a density among the active neurons: its lower half, off-diagonal entries twice.
+  form(weight, inverse, k) {
+    const active = this.active[k], m = active.length, n = this.components.n, matrix = new Float64Array(m * m);
+    for (let a = 0; a < m; a++) for (let b = 0; b <= a; b++) {
+      const at = active[a] * n + active[b];
+      matrix[a * m + b] = (a === b ? 1 : 2) * weight[at] * inverse[at];
+    }
+    return matrix;
+  }
+}
+
+const work = { neurons: new Float64Array(0) };
+
+// answer[s] += u_s' C u_s for the points from first to last, u taken from a table (S * n).
+function addForms(answer, table, matrix, active, n, first, last, step = 1) {
+  const m = active.length;
+  if (work.neurons.length < m) work.neurons = new Float64Array(m);
+  const u = work.neurons;
+  for (let s = first; s < last; s += step) {
+    const start = s * n;
+    for (let a = 0; a < m; a++) u[a] = table[start + active[a]];
+    let total = 0;
+    for (let a = 0; a < m; a++) {
+      if (u[a] < SMALLEST) continue;
+      const row = a * m, end = a - 3;
+      let sum = 0, second = 0, third = 0, fourth = 0, b = 0;
+      for (; b <= end; b += 4) {  // four sums at once do not wait for each other
+        sum += matrix[row + b] * u[b];
+        second += matrix[row + b + 1] * u[b + 1];
+        third += matrix[row + b + 2] * u[b + 2];
+        fourth += matrix[row + b + 3] * u[b + 3];
       }
+      for (; b <= a; b++) sum += matrix[row + b] * u[b];
+      total += (sum + second + third + fourth) * u[a];
+    }
+    answer[s] += total;
+  }
+}
+
+// One share under all components: Betas on panels of z = logit(share), eight points each, as in Python; for every pair
+// the probability below each panel's edge.
+class ShareTable {
+  constructor(components, label) {
+    const L = components.nLabels, n = components.n;
+    this.pair = new Components(components.halves.map((half, k) => {
+      const two = new Float64Array(2 * n);
+      for (let i = 0; i < n; i++) {
+        two[2 * i] = half[i * L + label];
+        two[2 * i + 1] = components.totals[k][i] - half[i * L + label];
+      }
+      return two;
+    }), n, 2);
+    this.edges = panelEdges(this.pair);
+    const panels = this.edges.length - 1;
+    this.z = new Float64Array(8 * panels);
+    const points = new Float64Array(16 * panels), jacobian = new Float64Array(8 * panels);
+    for (let g = 0; g < panels; g++) for (let k = 0; k < 8; k++) {
+      const at = 8 * g + k, z = this.edges[g] + 0.5 * (this.edges[g + 1] - this.edges[g]) * (EIGHT.nodes[k] + 1);
+      this.z[at] = z;
+      points[2 * at] = logLogistic(z); points[2 * at + 1] = logLogistic(-z);
+      jacobian[at] = Math.exp(0.5 * (points[2 * at] + points[2 * at + 1]));  // of z, on each side of the square
+    }
+    this.neurons = this.pair.at(points);
+    for (const table of this.neurons) for (let at = 0; at < jacobian.length; at++) {
+      for (let i = 0; i < n; i++) table[at * n + i] *= jacobian[at];
+    }
+    const size = components.halves.length * n * (n + 1) / 2 * panels;
+    this.below = size * L <= MOST_EDGES ? this.neurons.map((table, k) => this.edgeTable(table, k)) : null;
+  }
+
+  // Probability below every inner and the last edge, for the pairs i >= j in order: (pairs * panels).
+  edgeTable(table, k) {
+    const n = this.pair.n, panels = this.edges.length - 1, { inverse } = this.pair.kernel;
+    const answer = new Float64Array(n * (n + 1) / 2 * panels);
+    const byNeuron = new Float64Array(n * 8 * panels);
+    for (let at = 0; at < 8 * panels; at++) for (let i = 0; i < n; i++) byNeuron[i * 8 * panels + at] = table[at * n + i];
+    const weight = new Float64Array(8 * panels);
+    for (let at = 0; at < weight.length; at++) {
+      weight[at] = 0.5 * (this.edges[(at >> 3) + 1] - this.edges[at >> 3]) * EIGHT.weights[at & 7];
+    }
+    for (let i = 0, pair = 0; i < n; i++) for (let j = 0; j <= i; j++, pair++) {
+      const first = i * 8 * panels, second = j * 8 * panels, start = pair * panels;
+      let sum = 0;
+      for (let g = 0; g < panels; g++) {
+        for (let at = 8 * g; at < 8 * g + 8; at++) sum += weight[at] * byNeuron[first + at] * byNeuron[second + at];
+        answer[start + g] = sum;
+      }
+      const scale = sum > 0 && inverse[k][i * n + j] > 0 ? 1 / sum : 0;
+      for (let g = 0; g < panels; g++) answer[start + g] *= scale;
     }
     return answer;
   }
 }
 
-// c_ij over the kernel R_ij, so that the density is sum C_ij u_i u_j with u_i = prod l^half_i / sqrt(B(2 half_i)).
-function squareForm({ n, half, weight }, L, total) {
-  const logB = (i, j) => {
-    let value = -logGamma(total[i] + total[j]);
-    for (let r = 0; r < L; r++) value += logGamma(half[i * L + r] + half[j * L + r]);
-    return value;
-  };
-  const root = new Float64Array(n), matrix = new Float64Array(n * n);
-  for (let i = 0; i < n; i++) root[i] = 0.5 * logB(i, i);
-  for (let i = 0; i < n; i++) for (let j = 0; j <= i; j++) {
-    const w = weight[i * n + j];
-    // the lower half alone, off-diagonal entries twice
-    if (w !== 0) matrix[i * n + j] = (i === j ? 1 : 2) * w * Math.exp(root[i] + root[j] - logB(i, j));
-  }
-  return { root, matrix };
-}
-
-function quadratic(matrix, u, n) {
-  let total = 0;
-  for (let i = 0; i < n; i++) {
-    let sum = 0;
-    const row = i * n;
-    for (let j = 0; j <= i; j++) sum += matrix[row + j] * u[j];
-    total += sum * u[i];
-  }
-  return total;
-}
-
-function pruned({ n, half, weight }, L) {
-  const keep = [];
-  for (let i = 0; i < n; i++) {
-    let size = 0;
-    for (let j = 0; j < n; j++) size += Math.abs(weight[i * n + j]);
-    if (size > NEGLIGIBLE) keep.push(i);
-  }
-  if (keep.length === n) return { n, half, weight };
-  const m = keep.length, smaller = new Float64Array(m * m), rows = new Float64Array(m * L);
-  keep.forEach((i, a) => {
-    for (let r = 0; r < L; r++) rows[a * L + r] = half[i * L + r];
-    keep.forEach((j, b) => { smaller[a * m + b] = weight[i * n + j]; });
-  });
-  return { n: m, half: rows, weight: smaller };
-}
-
-// One share: a signed mixture of Betas, tabulated on panels of z = logit(share) that are about one standard deviation
-// of the sharpest component wide, eight points each; the same panels as in Python.
+// The law of one share in one row.
 class Share {
-  constructor(blocks, left) {
-    this.left = left;
-    const total = blocks.map(({ n, half }) => Float64Array.from({ length: n }, (_, i) => half[2 * i] + half[2 * i + 1]));
-    this.edges = panelEdges(blocks, total);
-    const panels = this.edges.length - 1;
-    this.z = new Float64Array(8 * panels);
-    this.density = new Float64Array(8 * panels);
-    const logT = new Float64Array(8 * panels), logRest = new Float64Array(8 * panels);
-    for (let g = 0; g < panels; g++) for (let k = 0; k < 8; k++) {
-      const z = this.edges[g] + 0.5 * (this.edges[g + 1] - this.edges[g]) * (EIGHT.nodes[k] + 1);
-      this.z[8 * g + k] = z;
-      logT[8 * g + k] = logLogistic(z);
-      logRest[8 * g + k] = logLogistic(-z);
-    }
-    blocks.forEach((block, b) => {
-      const { n, half } = block, form = squareForm(block, 2, total[b]), neuron = new Float64Array(n);
-      for (let at = 0; at < this.z.length; at++) {
-        for (let i = 0; i < n; i++) {
-          neuron[i] = Math.exp(half[2 * i] * logT[at] + half[2 * i + 1] * logRest[at] - form.root[i]);
-        }
-        this.density[at] += quadratic(form.matrix, neuron, n);
+  constructor(table, law) {
+    this.table = table; this.law = law; this.left = law.left;
+    const { inverse } = table.pair.kernel;
+    this.forms = law.weights.map((weight, k) => law.form(weight, inverse[k], k));
+    this.density = new Float64Array(table.z.length);
+    this.known = new Uint8Array(table.edges.length - 1);  // panels whose densities are there
+    this.cumulated = table.below ? this.fromEdges() : this.fromDensities();
+  }
+
+  fromEdges() {
+    const panels = this.table.edges.length - 1, n = this.table.pair.n, sums = new Float64Array(panels + 1);
+    this.law.weights.forEach((weight, k) => {
+      const below = this.table.below[k], active = this.law.active[k];
+      for (let a = 0; a < active.length; a++) for (let b = 0; b <= a; b++) {
+        const i = active[a], j = active[b], c = (a === b ? 1 : 2) * weight[i * n + j], start = (i * (i + 1) / 2 + j) * panels;
+        if (c !== 0) for (let g = 0; g < panels; g++) sums[g + 1] += c * below[start + g];
       }
     });
-    this.cumulated = new Float64Array(panels + 1);
+    this.scale = 1;
+    return sums;
+  }
+
+  fromDensities() {
+    const { edges } = this.table, panels = edges.length - 1, sums = new Float64Array(panels + 1);
     for (let g = 0; g < panels; g++) {
+      this.fill(g);
       let mass = 0;
       for (let k = 0; k < 8; k++) mass += EIGHT.weights[k] * this.density[8 * g + k];
-      this.cumulated[g + 1] = this.cumulated[g] + 0.5 * (this.edges[g + 1] - this.edges[g]) * mass;
+      sums[g + 1] = sums[g] + 0.5 * (edges[g + 1] - edges[g]) * mass;
     }
-    const all = this.cumulated[panels];  // one, up to rounding and what lies beyond the panels
-    for (let g = 0; g <= panels; g++) this.cumulated[g] /= all;
-    this.scale = 1 / all;
+    this.scale = 1 / sums[panels];  // one, up to rounding and what lies beyond the panels
+    return sums.map(value => value * this.scale);
+  }
+
+  fill(g) {
+    if (this.known[g]) return;
+    this.known[g] = 1;
+    this.forms.forEach((form, k) => {
+      addForms(this.density, this.table.neurons[k], form, this.law.active[k], this.table.pair.n, 8 * g, 8 * g + 8);
+    });
   }
 
   below(share) {
-    const t = share / this.left;
+    const t = share / this.left, { edges } = this.table, last = edges.length - 1;
     if (t <= 0) return 0;
     if (t >= 1) return 1;
-    const z = Math.log(t) - Math.log1p(-t), last = this.edges.length - 1;
-    if (z <= this.edges[0]) return 0;
-    if (z >= this.edges[last]) return 1;
+    const z = Math.log(t) - Math.log1p(-t);
+    if (z <= edges[0]) return 0;
+    if (z >= edges[last]) return 1;
     let g = 0;
-    while (this.edges[g + 1] <= z) g++;
-    const half = 0.5 * (this.edges[g + 1] - this.edges[g]);
-    const inside = integrated(coefficients(this.density, 8 * g), (z - this.edges[g]) / half - 1);
+    while (edges[g + 1] <= z) g++;
+    this.fill(g);
+    const half = 0.5 * (edges[g + 1] - edges[g]);
+    const inside = integrated(coefficients(this.density, 8 * g), (z - edges[g]) / half - 1);
     return Math.min(1, Math.max(0, this.cumulated[g] + this.scale * half * inside));
   }
 
   quantile(level) {
-    const last = this.edges.length - 2;
+    const { edges } = this.table, last = edges.length - 2;
     let g = 0;
     while (g < last && this.cumulated[g + 1] <= level) g++;
-    const half = 0.5 * (this.edges[g + 1] - this.edges[g]);
+    this.fill(g);
+    const half = 0.5 * (edges[g + 1] - edges[g]);
     const a = coefficients(this.density, 8 * g), wanted = (level - this.cumulated[g]) / (this.scale * half);
     let low = -1, high = 1;
-    for (let step = 0; step < 50; step++) {
+    for (let step = 0; step < 45; step++) {
       const middle = 0.5 * (low + high);
       if (integrated(a, middle) < wanted) low = middle; else high = middle;
     }
-    return this.left * logistic(this.edges[g] + half * (0.5 * (low + high) + 1));
+    return this.left * logistic(edges[g] + half * (0.5 * (low + high) + 1));
   }
 
-  // Points of the density curve on the scale of the share itself.
-  curve() {
-    const points = [];
-    for (let at = 0; at < this.z.length; at++) {
-      const t = logistic(this.z[at]), rest = logistic(-this.z[at]);
-      const height = this.scale * this.density[at] / (t * rest) / this.left;
-      if (t > 1e-6 && rest > 1e-6) points.push([this.left * t, Math.max(height, 0)]);
+  // Points of the density curve on the scale of the share itself: two a panel, or one while something moves.
+  curve(quick) {
+    const step = quick ? 8 : 4;
+    const { z } = this.table, heights = new Float64Array(z.length), points = [];
+    this.forms.forEach((form, k) => {
+      const table = this.table.neurons[k], active = this.law.active[k];
+      addForms(heights, table, form, active, this.table.pair.n, 2, heights.length, step);
+    });
+    for (let at = 2; at < z.length; at += step) {
+      const t = logistic(z[at]), rest = logistic(-z[at]);
+      if (t > 1e-4 && rest > 1e-4) points.push([this.left * t, Math.max(this.scale * heights[at] / (t * rest) / this.left, 0)]);
     }
     return points;
   }
 }
 
-const LOGIT_LIMIT = 690, LOG_TAIL = Math.log(1e-13);
+const LOGIT_LIMIT = 690, LOG_TAIL = Math.log(1e-13), PANEL_DEVIATIONS = 1.5;
 
-function panelEdges(blocks, totals) {
+function panelEdges({ halves, n }) {
   let first = Infinity, last = -Infinity, sharpest = 0;
-  blocks.forEach(({ n, half }, b) => {
-    for (let i = 0; i < n; i++) {
-      const a = 2 * half[2 * i], c = 2 * half[2 * i + 1], log = logBeta(a, c);
-      // below x a Beta law has at most about x^a / (a B) of its mass
-      first = Math.min(first, (LOG_TAIL + Math.log(a) + log) / a);
-      last = Math.max(last, -(LOG_TAIL + Math.log(c) + log) / c);
-      sharpest = Math.max(sharpest, 2 * totals[b][i]);
-    }
-  });
+  for (const half of halves) for (let i = 0; i < n; i++) {
+    const a = 2 * half[2 * i], c = 2 * half[2 * i + 1], log = logBeta(a, c);
+    // below x a Beta law has at most about x^a / (a B) of its mass
+    first = Math.min(first, (LOG_TAIL + Math.log(a) + log) / a);
+    last = Math.max(last, -(LOG_TAIL + Math.log(c) + log) / c);
+    sharpest = Math.max(sharpest, a + c);
+  }
   first = Math.max(first, -LOGIT_LIMIT); last = Math.min(last, LOGIT_LIMIT);
-  const edges = [first, last], angles = Math.max(16, Math.ceil(Math.PI * Math.sqrt(sharpest)));
+  const edges = [first, last], angles = Math.max(16, Math.ceil(Math.PI * Math.sqrt(sharpest) / PANEL_DEVIATIONS));
   for (let k = 1; k < angles; k++) {
     const t = Math.sin(0.5 * Math.PI * k / angles) ** 2, z = Math.log(t) - Math.log1p(-t);
     if (z > first && z < last) edges.push(z);

@@ -26,6 +26,7 @@ class Model {
       this.root.push(root.slice(k * neurons, (k + 1) * neurons));
       this.form.push(gramTimesKernel(half, readout, kernel, this.root[k], k, neurons, L, nReadouts));
     }
+    this.components = new Components(this.half, neurons, L);
     this.network = content.network;
     if (this.network) this.prepare();
     if (content.scales) this.scales = array(content.scales);
@@ -119,7 +120,7 @@ class Model {
 
   law(scales) {
     const weights = this.weights(scales);
-    return Law.from(weights.map((weight, k) => ({ n: this.neurons, half: this.half[k], weight })), this.nLabels);
+    return new Law(this.components, weights);
   }
 
   // Averages of tables of components, for laws whose moments are integrals.

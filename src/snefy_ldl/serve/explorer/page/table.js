@@ -25,6 +25,13 @@ class Rows {
     this.arrange();
   }
 
+  // Labels by their mean share over all rows, the largest first.
+  largest() {
+    const sums = new Float64Array(this.L);
+    for (let at = 0; at < this.mean.length; at++) sums[at % this.L] += this.mean[at];
+    return [...sums.keys()].sort((a, b) => sums[b] - sums[a]);
+  }
+
   name(row) { return this.content.rows.ids ? this.content.rows.ids[row] : String(row); }
   x(row) { return Float64Array.from(this.features.subarray(row * this.width, (row + 1) * this.width)); }
 
@@ -70,7 +77,7 @@ class Rows {
     this.page = Math.min(Math.max(this.page, 0), pages - 1);
     const shown = this.order.slice(this.page * PAGE, (this.page + 1) * PAGE), table = byId("rows");
     const head = ["Select", this.content.rows.id, "Uncertainty", ...(this.shownLabels ? this.labels : ["Largest shares"])];
-    table.tHead.replaceChildren(element("tr", {}, ...head.map((text, k) => element("th", { scope: "col", textContent: text, className: k > 1 ? "number" : "" }))));
+    table.tHead.replaceChildren(element("tr", {}, ...head.map((text, k) => element("th", { scope: "col", textContent: text, className: k === 2 || (k > 2 && this.shownLabels) ? "number" : "" }))));
     table.tBodies[0].replaceChildren(...shown.map(row => this.line(row)));
     byId("page").textContent = `page ${this.page + 1} of ${pages}`;
     byId("page-back").disabled = this.page === 0;
@@ -90,7 +97,7 @@ class Rows {
       : [shares.map((share, r) => [share, r]).sort((a, b) => b[0] - a[0]).slice(0, 3).map(([share, r]) => `${this.labels[r]} ${percent(share)}`).join(", ")];
     const line = element("tr", { className: row === this.current ? "current" : "" }, element("td", {}, box), element("td", {}, choose),
       element("td", { className: "number", textContent: this.uncertainty[row].toFixed(4) }),
-      ...cells.map(text => element("td", { className: "number", textContent: text })));
+      ...cells.map(text => element("td", { className: this.shownLabels ? "number" : "free", textContent: text })));
     if (row === this.current) line.setAttribute("aria-current", "true");
     return line;
   }
