@@ -14,6 +14,8 @@ GPU_ELEMENTS = 1 << 27
 LAW_ROWS = 1 << 15
 #: Rows a prediction handles at a time; a million rows need no more memory than this many.
 PREDICTION_ROWS = 8192
+#: Up to this many rows a prediction uses one thread: more would wait for each other longer than they work.
+SMALL_BATCH = 256
 #: Rows a forward pass sees at a time when it only evaluates.
 EVALUATION_ROWS = 4096
 #: Most rows of a pool of unlabelled rows that are held at one time.

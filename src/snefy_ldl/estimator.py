@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._limits import BACKBONE_ROWS, PREDICTION_ROWS
+from snefy_ldl._limits import BACKBONE_ROWS, PREDICTION_ROWS, SMALL_BATCH
 from snefy_ldl._progress import track
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
@@ -24,6 +24,7 @@ from snefy_ldl.inputs.streams import as_stream
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.persistence import StoredModel
 from snefy_ldl.prediction import DensityPredictor
+from snefy_ldl.special.threads import one_thread
 from snefy_ldl.training import FittedState, Job, Settings, TrainingData
 from snefy_ldl.training.fit import fit
 from snefy_ldl.training.guided import fit_job
@@ -319,7 +320,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         show = bool(self.verbose) and len(starts) > MANY_BLOCKS
         for start in track(starts, len(starts), what, show=show):
             block = slice(start, min(start + step, rows))
-            with torch.no_grad():
+            small = self.backbone is None and block.stop - start <= SMALL_BATCH
+            with torch.no_grad(), one_thread(small):
                 dist = self.net_(*self._network_inputs(features, block, device))
             yield block, dist
 

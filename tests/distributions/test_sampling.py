@@ -10,15 +10,18 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import scipy.stats
 import torch
 from torch import Tensor
 
+from snefy_ldl.distributions import sampling
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.sampling import RandomStream, _components, log_dirichlet_draws
 from snefy_ldl.distributions.shared_draws import shared_log_prob
 from snefy_ldl.distributions.snefy import SnefySimplex
+from snefy_ldl.distributions.square_draws import MemberForms
 
 Build = Callable[..., SnefySimplex]
 Rng = Callable[[int], torch.Generator]
@@ -82,10 +85,46 @@ def test_acceptance_rate_is_the_observed_one(
         return [density, envelope]
 
     monkeypatch.setattr(type(dist), "log_densities", spy)
+    monkeypatch.setattr(sampling, "draw_from_members", lambda *settings: None)  # the way of all other laws
     dist.sample((3000,), generator=rng(2))
     assert (seen[0] <= 1.0 + 1e-9).all()
     assert (dist.acceptance_rate < 1.0 - 1e-6).all()
     agrees(seen[0], dist.acceptance_rate)
+
+
+@pytest.mark.parametrize("n_draws", [1, 10**6])
+def test_members_choose_pairs_and_keep_proposals_as_their_densities_say(n_draws: int, snefy: Build, rng: Rng) -> None:
+    """Both ways to choose a pair follow the weights; float32 decides no proposal other than float64 would."""
+    dist = snefy(3, n=5, batch=(4,))
+    form, features = MemberForms(dist.family, 0), dist.unit_features()[0][0].numpy()
+    positive = dist.weights().clamp_min(0.0)
+    np.testing.assert_allclose(form.positive_mass(features), positive.sum(-1), rtol=1e-12)
+    source = sampling.RandomStream(torch.device("cpu"), 3)
+    rows = np.repeat(np.arange(4), 5000)
+    scaled = features / np.sqrt(form.positive_mass(features))[:, None]
+    pairs = form.chooser(scaled, n_draws)(rows, source)
+    shares = np.stack([np.bincount(part, minlength=15) / 5000 for part in pairs.reshape(4, -1)])
+    wanted = (positive / positive.sum(-1, keepdim=True)).numpy()
+    assert np.abs(shares - wanted).max() < 5.5 * 0.5 / math.sqrt(5000)  # 60 shares, each wrong once in 2e7
+
+    alpha = torch.from_numpy(form.concentration[pairs])
+    logs = sampling.log_dirichlet_draws(alpha, source)
+    points = logs.reshape(4, 5000, 3).transpose(0, 1).contiguous()
+    density, envelope = dist.log_densities(slice(0, 4), points, envelope=True)
+    ratio = (density - envelope).exp().T.reshape(-1).numpy()
+    for level in (np.full(len(rows), 0.5), source.uniform(len(rows)).numpy(), ratio - 1e-6, ratio + 1e-6):
+        kept = form.keeps(logs.numpy(), dist.flat_log_scale[:, 0].double().numpy(), rows, level)
+        np.testing.assert_array_equal(kept, level <= ratio)
+
+
+def test_draws_of_members_come_in_no_order(snefy: Build, rng: Rng) -> None:
+    """The first draws of a row are a sample of the law as the last ones are, not those of the first member."""
+    dist = snefy(3, n=3, batch=(2,), members=2)
+    assert dist.has_members
+    assert not dist.posterior([1.0, 0.0, 2.0]).has_members
+    draws = dist.sample((4000,), generator=rng(8))
+    agrees(draws[:2000], dist.mean)
+    agrees(draws[2000:], dist.mean)
 
 
 def test_a_seed_gives_the_same_draws(snefy: Build, rng: Rng) -> None:

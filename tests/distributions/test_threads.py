@@ -14,6 +14,7 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.distributions import sampling
 from snefy_ldl.distributions.table_cache import TableCache
 from snefy_ldl.learners import SABFGS, DirichletLDL
+from snefy_ldl.special.threads import one_thread
 from snefy_ldl.synthetic import make_annotators, make_city_districts
 
 THREADS = 8
@@ -111,6 +112,35 @@ def test_sampling_leaves_the_number_of_threads_alone(
 
     assert ask_at_once(work) == []
     assert torch.get_num_threads() == 2
+
+
+def test_small_work_keeps_to_one_thread_and_leaves_others_theirs() -> None:
+    """Also threads that start meanwhile use as many as before: the number is not set for the whole process."""
+    seen: list[int] = []
+    with one_thread():
+        seen.append(torch.get_num_threads())
+        other = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+        other.start()
+        other.join()
+        with one_thread(False):
+            seen.append(torch.get_num_threads())
+    assert seen == [1, 2, 1]
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("rows", [1, 1000])
+def test_small_batches_are_predicted_by_one_thread(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, X = model_of("plain")
+    seen: list[int] = []
+    forward = type(model.net_).forward
+
+    def spy(net: Any, x: Any) -> Any:
+        seen.append(torch.get_num_threads())
+        return forward(net, x)
+
+    monkeypatch.setattr(type(model.net_), "forward", spy)
+    model.predict(np.repeat(X[:1], rows, axis=0))
+    assert seen == [1 if rows == 1 else 2]
 
 
 class Table:

@@ -19,8 +19,10 @@ from snefy_ldl._limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
 from snefy_ldl._types import Array, Index
 from snefy_ldl.distributions.law import Rows
 from snefy_ldl.distributions.rosenblatt import to_shares
+from snefy_ldl.distributions.square_draws import draw_from_members
 from snefy_ldl.distributions.weights import check_weights
 from snefy_ldl.errors import InputError
+from snefy_ldl.special.threads import one_thread
 
 Answer = TypeVar("Answer")
 #: Rows that would keep a smaller share of their proposals than this take the inverse Rosenblatt map.
@@ -130,6 +132,10 @@ def _proposals(
 
 def _draw_rows(dist: Any, rows: slice, n: int, source: RandomStream, want: Literal["draws", "densities"]) -> Tensor:
     """n exact draws for some rows: their log shares (b, n, L), or their log densities (b, n) in any order."""
+    if want == "draws" and getattr(dist, "has_members", False) and dist.device.type == "cpu":
+        quick = draw_from_members(dist, rows, n, source, log_dirichlet_draws)
+        if quick is not None:
+            return quick
     weights = dist.weights(rows)  # (b, P)
     check_weights(weights, rows.start or 0)
     if bool((weights >= 0.0).all()):
@@ -218,20 +224,16 @@ def _for_blocks(
         return [answer(rows, source) for rows in blocks]
     seeds = np.random.SeedSequence(_seed(generator)).spawn(len(blocks))
 
+    threads = min(torch.get_num_threads(), len(blocks))
+
     def work(rows: slice, seed: np.random.SeedSequence) -> Answer:
-        with torch.no_grad():  # a thread starts with gradients on
+        with torch.no_grad(), one_thread(threads > 1):  # a thread starts with gradients on, and would share its work
             return answer(rows, RandomStream(device, seed))
 
-    threads = min(torch.get_num_threads(), len(blocks))
     if threads < 2:
         return [work(rows, seed) for rows, seed in zip(blocks, seeds)]
-    usual = torch.get_num_threads()
-    torch.set_num_threads(1)  # threads that start now keep to one core each
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(work, blocks, seeds))
-    finally:
-        torch.set_num_threads(usual)
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, blocks, seeds))
 
 
 @torch.no_grad()

@@ -117,6 +117,11 @@ class SnefySimplex(SignedDirichletMixture):
         return int(self.exponents.shape[0])
 
     @property
+    def has_members(self) -> bool:
+        """Whether the law is an average of squares whose pairs do not depend on the row: not after votes."""
+        return self.offset is None
+
+    @property
     def log_scale(self) -> Tensor:
         """``h̃`` (*batch, K, n)."""
         return self.flat_log_scale.reshape(*self.batch_shape, self.n_members, -1)

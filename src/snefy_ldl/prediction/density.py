@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from snefy_ldl._limits import SMALL_BATCH
 from snefy_ldl._random import torch_generator
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.mixture import SignedDirichletMixture
@@ -22,6 +23,7 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.objects import split_labels
 from snefy_ldl.prediction.names import NamedAnswers
 from snefy_ldl.prediction.votes import VotePredictor
+from snefy_ldl.special.threads import one_thread
 from snefy_ldl.validation import (
     ZeroPolicy,
     check_confidence,
@@ -52,7 +54,10 @@ class DensityPredictor(NamedAnswers, VotePredictor):
         """Consecutive rows of X and their conditional law."""
 
     def _collect(self, X: Any, answer: Callable[[SignedDirichletMixture], Tensor], what: str = "predict") -> Array:
-        parts = [answer(dist).cpu().numpy().astype(np.float64, copy=False) for _, dist in self._blocks(X, what)]
+        parts = []
+        for _, dist in self._blocks(X, what):
+            with one_thread(len(dist) <= SMALL_BATCH):
+                parts.append(answer(dist).cpu().numpy().astype(np.float64, copy=False))
         return np.concatenate(parts)
 
     def predict(self, X: Any) -> Any:
