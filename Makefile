@@ -40,6 +40,7 @@ types: $(VENV)/.installed
 # CPU benchmarks, a few minutes; results and pictures go to benchmarks/results/. The peer needs an interpreter that has it:
 #   make bench PEER_PYTHON=peer/bin/python TENSORFLOW_PYTHON=peer_tf/bin/python
 bench: $(VENV)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/waits.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/scaling.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/peer.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON)) \
 		$(if $(TENSORFLOW_PYTHON),--tensorflow-python $(TENSORFLOW_PYTHON))
