@@ -60,7 +60,10 @@ def square_quantiles(law: Any, levels: Array) -> Array:
         features, sizes = (part.cpu().numpy() for part in law.unit_features(rows))
         exact = inner[rows].size <= EXACT_QUESTIONS or sizes.max() > LARGEST_CANCELLATION
         for labels in _label_blocks(law.family, levels.shape[1]):
-            table = law.family.keep(f"shares {labels}", lambda part=labels: SquareTable.of(law.family, part))
+            if len(labels) == levels.shape[1]:
+                table = law.family.keep(f"shares {labels}", lambda part=labels: SquareTable.of(law.family, part))
+            else:  # one of many labels: what is kept of a few would not help the next call
+                table = SquareTable.of(law.family, labels)
             columns = slice(labels.start, labels.stop)
             out[rows, columns] = _Search(table, features, inner[rows, columns], exact).solve()
     return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, out))
