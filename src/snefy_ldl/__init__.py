@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.networks.custom import Backbone
     from snefy_ldl.networks.head import SnefyHead
+    from snefy_ldl.pipeline import LDLPipeline
     from snefy_ldl.tuning import tune
 
 __all__ = [
     "Backbone",
+    "LDLPipeline",
     "SnefyHead",
     "SnefyLDL",
     "SnefySimplex",
@@ -30,6 +32,7 @@ __all__ = [
 
 #: Where each public name lives; loaded when first asked for, so that the command line answers without torch.
 _HOMES = {
+    "LDLPipeline": "snefy_ldl.pipeline",
     "Backbone": "snefy_ldl.networks.custom",
     "SnefyHead": "snefy_ldl.networks.head",
     "SnefyLDL": "snefy_ldl.estimator",

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags
+from sklearn.utils import RegressorTags, Tags
 from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._limits import BACKBONE_ROWS, PREDICTION_ROWS, SMALL_BATCH
@@ -338,7 +338,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             if self.guides_.mover is not None:
                 moves = self.guides_.mover.moves(seen, part).tensors(device)
         seen = seen.toarray() if sp.issparse(seen) else seen
-        return torch.as_tensor(np.ascontiguousarray(seen, dtype=np.float32), device=device), *moves
+        return torch.as_tensor(np.require(seen, np.float32, ["C", "W"]), device=device), *moves
 
     def predict_dist(self, X: Any) -> SnefySimplex:
         """The whole conditional law, from which every other prediction follows.
@@ -368,6 +368,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
+        tags.estimator_type = "regressor"  # so that partial_dependence and friends take it
+        tags.regressor_tags = RegressorTags(poor_score=True)  # the score is a log likelihood, no R²
         tags.target_tags.required = True
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = False

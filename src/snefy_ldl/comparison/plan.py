@@ -156,12 +156,17 @@ def check_learners(learners: Any) -> tuple[list[str], list[Any]]:
             raise InputError(f"{name!r} is a class; give an object: {one.__name__}().")
         if not (hasattr(one, "fit") and hasattr(one, "predict") and hasattr(one, "get_params")):
             raise InputError(f"{name!r} must have fit, predict and get_params; derive it from sklearn's BaseEstimator.")
-        one = RegressorLDL(one) if not isinstance(one, Learner) and is_regressor(one) else one
+        one = RegressorLDL(one) if not _is_learner(one) and is_regressor(one) else one
         try:
             checked.append(clone(one))
         except (TypeError, RuntimeError) as error:
             raise InputError(f"{name!r} cannot be cloned: {error}") from None
     return [str(name) for name in learners], checked
+
+
+def _is_learner(one: Any) -> bool:
+    """Whether something predicts label distributions by itself, though scikit-learn may call it a regressor."""
+    return isinstance(one, Learner) or callable(getattr(one, "predict_dist", None))
 
 
 def check_sets(X: Any, D: Any) -> list[TestSet]:

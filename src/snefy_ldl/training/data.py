@@ -141,7 +141,9 @@ class TrainingData:
         if isinstance(self.features, Objects):
             return self.features
         if isinstance(self.features, np.ndarray):
-            return torch.as_tensor(np.ascontiguousarray(self.features, dtype=np.float32), device=device)
+            return torch.as_tensor(
+                np.require(self.features, np.float32, ["C", "W"]), device=device
+            )  # torch wants to write
         if sp.issparse(self.features):
             if 4 * math.prod(self.features.shape) > DENSE_BYTES:
                 raise InputError(

@@ -21,8 +21,8 @@ from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.many import fit_many
 from snefy_ldl.training import TrainingData
 from snefy_ldl.tuning.result import TuneResult, score_table
-from snefy_ldl.tuning.space import Fold, Space, check_estimator, check_scoring, list_folds, list_settings
-from snefy_ldl.validation.rows import as_rows, take_rows
+from snefy_ldl.tuning.space import Fold, Space, check_estimator, check_scoring, last_step, list_folds, list_settings
+from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
 
 Scoring = str | Callable[[SnefyLDL, Any, Any], float]
 
@@ -91,21 +91,30 @@ def tune(
     seed = seed_from(random_state)
     settings = list_settings(estimator, space, n_iter, seed, name)
     checked = check_estimator(estimator)
-    data = TrainingData(X, D, counts, sample_weight, checked.backbone, checked.columns)
+    last = last_step(estimator)
+    if last is None:
+        data = TrainingData(X, D, counts, sample_weight, checked.backbone, checked.columns)
+    else:  # only the transformers know what X is; the labels are checked beside a column of zeros
+        data = TrainingData(np.zeros((count_rows(as_rows(X)), 1)), D, counts, sample_weight, None)
     if data.partial is not None or not np.isfinite(data.labels).all():
         raise InputError("tune scores whole votes only; drop the rows whose counts hold a missing label.")
     folds = list_folds(cv, data.n_rows, seed)
     base = clone(estimator)
-    if base.random_state is None:
-        base.set_params(random_state=seed)
-    search = Search(base, X, D, counts, sample_weight, data, folds, settings, scoring, n_jobs)
+    if check_estimator(base).random_state is None:
+        base.set_params(**{"random_state" if last is None else f"{last}__random_state": seed})
+    kind = Search if last is None else PipelineSearch
+    search = kind(base, X, D, counts, sample_weight, data, folds, settings, scoring, n_jobs)
     table = score_table(settings, search.scores(verbose), higher)
     if not np.isfinite(table["mean_test_score"]).any():
         raise TrainingError("no setting could be trained on every fold; lower the learning rates in the space.")
     best = int(np.argmin(table["rank_test_score"]))
     model = None
     if refit:
-        model = clone(base).set_params(**settings[best]).fit(X, D, counts=counts, sample_weight=sample_weight)
+        model = clone(base).set_params(**settings[best])
+        given = {"counts": counts, "sample_weight": sample_weight}
+        if last is not None:
+            given = {f"{last}__{name}": value for name, value in given.items() if value is not None}
+        model = model.fit(X, D, **given)
     return TuneResult(
         best_params_=dict(settings[best]),
         best_score_=float(table["mean_test_score"][best]),
@@ -155,7 +164,7 @@ class Search:
         # fits of one shape next to each other, so that they fall into the same stacks
         tasks = [(s, f) for s in range(len(self.settings)) for f in range(len(self.folds))]
         tasks.sort(key=lambda task: (self._shape(task[0]), len(self.folds[task[1]][0])))
-        on_gpu = self.base.settings().torch_device.type != "cpu"
+        on_gpu = check_estimator(self.base).settings().torch_device.type != "cpu"
         size = GPU_MODELS if on_gpu else CPU_MODELS * (self.n_jobs or os.cpu_count() or 1)
         with Progress("tune", len(tasks), show=verbose >= 1) as progress:
             for start in range(0, len(tasks), size):
@@ -210,10 +219,15 @@ class Search:
                 n_jobs=self.n_jobs,
             )
 
+    def _features(self, model: SnefyLDL, rows: Index) -> Any:
+        """Features of some rows, as the model takes them."""
+        columns = self.data.columns
+        plain = model.backbone is None and (columns is None or columns.is_plain)
+        return self.data.features[rows] if plain else take_rows(as_rows(self.X), rows)
+
     def _score(self, model: SnefyLDL, rows: Index) -> float:
         data = self.data
-        plain = model.backbone is None and (data.columns is None or data.columns.is_plain)
-        features = data.features[rows] if plain else take_rows(as_rows(self.X), rows)
+        features = self._features(model, rows)
         labels, weights = data.labels[rows], None if data.weights is None else data.weights[rows]
         if callable(self.scoring):
             return float(self.scoring(model, features, labels))
@@ -222,3 +236,23 @@ class Search:
         metric = getattr(metrics, check_scoring(self.scoring)[0])
         shares = labels / labels.sum(1, keepdims=True)
         return float(np.average(metric(shares, np.asarray(model.predict(features)), per_row=True), weights=weights))
+
+
+class PipelineSearch(Search):
+    """The same for a pipeline: every task fits its own transformers, one task after the other."""
+
+    def _fit_many(self, tasks: list[tuple[int, int]]) -> list[Any]:
+        last, models = last_step(self.base), []
+        for setting, fold in tasks:
+            rows = self.folds[fold][0]
+            parts = {"counts": self.counts, "sample_weight": self.sample_weight}
+            given = {
+                f"{last}__{name}": take_rows(as_rows(part), rows) for name, part in parts.items() if part is not None
+            }
+            model = clone(self.base).set_params(**{f"{last}__verbose": 0}, **self.settings[setting])
+            D = None if self.D is None else take_rows(as_rows(self.D), rows)
+            models.append(model.fit(take_rows(as_rows(self.X), rows), D, **given))
+        return models
+
+    def _features(self, model: Any, rows: Index) -> Any:
+        return take_rows(as_rows(self.X), rows)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import KFold, ParameterGrid, ParameterSampler
+from sklearn.pipeline import Pipeline
 
 from snefy_ldl import metrics
 from snefy_ldl._types import Index
@@ -26,18 +27,40 @@ NOT_SEARCHED = ("device", "verbose", "warm_start", "checkpoint_dir")
 LEAST_ROWS = 4
 
 
-def check_estimator(estimator: Any) -> SnefyLDL:
-    """The estimator, if it is one that can be searched.
+def last_step(estimator: Any) -> str | None:
+    """Name of the last step of a pipeline.
 
     Args:
         estimator: anything.
 
     Returns:
-        The same.
+        The name; None where it is no pipeline.
+
+    Example:
+        >>> last_step(SnefyLDL()) is None
+        True
+    """
+    return str(estimator.steps[-1][0]) if isinstance(estimator, Pipeline) else None
+
+
+def check_estimator(estimator: Any) -> SnefyLDL:
+    """The model to be searched.
+
+    Args:
+        estimator: a SnefyLDL, or a pipeline that ends in one.
+
+    Returns:
+        The model itself, or the last step.
 
     Raises:
-        InputError: where it is no SnefyLDL.
+        InputError: where there is no SnefyLDL.
     """
+    if last_step(estimator) is not None:
+        if not hasattr(estimator, "encode"):  # a plain pipeline loses the density
+            raise InputError(
+                "tune takes an LDLPipeline (snefy_ldl.LDLPipeline), which keeps the density; got a Pipeline."
+            )
+        estimator = estimator.steps[-1][1]
     if not isinstance(estimator, SnefyLDL):
         raise InputError(
             f"tune trains SnefyLDL models; got {type(estimator).__name__}. Other learners work with scikit-learn's "
@@ -89,14 +112,21 @@ def list_settings(estimator: Any, space: Any, n_iter: int | None, seed: int, sco
     Raises:
         InputError: where the space names no parameter, or holds a setting that no fit accepts.
     """
-    known = check_estimator(estimator).get_params()
+    model, last = check_estimator(estimator), last_step(estimator)
+    known = model.get_params() if last is None else estimator.get_params()
     parts = [space] if isinstance(space, Mapping) else list(space or [])
     if not parts or not all(isinstance(part, Mapping) and part for part in parts):
         raise InputError('space is empty: give values to try, e.g. {"learning_rate": [1e-3, 5e-3]}.')
+    if last is not None:  # a setting of the model itself needs no prefix
+        mine = model.get_params()
+        parts = [
+            {f"{last}__{name}" if name in mine and name not in known else name: part[name] for name in part}
+            for part in parts
+        ]
     for part in parts:
         for name, values in part.items():
             _check_values(name, values, known, n_iter)
-            if name == "zeros" and scored == "log_likelihood":
+            if name.removeprefix(f"{last}__") == "zeros" and scored == "log_likelihood":
                 raise InputError("log likelihoods under different zeros= do not compare; search it by another score.")
     if n_iter is None:
         settings = list(ParameterGrid(parts))
@@ -105,7 +135,7 @@ def list_settings(estimator: Any, space: Any, n_iter: int | None, seed: int, sco
         settings = list(ParameterSampler(parts, draws, random_state=seed))
     for setting in settings:
         try:
-            clone(estimator).set_params(**setting).settings()
+            check_estimator(clone(estimator).set_params(**setting)).settings()
         except (InputError, TypeError) as error:
             hint = " Each value of hidden_sizes is a tuple: [(64,), (128,)]." if "hidden_sizes" in setting else ""
             raise InputError(f"space holds a setting that no fit accepts, {setting}: {error}{hint}") from None
@@ -119,7 +149,7 @@ def _check_values(name: str, values: Any, known: Mapping[str, Any], n_iter: int 
             f"space names {name!r}, which SnefyLDL does not have"
             + (f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(known)}.")
         )
-    if name in NOT_SEARCHED:
+    if name.rsplit("__", 1)[-1] in NOT_SEARCHED:
         raise InputError(f"{name!r} does not change what is learnt; set it on the estimator instead.")
     if hasattr(values, "rvs"):
         if n_iter is None:
