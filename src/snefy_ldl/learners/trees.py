@@ -18,17 +18,22 @@ BLOCK_ROWS = 4096
 class TreesLDL(Learner):
     """Extremely randomised trees (Geurts, Ernst & Wehenkel, 2006) on the shares themselves.
 
-    The mean of label distributions is one, so an average over leaves is a prediction as it stands. Each tree grows on a
-    bootstrap sample: for the training rows, :attr:`out_of_bag_` holds what the trees that did not see them predict.
+    The mean of label distributions is one, so an average over leaves is a prediction as it stands. The forest grows in
+    parts, each of which leaves out a part of the rows: for the training rows, :attr:`out_of_bag_` holds what the trees
+    that did not see them predict, and new rows get the average of all trees. (Bootstrap samples leave out a third of
+    the rows, and such trees are clearly worse.)
 
     Args:
         n_trees: Trees of the forest.
-        max_features: Features looked at for a split: ``"sqrt"``, or a part of them.
+        max_features: Features looked at for a split: ``"auto"`` (a third of them up to 32, or their root if that is
+            more), or what scikit-learn takes.
         min_leaf: Rows a leaf holds at least.
+        n_parts: Parts of the forest.
         random_state: Seed, generator or None.
 
     Attributes:
-        out_of_bag_: Predictions (N, L) for the training rows by trees that did not see them; NaN in rows that all saw.
+        out_of_bag_: Predictions (N, L) for the training rows by trees that did not see them; NaN where there is but one
+            row.
 
     Example:
         >>> from snefy_ldl.synthetic import make_city_districts
@@ -38,45 +43,57 @@ class TreesLDL(Learner):
     """
 
     def __init__(
-        self, n_trees: int = 200, max_features: Any = "sqrt", min_leaf: int = 1, random_state: Any = None
+        self,
+        n_trees: int = 200,
+        max_features: Any = "auto",
+        min_leaf: int = 1,
+        n_parts: int = 5,
+        random_state: Any = None,
     ) -> None:
         self.n_trees = n_trees
         self.max_features = max_features
         self.min_leaf = min_leaf
+        self.n_parts = n_parts
         self.random_state = random_state
 
     def _check_params(self) -> None:
         check_count("n_trees", self.n_trees)
         check_count("min_leaf", self.min_leaf)
+        check_count("n_parts", self.n_parts, low=2)
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         table = _single(X)
-        forest = ExtraTreesRegressor(
-            self.n_trees,
-            max_features=self.max_features,
-            min_samples_leaf=self.min_leaf,
-            bootstrap=True,
-            random_state=random,
-        ).fit(table, D)
+        n_parts = min(self.n_parts, len(X))
+        left_out = np.array_split(random.permutation(len(X)), n_parts) if n_parts > 1 else [np.array([], dtype=int)]
+        self.out_of_bag_ = np.full_like(D, np.nan)
         nodes, offset = [], 0
-        seen_by, total = np.zeros(len(X)), np.zeros_like(D)
-        for tree, sample in zip(forest.estimators_, forest.estimators_samples_):
-            part = tree.tree_
-            child = np.stack([part.children_left, part.children_right], 1)
-            nodes.append((np.where(child >= 0, child + offset, -1), part.feature, part.threshold, part.value[:, :, 0]))
-            offset += part.node_count
-            out = np.ones(len(X), dtype=bool)
-            out[sample] = False
-            total[out] += part.value[tree.apply(table[out]), :, 0] if out.any() else 0.0
-            seen_by[out] += 1.0
+        for number, held in enumerate(left_out):
+            forest = self._grow(np.delete(table, held, axis=0), np.delete(D, held, axis=0), number, n_parts, random)
+            if len(held):
+                self.out_of_bag_[held] = forest.predict(table[held])
+            for tree in forest.estimators_:
+                part = tree.tree_
+                child = np.stack([part.children_left, part.children_right], 1)
+                child = np.where(child >= 0, child + offset, -1)
+                nodes.append((child, part.feature, part.threshold, part.value[:, :, 0]))
+                offset += part.node_count
         self.children_ = np.concatenate([node[0] for node in nodes]).astype(np.int64)
         self.feature_ = np.concatenate([node[1] for node in nodes]).astype(np.int64)
         self.threshold_ = np.concatenate([node[2] for node in nodes])
         self.value_ = np.concatenate([node[3] for node in nodes])
         sizes = [len(node[0]) for node in nodes]
         self.roots_ = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            self.out_of_bag_ = total / seen_by[:, None]
+
+    def _grow(self, X: Any, D: Array, number: int, n_parts: int, random: np.random.RandomState) -> Any:
+        """One part of the forest; the parts differ by at most one tree."""
+        n_trees = max(1, (self.n_trees + n_parts - 1 - number) // n_parts)
+        max_features = self.max_features
+        if isinstance(max_features, str) and max_features == "auto":
+            width = X.shape[1]
+            max_features = max(round(width**0.5), min((width + 2) // 3, 32), 1)
+        return ExtraTreesRegressor(
+            n_trees, max_features=max_features, min_samples_leaf=self.min_leaf, random_state=random
+        ).fit(X, D)
 
     def _predict(self, X: Array) -> Array:
         out = np.empty((len(X), self.n_labels_))

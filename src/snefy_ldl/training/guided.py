@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from joblib import Parallel, delayed
 
 from snefy_ldl._random import derive_seed
 from snefy_ldl._types import Array, Index
-from snefy_ldl.errors import TrainingWarning
+from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.learners.guides import GUIDE_ROWS, Guides, default_guides, fit_guides
 from snefy_ldl.learners.moves import Mover, Moves, fit_mover
 from snefy_ldl.training.data import TrainingData
@@ -89,28 +89,62 @@ def _fit_inputs(job: Job) -> FittedState:
     seed = derive_seed(job.seed, 9)
     seen = job.rows if data.weights is None else job.rows[data.weights[job.rows] > 0]
     guides, table = fit_guides(learners, data.features, data.labels, seen, floor, seed)
-    best: FittedState | None = None
+    best: tuple[Candidate, FittedState] | None = None
+    failure: TrainingError | None = None
+    for candidate in _candidates(job, guides, table, seen):
+        try:
+            state = _train(job, candidate, n_members=1)
+        except TrainingError as error:  # the others may do
+            failure = error
+            continue
+        if best is None or _better(state, best[1], len(seen)):
+            best = candidate, state
+    if best is None:
+        raise failure or TrainingError("there is nothing to train.")
+    candidate, state = best
+    return state if job.settings.n_members == 1 else _train(job, candidate.settled(state), job.settings.n_members)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way for the guides to take part.
+
+    Args:
+        inputs: what the network sees.
+        data: those inputs, and the moves of the rows where the law moves.
+        guides: the fitted guides; None where the network sees the features alone.
+        changes: settings that go with it.
+    """
+
+    inputs: Inputs
+    data: TrainingData
+    guides: Guides | None
+    changes: dict[str, Any]
+
+    def settled(self, state: FittedState) -> Candidate:
+        """The same with the scaling and the centre that one member chose, for all of them."""
+        scaling = False if state.scaling == "none" else state.scaling
+        return replace(self, changes={**self.changes, "standardize": scaling, "centre": state.centre})
+
+
+def _candidates(job: Job, guides: Guides, table: Array, seen: Index) -> Iterator[Candidate]:
+    """The ways to try; each is made when it is asked for."""
+    data, unit = job.data, {"standardize": "unit"}
     for inputs in _inputs_to_try(job):
-        if inputs == "moving":
-            mover, moves = _fit_moves(job, table, seen)
-            state = _fit_moving(job, table, moves, replace(guides, mover=mover))
+        if inputs == "features":
+            yield Candidate(inputs, data.with_features(data.features), None, {})
+        elif inputs == "guides":
+            yield Candidate(inputs, data.with_features(table), guides, unit)
+        elif inputs == "both":
+            dense = data.features.toarray() if sp.issparse(data.features) else data.features
+            yield Candidate(inputs, data.with_features(np.hstack([dense, table])), guides, {})
         else:
-            state = _fit_seen(job, inputs, table, guides)
-        if best is None or _better(state, best, len(seen)):
-            best = state
-    assert best is not None
-    return best
-
-
-def _fit_seen(job: Job, inputs: Inputs, table: Array, guides: Guides) -> FittedState:
-    """The state of a network that sees the features, the guides' predictions, or both."""
-    data = job.data
-    features = data.features if inputs == "features" else table
-    if inputs == "both":
-        dense = data.features.toarray() if sp.issparse(data.features) else data.features
-        features = np.hstack([dense, table])
-    changes = {"standardize": "unit"} if inputs == "guides" else {}
-    return _fit_variant(job, inputs, data.with_features(features), None if inputs == "features" else guides, changes)
+            mover, moves = _fit_moves(job, table, seen)
+            sizes = {
+                "n_neurons": min(MOVING_NEURONS, job.settings.n_neurons),
+                "n_readouts": min(MOVING_NEURONS, job.settings.n_readouts),
+            }
+            yield Candidate(inputs, data.with_features(table, moves), replace(guides, mover=mover), unit | sizes)
 
 
 def _fit_moves(job: Job, table: Array, seen: Index) -> tuple[Mover, Moves]:
@@ -122,31 +156,23 @@ def _fit_moves(job: Job, table: Array, seen: Index) -> tuple[Mover, Moves]:
     return fit_mover(table, data.features, data.labels, seen, n_trees, GUIDE_ROWS, derive_seed(job.seed, 11))
 
 
-def _fit_moving(job: Job, table: Array, moves: Moves, guides: Guides) -> FittedState:
-    """The state of a law that moves with its guides; it needs few neurons."""
-    sizes = {
-        "n_neurons": min(MOVING_NEURONS, job.settings.n_neurons),
-        "n_readouts": min(MOVING_NEURONS, job.settings.n_readouts),
-    }
-    return _fit_variant(job, "moving", job.data.with_features(table, moves), guides, {"standardize": "unit", **sizes})
-
-
-def _fit_variant(
-    job: Job, inputs: Inputs, data: TrainingData, guides: Guides | None, changes: dict[str, Any]
-) -> FittedState:
+def _train(job: Job, candidate: Candidate, n_members: int) -> FittedState:
     """One candidate's state, which is told what the user's features are."""
-    folder = job.settings.checkpoint_dir
-    changes["checkpoint_dir"] = None if folder is None else Path(folder) / inputs
-    settings = replace(job.settings, guides=None, **changes)
+    folder, changes = job.settings.checkpoint_dir, dict(candidate.changes)
+    if folder is not None:
+        place = candidate.inputs if n_members == 1 else f"{candidate.inputs}-{n_members}"
+        changes["checkpoint_dir"] = Path(folder) / place
+    settings = replace(job.settings, guides=None, n_members=n_members, **changes)
     policy = job.labels.policy
-    state = fit([Job(settings, data, job.rows, policy=policy, warn=False, seed=job.seed, compared=True)])[0]
+    part = Job(settings, candidate.data, job.rows, policy=policy, warn=False, seed=job.seed, compared=True)
+    state = fit([part])[0]
     return replace(
         state,
-        inputs=inputs,
-        guides=guides,
+        inputs=candidate.inputs,
+        guides=candidate.guides,
         n_features=job.data.n_features,
         feature_names=job.data.feature_names,
-        summary={**state.summary, "inputs": inputs},
+        summary={**state.summary, "inputs": candidate.inputs},
     )
 
 
