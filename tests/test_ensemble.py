@@ -274,3 +274,31 @@ def test_bad_data_and_the_wrong_order(city):
     with pytest.raises(InputError, match="sums to"):
         bag.fit(city.X, 2 * city.D)
     assert isinstance(bag, BaseEstimator)
+
+
+def test_members_penalty_is_chosen_on_rows_they_have_not_seen(city, tmp_path):
+    X, D = city.X[:120], city.D[:120]
+    bag = DensityWeightedBagging(SABFGS(), n_members=6, n_samples=15, weighting="uniform", random_state=0).fit(X, D)
+    settings = [{}, {"l2": 0.0}, {"l2": 0.0, "standardize": False}]
+    losses = []
+    for changes in settings:
+        total = np.zeros(D.shape)
+        asked = np.zeros((len(X), 1))
+        for rows in bag.samples_:
+            unseen = np.setdiff1d(np.arange(len(X)), rows)
+            total[unseen] += SABFGS(**changes).fit(X[rows], D[rows]).predict(X[unseen])
+            asked[unseen] += 1
+        known = asked[:, 0] > 0
+        P = total[known] / asked[known]
+        losses.append(np.sum(D[known] * np.log(D[known] / P), axis=1).mean())
+    np.testing.assert_allclose(bag.out_of_bag_kl_, losses, rtol=1e-6)
+    assert bag.member_params_ == settings[int(np.argmin(losses))]
+    assert bag.members_[0].get_params() | bag.member_params_ == bag.members_[0].get_params()
+    loaded = DensityWeightedBagging.load(bag.save(tmp_path / "bag"))
+    assert loaded.member_params_ == bag.member_params_
+    plain = DensityWeightedBagging(
+        SABFGS(), n_members=6, n_samples=15, weighting="uniform", random_state=0, penalty=None
+    ).fit(X, D)
+    assert plain.member_params_ == {}
+    with pytest.raises(InputError, match="penalty"):
+        DensityWeightedBagging(SABFGS(), weighting="uniform", penalty="luck").fit(X, D)

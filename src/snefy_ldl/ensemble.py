@@ -17,12 +17,12 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._types import Array
+from snefy_ldl._types import Array, Mask
 from snefy_ldl.distributions.blocks import law_blocks, tensor_for, to_numpy
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.files.atomic import read_json, write_json
-from snefy_ldl.learners.base import Learner, close_rows
+from snefy_ldl.learners.base import Learner, close_rows, mean_kl
 from snefy_ldl.validation import check_count, check_number
 
 __all__ = ["DensityWeightedBagging"]
@@ -47,9 +47,14 @@ class DensityWeightedBagging(Learner):
         temperature: T; large values flatten the weights, small ones let the most plausible member decide.
         n_jobs: processes that fit members (joblib).
         random_state: seed of the draws and of the members.
+        penalty: ``"auto"`` also tries the base without a penalty, on scaled and on raw features, where its ``l2`` is
+            ``"auto"``, and keeps what predicts the rows that members have not seen best: the penalty that suits one
+            learner makes members too much alike. None takes the base as it is.
 
     Attributes:
         members_: fitted base learners.
+        member_params_: settings of the base that were chosen; empty for the base as it is.
+        out_of_bag_kl_: mean KL divergence of each setting that was tried on rows its members have not seen.
         density_: the density in use.
         samples_: rows each member saw, (n_members, rows).
 
@@ -65,6 +70,8 @@ class DensityWeightedBagging(Learner):
     members_: list[Any]
     density_: Any
     samples_: NDArray[np.intp]
+    member_params_: dict[str, Any]
+    out_of_bag_kl_: Array
 
     def __init__(
         self,
@@ -76,6 +83,7 @@ class DensityWeightedBagging(Learner):
         temperature: float = 1.0,
         n_jobs: int | None = None,
         random_state: Any = None,
+        penalty: Literal["auto"] | None = "auto",
     ) -> None:
         self.base = base
         self.density = density
@@ -85,8 +93,11 @@ class DensityWeightedBagging(Learner):
         self.temperature = temperature
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.penalty = penalty
 
     def _check_params(self) -> None:
+        if self.penalty not in ("auto", None):
+            raise InputError(f'penalty={self.penalty!r}: use "auto" or None.')
         if isinstance(self.base, type) or not (hasattr(self.base, "fit") and hasattr(self.base, "predict")):
             raise InputError(f"base must be a learner with fit and predict; got {self.base!r}.")
         if self.weighting not in ("density", "uniform"):
@@ -116,12 +127,6 @@ class DensityWeightedBagging(Learner):
             )
         self.samples_ = np.stack([random.permutation(n_rows)[:size] for _ in range(self.n_members)])
         seeds = random.randint(2**31 - 1, size=self.n_members + 1).tolist()
-        members = [_seeded(self.base, seed) for seed in seeds[1:]]
-        self.members_ = list(
-            Parallel(n_jobs=self.n_jobs)(
-                delayed(_fitted)(member, X[rows], D[rows]) for member, rows in zip(members, self.samples_)
-            )
-        )
         self.density_ = self.density
         if self.density is not None and not _is_fitted(self.density):
             self.density_ = _seeded(self.density, seeds[0], keep=True).fit(X, D)
@@ -131,6 +136,35 @@ class DensityWeightedBagging(Learner):
         density_names, names = (getattr(one, "feature_names_in_", None) for one in (self.density_, self))
         if density_names is not None and names is not None and list(density_names) != list(names):
             raise InputError("the density was fitted with other feature names than X has.")
+        self._fit_members(X, D, seeds[1:])
+
+    def _fit_members(self, X: Array, D: Array, seeds: list[int]) -> None:
+        """Fit the members with each setting of the base, and keep the one that is best on rows they have not seen."""
+        candidates: list[dict[str, Any]] = [{}]
+        unseen = np.ones((self.n_members, len(X)), dtype=bool)
+        np.put_along_axis(unseen, self.samples_, False, axis=1)
+        rows = np.flatnonzero(unseen.any(axis=0))
+        params = self.base.get_params(deep=False) if hasattr(self.base, "get_params") else {}
+        if self.penalty == "auto" and params.get("l2") == "auto" and "standardize" in params and len(rows):
+            candidates += [{"l2": 0.0}, {"l2": 0.0, "standardize": False}]
+        losses, bags = [], []
+        for changes in candidates:
+            bags.append(
+                list(
+                    Parallel(n_jobs=self.n_jobs)(
+                        delayed(_fitted)(_seeded(self.base, seed).set_params(**changes), X[sample], D[sample])
+                        for seed, sample in zip(seeds, self.samples_)
+                    )
+                )
+            )
+            if len(candidates) > 1:
+                self.members_ = bags[-1]
+                predictions = self._members(X[rows])
+                weights = self._weights(X[rows], predictions, unseen[:, rows].T)
+                losses.append(mean_kl(D[rows], close_rows(np.einsum("nk,knl->nl", weights, predictions))))
+        best = int(np.argmin(losses)) if losses else 0
+        self.members_, self.member_params_ = bags[best], candidates[best]
+        self.out_of_bag_kl_ = np.array(losses)
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
@@ -203,14 +237,17 @@ class DensityWeightedBagging(Learner):
         result: Array = np.einsum("nk,knl->nl", self._weights(X, predictions), predictions)
         return result
 
-    def _weights(self, features: Array, predictions: Array) -> Array:
+    def _weights(self, features: Array, predictions: Array, allowed: Mask | None = None) -> Array:
+        """Weights (N, K); where ``allowed`` (N, K) is given, only of members that a row may ask."""
         shape = (len(features), len(predictions))
+        allowed = np.ones(shape, dtype=bool) if allowed is None else allowed
         if self.weighting == "uniform":
-            return np.full(shape, 1.0 / shape[1])
+            alike: Array = allowed / allowed.sum(axis=1, keepdims=True)
+            return alike
         logs = self._log_densities(features, predictions) / float(self.temperature)
-        logs = np.where(np.isnan(logs), -np.inf, logs)
+        logs = np.where(np.isnan(logs) | ~allowed, -np.inf, logs)
         # a density that finds every prediction impossible has no opinion
-        logs = np.where(np.isneginf(logs).all(axis=1, keepdims=True), 0.0, logs)
+        logs = np.where(np.isneginf(logs).all(axis=1, keepdims=True), np.where(allowed, 0.0, -np.inf), logs)
         weights: Array = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
         return weights
 
@@ -312,6 +349,8 @@ def _write(bag: DensityWeightedBagging, path: Path) -> Path:
         "label_names": bag.label_names_,
         "feature_names": None if names is None else [str(name) for name in names],
         "samples": bag.samples_.tolist(),
+        "member_params": bag.member_params_,
+        "out_of_bag_kl": bag.out_of_bag_kl_.tolist(),
     }
     write_json(path / CONFIG_FILE, description)
     return path
@@ -339,6 +378,8 @@ def _read(cls: type[DensityWeightedBagging], path: Path) -> DensityWeightedBaggi
         )
         bag.members_, bag.density_ = members, density
         bag.samples_ = np.array(description["samples"], dtype=np.intp)
+        bag.member_params_ = dict(description.get("member_params", {}))  # not in files of version 0.1
+        bag.out_of_bag_kl_ = np.array(description.get("out_of_bag_kl", []))
         bag.n_features_in_, bag.n_labels_ = int(description["n_features"]), int(description["n_labels"])
         bag.label_names_ = description["label_names"]
         if description["feature_names"] is not None:
