@@ -136,35 +136,7 @@ class DensityWeightedBagging(Learner):
         density_names, names = (getattr(one, "feature_names_in_", None) for one in (self.density_, self))
         if density_names is not None and names is not None and list(density_names) != list(names):
             raise InputError("the density was fitted with other feature names than X has.")
-        self._fit_members(X, D, seeds[1:])
-
-    def _fit_members(self, X: Array, D: Array, seeds: list[int]) -> None:
-        """Fit the members with each setting of the base, and keep the one that is best on rows they have not seen."""
-        candidates: list[dict[str, Any]] = [{}]
-        unseen = np.ones((self.n_members, len(X)), dtype=bool)
-        np.put_along_axis(unseen, self.samples_, False, axis=1)
-        rows = np.flatnonzero(unseen.any(axis=0))
-        params = self.base.get_params(deep=False) if hasattr(self.base, "get_params") else {}
-        if self.penalty == "auto" and params.get("l2") == "auto" and "standardize" in params and len(rows):
-            candidates += [{"l2": 0.0}, {"l2": 0.0, "standardize": False}]
-        losses, bags = [], []
-        for changes in candidates:
-            bags.append(
-                list(
-                    Parallel(n_jobs=self.n_jobs)(
-                        delayed(_fitted)(_seeded(self.base, seed).set_params(**changes), X[sample], D[sample])
-                        for seed, sample in zip(seeds, self.samples_)
-                    )
-                )
-            )
-            if len(candidates) > 1:
-                self.members_ = bags[-1]
-                predictions = self._members(X[rows])
-                weights = self._weights(X[rows], predictions, unseen[:, rows].T)
-                losses.append(mean_kl(D[rows], close_rows(np.einsum("nk,knl->nl", weights, predictions))))
-        best = int(np.argmin(losses)) if losses else 0
-        self.members_, self.member_params_ = bags[best], candidates[best]
-        self.out_of_bag_kl_ = np.array(losses)
+        _fit_members(self, X, D, seeds[1:])
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
@@ -307,6 +279,35 @@ def _seeded(model: Any, seed: int, keep: bool = False) -> Any:
 
 def _fitted(model: Any, X: Array, D: Array) -> Any:
     return model.fit(X, D)
+
+
+def _fit_members(bag: DensityWeightedBagging, X: Array, D: Array, seeds: list[int]) -> None:
+    """Fit the members with each setting of the base, and keep the one that is best on rows they have not seen."""
+    candidates: list[dict[str, Any]] = [{}]
+    unseen = np.ones((bag.n_members, len(X)), dtype=bool)
+    np.put_along_axis(unseen, bag.samples_, False, axis=1)
+    rows = np.flatnonzero(unseen.any(axis=0))
+    params = bag.base.get_params(deep=False) if hasattr(bag.base, "get_params") else {}
+    if bag.penalty == "auto" and params.get("l2") == "auto" and "standardize" in params and len(rows):
+        candidates += [{"l2": 0.0}, {"l2": 0.0, "standardize": False}]
+    losses, bags = [], []
+    for changes in candidates:
+        bags.append(
+            list(
+                Parallel(n_jobs=bag.n_jobs)(
+                    delayed(_fitted)(_seeded(bag.base, seed).set_params(**changes), X[sample], D[sample])
+                    for seed, sample in zip(seeds, bag.samples_)
+                )
+            )
+        )
+        if len(candidates) > 1:
+            bag.members_ = bags[-1]
+            predictions = bag._members(X[rows])
+            weights = bag._weights(X[rows], predictions, unseen[:, rows].T)
+            losses.append(mean_kl(D[rows], close_rows(np.einsum("nk,knl->nl", weights, predictions))))
+    best = int(np.argmin(losses)) if losses else 0
+    bag.members_, bag.member_params_ = bags[best], candidates[best]
+    bag.out_of_bag_kl_ = np.array(losses)
 
 
 def _is_fitted(model: Any) -> bool:
