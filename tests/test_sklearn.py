@@ -38,15 +38,17 @@ class OnSimplex(SnefyLDL):
         )
 
     def fit(self, X, y=None, sample_weight=None):
-        self._one_column = y is not None and (np.ndim(y) < 2 or np.shape(y)[1] == 1)
+        self._shape = () if y is None else np.asarray(y).shape[1:]
         return super().fit(X, self._targets(y), sample_weight=sample_weight)
 
     def predict(self, X):
         shares = super().predict(X)
-        return shares[:, 0] if self._one_column else shares  # one column for a target of one column
+        if self._shape in ((), (1,)):  # a target of one column comes back as one
+            return shares[:, 0] if self._shape == () else shares[:, :1]
+        return shares
 
     def partial_fit(self, X, y=None, sample_weight=None):
-        self._one_column = y is not None and (np.ndim(y) < 2 or np.shape(y)[1] == 1)
+        self._shape = () if y is None else np.asarray(y).shape[1:]
         return super().partial_fit(X, self._targets(y), sample_weight=sample_weight)
 
     def score(self, X, y=None, sample_weight=None):

@@ -82,13 +82,13 @@ def test_query_writes_what_the_library_chooses(
     model = SnefyLDL.load(folder / "model")
     rows, scores = query("logdet", pool[features], 7, model=model, random_state=0, return_utilities=True)
     predicted = [f"predicted_{label}" for label in LABELS]
-    assert list(table.columns) == ["row", "query_score", *features, *predicted]
+    assert list(table.columns) == ["row", "query_score", *LABELS, *features, *predicted]
     np.testing.assert_array_equal(table["row"], rows)
     np.testing.assert_allclose(table["query_score"], scores[rows], rtol=1e-6)
     np.testing.assert_allclose(table[features], pool.loc[rows, features])
     np.testing.assert_allclose(table[predicted], model.predict(pool.loc[rows, features]), atol=1e-6)
     assert "7 of 180 rows" in said.stderr
-    assert not set(table.columns) & set(LABELS)
+    assert table[LABELS].isna().all(axis=None), "they are to be filled in"
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
 
 
@@ -111,7 +111,8 @@ def test_query_by_name_with_options_and_tasks(folder: Path, pool: pd.DataFrame, 
     out = tmp_path / "out.csv"
     succeed(*words, *settings, "--keep", "text", "--label-studio", tasks, "--out", out)
     table = pd.read_csv(out, dtype={"code": str})
-    assert list(table.columns[:3]) == ["code", "query_score", "text"]
+    assert list(table.columns[:6]) == ["code", "query_score", *LABELS, "text"]
+    assert '<Choice value="business"/>' in tasks.with_suffix(".xml").read_text()
     assert set(table["code"]) <= set(pool["code"])
     content = json.loads(tasks.read_text())
     assert [task["data"]["code"] for task in content] == list(table["code"])
@@ -188,7 +189,7 @@ def test_a_filled_in_table_comes_back(folder: Path, city: pd.DataFrame, features
     succeed("query", folder / "model", folder / "pool.csv", "--n", 6, "--out", tmp_path / "asked.csv")
     asked = pd.read_csv(tmp_path / "asked.csv")
     truth = city[80:].reset_index(drop=True).loc[asked["row"]].reset_index(drop=True)
-    filled = asked.join(truth[LABELS])
+    filled = asked.assign(**truth[LABELS])
     filled.loc[5, LABELS] = np.nan  # not done yet
     filled.to_csv(tmp_path / "filled.csv", index=False)
     said = succeed(*fit_words(folder, tmp_path / "m"), "--append", tmp_path / "filled.csv")
@@ -334,8 +335,24 @@ def test_what_query_wrote_is_no_feature(folder: Path, city: pd.DataFrame, tmp_pa
     succeed("query", folder / "model", folder / "pool.csv", "--n", 60, "--out", tmp_path / "asked.csv")
     asked = pd.read_csv(tmp_path / "asked.csv")
     truth = city[80:].reset_index(drop=True).loc[asked["row"], LABELS].reset_index(drop=True)
-    asked.join(truth).to_csv(tmp_path / "filled.csv", index=False)
+    asked.assign(**truth).to_csv(tmp_path / "filled.csv", index=False)
     words = ("--labels", ",".join(LABELS), "--out", tmp_path / "m", "--epochs", 1, "-q")
     result = succeed("fit", tmp_path / "filled.csv", *words)
     assert "60 rows, 5 features" in result.stdout
     assert "not used as features" in result.stderr
+
+
+def test_rounded_shares_and_whole_percents_come_back(folder: Path, city: pd.DataFrame, tmp_path: Path) -> None:
+    succeed("query", folder / "model", folder / "pool.csv", "--n", 9, "--out", tmp_path / "asked.csv")
+    asked = pd.read_csv(tmp_path / "asked.csv")
+    truth = city[80:].reset_index(drop=True).loc[asked["row"], LABELS].reset_index(drop=True)
+    percents = (100 * truth).round()
+    for shares, note in (
+        (truth.round(2), "rounded shares"),
+        (percents, "sum to 100 in every row: read as percentages"),
+    ):
+        asked.assign(**shares).to_csv(tmp_path / "filled.csv", index=False)
+        said = succeed(*fit_words(folder, tmp_path / "m"), "--append", tmp_path / "filled.csv")
+        assert "9 labelled rows added" in said.stdout
+        assert note in " ".join(said.stderr.split()) or (shares.sum(axis=1) - 1).abs().max() < 1e-3
+        assert "votes" not in said.stderr.replace("if they are votes", "")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.active import ActiveLearner
-from snefy_ldl.datasets.label_studio import make_tasks, read_choices, read_votes, write_tasks
+from snefy_ldl.datasets.label_studio import make_config, make_tasks, read_choices, read_votes, write_tasks
 from snefy_ldl.errors import InputError
 from snefy_ldl.synthetic import make_annotators
 
@@ -92,3 +93,48 @@ def test_an_active_learner_takes_the_votes_as_they_come_back():
 def test_bad_tasks(work, message):
     with pytest.raises(InputError, match=message):
         work()
+
+
+def _annotation(who, **chosen):
+    return {
+        "completed_by": who,
+        "result": [
+            {"type": "choices", "from_name": name, "value": {"choices": [choice]}}
+            if isinstance(choice, str)
+            else {"type": "rating", "from_name": name, "value": {"rating": choice}}
+            for name, choice in chosen.items()
+        ],
+    }
+
+
+def test_of_several_controls_the_one_with_the_labels_counts():
+    tasks = [{"data": {"row": 3}, "annotations": [_annotation(1, mood="yes", sharp="very", stars=4)]}]
+    assert read_votes(tasks, ["no", "yes"])[1].tolist() == [[0, 1]]
+    assert read_votes(tasks, ["3", "4"], from_name="stars")[1].tolist() == [[0, 1]]
+    with pytest.raises(InputError, match=r"several controls \(mood, sharp, stars\)"):
+        read_choices(tasks)
+    assert read_choices(tasks, from_name="sharp")[0]["label"] == ["very"]
+
+
+def test_the_small_export_counts_alike():
+    entries = [
+        {"id": 5, "row": 3, "text": "dull", "mood": "yes", "annotator": 1, "annotation_id": 9, "lead_time": 1.5},
+        {"id": 5, "row": 3, "text": "dull", "mood": "no", "annotator": 2, "annotation_id": 10, "lead_time": 2.5},
+        {"id": 6, "row": 8, "text": "fine", "mood": {"choices": ["yes", "no"]}, "annotator": 1, "lead_time": 2.0},
+    ]
+    rows, counts = read_votes(entries, ["no", "yes"])
+    assert rows.tolist() == [3, 8]
+    assert counts.tolist() == [[1, 1], [1, 1]]
+    columns, key = read_choices(entries, label_names=["no", "yes"])
+    assert key == "row"
+    assert columns["annotator"] == ["1", "2", "1", "1"]
+
+
+def test_the_set_up_of_the_page():
+    text = make_config(["no", "a & b"], ["photo", "place"], images=["photo"], several=True)
+    page = ElementTree.fromstring(text)
+    assert [tag.get("value") for tag in page.iter("Choice")] == ["no", "a & b"]
+    assert page.find("Image").attrib == {"name": "item", "value": "$photo"}
+    assert page.find("Choices").attrib == {"name": "label", "toName": "item", "choice": "multiple"}
+    with pytest.raises(InputError, match="at least two labels"):
+        make_config(["no"])

@@ -179,7 +179,6 @@ def _changed(table: Any, row: int, column: int, value: float) -> Any:
 
 
 BAD = {
-    "NaN feature": (_changed(X, 3, 1, np.nan), D, "NaN at row 3, column 1"),
     "infinite feature": (_changed(X, 4, 2, np.inf), D, "inf at row 4, column 2"),
     "NaN label": (X, _changed(D, 5, 0, np.nan), "NaN at row 5, column 0"),
     "negative label": (X, _changed(D, 6, 1, -0.1), "negative .* at row 6, column 1"),
@@ -278,3 +277,15 @@ def test_no_learner_returns_a_share_that_is_not_finite(value: float) -> None:
     model.intercept_ = np.array([0.0, value, 0.0, 0.0])
     with pytest.raises(TrainingError, match="SABFGS predicts nan for label 0 of row 0"), np.errstate(invalid="ignore"):
         model.predict(X[TEST])
+
+
+@every_learner
+def test_text_and_gaps_are_read_and_saved(case: Case, tmp_path: Any) -> None:
+    table = pd.DataFrame(X, columns=list("abcde")).assign(site=np.where(np.arange(len(X)) % 3 > 0, "dry", "wet"))
+    table.loc[:5, "a"] = np.nan
+    model = make(case, **case.quick).fit(table, D)
+    P = model.predict(table)
+    np.testing.assert_allclose(np.asarray(P).sum(axis=1), 1)
+    np.testing.assert_array_equal(type(model).load(model.save(tmp_path / "m")).predict(table), P)
+    gaps = make(case, **case.quick).fit(_changed(X, 3, 1, np.nan), D)
+    assert np.isfinite(gaps.predict(_changed(X, 0, 0, np.nan))).all()

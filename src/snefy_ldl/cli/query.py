@@ -89,8 +89,9 @@ def query(
     """Choose the rows of a pool whose labels are wanted most, however long the pool is.
 
     Written are each row's name (or its number, counting from 0), its
-    query_score, its features, and as predicted_... columns the shares that
-    the model expects.
+    query_score, an empty column a label to fill in, its features, and as
+    predicted_... columns the shares that the model expects. Beside tasks
+    for Label Studio stands the set-up of their page (.xml).
     """
     from snefy_ldl.active.query import make_strategy
     from snefy_ldl.active.query import query as choose
@@ -128,7 +129,11 @@ def query(
     if label_studio is not None:
         shown = [*columns.kept, *others] or columns.features
         _write_tasks(label_studio, fitted, frame, rows, utilities[rows], [*columns.ids, *shown], columns.features)
-        say(f"{len(rows):,} tasks for Label Studio written to {label_studio}", "green")
+        page = label_studio.with_suffix(".xml").name
+        say(
+            f"{len(rows):,} tasks for Label Studio written to {label_studio}, the set-up of their page to {page}",
+            "green",
+        )
     if out != "-":
         say(f"{len(rows):,} of {len(utilities):,} rows, chosen by {strategy}, written to {out}", "green")
         labels = ", ".join(str(label) for label in fitted.label_names_)
@@ -235,8 +240,10 @@ def _write(out: str, model: SnefyLDL, frame: Any, rows: Any, scores: Any, column
     with table_notes():
         shares = np.asarray(model.predict(model_rows(model, frame, names)))
     predicted = pd.DataFrame(shares.round(DECIMALS), columns=[f"{PREDICTED}{label}" for label in model.label_names_])
+    taken = {*first.columns, *columns.kept, *names}
+    empty = {str(label): np.full(len(frame), np.nan) for label in model.label_names_ if str(label) not in taken}
     with TableSink(out) as sink:
-        sink.write(pd.concat([first, frame[columns.kept], frame[names], predicted], axis=1))
+        sink.write(pd.concat([first, pd.DataFrame(empty), frame[columns.kept], frame[names], predicted], axis=1))
 
 
 def _write_tasks(
@@ -245,15 +252,31 @@ def _write_tasks(
     """The chosen rows as tasks for Label Studio, which show these columns."""
     import numpy as np
 
-    from snefy_ldl.datasets.label_studio import write_tasks
+    from snefy_ldl.datasets.label_studio import make_config, write_tasks
+    from snefy_ldl.files import write_bytes
 
     with no_table_notes():
         predicted = np.asarray(model.predict(model_rows(model, frame, features)))
     write_tasks(
         path,
         rows,
-        [dict(zip(shown, values)) for values in frame[shown].astype(object).itertuples(index=False, name=None)],
+        [dict(zip(shown, map(_task_cell, values))) for values in frame[shown].itertuples(index=False, name=None)],
         predicted=predicted,
         utilities=scores,
         label_names=[str(label) for label in model.label_names_],
     )
+    images = [name for name in shown if any(_is_image(value) for value in frame[name].head(20))]
+    config = make_config([str(label) for label in model.label_names_], shown, images=images)
+    write_bytes(path.with_suffix(".xml"), config.encode())
+
+
+def _task_cell(value: Any) -> Any:
+    """A cell as JSON takes it: nothing for a gap, text for dates."""
+    if value is None or value != value:
+        return None
+    plain = value.item() if hasattr(value, "item") else value
+    return plain if isinstance(plain, (bool, int, float, str)) else str(plain)
+
+
+def _is_image(value: Any) -> bool:
+    return isinstance(value, str) and value.lower().endswith((".jpg", ".jpeg", ".png", ".gif", ".webp"))

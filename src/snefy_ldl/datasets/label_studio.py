@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
@@ -18,10 +19,12 @@ from snefy_ldl.datasets.tables import cell_text
 from snefy_ldl.errors import DataNotFoundError, InputError
 from snefy_ldl.files.atomic import write_json
 
-__all__ = ["make_tasks", "read_choices", "read_names", "read_votes", "write_tasks"]
+__all__ = ["make_config", "make_tasks", "read_choices", "read_names", "read_votes", "write_tasks"]
 
 #: Where a task keeps its row number, its score and its predicted shares.
 ROW, SCORE, SHARES = "row", "utility", "predicted"
+#: Entries of the export JSON-MIN that say how an annotation came about.
+MIN_ENTRIES = frozenset({"annotator", "annotation_id", "created_at", "updated_at", "lead_time", "id", SHARES, SCORE})
 
 
 def make_tasks(
@@ -102,6 +105,55 @@ def write_tasks(path: str | Path, *args: Any, **settings: Any) -> Path:
     return Path(path)
 
 
+def make_config(
+    label_names: Sequence[str],
+    shown: Sequence[str] = ("text",),
+    *,
+    images: Sequence[str] = (),
+    from_name: str = "label",
+    to_name: str = "item",
+    several: bool = False,
+) -> str:
+    """The labelling set-up that fits :func:`make_tasks`: Label Studio's page for it takes the text as it is.
+
+    Args:
+        label_names: the L labels, as choices.
+        shown: entries of a task's data that annotators see.
+        images: those of them that hold addresses of pictures.
+        from_name: name of the ``<Choices>`` tag.
+        to_name: name of the tag it belongs to, the first thing shown.
+        several: whether an annotator may choose several labels.
+
+    Returns:
+        XML.
+
+    Raises:
+        InputError: there are fewer than two labels, or nothing is shown.
+
+    Example:
+        >>> print(make_config(["no", "yes"], ["text"]))
+        <View>
+          <Text name="item" value="$text"/>
+          <Choices name="label" toName="item" choice="single">
+            <Choice value="no"/>
+            <Choice value="yes"/>
+          </Choices>
+        </View>
+    """
+    if len(label_names) < 2 or not shown:
+        raise InputError("a labelling set-up needs at least two labels, and something to show.")
+    lines = ["<View>"]
+    for k, column in enumerate(shown):
+        tag, name = "Image" if column in images else "Text", to_name if k == 0 else f"shown_{k}"
+        if len(shown) > 1:
+            lines.append(f"  <Header value={quoteattr(str(column))}/>")
+        lines.append(f"  <{tag} name={quoteattr(name)} value={quoteattr(f'${column}')}/>")
+    how = "multiple" if several else "single"
+    lines.append(f"  <Choices name={quoteattr(from_name)} toName={quoteattr(to_name)} choice={quoteattr(how)}>")
+    lines += [f"    <Choice value={quoteattr(str(name))}/>" for name in label_names]
+    return "\n".join([*lines, "  </Choices>", "</View>"])
+
+
 def read_votes(
     source: str | Path | Sequence[Mapping[str, Any]], label_names: Sequence[str], *, from_name: str | None = None
 ) -> tuple[Index, Array]:
@@ -113,7 +165,7 @@ def read_votes(
     Args:
         source: the exported file, or its content.
         label_names: the L labels, in the order of the columns.
-        from_name: the ``<Choices>`` tag to count; all by default.
+        from_name: the ``<Choices>`` or ``<Rating>`` tag to count; by default the only one, or the one with labels.
 
     Returns:
         Row numbers (n,) and numbers of votes (n, L).
@@ -132,7 +184,9 @@ def read_votes(
     if len(names) < 2 or len(names) != len(label_names):
         raise InputError("label_names must hold at least two different labels.")
     counts: dict[int, Array] = {}
-    for k, task in enumerate(_tasks(source)):
+    tasks = _tasks(source)
+    from_name = _control(tasks, from_name, list(names))
+    for k, task in enumerate(tasks):
         row = task.get("data", {}).get(ROW)
         if isinstance(row, bool) or not isinstance(row, int):
             raise InputError(f"task {k + 1} has no row number in data[{ROW!r}]; it was not made by make_tasks.")
@@ -146,14 +200,19 @@ def read_votes(
 
 
 def read_choices(
-    source: str | Path | Sequence[Mapping[str, Any]], key: str | None = None, *, from_name: str | None = None
+    source: str | Path | Sequence[Mapping[str, Any]],
+    key: str | None = None,
+    *,
+    from_name: str | None = None,
+    label_names: Sequence[str] | None = None,
 ) -> tuple[dict[str, list[str]], str]:
     """Single votes out of Label Studio's JSON export: columns item, annotator, label, and the key that names items.
 
     Args:
         source: the exported file, or its content.
         key: entry of a task's data that names the item; by default item, id or row, the first that all tasks have.
-        from_name: the ``<Choices>`` tag to read; all by default.
+        from_name: the ``<Choices>`` or ``<Rating>`` tag to read; by default the only one, or the one that holds labels.
+        label_names: the labels, where they are known.
 
     Returns:
         The columns as a long table of votes has them, and the key.
@@ -169,7 +228,9 @@ def read_choices(
     """
     names, name_entry = read_names(source, key)
     columns: dict[str, list[str]] = {"item": [], "annotator": [], "label": []}
-    for name, task in zip(names, _tasks(source)):
+    tasks = _tasks(source)
+    from_name = _control(tasks, from_name, label_names)
+    for name, task in zip(names, tasks):
         for who, choice in _choices(task, from_name):
             columns["item"].append(name)
             columns["annotator"].append(who if who is not None else f"unknown {len(columns['item'])}")
@@ -206,8 +267,66 @@ def read_names(source: str | Path | Sequence[Mapping[str, Any]], key: str | None
 def _tasks(source: str | Path | Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     tasks = _read(Path(source)) if isinstance(source, (str, Path)) else source
     if not isinstance(tasks, Sequence) or not all(isinstance(task, Mapping) for task in tasks):
-        raise InputError("a Label Studio export is a list of tasks; export as JSON (not JSON-MIN).")
+        raise InputError("a Label Studio export is a list of tasks; export as JSON or JSON-MIN.")
+    if tasks and not any("data" in task or "annotations" in task for task in tasks):
+        return _from_min(tasks)
     return tasks
+
+
+def _from_min(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Tasks out of the export JSON-MIN, which has one flat entry for each annotation."""
+    tasks: dict[Any, dict[str, Any]] = {}
+    for k, entry in enumerate(entries):
+        data = {name: value for name, value in entry.items() if name not in MIN_ENTRIES}
+        if ROW not in data and "item" not in data and "id" in entry:
+            data["id"] = entry["id"]
+        task = tasks.setdefault(json.dumps(entry.get("id", k), default=str), {"data": data, "annotations": []})
+        result = [
+            {"type": "choices", "from_name": name, "value": {"choices": choices}}
+            for name, value in entry.items()
+            if name not in MIN_ENTRIES and name != ROW and (choices := _min_choices(value)) is not None
+        ]
+        who = {name: entry[name] for name in ("updated_at",) if name in entry}
+        task["annotations"].append({"completed_by": entry.get("annotator"), **who, "result": result})
+    return list(tasks.values())
+
+
+def _min_choices(value: Any) -> list[str] | None:
+    """The choices an entry of JSON-MIN may hold: one as text, several in a dict; a text of a task looks the same."""
+    if isinstance(value, Mapping) and isinstance(value.get("choices"), list):
+        return [str(choice) for choice in value["choices"]]
+    return [value] if isinstance(value, str) else None
+
+
+def _control(
+    tasks: Sequence[Mapping[str, Any]], from_name: str | None, label_names: Sequence[str] | None
+) -> str | None:
+    """The tag whose choices are labels: the one that was named, the only one, or the one that holds nothing else."""
+    seen: dict[str, set[str]] = {}
+    for task in tasks:
+        for annotation in task.get("annotations", []):
+            for part in annotation.get("result", []):
+                if (choices := _part_choices(part)) is not None and part.get("from_name") is not None:
+                    seen.setdefault(str(part["from_name"]), set()).update(choices)
+    if from_name is not None or len(seen) < 2:
+        return from_name
+    fitting = [name for name, choices in seen.items() if label_names and choices <= {str(one) for one in label_names}]
+    if not fitting and "label" in seen:
+        fitting = ["label"]
+    if len(fitting) != 1:
+        raise InputError(
+            f"the Label Studio export has several controls ({', '.join(sorted(seen))}); name the one that holds the "
+            "labels: from_name= in Python, the third name of --vote-columns on the command line."
+        )
+    return fitting[0]
+
+
+def _part_choices(part: Mapping[str, Any]) -> list[str] | None:
+    """What a part of an annotation chooses; None for parts of another kind, such as boxes or remarks."""
+    value = part.get("value", {})
+    if part.get("type") == "choices":
+        return [str(choice) for choice in value.get("choices", [])]
+    return [cell_text(value["rating"])] if part.get("type") == "rating" and "rating" in value else None
 
 
 def _choices(task: Mapping[str, Any], from_name: str | None) -> Iterator[tuple[str | None, str]]:
@@ -217,9 +336,9 @@ def _choices(task: Mapping[str, Any], from_name: str | None) -> Iterator[tuple[s
         if isinstance(who, Mapping):  # exports name annotators by number, or by a record of them
             who = who.get("email") or who.get("id")
         for part in annotation.get("result", []):
-            if part.get("type") == "choices" and from_name in (None, part.get("from_name")):
-                for choice in part.get("value", {}).get("choices", []):
-                    yield None if who is None else cell_text(who), str(choice)
+            if from_name in (None, part.get("from_name")):
+                for choice in _part_choices(part) or []:
+                    yield None if who is None else cell_text(who), choice
 
 
 def _last_of_each(annotations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -145,7 +145,7 @@ def read_labelled(
     """
     file = Path(path)
     if file.suffix.lower() == ".json":
-        return _from_label_studio(file, label_names, id_name)
+        return _from_label_studio(file, label_names, id_name, vote_columns[2])
     source = TableSource(file)
     names = label_names or []
     key = find_id(source.columns, id_name, [*names, *(feature_names or [])])
@@ -296,8 +296,10 @@ def _from_wide(
     return replace(rows, features=take_rows(table, np.array([where[name] for name in rows.ids])))
 
 
-def _from_label_studio(file: Path, labels: list[str] | None, id_name: str | None) -> Labelled:
-    columns, key = read_choices(file, id_name)
+def _from_label_studio(file: Path, labels: list[str] | None, id_name: str | None, control: str) -> Labelled:
+    # the usual name of the third column says nothing about which control is meant
+    named = None if control == "label" else control
+    columns, key = read_choices(file, id_name, from_name=named, label_names=labels)
     if not columns["label"]:
         raise InputError(f"{file.name} holds no choice of any annotator.")
     try:

@@ -178,6 +178,21 @@ class TableEncoder(PlainState):
             warnings.warn(TableNote(describe_surprises(odd), odd), stacklevel=4)
         return features
 
+    def tell_left_out(self, stacklevel: int = 3) -> None:
+        """Tell of columns that became no feature without the user's word, or nobody would look for them.
+
+        Args:
+            stacklevel: Of the warning, a :class:`~snefy_ldl.errors.TableNote`.
+
+        Example:
+            >>> import pandas
+            >>> TableEncoder.fit(pandas.DataFrame({"ph": [5.5, 6.0]})).tell_left_out()  # nothing was
+        """
+        notes = [note for note in self.notes if "left out" in note]
+        if notes:
+            words = "; ".join(notes)
+            warnings.warn(TableNote(f'{words}. columns={{name: "number"}} keeps a column.'), stacklevel=stacklevel)
+
     def surprises(self, table: Any) -> list[Surprise]:
         """Cells of a table that are unlike those of the fit.
 

@@ -12,7 +12,7 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.kinds import fill_values, matters
 from snefy_ldl.validation import LARGEST_FEATURE, check_features
 
-__all__ = ["GapFiller", "PlainState", "fill_gaps"]
+__all__ = ["GapFiller", "PlainState", "fill_gaps", "has_gaps"]
 
 
 class PlainState:
@@ -26,6 +26,28 @@ class PlainState:
         return isinstance(other, PlainState) and type(other) is type(self) and self.to_dict() == other.to_dict()
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def has_gaps(X: Any) -> bool:
+    """Whether an array of numbers has missing cells.
+
+    Args:
+        X: Anything; what is no array of real numbers has none.
+
+    Returns:
+        True where some number is NaN.
+
+    Example:
+        >>> has_gaps([[1.0, float("nan")]]), has_gaps([["a"]])
+        (True, False)
+    """
+    if sp.issparse(X):
+        return False
+    try:
+        table = np.asarray(X)
+    except (TypeError, ValueError):
+        return False
+    return table.dtype.kind == "f" and bool(np.isnan(table).any())
 
 
 def fill_gaps(features: Any, fills: Array, indicators: Mask) -> Any:

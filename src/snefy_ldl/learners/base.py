@@ -19,6 +19,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from snefy_ldl._random import numpy_random
 from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError, ModelFileError, TrainingError
+from snefy_ldl.inputs.columns import TableEncoder, learn_columns, read_encoder
+from snefy_ldl.inputs.frames import frame_of, is_frame
+from snefy_ldl.inputs.gaps import has_gaps
 from snefy_ldl.learners.storage import REGISTRY, is_fitted_name, read_learner, write_learner
 from snefy_ldl.learners.threads import few_threads
 from snefy_ldl.validation import check_distributions, check_features
@@ -56,6 +59,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
     Attributes:
         n_features_in_: d.
         feature_names_in_: Names of the features, where ``fit`` saw a DataFrame.
+        columns_: What makes numbers of a table with text or gaps, as plain values; only where there were some.
         n_labels_: L.
         label_names_: Names of the labels, or None.
 
@@ -75,6 +79,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
         tags.target_tags.required = True
         tags.target_tags.multi_output = True
         return tags
@@ -101,7 +106,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         """Learn from features and label distributions.
 
         Args:
-            X: Features (N, d): array, DataFrame or sparse matrix.
+            X: Features (N, d): array, DataFrame (text and gaps are read) or sparse matrix; NaN is a missing cell.
             D: Label distributions (N, L), rows that sum to one; the names of a DataFrame come back out of ``predict``.
 
         Returns:
@@ -111,11 +116,16 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
             InputError: Rows, labels or hyperparameters that break a rule.
         """
         self._check_params()
-        features = _dense(check_features(X))
+        columns = learn_columns(X) if is_frame(X) or has_gaps(X) else None
+        if isinstance(columns, TableEncoder):
+            columns.tell_left_out()
+        features = _dense(check_features(X) if columns is None else columns.transform(X))
         labels, names = check_distributions(D, n_rows=features.shape[0])
         for name in [name for name in vars(self) if is_fitted_name(name)]:
             delattr(self, name)
         self._check_columns(X, reset=True)
+        if columns is not None and (columns.has_gaps or not columns.is_plain):
+            self.columns_ = columns.to_dict()
         self.n_labels_ = labels.shape[1]
         self.label_names_ = names
         with few_threads(features.size):
@@ -166,6 +176,9 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _check_X(self, X: Any) -> Array:
         check_is_fitted(self, "n_labels_")
+        columns = read_encoder(getattr(self, "columns_", None))
+        if columns is not None:
+            return _dense(columns.transform(X))
         features = _dense(check_features(X))
         self._check_columns(X, reset=False)
         return features
@@ -180,10 +193,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
     def _named(self, P: Array, X: Any) -> Any:
         if self.label_names_ is None:
             return P
-        import pandas as pd
-
-        index = X.index if hasattr(X, "index") and hasattr(X, "columns") else None
-        return pd.DataFrame(P, columns=self.label_names_, index=index)
+        return frame_of(P, self.label_names_, X)
 
     # Files ----------------------------------------------------------------------------------------------------------
 

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from snefy_ldl._limits import DENSE_BYTES
 from snefy_ldl._types import Array, Index
-from snefy_ldl.errors import InputError, MissingLabelWarning, TableNote
+from snefy_ldl.errors import InputError, MissingLabelWarning
 from snefy_ldl.inputs.columns import Encoder, TableEncoder, learn_columns
-from snefy_ldl.inputs.kinds import LeftOutColumn
 from snefy_ldl.inputs.objects import Objects, open_rows, split_labels
 from snefy_ldl.learners.moves import Moves
 from snefy_ldl.networks.custom import Backbone
@@ -114,7 +113,7 @@ class TrainingData:
         self.has_gaps = not self.are_counts and bool(np.isnan(self.labels).any())
         self.weights = check_sample_weight(sample_weight, self.n_rows)
         if isinstance(self.columns, TableEncoder) and self.columns is not columns:
-            _tell_left_out(self.columns)
+            self.columns.tell_left_out(stacklevel=5)
 
     def with_features(self, features: Any, moves: Moves | None = None) -> TrainingData:
         """The same rows and labels with other features (N, d'), and what moves each row's law."""
@@ -163,16 +162,6 @@ def _encode(X: Any, columns: Encoder | None, warn: bool) -> Any:
     if isinstance(columns, TableEncoder):
         return columns.transform(X, warn)
     return check_features(X, largest=LARGEST_FEATURE) if columns is None else columns.transform(X)
-
-
-def _tell_left_out(columns: TableEncoder) -> None:
-    """Columns that became no feature without the user's word are told, or nobody would look for them."""
-    left = [column for column in columns.columns if isinstance(column, LeftOutColumn)]
-    silent = {f"column {column.name!r}" for column in left if column.reason in ("id", "drop") and not column.example}
-    notes = [note for note in columns.notes if "left out" in note and not any(note.startswith(s) for s in silent)]
-    if notes:
-        words = "; ".join(notes)
-        warnings.warn(TableNote(f'{words}. columns={{name: "number"}} keeps a column.'), stacklevel=4)
 
 
 def _width(labels: Any) -> int | None:
