@@ -114,6 +114,7 @@ async function start() {
     drawDensities(answer, densityParts(answer), quick);
     drawTriangle(answer, quick);
     drawComparison(answer);
+    if (!explorer.frames.length) performance.mark("first view");
     explorer.frames.push(performance.now() - began);
     if (explorer.frames.length > 500) explorer.frames.shift();
     later(answer, quick);
