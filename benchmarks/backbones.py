@@ -77,9 +77,9 @@ def step_seconds(update, device, repeats):
     return float(np.median(times))
 
 
-def cost_of_the_head(tiles, D, device, batch, precision, repeats):
+def cost_of_the_head(tiles, D, device, batch, precision, repeats, channels):
     """A step of the CNN with a softmax head, and with ours; the same rows, optimiser and precision."""
-    backbone = Backbone(TileCNN(), learning_rate=2e-3, mixed_precision=precision, clip=None)
+    backbone = Backbone(TileCNN(channels=channels), learning_rate=2e-3, mixed_precision=precision, clip=None)
     settings = SnefyLDL(backbone=backbone, batch_size=batch, epochs=1, random_state=0, device=str(device)).settings()
     data = TrainingData(tiles, D, None, None, backbone)
     job = Job(settings, data)
@@ -94,7 +94,7 @@ def cost_of_the_head(tiles, D, device, batch, precision, repeats):
         steps.queue.fill(rows, [1.0] * n_steps)
     ours = step_seconds(steps.update, device, repeats)
 
-    twin = nn.ModuleDict({"cnn": TileCNN(), "out": nn.Linear(64, D.shape[1])}).to(device).train()
+    twin = nn.ModuleDict({"cnn": TileCNN(channels=channels), "out": nn.Linear(64, D.shape[1])}).to(device).train()
     adam = torch.optim.AdamW(twin.parameters(), lr=2e-3, weight_decay=0.01, fused=True)
     table, index = torch.as_tensor(D, device=device).float(), rows[0, :batch]
     half = precision == "bf16"
@@ -113,7 +113,7 @@ def cost_of_the_head(tiles, D, device, batch, precision, repeats):
 
 def images(args):
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    n, n_test, size, epochs = (600, 200, 32, 2) if args.tiny else (args.rows, args.rows // 5, 64, args.epochs or 25)
+    n, n_test, size, epochs = (600, 200, 32, 2) if args.tiny else (args.rows, args.rows // 5, 64, args.epochs or 50)
     started = time.perf_counter()
     tiles, city = city_tiles(n, size, 0, args.jobs)
     test_tiles, test = city_tiles(n_test, size, 1, args.jobs)
@@ -122,8 +122,9 @@ def images(args):
     batch = 128 if args.tiny else 256
     repeats = 4 if args.tiny else 20
     facts["step"] = {
-        name: cost_of_the_head(tiles, city.D, device, batch, precision, repeats)
+        f"{name}, {len(channels)} stages": cost_of_the_head(tiles, city.D, device, batch, precision, repeats, channels)
         for name, precision in (("bf16", "bf16"), ("float32", None))
+        for channels in ((32, 64), (32, 64, 128, 128))
     }
     print("step", facts["step"], flush=True)
     plain = SnefyLDL(epochs=epochs, batch_size=batch, guides=None, centre=None, random_state=0)
@@ -131,7 +132,8 @@ def images(args):
     facts["features"]["seconds"] = plain.training_["seconds"]
     print("true features", facts["features"], flush=True)
     for name, precision in (("bf16", "bf16"), ("float32", None)):
-        backbone = Backbone(TileCNN(), learning_rate=2e-3, weight_decay=0.05, mixed_precision=precision)
+        cnn = TileCNN(channels=(32, 64))
+        backbone = Backbone(cnn, learning_rate=2e-3, weight_decay=0.05, mixed_precision=precision)
         model = SnefyLDL(backbone=backbone, epochs=epochs, batch_size=batch, random_state=0).fit(tiles, city.D)
         facts[name] = distance(model, test_tiles, test.truth, test.X, test.D)
         facts[name] |= {"seconds": model.training_["seconds"], "best_epoch": model.training_["best_epoch"]}

@@ -12,7 +12,10 @@ from torch import Tensor, nn
 
 
 class TileCNN(nn.Module):
-    """Convolutions, halved from stage to stage, and the mean over the picture: (rows, 3, s, s) -> (rows, width)."""
+    """Convolutions, halved from stage to stage, and the mean over the picture: (rows, 3, s, s) -> (rows, width).
+
+    A map means the same from either side and wherever it is cut out: in training, tiles are mirrored and shifted round.
+    """
 
     def __init__(self, width: int = 64, channels: tuple[int, ...] = (32, 64, 128, 128)) -> None:
         super().__init__()
@@ -26,6 +29,11 @@ class TileCNN(nn.Module):
         self.last = nn.Sequential(nn.Linear(before, width), nn.ReLU())
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            mirrored = torch.rand(2, len(x), 1, 1, 1, device=x.device) < 0.5
+            x = torch.where(mirrored[0], x.flip(-1), x)
+            x = torch.where(mirrored[1], x.flip(-2), x)
+            x = torch.roll(x, torch.randint(x.shape[-1], (2,)).tolist(), (2, 3))
         return self.last(self.convolutions(x).mean((2, 3)))
 
 
