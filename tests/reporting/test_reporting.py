@@ -29,7 +29,7 @@ from snefy_ldl.reporting import (
     score_lines,
     worst_groups,
 )
-from snefy_ldl.reporting.trust import LEVELS
+from snefy_ldl.reporting.trust import LEVELS, drawn_widths
 from snefy_ldl.synthetic import make_city_districts
 
 LABELS = ["business", "entertainment", "education"]
@@ -218,3 +218,18 @@ def test_a_report_has_every_part_and_leaves_the_model_alone(model: SnefyLDL, rep
     np.testing.assert_array_equal(np.asarray(model.predict(report.rows.X)), np.asarray(before))
     with pytest.raises(InputError, match="at least 10 rows"):
         make_report(model, report.rows.pick(range(9)))
+
+
+def test_rows_with_tables_of_their_own_are_answered_by_draws() -> None:
+    random = np.random.default_rng(0)
+    X, D = random.normal(size=(100, 2)), random.dirichlet(np.ones(3), 100)
+    D[D < 0.1] = 0.0
+    D /= D.sum(axis=1, keepdims=True)
+    model = SnefyLDL(epochs=2, n_neurons=8, zeros="model", guides=None, random_state=0).fit(X, D)
+    rows = JudgedRows(X[:12], D[:12], ["a", "b", "c"])
+    exact = ask(whole(model, rows), rows)
+    law = model.predict_dist(rows.X)
+    draws = law.sample((4000,), torch.Generator().manual_seed(0)).numpy()
+    reach = np.full((12, 3), 0.45)
+    widths = drawn_widths(draws, 0.5 - reach, 0.5 + reach)
+    np.testing.assert_allclose(widths, exact.high - exact.low, atol=0.06)

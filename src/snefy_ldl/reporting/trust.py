@@ -12,9 +12,9 @@ from snefy_ldl._types import Array
 from snefy_ldl.distributions.blocks import law_blocks, tensor_for, to_numpy
 from snefy_ldl.metrics import JointCalibration, joint_calibration_test
 from snefy_ldl.metrics.joint import FEWEST_ROWS as FEWEST_JOINT
-from snefy_ldl.reporting.answers import LEVEL, Answers, JudgedRows, Part
+from snefy_ldl.reporting.answers import LEVEL, Answers, JudgedRows, Part, draws_of
 
-__all__ = ["LEVELS", "Trust", "judge_coverage"]
+__all__ = ["LEVELS", "Trust", "drawn_widths", "judge_coverage"]
 
 #: Levels of the coverage curves; the ends of the intervals that the tables speak of are at :data:`LEVEL`.
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -136,9 +136,37 @@ def _widths(parts: Sequence[Part], rows: JudgedRows, reach: Array) -> Array:
         here = part.rows[chosen[part.rows]]
         for block, law in law_blocks(part.model, rows.pick(here).X) if len(here) else ():
             low, high = 0.5 - reach[here[block]], 0.5 + reach[here[block]]
+            draws = draws_of(law, np.random.default_rng(0))
+            if draws is not None:
+                widths.append(drawn_widths(draws, low, high))
+                continue
             columns = []
             for r in range(rows.D.shape[1]):
                 ends = to_numpy(law.marginal(r).icdf(tensor_for(law, np.stack([low[:, r], high[:, r]]))))
                 columns.append(ends[1] - ends[0])
             widths.append(np.stack(columns, axis=1))
     return np.asarray(np.concatenate(widths).mean(axis=0))
+
+
+def drawn_widths(draws: Array, low: Array, high: Array) -> Array:
+    """Widths between two probabilities a label, by draws.
+
+    Args:
+        draws: Of every row (n, b, L).
+        low: Lower probabilities (b, L).
+        high: Upper ones (b, L).
+
+    Returns:
+        Widths (b, L).
+
+    Example:
+        >>> drawn_widths(np.linspace(0.0, 1.0, 101)[:, None, None], np.full((1, 1), 0.05), np.full((1, 1), 0.95)).round(2)
+        array([[0.9]])
+    """
+    ordered = np.sort(draws, axis=0)
+    last = len(ordered) - 1
+    ends = [
+        np.take_along_axis(ordered, np.rint(level * last).astype(np.intp)[None], axis=0)[0] for level in (low, high)
+    ]
+    widths: Array = ends[1] - ends[0]
+    return widths
