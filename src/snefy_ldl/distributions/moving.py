@@ -24,9 +24,8 @@ from torch.nn.functional import softplus
 from snefy_ldl._limits import block_elements
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.centred import CentredSnefy
-from snefy_ldl.distributions.integrals import CentredMoments
 from snefy_ldl.distributions.law import Rows, SimplexLaw
-from snefy_ldl.distributions.moving_moments import moments_with_presence
+from snefy_ldl.distributions.moving_moments import moments_of_square, moments_with_presence
 from snefy_ldl.distributions.moving_quantiles import RowCdf
 from snefy_ldl.distributions.row_laws import RowLaws
 from snefy_ldl.distributions.snefy import SnefySimplex
@@ -34,7 +33,7 @@ from snefy_ldl.distributions.zero_moments import log_expm1
 from snefy_ldl.distributions.zero_square import jacobian, support_logs
 from snefy_ldl.distributions.zeros import ZeroSnefy
 from snefy_ldl.errors import InputError
-from snefy_ldl.special import log_share, log_signed_sum, pair_index
+from snefy_ldl.special import log_share, log_signed_sum, pair_index, symmetric
 from snefy_ldl.special.tolerances import LOG_ODDS_LIMIT
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def moved_log_norm(log_odds: Tensor, shift: Tensor) -> Tensor:
 
     Example:
         >>> moved_log_norm(torch.zeros(1, 1, 2), torch.zeros(1, 1, 2)).exp()
-        tensor([[[3.0000]]])
+        tensor([[[3.]]])
     """
     total = softplus((log_odds[:, None] + shift[:, :, None]).clamp(-LOG_ODDS_LIMIT, LOG_ODDS_LIMIT)).sum(-1)
     return log_expm1(total)
@@ -251,11 +250,19 @@ class MovingSnefy(RowLaws):
         for number in range(len(self)):
             weights, centre = self.weights(slice(number, number + 1))[0], self.log_centre[number]
             if self.shift is None:
-                tables = CentredMoments(alpha, centre.exp())
-                answers.append((weights @ tables.first(), weights @ tables.second()))
+                half = 0.5 + self.exponents.detach().flatten(0, 1)
+                answers.append(moments_of_square(half, self._matrix(weights), centre))
                 continue
             answers.append(moments_with_presence(self.exponents, alpha, self._row_odds(number), centre, weights))
         return torch.stack([first for first, _ in answers]), torch.stack([second for _, second in answers])
+
+    def _matrix(self, weights: Tensor) -> Tensor:
+        """Weights of pairs (P,) as a symmetric matrix over all neurons, members one after the other (K n, K n)."""
+        n_members, n, _ = self.exponents.shape
+        i, j = pair_index(n, self.device)
+        halves = weights.unflatten(0, (n_members, -1)) * torch.where(i == j, 1.0, 0.5)
+        matrix: Tensor = torch.block_diag(*symmetric(halves, n))
+        return matrix
 
     # -- shares ------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ other labels is made once for all points u. Cdfs are good to 1e-7.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from scipy.special import gammaincinv
@@ -35,7 +36,7 @@ LOWEST, HIGHEST = -60.0, 25.0
 #: How far around logits that are roughly right the exact ones are looked for.
 MARGIN = 1.5
 #: Components whose weights sum up to less than this are left out.
-NEGLIGIBLE = 1e-8
+NEGLIGIBLE = 1e-7
 
 
 class RowCdf:
@@ -56,6 +57,10 @@ class RowCdf:
         >>> cdf.at(torch.logit(torch.tensor([[0.2]]).double()))[0].round(decimals=6)
         tensor([[0.5638]], dtype=torch.float64)
     """
+
+    def __new__(cls, exponents: Tensor, log_odds: Tensor | None, *others: Any) -> RowCdf:
+        """A quadratic form where every label is there, a sum over pairs of neurons where labels may be absent."""
+        return super().__new__(SquareRowCdf if log_odds is None else cls)
 
     def __init__(
         self,
@@ -90,9 +95,13 @@ class RowCdf:
             known = near.isfinite().all(1)
             low, high = near.nan_to_num(math.inf).amin(1) - MARGIN, near.nan_to_num(-math.inf).amax(1) + MARGIN
             self._range = torch.where(known, low, self._range[0]), torch.where(known, high, self._range[1])
-        self._y, step = self._nodes()
+        self._y, self._step = self._nodes()
+        self._prepare(weight, there, absent, none)
+
+    def _prepare(self, weight: Tensor, there: Tensor, absent: Tensor, none: Tensor) -> None:
+        """What does not depend on the points at which a cdf is asked for."""
         around = self._around(there, absent) - none[:, :, None]  # (P, R, k)
-        self._coefficient = around * ((weight[:, None] * there[:, labels])[..., None] * step)
+        self._coefficient = around * ((weight[:, None] * there[:, self.labels])[..., None] * self._step)
 
     def _find_range(self) -> tuple[Tensor, Tensor]:
         """Logits (R,) between which all but 1e-6 of the continuous part of each share's law lies, and some more."""
@@ -210,6 +219,34 @@ class RowCdf:
         part = ((inner - below) / (over - below).clamp_min(1e-300)).clamp(0.05, 0.95)
         u = low + (high - low) * torch.where(over > below, part, 0.5)
         return low, high, u
+
+
+class SquareRowCdf(RowCdf):
+    """The same where every label is there: an integrand is ``zᵀ C z``, with one complex number a neuron."""
+
+    def _prepare(self, weight: Tensor, there: Tensor, absent: Tensor, none: Tensor) -> None:
+        n = len(self._half)
+        matrix = torch.zeros(n, n, dtype=torch.float64, device=weight.device)
+        matrix.index_put_((self._first, self._second), 0.5 * weight, accumulate=True)
+        self._matrix = matrix + matrix.T
+        self._logs = log_factor((self._log_centre[:, None] + self._y).exp())  # (L, k)
+        self._all = torch.complex(self._half @ self._logs.real, self._half @ self._logs.imag)  # (n', k)
+
+    def at(self, u: Tensor, which: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Cdf and density of the logit at points u (R, A): each (R, A); see :meth:`RowCdf.at`."""
+        which = torch.arange(len(self.labels), device=u.device) if which is None else which
+        cdf, density = torch.empty_like(u), torch.empty_like(u)
+        for row, label in enumerate(self.labels[which].tolist()):
+            s = (self._log_centre[label] - u[row, :, None] + self._y).exp()  # (A, k)
+            swap = log_factor(s).conj_physical() - self._logs[label]  # this label's factor changes sides
+            own = self._half[:, label, None, None]
+            z = torch.exp(-(self._all[:, None] + own * swap))  # (n', A, k)
+            turned = (self._matrix @ torch.view_as_real(z).flatten(1)).reshape(*z.shape, 2)
+            product = z * torch.view_as_complex(turned) * self._step
+            cdf[row] = product.imag.sum((0, 2))
+            slope = torch.complex(-1.0 / (1.0 + s.reciprocal().square()), 1.0 / (s + s.reciprocal()))  # is/(1-is)
+            density[row] = 2.0 * ((own * product).sum(0) * slope).imag.sum(-1)
+        return (0.5 - cdf / math.pi).clamp(0.0, 1.0), (density / math.pi).clamp_min(0.0)
 
 
 def log_factor(phase: Tensor) -> Tensor:

@@ -29,8 +29,11 @@ from snefy_ldl.training.state import FittedState, Inputs, lead
 WIDE = 600
 #: Standard errors by which guides may be behind on validation rows, from this many rows on.
 GUIDE_ALLOWANCE, MANY_ROWS = 2.5, 200
-#: Labels from which the guides may move the law itself, and the neurons that such a law has.
-MOVING_LABELS, MOVING_NEURONS = 20, 12
+#: Labels from which the guides may move the law itself, and from which nothing but guides is tried: it is by far the
+#: best then, and the rest is slow.
+MOVING_LABELS, MANY_LABELS = 10, 20
+#: Neurons of a law that moves its odds of presence, too: those of every row are made for each pair of neurons.
+MOVING_NEURONS = 12
 #: A part of rows with zeros from which they are modelled without a comparison.
 MOSTLY_ZEROS = 0.4
 #: Rows below which no guide is tried by itself: validation rows are too few to choose by.
@@ -140,10 +143,10 @@ def _candidates(job: Job, guides: Guides, table: Array, seen: Index) -> Iterator
             yield Candidate(inputs, data.with_features(np.hstack([dense, table])), guides, {})
         else:
             mover, moves = _fit_moves(job, table, seen)
-            sizes = {
-                "n_neurons": min(MOVING_NEURONS, job.settings.n_neurons),
-                "n_readouts": min(MOVING_NEURONS, job.settings.n_readouts),
-            }
+            sizes = {}
+            if job.models_zeros:
+                sizes["n_neurons"] = min(MOVING_NEURONS, job.settings.n_neurons)
+                sizes["n_readouts"] = min(MOVING_NEURONS, job.settings.n_readouts)
             yield Candidate(inputs, data.with_features(table, moves), replace(guides, mover=mover), unit | sizes)
 
 
@@ -228,9 +231,12 @@ def wanted_guides(job: Job) -> list[object]:
 
 
 def _inputs_to_try(job: Job) -> list[Inputs]:
-    moving: list[Inputs] = ["moving"] if job.data.n_labels >= MOVING_LABELS else []
+    unequal = len(job.centres) > 1  # parts of very unequal size
+    moving: list[Inputs] = ["moving"] if job.data.n_labels >= MOVING_LABELS or unequal else []
     if not isinstance(job.settings.guides, str):  # the user's own: they are meant to be used
         return ["guides", "both", *moving] if job.settings.validation_fraction > 0 else moving or ["both"]
-    if moving:  # by far the best with many labels, and the others are slow
+    if job.data.n_labels >= MANY_LABELS:
         return ["guides", "moving"]
-    return ["features", "guides", "both"] if job.data.features.shape[1] <= WIDE else ["features", "guides"]
+    if job.data.features.shape[1] > WIDE:
+        return ["features", "guides", *moving]
+    return ["features", "guides", "both", *moving]
