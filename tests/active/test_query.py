@@ -159,8 +159,8 @@ def test_bad_input_gets_one_clear_error(change, message, pool, model):
 @pytest.mark.parametrize("name", ["coreset", "variance"])
 def test_the_bad_row_is_named(name, pool, model, small_blocks):
     bad = pool.copy()
-    bad[120, 2] = np.nan
-    with pytest.raises(InputError, match="rows from 100 on: X contains NaN at row 20, column 2"):
+    bad[120, 2] = np.inf
+    with pytest.raises(InputError, match="rows from 100 on: X contains inf at row 20, column 2"):
         query(name, bad, 5, model=model)
 
 

@@ -185,6 +185,8 @@ class Pool:
             return dense_table(self._encode(X), what)
         except InputError as error:
             text = str(error)
+            if text.startswith("X has "):  # the number of columns
+                text = f"{what}{text[1:]}"
             raise InputError(text if text.startswith(what) else f"{what}: {text}") from None
 
     def count(self) -> int:

@@ -159,7 +159,7 @@ def is_wide(cells: Any) -> bool:
         cells: A DataFrame of text without the column of items, None where a cell is empty.
 
     Returns:
-        False where two columns have no value in common, and one of them another value in almost every row.
+        False where a column of three values or more has none in common with any other: no annotator votes so.
 
     Example:
         >>> import pandas
@@ -167,9 +167,9 @@ def is_wide(cells: Any) -> bool:
         >>> is_wide(cells), is_wide(cells[["vote"]])
         (False, True)
     """
-    values = [cells[name].dropna() for name in cells.columns]
+    values = [set(cells[name].dropna()) for name in cells.columns]
     for k, column in enumerate(values):
-        unlike = [other for j, other in enumerate(values) if j != k and len(other) and not set(other) & set(column)]
-        if unlike and len(column) > 5 and column.nunique() > 0.5 * len(column):
+        others = [other for j, other in enumerate(values) if j != k and other]
+        if len(column) > 2 and others and not any(column & other for other in others):
             return False
     return True
