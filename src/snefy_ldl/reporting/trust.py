@@ -160,7 +160,8 @@ def drawn_widths(draws: Array, low: Array, high: Array) -> Array:
         Widths (b, L).
 
     Example:
-        >>> drawn_widths(np.linspace(0.0, 1.0, 101)[:, None, None], np.full((1, 1), 0.05), np.full((1, 1), 0.95)).round(2)
+        >>> draws = np.linspace(0.0, 1.0, 101)[:, None, None]
+        >>> drawn_widths(draws, np.full((1, 1), 0.05), np.full((1, 1), 0.95)).round(2)
         array([[0.9]])
     """
     ordered = np.sort(draws, axis=0)
