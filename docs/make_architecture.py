@@ -49,6 +49,7 @@ ROOMS = {
     "comparison": ("learners side by side", "doors"),
     "pipeline": ("steps before the estimator", "uses"),
     "ensemble": ("bagging weighted by density", "uses"),
+    "classification": ("one label out of a law", "uses"),
     "enhancement": ("shares out of single labels", "uses"),
     "learners": ("the other LDL algorithms", "uses"),
     "guides": ("quick learners as inputs", "learning"),

@@ -42,7 +42,7 @@ def compare(
         D: Label distributions (N, L).
         cv: Number of folds, shuffled; or, without repeats, a splitter or (train, test) pairs of row numbers.
         repeats: Cross-validations, each with the rows shuffled anew.
-        measures: Names out of ``metrics.HIGHER_IS_BETTER``; the six of Geng (2016) by default.
+        measures: Names out of ``metrics.MEASURES``; the six of Geng (2016) by default.
         checkpoint: Folder where each finished piece is kept. A comparison that was stopped goes on from it, and one
             with a learner, a data set or repeats more fits only what is new.
         n_jobs: Processes; one by default, -1 takes all cores.

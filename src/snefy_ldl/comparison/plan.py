@@ -223,12 +223,10 @@ def check_measures(measures: Sequence[str] | None) -> list[str]:
         >>> check_measures(["kl_divergence"])
         ['kl_divergence']
     """
-    chosen = (
-        list(metrics.HIGHER_IS_BETTER) if measures is None else [measures] if isinstance(measures, str) else measures
-    )
-    unknown = [name for name in chosen if name not in metrics.HIGHER_IS_BETTER]
+    chosen = list(metrics.MEASURES) if measures is None else [measures] if isinstance(measures, str) else measures
+    unknown = [name for name in chosen if name not in metrics.MEASURES]
     if unknown or not chosen:
-        raise InputError(f"measures={list(chosen)!r}: use names out of {', '.join(metrics.HIGHER_IS_BETTER)}.")
+        raise InputError(f"measures={list(chosen)!r}: use names out of {', '.join(metrics.MEASURES)}.")
     return list(chosen)
 
 

@@ -126,7 +126,7 @@ class Comparison(Scores):
             self.std_error(name)[0],
             n_folds - 1,
             name,
-            metrics.HIGHER_IS_BETTER[name],
+            metrics.MEASURES[name],
             ax,
         )
 
@@ -138,7 +138,7 @@ class Comparison(Scores):
     def _cells(self, alpha: float, times: bool) -> list[list[tuple[str, str]]]:
         """Rows of (text, mark); marks are ``"head"``, ``"best"``, ``"worse"`` or nothing."""
         several = len(self.data_sets) > 1
-        arrows = [f"{m.replace('_', ' ')} {'↑' if metrics.HIGHER_IS_BETTER[m] else '↓'}" for m in self.measures]
+        arrows = [f"{m.replace('_', ' ')} {'↑' if metrics.MEASURES[m] else '↓'}" for m in self.measures]
         head = [*(["data"] if several else []), "learner", *arrows, *(["fit s", "predict s"] if times else [])]
         rows = [[(text, "head") for text in head]]
         facts = {m: (self.mean(m), self.std(m), self.rank(m), self._against_best(m)) for m in self.measures}

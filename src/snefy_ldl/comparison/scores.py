@@ -70,7 +70,7 @@ class Scores:
     def rank(self, measure: str) -> Array:
         """Rank of each learner on each data set, 1 is best, (n, k); failed ones come last."""
         means = self.mean(measure)
-        losses = np.where(np.isfinite(means), -means if metrics.HIGHER_IS_BETTER[measure] else means, np.inf)
+        losses = np.where(np.isfinite(means), -means if metrics.MEASURES[measure] else means, np.inf)
         ranks: Array = rankdata(losses, axis=1)
         return ranks
 
@@ -128,7 +128,7 @@ class Scores:
             InputError: Fewer than two data sets or learners, or a learner that failed.
         """
         name = self._measure(measure)
-        return friedman_test(self.mean(name), higher_is_better=metrics.HIGHER_IS_BETTER[name], alpha=alpha)
+        return friedman_test(self.mean(name), higher_is_better=metrics.MEASURES[name], alpha=alpha)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Measures of label distribution predictions: arrays in, numbers out.
 
 - :mod:`~snefy_ldl.metrics.points`: point predictions (N, L).
+- :mod:`~snefy_ldl.metrics.ranking`, :mod:`~snefy_ldl.metrics.ordinal`: their order, and labels that have one.
 - :mod:`~snefy_ldl.metrics.intervals`: intervals (N, L, 2), on average over rows.
 - :mod:`~snefy_ldl.metrics.conditional`: the same intervals, given something about the row.
 - :mod:`~snefy_ldl.metrics.draws`: draws (n, N, L) and probability integral transforms.
@@ -21,6 +22,13 @@ from snefy_ldl.metrics.conditional import (
 from snefy_ldl.metrics.draws import crps, energy_score, pit_histogram
 from snefy_ldl.metrics.intervals import coverage, interval_score, interval_width, joint_coverage
 from snefy_ldl.metrics.joint import JointCalibration, joint_calibration_test, joint_pit
+from snefy_ldl.metrics.ordinal import (
+    cumulative_absolute_distance,
+    cumulative_jensen_shannon,
+    earth_movers_distance,
+    quadratic_form_distance,
+    ranked_probability_score,
+)
 from snefy_ldl.metrics.points import (
     HIGHER_IS_BETTER,
     canberra,
@@ -31,9 +39,11 @@ from snefy_ldl.metrics.points import (
     kl_divergence,
     score,
 )
+from snefy_ldl.metrics.ranking import kendall, match_m, spearman, top_k_accuracy
 
 __all__ = [
     "HIGHER_IS_BETTER",
+    "MEASURES",
     "JointCalibration",
     "canberra",
     "chebyshev",
@@ -41,6 +51,9 @@ __all__ = [
     "cosine",
     "coverage",
     "crps",
+    "cumulative_absolute_distance",
+    "cumulative_jensen_shannon",
+    "earth_movers_distance",
     "energy_score",
     "feature_stratified_coverage",
     "fsc_ceiling",
@@ -52,10 +65,31 @@ __all__ = [
     "joint_calibration_test",
     "joint_coverage",
     "joint_pit",
+    "kendall",
     "kl_divergence",
+    "match_m",
     "pit_histogram",
+    "quadratic_form_distance",
+    "ranked_probability_score",
     "score",
     "size_stratified_coverage",
+    "spearman",
     "ssc_ceiling",
+    "top_k_accuracy",
     "worst_slab_coverage",
 ]
+
+#: Every measure ``(D_true, D_pred) -> number`` of point predictions, and whether higher is better: the six of Geng
+#: (2016), and those of the labels' order.
+MEASURES = {
+    **HIGHER_IS_BETTER,
+    "spearman": True,
+    "kendall": True,
+    "match_m": True,
+    "top_k_accuracy": True,
+    "cumulative_absolute_distance": False,
+    "earth_movers_distance": False,
+    "ranked_probability_score": False,
+    "quadratic_form_distance": False,
+    "cumulative_jensen_shannon": False,
+}

@@ -19,12 +19,14 @@ from snefy_ldl.validation import check_distributions
 
 __all__ = [
     "HIGHER_IS_BETTER",
+    "RowMetric",
     "canberra",
     "chebyshev",
     "clark",
     "cosine",
     "intersection",
     "kl_divergence",
+    "row_metric",
     "score",
 ]
 
@@ -41,7 +43,7 @@ HIGHER_IS_BETTER = {
 }
 
 
-class _RowMetric(Protocol):
+class RowMetric(Protocol):
     """A measure of each row, averaged over rows unless asked otherwise."""
 
     @overload
@@ -58,8 +60,22 @@ class _RowMetric(Protocol):
     ) -> tuple[float, float]: ...
 
 
-def _row_metric(rows_of: Callable[[Array, Array], Array]) -> _RowMetric:
-    """Give a function of two checked (N, L) arrays the public signature of the six LDL measures."""
+def row_metric(rows_of: Callable[[Array, Array], Array]) -> RowMetric:
+    """Give a function of two checked (N, L) arrays the public signature of the six LDL measures.
+
+    Args:
+        rows_of: ``(D_true, D_pred) -> (N,)``, with a docstring.
+
+    Returns:
+        The measure, which checks its arrays and averages over rows.
+
+    Example:
+        >>> @row_metric
+        ... def largest_gap(D_true, D_pred):
+        ...     return np.abs(D_true - D_pred).max(axis=1)
+        >>> round(largest_gap([[0.5, 0.5]], [[0.2, 0.8]]), 3)
+        0.3
+    """
 
     def metric(D_true: Any, D_pred: Any, *, per_row: bool = False, return_std_error: bool = False) -> Any:
         true = _distributions(D_true, "D_true")
@@ -76,7 +92,7 @@ def _row_metric(rows_of: Callable[[Array, Array], Array]) -> _RowMetric:
     return metric
 
 
-@_row_metric
+@row_metric
 def chebyshev(D_true: Array, D_pred: Array) -> Array:
     """Chebyshev distance ``max_r |ℓ_r - ℓ̂_r|``, mean over rows.
 
@@ -100,7 +116,7 @@ def chebyshev(D_true: Array, D_pred: Array) -> Array:
     return out
 
 
-@_row_metric
+@row_metric
 def clark(D_true: Array, D_pred: Array) -> Array:
     """Clark distance ``√ Σ_r ((ℓ_r - ℓ̂_r) / (ℓ_r + ℓ̂_r))²`` with 0/0 = 0, mean over rows.
 
@@ -124,7 +140,7 @@ def clark(D_true: Array, D_pred: Array) -> Array:
     return out
 
 
-@_row_metric
+@row_metric
 def canberra(D_true: Array, D_pred: Array) -> Array:
     """Canberra distance ``Σ_r |ℓ_r - ℓ̂_r| / (ℓ_r + ℓ̂_r)`` with 0/0 = 0, mean over rows.
 
@@ -148,7 +164,7 @@ def canberra(D_true: Array, D_pred: Array) -> Array:
     return out
 
 
-@_row_metric
+@row_metric
 def kl_divergence(D_true: Array, D_pred: Array) -> Array:
     """Kullback-Leibler divergence ``Σ_r ℓ_r log(ℓ_r / ℓ̂_r)`` in nats, mean over rows.
 
@@ -175,7 +191,7 @@ def kl_divergence(D_true: Array, D_pred: Array) -> Array:
     return out
 
 
-@_row_metric
+@row_metric
 def cosine(D_true: Array, D_pred: Array) -> Array:
     """Cosine similarity ``ℓ·ℓ̂ / (‖ℓ‖ ‖ℓ̂‖)``, higher is better, mean over rows.
 
@@ -200,7 +216,7 @@ def cosine(D_true: Array, D_pred: Array) -> Array:
     return out
 
 
-@_row_metric
+@row_metric
 def intersection(D_true: Array, D_pred: Array) -> Array:
     """Intersection similarity ``Σ_r min(ℓ_r, ℓ̂_r)``, higher is better, mean over rows.
 

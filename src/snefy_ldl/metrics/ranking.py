@@ -1,0 +1,152 @@
+"""Measures of the labels' order: rank correlations, and whether the largest labels are the right ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.stats import rankdata
+
+from snefy_ldl._types import Array
+from snefy_ldl.errors import InputError
+from snefy_ldl.metrics.averages import mean_over_rows
+from snefy_ldl.metrics.points import row_metric
+from snefy_ldl.validation import check_count, check_distributions
+
+__all__ = ["kendall", "match_m", "spearman", "top_k_accuracy"]
+
+
+@row_metric
+def spearman(D_true: Array, D_pred: Array) -> Array:
+    """Spearman's rank correlation of observed and predicted shares in [-1, 1], higher is better; 0 for equal shares.
+
+    Args:
+        D_true: Observed label distributions ``ℓ``, (N, L).
+        D_pred: Predicted ones ``ℓ̂``, (N, L).
+        per_row: Return one figure a row, (N,), instead of their mean.
+        return_std_error: Return ``(mean, standard error)``.
+
+    Returns:
+        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
+
+    References:
+        Spearman, The proof and measurement of association between two things, 1904.
+
+    Example:
+        >>> round(spearman([[0.5, 0.3, 0.2]], [[0.5, 0.2, 0.3]]), 3)
+        0.5
+    """
+    centred = [rankdata(shares, axis=1) - (shares.shape[1] + 1) / 2 for shares in (D_true, D_pred)]
+    size = np.sqrt(np.square(centred[0]).sum(axis=1) * np.square(centred[1]).sum(axis=1))
+    return _ratio((centred[0] * centred[1]).sum(axis=1), size)
+
+
+@row_metric
+def kendall(D_true: Array, D_pred: Array) -> Array:
+    """Kendall's rank correlation τ_b of observed and predicted shares in [-1, 1], higher is better; 0 for equal shares.
+
+    Args:
+        D_true: Observed label distributions ``ℓ``, (N, L).
+        D_pred: Predicted ones ``ℓ̂``, (N, L).
+        per_row: Return one figure a row, (N,), instead of their mean.
+        return_std_error: Return ``(mean, standard error)``.
+
+    Returns:
+        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
+
+    References:
+        Kendall, The treatment of ties in ranking problems, Biometrika 33, 1945.
+
+    Example:
+        >>> round(kendall([[0.5, 0.3, 0.2]], [[0.5, 0.2, 0.3]]), 3)
+        0.333
+    """
+    i, j = np.triu_indices(D_true.shape[1], 1)
+    true, predicted = (np.sign(shares[:, i] - shares[:, j]) for shares in (D_true, D_pred))
+    size = np.sqrt(np.abs(true).sum(axis=1) * np.abs(predicted).sum(axis=1))
+    return _ratio((true * predicted).sum(axis=1), size)
+
+
+def match_m(D_true: Any, D_pred: Any, m: int = 2, *, per_row: bool = False, return_std_error: bool = False) -> Any:
+    """Match-m: which part of the m largest observed labels is among the m largest predicted ones, higher is better.
+
+    Args:
+        D_true: Observed label distributions, (N, L).
+        D_pred: Predicted ones, (N, L).
+        m: From 1 to L; of equal shares the first count as larger.
+        per_row: Return one figure a row, (N,), instead of their mean.
+        return_std_error: Return ``(mean, standard error)``.
+
+    Returns:
+        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes that differ, or m outside 1 to L.
+
+    References:
+        Shirani et al., Learning emphasis selection for written text in visual media from crowd-sourced label
+        distributions, ACL 2019.
+
+    Example:
+        >>> match_m([[0.5, 0.3, 0.2]], [[0.5, 0.2, 0.3]], m=2)
+        0.5
+    """
+    true, predicted = _pair(D_true, D_pred, "m", m)
+    rows = (_largest(true, m) & _largest(predicted, m)).sum(axis=1) / m
+    return rows if per_row else mean_over_rows(rows, return_std_error)
+
+
+def top_k_accuracy(
+    D_true: Any, D_pred: Any, k: int = 1, *, per_row: bool = False, return_std_error: bool = False
+) -> Any:
+    """How often the largest observed label is among the k largest predicted ones, higher is better.
+
+    Args:
+        D_true: Observed label distributions, (N, L).
+        D_pred: Predicted ones, (N, L).
+        k: From 1 to L; of equal shares the first count as larger.
+        per_row: Return one figure a row, (N,), instead of their mean.
+        return_std_error: Return ``(mean, standard error)``.
+
+    Returns:
+        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes that differ, or k outside 1 to L.
+
+    References:
+        Wang, Geng, Classification with label distribution learning, IJCAI 2019.
+
+    Example:
+        >>> top_k_accuracy([[0.5, 0.3, 0.2]], [[0.3, 0.5, 0.2]], k=1), top_k_accuracy([[0.5, 0.5]], [[0.1, 0.9]], k=2)
+        (0.0, 1.0)
+    """
+    true, predicted = _pair(D_true, D_pred, "k", k)
+    rows = (_largest(true, 1) & _largest(predicted, k)).any(axis=1).astype(float)
+    return rows if per_row else mean_over_rows(rows, return_std_error)
+
+
+def _pair(D_true: Any, D_pred: Any, name: str, number: int) -> tuple[Array, Array]:
+    true, predicted = check_distributions(D_true)[0], check_distributions(D_pred)[0]
+    if true.shape != predicted.shape:
+        raise InputError(f"D_true and D_pred must have the same shape; got {true.shape} and {predicted.shape}.")
+    if check_count(name, number) > true.shape[1]:
+        raise InputError(f"{name}={number} is more than there are labels, {true.shape[1]}.")
+    return true, predicted
+
+
+def _largest(shares: Array, m: int) -> Any:
+    """Which labels are the m largest of a row, (N, L)."""
+    chosen = np.zeros(shares.shape, dtype=bool)
+    np.put_along_axis(chosen, np.argsort(-shares, axis=1, kind="stable")[:, :m], True, axis=1)
+    return chosen
+
+
+def _ratio(above: Array, below: Array) -> Array:
+    return np.divide(above, below, out=np.zeros_like(below), where=below > 0.0)
