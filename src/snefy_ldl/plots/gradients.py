@@ -85,5 +85,6 @@ def word_gradients(words: Sequence[str], moved: Any, ax: Axes | None = None, tit
     ax.invert_yaxis()
     ax.axvline(0.0, color=style.FRAME, linewidth=1.0)
     ax.set_title(title, fontsize=9, color=style.INK)
+    ax.locator_params(axis="x", nbins=5)
     style.quiet(ax, grid="x")
     return ax
