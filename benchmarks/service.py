@@ -220,7 +220,8 @@ def schema(server: Server, program: str | None, examples: int) -> dict[str, Any]
             "examples,coverage,fuzzing",
         ),
     ]
-    done = subprocess.run(command, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as place:  # it leaves files where it runs
+        done = subprocess.run(command, capture_output=True, text=True, cwd=place)
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     return {"exit_code": done.returncode, "end": lines[-6:]}
 
