@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -37,6 +38,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory, small: SnefyLDL, city: tupl
     calibrated = ConformalIntervals(small, confidence_level=0.8).conformalize(*city)
     save_calibration(place, calibrated.to_dict())
     return place
+
+
+@pytest.fixture(scope="session")
+def moving() -> tuple[SnefyLDL, Any]:
+    """A model of many labels whose guides move the law of each row, and features."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(220, 4))
+    score = X @ random.normal(size=(4, 22)) * 0.6 + random.normal(size=22) * 1.5
+    amount = random.gamma(2.0, size=score.shape) * np.exp(score) * (random.random(score.shape) < 0.7)
+    amount[np.arange(len(X)), score.argmax(1)] += 0.1
+    model = SnefyLDL(n_neurons=8, epochs=4, random_state=0).fit(X, amount / amount.sum(1, keepdims=True))
+    assert model.inputs_ == "moving"
+    return model, X
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from commands import succeed
 from snefy_ldl import SnefyLDL
 from snefy_ldl.learners import SABFGS, TreesLDL
 from snefy_ldl.serve.app import create_app
-from snefy_ldl.serve.explorer import PageRows
+from snefy_ldl.serve.explorer import PageRows, export
 from snefy_ldl.serve.telemetry import Log
 
 pytestmark = pytest.mark.browser
@@ -166,6 +166,22 @@ def test_a_law_with_zeros_shows_their_chances(browser: Any, tmp_path: Path, city
         np.testing.assert_allclose(got["zero"], model.predict_zero(X.iloc[ROWS]), atol=CLOSE)
         assert tab.is_visible("#bars .zero")
         assert "exactly zero" in tab.text_content("#ternary-note")
+
+
+def test_a_law_that_moves_with_each_row_shows_its_rows(
+    browser: Any, tmp_path: Path, moving: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, X = moving
+    monkeypatch.setattr(export, "INTERVAL_LEVELS", (0.05, 0.95))  # quantiles of such a law take their time
+    with open_page(browser, tmp_path, model, X[:2]) as tab:
+        got, law = answers(tab, [0, 1]), model.predict_dist(X[:2])
+        np.testing.assert_allclose(got["mean"], law.mean, atol=CLOSE)
+        np.testing.assert_allclose(got["zero"], law.prob_zero(), atol=CLOSE)
+        np.testing.assert_allclose(got["high"], law.quantiles([0.95])[..., 0], atol=CLOSE)
+        assert "components of its own" in tab.text_content("#notes")
+        assert tab.locator("#features input").count() == 0
+        tab.click("#next")
+        assert tab.faults == []
 
 
 def test_a_guide_of_python_alone_turns_the_sliders_off(browser: Any, tmp_path: Path, city: Table) -> None:

@@ -198,6 +198,8 @@ def _condition(asked: Asked, question: Condition) -> Answer:
     errors: list[Array] = []
 
     def all_of(law: Any, alpha: Array) -> Any:
+        if asked.served.moves and len(law) > 1:  # rows that share no components are asked one by one
+            return torch.cat([all_of(law[row], alpha) for row in range(len(law))])
         generator = torch.Generator().manual_seed(0)
         other = law.condition(known, generator=generator)
         if hasattr(other, "std_error"):
@@ -214,6 +216,7 @@ def _condition(asked: Asked, question: Condition) -> Answer:
 
 def _update(asked: Asked, question: Update) -> Answer:
     _check_heavy(asked)
+    _check_votes(asked)
     votes = _vote_table(asked, question.votes)
 
     def posterior(law: Any, part: slice) -> Any:
@@ -228,6 +231,7 @@ def _update(asked: Asked, question: Update) -> Answer:
 
 def _next(asked: Asked, question: Next) -> Answer:
     _check_heavy(asked)
+    _check_votes(asked)
     votes = None if question.votes is None else _vote_table(asked, question.votes)
     if question.n > len(asked.X) * question.max_per_item:
         raise Fault(422, f"n={question.n}: there are {len(asked.X)} rows; ask for fewer.", field="n")
@@ -332,3 +336,13 @@ def _vote_table(asked: Asked, votes: list[dict[str, int]]) -> Array:
 def _check_heavy(asked: Asked) -> None:
     if len(asked.X) > asked.limits.heavy_rows:
         raise Fault(422, f"at most {asked.limits.heavy_rows:,} rows at a time for this question.", field="rows")
+
+
+def _check_votes(asked: Asked) -> None:
+    if not asked.served.takes_votes:
+        raise Fault(
+            422,
+            "votes cannot be added to the law of this model, which has a centre or models zeros; fit with "
+            'centre=None and zeros="shrink", or on the votes themselves.',
+            field="votes",
+        )

@@ -71,16 +71,19 @@ def model_card(served: ServedModel) -> dict[str, Any]:
             "calibration_rows": None if state is None else state.n_calibration_,
         },
         "law": {"members": net.n_members, "neurons": int(net.raw_exponents.shape[1]), "sees": model.inputs_},
-        "limits": _limits(model),
+        "limits": _limits(served),
         "example_row": typical_row(served),
     }
 
 
-def _limits(model: Any) -> list[str]:
+def _limits(served: ServedModel) -> list[str]:
     """What the model does not answer, in sentences."""
+    model = served.model
     limits = ["It knows rows like those it was trained on; far from them its answers are extrapolation."]
-    if model.centre_ is not None:
-        limits.append("Its law has a centre: update is not available, and condition answers by draws.")
+    if model.centre_ is not None or served.moves:
+        limits.append("Its law has a centre, so condition answers by draws, with their standard errors.")
+    if not served.takes_votes:
+        limits.append("Votes cannot be added to its law: update and next are not available.")
     if model.net_.has_presence:
-        limits.append("Shares may be exactly zero: update and condition may not be available.")
+        limits.append("Shares may be exactly zero: zero is the chance of that.")
     return limits

@@ -49,14 +49,14 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        began, status = time.perf_counter(), 500
+        began, status, started = time.perf_counter(), 500, False
         route = scope["path"] if scope["path"] in self._routes else "other"
         number = secrets.token_hex(4)
 
         async def send_on(message: Any) -> None:
-            nonlocal status
+            nonlocal status, started
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, started = message["status"], True
                 message["headers"] = [*message.get("headers", []), (b"x-request-id", number.encode())]
             await send(message)
 
@@ -70,8 +70,9 @@ class Guard:
         except Exception as error:  # a mistake of ours: said without what the message may quote from the request
             place = traceback.extract_tb(error.__traceback__)[-1]
             self._log("error", id=number, kind=type(error).__name__, where=f"{place.filename}:{place.lineno}")
-            reply = json_reply({"error": f"something went wrong here; the log has it as {number}."}, 500)
-            await reply(scope, receive, send_on)
+            if not started:
+                reply = json_reply({"error": f"something went wrong here; the log has it as {number}."}, 500)
+                await reply(scope, receive, send_on)
         finally:
             seconds = time.perf_counter() - began
             self._telemetry.request(route, status, seconds)

@@ -60,6 +60,16 @@ class ServedModel:
         names = getattr(self.model, "feature_names_in_", None)
         return None if names is None else [str(name) for name in names]
 
+    @property
+    def moves(self) -> bool:
+        """Whether every row's law has components of its own."""
+        return bool(self.model.inputs_ == "moving")
+
+    @property
+    def takes_votes(self) -> bool:
+        """Whether votes can be added to its laws: not with a centre, nor where shares may be exactly zero."""
+        return self.model.centre_ is None and not self.model.net_.has_presence and not self.moves
+
 
 def load_served(folder: Path, name: str) -> ServedModel:
     """Read a model and its calibration, both of one moment.

@@ -15,6 +15,7 @@ from snefy_ldl._types import Array
 from snefy_ldl._version import __version__
 from snefy_ldl.distributions.centred import CentredSnefy
 from snefy_ldl.distributions.integrals import CentredMoments
+from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.distributions.zero_moments import PresenceMoments
 from snefy_ldl.distributions.zeros import ZeroSnefy
 from snefy_ldl.networks.backbones import StackedMLP
@@ -30,6 +31,8 @@ MOST_TREE_NUMBERS = 1_500_000
 MOST_CELLS = 6_000_000
 #: Numbers of tabulated quantiles, or of scales where the network cannot be taken along.
 MOST_TABULATED = 1_500_000
+#: Rows whose quantiles are worked out one by one, some seconds each; only the intervals' levels then.
+MOST_SLOW_ROWS, INTERVAL_LEVELS = 20, (0.025, 0.05, 0.1, 0.25, 0.75, 0.9, 0.95, 0.975)
 #: Numbers of tables of component moments; without room for products there are no correlations.
 MOST_MOMENTS = 1_200_000
 #: Levels of the quantiles that go with rows whose laws the browser cannot compute.
@@ -70,13 +73,17 @@ def export_model(model: Any, rows: PageRows | None, name: str = "model") -> tupl
         "law": "plain",
         "controls": make_controls(model, encoded),
         "rows": _rows(rows, encoded, pack),
-        "network": _network(model, pack, notes),
-        "components": _components(law, model, pack),
+        "network": None,
+        "components": None,
         "mean": pack.add(mean.cpu().numpy().astype(np.float32)),
         "uncertainty": pack.add(variance.sum(-1).sqrt().cpu().numpy().astype(np.float32)),
         "calibrated": [],
         "notes": notes,
     }
+    if not isinstance(law, (SnefySimplex, ZeroSnefy)):
+        _add_rows(law, content, pack, notes)
+        return content, pack.text()
+    content["network"], content["components"] = _network(model, pack, notes), _components(law, pack)
     if isinstance(law, (CentredSnefy, ZeroSnefy)):
         _add_tables(law, content, pack, notes)
     if content["network"] is None:
@@ -151,7 +158,7 @@ def _network(model: Any, pack: Pack, notes: list[str]) -> dict[str, Any] | None:
     }
 
 
-def _components(law: Any, model: Any, pack: Pack) -> dict[str, Any]:
+def _components(law: Any, pack: Pack) -> dict[str, Any]:
     """Exponents, readouts and, for laws with zeros, the kernel; a background is the last neuron."""
     entry = {
         "exponents": pack.add_numbers(_plain(law.exponents)),
@@ -178,14 +185,37 @@ def _add_tables(law: Any, content: dict[str, Any], pack: Pack, notes: list[str])
     if zeros:
         tables["zero"] = pack.add(_single(law.components.prob_all_absent()))
     content["tables"] = tables
-    kept = min(len(law), max(1, MOST_TABULATED // (n_labels * len(QUANTILE_LEVELS))))
-    content["quantiles"] = pack.add(_single(law[:kept].quantiles(QUANTILE_LEVELS)))
-    content["levels"] = list(QUANTILE_LEVELS)
+    _add_quantiles(law, content, pack, notes, len(law))
     what = "Shares may be exactly zero" if zeros else "Labels are of very unequal size (the law has a centre)"
     notes.append(
         f"{what}: intervals and densities are shown for the rows of the table, not for moved features; votes, known "
         "shares and merged labels are not available on this page."
     )
+
+
+def _add_rows(law: Any, content: dict[str, Any], pack: Pack, notes: list[str]) -> None:
+    """A law whose components are each row's own: only the rows' answers can be taken along."""
+    content["law"] = "rows"
+    content["zero"] = pack.add(_single(law.prob_zero()))
+    notes.append(
+        "Each row of this model has components of its own, so this page shows the rows' answers as they were computed: "
+        "features cannot be moved, and votes, known shares, merged labels, correlations and comparisons are not "
+        "available."
+    )
+    _add_quantiles(law, content, pack, notes, MOST_SLOW_ROWS, INTERVAL_LEVELS)
+
+
+def _add_quantiles(
+    law: Any,
+    content: dict[str, Any],
+    pack: Pack,
+    notes: list[str],
+    most: int,
+    levels: tuple[float, ...] = QUANTILE_LEVELS,
+) -> None:
+    kept = min(len(law), most, max(1, MOST_TABULATED // (law.n_labels * len(levels))))
+    content["quantiles"] = pack.add(_single(law[:kept].quantiles(levels)))
+    content["levels"] = list(levels)
     if kept < len(law):
         notes.append(f"Intervals come with the first {kept:,} rows.")
 

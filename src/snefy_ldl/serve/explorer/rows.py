@@ -15,6 +15,10 @@ from snefy_ldl.datasets.tables import TableSource
 from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.columns import GapFiller, TableEncoder
 from snefy_ldl.inputs.kinds import CategoryColumn, NumberColumn
+from snefy_ldl.networks.backbones import StackedMLP
+
+#: With fewer rows sliders reach this many units of the fit's scaling to either side of its middle.
+FEW_ROWS, REACH = 20, 2.5
 
 __all__ = ["PageRows", "make_controls", "past_columns", "typical_features"]
 
@@ -127,7 +131,7 @@ def typical_features(model: Any) -> Array:
         Encoded features.
     """
     n_features = model.columns_.n_out if model.columns_ is not None else int(model.n_features_in_)
-    if model.inputs_ != "guides":
+    if model.inputs_ in ("features", "both"):
         middle = model.net_.backbone.scaler.centre[0].cpu().double().numpy()[:n_features]
     else:
         middle = np.asarray(getattr(model.guides_.learners[0], "feature_mean_", np.zeros(n_features)))
@@ -145,6 +149,16 @@ def make_controls(model: Any, encoded: Array) -> list[dict[str, Any]]:
         One entry a column: its name, its kind, and which features it sets.
     """
     columns = model.columns_
+    if (
+        len(encoded) < FEW_ROWS
+        and model.inputs_ in ("features", "both")
+        and isinstance(model.net_.backbone, StackedMLP)
+    ):
+        # few rows say little about what a feature may be; the fit's own scaling knows
+        scaler = model.net_.backbone.scaler
+        middle, unit = (part[0].cpu().double().numpy()[: encoded.shape[1]] for part in (scaler.centre, scaler.scale))
+        if not scaler.is_identity():
+            encoded = np.vstack([encoded, middle - REACH * unit, middle + REACH * unit])
     if isinstance(columns, TableEncoder):
         return [entry for entry in _encoded_controls(columns, encoded) if entry is not None]
     known = getattr(model, "feature_names_in_", None)

@@ -65,18 +65,9 @@ async function start() {
     const scales = scalesAt(x), L = model.nLabels;
     if (!scales) return null;
     const raw = model.tabulated(scales, "first"), sum = raw.reduce((a, b) => a + Math.max(b, 0), 0);
-    const mean = raw.map(value => Math.max(value, 0) / sum), levels = content.levels, quantiles = array(content.quantiles);
-    const width = L * levels.length, tabled = !state.moved && (state.row + 1) * width <= quantiles.length;
-    const quantile = (part, level) => {
-      const at = levels.findIndex(one => Math.abs(one - level) < 1e-9);
-      return quantiles[state.row * width + part * levels.length + at];
-    };
-    const tail = 0.5 * (1 - state.level), all = [...Array(L).keys()];
+    const mean = raw.map(value => Math.max(value, 0) / sum);
     return {
-      names: names(), mean, known: -1, zero: model.tabulated(scales, "zero"), quantile: tabled ? quantile : null,
-      low: tabled ? all.map(part => quantile(part, tail)) : null, high: tabled ? all.map(part => quantile(part, 1 - tail)) : null,
-      hasCurve: () => tabled, curve: part => stepCurve(levels, level => quantile(part, level)),
-      withoutCurves: "Densities are there for rows of the table, not for moved features.",
+      names: names(), mean, known: -1, zero: model.tabulated(scales, "zero"), ...tabledShares(),
       covariance: () => {
         const products = model.tabulated(scales, "products"), table = new Float64Array(L * L);
         if (!products) return null;
@@ -94,7 +85,34 @@ async function start() {
     };
   }
 
-  const answerAt = x => plain ? plainAnswer(x) : tableAnswer(x);
+  // Rows whose laws cannot be taken along show what was computed for them.
+  function rowAnswer() {
+    const L = model.nLabels, take = values => values.slice(state.row * L, (state.row + 1) * L);
+    return {
+      names: names(), mean: take(rows.mean), known: -1, zero: take(array(content.zero)), ...tabledShares(),
+      covariance: () => null, greater: () => null, ternary: () => null,
+    };
+  }
+
+  // Intervals and curves out of the quantiles that come with a row.
+  function tabledShares() {
+    const L = model.nLabels, levels = content.levels, quantiles = array(content.quantiles), width = L * levels.length;
+    const tabled = !state.moved && (state.row + 1) * width <= quantiles.length, all = [...Array(L).keys()];
+    const quantile = (part, level) => {
+      const at = levels.findIndex(one => Math.abs(one - level) < 1e-9);
+      return quantiles[state.row * width + part * levels.length + at];
+    };
+    const tail = 0.5 * (1 - state.level);
+    return {
+      quantile: tabled ? quantile : null,
+      low: tabled ? all.map(part => quantile(part, tail)) : null, high: tabled ? all.map(part => quantile(part, 1 - tail)) : null,
+      hasCurve: () => tabled && levels.length > 12, curve: part => stepCurve(levels, level => quantile(part, level)),
+      withoutCurves: state.moved ? "Densities are there for rows of the table, not for moved features."
+        : levels.length > 12 ? "Densities come with the first rows of the table." : "Densities are not available for this model.",
+    };
+  }
+
+  const answerAt = x => plain ? plainAnswer(x) : model.kind === "rows" ? rowAnswer() : tableAnswer(x);
 
   // -- pictures ---------------------------------------------------------------------------------------------------
 
@@ -122,7 +140,7 @@ async function start() {
 
   function mixNote(answer) {
     const notes = [];
-    if (!answer.low) notes.push("Intervals are there for rows of the table, not for moved features.");
+    if (!answer.low) notes.push(state.moved ? "Intervals are there for rows of the table, not for moved features." : "Intervals come with the first rows of the table.");
     if (content.calibrated.length) notes.push(`The model has conformal intervals too (level ${content.calibrated.join(", ")}); this page shows its own exact ones.`);
     return notes.join(" ");
   }
@@ -139,7 +157,7 @@ async function start() {
     if (new Set(corners).size < 3) return clearTernary("Choose three different parts.");
     const made = answer.ternary(corners);
     if (!made) {
-      return clearTernary(model.kind === "zeros" ? "Shares may be exactly zero, so their density is not one picture."
+      return clearTernary(model.kind === "rows" ? "Not available for this model." : model.kind === "zeros" ? "Shares may be exactly zero, so their density is not one picture."
         : "The share of one of these parts is known; choose three others.");
     }
     const points = triangle(quick ? 30 : 60);
@@ -404,7 +422,7 @@ async function start() {
   // -- wiring -----------------------------------------------------------------------------------------------------
 
   byId("title").textContent = content.name;
-  byId("summary").textContent = `${model.nLabels} labels, ${content.controls.length} features, ${rows.count.toLocaleString("en")} rows`;
+  byId("summary").textContent = `${model.nLabels} labels, ${content.controls.length} features, ${rows.count.toLocaleString("en")} row${rows.count === 1 ? "" : "s"}`;
   byId("footer").textContent = `Made by snefy-ldl ${content.library}. Everything on this page is computed in your browser; nothing is sent anywhere.`;
   byId("notes").append(...content.notes.map(note => element("li", { textContent: note })));
   byId("notes").hidden = content.notes.length === 0;
