@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types docs bench data-tests browser-tests audit clean
+.PHONY: demo test lint types docs bench data-tests browser-tests ray-tests audit clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || (echo "snefy-ldl needs Python 3.10 or newer; set PYTHON=python3.x" && exit 1)
@@ -19,7 +19,7 @@ demo: $(VENV)/.installed
 	$(BIN)/snefy-ldl demo --out demo
 
 test: $(VENV)/.installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m 'not data and not browser'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m 'not data and not browser and not ray'
 
 data-tests: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m data
@@ -28,6 +28,11 @@ data-tests: $(VENV)/.installed
 browser-tests: $(VENV)/.installed
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[browser]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser -rs
+
+# Engines on a real Ray cluster of two small nodes, started and stopped by the tests.
+ray-tests: $(VENV)/.installed
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray -rs tests/engines
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

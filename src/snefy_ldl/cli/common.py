@@ -236,19 +236,6 @@ def number(text: str, option: str) -> float:
         raise InputError(f"{option} {text}: not a number.") from None
 
 
-def calibrated_levels(state: dict[str, Any]) -> list[float]:
-    """Levels of a stored calibration.
-
-    Args:
-        state: What :func:`snefy_ldl.files.models.load_calibration` gives.
-
-    Returns:
-        Its confidence levels, also where there is only one.
-    """
-    levels = state["confidence_level"]
-    return list(levels) if isinstance(levels, list) else [levels]
-
-
 def level_list(levels: list[float]) -> str:
     """Levels in one line.
 
@@ -344,21 +331,6 @@ def distinct_columns(names: list[str]) -> None:
         raise InputError(
             f"the output would have two columns named {twice!r}: rename a label, or leave out the column that is kept."
         )
-
-
-def interval_columns(labels: list[str]) -> list[str]:
-    """Names of the columns that hold both ends of each label's interval.
-
-    Args:
-        labels: Names of the labels (L).
-
-    Returns:
-        Two names a label (2 L).
-
-    >>> interval_columns(["sand"])
-    ['sand_low', 'sand_high']
-    """
-    return [f"{label}_{end}" for label in labels for end in ("low", "high")]
 
 
 def setting(text: str) -> tuple[str, Any]:

@@ -22,11 +22,11 @@ from snefy_ldl.cli.common import (
     Labels,
     ModelFolder,
     Normalize,
-    TableFile,
     VoteColumns,
     VoteFile,
 )
 from snefy_ldl.cli.model_tables import no_table_notes, table_notes
+from snefy_ldl.cli.parts import Address, EngineName, Patience, Tables, Workers, choose_engine, evaluate_parts, one_table
 from snefy_ldl.cli.reader import Source, read_for_model
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ __all__ = ["evaluate"]
 
 def evaluate(
     model: ModelFolder,
-    table: TableFile,
+    tables: Tables,
     interval: Annotated[float, typer.Option(metavar="LEVEL", help="Level of the intervals to check.")] = 0.9,
     labels: Labels = None,
     features: Features = None,
@@ -49,12 +49,35 @@ def evaluate(
     id_name: IdColumn = None,
     normalize: Normalize = False,
     as_json: AsJson = False,
+    out: Annotated[
+        str | None, typer.Option(help="Folder for the scores of every row; TABLE... are then Parquet files.")
+    ] = None,
+    engine: EngineName = "local",
+    address: Address = None,
+    workers: Workers = None,
+    patience: Patience = 600.0,
 ) -> None:
-    """Score a model on a table whose labels, or votes, are known."""
+    """Score a model on a table whose labels, or votes, are known.
+
+    With --out, parts of Parquet files are scored one by one, a file each,
+    and a run that was stopped goes on from there.
+    """
     from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.validation import check_confidence
 
     check_confidence(interval, "--interval")
+    chosen = (
+        None
+        if out is None and engine == "local"
+        else choose_engine(engine, address, workers, patience, tables, out or "")
+    )
+    if chosen is not None:
+        if vote_file is not None or votes not in ("auto", "shares", "counts"):
+            raise typer.BadParameter("work in parts takes shares or --counts in the same table only.")
+        are_counts = counts or votes == "counts"
+        report = evaluate_parts(chosen, model, tables, out or "", labels, features, are_counts, normalize, interval)
+        return _show(report, as_json, model, Path(tables[0] if len(tables) == 1 else f"{len(tables)} tables"))
+    table = one_table(tables)
     fitted = SnefyLDL.load(model)
     form = "counts" if counts else votes
     source = Source(table, labels, features, form, vote_file, columns, id_name, normalize)
@@ -62,6 +85,11 @@ def evaluate(
     report = _scores(fitted, rows, X, interval)
     if not rows.are_counts:
         report["interval"]["calibrated"] = _calibrated(fitted, model, rows, X, interval)
+    _show(report, as_json, model, table)
+
+
+def _show(report: dict[str, Any], as_json: bool, model: Path, table: Path) -> None:
+    """The scores on standard output."""
     if as_json:
         typer.echo(json.dumps(report, indent=2))
     else:

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from snefy_ldl._text import shorten
-from snefy_ldl.cli.common import AsJson, ModelFolder, calibrated_levels, level_list
+from snefy_ldl.cli.common import AsJson, ModelFolder, level_list
+from snefy_ldl.engines.rows import calibrated_levels
 
 __all__ = ["info"]
 

@@ -16,7 +16,7 @@ from snefy_ldl.cli.model_tables import feature_names, known_features, model_rows
 if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import Progress
 
-__all__ = ["BLOCK_ITEMS", "Items", "ItemsFile"]
+__all__ = ["BLOCK_ITEMS", "Items", "ItemsFile", "read_votes"]
 
 #: Items whose laws are computed at a time.
 BLOCK_ITEMS = 4096
@@ -71,38 +71,8 @@ class Items:
         if len(set(ids)) < len(ids):
             twice = next(name for name, times in Counter(ids).items() if times > 1)
             raise InputError(f"{items.name}: two items are named {twice!r} (column {key!r}); names must be unique.")
-        self._votes = {} if votes is None else self._read_votes(votes, form, columns, id_name, set(ids))
-
-    def _read_votes(self, file: Path, form: str, columns: str, id_name: str | None, items: set[str]) -> dict[str, Any]:
-        """Numbers of votes (L,) by item name; what is odd about them is said on standard error."""
-        from snefy_ldl.datasets.labelled import read_labelled
-        from snefy_ldl.errors import InputError
-
-        rows = read_labelled(
-            file,
-            self.labels,
-            form=cast(Any, form),
-            id_name=id_name,
-            vote_columns=vote_columns(columns),
-            prefer_counts=True,
-        )
-        if not rows.are_counts:
-            raise InputError(f"{file.name} holds shares; update and next need votes.")
-        if rows.ids is None:
-            raise InputError(f"{file.name} has no column that names the items (item, id or row); name it with --id.")
-        if rows.votes is not None:
-            report_votes(rows.votes)
-        for remark in rows.remarks:
-            note(f"{file.name}: {remark}")
-        missing = [name for name in rows.ids if name not in items]
-        if len(missing) == len(rows.ids):
-            raise InputError(
-                f"not one item of {file.name} ({rows.ids[0]!r} say) is in {self.source.file.name}, which goes by "
-                f"{self.id_name!r}. Name the column of names with --id."
-            )
-        if missing:
-            note(f"votes on {len(missing)} items that {self.source.file.name} lacks: {shorten(missing, 5)}")
-        return dict(zip(rows.ids, rows.labels))
+        file = f"{items.name}, which goes by {self.id_name!r}"
+        self._votes = {} if votes is None else read_votes(votes, self.labels, form, columns, id_name, set(ids), file)
 
     def blocks(self, progress: Progress) -> Iterator[tuple[list[str], Any, Any]]:
         """Some items at a time, in the order of the table.
@@ -125,3 +95,52 @@ class Items:
             start += len(chunk)
             counts = np.array([self._votes.get(name, no_votes) for name in ids])
             yield ids, model_rows(self.model, chunk, self._features), counts
+
+
+def read_votes(
+    file: Path, labels: list[str], form: str, columns: str, id_name: str | None, items: set[str], where: str
+) -> dict[str, Any]:
+    """Votes on items; what is odd about them is said on standard error.
+
+    Args:
+        file: A table, or a Label Studio export.
+        labels: Names of the labels (L).
+        form: How the votes are written down.
+        columns: Columns of a long table of votes, between commas.
+        id_name: Column that names the items.
+        items: Names of all items.
+        where: The table of the items and its column of names, for messages.
+
+    Returns:
+        Numbers of votes (L,) by item name.
+
+    Raises:
+        InputError: The file holds no votes, or none on these items.
+    """
+    from snefy_ldl.datasets.labelled import read_labelled
+    from snefy_ldl.errors import InputError
+
+    rows = read_labelled(
+        file,
+        labels,
+        form=cast(Any, form),
+        id_name=id_name,
+        vote_columns=vote_columns(columns),
+        prefer_counts=True,
+    )
+    if not rows.are_counts:
+        raise InputError(f"{file.name} holds shares; update and next need votes.")
+    if rows.ids is None:
+        raise InputError(f"{file.name} has no column that names the items (item, id or row); name it with --id.")
+    if rows.votes is not None:
+        report_votes(rows.votes)
+    for remark in rows.remarks:
+        note(f"{file.name}: {remark}")
+    missing = [name for name in rows.ids if name not in items]
+    if len(missing) == len(rows.ids):
+        raise InputError(
+            f"not one item of {file.name} ({rows.ids[0]!r} say) is in {where}. Name the column of names with --id."
+        )
+    if missing:
+        note(f"votes on {len(missing)} items that {where.partition(',')[0]} lacks: {shorten(missing, 5)}")
+    return dict(zip(rows.ids, rows.labels))

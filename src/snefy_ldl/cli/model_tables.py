@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from snefy_ldl.cli.common import note, split
+from snefy_ldl.engines.rows import model_rows, takes_gaps
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import TableSource
@@ -100,38 +101,6 @@ def known_features(model: SnefyLDL, option: str | None) -> list[str] | None:
         return split(option) or model.columns_.names_used
     known = getattr(model, "feature_names_in_", None)
     return split(option) or (None if known is None else [str(name) for name in known])
-
-
-def model_rows(model: SnefyLDL, table: Any, names: list[str]) -> Any:
-    """Rows of a table as a model takes them.
-
-    Args:
-        model: A fitted model.
-        table: A DataFrame that has these columns.
-        names: The columns to feed the model, as :func:`feature_names` lists them.
-
-    Returns:
-        A DataFrame with the names the model knows, or an array for a model that knows none.
-    """
-    from snefy_ldl.inputs.columns import TableEncoder
-
-    if isinstance(model.columns_, TableEncoder):
-        return table[names].set_axis(model.columns_.names_used, axis=1)
-    return table[names].to_numpy(dtype="float64")
-
-
-def takes_gaps(model: SnefyLDL) -> bool:
-    """Whether a model reads text and gaps by itself; those of 0.1 do not.
-
-    Args:
-        model: A fitted model.
-
-    Returns:
-        True where the model was fitted to a table.
-    """
-    from snefy_ldl.inputs.columns import TableEncoder
-
-    return isinstance(model.columns_, TableEncoder)
 
 
 def feature_names(model: SnefyLDL, option: str | None, source: TableSource, others: tuple[str, ...] = ()) -> list[str]:

@@ -12,11 +12,8 @@ from snefy_ldl.cli.common import (
     Device,
     Features,
     ModelFolder,
-    TableFile,
     TableOut,
-    calibrated_levels,
     distinct_columns,
-    interval_columns,
     level_list,
     note,
     progress_bar,
@@ -25,7 +22,9 @@ from snefy_ldl.cli.common import (
     table_output,
 )
 from snefy_ldl.cli.model_tables import feature_names, model_rows, no_table_notes, odd_cells, say_odd_cells, takes_gaps
+from snefy_ldl.cli.parts import Address, EngineName, Patience, Tables, Workers, choose_engine, one_table, predict_parts
 from snefy_ldl.cli.stream import map_in_order
+from snefy_ldl.engines.rows import calibrated_intervals, calibrated_levels, interval_columns, prediction_columns
 
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
@@ -35,7 +34,7 @@ __all__ = ["calibrated_maker", "predict"]
 
 def predict(
     model: ModelFolder,
-    table: TableFile,
+    tables: Tables,
     out: TableOut = "-",
     interval: Annotated[
         float | None, typer.Option(metavar="LEVEL", help="Also write each label's interval of this level, 0.9 say.")
@@ -46,8 +45,17 @@ def predict(
     ] = False,
     features: Features = None,
     device: Device = "auto",
+    engine: EngineName = "local",
+    address: Address = None,
+    workers: Workers = None,
+    patience: Patience = 600.0,
 ) -> None:
-    """Predict the label distributions of a table, a part at a time, however long it is."""
+    """Predict the label distributions of a table, a part at a time, however long it is.
+
+    Where --out is a folder (a name without an ending), TABLE... are Parquet
+    files, folders or addresses such as s3://..., and every part of them
+    becomes a file in it; a run that was stopped goes on from there.
+    """
     from snefy_ldl.datasets.tables import TableSink, TableSource
     from snefy_ldl.errors import InputError
     from snefy_ldl.estimator import SnefyLDL
@@ -55,6 +63,11 @@ def predict(
 
     if interval is not None:
         check_confidence(interval, "--interval")
+    chosen = choose_engine(engine, address, workers, patience, tables, out)
+    if chosen is not None:
+        options = {"interval": interval, "uncalibrated": uncalibrated}
+        return predict_parts(chosen, model, tables, out, split(keep), features, device, options)
+    table = one_table(tables)
     table_output(out, table)
     source = TableSource(table)
     fitted = SnefyLDL.load(model, device=None if device == "auto" else device)
@@ -105,30 +118,18 @@ def calibrated_maker(model: SnefyLDL, folder: Path, level: float) -> Callable[[A
     state = load_calibration(folder)
     if state is None:
         return None
-    from snefy_ldl.conformal import ConformalIntervals
-
-    calibrated, levels = ConformalIntervals.from_dict(model, state), calibrated_levels(state)
-    if level not in levels:
-        note(f"calibrated for {level_list(levels)} alone; {level:g} is the model's own")
-        return None
-    if not isinstance(state["confidence_level"], list):
-        return calibrated.predict_interval
-    return lambda X: calibrated.predict_interval(X)[..., levels.index(level)]
+    calibrated = calibrated_intervals(model, state, level)
+    if calibrated is None:
+        note(f"calibrated for {level_list(calibrated_levels(state))} alone; {level:g} is the model's own")
+    return calibrated
 
 
 def _predictions(
     model: SnefyLDL, chunk: Any, names: list[str], keep: list[str], intervals: Callable[[Any], Any] | None
 ) -> Any:
     """The output's columns: kept ones, a mean a label, and both ends of its interval."""
-    import numpy as np
     import pandas as pd
 
-    from snefy_ldl.datasets.tables import DECIMALS
-
-    X = model_rows(model, chunk, names)
-    labels = [str(label) for label in model.label_names_]
-    columns = dict(zip(labels, np.asarray(model.predict(X)).T))
-    if intervals is not None:
-        columns |= dict(zip(interval_columns(labels), intervals(X).reshape(len(X), -1).T))
-    numbers = pd.DataFrame({name: values.round(DECIMALS) for name, values in columns.items()}, index=chunk.index)
+    columns = prediction_columns(model, model_rows(model, chunk, names), intervals)
+    numbers = pd.DataFrame(columns, index=chunk.index)
     return pd.concat([chunk[keep], numbers], axis=1) if keep else numbers

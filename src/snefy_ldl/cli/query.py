@@ -31,6 +31,8 @@ from snefy_ldl.cli.model_tables import (
     table_notes,
     takes_gaps,
 )
+from snefy_ldl.cli.parts import Address, EngineName, Patience, Workers, choose_engine, one_table
+from snefy_ldl.cli.parts_query import query_parts
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import TableSource
@@ -53,7 +55,9 @@ The labels then come back with:
 
 def query(
     model: ModelFolder,
-    pool: Annotated[Path, typer.Argument(metavar="POOL", help="Unlabelled rows: CSV, TSV or Parquet, by its ending.")],
+    pools: Annotated[
+        list[str], typer.Argument(metavar="POOL...", help="Unlabelled rows: CSV, TSV or Parquet, by its ending.")
+    ],
     out: TableOut = "-",
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many rows.")] = 100,
     strategy: Annotated[
@@ -85,6 +89,10 @@ def query(
         Path | None, typer.Option(metavar="TASKS.json", help="Also write tasks for Label Studio's import.")
     ] = None,
     features: Features = None,
+    engine: EngineName = "local",
+    address: Address = None,
+    workers: Workers = None,
+    patience: Patience = 600.0,
 ) -> None:
     """Choose the rows of a pool whose labels are wanted most, however long the pool is.
 
@@ -101,6 +109,13 @@ def query(
 
     settings = dict(setting(text) for text in option or [])
     chosen = make_strategy(strategy, settings | ({"diverse": True} if diverse else {}))
+    place = choose_engine(engine, address, workers, patience, pools, out)
+    if place is not None:
+        if labeled is not None or label_studio is not None:
+            raise typer.BadParameter("work in parts knows no --labeled and no --label-studio.")
+        read: dict[str, Any] = {"id_name": id_name, "keep": split(keep), "features": features, "skip": skip or []}
+        return query_parts(place, model, pools, out, chosen, n, seed, **read)
+    pool = one_table(pools)
     inputs = (pool, labeled, *(skip or []))
     table_output(out, *inputs)
     if label_studio is not None and label_studio.suffix.lower() != ".json":

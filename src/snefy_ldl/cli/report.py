@@ -20,13 +20,13 @@ from snefy_ldl.cli.common import (
     TableFile,
     VoteColumns,
     VoteFile,
-    calibrated_levels,
     level_list,
     note,
     say,
 )
 from snefy_ldl.cli.model_tables import no_table_notes, table_notes
 from snefy_ldl.cli.reader import Source, read_for_model
+from snefy_ldl.engines.rows import calibrated_levels
 
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL

@@ -16,13 +16,14 @@ from snefy_ldl.cli.common import (
     VoteColumns,
     VoteForm,
     distinct_columns,
-    interval_columns,
     progress_bar,
     say,
     table_output,
 )
-from snefy_ldl.cli.items import Items, ItemsFile
+from snefy_ldl.cli.items import Items
 from snefy_ldl.cli.model_tables import table_notes
+from snefy_ldl.cli.parts import Address, EngineName, Patience, Workers, choose_engine, one_table, update_parts
+from snefy_ldl.engines.rows import interval_columns
 
 __all__ = ["EXAMPLES", "update"]
 
@@ -36,7 +37,12 @@ Numbers of votes, a column a label:
 
 def update(
     model: ModelFolder,
-    items: ItemsFile,
+    items_name: Annotated[
+        str,
+        typer.Argument(
+            metavar="ITEMS", help="Table with the items' names (item, id or row) and features; Parquet files by a *."
+        ),
+    ],
     votes: Annotated[Path, typer.Argument(metavar="VOTES", help="Votes so far: a table, or a Label Studio export.")],
     out: TableOut = "-",
     interval: Annotated[float, typer.Option(metavar="LEVEL", help="Level of each label's interval.")] = 0.9,
@@ -44,6 +50,10 @@ def update(
     columns: VoteColumns = VOTE_COLUMNS,
     id_name: IdColumn = None,
     features: Features = None,
+    engine: EngineName = "local",
+    address: Address = None,
+    workers: Workers = None,
+    patience: Patience = 600.0,
 ) -> None:
     """What is known about each item from its features and its votes so far.
 
@@ -58,6 +68,11 @@ def update(
     from snefy_ldl.validation import check_confidence
 
     check_confidence(interval, "--interval")
+    chosen = choose_engine(engine, address, workers, patience, [items_name], out)
+    if chosen is not None:
+        read: dict[str, Any] = {"form": form, "columns": columns, "id_name": id_name, "features": features}
+        return update_parts(chosen, model, items_name, votes, out, interval, **read)
+    items = one_table([items_name])
     table_output(out, items, votes)
     reader = Items(model, items, votes, form, columns, id_name, features)
     ends_of = interval_columns(reader.labels)
