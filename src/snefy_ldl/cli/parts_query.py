@@ -68,7 +68,7 @@ def query_parts(
     free = sum(int(outcome.summary["free"]) for outcome in run.outcomes)
     if free < n:
         raise InputError(f"n={n} rows were asked for, but the pool has {free} to choose from.")
-    _write_chosen(out, n)
+    _write_chosen(out, n, setup.labels)
     say(f"{n:,} of {run.rows:,} rows written to {out.rstrip('/')}/{CHOSEN}", "green")
 
 
@@ -91,8 +91,8 @@ def _scores_rows(strategy: Any, model: Any) -> Any:
     return strategy
 
 
-def _write_chosen(out: str, n: int) -> None:
-    """The best rows of all parts, best first."""
+def _write_chosen(out: str, n: int, labels: list[str]) -> None:
+    """The best rows of all parts, best first, with empty columns to fill the labels in."""
     import pyarrow
     from pyarrow import parquet
 
@@ -105,5 +105,7 @@ def _write_chosen(out: str, n: int) -> None:
         with system.open_input_file(path) as file:
             tables.append(parquet.read_table(file))
     best = take_best(pyarrow.concat_tables(tables), n).drop_columns([NUMBER])
+    for place, label in enumerate([label for label in labels if label not in best.column_names], 2):
+        best = best.add_column(place, label, pyarrow.nulls(best.num_rows, pyarrow.float64()))
     with Place(out).child(CHOSEN).replaced() as file:
         parquet.write_table(best.replace_schema_metadata(None), file)
