@@ -104,7 +104,6 @@ def query(
     from snefy_ldl.active.query import make_strategy
     from snefy_ldl.active.query import query as choose
     from snefy_ldl.datasets.tables import TableSource
-    from snefy_ldl.errors import InputError
     from snefy_ldl.estimator import SnefyLDL
 
     settings = dict(setting(text) for text in option or [])
@@ -116,12 +115,7 @@ def query(
         read: dict[str, Any] = {"id_name": id_name, "keep": split(keep), "features": features, "skip": skip or []}
         return query_parts(place, model, pools, out, chosen, n, seed, **read)
     pool = one_table(pools)
-    inputs = (pool, labeled, *(skip or []))
-    table_output(out, *inputs)
-    if label_studio is not None and label_studio.suffix.lower() != ".json":
-        raise InputError(f"--label-studio {label_studio}: the file's name must end in .json.")
-    if label_studio is not None:
-        not_an_input("--label-studio", label_studio, *inputs)
+    _check_outputs(out, label_studio, pool, labeled, *(skip or []))
     source, fitted = TableSource(pool), SnefyLDL.load(model)
     columns = _find_columns(fitted, source, id_name, split(keep), features)
     with no_table_notes():  # a strategy may read the pool several times
@@ -153,6 +147,17 @@ def query(
         say(f"{len(rows):,} of {len(utilities):,} rows, chosen by {strategy}, written to {out}", "green")
         labels = ", ".join(str(label) for label in fitted.label_names_)
         say(f"Next: fill in {labels} (shares or numbers of votes), and: snefy-ldl fit TRAIN --append {out}", "")
+
+
+def _check_outputs(out: str, label_studio: Path | None, *inputs: Path | None) -> None:
+    """Raise where a file cannot be written, or is one that is read."""
+    from snefy_ldl.errors import InputError
+
+    table_output(out, *inputs)
+    if label_studio is not None and label_studio.suffix.lower() != ".json":
+        raise InputError(f"--label-studio {label_studio}: the file's name must end in .json.")
+    if label_studio is not None:
+        not_an_input("--label-studio", label_studio, *inputs)
 
 
 @dataclass(frozen=True)
