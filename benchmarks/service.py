@@ -140,6 +140,7 @@ def overload(server: Server, requests: list[bytes], seconds: float) -> dict[str,
         "statuses": flooded.statuses,
         "broken": flooded.broken,
         "healthz_p50_ms": round(1e3 * health[len(health) // 2], 2),
+        "healthz_p99_ms": round(1e3 * health[int(0.99 * (len(health) - 1))], 2),
         "healthz_worst_ms": round(1e3 * health[-1], 2),
         "recovered_s": round(recovered, 2),
     }

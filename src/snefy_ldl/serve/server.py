@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Any
 
@@ -35,6 +36,9 @@ def run(app: Any, host: str = "127.0.0.1", port: int = 8000) -> None:
         port: to listen at.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
+    # what is there by now stays: without this a collection walks all of torch's objects, for a tenth of a second or more
+    gc.collect()
+    gc.freeze()
     seconds = int(app.service.limits.seconds) + 5
     config = uvicorn.Config(
         app,
