@@ -36,7 +36,7 @@ def run(app: Any, host: str = "127.0.0.1", port: int = 8000) -> None:
         port: to listen at.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
-    # what is there by now stays: without this a collection walks all of torch's objects, for a tenth of a second or more
+    # what is there by now stays: without this a collection walks all of torch's objects, and answers wait for it
     gc.collect()
     gc.freeze()
     seconds = int(app.service.limits.seconds) + 5
