@@ -54,7 +54,7 @@ BLOCK = 4_000_000
 
 
 #: Test rows whose intervals are measured; fewer where a model's rows share no tables, or they are slow to make.
-INTERVAL_ROWS, FEW_ROWS = 500, 40
+INTERVAL_ROWS, FEW_ROWS = 500, 20
 
 
 class Ours:

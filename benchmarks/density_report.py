@@ -22,7 +22,7 @@ no counterpart among the peers.
 NLL: nats, mean over test rows, with respect to Lebesgue measure on the first L-1 shares; densities of isometric
 log-ratios carry their exact Jacobian. KL: KL(true ‖ mean); the mean is exact for SnefyLDL, the Dirichlets and the point
 learners, and that of 512 draws for the others. Cover, width: of central 90 % intervals of each share, exact for this
-library (on 500 test rows, 40 where a law moves with its guides) and the quantiles of 512 draws for the others.
+library (on 500 test rows, 20 where a law moves with its guides) and the quantiles of 512 draws for the others.
 Seconds: one fit on one thread, the search for sizes and rates
 included.
 
