@@ -20,7 +20,6 @@ from snefy_ldl.datasets.tables import Progress, TableSource
 from snefy_ldl.datasets.vote_tables import VoteTable
 from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.shares import COMMAND, LabelForm, label_numbers, read_shares
-from snefy_ldl.validation.rows import take_rows
 
 #: What ``query`` writes beside a row's features: its score and, with this prefix, the predicted shares.
 SCORE, PREDICTED = "query_score", "predicted_"
@@ -276,7 +275,7 @@ def _from_long(
             "earlier row. Correct one of them, or leave the column out with --drop."
         )
     assert rows.ids is not None
-    return replace(rows, features=take_rows(table, np.array([first[name] for name in rows.ids])))
+    return replace(rows, features=_take(table, np.array([first[name] for name in rows.ids])))
 
 
 def _from_wide(
@@ -293,7 +292,7 @@ def _from_wide(
         return rows
     where = {name: row for row, name in enumerate(frame[key])}
     assert rows.ids is not None
-    return replace(rows, features=take_rows(table, np.array([where[name] for name in rows.ids])))
+    return replace(rows, features=_take(table, np.array([where[name] for name in rows.ids])))
 
 
 def _from_label_studio(file: Path, labels: list[str] | None, id_name: str | None, control: str) -> Labelled:
@@ -341,7 +340,7 @@ def pick_rows(rows: Labelled, index: Any) -> Labelled:
         rows,
         labels=rows.labels[index],
         ids=None if rows.ids is None else [rows.ids[k] for k in index],
-        features=None if rows.features is None else take_rows(rows.features, np.asarray(index)),
+        features=None if rows.features is None else _take(rows.features, np.asarray(index)),
     )
 
 
@@ -367,3 +366,8 @@ def named_rows(path: str | Path, id_name: str | None = None) -> tuple[list[str],
     if key is None:
         raise InputError(f"{file.name} has no column that names its rows (item, id or row); name it with --id.")
     return _check_ids(list(source.whole([], [key])[key]), key), key
+
+
+def _take(table: Any, index: Any) -> Any:
+    """Some rows of a table: an array, or a frame."""
+    return table.iloc[index] if hasattr(table, "iloc") else table[index]
