@@ -24,9 +24,11 @@ from snefy_ldl.learners import (
     SABFGS,
     SAIIS,
     DirichletLDL,
+    IncomLDL,
     LDLForest,
     PTBayes,
     TreesLDL,
+    WInLDL,
 )
 from snefy_ldl.learners.base import Learner
 
@@ -39,6 +41,7 @@ class Case:
     quick: dict[str, Any] = field(default_factory=dict)  # hyperparameters that make scikit-learn's checks short
     permutes: bool = True  # permuting the labels permutes the answer
     tolerance: float = 1e-3
+    unused: float = 0.02  # largest share of a label that no row uses
 
 
 CASES = {
@@ -58,6 +61,8 @@ CASES = {
     "LDLForest": Case(LDLForest, {"depth": 2, "n_rounds": 2, "max_iter": 3}, permutes=False),
     "DirichletLDL": Case(DirichletLDL),
     "TreesLDL": Case(TreesLDL, {"n_trees": 5}, permutes=False),  # splits hang on the last digits of their gains
+    "IncomLDL": Case(IncomLDL, {"max_iter": 30}, tolerance=5e-3),  # stopped where shares move by less
+    "WInLDL": Case(WInLDL, {"max_iter": 30}, tolerance=5e-3, unused=0.05),  # least squares, tied by the simplex
 }
 every_learner = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 

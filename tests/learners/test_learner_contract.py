@@ -44,13 +44,12 @@ def test_no_learner_is_missing_from_this_suite() -> None:
         if isinstance(getattr(package, name), type) and issubclass(getattr(package, name), Learner)
     }
     assert exported == set(all_learners()) == set(CASES)
-    assert len(CASES) == 16
 
     def leaves(cls: type[Learner]) -> set[str]:
         found = {cls.__name__} if cls.__module__.startswith("snefy_ldl.learners.") else set()
         return found.union(*(leaves(c) for c in cls.__subclasses__()))
 
-    abstract = {"Learner", "ScaledLearner", "UnitLearner", "Network", "SoftmaxLinear"}
+    abstract = {"Learner", "ScaledLearner", "UnitLearner", "Network", "SoftmaxLinear", "_SimplexLinear"}
     assert leaves(Learner) - abstract == set(CASES)
 
 
@@ -196,6 +195,8 @@ BAD = {
 @every_learner
 @pytest.mark.parametrize("what", BAD)
 def test_bad_input_is_refused_before_any_work(case: Case, what: str, monkeypatch: Any) -> None:
+    if what == "NaN label" and case.learner.takes_missing_shares:
+        pytest.skip("a share that is not known is ordinary for this learner")
     features, labels, message = BAD[what]
     monkeypatch.setattr(case.learner, "_fit", lambda *_: pytest.fail("work started"))
     model = make(case)
@@ -255,7 +256,7 @@ def test_a_label_that_no_row_uses_gets_next_to_nothing(case: Case) -> None:
         warnings.simplefilter("ignore", ZeroLabelWarning)
         P = make(case).fit(X[TRAIN], D_unused[TRAIN]).predict(X[TEST])
     assert np.isfinite(P).all()
-    assert (P[:, 1] < 0.02).all()
+    assert (P[:, 1] < case.unused).all()
 
 
 @pytest.mark.parametrize("params", [{}, {"l2": 0.0}, {"l2": 1e-3}])

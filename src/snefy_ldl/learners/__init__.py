@@ -1,4 +1,4 @@
-"""Label distribution learners: sixteen algorithms, one contract.
+"""Label distribution learners: one contract for all.
 
 Each is a scikit-learn estimator with ``fit(X, D)``, ``predict(X)`` (rows sum to one), ``score(X, D)`` (minus the mean
 KL divergence), ``save(folder)`` and ``load(folder)``.
@@ -14,6 +14,7 @@ from snefy_ldl.learners.correlation import LDLSCL
 from snefy_ldl.learners.decomposition import DFLDL
 from snefy_ldl.learners.dirichlet import DirichletLDL
 from snefy_ldl.learners.forest import LDLForest
+from snefy_ldl.learners.incomplete import IncomLDL, WInLDL
 from snefy_ldl.learners.maxent import SABFGS, SAIIS
 from snefy_ldl.learners.ranking import LDLDPA, LDLLRR
 from snefy_ldl.learners.transformation import PTSVM, PTBayes
@@ -33,9 +34,11 @@ __all__ = [
     "SABFGS",
     "SAIIS",
     "DirichletLDL",
+    "IncomLDL",
     "LDLForest",
     "PTBayes",
     "TreesLDL",
+    "WInLDL",
     "all_learners",
     "check_learner",
 ]
@@ -68,5 +71,7 @@ def all_learners() -> dict[str, type[Learner]]:
         LDLForest,
         DirichletLDL,
         TreesLDL,
+        IncomLDL,
+        WInLDL,
     ]
     return {cls.__name__: cls for cls in classes}

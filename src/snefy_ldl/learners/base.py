@@ -70,6 +70,8 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
     """
 
     random_state: Any
+    #: Whether ``fit`` takes NaN in D for a share that is not known.
+    takes_missing_shares = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -120,7 +122,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         if isinstance(columns, TableEncoder):
             columns.tell_left_out()
         features = _dense(check_features(X) if columns is None else columns.transform(X))
-        labels, names = check_distributions(D, n_rows=features.shape[0])
+        labels, names = check_distributions(D, n_rows=features.shape[0], missing=self.takes_missing_shares)
         for name in [name for name in vars(self) if is_fitted_name(name)]:
             delattr(self, name)
         self._check_columns(X, reset=True)
