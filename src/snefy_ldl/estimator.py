@@ -20,7 +20,7 @@ from snefy_ldl._progress import track
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.objects import Objects, open_rows
-from snefy_ldl.inputs.streams import as_stream
+from snefy_ldl.inputs.streams import as_stream, make_stream
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.persistence import StoredModel
 from snefy_ldl.prediction import DensityPredictor
@@ -182,7 +182,9 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, D: Any = None, *, counts: Any = None, sample_weight: Any = None) -> SnefyLDL:
+    def fit(
+        self, X: Any, D: Any = None, *, counts: Any = None, sample_weight: Any = None, engine: Any = None
+    ) -> SnefyLDL:
         """Fit to label distributions, or to votes with ``fit(X, counts=K)``.
 
         Args:
@@ -193,6 +195,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             counts: whole numbers of votes (N, L) instead; zeros and unequal totals are fine, NaN is a label that was
                 not on offer; or :class:`snefy_ldl.votes.PartialCounts`.
             sample_weight: how much each row counts (N,); all alike by default.
+            engine: where to train, :class:`snefy_ldl.engines.training.RayTraining` say; rows are then read as a stream,
+                and X may also be :class:`snefy_ldl.engines.shards.ParquetRows`. None: here.
 
         Returns:
             The model itself.
@@ -208,6 +212,14 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             1
         """
         settings = self.settings()
+        if engine is not None:
+            if sample_weight is not None:
+                raise InputError("sample_weight: a fit by an engine reads rows as a stream, which has no weights.")
+            has_labels = D is not None or counts is not None
+            votes = counts is not None if has_labels else None
+            described = hasattr(X, "shard") and not has_labels
+            rows = X if described else make_stream(X, D if counts is None else counts, votes)
+            return self.adopt(engine.fit(settings, rows, self.columns))
         stream = as_stream(X)
         if stream is not None and D is None and counts is None:
             return self.adopt(fit_stream(settings, stream, self.columns))

@@ -9,14 +9,18 @@ import signal
 import pytest
 
 from commands import fail, succeed
-from engine_cases import FEATURES, city_frame, fill_folder
+from engine_cases import FEATURES, LABELS, city_frame, fill_folder
+from snefy_ldl import SnefyLDL
 from snefy_ldl.engines.base import EngineError, run_parts
 from snefy_ldl.engines.local import LocalEngine
 from snefy_ldl.engines.parts import PartTable
 from snefy_ldl.engines.places import Place
 from snefy_ldl.engines.questions import Predictions
 from snefy_ldl.engines.ray import RayEngine
+from snefy_ldl.engines.shards import ParquetRows
 from snefy_ldl.engines.shipped import ShippedModel
+from snefy_ldl.engines.training import RayTraining
+from snefy_ldl.errors import TrainingError
 
 # Ray leaves sockets and old interfaces behind, which are warnings, and none of ours
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("default")]
@@ -97,3 +101,40 @@ def test_a_cluster_that_is_not_there_is_told(folder, work, tmp_path):
     table = PartTable([Place(str(folder / "all.parquet"))])
     with pytest.raises(EngineError, match=r"no Ray cluster answers at 127\.0\.0\.1:1"):
         run_parts(RayEngine("127.0.0.1:1"), work, table, str(tmp_path / "out"))
+
+
+class KillOne:
+    """Kills one worker after an epoch."""
+
+    killed = None
+
+    def __call__(self, epoch, pids):
+        if epoch and self.killed is None:
+            self.killed = pids[0]
+            os.kill(self.killed, signal.SIGKILL)
+
+
+def test_a_fit_goes_on_when_a_worker_is_killed(cluster_address, tmp_path):
+    frame = city_frame()
+    frame[:600].to_parquet(tmp_path / "train.parquet", row_group_size=100)
+    rows, test = ParquetRows((str(tmp_path),), tuple(LABELS), tuple(FEATURES)), frame[600:]
+    settings = {"epochs": 40, "n_neurons": 16, "n_readouts": 8, "batch_size": 32, "random_state": 0}
+    here = SnefyLDL(**settings).fit(rows.stream())
+    killer = KillOne()
+    there = SnefyLDL(**settings).fit(rows, engine=RayTraining(2, cluster_address, on_epoch=killer))
+    assert killer.killed is not None
+    assert there.training_["workers"] == 2
+    assert there.training_["epochs"] == 40
+    scores = [model.log_prob(test[FEATURES], test[LABELS]).mean() for model in (here, there)]
+    untrained = SnefyLDL(**{**settings, "epochs": 1}).fit(rows.stream()).log_prob(test[FEATURES], test[LABELS]).mean()
+    assert scores[1] > untrained
+    assert abs(scores[0] - scores[1]) < 0.3
+
+
+def test_a_row_that_breaks_a_rule_ends_a_fit_with_its_sentence(cluster_address, tmp_path):
+    frame = city_frame()
+    frame.loc[700, LABELS] = [0.9, 0.9, 0.9]
+    frame.to_parquet(tmp_path / "train.parquet", row_group_size=100)
+    rows = ParquetRows((str(tmp_path),), tuple(LABELS), tuple(FEATURES))
+    with pytest.raises(TrainingError, match=r"sums to 2\.7"):
+        SnefyLDL(epochs=2, random_state=0).fit(rows, engine=RayTraining(2, cluster_address))

@@ -23,8 +23,9 @@ from snefy_ldl.cli.common import (
     vote_columns,
     warnings_as_notes,
 )
+from snefy_ldl.cli.parts import Address
 from snefy_ldl.cli.reader import LabelReader, report_rows
-from snefy_ldl.cli.streaming import fit_streamed
+from snefy_ldl.cli.streaming import fit_streamed, training_engine
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.labelled import Labelled
@@ -47,6 +48,10 @@ Further rounds of labels, features looked up by id:
 
 More rows than memory holds, a folder of Parquet files:
   snefy-ldl fit soil/ --stream --labels sand,silt,clay --out model
+
+The same on four workers of a Ray cluster:
+  snefy-ldl fit soil/ --engine ray --address auto --workers 4
+  --labels sand,silt,clay --out model
 """
 
 
@@ -104,6 +109,11 @@ def fit(
         typer.Option("--stream", help="TABLE is a folder of Parquet files, read as it comes, never whole."),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    engine: Annotated[
+        str, typer.Option(metavar="local|ray", help="ray trains on workers of a Ray cluster, rows read as a stream.")
+    ] = "local",
+    address: Address = None,
+    workers: Annotated[int, typer.Option(min=1, help="Workers that train together, with --engine ray.")] = 2,
 ) -> None:
     """Fit a model to a table of features and label distributions, or to votes."""
     if counts and votes not in (None, "counts"):
@@ -115,15 +125,13 @@ def fit(
         raise typer.BadParameter("name the label columns with --labels, or say --votes long for one vote a row.")
     if vote_file is not None and items is not None:
         raise typer.BadParameter("--vote-file and --items exclude each other: the votes are in one of two tables.")
+    trainer = training_engine(engine, address, workers, quiet)
+    stream = stream or trainer is not None
     if stream and (append or not alone or form not in (None, "counts")):
         raise typer.BadParameter("--stream takes shares or --votes counts in a folder of Parquet files only.")
-    from snefy_ldl.errors import InputError
     from snefy_ldl.reporting.seen import save_seen
 
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; name a folder for the model.")
-    if pool is not None and not append:
-        raise InputError("--pool holds the features of appended rows; name their labels with --append.")
+    _check_files(out, pool, append)
     if normalize and form is not None:
         raise typer.BadParameter("--normalize and votes exclude each other: votes are counted, amounts are divided.")
     model = _make_model(
@@ -137,7 +145,7 @@ def fit(
         verbose=0 if quiet else 1,
     )
     if stream:
-        return fit_streamed(model, table, out, split(labels), split(features) or None, form == "counts")
+        return fit_streamed(model, table, out, split(labels), split(features) or None, form == "counts", trainer)
     reader = LabelReader(
         split(labels) or None, split(features) or None, split(drop), id_name, vote_columns(columns), normalize
     )
@@ -155,6 +163,16 @@ def fit(
     model.save(out)
     save_seen(out, model, rows.features, rows.labels)
     _conclude(model, rows, table, out)
+
+
+def _check_files(out: Path, pool: Path | None, append: list[Path] | None) -> None:
+    """Raise where files do not go together."""
+    from snefy_ldl.errors import InputError
+
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file; name a folder for the model.")
+    if pool is not None and not append:
+        raise InputError("--pool holds the features of appended rows; name their labels with --append.")
 
 
 def _make_model(changes: dict[str, Any], **settings: Any) -> Any:

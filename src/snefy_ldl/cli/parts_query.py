@@ -105,7 +105,7 @@ def _write_chosen(out: str, n: int, labels: list[str]) -> None:
         with system.open_input_file(path) as file:
             tables.append(parquet.read_table(file))
     best = take_best(pyarrow.concat_tables(tables), n).drop_columns([NUMBER])
-    for place, label in enumerate([label for label in labels if label not in best.column_names], 2):
-        best = best.add_column(place, label, pyarrow.nulls(best.num_rows, pyarrow.float64()))
+    for number, label in enumerate([label for label in labels if label not in best.column_names], 2):
+        best = best.add_column(number, label, pyarrow.nulls(best.num_rows, pyarrow.float64()))
     with Place(out).child(CHOSEN).replaced() as file:
         parquet.write_table(best.replace_schema_metadata(None), file)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 from snefy_ldl._limits import STREAM_BYTES, STREAM_ROWS
 from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.objects import describe, labels_kind
-from snefy_ldl.validation.rows import Items, as_rows, count_rows
+from snefy_ldl.validation.rows import Items, as_rows, count_rows, take_rows
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,38 @@ def as_stream(X: Any) -> Stream | None:
         if isinstance(X.dataset, IterableDataset) or not plain:
             return Stream(X)
     return None
+
+
+def make_stream(X: Any, labels: Any = None, counts: bool | None = None) -> Stream:
+    """Anything that can be fitted as a stream: what is one already, a data set of pairs, or rows beside their labels.
+
+    Args:
+        X: a stream, a loader, a data set of pairs (x, labels), or rows.
+        labels: of the rows; None where X holds them.
+        counts: whether labels are votes; None looks at the first ones.
+
+    Returns:
+        The stream.
+
+    Example:
+        >>> [len(chunk) for chunk in make_stream(np.eye(5), np.full((5, 2), 0.5)).chunks()]
+        [5]
+    """
+    stream = as_stream(X)
+    if stream is not None:
+        return stream
+    if labels is None:
+        source: Any = X.dataset if isinstance(X, DataLoader) else X
+        return Stream(lambda: (_single(source[k], k) for k in range(len(source))), _length(source), counts)
+    rows, targets = as_rows(X), as_rows(labels)
+    n_rows = count_rows(rows)
+
+    def blocks() -> Iterator[Any]:
+        for start in range(0, n_rows, STREAM_ROWS):
+            part = slice(start, min(start + STREAM_ROWS, n_rows))
+            yield take_rows(rows, part), take_rows(targets, part)
+
+    return Stream(blocks, n_rows, counts)
 
 
 def _length(source: Any) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,6 +31,9 @@ class StackedAdamW:
         current: the groups' rates on the device; on a GPU each ``lr`` is a view of it.
         betas: decay of the two moments.
         eps: added to the root of the second.
+
+    Attributes:
+        before_step: called before every update, where workers exchange their gradients; None calls nothing.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class StackedAdamW:
     ) -> None:
         self.param_groups, self.current, self.betas, self.eps = groups, current, betas, eps
         self.state: dict[Tensor, dict[str, Tensor]] = {}
+        self.before_step: Callable[[], None] | None = None
         for group in groups:
             for parameter in group["params"]:
                 self.state[parameter] = {
@@ -63,6 +68,8 @@ class StackedAdamW:
     @torch.no_grad()
     def step(self) -> None:
         """One update of every parameter that has a gradient."""
+        if self.before_step is not None:
+            self.before_step()
         for group in self.param_groups:
             if "rates" in group:
                 self._step_apart(group)

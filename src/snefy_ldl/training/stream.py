@@ -27,8 +27,9 @@ from snefy_ldl.training.best import BestWeights
 from snefy_ldl.training.checkpoint import Snapshot, checkpoint_of
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.evaluate import evaluate
+from snefy_ldl.training.exchange import Exchange
 from snefy_ldl.training.objectives import Objective
-from snefy_ldl.training.optimiser import make_optimizer
+from snefy_ldl.training.optimiser import copy_of_member, make_optimizer
 from snefy_ldl.training.plan import Job, build_net, make_objective
 from snefy_ldl.training.recipe import Recipe
 from snefy_ldl.training.repair import count_repair, diagnose, is_sound
@@ -88,10 +89,25 @@ class Held:
 
 
 class StreamFit:
-    """A fit between two epochs of a stream; the arguments are those of :func:`fit_stream`."""
+    """A fit between two epochs of a stream; the arguments are those of :func:`fit_stream`, and two more.
 
-    def __init__(self, settings: Settings, stream: Stream, columns: Any) -> None:
-        self.stream, self.columns = stream, columns
+    Args:
+        settings: of the model.
+        stream: pairs of x and labels, from whose first rows the model starts.
+        columns: what the user says of some columns of tables.
+        exchange: the workers that train the same model; None trains alone.
+        shard: the rows of this worker, as many as every other's and in chunks of the same sizes; ``stream`` by default.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        stream: Stream,
+        columns: Any,
+        exchange: Exchange | None = None,
+        shard: Stream | None = None,
+    ) -> None:
+        self.stream, self.columns, self.exchange = shard or stream, columns, exchange
         simple = {"auto": "unit"}.get(str(settings.standardize), settings.standardize)
         self.settings = replace(
             settings,
@@ -115,9 +131,11 @@ class StreamFit:
         self.optimizer = make_optimizer(
             self.net, self.recipe.learning_rate, self.recipe.exponent_rate, self.recipe.weight_decay
         )
+        if exchange is not None:
+            self.optimizer.before_step = self._average_gradients
         self.snapshot, self.best, self.run = Snapshot(self.net, self.optimizer), BestWeights(self.net), self._blank()
         self.rate_factor, self.steps_done, self.rows_seen = 1.0, 0, 0
-        self.length = stream.n_rows
+        self.length = self.stream.n_rows
         self.masks: list[Mask] = []  # which rows of each chunk are held back
         self.held: list[Held] = []
         self.checkpoint = checkpoint_of(self.job)
@@ -127,6 +145,11 @@ class StreamFit:
     def _blank(self) -> Run:
         members = len(self.job.members)
         return Run([math.inf] * members, [-1] * members)
+
+    def _average_gradients(self) -> None:
+        """Every worker takes the same step: that of the mean of all gradients."""
+        assert self.exchange is not None
+        self.exchange.average([p.grad for p in self.net.parameters() if p.grad is not None])
 
     def _resume(self) -> None:
         assert self.checkpoint is not None
@@ -213,6 +236,9 @@ class StreamFit:
             loss += self._learn(part, seen) * len(part)
             rows += len(part)
         self.length = seen
+        if self.exchange is not None:  # running statistics of a backbone
+            buffers = [value for name, value in self.net.named_buffers() if copy_of_member(name) is not None]
+            self.exchange.average([value for value in buffers if value.is_floating_point()])
         record = {"epoch": float(number), "loss": float(loss.mean()) / max(rows, 1), "rows": float(seen)}
         record |= {"steps": float(self.steps_done - steps_before), "seconds": time.perf_counter() - started}
         self.rows_seen = seen
@@ -240,6 +266,8 @@ class StreamFit:
         with self._seeded():
             loss = steps.run(rows, [self._rate(step, seen) * self.rate_factor for step in range(n_steps)])
         self.steps_done += n_steps
+        if self.exchange is not None:  # all find it sound, or none
+            self.exchange.average([loss])
         if not is_sound(self.net, loss, None):
             self.snapshot.put_back(before)
             self.rate_factor *= 0.5
@@ -265,7 +293,10 @@ class StreamFit:
 
     def _validate(self, record: dict[str, float]) -> None:
         parts = [evaluate(self.net, held.X, held.objective, held.index) for held in self.held]
-        losses = -torch.cat(parts, 1).mean(1).double().cpu()
+        losses = -torch.cat(parts, 1).mean(1).double()
+        if self.exchange is not None:  # each holds back as many rows as the others
+            self.exchange.average([losses])
+        losses = losses.cpu()
         if isinstance(self.net.backbone, CustomBackbone) and self.net.backbone.shared:
             losses = losses.mean().expand_as(losses)
         record["validation_loss"] = float(losses.mean())
@@ -289,7 +320,9 @@ class StreamFit:
                 net.refine_background(torch.cat([log_p for _, log_p in pairs], 1), torch.cat(known, 1))
         state = conclude(self.job, net, self.run, None, None)
         held = sum(int(mask.sum()) for mask in self.masks)
-        return replace(state, summary=state.summary | {"rows": self.rows_seen - held, "streamed": True})
+        workers = 1 if self.exchange is None else self.exchange.n_workers
+        about = {"rows": workers * (self.rows_seen - held), "streamed": True}
+        return replace(state, summary=state.summary | about | ({} if workers == 1 else {"workers": workers}))
 
 
 def _words(chunk: Chunk) -> str:
