@@ -29,7 +29,13 @@ from snefy_ldl.experiments.config import RECIPES, Study
 from snefy_ldl.experiments.records import RunFile, data_digest, fingerprint, tidy
 from snefy_ldl.experiments.tasks import Answer, Ledger, Loader, Task, compute
 
-__all__ = ["reproduce"]
+__all__ = ["Spread", "reproduce"]
+
+#: Runs tasks elsewhere: from a function of a task and its data set, the tasks, and what gives a task's data set, to
+#: tasks with their answers, in any order.
+Spread = Callable[
+    [Callable[[Task, Dataset], Answer], Sequence[Task], Callable[[Task], Dataset]], Iterator[tuple[Task, Answer]]
+]
 
 
 def reproduce(
@@ -40,6 +46,7 @@ def reproduce(
     repeats: int | None = None,
     jobs: int | None = None,
     loader: Loader = load_dataset,
+    spread: Spread | None = None,
 ) -> Path:
     """Run studies into a folder, one JSON a repeat; what is there already is not run again.
 
@@ -50,6 +57,7 @@ def reproduce(
         repeats: repeats of every study; by default each study's own number.
         jobs: worker processes, one thread each; all cores by default. With one, no process is started.
         loader: gives a data set by its name; with several jobs it must be importable.
+        spread: runs tasks elsewhere, on a cluster say (:class:`snefy_ldl.engines.tasks.RayTasks`); here by default.
 
     Returns:
         The folder.
@@ -81,7 +89,9 @@ def reproduce(
         return out
     run_file.write()
     with _bar(console, tasks) as advance:
-        if workers == 1:
+        if spread is not None:
+            answers = spread(compute, tasks, lambda task: _data(loader, task.study.dataset))
+        elif workers == 1:
             answers = _run_here(tasks, loader)
         else:
             answers = _run_in_workers(tasks, loader, min(workers, len(tasks)))

@@ -1,0 +1,226 @@
+"""Rows in parts and training on workers: this machine's engine against a Ray cluster of two local workers.
+
+    python benchmarks/cluster.py                        # 20 million rows, 2 million to train on: about an hour, 12 GB
+    python benchmarks/cluster.py --rows 400000 --train 40000 --epochs 2      # to see that it runs
+
+Each engine works in a process of its own. Rows per second are those of the work: from the moment the first part is
+done, where workers have started and loaded the model, to the last one. Processor seconds are those of all workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common import machine, markdown
+from waits_scale import FEATURES, LABELS, write_table
+
+RESULTS = Path(__file__).parent / "results"
+COLUMNS = tuple(f"feature{k}" for k in range(FEATURES))
+NAMES = tuple(f"label{k}" for k in range(LABELS))
+
+
+def score(task: dict[str, Any]) -> dict[str, Any]:
+    """All rows through one engine; figures of the run."""
+    from snefy_ldl.engines.base import run_parts
+    from snefy_ldl.engines.local import LocalEngine
+    from snefy_ldl.engines.parts import PartTable
+    from snefy_ldl.engines.places import find_tables
+    from snefy_ldl.engines.questions import Predictions
+    from snefy_ldl.engines.ray import RayEngine
+    from snefy_ldl.engines.shipped import ShippedModel
+
+    times: list[tuple[float, int]] = []
+    victims: list[int] = []
+
+    def watch(outcomes: Any) -> Any:
+        for outcome in outcomes:
+            times.append((time.perf_counter(), outcome.rows))
+            if task["kill"] and not victims and len(times) > 2:
+                victims.append(outcome.pid)
+                os.kill(outcome.pid, signal.SIGKILL)
+            yield outcome
+
+    base = LocalEngine if task["engine"] == "local" else RayEngine
+
+    class Watched(base):  # type: ignore[misc, valid-type]
+        def outcomes(self, *words: Any) -> Any:
+            return watch(super().outcomes(*words))
+
+    work = Predictions(ShippedModel.read(Path(task["model"])), COLUMNS, (), task["interval"])
+    began = time.perf_counter()
+    engine = Watched(workers=task["workers"])
+    run = run_parts(engine, work, PartTable(find_tables([task["rows"]])), task["out"])
+    whole = time.perf_counter() - began
+    # the first part of each worker pays for its start; the rest is the pace
+    settled = task["workers"]
+    pace = sum(rows for _, rows in times[settled:]) / (times[-1][0] - times[settled - 1][0])
+    return {
+        "rows": run.rows,
+        "seconds": whole,
+        "rows/s": pace,
+        "peak MB": max(outcome.peak_mb for outcome in run.outcomes),
+        "killed": len(victims),
+    }
+
+
+def train(task: dict[str, Any]) -> dict[str, Any]:
+    """One fit on so many workers; figures of the run."""
+    import pandas as pd
+
+    from snefy_ldl import SnefyLDL
+    from snefy_ldl.engines.shards import ParquetRows
+    from snefy_ldl.engines.training import RayTraining
+
+    victims: list[int] = []
+    states: list[tuple[int, ...]] = []
+
+    def watch(epoch: int, pids: list[int]) -> None:
+        fresh = (epoch, *pids) not in states and len(pids) == task["workers"]
+        states.append((epoch, *pids))
+        if task["kill"] and fresh and epoch == len(victims) + 1 and len(victims) < 2:
+            victims.append(pids[len(victims)])
+            os.kill(victims[-1], signal.SIGKILL)
+
+    rows = ParquetRows((task["rows"],), NAMES, COLUMNS)
+    model = SnefyLDL(epochs=task["epochs"], random_state=0)
+    began = time.perf_counter()
+    model.fit(rows, engine=RayTraining(task["workers"], on_epoch=watch))
+    whole = time.perf_counter() - began
+    test = pd.read_parquet(task["test"])
+    seconds = [record["seconds"] for record in model.history_]
+    n_rows = rows.table().n_rows
+    return {
+        "seconds": whole,
+        "rows/s": n_rows / float(np.median(seconds[1:] or seconds)),
+        "log likelihood": float(np.mean(model.log_prob(test[list(COLUMNS)], test[list(NAMES)]))),
+        "killed": len(victims),
+    }
+
+
+def apart(kind: str, **task: Any) -> dict[str, Any]:
+    """A run in a process of its own."""
+    words = [sys.executable, __file__, "--one", json.dumps({"kind": kind, "kill": False, **task})]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def same_files(first: Path, second: Path) -> bool:
+    """Whether two folders hold the same files, bit for bit."""
+    names = sorted(path.name for path in first.iterdir())
+    others = sorted(path.name for path in second.iterdir())
+    return names == others and filecmp.cmpfiles(first, second, names, shallow=False)[0] == names
+
+
+def scoring(place: Path, rows: int, workers: int) -> list[dict[str, Any]]:
+    """The lines about predictions."""
+    lines = []
+    for level in (None, 0.9):
+        runs: dict[str, Any] = {}
+        for name, engine, kill in (("local", "local", False), ("ray", "ray", False), ("ray, one killed", "ray", True)):
+            out = place / f"out-{len(lines)}"
+            task = {"model": str(place / "model"), "rows": str(place / "rows"), "out": str(out), "interval": level}
+            run = runs[name] = apart("score", engine=engine, workers=workers, **task | {"kill": kill})
+            lines.append(
+                {
+                    "work": "means" if level is None else "means and intervals",
+                    "engine": name,
+                    "rows": f"{rows:,}",
+                    "seconds": f"{run['seconds']:.0f}",
+                    "rows/s": f"{run['rows/s']:,.0f}",
+                    "of local": f"{run['rows/s'] / runs['local']['rows/s']:.0%}",
+                    "peak MB": f"{run['peak MB']:.0f}",
+                    "same files": "" if name == "local" else str(same_files(runs["local"]["out"], out)),
+                }
+            )
+            run["out"] = out
+            print(lines[-1], flush=True)
+        for run in runs.values():
+            shutil.rmtree(run["out"])
+    return lines
+
+
+def training(place: Path, rows: int, workers: int, epochs: int) -> list[dict[str, Any]]:
+    """The lines about training."""
+    lines, base = [], None
+    for count, kill in ((1, False), (workers, False), (workers, True)):
+        task = {"rows": str(place / "train"), "test": str(place / "test.parquet"), "epochs": epochs}
+        run = apart("train", workers=count, **task | {"kill": kill})
+        base = base or run
+        lines.append(
+            {
+                "workers": f"{count}, one killed {run['killed']} times" if kill else str(count),
+                "rows": f"{rows:,}",
+                "epochs": epochs,
+                "seconds": f"{run['seconds']:.0f}",
+                "rows/s": f"{run['rows/s']:,.0f}",
+                "of one": f"{run['rows/s'] / base['rows/s']:.2f}",
+                "test log likelihood": f"{run['log likelihood']:.4f}",
+                "against one": f"{run['log likelihood'] - base['log likelihood']:+.4f}",
+            }
+        )
+        print(lines[-1], flush=True)
+    return lines
+
+
+def main() -> None:
+    """Make the rows, run both engines, write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--train", type=int, default=2_000_000)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--folder", type=Path, help="for tables; a temporary one by default")
+    parser.add_argument("--only", choices=("scoring", "training"))
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    words = parser.parse_args()
+    if words.one:
+        task = json.loads(words.one)
+        print(json.dumps({"score": score, "train": train}[task["kind"]](task)))
+        return
+    from snefy_ldl import SnefyLDL
+    from snefy_ldl.engines.shards import ParquetRows
+
+    with tempfile.TemporaryDirectory(dir=words.folder) as name:
+        place = Path(name)
+        for folder in ("rows", "train"):
+            (place / folder).mkdir()
+        files = max(1, words.rows // 1_000_000)
+        for k in range(files if words.only != "training" else 0):
+            write_table(place / "rows" / f"rows{k:03d}.parquet", words.rows // files, k)
+        write_table(place / "train" / "train.parquet", words.train, 1000)
+        write_table(place / "test.parquet", 20_000, 1001)
+        some = ParquetRows((str(place / "test.parquet"),), NAMES, COLUMNS)
+        SnefyLDL(epochs=2, random_state=0).fit(some.stream()).save(place / "model")
+        lines: dict[str, Any] = {"machine": machine(), "load": os.getloadavg()[1]}
+        if words.only != "training":
+            lines["scoring"] = scoring(place, words.rows // files * files, words.workers)
+        if words.only != "scoring":
+            lines["training"] = training(place, words.train, words.workers, words.epochs)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "cluster.json").write_text(json.dumps(lines, indent=2) + "\n")
+    tables = "\n\n".join(markdown(lines[kind]) for kind in ("scoring", "training") if kind in lines)
+    text = f"Measured by `{' '.join(['benchmarks/cluster.py', *sys.argv[1:]])}` on {lines['machine']['processor']}, "
+    text += (
+        f"{lines['machine']['cores']} cores; load of the machine at its end: {os.getloadavg()[1]:.1f}.\n\n{tables}\n"
+    )
+    (RESULTS / "cluster.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
