@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from snefy_ldl._limits import CHUNK_ELEMENTS
+from snefy_ldl.distributions.zero_table import log_factor
 from snefy_ldl.special import pair_index
 
 #: Points of the first grid, rounds of Newton's method at most, and the probability at which it may stop.
@@ -247,11 +248,3 @@ class SquareRowCdf(RowCdf):
             slope = torch.complex(-1.0 / (1.0 + s.reciprocal().square()), 1.0 / (s + s.reciprocal()))  # is/(1-is)
             density[row] = 2.0 * ((own * product).sum(0) * slope).imag.sum(-1)
         return (0.5 - cdf / math.pi).clamp(0.0, 1.0), (density / math.pi).clamp_min(0.0)
-
-
-def log_factor(phase: Tensor) -> Tensor:
-    """``log(1 + i s)`` of positive phases, without overflow."""
-    large = phase > 1.0
-    inverse = torch.where(large, phase.reciprocal(), phase)
-    modulus = 0.5 * torch.log1p(inverse.square()) + torch.where(large, phase.log(), 0.0)
-    return torch.complex(modulus, torch.atan(phase))

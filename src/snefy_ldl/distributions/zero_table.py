@@ -152,7 +152,7 @@ class PresenceTable(ShareTable):
         """``Π_out (1-p + p F) - Π_out (1-p)`` at times t: (p, k), complex."""
         product = torch.ones(len(self._i), len(t), dtype=torch.complex128)
         phase = self._c_out[:, None] * t
-        logs = _log_factor(phase)  # (out, k)
+        logs = log_factor(phase)  # (out, k)
         for s in range(len(logs)):
             factor = torch.exp(-self._half_out[:, s, None] * logs[s])  # (K n, k)
             product *= factor[self._i].mul_(factor[self._j]).mul_(self._p_out[:, s, None]).add_(self._q_out[:, s, None])
@@ -215,7 +215,7 @@ class PresenceTable(ShareTable):
             return block
         t, weight, outside = self._times(first, last, rows)
         s = (self._c_in[:, None, None] * torch.exp(-u)[:, None] * t).clamp_max(LARGEST_PHASE)  # (|A|, 8, k)
-        logs = _log_factor(s).conj_physical()
+        logs = log_factor(s).conj_physical()
         slopes = torch.complex(-1.0 / (1.0 + s.reciprocal().square()), 1.0 / (s + s.reciprocal()))  # i s / (1 - i s)
         slopes = slopes * weight
         factors = [torch.exp(-self._half_in[:, a, None, None] * logs[a]) for a in range(len(logs))]  # (K n, 8, k)
@@ -242,16 +242,16 @@ class PresenceTable(ShareTable):
         return slope
 
 
-def _log_modulus(phase: Tensor) -> Tensor:
+def log_modulus(phase: Tensor) -> Tensor:
     """``log |1 + i s|``."""
     large = phase > 1.0  # squares of large phases overflow
     inverse = torch.where(large, phase.reciprocal(), phase)
     return 0.5 * torch.log1p(inverse.square()) + torch.where(large, phase.log(), 0.0)
 
 
-def _log_factor(phase: Tensor) -> Tensor:
+def log_factor(phase: Tensor) -> Tensor:
     """``log(1 + i s)``."""
-    return torch.complex(_log_modulus(phase), torch.atan(phase))
+    return torch.complex(log_modulus(phase), torch.atan(phase))
 
 
 def _log_moment(tilt: Tensor, alpha: Tensor, log_odds: Tensor) -> Tensor:
@@ -261,7 +261,7 @@ def _log_moment(tilt: Tensor, alpha: Tensor, log_odds: Tensor) -> Tensor:
 
 def _modulus(phase: Tensor, alpha: Tensor, there: Tensor, absent: Tensor) -> Tensor:
     """``Π (1-p + p |F|)`` (p,), |F| the modulus of a gamma's characteristic function at these phases."""
-    size = torch.exp(-alpha * _log_modulus(phase))
+    size = torch.exp(-alpha * log_modulus(phase))
     return (absent + there * size).prod(1)
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from snefy_ldl.distributions.moving import MovingSnefy, moved_log_norm
 from snefy_ldl.distributions.zero_moments import pair_components
+from snefy_ldl.networks.zero_law import with_background
 from snefy_ldl.special import log_signed_sum, pair_gram, pair_index
 
 if TYPE_CHECKING:
@@ -43,11 +42,6 @@ def moving_zero_law(net: SnefyNet, log_scale: Tensor, log_centre: Tensor, shift:
         log_norm = moved_log_norm(pairs.log_odds.unflatten(0, (n_members, -1)), shift[None])  # (K, B, P)
         g = 0.5 * log_norm[..., i == j]
         terms = log_scale[..., i] + log_scale[..., j] + log_norm - g[..., i] - g[..., j]
-        extra = 0.5 * (log_signed_sum(terms, pair_gram(readout)[:, None]) + net.log_odds[:, None])  # (K, B)
-        log_scale = torch.cat([log_scale, extra[..., None]], -1)
-        alpha = net.background[:, None]
-        exponents = torch.cat([exponents, 0.5 * (alpha - 1.0)], 1)
-        presence = torch.cat([presence, 0.5 * (net.background_odds[:, None] - torch.lgamma(alpha))], 1)
-        readout = pad(readout, (0, 1, 0, 1))
-        readout[:, -1, -1] = 1.0
+        log_z = log_signed_sum(terms, pair_gram(readout)[:, None])  # (K, B)
+        exponents, presence, readout, log_scale = with_background(net, log_scale, log_z)
     return MovingSnefy(exponents, presence, readout, log_scale.transpose(0, 1), log_centre, shift)

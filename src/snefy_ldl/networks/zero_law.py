@@ -43,11 +43,25 @@ def zero_law(net: SnefyNet, x: Any, centre: Tensor | None = None) -> ZeroSnefy:
         g = 0.5 * log_norm[:, i == j]
         kernel = symmetric((log_norm - g[:, i] - g[:, j]).exp(), n)
         log_z = log_quadratic_form((readout.transpose(1, 2) @ readout) * kernel, log_scale)
-        extra = 0.5 * (log_z + net.log_odds[:, None])  # (K, B)
-        log_scale = torch.cat([log_scale, extra[..., None]], -1)
-        alpha = net.background[:, None]
-        exponents = torch.cat([exponents, 0.5 * (alpha - 1.0)], 1)
-        presence = torch.cat([presence, 0.5 * (net.background_odds[:, None] - torch.lgamma(alpha))], 1)
-        readout = pad(readout, (0, 1, 0, 1))
-        readout[:, -1, -1] = 1.0
+        exponents, presence, readout, log_scale = with_background(net, log_scale, log_z)
     return ZeroSnefy(exponents, presence, readout, log_scale.transpose(0, 1), centre, validate_args=False)
+
+
+def with_background(net: SnefyNet, log_scale: Tensor, log_z: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A net's neurons and one more that carries its background, alone in its own readout row.
+
+    Args:
+        net: with presence.
+        log_scale: its output (K, B, n), float64.
+        log_z: log normaliser of each member's rows (K, B).
+
+    Returns:
+        Exponents, presence (K, n+1, L), readout (K, m+1, n+1) and log scale (K, B, n+1).
+    """
+    extra = 0.5 * (log_z + net.log_odds[:, None])  # (K, B)
+    alpha = net.background[:, None]
+    exponents = torch.cat([net.exponents.double(), 0.5 * (alpha - 1.0)], 1)
+    presence = torch.cat([net.presence, 0.5 * (net.background_odds[:, None] - torch.lgamma(alpha))], 1)
+    readout = pad(net.readout.double(), (0, 1, 0, 1))
+    readout[:, -1, -1] = 1.0
+    return exponents, presence, readout, torch.cat([log_scale, extra[..., None]], -1)
