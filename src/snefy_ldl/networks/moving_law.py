@@ -28,6 +28,7 @@ def moving_zero_law(net: SnefyNet, log_scale: Tensor, log_centre: Tensor, shift:
         The law, in float64.
 
     Example:
+        >>> import torch
         >>> from snefy_ldl.networks import SnefyNet, StackedMLP
         >>> net = SnefyNet(StackedMLP(1, 3, (8,)), n_labels=4, n_neurons=6, n_readouts=3, presence=True)
         >>> even = torch.zeros(5, 4).double()
