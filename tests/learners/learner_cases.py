@@ -26,6 +26,7 @@ from snefy_ldl.learners import (
     DirichletLDL,
     IncomLDL,
     LDLForest,
+    OrdinalLDL,
     PTBayes,
     TreesLDL,
     WInLDL,
@@ -63,6 +64,7 @@ CASES = {
     "TreesLDL": Case(TreesLDL, {"n_trees": 5}, permutes=False),  # splits hang on the last digits of their gains
     "IncomLDL": Case(IncomLDL, {"max_iter": 30}, tolerance=5e-3),  # stopped where shares move by less
     "WInLDL": Case(WInLDL, {"max_iter": 30}, tolerance=5e-3, unused=0.05),  # least squares, tied by the simplex
+    "OrdinalLDL": Case(OrdinalLDL, {"max_iter": 10}, permutes=False),  # the order is what it is about
 }
 every_learner = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 

@@ -229,7 +229,7 @@ def test_bad_hyperparameters_are_refused(case: Case) -> None:
         "strength": -1.0,
     }
     wrong |= {"n_copies": 0, "n_folds": 1, "depth": 0, "n_trees": 0, "n_units": 0, "n_rounds": 0, "method": "odd"}
-    wrong |= {"zeros": "odd", "mean": 3, "standardize": "yes"}
+    wrong |= {"zeros": "odd", "mean": 3, "standardize": "yes", "loss": "odd", "head": "odd"}
     tried = set(wrong) & set(case.learner().get_params())
     assert tried
     for name in tried:

@@ -16,6 +16,7 @@ from snefy_ldl.learners.dirichlet import DirichletLDL
 from snefy_ldl.learners.forest import LDLForest
 from snefy_ldl.learners.incomplete import IncomLDL, WInLDL
 from snefy_ldl.learners.maxent import SABFGS, SAIIS
+from snefy_ldl.learners.ordinal import OrdinalLDL
 from snefy_ldl.learners.ranking import LDLDPA, LDLLRR
 from snefy_ldl.learners.transformation import PTSVM, PTBayes
 from snefy_ldl.learners.trees import TreesLDL
@@ -36,6 +37,7 @@ __all__ = [
     "DirichletLDL",
     "IncomLDL",
     "LDLForest",
+    "OrdinalLDL",
     "PTBayes",
     "TreesLDL",
     "WInLDL",
@@ -73,5 +75,6 @@ def all_learners() -> dict[str, type[Learner]]:
         TreesLDL,
         IncomLDL,
         WInLDL,
+        OrdinalLDL,
     ]
     return {cls.__name__: cls for cls in classes}

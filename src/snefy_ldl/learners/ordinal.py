@@ -1,0 +1,249 @@
+"""A learner for labels in an order (ages, ratings): losses that know how far a share is off, heads with one mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from snefy_ldl._types import Array
+from snefy_ldl.errors import InputError
+from snefy_ldl.learners.features import Design
+from snefy_ldl.learners.linear import SoftmaxLinear, start_weights
+from snefy_ldl.learners.optimise import minimise
+
+LOSSES = ("cad", "emd", "qfd", "cjs", "kl")
+HEADS = ("softmax", "unimodal", "concentrated")
+#: |z| is taken as √(z² + ε²) - ε, so that the cumulative absolute distance has a gradient everywhere.
+ROUNDING = 1e-3
+#: Cumulative shares below this count as this in logarithms.
+SMALLEST_SHARE = 1e-12
+#: Logarithms of a concentrated head's width stay within ± this, for labels that lie between -1 and 1.
+WIDEST = 6.0
+#: Least curvature of the start of a unimodal head.
+LEAST_BEND = 0.05
+
+
+def ordinal_loss(name: str, D: Tensor) -> Callable[[Tensor], Tensor]:
+    """Mean loss over rows as a function of log shares.
+
+    Args:
+        name: ``"cad"``: ``Σ_r |F_r - F̂_r|``; ``"emd"``: ``Σ_r (F_r - F̂_r)²``; ``"qfd"``: ``(d - p)ᵀ A (d - p)``,
+            ``A_rs = 1 - |r - s|/(L - 1)``; ``"cjs"``: the Jensen-Shannon divergence of the cumulative shares;
+            ``"kl"``: ``-Σ_r d_r log p_r``.
+        D: Label distributions ``d``, (N, L).
+
+    Returns:
+        Log shares (N, L) to a scalar tensor.
+
+    Example:
+        >>> D = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64)
+        >>> round(ordinal_loss("emd", D)(torch.tensor([[0.5, 0.25, 0.25]], dtype=torch.float64).log()).item(), 4)
+        0.3125
+    """
+    n_rows, n_labels = D.shape
+    true = torch.cumsum(D, dim=1)[:, :-1]
+
+    if name == "kl":
+        return lambda log_P: -(D * log_P).sum() / n_rows
+    if name == "qfd":
+        similar = torch.from_numpy(_similarity(n_labels))
+
+        def form(log_P: Tensor) -> Tensor:
+            gap = D - log_P.exp()
+            value: Tensor = ((gap @ similar) * gap).sum() / n_rows
+            return value
+
+        return form
+
+    def cumulative(log_P: Tensor) -> Tensor:
+        predicted = torch.cumsum(log_P.exp(), dim=1)[:, :-1]
+        if name == "cjs":
+            predicted = predicted.clamp_min(SMALLEST_SHARE)
+            middle = 0.5 * (true + predicted)
+            # not xlogy(F, F / middle): its gradient is 0/0 where F is zero
+            first = torch.special.xlogy(true, true) - true * middle.log()
+            return 0.5 * (first + predicted * (predicted / middle).log()).sum() / n_rows
+        gap = true - predicted
+        if name == "emd":
+            return gap.square().sum() / n_rows
+        return ((gap.square() + ROUNDING**2).sqrt() - ROUNDING).sum() / n_rows
+
+    return cumulative
+
+
+def log_shares(head: str, outputs: Tensor, n_labels: int) -> Tensor:
+    """Log shares of a head.
+
+    Args:
+        head: ``"softmax"``: outputs are logits. ``"unimodal"``: ``log p_{r+1} - log p_r`` starts at the first output
+            and falls by softplus of the next one from label to label, so that shares are log-concave: one mode.
+            ``"concentrated"``: ``p_r ∝ exp(-(t_r - μ)²/(2σ²))``, labels at ``t`` from -1 to 1, outputs ``μ`` and
+            (within bounds) ``log σ``.
+        outputs: (N, K), K = L, L - 1 or 2.
+        n_labels: L.
+
+    Returns:
+        Log shares, (N, L).
+
+    Example:
+        >>> log_shares("concentrated", torch.zeros(1, 2), 3).exp().numpy().round(2)
+        array([[0.27, 0.45, 0.27]], dtype=float32)
+    """
+    if head == "unimodal":
+        bends = torch.nn.functional.softplus(outputs[:, 1:])
+        steps = torch.cat([outputs[:, :1], outputs[:, :1] - torch.cumsum(bends, dim=1)], dim=1)
+        outputs = torch.nn.functional.pad(torch.cumsum(steps, dim=1), (1, 0))
+    elif head == "concentrated":
+        place = torch.linspace(-1.0, 1.0, n_labels, dtype=outputs.dtype)
+        log_width = WIDEST * torch.tanh(outputs[:, 1:] / WIDEST)
+        outputs = -0.5 * ((place - outputs[:, :1]) * torch.exp(-log_width)).square()
+    return torch.log_softmax(outputs, dim=1)
+
+
+class OrdinalLDL(SoftmaxLinear):
+    """Linear model for labels in an order, with an ordinal loss and, if wanted, one mode a row.
+
+    ``mean_i loss(d_i, p_i) + λ/(2N) ‖θ‖²`` with ``p = head(x θ + b)``; see ``ordinal_loss`` and ``log_shares`` of this
+    module for the losses and the heads. The columns of ``D`` are the labels in their order.
+
+    ``"cad"``, ``"qfd"`` and ``"cjs"`` are the losses of ordinal label distribution learning (the quadratic form itself,
+    not its root, and |·| rounded within a thousandth); ``"emd"`` is the squared earth mover's distance of Hou et al.
+    (rows sum to one, so that with this A the quadratic form is ``2/(L - 1)`` times it: one fit under two names).
+    ``l2="auto"`` takes the penalty that suits the KL divergence and multiplies it by the ratio of the two losses'
+    curvatures at the mean label distribution.
+
+    Args:
+        loss: ``"cad"``, ``"emd"``, ``"qfd"``, ``"cjs"`` or ``"kl"``.
+        head: ``"softmax"`` (any shape), ``"unimodal"`` (log-concave) or ``"concentrated"`` (a discrete normal law).
+        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
+        max_iter: Most L-BFGS iterations.
+        tol: Largest gradient entry at which the search stops, in units of the KL divergence.
+        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
+        random_state: Accepted by every learner; unused here.
+
+    Attributes:
+        coef_: ``θ``, (d, K), for scaled features; K = L, L - 1 or 2 by head.
+        intercept_: ``b``, (K,).
+        l2_: The ``λ`` in use.
+        n_iter_: Iterations taken.
+
+    References:
+        Wen, Zhang, Yao, Yang, Ordinal label distribution learning, ICCV 2023.
+        Hou, Yu, Samaras, Squared earth mover's distance-based loss for training deep neural networks, 2016.
+        Li et al., Unimodal-concentrated loss: fully adaptive label distribution learning for ordinal regression,
+        CVPR 2022 (the two properties, here held by construction instead of by a loss).
+
+    Example:
+        >>> X = np.linspace(-1.0, 1.0, 30)[:, None]
+        >>> D = np.exp(-((np.arange(4) - 1.5 - X) ** 2))
+        >>> D /= D.sum(axis=1, keepdims=True)
+        >>> OrdinalLDL("emd", head="concentrated", l2=1e-4).fit(X, D).predict([[0.0]]).round(2)
+        array([[0.06, 0.44, 0.44, 0.06]])
+    """
+
+    def __init__(
+        self,
+        loss: str = "cad",
+        head: str = "softmax",
+        l2: float | str = "auto",
+        max_iter: int = 500,
+        tol: float = 1e-6,
+        standardize: bool | str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
+        self.loss = loss
+        self.head = head
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        if self.loss not in LOSSES:
+            raise InputError(f"loss={self.loss!r}: use one of {', '.join(LOSSES)}.")
+        if self.head not in HEADS:
+            raise InputError(f"head={self.head!r}: use one of {', '.join(HEADS)}.")
+
+    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
+        scaled = self._prepare(X, D)
+        ratio = curvature_ratio(self.loss, D)
+        if self.l2 == "auto":
+            self.l2_ *= ratio
+        ridge = self.l2_ / ratio  # the whole objective is divided by the ratio: gradients are then of the size of KL's
+        design = Design.of(scaled, ridge, curvature=1.0 / D.shape[1])
+        Z, penalty = torch.from_numpy(design.Z), torch.from_numpy(ridge / len(D) * design.ridge[:, None])
+        loss, n_labels = ordinal_loss(self.loss, torch.from_numpy(D)), D.shape[1]
+
+        def objective(weights: list[Tensor]) -> Tensor:
+            (w,) = weights
+            fitted = loss(log_shares(self.head, Z @ w, n_labels)) / ratio
+            return fitted + 0.5 * (penalty * w.square()).sum()
+
+        (w,), self.n_iter_ = minimise(objective, [_start(self.head, design, D)], self.max_iter, self.tol)
+        self.coef_, self.intercept_ = design.weights(w)
+
+    def _predict(self, X: Array) -> Array:
+        outputs = torch.from_numpy(self._scaled(X) @ self.coef_ + self.intercept_)
+        shares: Array = log_shares(self.head, outputs, self.n_labels_).exp().numpy()
+        return shares
+
+
+def curvature_ratio(loss: str, D: Array) -> float:
+    """How strongly a loss bends in the logits at the mean label distribution, in units of the KL divergence.
+
+    With ``J = diag(m) - m mᵀ`` and ``B`` the curvature in the shares it is ``tr(J B J) / tr(J)``; for KL it is 1.
+
+    Args:
+        loss: As in ``ordinal_loss``.
+        D: Label distributions, (N, L).
+
+    Returns:
+        A positive number.
+
+    Example:
+        >>> curvature_ratio("kl", np.array([[0.5, 0.5], [0.2, 0.8]])), curvature_ratio("emd", np.array([[0.5, 0.5]]))
+        (1.0, 0.5)
+    """
+    n_labels = D.shape[1]
+    mean = (D.mean(axis=0) + 1e-3 / n_labels) / (1.0 + 1e-3)  # a label that no row uses still bends a little
+    J = np.diag(mean) - np.outer(mean, mean)
+    C = np.tril(np.ones((n_labels, n_labels)))[:-1]
+    if loss == "kl":
+        return 1.0
+    if loss == "qfd":
+        B = 2.0 * _similarity(n_labels)
+    elif loss == "emd":
+        B = 2.0 * C.T @ C
+    elif loss == "cjs":
+        B = C.T @ np.diag(0.25 / (C @ mean)) @ C
+    else:
+        gap = np.abs((D - mean) @ C.T).mean(axis=0) + ROUNDING
+        B = C.T @ np.diag(1.0 / gap) @ C
+    return float(np.trace(J @ B @ J) / np.trace(J))
+
+
+def _similarity(n_labels: int) -> Array:
+    place = np.arange(n_labels, dtype=float)
+    similar: Array = 1.0 - np.abs(place[:, None] - place) / (n_labels - 1)
+    return similar
+
+
+def _start(head: str, design: Design, D: Array) -> Array:
+    """Weights that predict about the mean label distribution everywhere, (r + 1, K)."""
+    logits = start_weights(design, D)
+    if head == "softmax":
+        return logits
+    if head == "unimodal":
+        steps = np.diff(logits[-1] * design.constant)
+        bends = np.maximum(-np.diff(steps), LEAST_BEND)
+        constants = np.append(steps[:1], bends + np.log(-np.expm1(-bends)))  # inverse of softplus
+    else:
+        place = np.linspace(-1.0, 1.0, D.shape[1])
+        middle = float(D.mean(axis=0) @ place)
+        width = float(np.sqrt(D.mean(axis=0) @ (place - middle) ** 2 + 1.0 / D.shape[1] ** 2))
+        constants = np.array([middle, np.log(width)])
+    w = np.zeros((logits.shape[0], len(constants)))
+    w[-1] = constants / design.constant
+    return w
