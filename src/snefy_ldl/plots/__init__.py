@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from snefy_ldl.plots.curves import learning_curve
 from snefy_ldl.plots.densities import marginal_density, ternary_density
+from snefy_ldl.plots.explain import dependence_lines, dependence_map, effect_intervals, ternary_path
 from snefy_ldl.plots.gradients import pixel_gradients, word_gradients
 from snefy_ldl.plots.importance import importance
 from snefy_ldl.plots.joint import joint_calibration
@@ -21,6 +22,9 @@ __all__ = [
     "LABEL_COLORS",
     "calibration",
     "calibration_curve",
+    "dependence_lines",
+    "dependence_map",
+    "effect_intervals",
     "importance",
     "interval_panels",
     "intervals",
@@ -32,5 +36,6 @@ __all__ = [
     "share_ranges",
     "share_ridges",
     "ternary_density",
+    "ternary_path",
     "word_gradients",
 ]

@@ -1,0 +1,272 @@
+"""How predictions depend on one or two features, averaged over the rows that a person has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from snefy_ldl._random import seed_from
+from snefy_ldl._types import Array
+from snefy_ldl.errors import InputError
+from snefy_ldl.explain.bands import frame_or_columns, member_band, resample_weights, row_band
+from snefy_ldl.explain.features import Feature, Table, choose_rows
+from snefy_ldl.explain.quantities import Answer, Quantity, answer, choose_quantity, label_names, model_list
+from snefy_ldl.plots import explain as pictures
+from snefy_ldl.validation import check_confidence
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["BANDS", "Dependence", "dependence"]
+
+#: Every band, and what it says.
+BANDS = {
+    "members": "what we do not know: where one more member of the ensemble would fall",
+    "law": "what varies: the law's own quantiles, averaged over the rows",
+    "bootstrap": "which rows we happen to have: averages over rows drawn again",
+}
+#: Rows whose own lines are kept, for arrows in a triangle.
+KEPT_ROWS = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Dependence:
+    """A quantity along a grid of one or two features; made by :func:`dependence`.
+
+    Args:
+        features: names of the one or two features.
+        grids: values of each.
+        labels: one name a number (Q): the labels, or the name of the one number that was asked for.
+        words: what the numbers are.
+        estimate: averages over the rows (G, Q), or (G1, G2, Q).
+        bands: name of a band -> both its ends, (..., Q, 2).
+        rows: the numbers of a few rows by themselves (R, ..., Q).
+        confidence_level: of the bands.
+        n_rows: how many rows were averaged.
+        is_share: whether the numbers are shares or probabilities.
+        numeric: whether each feature is a number.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=80, random_state=0)
+        >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
+        >>> curve = dependence(model, city.X, 0, grid=5)
+        >>> curve.estimate.shape, sorted(curve.bands)
+        ((5, 3), ['law'])
+    """
+
+    features: tuple[str, ...]
+    grids: tuple[list[Any], ...]
+    labels: list[str]
+    words: str
+    estimate: Array
+    bands: dict[str, Array] = field(default_factory=dict)
+    rows: Array | None = None
+    confidence_level: float = 0.9
+    n_rows: int = 0
+    is_share: bool = True
+    numeric: tuple[bool, ...] = (True,)
+
+    @cached_property
+    def frame(self) -> Any:
+        """One line a grid value and label: the features' values, label, estimate, and ``<band>_low``, ``<band>_high``.
+
+        A pandas DataFrame; a dict of arrays where pandas is not installed. A feature that is itself called label or
+        estimate is written ``feature_label``, ``feature_estimate``.
+        """
+        taken = {"label", "estimate", *(f"{band}_{end}" for band in self.bands for end in ("low", "high"))}
+        points = list(product(*self.grids))
+        columns: dict[str, Any] = {}
+        for place, name in enumerate(self.features):
+            heading = f"feature_{name}" if name in taken else name
+            columns[heading] = [point[place] for point in points for _ in self.labels]
+        columns["label"] = self.labels * len(points)
+        columns["estimate"] = self.estimate.ravel()
+        for band, ends in self.bands.items():
+            columns[f"{band}_low"], columns[f"{band}_high"] = ends[..., 0].ravel(), ends[..., 1].ravel()
+        return frame_or_columns(columns)
+
+    def plot(
+        self,
+        ax: Axes | None = None,
+        kind: Literal["auto", "lines", "map", "ternary"] = "auto",
+        labels: Sequence[Any] | None = None,
+    ) -> Axes:
+        """Draw it.
+
+        Args:
+            ax: axes to draw on; a new figure by default. For "ternary", axes with ``projection="ternary"``.
+            kind: "lines" (one feature), "map" (two features, one label), or "ternary": how the mean mix of three labels
+                moves, with arrows; "auto" takes lines or a map.
+            labels: names or numbers of the labels to draw; of a map the first, of a triangle three. Up to eight by
+                default.
+
+        Returns:
+            The axes.
+
+        Raises:
+            InputError: the kind does not go with what was asked for, or a label is not there.
+        """
+        chosen = self._chosen(labels, kind)
+        names = [self.labels[number] for number in chosen]
+        if kind == "ternary":
+            if len(self.features) != 1 or len(chosen) != 3 or self.words != "mean share":
+                raise InputError('arrows in a triangle need of="mean", one feature and three labels.')
+            mix, rows = self.estimate[:, chosen], None if self.rows is None else self.rows[..., chosen]
+            triangle: Axes = pictures.ternary_path(
+                mix, self.grids[0], ax, labels=names, feature=self.features[0], rows=rows
+            )
+            return triangle
+        if kind not in ("auto", "map" if len(self.features) == 2 else "lines"):
+            raise InputError(f"kind={kind!r} does not go with {len(self.features)} feature(s).")
+        if len(self.features) == 2:
+            table = self.estimate[..., chosen[0]]
+            words = names[0] if names[0] == self.words else f"{names[0]}: {self.words}"
+            return pictures.dependence_map(table, self.grids, ax, features=self.features, words=words,
+                                           numeric=self.numeric, percent=self.is_share)  # fmt: skip
+        bands = {name: ends[:, chosen] for name, ends in self.bands.items()}
+        return pictures.dependence_lines(
+            self.estimate[:, chosen], self.grids[0], ax, labels=names, feature=self.features[0], words=self.words,
+            bands=bands, numeric=self.numeric[0], percent=self.is_share,
+        )  # fmt: skip
+
+    def _chosen(self, labels: Sequence[Any] | None, kind: str) -> list[int]:
+        if labels is None:
+            return list(range(min(3 if kind == "ternary" else 8, len(self.labels))))
+        chosen = []
+        for label in [labels] if isinstance(labels, (str, int)) else labels:
+            known = label in self.labels if isinstance(label, str) else -len(self.labels) <= label < len(self.labels)
+            if not known:
+                raise InputError(f"there is no label {label!r}; there are {', '.join(self.labels)}.")
+            chosen.append(self.labels.index(label) if isinstance(label, str) else int(label) % len(self.labels))
+        return chosen
+
+    def __str__(self) -> str:
+        what = " and ".join(self.features)
+        lines = [f"{self.words} along {what}, averaged over {self.n_rows:,} rows"]
+        lines += [f"{name} ({self.confidence_level:.0%}): {BANDS[name]}" for name in self.bands]
+        return "\n".join(lines)
+
+
+def dependence(
+    model: Any,
+    X: Any,
+    feature: Any,
+    of: Any = "mean",
+    grid: Any = 15,
+    bands: Any = "auto",
+    confidence_level: float = 0.9,
+    max_rows: int | None = 500,
+    random_state: Any = 0,
+) -> Dependence:
+    """How a prediction depends on one or two features: each row keeps its other cells, and the answers are averaged.
+
+    Args:
+        model: a fitted model with ``predict_dist`` (or ``predict``, for the mean alone); or a list of models fitted to
+            resampled rows, each of which counts as a member.
+        X: rows to average over, (N, d), as the model takes them: a DataFrame with its raw columns, or an array.
+        feature: name or number of a column; or two of them.
+        of: "mean"; ("greater", a, b), the probability that the share of a exceeds that of b; ("log_ratio", a, b), the
+            mean of log(a / b); "width", of each share's central interval of ``confidence_level``.
+        grid: how many values a numeric feature takes, from the 5 % to the 95 % quantile of the rows; or the values;
+            or a dict from feature to either. A text column takes its levels.
+        bands: some of "members" (what we do not know; needs several members), "law" (what varies: quantiles of the
+            law, of the mean and of log-ratios), "bootstrap" (which rows we have); "auto" takes the first two as far as
+            they are there; None for none.
+        confidence_level: of the bands, and of the interval whose width is asked for.
+        max_rows: rows at most, drawn at random; None for all.
+        random_state: seed of that draw and of the bootstrap.
+
+    Returns:
+        The averages with their bands: ``.frame``, ``.plot()``.
+
+    Raises:
+        InputError: a feature, label, grid or band is not there.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=80, random_state=0)
+        >>> model = SnefyLDL(epochs=1, n_members=2, random_state=0).fit(city.X, city.D)
+        >>> list(dependence(model, city.X, 0, of=("greater", 0, 1), grid=4).frame.columns)
+        ['x1', 'label', 'estimate', 'members_low', 'members_high']
+    """
+    models, level = model_list(model), check_confidence(confidence_level)
+    random = np.random.default_rng(seed_from(random_state))
+    table = Table(X, models[0], choose_rows(len(Table(X)), max_rows, random))
+    quantity = choose_quantity(of, label_names(models, table.X), level)
+    columns = _features(table, feature)
+    grids = tuple(column.grid(_grid_of(grid, column)) for column in columns)
+    wanted = _bands(bands, quantity)
+    tails = np.array([0.5 - level / 2, 0.5 + level / 2]) if "law" in wanted else None
+    weights = resample_weights(len(table), random) if "bootstrap" in wanted else None
+    averages, ends, rows = [], [], []
+    for point in product(*grids):
+        cells = {column.number: value for column, value in zip(columns, point)}
+        answers = answer(models, table.replaced(cells), quantity, members="members" in wanted, levels=tails)
+        if bands != "auto" and "members" in wanted and len(answers.members) < 2:
+            raise InputError("bands='members' needs a model with several members, or a list of models.")
+        averages.append(answers.values.mean(axis=0))
+        ends.append(_ends(answers, wanted, weights, level, quantity))
+        rows.append(answers.values[:KEPT_ROWS])
+    shape = tuple(len(values) for values in grids)
+    return Dependence(
+        features=tuple(column.name for column in columns),
+        grids=grids,
+        labels=quantity.labels,
+        words=quantity.words,
+        estimate=np.stack(averages).reshape(*shape, -1),
+        bands={name: np.stack([one[name] for one in ends]).reshape(*shape, -1, 2) for name in ends[0]},
+        rows=np.stack(rows, axis=1).reshape(-1, *shape, len(quantity.labels)),
+        confidence_level=level,
+        n_rows=len(table),
+        is_share=quantity.is_share,
+        numeric=tuple(column.kind != "category" for column in columns),
+    )
+
+
+def _features(table: Table, feature: Any) -> list[Feature]:
+    wanted = list(feature) if isinstance(feature, (tuple, list)) else [feature]
+    columns = [table.feature(one) for one in wanted]
+    if len({column.number for column in columns}) != len(columns) or not 1 <= len(columns) <= 2:
+        raise InputError(f"feature={feature!r}: name one column, or two different ones.")
+    return columns
+
+
+def _grid_of(grid: Any, column: Feature) -> Any:
+    if isinstance(grid, dict):
+        return grid.get(column.name, grid.get(column.number, 15))
+    return grid
+
+
+def _bands(bands: Any, quantity: Quantity) -> list[str]:
+    """The bands to make; "auto" tries members, and leaves them out where there is one alone."""
+    if isinstance(bands, str) and bands == "auto":
+        return ["members", "law"] if quantity.quantiles is not None else ["members"]
+    names = [] if bands is None else [bands] if isinstance(bands, str) else list(bands)
+    for name in names:
+        if name not in BANDS:
+            raise InputError(f"there is no band {name!r}; use some of {', '.join(BANDS)}.")
+    if "law" in names and quantity.quantiles is None:
+        raise InputError(f"bands='law': {quantity.words} is one number a law, and nothing about it varies.")
+    return names
+
+
+def _ends(
+    answers: Answer, wanted: list[str], weights: Array | None, level: float, quantity: Quantity
+) -> dict[str, Array]:
+    """Both ends of each band at one point of the grid, (Q, 2)."""
+    ends = {}
+    if "members" in wanted and len(answers.members) > 1:
+        ends["members"] = member_band(answers.values.mean(axis=0), answers.members.mean(axis=1), level)[1]
+    if answers.quantiles is not None:
+        ends["law"] = answers.quantiles.mean(axis=0)
+    if weights is not None:
+        ends["bootstrap"] = row_band(answers.values, weights, level)[1]
+    return {name: np.clip(both, *quantity.bounds) for name, both in ends.items()}

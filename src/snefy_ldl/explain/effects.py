@@ -1,0 +1,334 @@
+"""Average effects and contrasts: what a step of a feature, or another level of it, does to the predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from snefy_ldl._random import seed_from
+from snefy_ldl._types import Array
+from snefy_ldl.errors import InputError
+from snefy_ldl.explain.bands import frame_or_columns, member_band, resample_weights, row_band
+from snefy_ldl.explain.features import MOST_LEVELS, Feature, Table, choose_rows
+from snefy_ldl.explain.quantities import Answer, Quantity, answer, choose_quantity, label_names, model_list
+from snefy_ldl.plots import explain as pictures
+from snefy_ldl.validation import check_confidence
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Effect", "Effects", "effects"]
+
+#: Half the stretch over which a slope is taken, in spreads of the column: wide enough that a model that looks at trees,
+#: and so moves in small steps, has a slope, too.
+SLOPE_REACH = 0.05
+#: The middle half of normal numbers is this many standard deviations wide.
+MIDDLE_HALF = 1.349
+#: What the intervals are made of.
+SOURCES = {
+    "members": "intervals: what the members disagree on (estimate ± t · their standard deviation)",
+    "bootstrap": "intervals: rows drawn again; the model itself is taken as given",
+}
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One average effect, in the words of marginaleffects.
+
+    Args:
+        term: the feature.
+        contrast: "dY/dX" for a slope, "+10" for a step, "clay - loam" for two levels.
+        label: the label, or the number that was asked for.
+        estimate: average over the rows.
+        std_error: its standard error; what it is made of, ``Effects.confidence`` says.
+        conf_low: lower end of the interval.
+        conf_high: upper end.
+
+    Example:
+        >>> Effect("rain", "+10", "sand", 0.012, 0.004, 0.004, 0.02).contrast
+        '+10'
+    """
+
+    term: str
+    contrast: str
+    label: str
+    estimate: float
+    std_error: float
+    conf_low: float
+    conf_high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """Average effects and contrasts; made by :func:`effects`.
+
+    Args:
+        entries: one a contrast and label.
+        words: what is predicted.
+        confidence: "members" or "bootstrap": what the intervals are made of.
+        confidence_level: of the intervals.
+        n_rows: how many rows were averaged.
+        is_share: whether the numbers are shares or probabilities, said in points of a hundred.
+        outside: term -> share of the rows that the step takes beyond all values that the rows hold.
+
+    Example:
+        >>> one = Effect("rain", "+10", "sand", 0.012, 0.004, 0.004, 0.02)
+        >>> print(Effects([one], "mean share", "members", 0.95, 300, True, {}).sentences()[0])
+        rain +10: sand +1.2 points [+0.4, +2.0]
+    """
+
+    entries: list[Effect]
+    words: str
+    confidence: str
+    confidence_level: float
+    n_rows: int
+    is_share: bool
+    outside: dict[str, float]
+
+    @cached_property
+    def frame(self) -> Any:
+        """One line an entry: term, contrast, label, estimate, std_error, conf_low, conf_high.
+
+        A pandas DataFrame; a dict of arrays where pandas is not installed.
+        """
+        names = list(Effect.__dataclass_fields__)
+        return frame_or_columns({name: [getattr(entry, name) for entry in self.entries] for name in names})
+
+    def sentences(self) -> list[str]:
+        """The steps and contrasts, one line each; slopes are in the frame.
+
+        Returns:
+            Such as "rain +10: sand +1.2 points [+0.4, +2.0]".
+        """
+        scale, unit = (100.0, " points") if self.is_share else (1.0, "")
+        digits = 1 if self.is_share else 3
+        lines = []
+        for entry in self.entries:
+            if entry.contrast != "dY/dX":
+                change, low, high = (scale * x for x in (entry.estimate, entry.conf_low, entry.conf_high))
+                ends = f"[{low:+.{digits}f}, {high:+.{digits}f}]"
+                lines.append(f"{entry.term} {entry.contrast}: {entry.label} {change:+.{digits}f}{unit} {ends}")
+        return lines
+
+    def plot(self, ax: Axes | None = None, slopes: bool = False) -> Axes:
+        """Each effect with its interval, one line an entry.
+
+        Args:
+            ax: axes to draw on; a new figure by default.
+            slopes: whether to draw the slopes instead of steps and contrasts.
+
+        Returns:
+            The axes.
+
+        Raises:
+            InputError: there is nothing of that kind to draw.
+        """
+        shown = [entry for entry in self.entries if (entry.contrast == "dY/dX") == slopes]
+        if not shown:
+            raise InputError("there are no slopes: the features are categories." if slopes else "there are no steps.")
+        numbers = np.array([[entry.estimate, entry.conf_low, entry.conf_high] for entry in shown])
+        names = [(f"{entry.term} {entry.contrast}", entry.label) for entry in shown]
+        return pictures.effect_intervals(numbers, names, ax, words=self.words, percent=self.is_share and not slopes)
+
+    def __str__(self) -> str:
+        lines = self.sentences()
+        lines.append(f"effects on {self.words}, averaged over {self.n_rows:,} rows")
+        lines.append(f"{self.confidence_level:.0%} {SOURCES[self.confidence]}")
+        for term, part in self.outside.items():
+            lines.append(f"{term}: the step takes {part:.0%} of the rows beyond the values that any row holds")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False)
+class _Change:
+    """The difference between two answers, divided by the stretch between them: one contrast."""
+
+    feature: Feature
+    contrast: str
+    answers: Answer
+
+
+def effects(
+    model: Any,
+    X: Any,
+    feature: Any = None,
+    step: Any = None,
+    of: Any = "mean",
+    reference: Any = None,
+    confidence: Literal["auto", "members", "bootstrap"] = "auto",
+    confidence_level: float = 0.95,
+    max_rows: int | None = 2000,
+    random_state: Any = 0,
+) -> Effects:
+    """Average effects of features on the predictions: slopes, steps, and contrasts between levels.
+
+    A number's slope is the average of ``(f(x + h) - f(x - h)) / 2h``, h a twentieth of its spread (the standard
+    deviation, or that of normal numbers with the same quartiles if less), both within the values that the rows hold;
+    its step is the average of ``f(x + step) - f(x)``. A category's contrasts put every row at a level and at the
+    reference. Rows keep their other cells; rows without the number are left out. These are effects on the prediction:
+    causes are another matter.
+
+    Args:
+        model: a fitted model with ``predict_dist`` (or ``predict``, for the mean alone); or a list of models fitted to
+            resampled rows, each of which counts as a member.
+        X: rows to average over, (N, d), as the model takes them: a DataFrame with its raw columns, or an array.
+        feature: name or number of a column, or several; None for every column that the model uses, except dates.
+        step: how far a number moves, or a dict from feature to that; one standard deviation by default, rounded to one
+            digit.
+        of: "mean", "width", ("greater", a, b) or ("log_ratio", a, b), as :func:`dependence` takes it.
+        reference: level that the others are compared with, or a dict from feature to that; by default the first of a
+            pandas Categorical, False, or the most frequent.
+        confidence: where intervals come from: "members", their disagreement; "bootstrap", rows drawn again, with the
+            model as given; "auto" takes members where there are several.
+        confidence_level: of the intervals.
+        max_rows: rows at most, drawn at random; None for all.
+        random_state: seed of that draw and of the bootstrap.
+
+    Returns:
+        The effects: ``.frame``, ``.sentences()``, ``.plot()``.
+
+    Raises:
+        InputError: a feature, level or label is not there, a step is not a number above or below 0, or members are
+            asked for where there is one.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=80, random_state=0)
+        >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
+        >>> frame = effects(model, city.X, 0, step=0.5).frame
+        >>> list(frame.columns), frame["contrast"].unique().tolist()
+        (['term', 'contrast', 'label', 'estimate', 'std_error', 'conf_low', 'conf_high'], ['dY/dX', '+0.5'])
+    """
+    models, level = model_list(model), check_confidence(confidence_level)
+    if confidence not in ("auto", "members", "bootstrap"):
+        raise InputError(f'confidence={confidence!r}: use "auto", "members" or "bootstrap".')
+    random = np.random.default_rng(seed_from(random_state))
+    table = Table(X, models[0], choose_rows(len(Table(X)), max_rows, random))
+    quantity = choose_quantity(of, label_names(models, table.X))
+    columns = _columns(table, feature)
+    steps = {column.name: _step(column, step) for column in columns if column.kind == "number"}
+    wants_members = confidence != "bootstrap"
+    entries: list[Effect] = []
+    outside: dict[str, float] = {}
+    source = "members" if wants_members else "bootstrap"
+    for column in columns:
+        if column.kind == "number":
+            changes = _steps(models, table, column, steps[column.name], quantity, wants_members)
+            left = _outside(column, steps[column.name])
+            outside |= {column.name: left} if left > 0 else {}
+        else:
+            changes = _contrasts(models, table, column, _of_feature(reference, column), quantity, wants_members)
+        for change in changes:
+            if len(change.answers.members) < 2:
+                if confidence == "members":
+                    raise InputError("confidence='members' needs a model with several members, or a list of models.")
+                source = "bootstrap"
+            entries += _entries(change, quantity.labels, source, level, random)
+    return Effects(entries, quantity.words, source, level, len(table), quantity.is_share, outside)
+
+
+def _columns(table: Table, feature: Any) -> list[Feature]:
+    if feature is None:
+        return [column for name in table.used() if (column := table.feature(name)).kind != "date"]
+    wanted = feature if isinstance(feature, (list, tuple)) else [feature]
+    columns = [table.feature(one) for one in wanted]
+    for column in columns:
+        if column.kind == "date":
+            raise InputError(f"column {column.name!r} holds dates; dependence shows how predictions move along them.")
+    return columns
+
+
+def _of_feature(setting: Any, column: Feature) -> Any:
+    """A setting for one column: the setting itself, or its entry in a dict."""
+    if isinstance(setting, Mapping):
+        return setting.get(column.name, setting.get(column.number))
+    return setting
+
+
+def _step(column: Feature, step: Any) -> float:
+    chosen = _of_feature(step, column)
+    if chosen is None:
+        deviation = float(column.known().std())
+        return float(f"{deviation:.0e}") if deviation > 0 else 1.0
+    if isinstance(chosen, bool) or not isinstance(chosen, (int, float, np.number)) or not np.isfinite(chosen):
+        raise InputError(f"step of {column.name!r} must be a number; got {chosen!r}.")
+    if chosen == 0:
+        raise InputError(f"step of {column.name!r} is 0: nothing would change.")
+    return float(chosen)
+
+
+def _outside(column: Feature, step: float) -> float:
+    """Share of the rows that a step takes beyond the smallest and largest value of all rows."""
+    known = column.known()
+    moved = known + step
+    return float(((moved < known.min()) | (moved > known.max())).mean())
+
+
+def _steps(
+    models: Sequence[Any], table: Table, column: Feature, step: float, quantity: Quantity, members: bool
+) -> Iterator[_Change]:
+    """Slope and step of a number, over the rows that have one."""
+    here = np.flatnonzero(np.isfinite(column.cells))
+    column.known()
+    part = table if len(here) == len(table) else table.part(here)
+    cells = column.cells[here]
+
+    def ask(values: Array) -> Answer:
+        return answer(models, part.replaced({column.number: values}), quantity, members=members)
+
+    high, low = cells + _reach(cells, step), cells - _reach(cells, step)
+    if cells.min() < cells.max():
+        high, low = np.minimum(high, cells.max()), np.maximum(low, cells.min())
+    yield _Change(column, "dY/dX", _difference(ask(high), ask(low), (high - low)[:, None]))
+    yield _Change(column, f"{step:+g}", _difference(ask(cells + step), ask(cells), np.ones(1)))
+
+
+def _reach(cells: Array, step: float) -> float:
+    """How far to either side of a number its slope looks."""
+    first, third = np.quantile(cells, [0.25, 0.75])
+    deviation = float(cells.std())
+    middle = float(third - first) / MIDDLE_HALF
+    return SLOPE_REACH * (min(deviation, middle) if middle > 0 else deviation or abs(step))
+
+
+def _contrasts(
+    models: Sequence[Any], table: Table, column: Feature, reference: Any, quantity: Quantity, members: bool
+) -> Iterator[_Change]:
+    """Every level of a category against the reference."""
+    levels = column.levels()
+    if reference is not None and reference not in levels:
+        known = ", ".join(str(level) for level in levels[:10])
+        raise InputError(f"column {column.name!r} has no level {reference!r}; it has {known}.")
+    first = levels[0] if reference is None else reference
+    if len(levels) < 2:
+        raise InputError(f"column {column.name!r} holds one level alone, {first!r}: there is nothing to compare.")
+
+    def ask(level: Any) -> Answer:
+        return answer(models, table.replaced({column.number: level}), quantity, members=members)
+
+    base = ask(first)
+    for level in [level for level in levels if level != first][: MOST_LEVELS - 1]:
+        yield _Change(column, f"{level} - {first}", _difference(ask(level), base, np.ones(1)))
+
+
+def _difference(after: Answer, before: Answer, stretch: Array) -> Answer:
+    return Answer((after.values - before.values) / stretch, (after.members - before.members) / stretch)
+
+
+def _entries(
+    change: _Change, labels: list[str], source: str, level: float, random: np.random.Generator
+) -> Iterator[Effect]:
+    values = change.answers.values
+    estimate = values.mean(axis=0)
+    if source == "members":
+        error, ends = member_band(estimate, change.answers.members.mean(axis=1), level)
+    else:
+        error, ends = row_band(values, resample_weights(len(values), random), level)
+    for q, label in enumerate(labels):
+        figures = (float(x) for x in (estimate[q], error[q], *ends[q]))
+        yield Effect(change.feature.name, change.contrast, label, *figures)

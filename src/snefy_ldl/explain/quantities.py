@@ -1,0 +1,248 @@
+"""What is explained: the mean mix, the probability that one label beats another, a log-ratio, an interval's width."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import logit
+
+from snefy_ldl._types import Array
+from snefy_ldl.distributions.blocks import draw_from, law_blocks, to_numpy
+from snefy_ldl.distributions.row_laws import RowLaws
+from snefy_ldl.errors import InputError, TableNote
+from snefy_ldl.validation import check_confidence
+from snefy_ldl.validation.rows import count_rows, take_rows
+
+__all__ = ["Answer", "Quantity", "answer", "choose_quantity", "label_names", "model_list"]
+
+#: Draws a row where each row has tables of its own, whose exact quantiles cost a second a row.
+DRAWS = 400
+
+
+@dataclass(frozen=True, eq=False)
+class Quantity:
+    """Numbers that a predicted law is asked for.
+
+    Args:
+        words: what they are, for an axis.
+        labels: one name a number (Q).
+        values: law of b rows -> (b, Q).
+        quantiles: law and levels (A,) -> (b, Q, A), how the thing itself varies; None where nothing varies.
+        bounds: smallest and largest value there can be.
+        is_share: whether it is a share or a probability, which people read in points of a hundred.
+
+    Example:
+        >>> choose_quantity("mean", ["sand", "clay"]).labels
+        ['sand', 'clay']
+    """
+
+    words: str
+    labels: list[str]
+    values: Callable[[Any], Array]
+    quantiles: Callable[[Any, Array], Array] | None
+    bounds: tuple[float, float]
+    is_share: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What models answer for some rows.
+
+    Args:
+        values: (N, Q).
+        members: what each member answers (K, N, Q); K is 1 where there is nothing to compare.
+        quantiles: (N, Q, A), where they were asked for.
+
+    Example:
+        >>> Answer(np.zeros((2, 3)), np.zeros((1, 2, 3))).members.shape
+        (1, 2, 3)
+    """
+
+    values: Array
+    members: Array
+    quantiles: Array | None = None
+
+
+def model_list(model: Any) -> list[Any]:
+    """The models behind an argument: one, or several that were fitted to resampled rows.
+
+    Args:
+        model: a fitted model, or a list of them.
+
+    Returns:
+        The models.
+
+    Raises:
+        InputError: the list is empty, or something in it cannot predict.
+
+    Example:
+        >>> from snefy_ldl.learners import SABFGS
+        >>> len(model_list(SABFGS()))
+        1
+    """
+    models = list(model) if isinstance(model, (list, tuple)) else [model]
+    if not models:
+        raise InputError("the list of models is empty.")
+    for one in models:
+        if not (hasattr(one, "predict_dist") or hasattr(one, "predict")):
+            raise InputError(f"model must have predict_dist(X) or predict(X); got {type(one).__name__}.")
+    return models
+
+
+def label_names(models: Sequence[Any], X: Any) -> list[str]:
+    """Names of the labels.
+
+    Args:
+        models: fitted models of the same labels.
+        X: rows to ask for the number of labels, where the models know no names.
+
+    Returns:
+        The names (L); "label 0", "label 1", ... where there are none.
+
+    Example:
+        >>> class Fair:
+        ...     def predict(self, X):
+        ...         return np.full((len(X), 2), 0.5)
+        >>> label_names([Fair()], np.zeros((3, 1)))
+        ['label 0', 'label 1']
+    """
+    names = getattr(models[0], "label_names_", None)
+    if names is not None:
+        return [str(name) for name in names]
+    few = take_rows(X, np.arange(min(2, count_rows(X))))
+    point = not hasattr(models[0], "predict_dist")
+    n_labels = np.shape(models[0].predict(few))[1] if point else int(models[0].predict_dist(few).event_shape[0])
+    return [f"label {number}" for number in range(n_labels)]
+
+
+def choose_quantity(of: Any, labels: Sequence[str], confidence_level: float = 0.9) -> Quantity:
+    """The numbers that ``of`` names.
+
+    Args:
+        of: "mean"; ("greater", a, b), the probability that the share of a exceeds that of b; ("log_ratio", a, b), the
+            mean of log(a / b); or "width", of each share's central interval. Labels by name or number.
+        labels: names of all labels (L).
+        confidence_level: of the interval whose width is asked for.
+
+    Returns:
+        The quantity.
+
+    Raises:
+        InputError: there is no such quantity or label.
+
+    Example:
+        >>> choose_quantity(("log_ratio", "sand", 1), ["sand", "clay"]).labels
+        ['log(sand / clay)']
+    """
+    names = [str(label) for label in labels]
+    if of == "mean":
+        return Quantity("mean share", names, lambda law: to_numpy(law.mean), _quantiles, (0.0, 1.0), True)
+    if of == "width":
+        level = check_confidence(confidence_level)
+        tails = np.array([0.5 - level / 2, 0.5 + level / 2])
+        words = f"width of the {level:.0%} interval"
+        return Quantity(words, names, lambda law: np.diff(_quantiles(law, tails), axis=2)[..., 0], None, (0, 1), True)
+    if isinstance(of, (tuple, list)) and len(of) == 3 and of[0] in ("greater", "log_ratio"):
+        a, b = (_number(label, names) for label in of[1:])
+        if a == b:
+            raise InputError(f"of={of!r}: name two different labels.")
+        if of[0] == "greater":
+            title = f"P({names[a]} > {names[b]})"
+            return Quantity(title, [title], lambda law: to_numpy(law.prob_greater(a, b))[:, None], None, (0, 1), True)
+        title, ends = f"log({names[a]} / {names[b]})", (-np.inf, np.inf)
+        return Quantity(title, [title], lambda law: _log_ratio(law, a, b), lambda law, levels: _log_ratio_quantiles(
+            law, a, b, levels), ends, False)  # fmt: skip
+    raise InputError(f'of={of!r}: use "mean", "width", ("greater", a, b) or ("log_ratio", a, b).')
+
+
+def answer(
+    models: Sequence[Any], X: Any, quantity: Quantity, *, members: bool = True, levels: Array | None = None
+) -> Answer:
+    """Ask models for a quantity.
+
+    Args:
+        models: one model, whose members are asked too; or several, each of which counts as a member.
+        X: rows (N, d).
+        quantity: what to ask for.
+        members: whether members are wanted.
+        levels: levels of the law's quantiles (A,); None for none.
+
+    Returns:
+        The answers; of several models, their averages.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(epochs=1, n_members=2, random_state=0).fit(city.X, city.D)
+        >>> answer([model], city.X, choose_quantity("mean", city.label_names)).members.shape
+        (2, 60, 3)
+    """
+    many = len(models) > 1
+    with warnings.catch_warnings():  # the same table is asked again and again; the first fit said what is odd about it
+        warnings.simplefilter("ignore", TableNote)
+        parts = [_answer_one(model, X, quantity, members and not many, levels) for model in models]
+    if not many:
+        return parts[0]
+    stack = np.stack([part.values for part in parts])
+    spreads = [part.quantiles for part in parts if part.quantiles is not None]
+    spread = np.mean(np.stack(spreads), axis=0) if spreads else None
+    return Answer(stack.mean(axis=0), stack, spread)
+
+
+def _answer_one(model: Any, X: Any, quantity: Quantity, members: bool, levels: Array | None) -> Answer:
+    if not hasattr(model, "predict_dist"):
+        if quantity.words != "mean share" or levels is not None:
+            raise InputError(f"{type(model).__name__} predicts means alone, without a law around them.")
+        mean = np.asarray(model.predict(X), dtype=np.float64)
+        return Answer(mean, mean[None])
+    values, each, spread = [], [], []
+    for _, law in law_blocks(model, X):
+        values.append(quantity.values(law))
+        laws = law.members() if members and hasattr(law, "members") else [law]
+        each.append(np.stack([quantity.values(one) for one in laws]) if len(laws) > 1 else values[-1][None])
+        if levels is not None:
+            assert quantity.quantiles is not None
+            spread.append(quantity.quantiles(law, levels))
+    return Answer(np.concatenate(values), np.concatenate(each, axis=1), np.concatenate(spread) if spread else None)
+
+
+def _number(label: Any, names: list[str]) -> int:
+    if isinstance(label, str):
+        if label not in names:
+            raise InputError(f"there is no label {label!r}; the labels are {', '.join(names)}.")
+        return names.index(label)
+    if not isinstance(label, (int, np.integer)) or not -len(names) <= label < len(names):
+        raise InputError(f"label {label!r}: use a name, or a number from 0 to {len(names) - 1}.")
+    return int(label) % len(names)
+
+
+def _draws(law: Any) -> Array | None:
+    """Draws (n, b, L) of laws whose rows have tables of their own, always from the same seed."""
+    return to_numpy(draw_from(law, DRAWS, lambda: 0)) if isinstance(law, RowLaws) else None
+
+
+def _quantiles(law: Any, levels: Array) -> Array:
+    draws = _draws(law)
+    if draws is not None:
+        return np.moveaxis(np.quantile(draws, levels, axis=0), 0, 2)
+    return np.clip(to_numpy(law.quantiles(levels)), 0.0, 1.0)
+
+
+def _log_ratio(law: Any, a: int, b: int) -> Array:
+    logs = to_numpy(law.expected_log())
+    return logs[:, [a]] - logs[:, [b]]
+
+
+def _log_ratio_quantiles(law: Any, a: int, b: int, levels: Array) -> Array:
+    """log(a / b) is the logit of a's share among the two, whose law is exact."""
+    draws = _draws(law)
+    if draws is not None:
+        ratios = np.log(draws[..., [a]]) - np.log(draws[..., [b]])
+        return np.moveaxis(np.quantile(ratios, levels, axis=0), 0, 2)
+    shares = to_numpy(law.subcomposition([a, b]).quantiles(levels))[:, :1]
+    return np.asarray(logit(shares), dtype=np.float64)
