@@ -3,8 +3,8 @@
     python benchmarks/cluster.py                        # 20 million rows, 2 million to train on: about an hour, 12 GB
     python benchmarks/cluster.py --rows 400000 --train 40000 --epochs 2      # to see that it runs
 
-Each engine works in a process of its own. Rows per second are those of the work: from the moment the first part is
-done, where workers have started and loaded the model, to the last one. Processor seconds are those of all workers.
+Each engine works in a process of its own. Rows per second are those of workers that have started: all rows over the
+mean time that workers spent on their parts, with reading and writing. ``seconds`` is the whole run.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def score(task: dict[str, Any]) -> dict[str, Any]:
     from snefy_ldl.engines.ray import RayEngine
     from snefy_ldl.engines.shipped import ShippedModel
 
-    times: list[tuple[float, int]] = []
+    done: list[int] = []
     victims: list[int] = []
 
     def watch(outcomes: Any) -> Any:
         for outcome in outcomes:
-            times.append((time.perf_counter(), outcome.rows))
-            if task["kill"] and not victims and len(times) > 2:
+            done.append(outcome.number)
+            if task["kill"] and not victims and len(done) > 2:
                 victims.append(outcome.pid)
                 os.kill(outcome.pid, signal.SIGKILL)
             yield outcome
@@ -64,13 +64,11 @@ def score(task: dict[str, Any]) -> dict[str, Any]:
     engine = Watched(workers=task["workers"])
     run = run_parts(engine, work, PartTable(find_tables([task["rows"]])), task["out"])
     whole = time.perf_counter() - began
-    # the first part of each worker pays for its start; the rest is the pace
-    settled = task["workers"]
-    pace = sum(rows for _, rows in times[settled:]) / (times[-1][0] - times[settled - 1][0])
+    busy = sum(outcome.seconds for outcome in run.outcomes) / task["workers"]
     return {
         "rows": run.rows,
         "seconds": whole,
-        "rows/s": pace,
+        "rows/s": run.rows / busy,
         "peak MB": max(outcome.peak_mb for outcome in run.outcomes),
         "killed": len(victims),
     }
@@ -215,9 +213,8 @@ def main() -> None:
     (RESULTS / "cluster.json").write_text(json.dumps(lines, indent=2) + "\n")
     tables = "\n\n".join(markdown(lines[kind]) for kind in ("scoring", "training") if kind in lines)
     text = f"Measured by `{' '.join(['benchmarks/cluster.py', *sys.argv[1:]])}` on {lines['machine']['processor']}, "
-    text += (
-        f"{lines['machine']['cores']} cores; load of the machine at its end: {os.getloadavg()[1]:.1f}.\n\n{tables}\n"
-    )
+    text += f"{lines['machine']['cores']} cores; load of the machine at its end: {os.getloadavg()[1]:.1f}."
+    text += f"\n\n{tables}\n"
     (RESULTS / "cluster.md").write_text(text)
     print(text)
 
