@@ -13,7 +13,7 @@ from sklearn.model_selection import KFold
 
 from snefy_ldl._types import Array, Index
 from snefy_ldl.distributions.blocks import draw_from, law_blocks, tensor_for, to_numpy
-from snefy_ldl.distributions.partial import log_prob_votes
+from snefy_ldl.distributions.likelihood import log_probs
 from snefy_ldl.distributions.row_laws import RowLaws
 from snefy_ldl.errors import SnefyError, TableNote, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.many import fit_folds, fit_many
@@ -212,31 +212,6 @@ def ask(parts: Sequence[Part], rows: JudgedRows, random_state: int = 0) -> Answe
     known = not votes and np.isfinite(pit).all()
     whole = not votes and np.isfinite(joint).all()
     return Answers(mean, low, high, log_prob, pit if known else None, joint if whole else None)
-
-
-def log_probs(law: Any, shares: Array, counts: Array | None) -> Array:
-    """Log density of the observed shares, or log probability of the votes.
-
-    Args:
-        law: Predicted laws of the rows, batch (b,).
-        shares: What was observed, zeros treated as the model's fit treated them (b, L); not used with votes.
-        counts: Numbers of votes (b, L), NaN where a label was not on offer; None for shares.
-
-    Returns:
-        One figure a row (b,).
-
-    Example:
-        >>> import torch
-        >>> from snefy_ldl.distributions import SignedDirichletMixture
-        >>> flat = SignedDirichletMixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
-        >>> log_probs(flat, np.array([[0.3, 0.7]]), None)
-        array([0.])
-    """
-    if counts is None:
-        return to_numpy(law.log_prob(tensor_for(law, shares)))
-    if np.isnan(counts).any():
-        return to_numpy(log_prob_votes(law, counts))
-    return to_numpy(law.log_prob_counts(tensor_for(law, counts)))
 
 
 def draws_of(law: Any, random: np.random.Generator) -> Array | None:

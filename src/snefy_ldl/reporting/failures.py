@@ -10,9 +10,9 @@ import numpy as np
 from scipy import stats
 
 from snefy_ldl._types import Mask
+from snefy_ldl.explain.features import column_names
 from snefy_ldl.metrics import kl_divergence
 from snefy_ldl.reporting.answers import Answers, JudgedRows
-from snefy_ldl.reporting.importance import column_names
 
 __all__ = ["GroupMiss", "RowMiss", "number_words", "row_groups", "worst_groups", "worst_rows"]
 

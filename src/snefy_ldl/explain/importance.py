@@ -1,0 +1,315 @@
+"""Which columns matter: how much likelihood, or how much of a measure, is lost when a column is shuffled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from snefy_ldl import metrics
+from snefy_ldl._random import seed_from
+from snefy_ldl._types import Array, Index
+from snefy_ldl.distributions.blocks import law_blocks, to_numpy
+from snefy_ldl.distributions.likelihood import log_probs
+from snefy_ldl.errors import InputError
+from snefy_ldl.explain.bands import frame_or_columns
+from snefy_ldl.explain.features import column_names
+from snefy_ldl.metrics.averages import mean_over_rows
+from snefy_ldl.plots.importance import importance as draw_importance
+from snefy_ldl.validation import check_counts, check_distributions
+from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "Importance",
+    "Importances",
+    "columns_at_a_time",
+    "permutation_importance",
+    "predict_shuffled",
+    "rows_to_shuffle",
+    "sum_up",
+]
+
+#: Rows predicted in all, over the columns: what bounds the time.
+MOST_PREDICTIONS = 8000
+#: Rows predicted at a time.
+BLOCK_ROWS = 3000
+#: Rows a column at least, whatever that costs.
+FEWEST_ROWS = 60
+#: What is observed: label distributions (b, L), and numbers of votes (b, L) where there are some.
+Observed = tuple[Array, Array | None]
+
+
+@dataclass(frozen=True)
+class Importance:
+    """What shuffling one column costs.
+
+    Args:
+        column: Its name.
+        loss: Mean log likelihood lost, in nats a row; or by how much a measure gets worse.
+        std_error: Its standard error over rows.
+        moves: The label whose predicted share changes most.
+        shift: Mean absolute change of that share.
+
+    Example:
+        >>> Importance("depth", 0.4, 0.05, "clay", 0.12).column
+        'depth'
+    """
+
+    column: str
+    loss: float
+    std_error: float
+    moves: str
+    shift: float
+
+
+@dataclass(frozen=True, eq=False)
+class Importances:
+    """What each column is worth; made by :func:`permutation_importance`.
+
+    Args:
+        entries: One a column, the most important first.
+        words: What is lost.
+
+    Example:
+        >>> Importances([Importance("depth", 0.4, 0.05, "clay", 0.12)], "nats a row").frame["term"].tolist()
+        ['depth']
+    """
+
+    entries: list[Importance]
+    words: str
+
+    @cached_property
+    def frame(self) -> Any:
+        """One line a column: term, estimate, std_error, conf_low, conf_high (95 %), label moved most, shift of it.
+
+        A pandas DataFrame; a dict of arrays where pandas is not installed.
+        """
+        loss = np.array([entry.loss for entry in self.entries])
+        error = np.array([entry.std_error for entry in self.entries])
+        return frame_or_columns(
+            {
+                "term": [entry.column for entry in self.entries],
+                "estimate": loss,
+                "std_error": error,
+                "conf_low": loss - 1.96 * error,
+                "conf_high": loss + 1.96 * error,
+                "label": [entry.moves for entry in self.entries],
+                "shift": [entry.shift for entry in self.entries],
+            }
+        )
+
+    def plot(self, ax: Axes | None = None, most: int = 12) -> Axes:
+        """One bar a column.
+
+        Args:
+            ax: Axes to draw on; a new figure by default.
+            most: Bars at most.
+
+        Returns:
+            The axes.
+        """
+        losses, errors = zip(*((entry.loss, entry.std_error) for entry in self.entries))
+        ax = draw_importance([entry.column for entry in self.entries], losses, errors, ax, most=most)
+        ax.set_xlabel(self.words)
+        return ax
+
+
+def permutation_importance(
+    model: Any, X: Any, D: Any = None, *, counts: Any = None, by: str = "likelihood", random_state: Any = 0
+) -> Importances:
+    """What is lost when a column is shuffled, for every column as the table has it.
+
+    A column that another one can stand in for loses little: what is measured is what this model would miss.
+
+    Args:
+        model: A fitted model with ``predict_dist``; for measures ``predict`` is enough.
+        X: Features (N, d), best of rows that the model has not seen: a DataFrame or an array.
+        D: Observed label distributions (N, L).
+        counts: Numbers of votes (N, L) instead.
+        by: "likelihood", or a measure of :data:`snefy_ldl.metrics.MEASURES` such as "kl_divergence".
+        random_state: Seed of the shuffles, and of the choice of rows where there are many.
+
+    Returns:
+        One entry a column, the most important first: ``.frame``, ``.plot()``.
+
+    Raises:
+        InputError: X is no table, labels break a rule, or there is no such measure.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=120, random_state=0)
+        >>> model = SnefyLDL(epochs=3, random_state=0).fit(city.X, city.D)
+        >>> len(permutation_importance(model, city.X, city.D, by="kl_divergence").frame)
+        5
+    """
+    if by != "likelihood" and by not in metrics.MEASURES:
+        raise InputError(f'by={by!r}: use "likelihood", or one of {", ".join(metrics.MEASURES)}.')
+    if (D is None) == (counts is None):
+        raise InputError("give either label distributions D, or votes as counts=...")
+    names, n_rows = column_names(X), count_rows(X)
+    votes = None if counts is None else check_counts(counts, n_rows=n_rows)[0]
+    shares = check_distributions(D, n_rows=n_rows)[0] if votes is None else votes / votes.sum(axis=1, keepdims=True)
+    random = np.random.default_rng(seed_from(random_state))
+    here = np.sort(rows_to_shuffle(n_rows, len(names), random))
+    observed = shares[here], None if votes is None else votes[here]
+    likely = by == "likelihood"
+    log_prob, mean = _predict(model, take_rows(as_rows(X), here), observed, likely)
+    pairs = []
+    for columns in columns_at_a_time(len(names), len(here)):
+        answers = predict_shuffled(model, X, observed, here, np.arange(n_rows), columns, random, likely)
+        for less_likely, other in zip(*answers):
+            loss = log_prob - less_likely if likely else _worse(by, observed[0], mean, other)
+            pairs.append((loss, np.abs(other - mean)))
+    labels = getattr(model, "label_names_", None)
+    labels = range(shares.shape[1]) if labels is None else labels
+    words = "log likelihood lost, in nats a row" if likely else f"loss in {by.replace('_', ' ')}"
+    return Importances(sum_up(names, pairs, [str(label) for label in labels]), words)
+
+
+def _worse(by: str, shares: Array, before: Array, after: Array) -> Array:
+    """By how much a measure gets worse, one figure a row."""
+    measure, sign = getattr(metrics, by), 1.0 if metrics.MEASURES[by] else -1.0
+    worse: Array = sign * (measure(shares, before, per_row=True) - measure(shares, after, per_row=True))
+    return worse
+
+
+def rows_to_shuffle(n_rows: int, n_columns: int, random: np.random.Generator) -> Index:
+    """Rows that are predicted again and again, few enough that all columns can be.
+
+    Args:
+        n_rows: How many rows there are.
+        n_columns: How many columns will be shuffled.
+        random: Where the choice comes from.
+
+    Returns:
+        Their numbers.
+
+    Example:
+        >>> len(rows_to_shuffle(100, 5, np.random.default_rng(0)))
+        100
+    """
+    each = min(n_rows, max(FEWEST_ROWS, MOST_PREDICTIONS // n_columns))
+    return np.asarray(random.choice(n_rows, each, replace=False), dtype=np.intp)
+
+
+def columns_at_a_time(n_columns: int, n_rows: int) -> Iterator[range]:
+    """A few columns at a time, so that one prediction serves all of them.
+
+    Args:
+        n_columns: How many there are.
+        n_rows: Rows that are predicted for each.
+
+    Yields:
+        Numbers of columns; nothing where there are no rows.
+
+    Example:
+        >>> list(columns_at_a_time(3, 1500))
+        [range(0, 2), range(2, 3)]
+    """
+    step = max(1, BLOCK_ROWS // max(1, n_rows))
+    for start in range(0, n_columns if n_rows else 0, step):
+        yield range(start, min(start + step, n_columns))
+
+
+def sum_up(names: Sequence[str], pairs: Sequence[tuple[Array, Array]], labels: Sequence[str]) -> list[Importance]:
+    """Entries out of what each row lost.
+
+    Args:
+        names: Of the columns (d).
+        pairs: For each column, losses (n,) and absolute changes of the mean shares (n, L).
+        labels: Names of the labels (L).
+
+    Returns:
+        One entry a column, the most important first.
+
+    Example:
+        >>> sum_up(["depth"], [(np.ones(4), np.full((4, 2), 0.1))], ["sand", "clay"])[0].loss
+        1.0
+    """
+    entries = []
+    for name, (losses, shifts) in zip(names, pairs):
+        mean, error = mean_over_rows(losses, True)
+        by_label = shifts.mean(axis=0)
+        label = int(by_label.argmax())
+        entries.append(Importance(name, mean, error, labels[label], float(by_label[label])))
+    return sorted(entries, key=lambda entry: -entry.loss)
+
+
+def predict_shuffled(
+    model: Any,
+    X: Any,
+    observed: Observed,
+    here: Index,
+    pool: Index,
+    columns: Sequence[int],
+    random: np.random.Generator,
+    likely: bool = True,
+) -> tuple[Array, Array]:
+    """Predictions of some rows, each column in turn taken from other rows.
+
+    Args:
+        model: A fitted model.
+        X: All rows (N, d).
+        observed: Label distributions and votes of the rows ``here``.
+        here: Numbers of the rows to predict (b,).
+        pool: Numbers of the rows that cells are taken from.
+        columns: Numbers of the columns (C).
+        random: Where the choice of cells comes from.
+        likely: Whether log likelihoods are wanted.
+
+    Returns:
+        Log likelihoods (C, b), zeros where they are not wanted, and means (C, b, L).
+
+    Example:
+        >>> from snefy_ldl.learners import SABFGS
+        >>> X, D = np.eye(6), np.full((6, 2), 0.5)
+        >>> rows, random = np.arange(6), np.random.default_rng(0)
+        >>> predict_shuffled(SABFGS().fit(X, D), X, (D, None), rows, rows, [0, 1], random, likely=False)[1].shape
+        (2, 6, 2)
+    """
+    n, times, rows = len(here), len(columns), as_rows(X)
+    sources = [random.choice(pool, n) for _ in columns]
+    mixed = _mixed(take_rows(rows, np.tile(here, times)), columns, [take_rows(rows, source) for source in sources])
+    shares, counts = (None if table is None else np.tile(table, (times, 1)) for table in observed)
+    assert shares is not None
+    log_prob, mean = _predict(model, mixed, (shares, counts), likely)
+    return log_prob.reshape(times, n), mean.reshape(times, n, -1)
+
+
+def _predict(model: Any, X: Any, observed: Observed, likely: bool) -> tuple[Array, Array]:
+    """Log likelihoods (b,) and means (b, L)."""
+    if not likely and not hasattr(model, "predict_dist"):
+        return np.zeros(len(observed[0])), np.asarray(model.predict(X), dtype=np.float64)
+    policy, (shares, counts) = getattr(model, "zero_policy_", None), observed
+    if policy is not None and likely:
+        shares = policy.apply(shares)
+    log_prob, mean = [], []
+    for block, law in law_blocks(model, X):
+        known = None if counts is None else counts[block]
+        size = block.stop - block.start
+        log_prob.append(log_probs(law, shares[block], known) if likely else np.zeros(size))
+        mean.append(to_numpy(law.mean))
+    return np.concatenate(log_prob), np.concatenate(mean)
+
+
+def _mixed(X: Any, columns: Sequence[int], others: Sequence[Any]) -> Any:
+    """A table stacked once a column, that column taken from other rows."""
+    n = len(others[0])
+    if hasattr(X, "iloc"):
+        table = X.reset_index(drop=True)
+        for k, (column, other) in enumerate(zip(columns, others)):
+            values = table.iloc[:, column].copy()
+            values.iloc[k * n : (k + 1) * n] = other.iloc[:, column].to_numpy()
+            table[table.columns[column]] = values
+        return table
+    table = np.array(X)
+    for k, (column, other) in enumerate(zip(columns, others)):
+        table[k * n : (k + 1) * n, column] = np.asarray(other)[:, column]
+    return table

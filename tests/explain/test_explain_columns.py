@@ -1,0 +1,81 @@
+"""What columns are worth: shuffled columns by likelihood and by measure, and SHAP values."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.errors import InputError
+from snefy_ldl.explain import permutation_importance, shap_values
+from snefy_ldl.metrics import MEASURES
+from snefy_ldl.reporting import JudgedRows, Part, ask
+from snefy_ldl.reporting import permutation_importance as report_importance
+from snefy_ldl.synthetic import make_annotators, make_city_districts
+
+CITY = make_city_districts(n=120, random_state=0)
+
+
+class Line:
+    """Shares that the first column alone moves, in a straight line; the second is a text."""
+
+    label_names_ = ("no", "yes")
+
+    def predict(self, X: pd.DataFrame) -> np.ndarray:
+        yes = 0.5 + 0.1 * X["a"].to_numpy(float) + 0.2 * (X["b"] == "up").to_numpy(float)
+        return np.stack([1 - yes, yes], 1)
+
+
+def line_rows() -> pd.DataFrame:
+    return pd.DataFrame({"a": [-1.0, 0.0, 1.0, 2.0], "b": ["up", "down", "up", "down"], "c": [1, 2, 3, 4]})
+
+
+def test_likelihood_is_what_a_report_says() -> None:
+    model = SnefyLDL(epochs=5, random_state=0).fit(CITY.X, CITY.D)
+    rows, parts = JudgedRows(CITY.X, CITY.D, list(CITY.label_names)), [Part(model, np.arange(len(CITY.X)))]
+    report = {one.column: one for one in report_importance(parts, rows, ask(parts, rows))}
+    mine = permutation_importance(model, CITY.X, CITY.D)
+    for entry in mine.entries:  # other shuffles of the same rows: they agree as far as either knows
+        other = report[entry.column]
+        assert abs(entry.loss - other.loss) < 5 * np.hypot(entry.std_error, other.std_error) + 1e-6
+    assert mine.entries[0].loss == max(mine.frame["estimate"])
+
+
+@pytest.mark.parametrize("by", sorted(MEASURES))
+def test_unused_columns_lose_nothing_by_any_measure(by: str) -> None:
+    rows = pd.concat([line_rows()] * 10, ignore_index=True)
+    D = Line().predict(rows) * 0.98 + 0.01
+    frame = permutation_importance(Line(), rows, D, by=by).frame.set_index("term")
+    assert frame.loc["c", "estimate"] == 0.0
+    if by not in ("spearman", "kendall", "match_m", "top_k_accuracy"):  # two labels: their order changes in few rows
+        assert frame.loc["a", "estimate"] > 0.0
+        assert frame.loc["b", "estimate"] > 0.0
+
+
+def test_votes_and_what_is_wrong() -> None:
+    votes = make_annotators(n=80, random_state=0)
+    model = SnefyLDL(epochs=2, random_state=0).fit(votes.X, counts=votes.counts)
+    assert len(permutation_importance(model, votes.X, counts=votes.counts).entries) == votes.X.shape[1]
+    with pytest.raises(InputError, match="by='luck'"):
+        permutation_importance(model, votes.X, counts=votes.counts, by="luck")
+    with pytest.raises(InputError, match="either"):
+        permutation_importance(model, votes.X)
+
+
+def test_shap_of_a_sum_is_each_part() -> None:
+    """For a sum of effects a Shapley value is the part itself less its average over the background."""
+    pytest.importorskip("shap")
+    rows = line_rows()
+    values = shap_values(Line(), rows).values[..., 1]
+    np.testing.assert_allclose(values[:, 0], 0.1 * (rows["a"] - rows["a"].mean()), atol=1e-12)
+    np.testing.assert_allclose(values[:, 1], 0.2 * ((rows["b"] == "up") - 0.5), atol=1e-12)
+    np.testing.assert_allclose(values[:, 2], 0.0, atol=1e-12)
+
+
+def test_missing_shap_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "shap", None)
+    with pytest.raises(ImportError, match=r"pip install 'snefy-ldl\[explain\]'"):
+        shap_values(Line(), line_rows())
