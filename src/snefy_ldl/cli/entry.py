@@ -19,6 +19,8 @@ from snefy_ldl.cli.compare import compare
 from snefy_ldl.cli.conformalize import conformalize
 from snefy_ldl.cli.demo import demo
 from snefy_ldl.cli.evaluate import evaluate
+from snefy_ldl.cli.explain import EXAMPLES as EXPLAIN_EXAMPLES
+from snefy_ldl.cli.explain import explain_model
 from snefy_ldl.cli.explore import explore
 from snefy_ldl.cli.fit import EXAMPLES as FIT_EXAMPLES
 from snefy_ldl.cli.fit import fit
@@ -121,6 +123,7 @@ app.command()(evaluate)
 app.command(epilog=COMPARE_EXAMPLES)(compare)
 app.command(epilog=REPORT_EXAMPLES)(report)
 app.command(epilog=PLOT_EXAMPLES)(plot)
+app.command("explain", epilog=EXPLAIN_EXAMPLES)(explain_model)
 app.command()(info)
 app.command()(reproduce)
 app.command(epilog=QUERY_EXAMPLES)(query)

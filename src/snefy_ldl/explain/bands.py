@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -76,7 +76,7 @@ def row_band(values: Array, weights: Array, confidence_level: float) -> tuple[Ar
     return averages.std(axis=0, ddof=1), np.asarray(ends).T
 
 
-def frame_or_columns(columns: Mapping[str, Sequence[Any]]) -> Any:
+def frame_or_columns(columns: Mapping[str, Any]) -> Any:
     """Columns as a DataFrame, or as they are where pandas is not installed.
 
     Args:

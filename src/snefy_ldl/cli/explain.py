@@ -1,0 +1,164 @@
+"""The command ``explain``: what moves a model's predictions, as tables and a picture."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from snefy_ldl.cli.common import AsJson, IdColumn, ModelFolder, TableFile, not_an_input, say
+from snefy_ldl.cli.model_tables import model_rows, no_table_notes
+
+if TYPE_CHECKING:
+    from snefy_ldl.explain import Dependence, Effects
+
+__all__ = ["EXAMPLES", "explain_model"]
+
+ENDINGS = (".png", ".svg", ".pdf")
+#: Lines of the dependence that are printed; --json holds all of them.
+MOST_LINES = 60
+
+EXAMPLES = """What 10 mm more rain do, and how shares move along rain:
+  snefy-ldl explain model soil.csv --feature rain --step 10 --out rain.png
+
+The probability of more sand than clay along two features:
+  snefy-ldl explain model soil.csv --feature rain --and slope --of "sand>clay"
+"""
+
+
+def explain_model(
+    model: ModelFolder,
+    table: TableFile,
+    feature: Annotated[str, typer.Option(help="Column whose effect is wanted.")],
+    second: Annotated[str | None, typer.Option("--and", metavar="COLUMN", help="A second column, for a map.")] = None,
+    of: Annotated[
+        str, typer.Option(help='mean, width (of intervals), "A>B" (probability) or "A/B" (log-ratio).')
+    ] = "mean",
+    step: Annotated[float | None, typer.Option(help="How far a number moves; about one standard deviation.")] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="Level of a text column that others are compared with; the most frequent.")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Confidence level of intervals and bands.")] = 0.95,
+    grid: Annotated[int, typer.Option(min=2, help="Values along a number.")] = 15,
+    max_rows: Annotated[int, typer.Option(min=1, help="Rows to average over at most, drawn at random.")] = 500,
+    out: Annotated[Path | None, typer.Option(help="Picture to write: .png, .svg or .pdf.")] = None,
+    dpi: Annotated[int, typer.Option(min=30, max=1200, help="Dots an inch of a PNG file.")] = 150,
+    as_json: AsJson = False,
+    id_name: IdColumn = None,
+) -> None:
+    """Say what a feature does to the predictions: average effects, and how they move along it.
+
+    The rows of TABLE keep their other cells, and answers are averaged over
+    them; labels are not needed. Effects are those on predictions, not causes.
+    """
+    # torch, and what reads tables: only when the command runs
+    from snefy_ldl.errors import InputError
+    from snefy_ldl.estimator import SnefyLDL
+    from snefy_ldl.explain import dependence, effects
+    from snefy_ldl.files import write_bytes
+    from snefy_ldl.serve.explorer import PageRows
+
+    if out is not None:
+        if out.suffix.lower() not in ENDINGS or out.is_dir():
+            raise InputError(f"--out {out}: name a file that ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}.")
+        not_an_input("--out", out, table)
+    fitted = SnefyLDL.load(model)
+    frame = PageRows.read(fitted, table, id_name).table
+    names = [str(name) for name in frame.columns]
+    wanted = [_column(name, names) for name in (feature, second) if name is not None]
+    X = model_rows(fitted, frame, names)
+    columns: list[Any] = wanted if hasattr(X, "columns") else [names.index(name) for name in wanted]
+    asked = _quantity(of, [str(label) for label in fitted.label_names_])
+    common: dict[str, Any] = {"of": asked, "confidence_level": level, "max_rows": max_rows}
+    with no_table_notes():
+        table_of_effects = effects(fitted, X, columns, step=step, reference=reference, **common)
+        curve = dependence(fitted, X, columns, grid=grid, **common)
+    if as_json:
+        typer.echo(json.dumps(_as_json(table_of_effects, curve), indent=2, ensure_ascii=False, default=str))
+    else:
+        _print(table_of_effects, curve)
+    if out is not None:
+        content = io.BytesIO()
+        _figure(table_of_effects, curve).savefig(content, format=out.suffix[1:].lower(), dpi=dpi, bbox_inches="tight")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(out, content.getvalue())
+        say(f"what {' and '.join(wanted)} does: {out}", "green")
+
+
+def _column(name: str, names: list[str]) -> str:
+    from snefy_ldl.errors import InputError
+
+    if name not in names:
+        raise InputError(f"{name!r} is no feature of the model; it uses {', '.join(names)}.")
+    return name
+
+
+def _quantity(of: str, labels: list[str]) -> Any:
+    """What to explain, out of the text of ``--of``."""
+    from snefy_ldl.errors import InputError
+
+    if of in ("mean", "width"):
+        return of
+    for sign, name in ((">", "greater"), ("/", "log_ratio")):
+        for k in [k for k, letter in enumerate(of) if letter == sign]:  # a label's name may hold the sign, too
+            first, second = of[:k].strip(), of[k + 1 :].strip()
+            if first in labels and second in labels:
+                return (name, first, second)
+    raise InputError(f'--of {of}: use mean, width, "A>B" or "A/B", with labels out of {", ".join(labels)}.')
+
+
+def _as_json(table: Effects, curve: Dependence) -> dict[str, Any]:
+    return {
+        "effects": table.frame.to_dict("records"),
+        "confidence": table.confidence,
+        "confidence_level": table.confidence_level,
+        "rows": table.n_rows,
+        "dependence": curve.frame.to_dict("records"),
+    }
+
+
+def _print(table: Effects, curve: Dependence) -> None:
+    """Both tables, and in words what they say."""
+    console = Console()
+    view = Table(title=f"average effects on {table.words}", header_style="bold", title_style="bold")
+    for name in table.frame.columns:
+        view.add_column(name, justify="left" if name in ("term", "contrast", "label") else "right")
+    for line in table.frame.itertuples(index=False):
+        view.add_row(*(cell if isinstance(cell, str) else f"{cell:.4g}" for cell in line))
+    console.print(view)
+    for text in str(table).splitlines():
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    along = Table(title=f"{curve.words} along {' and '.join(curve.features)}", header_style="bold", title_style="bold")
+    for name in curve.frame.columns:
+        along.add_column(str(name), justify="left" if name == "label" else "right")
+    for line in curve.frame.head(MOST_LINES).itertuples(index=False):
+        along.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in line))
+    console.print(along)
+    if len(curve.frame) > MOST_LINES:
+        console.print(f"... {len(curve.frame) - MOST_LINES:,} lines more: --json prints all", highlight=False)
+    for text in str(curve).splitlines()[1:]:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _figure(table: Effects, curve: Dependence) -> Any:
+    """The dependence, the effects, and the way in the triangle where three labels have one."""
+    try:
+        from matplotlib.figure import Figure  # an extra, loaded with the first picture
+    except ImportError:
+        raise ImportError("pictures need matplotlib and mpltern: pip install 'snefy-ldl[plot]'") from None
+    triangle = curve.words == "mean share" and len(curve.labels) == 3 and len(curve.features) == 1
+    lines = sum(entry.contrast != "dY/dX" for entry in table.entries)
+    height = max(3.4, 0.8 + 0.26 * lines)
+    figure = Figure(figsize=(15.0 if triangle else 11.0, height), layout="constrained")
+    curve.plot(figure.add_subplot(1, 3 if triangle else 2, 1))
+    table.plot(figure.add_subplot(1, 3 if triangle else 2, 2))
+    if triangle:
+        import mpltern  # noqa: F401 - an extra, which registers the projection
+
+        curve.plot(figure.add_subplot(1, 3, 3, projection="ternary"), kind="ternary")
+    return figure

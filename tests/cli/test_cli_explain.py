@@ -1,0 +1,62 @@
+"""``explain``: from a table to effects, a dependence and a picture, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from commands import fail, succeed
+from snefy_ldl import SnefyLDL
+from snefy_ldl.explain import dependence, effects
+from snefy_ldl.synthetic import make_city_districts
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of a table with text, and the table."""
+    folder = tmp_path_factory.mktemp("explain")
+    city = make_city_districts(n=90, random_state=0)
+    table = pd.DataFrame(city.X, columns=city.feature_names)
+    table["zone"] = np.where(city.X[:, 0] > 4, "outer", "inner")
+    labels = pd.DataFrame(city.D, columns=["business", "fun", "school"])
+    SnefyLDL(epochs=2, n_members=2, random_state=0).fit(table, labels).save(folder / "model")
+    table.to_csv(folder / "rows.csv", index=False)
+    return folder
+
+
+def test_tables_and_a_picture(folder: Path) -> None:
+    words = succeed("explain", folder / "model", folder / "rows.csv", "--feature", "night_bus_lines", "--step", 2,
+                    "--out", folder / "x.png")  # fmt: skip
+    assert "night_bus_lines +2: fun" in words.stdout
+    assert "what the members disagree on" in words.stdout
+    assert (folder / "x.png").read_bytes()[:4] == b"\x89PNG"
+    words = succeed("explain", folder / "model", folder / "rows.csv", "--feature", "zone", "--and", "night_bus_lines",
+                    "--of", "fun > school", "--out", folder / "map.svg")  # fmt: skip
+    assert "P(fun > school)" in words.stdout
+    assert b"<svg" in (folder / "map.svg").read_bytes()
+
+
+def test_json_is_what_the_library_says(folder: Path) -> None:
+    words = succeed("explain", folder / "model", folder / "rows.csv", "--feature", "zone", "--reference", "inner",
+                    "--of", "fun/school", "--json")  # fmt: skip
+    answer = json.loads(words.stdout)
+    model, rows = SnefyLDL.load(folder / "model"), pd.read_csv(folder / "rows.csv")
+    settings = {"of": ("log_ratio", "fun", "school"), "confidence_level": 0.95, "max_rows": 500}
+    exact = effects(model, rows, "zone", reference="inner", **settings).frame
+    assert answer["effects"][0]["contrast"] == "outer - inner"
+    assert answer["effects"][0]["estimate"] == pytest.approx(exact["estimate"][0], rel=1e-9)
+    curve = dependence(model, rows, "zone", **settings).frame
+    assert [line["estimate"] for line in answer["dependence"]] == pytest.approx(curve["estimate"].tolist(), rel=1e-9)
+
+
+def test_what_is_wrong_is_said(folder: Path) -> None:
+    start = ("explain", folder / "model", folder / "rows.csv", "--feature")
+    assert "'rain' is no feature of the model; it uses" in fail(*start, "rain")
+    assert "--of fun>play" in fail(*start, "zone", "--of", "fun>play")
+    assert "--out" in fail(*start, "zone", "--out", folder / "x.txt")
+    assert "no level 'middle'" in fail(*start, "zone", "--reference", "middle")
+    assert "nothing would change" in fail(*start, "night_bus_lines", "--step", 0)
