@@ -49,7 +49,15 @@ def test_no_learner_is_missing_from_this_suite() -> None:
         found = {cls.__name__} if cls.__module__.startswith("snefy_ldl.learners.") else set()
         return found.union(*(leaves(c) for c in cls.__subclasses__()))
 
-    abstract = {"Learner", "ScaledLearner", "UnitLearner", "Network", "SoftmaxLinear", "_SimplexLinear"}
+    abstract = {
+        "Learner",
+        "ScaledLearner",
+        "UnitLearner",
+        "Network",
+        "SoftmaxLinear",
+        "_SimplexLinear",
+        "_MarginLinear",
+    }
     assert leaves(Learner) - abstract == set(CASES)
 
 
@@ -229,7 +237,7 @@ def test_bad_hyperparameters_are_refused(case: Case) -> None:
         "strength": -1.0,
     }
     wrong |= {"n_copies": 0, "n_folds": 1, "depth": 0, "n_trees": 0, "n_units": 0, "n_rounds": 0, "method": "odd"}
-    wrong |= {"zeros": "odd", "mean": 3, "standardize": "yes", "loss": "odd", "head": "odd"}
+    wrong |= {"zeros": "odd", "mean": 3, "standardize": "yes", "loss": "odd", "head": "odd", "margin": 0.0}
     tried = set(wrong) & set(case.learner().get_params())
     assert tried
     for name in tried:

@@ -15,6 +15,7 @@ from snefy_ldl.learners.decomposition import DFLDL
 from snefy_ldl.learners.dirichlet import DirichletLDL
 from snefy_ldl.learners.forest import LDLForest
 from snefy_ldl.learners.incomplete import IncomLDL, WInLDL
+from snefy_ldl.learners.margins import LDL4C, LDLHR
 from snefy_ldl.learners.maxent import SABFGS, SAIIS
 from snefy_ldl.learners.ordinal import OrdinalLDL
 from snefy_ldl.learners.ranking import LDLDPA, LDLLRR
@@ -28,7 +29,9 @@ __all__ = [
     "BCPNN",
     "CPNN",
     "DFLDL",
+    "LDL4C",
     "LDLDPA",
+    "LDLHR",
     "LDLLRR",
     "LDLSCL",
     "PTSVM",
@@ -76,5 +79,7 @@ def all_learners() -> dict[str, type[Learner]]:
         IncomLDL,
         WInLDL,
         OrdinalLDL,
+        LDL4C,
+        LDLHR,
     ]
     return {cls.__name__: cls for cls in classes}

@@ -1,0 +1,78 @@
+"""LDL4C and LDL-HR: their losses by hand, their gradients, their optima, and what they are for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from learner_cases import D, X, softmax
+
+from snefy_ldl.learners import LDL4C, LDLHR, SABFGS
+from snefy_ldl.learners.margins import ROUNDING
+
+P = softmax(np.random.default_rng(0).normal(size=(len(D), 4)))
+models = pytest.mark.parametrize("model", [LDL4C(0.7, 0.1), LDLHR(0.7, 2.0, 0.1)], ids=["LDL4C", "LDLHR"])
+
+
+def by_hand(model: Any, p: Any, d: Any) -> float:
+    y = int(np.argmax(d))
+    others = [j for j in range(4) if j != y]
+    short = max(0.0, 1.0 - (p[y] - max(p[j] for j in others)) / 0.1)
+    if isinstance(model, LDL4C):
+        entropies = [-sum(s * np.log(s) for s in row) for row in D]
+        weight = -sum(s * np.log(s) for s in d) / np.mean(entropies)
+        return float(weight * (sum(abs(p[j] - d[j]) for j in range(4)) + 0.7 * short))
+    first = sum(abs(p[j] - (j == y)) for j in range(4))
+    return float(first + 0.7 * short + 2.0 * sum(abs(p[j] - d[j]) for j in others))
+
+
+@models
+def test_losses_by_hand(model: Any) -> None:
+    rows = model._rows(D)(torch.from_numpy(P)).numpy()
+    np.testing.assert_allclose(rows, [by_hand(model, p, d) for p, d in zip(P, D)], atol=30 * ROUNDING)
+
+
+@models
+def test_gradients_agree_with_differences(model: Any) -> None:
+    rows = model._rows(D[:5])
+    logits = torch.from_numpy(np.random.default_rng(1).normal(size=(5, 4))).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: rows(torch.softmax(z, dim=1)).sum(), logits, eps=1e-7, atol=1e-4)
+
+
+@models
+def test_a_fit_is_a_minimum_of_its_objective(model: Any) -> None:
+    features = (X[:, :2] - X[:, :2].mean(axis=0)) / X[:, :2].std(axis=0)
+    fitted = model.set_params(l2=0.5, standardize=False, max_iter=3000, tol=1e-7).fit(features, D)
+    rows = fitted._rows(D)
+
+    def total(coef: Any, intercept: Any) -> float:
+        shares = torch.from_numpy(softmax(features @ coef + intercept))
+        return float(rows(shares).mean()) + 0.25 / len(D) * float((coef**2).sum())
+
+    best = total(fitted.coef_, fitted.intercept_)
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        step = 0.05 * random.normal(size=(3, 4))
+        assert total(fitted.coef_ + step[:2], fitted.intercept_ + step[2]) > best - 1e-6
+
+
+def test_rows_without_entropy_weigh_the_same() -> None:
+    rows = LDL4C(alpha=0.0)._rows(np.eye(4))(torch.full((4, 4), 0.25, dtype=torch.float64)).numpy()
+    np.testing.assert_allclose(rows, 1.5, atol=5 * ROUNDING)
+
+
+@pytest.mark.parametrize("learner", [LDL4C, LDLHR])
+def test_a_few_rows_of_vast_loss_do_not_decide_the_largest_label(learner: Any) -> None:
+    # a line in the log-ratio, and far rows of the other sign that a KL fit must follow
+    random = np.random.default_rng(0)
+    x = random.normal(size=(300, 1))
+    share = np.where(x[:, 0] > 0, 0.55, 0.45)
+    far = np.abs(x[:, 0]) > 1.8
+    share = np.where(far, np.where(x[:, 0] > 0, 1e-4, 1 - 1e-4), share)
+    labels = np.stack([share, 1 - share], axis=1)
+    near, right = ~far, labels.argmax(axis=1)
+    plain = SABFGS(l2=1e-3).fit(x, labels).predict(x).argmax(axis=1)
+    model = learner(l2=1e-3, alpha=1.0).fit(x, labels).predict(x).argmax(axis=1)
+    assert (model == right)[near].mean() > 0.9 > (plain == right)[near].mean()
