@@ -65,7 +65,7 @@ def ordinal_loss(name: str, D: Tensor) -> Callable[[Tensor], Tensor]:
             predicted = predicted.clamp_min(SMALLEST_SHARE)
             middle = 0.5 * (true + predicted)
             # not xlogy(F, F / middle): its gradient is 0/0 where F is zero
-            first = torch.special.xlogy(true, true) - true * middle.log()
+            first: Tensor = torch.special.xlogy(true, true) - true * middle.log()
             return 0.5 * (first + predicted * (predicted / middle).log()).sum() / n_rows
         gap = true - predicted
         if name == "emd":
