@@ -2,6 +2,7 @@
 
 - :mod:`~snefy_ldl.metrics.points`: point predictions (N, L).
 - :mod:`~snefy_ldl.metrics.ranking`, :mod:`~snefy_ldl.metrics.ordinal`: their order, and labels that have one.
+- :mod:`~snefy_ldl.metrics.entropy`: any of them, on sure and unsure rows alike.
 - :mod:`~snefy_ldl.metrics.intervals`: intervals (N, L, 2), on average over rows.
 - :mod:`~snefy_ldl.metrics.conditional`: the same intervals, given something about the row.
 - :mod:`~snefy_ldl.metrics.draws`: draws (n, N, L) and probability integral transforms.
@@ -20,6 +21,7 @@ from snefy_ldl.metrics.conditional import (
     worst_slab_coverage,
 )
 from snefy_ldl.metrics.draws import crps, energy_score, pit_histogram
+from snefy_ldl.metrics.entropy import EntropyCalibrated, entropy_calibrated
 from snefy_ldl.metrics.intervals import coverage, interval_score, interval_width, joint_coverage
 from snefy_ldl.metrics.joint import JointCalibration, joint_calibration_test, joint_pit
 from snefy_ldl.metrics.ordinal import (
@@ -44,6 +46,7 @@ from snefy_ldl.metrics.ranking import kendall, match_m, spearman, top_k_accuracy
 __all__ = [
     "HIGHER_IS_BETTER",
     "MEASURES",
+    "EntropyCalibrated",
     "JointCalibration",
     "canberra",
     "chebyshev",
@@ -55,6 +58,7 @@ __all__ = [
     "cumulative_jensen_shannon",
     "earth_movers_distance",
     "energy_score",
+    "entropy_calibrated",
     "feature_stratified_coverage",
     "fsc_ceiling",
     "group_ceiling",
