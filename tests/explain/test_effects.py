@@ -137,3 +137,19 @@ def test_members_by_hand_and_nested_intervals() -> None:
 def test_what_is_wrong_is_said(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         effects(Shop(), shop(), **settings)
+
+
+def test_a_fitted_model_comes_near_the_truth() -> None:
+    """Steps of one standard deviation, all columns: off by less than 2 points on average, 6 at most.
+
+    Measured with 1,500 rows: 0.9 and 3.4 points, with another seed 1.1 and 4.3. A model that has learned nothing is off
+    by the true steps themselves, 3.5 and 16.6.
+    """
+    deviations = {number: float(CITY.X[:, number].std()) for number in range(5)}
+    model = SnefyLDL(epochs=12, guides=None, random_state=0).fit(CITY.X, CITY.D)
+    fitted, exact = (effects(one, CITY.X, step=deviations, max_rows=600).frame for one in (model, Truth()))
+    steps = fitted["contrast"] != "dY/dX"
+    off = 100 * np.abs(fitted["estimate"] - exact["estimate"])[steps]
+    assert off.mean() < 2.0
+    assert off.max() < 6.0
+    assert 100 * np.abs(exact["estimate"])[steps].mean() > 2.5

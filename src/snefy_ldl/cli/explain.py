@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from snefy_ldl.cli.common import AsJson, IdColumn, ModelFolder, TableFile, not_an_input, say
 from snefy_ldl.cli.model_tables import model_rows, no_table_notes
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["EXAMPLES", "explain_model"]
 
 ENDINGS = (".png", ".svg", ".pdf")
-#: Lines of the dependence that are printed; --json holds all of them.
-MOST_LINES = 60
+#: Lines and labels of the dependence that are printed; --json holds all of them.
+MOST_LINES, MOST_LABELS = 60, 6
 
 EXAMPLES = """What 10 mm more rain do, and how shares move along rain:
   snefy-ldl explain model soil.csv --feature rain --step 10 --out rain.png
@@ -87,7 +88,7 @@ def explain_model(
         _figure(table_of_effects, curve).savefig(content, format=out.suffix[1:].lower(), dpi=dpi, bbox_inches="tight")
         out.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(out, content.getvalue())
-        say(f"what {' and '.join(wanted)} does: {out}", "green")
+        say(f"effects of {' and '.join(wanted)}: {out}", "green")
 
 
 def _column(name: str, names: list[str]) -> str:
@@ -125,33 +126,54 @@ def _as_json(table: Effects, curve: Dependence) -> dict[str, Any]:
 def _print(table: Effects, curve: Dependence) -> None:
     """Both tables, and in words what they say."""
     console = Console()
-    view = Table(title=f"average effects on {table.words}", header_style="bold", title_style="bold")
-    for name in table.frame.columns:
+    one = len(curve.features) == 1
+    title = f"average effects{f' of {curve.features[0]}' if one else ''} on {table.words}"
+    view = Table(title=title, header_style="bold", title_style="bold")
+    names = [name for name in table.frame.columns if not (one and name == "term")]
+    for name in names:
         view.add_column(name, justify="left" if name in ("term", "contrast", "label") else "right")
-    for line in table.frame.itertuples(index=False):
-        view.add_row(*(cell if isinstance(cell, str) else f"{cell:.4g}" for cell in line))
+    for line in table.frame[names].itertuples(index=False):
+        view.add_row(*(cell if isinstance(cell, str) else f"{cell:.3g}" for cell in line))
     console.print(view)
     for text in str(table).splitlines():
         console.print(text, highlight=False, markup=False, soft_wrap=True)
-    along = Table(title=f"{curve.words} along {' and '.join(curve.features)}", header_style="bold", title_style="bold")
-    for name in curve.frame.columns:
-        along.add_column(str(name), justify="left" if name == "label" else "right")
-    for line in curve.frame.head(MOST_LINES).itertuples(index=False):
-        along.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in line))
-    console.print(along)
-    if len(curve.frame) > MOST_LINES:
-        console.print(f"... {len(curve.frame) - MOST_LINES:,} lines more: --json prints all", highlight=False)
+    console.print(_curve_table(curve))
     for text in str(curve).splitlines()[1:]:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
+def _curve_table(curve: Dependence) -> Table:
+    """A line a value of the features, a column a label: the average, and the first band."""
+    import numpy as np
+
+    band = next(iter(curve.bands), None)
+    heading = f"{curve.words} along {' and '.join(curve.features)}" + (f" [{band}]" if band else "")
+    view = Table(title=Text(heading), header_style="bold", title_style="bold")
+    for name in curve.features:
+        view.add_column(name, justify="right")
+    for name in curve.labels[:MOST_LABELS]:
+        view.add_column(name, justify="right")
+    scale, form = (100.0, "{:.1f}") if curve.is_share else (1.0, "{:.3g}")
+    for place in list(np.ndindex(*curve.estimate.shape[:-1]))[:MOST_LINES]:
+        values = [grid[k] for grid, k in zip(curve.grids, place)]
+        cells = [form.format(scale * value) for value in curve.estimate[place]]
+        if band is not None:
+            ends = ((form.format(scale * low), form.format(scale * high)) for low, high in curve.bands[band][place])
+            cells = [f"{cell} [{low}, {high}]" for cell, (low, high) in zip(cells, ends)]
+        texts = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
+        view.add_row(*(Text(text) for text in (*texts, *cells[:MOST_LABELS])))
+    whole = len(curve.labels) <= MOST_LABELS and curve.estimate[..., 0].size <= MOST_LINES
+    view.caption = ("in percent" if curve.is_share else "") + ("" if whole else "; --json prints all")
+    return view
+
+
 def _figure(table: Effects, curve: Dependence) -> Any:
-    """The dependence, the effects, and the way in the triangle where three labels have one."""
+    """The dependence, the effects, and the way in the triangle where three labels have one along a number."""
     try:
         from matplotlib.figure import Figure  # an extra, loaded with the first picture
     except ImportError:
         raise ImportError("pictures need matplotlib and mpltern: pip install 'snefy-ldl[plot]'") from None
-    triangle = curve.words == "mean share" and len(curve.labels) == 3 and len(curve.features) == 1
+    triangle = curve.words == "mean share" and len(curve.labels) == 3 and curve.numeric == (True,)
     lines = sum(entry.contrast != "dY/dX" for entry in table.entries)
     height = max(3.4, 0.8 + 0.26 * lines)
     figure = Figure(figsize=(15.0 if triangle else 11.0, height), layout="constrained")

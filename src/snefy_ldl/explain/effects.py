@@ -28,6 +28,8 @@ __all__ = ["Effect", "Effects", "effects"]
 SLOPE_REACH = 0.05
 #: The middle half of normal numbers is this many standard deviations wide.
 MIDDLE_HALF = 1.349
+#: A share of rows beyond all known values that is not worth a word.
+FEW_OUTSIDE = 0.005
 #: What the intervals are made of.
 SOURCES = {
     "members": "intervals: what the members disagree on (estimate ± t · their standard deviation)",
@@ -220,7 +222,7 @@ def effects(
         if column.kind == "number":
             changes = _steps(models, table, column, steps[column.name], quantity, wants_members)
             left = _outside(column, steps[column.name])
-            outside |= {column.name: left} if left > 0 else {}
+            outside |= {column.name: left} if left >= FEW_OUTSIDE else {}
         else:
             changes = _contrasts(models, table, column, _of_feature(reference, column), quantity, wants_members)
         for change in changes:

@@ -220,7 +220,7 @@ def effect_intervals(
         ax.scatter(table[k, 0], places[k], color=color, edgecolors="white", s=40, zorder=3)
     ax.axvline(0.0, color=style.QUIET, linewidth=1.0, linestyle=style.DASHES, zorder=1)
     ax.set_yticks(places, texts)
-    ax.invert_yaxis()
+    ax.set_ylim(places[-1] + 0.6, -0.6)
     ax.set_xlabel(f"change of {words}" + (", in points of a hundred" if percent else ""))
     style.quiet(ax, grid="x")
     ax.tick_params(axis="y", length=0)
@@ -271,9 +271,9 @@ def ternary_path(
     for stop in stops[1:]:
         _arrow(ax, way[[stop - 1, stop]], style.MODEL, 2.2, 14)
     ax.scatter(*way[:1].T, color="white", edgecolors=style.MODEL, s=36, linewidths=1.8, zorder=5)
-    for end, text in ((0, grid[0]), (-1, grid[-1])):
-        words = f"{text:.3g}" if isinstance(text, (float, int)) and not isinstance(text, bool) else str(text)
-        ax.annotate(words, _flat(ax, way[end]), xytext=(7, 5), textcoords="offset points", fontsize=9, color=style.INK,
+    for end, text, down in ((0, grid[0], 5), (-1, grid[-1], -13)):
+        words = f"{text:.4g}" if isinstance(text, (float, int)) and not isinstance(text, bool) else str(text)
+        ax.annotate(words, _flat(ax, way[end]), xytext=(7, down), textcoords="offset points", fontsize=9, color=style.INK,
                     zorder=6)  # fmt: skip
     ax.set_title(f"mean mix along {feature}", fontsize=10, color=style.INK, y=1.1)
     return ax
