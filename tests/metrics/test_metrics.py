@@ -123,7 +123,7 @@ def test_bad_distributions_are_named():
     assert kl_divergence(good, good, return_std_error=True) == (0.0, np.inf)  # one row tells nothing about spread
 
 
-@pytest.mark.parametrize("name", metrics.__all__[1:])
+@pytest.mark.parametrize("name", [name for name in metrics.__all__ if callable(getattr(metrics, name))])
 def test_every_public_function_is_documented_with_an_example(name):
     function = getattr(metrics, name)
     assert function.__name__ == name
@@ -132,6 +132,8 @@ def test_every_public_function_is_documented_with_an_example(name):
     # tables of several averages, transforms and tests have no one standard error
     assert "return_std_error" in parameters or name in {
         "score",
+        "EntropyCalibrated",
+        "entropy_calibrated",
         "JointCalibration",
         "joint_calibration_test",
         "joint_pit",

@@ -18,6 +18,7 @@ from snefy_ldl.learners.incomplete import IncomLDL, WInLDL
 from snefy_ldl.learners.margins import LDL4C, LDLHR
 from snefy_ldl.learners.maxent import SABFGS, SAIIS
 from snefy_ldl.learners.ordinal import OrdinalLDL
+from snefy_ldl.learners.oversampling import density_oversample, ssg_oversample
 from snefy_ldl.learners.ranking import LDLDPA, LDLLRR
 from snefy_ldl.learners.transformation import PTSVM, PTBayes
 from snefy_ldl.learners.trees import TreesLDL
@@ -46,6 +47,8 @@ __all__ = [
     "WInLDL",
     "all_learners",
     "check_learner",
+    "density_oversample",
+    "ssg_oversample",
 ]
 
 
