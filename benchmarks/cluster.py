@@ -111,7 +111,8 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
 def apart(kind: str, **task: Any) -> dict[str, Any]:
     """A run in a process of its own."""
     words = [sys.executable, __file__, "--one", json.dumps({"kind": kind, "kill": False, **task})]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    fair = {**os.environ, "RAY_worker_niceness": "0"}  # Ray's workers step back behind other processes by default
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=fair)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
     return dict(json.loads(done.stdout.strip().splitlines()[-1]))

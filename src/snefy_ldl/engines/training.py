@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from snefy_ldl._random import seed_from
 from snefy_ldl.engines.base import EngineError
@@ -18,6 +18,7 @@ from snefy_ldl.engines.shards import Rows, StreamRows
 from snefy_ldl.engines.shipped import ShippedModel
 from snefy_ldl.errors import SnefyError, TrainingError
 from snefy_ldl.inputs.streams import Stream
+from snefy_ldl.training.recipe import BATCH_LIMITS, LARGEST_BATCH
 from snefy_ldl.training.settings import Settings
 from snefy_ldl.training.state import FittedState
 
@@ -111,9 +112,9 @@ class Keeper:
 class RayTraining:
     """Trains one model on several workers of a Ray cluster, each with its part of the rows.
 
-    A step is taken on the mean of all gradients, so it sees as many rows as all workers' batches hold together; gloo
-    carries gradients between processors, nccl between GPUs. A worker that is lost is replaced, and all go on from the
-    last epoch.
+    A step is taken on the mean of all gradients: ``batch_size`` rows, shared out among the workers, so their number
+    does not change how a model learns. gloo carries gradients between processors, nccl between GPUs. A worker that is
+    lost is replaced, and all go on from the last epoch.
 
     Args:
         workers: how many.
@@ -251,6 +252,30 @@ def train_worker(task: dict[str, Any]) -> None:
             raise  # ends the others, too, which wait for this one's gradients
 
 
+def worker_batch(settings: Settings, n_rows: int | None, workers: int) -> int | Literal["auto"]:
+    """Rows a step of one worker, so that all of them together take the step that a fit of all rows would take.
+
+    Args:
+        settings: whose ``batch_size`` is that of all workers together.
+        n_rows: how many rows there are; None where nobody knows.
+        workers: how many there are.
+
+    Returns:
+        Rows a step; "auto" where the number of rows is not known.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> worker_batch(SnefyLDL().settings(), 2_000_000, 2)
+        1024
+    """
+    size = settings.batch_size
+    if size == "auto":
+        if n_rows is None:
+            return "auto"
+        size = next((size for size, limit in BATCH_LIMITS.items() if n_rows < limit), LARGEST_BATCH)
+    return max(1, int(size) // workers)
+
+
 def _train_epochs(task: dict[str, Any], rank: int, workers: int, place: Path) -> None:
     import ray
     import ray.train
@@ -261,9 +286,11 @@ def _train_epochs(task: dict[str, Any], rank: int, workers: int, place: Path) ->
     from snefy_ldl.training.stream import StreamFit
 
     rows, keeper = task["rows"], task["keeper"]
+    stream = rows.stream()
     settings = replace(task["settings"], checkpoint_dir=place)
+    settings = replace(settings, batch_size=worker_batch(settings, stream.n_rows, workers))
     exchange = ProcessGroup() if workers > 1 else None
-    fit = StreamFit(settings, rows.stream(), task["columns"], exchange, rows.shard(rank, workers))
+    fit = StreamFit(settings, stream, task["columns"], exchange, rows.shard(rank, workers))
     while not fit.finished:
         fit.epoch()
         if rank == 0:
