@@ -13,13 +13,14 @@ from scipy.special import logit
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.blocks import draw_from, law_blocks, to_numpy
 from snefy_ldl.distributions.row_laws import RowLaws
+from snefy_ldl.distributions.zeros import ZeroSnefy
 from snefy_ldl.errors import InputError, TableNote
 from snefy_ldl.validation import check_confidence
 from snefy_ldl.validation.rows import count_rows, take_rows
 
 __all__ = ["Answer", "Quantity", "answer", "choose_quantity", "label_names", "model_list"]
 
-#: Draws a row where each row has tables of its own, whose exact quantiles cost a second a row.
+#: Draws a row where exact quantiles cost too much: rows with tables of their own, and laws with room for zeros.
 DRAWS = 400
 
 
@@ -222,8 +223,8 @@ def _number(label: Any, names: list[str]) -> int:
 
 
 def _draws(law: Any) -> Array | None:
-    """Draws (n, b, L) of laws whose rows have tables of their own, always from the same seed."""
-    return to_numpy(draw_from(law, DRAWS, lambda: 0)) if isinstance(law, RowLaws) else None
+    """Draws (n, b, L) of laws whose exact quantiles cost too much here, always from the same seed."""
+    return to_numpy(draw_from(law, DRAWS, lambda: 0)) if isinstance(law, (RowLaws, ZeroSnefy)) else None
 
 
 def _quantiles(law: Any, levels: Array) -> Array:

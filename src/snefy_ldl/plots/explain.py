@@ -273,8 +273,8 @@ def ternary_path(
     ax.scatter(*way[:1].T, color="white", edgecolors=style.MODEL, s=36, linewidths=1.8, zorder=5)
     for end, text, down in ((0, grid[0], 5), (-1, grid[-1], -13)):
         words = f"{text:.4g}" if isinstance(text, (float, int)) and not isinstance(text, bool) else str(text)
-        ax.annotate(words, _flat(ax, way[end]), xytext=(7, down), textcoords="offset points", fontsize=9, color=style.INK,
-                    zorder=6)  # fmt: skip
+        place = {"xytext": (7, down), "textcoords": "offset points", "zorder": 6}
+        ax.annotate(words, _flat(ax, way[end]), fontsize=9, color=style.INK, **place)
     ax.set_title(f"mean mix along {feature}", fontsize=10, color=style.INK, y=1.1)
     return ax
 
