@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types docs bench data-tests browser-tests ray-tests audit clean
+.PHONY: demo test slow-tests lint types docs bench data-tests browser-tests ray-tests audit clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || (echo "snefy-ldl needs Python 3.10 or newer; set PYTHON=python3.x" && exit 1)
@@ -19,7 +19,11 @@ demo: $(VENV)/.installed
 	$(BIN)/snefy-ldl demo --out demo
 
 test: $(VENV)/.installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m 'not data and not browser and not ray'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m 'not data and not browser and not ray and not slow'
+
+# Whole reports, studies that are killed, many folds: right, but not what one waits for after every change.
+slow-tests: $(VENV)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m 'slow and not data and not browser and not ray'
 
 data-tests: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m data

@@ -157,6 +157,7 @@ def test_a_fitted_density_is_taken_as_it_is(city):
         DensityWeightedBagging(SABFGS(), density, n_members=2, n_samples=20).fit(two.X, two.D)
 
 
+@pytest.mark.slow
 def test_any_base_learner_and_any_number_of_jobs(city):
     for base in (AAKNN(), make_pipeline(StandardScaler(), SABFGS()), DirichletLDL(), quick()):
         one = DensityWeightedBagging(base, DirichletLDL(), n_members=3, n_samples=0.25, random_state=0)

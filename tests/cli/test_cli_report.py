@@ -117,6 +117,7 @@ def test_report_says_where_the_rivals_learned_and_takes_the_stored_calibration(f
     assert "by the model folder's calibration" in words
 
 
+@pytest.mark.slow
 def test_report_judges_one_table_by_folds(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "report"
     succeed("report", folder / "model", folder / "train.csv", "--folds", 3, "--out", out, "--title", "Ours & <theirs>")
@@ -134,6 +135,7 @@ def test_report_on_votes(folder: Path, tmp_path: Path) -> None:
     assert "noise that no prediction can avoid" in words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_labels", "corners"), [(2, None), (5, None), (5, "a,b,c"), (5, "a+b,c,d+e")])
 def test_report_of_any_number_of_labels(tmp_path: Path, n_labels: int, corners: str | None) -> None:
     random = np.random.default_rng(1)
@@ -202,6 +204,7 @@ def test_pictures_follow_the_pages_colours() -> None:
 QUICK = ["--epochs", "2", "--quiet", "--set", "n_neurons=8", "--set", "guides=null", "--set", "device=cpu"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_from_a_persons_file_to_a_page(name: str, tmp_path: Path) -> None:
     case = TABLES[name](tmp_path)

@@ -118,6 +118,7 @@ def test_a_changed_question_is_not_answered_from_the_folder(tmp_path: Path) -> N
     assert kl(AAKNN(3)) == first
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_table() -> None:
     one, two = (compare({**FEW, "mean": Mean()}, CITY.X, CITY.D, cv=3, n_jobs=n).table for n in (1, 2))
     pd.testing.assert_frame_equal(one, two, check_exact=True)

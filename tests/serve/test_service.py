@@ -341,6 +341,7 @@ def test_columns_of_text_and_gaps_are_read_by_the_models_own_reader(
             ask(client, path, body)
 
 
+@pytest.mark.slow
 def test_every_question_to_a_law_that_moves_is_answered_or_refused_in_words(tmp_path: Path, moving: Any) -> None:
     model, X = moving
     place = model.save(tmp_path / "moving")

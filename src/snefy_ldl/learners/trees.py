@@ -70,7 +70,8 @@ class TreesLDL(Learner):
         for number, held in enumerate(left_out):
             forest = self._grow(np.delete(table, held, axis=0), np.delete(D, held, axis=0), number, n_parts, random)
             if len(held):
-                self.out_of_bag_[held] = forest.predict(table[held])
+                with np.errstate(over="ignore", invalid="ignore"):  # scikit-learn adds up all features, however large
+                    self.out_of_bag_[held] = forest.predict(table[held])
             for tree in forest.estimators_:
                 part = tree.tree_
                 child = np.stack([part.children_left, part.children_right], 1)
