@@ -68,9 +68,9 @@ class TreesLDL(Learner):
         self.out_of_bag_ = np.full_like(D, np.nan)
         nodes, offset = [], 0
         for number, held in enumerate(left_out):
-            forest = self._grow(np.delete(table, held, axis=0), np.delete(D, held, axis=0), number, n_parts, random)
-            if len(held):
-                with np.errstate(over="ignore", invalid="ignore"):  # scikit-learn adds up all features, however large
+            with np.errstate(over="ignore", invalid="ignore"):  # scikit-learn adds up all features, however large
+                forest = self._grow(np.delete(table, held, axis=0), np.delete(D, held, axis=0), number, n_parts, random)
+                if len(held):
                     self.out_of_bag_[held] = forest.predict(table[held])
             for tree in forest.estimators_:
                 part = tree.tree_
