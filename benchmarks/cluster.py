@@ -10,6 +10,7 @@ mean time that workers spent on their parts, with reading and writing. ``seconds
 from __future__ import annotations
 
 import argparse
+import contextlib
 import filecmp
 import json
 import os
@@ -50,7 +51,8 @@ def score(task: dict[str, Any]) -> dict[str, Any]:
             done.append(outcome.number)
             if task["kill"] and not victims and len(done) > 2:
                 victims.append(outcome.pid)
-                os.kill(outcome.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it was its last part
+                    os.kill(outcome.pid, signal.SIGKILL)
             yield outcome
 
     base = LocalEngine if task["engine"] == "local" else RayEngine
