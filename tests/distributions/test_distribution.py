@@ -727,6 +727,7 @@ def test_every_public_name_is_exercised() -> None:
             "test_family",
             "test_marginal",
             "test_properties",
+            "test_ratios",
             "test_rosenblatt",
             "test_sampling",
         }:
