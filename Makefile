@@ -33,10 +33,12 @@ browser-tests: $(VENV)/.installed
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[browser]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser -rs
 
-# Engines on a real Ray cluster of two small nodes, started and stopped by the tests.
+# Engines on a real Ray cluster of two small nodes, started and stopped by the tests; a process a file, since Ray keeps one
+# driver a process.
 ray-tests: $(VENV)/.installed
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[ray]'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray -rs tests/engines
+	for file in engine_ray ray_serve ray_tasks; do \
+		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray -rs tests/engines/test_$$file.py || exit 1; done
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
