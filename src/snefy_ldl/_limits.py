@@ -65,3 +65,7 @@ def block_elements(device_type: str) -> int:
         A number of array elements.
     """
     return CACHE_ELEMENTS if device_type == "cpu" else GPU_ELEMENTS
+
+
+#: Threads that work on parts of a table at one time, at most: each holds the arrays of its own part.
+MOST_THREADS = 4

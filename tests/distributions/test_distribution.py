@@ -726,6 +726,7 @@ def test_every_public_name_is_exercised() -> None:
             "test_distribution",
             "test_family",
             "test_marginal",
+            "test_moving",
             "test_properties",
             "test_ratios",
             "test_rosenblatt",

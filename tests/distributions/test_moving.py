@@ -7,7 +7,7 @@ from scipy import stats
 
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.distributions.moving import MovingSnefy
-from snefy_ldl.distributions.moving_quantiles import RowCdf
+from snefy_ldl.distributions.moving_quantiles import SquareRowCdf
 from snefy_ldl.distributions.row_laws import ListedLaws
 from snefy_ldl.errors import InputError
 
@@ -83,7 +83,7 @@ def test_extreme_levels_need_no_draws():
 def test_cdf_of_one_row_without_a_centre_is_a_beta(scale):
     exponents = torch.tensor([[[0.2, 0.5, 0.3]]]).double() * scale
     alpha = (1.0 + 2.0 * exponents[0, 0]).numpy()
-    cdf = RowCdf(exponents, None, torch.zeros(3).double(), torch.ones(1).double(), torch.arange(3))
+    cdf = SquareRowCdf(exponents, None, torch.zeros(3).double(), torch.ones(1).double(), torch.arange(3))
     points = np.array([[0.05, 0.3, 0.6]] * 3)
     expected = stats.beta(alpha[:, None], alpha.sum() - alpha[:, None])
     value, density = cdf.at(torch.logit(torch.as_tensor(points)))
@@ -106,6 +106,7 @@ def test_other_questions_are_put_to_each_row(law):
     torch.testing.assert_close(law.prob_greater(0, 2)[1:2], law.row(1).prob_greater(0, 2))
     torch.testing.assert_close(law.expected_entropy()[2:3], law.row(2).expected_entropy())
     torch.testing.assert_close(law.vote_information()[2:3], law.row(2).vote_information())
+    torch.testing.assert_close(law.expected_entropy_parts().sum(-1), law.expected_entropy())
     sub = law.subcomposition([0, 2])
     torch.testing.assert_close(sub.mean[3:4], law.row(3).subcomposition([0, 2]).mean)
     torch.testing.assert_close(sub[[3]].mean, sub.mean[3:4])
@@ -137,6 +138,13 @@ def test_votes_where_every_label_is_there():
     law = make(presence=False, members=1)
     votes = torch.tensor([[1.0, 0.0, 2.0, 0.0]]).double().expand(N, -1)
     torch.testing.assert_close(law.log_prob_counts(votes)[1:2], law.row(1).log_prob_counts(votes[:1]))
+
+
+def test_votes_are_refused_in_words_where_labels_may_be_absent():
+    law, votes = make(presence=True, members=1), torch.ones(N, L)
+    for ask in (law.posterior, law.log_prob_counts):
+        with pytest.raises(InputError, match="votes have no closed form"):
+            ask(votes)
 
 
 def test_a_batch_of_laws_needs_a_row():

@@ -23,9 +23,9 @@ from snefy_ldl.cli.common import (
     vote_columns,
     warnings_as_notes,
 )
+from snefy_ldl.cli.fit_folder import fit_streamed, training_engine
 from snefy_ldl.cli.parts import Address
 from snefy_ldl.cli.reader import LabelReader, report_rows
-from snefy_ldl.cli.streaming import fit_streamed, training_engine
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.labelled import Labelled

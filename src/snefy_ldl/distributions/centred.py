@@ -23,6 +23,7 @@ from snefy_ldl.distributions.law import Rows, SimplexLaw
 from snefy_ldl.distributions.marginal import Marginal, TableMarginal
 from snefy_ldl.distributions.ratio_table import RatioTable
 from snefy_ldl.distributions.ratios import ConditionedRatios, KnownRatios
+from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.distributions.table_cache import TableCache
 from snefy_ldl.distributions.tables import quantiles_from_tables
@@ -113,7 +114,7 @@ class CentredSnefy(SnefySimplex):
         return log_p + (plain - logs).sum(-1).to(self.dtype)
 
     def _log_prob_of_logs(self, logs: Tensor) -> Tensor:
-        shape = torch.broadcast_shapes(logs.shape[:-1], self.batch_shape)
+        shape = common_shape(logs.shape[:-1], self.batch_shape)
         if not self._ends(shape):
             return self.plain().expand(shape).log_prob(logs.exp())
         points = logs.expand(*shape, self.n_labels).reshape(-1, len(self), self.n_labels)  # (S, N, L)
@@ -174,7 +175,8 @@ class CentredSnefy(SnefySimplex):
         """``E[log ℓ_r|x]`` (*batch, L)."""
         return self.shaped(self._expectation(self._tables().expected_log()))
 
-    def _expected_entropy_parts(self) -> Tensor:
+    def expected_entropy_parts(self) -> Tensor:
+        """``-E[ℓ_r log ℓ_r]`` (N, L) in float64."""
         return self._expectation(self._tables().entropy_parts())
 
     def prob_greater(self, j: int | str, k: int | str) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Size, Tensor
 
 from snefy_ldl.distributions.law import SimplexLaw
 from snefy_ldl.distributions.marginal import Marginal
+from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_share
 from snefy_ldl.special.tolerances import SHARE_SUM_ROUNDING
@@ -78,7 +79,7 @@ class KnownShares:
 
     def filled(self, others: Tensor, known: Tensor) -> Tensor:
         """All labels in order: values of the other labels (..., N, L-K), and of the known ones (..., N, K)."""
-        shape = torch.broadcast_shapes(others.shape[:-1], known.shape[:-1])
+        shape = common_shape(others.shape[:-1], known.shape[:-1])
         order = np.argsort(self.labels + self.others).tolist()
         return torch.cat([known.expand(*shape, -1), others.expand(*shape, -1)], -1)[..., order]
 

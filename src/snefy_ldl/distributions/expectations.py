@@ -146,7 +146,7 @@ class MixtureExpectations(SimplexLaw):
 
         return self.collect(answer, per_pair=self.n_labels)
 
-    def _expected_entropy_parts(self) -> Tensor:
+    def expected_entropy_parts(self) -> Tensor:
         """``-E[ℓ_r log ℓ_r]`` (N, L) in float64."""
         return self._label_expectation(
             lambda a, total: (torch.digamma(total + 1.0) - torch.digamma(a + 1.0)) * a / total

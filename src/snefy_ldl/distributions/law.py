@@ -14,6 +14,7 @@ from torch.distributions import constraints
 
 from snefy_ldl._limits import block_elements
 from snefy_ldl.distributions.labels import LabelledLaw
+from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_share
 from snefy_ldl.validation import CLOSURE_TOLERANCE, as_float
@@ -99,8 +100,8 @@ class SimplexLaw(LabelledLaw):
         if value.shape[-1:] != self.event_shape or value.is_complex():
             raise InputError(f"value must hold {self.n_labels} shares a row, real numbers; got {tuple(value.shape)}.")
         try:
-            torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
-        except RuntimeError:
+            common_shape(value.shape[:-1], self.batch_shape)
+        except ValueError:
             got, batch = tuple(value.shape), tuple(self.batch_shape)
             raise InputError(f"value of shape {got} does not fit a law of batch shape {batch}.") from None
         if not self._validate_args:
@@ -179,16 +180,16 @@ class SimplexLaw(LabelledLaw):
         """``E[log ℓ_r|x]`` (*batch, L)."""
 
     @abstractmethod
-    def _expected_entropy_parts(self) -> Tensor:
+    def expected_entropy_parts(self) -> Tensor:
         """``-E[ℓ_r log ℓ_r]`` (N, L) in float64."""
 
     def expected_entropy(self) -> Tensor:
         """``E[H(ℓ)|x]`` in nats, H the Shannon entropy (*batch,)."""
-        return self.shaped(self._expected_entropy_parts().sum(-1))
+        return self.shaped(self.expected_entropy_parts().sum(-1))
 
     def vote_information(self) -> Tensor:
         """``H(E ℓ) - E[H(ℓ)]`` (*batch,): nats one more vote tells about ℓ; never negative."""
-        parts: Tensor = torch.special.entr(closed(self._first_moments())) - self._expected_entropy_parts()
+        parts: Tensor = torch.special.entr(closed(self._first_moments())) - self.expected_entropy_parts()
         return self.shaped(parts.sum(-1).clamp_min(0.0))
 
     def prob_zero(self) -> Tensor:

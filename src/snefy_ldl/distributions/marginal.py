@@ -18,6 +18,7 @@ from torch.distributions import Distribution, constraints
 from snefy_ldl._limits import DIRECT_EVALUATIONS
 from snefy_ldl._types import Array, Index
 from snefy_ldl.distributions.law import Rows, SimplexLaw
+from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.distributions.tables import ShareTable, beta_table, label_quantiles, row_blocks, row_weights
 from snefy_ldl.distributions.weights import check_weights
 from snefy_ldl.errors import InputError
@@ -46,6 +47,24 @@ class Marginal(Distribution):
         """The law whose rows these are."""
 
     @abstractmethod
+    def cdf(self, value: Tensor) -> Tensor:
+        """``P(share <= value)`` for value (..., *batch), monotone from 0 to 1."""
+
+    @abstractmethod
+    def icdf(self, value: Tensor) -> Tensor:
+        """Share below which a probability ``value`` (..., *batch) lies."""
+
+    def quantiles(self, alpha: Any) -> Tensor:
+        """Several quantile levels at once: alpha (A,) -> (*batch, A)."""
+        levels = torch.as_tensor(np.atleast_1d(np.asarray(alpha, dtype=np.float64)))
+        column = levels.reshape(-1, *([1] * len(self.batch_shape)))
+        return self.icdf(column).movedim(0, -1)
+
+
+class MixtureMarginal(Marginal):
+    """A share's law as the weighted sum of laws that all rows of a batch have in common."""
+
+    @abstractmethod
     def _cdf(self, points: Array) -> Array:
         """``P(share <= t)`` at points inside (0, 1), each row's own (N, Q)."""
 
@@ -61,7 +80,7 @@ class Marginal(Distribution):
     def cdf(self, value: Tensor) -> Tensor:
         """``P(share <= value)`` for value (..., *batch), monotone from 0 to 1."""
         value = torch.as_tensor(value)
-        shape = torch.broadcast_shapes(value.shape, self.batch_shape)
+        shape = common_shape(value.shape, self.batch_shape)
         if not self._fits(shape):
             expanded: Tensor = self.expand(shape).cdf(value)
             return expanded
@@ -76,7 +95,7 @@ class Marginal(Distribution):
     def icdf(self, value: Tensor) -> Tensor:
         """Share below which a probability ``value`` (..., *batch) lies, exact to 1e-8 or better in probability."""
         value = torch.as_tensor(value)
-        shape = torch.broadcast_shapes(value.shape, self.batch_shape)
+        shape = common_shape(value.shape, self.batch_shape)
         if not self._fits(shape):
             expanded: Tensor = self.expand(shape).icdf(value)
             return expanded
@@ -87,12 +106,6 @@ class Marginal(Distribution):
         answer = np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, answer))
         return self._back(answer, shape, self.law.dtype)
 
-    def quantiles(self, alpha: Any) -> Tensor:
-        """Several quantile levels at once: alpha (A,) -> (*batch, A)."""
-        levels = torch.as_tensor(np.atleast_1d(np.asarray(alpha, dtype=np.float64)))
-        column = levels.reshape(-1, *([1] * len(self.batch_shape)))
-        return self.icdf(column).movedim(0, -1)
-
     def _fits(self, shape: Size) -> bool:
         return len(self.law) == 1 or shape[len(shape) - len(self.batch_shape) :] == self.batch_shape
 
@@ -100,7 +113,7 @@ class Marginal(Distribution):
         return torch.as_tensor(np.ascontiguousarray(answer.T), device=self.law.device).reshape(shape).to(dtype)
 
 
-class BetaMarginal(Marginal):
+class BetaMarginal(MixtureMarginal):
     """A signed mixture of Betas, ``cdf(t) = Σ c_p I_t(a_p, b_p)``.
 
     Args:
@@ -217,7 +230,7 @@ class BetaMarginal(Marginal):
         return np.concatenate(parts)
 
 
-class TableMarginal(Marginal):
+class TableMarginal(MixtureMarginal):
     """The law of a sum of shares by a table of its components (:class:`~snefy_ldl.distributions.tables.ShareTable`).
 
     Args:
@@ -251,7 +264,7 @@ class TableMarginal(Marginal):
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density at shares value (..., *batch); of an atom, the logarithm of its probability."""
         value = torch.as_tensor(value)
-        shape = torch.broadcast_shapes(value.shape, self.batch_shape)
+        shape = common_shape(value.shape, self.batch_shape)
         points = value.double().expand(shape).reshape(-1, len(self.law)).T.detach().cpu().numpy()
         inside = np.clip(points, np.finfo(np.float64).tiny, 1.0 - np.finfo(np.float64).epsneg)
         density = self._by_rows(lambda weights, rows, keep: self.table.density(weights, inside[rows], keep))

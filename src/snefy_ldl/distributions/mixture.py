@@ -21,6 +21,7 @@ from snefy_ldl.distributions.conditioning import MixtureConditioning
 from snefy_ldl.distributions.law import Rows, row_table
 from snefy_ldl.distributions.marginal import BetaMarginal, Marginal
 from snefy_ldl.distributions.sampling import draw, estimate_entropy
+from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.distributions.tables import label_quantiles
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_beta, log_beta_ratio, log_share, log_signed_sum
@@ -176,7 +177,7 @@ class SignedDirichletMixture(MixtureConditioning):
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density at value (..., *batch, L)."""
         value = self.points(value)
-        shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        shape = common_shape(value.shape[:-1], self.batch_shape)
         if not self._ends(shape):
             return self.expand(shape).log_prob(value)
         logs = log_share(value.double()).expand(*shape, self.n_labels)

@@ -26,8 +26,9 @@ from snefy_ldl._types import Array
 from snefy_ldl.distributions.centred import CentredSnefy
 from snefy_ldl.distributions.law import Rows, SimplexLaw
 from snefy_ldl.distributions.moving_moments import moments_of_square, moments_with_presence
-from snefy_ldl.distributions.moving_quantiles import RowCdf
+from snefy_ldl.distributions.moving_quantiles import PresenceRowCdf, SquareRowCdf
 from snefy_ldl.distributions.row_laws import RowLaws
+from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.distributions.zero_moments import log_expm1
 from snefy_ldl.distributions.zero_square import jacobian, support_logs
@@ -197,7 +198,7 @@ class MovingSnefy(RowLaws):
     def log_prob(self, value: Any) -> Tensor:
         """Log density at value (..., N, L), rows of which may hold exact zeros where labels may be absent."""
         value = self.points(value)
-        shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        shape = common_shape(value.shape[:-1], self.batch_shape)
         logs = log_share(value.double()).expand(*shape, self.n_labels).reshape(-1, len(self), self.n_labels)
         return self.log_prob_of_logs(logs).reshape(shape).to(self.dtype)
 
@@ -282,7 +283,8 @@ class MovingSnefy(RowLaws):
             index = torch.as_tensor(labels, device=self.device)
             target = torch.as_tensor(wanted[labels], device=self.device)
             parts = (self.exponents.detach(), log_odds, self.log_centre[number], weights.detach(), index)
-            cdf = RowCdf(*parts, self._rough_logits(number, index, target))
+            kind = SquareRowCdf if log_odds is None else PresenceRowCdf
+            cdf = kind(*parts, self._rough_logits(number, index, target))
             answer = cdf.quantiles(target)
             out[number, labels] = answer.cpu().numpy()
         return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, out))

@@ -15,7 +15,7 @@ other labels is made once for all points u. Cdfs are good to 1e-7.
 from __future__ import annotations
 
 import math
-from typing import Any
+from abc import ABC, abstractmethod
 
 import torch
 from scipy.special import gammaincinv
@@ -40,7 +40,7 @@ MARGIN = 1.5
 NEGLIGIBLE = 1e-7
 
 
-class RowCdf:
+class RowCdf(ABC):
     """The cdfs of all shares of one row.
 
     Args:
@@ -54,14 +54,10 @@ class RowCdf:
 
     Example:
         >>> w, one = torch.tensor([[[0.5, 1.0, 2.0]]]).double(), torch.ones(1).double()
-        >>> cdf = RowCdf(w, None, torch.zeros(3).double(), one, torch.tensor([0]))  # Beta(2, 8)
+        >>> cdf = SquareRowCdf(w, None, torch.zeros(3).double(), one, torch.tensor([0]))  # Beta(2, 8)
         >>> cdf.at(torch.logit(torch.tensor([[0.2]]).double()))[0].round(decimals=6)
         tensor([[0.5638]], dtype=torch.float64)
     """
-
-    def __new__(cls, exponents: Tensor, log_odds: Tensor | None, *others: Any) -> RowCdf:
-        """A quadratic form where every label is there, a sum over pairs of neurons where labels may be absent."""
-        return super().__new__(SquareRowCdf if log_odds is None else cls)
 
     def __init__(
         self,
@@ -99,10 +95,9 @@ class RowCdf:
         self._y, self._step = self._nodes()
         self._prepare(weight, there, absent, none)
 
+    @abstractmethod
     def _prepare(self, weight: Tensor, there: Tensor, absent: Tensor, none: Tensor) -> None:
         """What does not depend on the points at which a cdf is asked for."""
-        around = self._around(there, absent) - none[:, :, None]  # (P, R, k)
-        self._coefficient = around * ((weight[:, None] * there[:, self.labels])[..., None] * self._step)
 
     def _find_range(self) -> tuple[Tensor, Tensor]:
         """Logits (R,) between which all but 1e-6 of the continuous part of each share's law lies, and some more."""
@@ -135,21 +130,7 @@ class RowCdf:
         up, down = torch.exp((x - last) / GROWTH - 1.0), torch.exp((first - x) / GROWTH - 1.0)
         return x + up - down, step * (1.0 + (up + down) / GROWTH)
 
-    def _around(self, there: Tensor, absent: Tensor) -> Tensor:
-        """``Π_{s≠r} (q_s + p_s F_s)`` of the wanted labels (P, R, k), complex."""
-        logs = log_factor((self._log_centre[:, None] + self._y).exp())  # (L, k)
-        answer = torch.empty(len(there), len(self.labels), len(self._y), dtype=torch.complex128, device=there.device)
-        size = max(1, CHUNK_ELEMENTS // (4 * logs.numel()))
-        factors = torch.exp(-self._half[..., None] * logs)  # (n', L, k)
-        for part in torch.arange(len(there), device=there.device).split(size):
-            each = factors[self._first[part]] * factors[self._second[part]]
-            each = each * there[part, :, None] + absent[part, :, None]  # (p, L, k)
-            ones = torch.ones_like(each[:, :1])
-            before = torch.cat([ones, each[:, :-1]], 1).cumprod(1)
-            after = torch.cat([each[:, 1:], ones], 1).flip(1).cumprod(1).flip(1)
-            answer[part] = before[:, self.labels] * after[:, self.labels]
-        return answer
-
+    @abstractmethod
     def at(self, u: Tensor, which: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Cdf and density of the logit at points u (R, A): each (R, A), the atom at one left out.
 
@@ -160,24 +141,6 @@ class RowCdf:
         Returns:
             Both.
         """
-        which = torch.arange(len(self.labels), device=u.device) if which is None else which
-        shift = self._log_centre[self.labels[which]][:, None] - u
-        cdf, density = torch.empty_like(u), torch.empty_like(u)
-        size = max(1, CHUNK_ELEMENTS // (2 * len(self._y) * len(self._alpha) * u.shape[1]))
-        for part in torch.arange(len(u), device=u.device).split(size):
-            s = (shift[part, :, None] + self._y).exp()  # (r, A, k)
-            logs = log_factor(s).conj_physical()
-            rows = which[part]
-            labels = self.labels[rows]
-            factor = torch.exp(-self._half[:, labels].T[:, :, None, None] * logs[:, None])  # (r, n', A, k)
-            pair = factor[:, self._first] * factor[:, self._second]  # (r, P, A, k)
-            pair *= self._coefficient[:, rows].transpose(0, 1)[:, :, None]
-            cdf[part] = pair.imag.sum((1, 3))
-            slope = torch.complex(-1.0 / (1.0 + s.reciprocal().square()), 1.0 / (s + s.reciprocal()))  # is/(1-is)
-            rising = (pair * self._alpha[:, labels].T[:, :, None, None]).sum(1)
-            density[part] = (rising * slope).imag.sum(-1)
-        middle = (self.at_zero + self.half_mass)[which]
-        return (middle[:, None] - cdf / math.pi).clamp(0.0, 1.0), (density / math.pi).clamp_min(0.0)
 
     def quantiles(self, levels: Tensor) -> Tensor:
         """Shares (R, A) below which probabilities (R, A) lie; 0 and 1 where an atom holds the level."""
@@ -222,8 +185,52 @@ class RowCdf:
         return low, high, u
 
 
+class PresenceRowCdf(RowCdf):
+    """The cdfs of a row whose labels may be absent: sums over pairs of neurons."""
+
+    def _prepare(self, weight: Tensor, there: Tensor, absent: Tensor, none: Tensor) -> None:
+        around = self._around(there, absent) - none[:, :, None]  # (P, R, k)
+        self._coefficient = around * ((weight[:, None] * there[:, self.labels])[..., None] * self._step)
+
+    def _around(self, there: Tensor, absent: Tensor) -> Tensor:
+        """``Π_{s≠r} (q_s + p_s F_s)`` of the wanted labels (P, R, k), complex."""
+        logs = log_factor((self._log_centre[:, None] + self._y).exp())  # (L, k)
+        answer = torch.empty(len(there), len(self.labels), len(self._y), dtype=torch.complex128, device=there.device)
+        size = max(1, CHUNK_ELEMENTS // (4 * logs.numel()))
+        factors = torch.exp(-self._half[..., None] * logs)  # (n', L, k)
+        for part in torch.arange(len(there), device=there.device).split(size):
+            each = factors[self._first[part]] * factors[self._second[part]]
+            each = each * there[part, :, None] + absent[part, :, None]  # (p, L, k)
+            ones = torch.ones_like(each[:, :1])
+            before = torch.cat([ones, each[:, :-1]], 1).cumprod(1)
+            after = torch.cat([each[:, 1:], ones], 1).flip(1).cumprod(1).flip(1)
+            answer[part] = before[:, self.labels] * after[:, self.labels]
+        return answer
+
+    def at(self, u: Tensor, which: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Cdf and density of the logit; see :meth:`RowCdf.at`."""
+        which = torch.arange(len(self.labels), device=u.device) if which is None else which
+        shift = self._log_centre[self.labels[which]][:, None] - u
+        cdf, density = torch.empty_like(u), torch.empty_like(u)
+        size = max(1, CHUNK_ELEMENTS // (2 * len(self._y) * len(self._alpha) * u.shape[1]))
+        for part in torch.arange(len(u), device=u.device).split(size):
+            s = (shift[part, :, None] + self._y).exp()  # (r, A, k)
+            logs = log_factor(s).conj_physical()
+            rows = which[part]
+            labels = self.labels[rows]
+            factor = torch.exp(-self._half[:, labels].T[:, :, None, None] * logs[:, None])  # (r, n', A, k)
+            pair = factor[:, self._first] * factor[:, self._second]  # (r, P, A, k)
+            pair *= self._coefficient[:, rows].transpose(0, 1)[:, :, None]
+            cdf[part] = pair.imag.sum((1, 3))
+            slope = torch.complex(-1.0 / (1.0 + s.reciprocal().square()), 1.0 / (s + s.reciprocal()))  # is/(1-is)
+            rising = (pair * self._alpha[:, labels].T[:, :, None, None]).sum(1)
+            density[part] = (rising * slope).imag.sum(-1)
+        middle = (self.at_zero + self.half_mass)[which]
+        return (middle[:, None] - cdf / math.pi).clamp(0.0, 1.0), (density / math.pi).clamp_min(0.0)
+
+
 class SquareRowCdf(RowCdf):
-    """The same where every label is there: an integrand is ``zᵀ C z``, with one complex number a neuron."""
+    """The cdfs of a row in which every label is there: an integrand is ``zᵀ C z``, with one complex number a neuron."""
 
     def _prepare(self, weight: Tensor, there: Tensor, absent: Tensor, none: Tensor) -> None:
         n = len(self._half)

@@ -9,6 +9,7 @@ import torch
 from torch import Size, Tensor
 
 from snefy_ldl.distributions.law import SimplexLaw
+from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.errors import InputError
 from snefy_ldl.special.tolerances import SHARE_SUM_ROUNDING
 
@@ -59,7 +60,7 @@ def level_points(law: SimplexLaw, uniforms: Any) -> tuple[Tensor, Size]:
 
 def _whole_shape(law: SimplexLaw, shape: Size) -> Size:
     try:
-        whole = torch.Size(torch.broadcast_shapes(shape, law.batch_shape))
+        whole = common_shape(shape, law.batch_shape)
     except RuntimeError:
         whole = torch.Size()
     depth = len(law.batch_shape)

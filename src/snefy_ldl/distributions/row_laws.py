@@ -13,6 +13,7 @@ from torch import Size, Tensor
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.law import Rows, SimplexLaw, row_table
 from snefy_ldl.distributions.marginal import Marginal
+from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,16 +54,9 @@ class RowLaws(SimplexLaw):
         """``E[log ℓ_r|x]`` (N, L); an error where shares can be exactly zero."""
         return self.by_row(lambda law: law.expected_log())
 
-    def expected_entropy(self) -> Tensor:
-        """``E[H(ℓ)|x]`` in nats, H the Shannon entropy (N,)."""
-        return self.by_row(lambda law: law.expected_entropy())
-
-    def _expected_entropy_parts(self) -> Tensor:
-        raise NotImplementedError  # both its users are answered row by row
-
-    def vote_information(self) -> Tensor:
-        """``H(E ℓ) - E[H(ℓ)]`` (N,): nats one more vote tells about ℓ; never negative."""
-        return self.by_row(lambda law: law.vote_information())
+    def expected_entropy_parts(self) -> Tensor:
+        """``-E[ℓ_r log ℓ_r]`` (N, L) in float64."""
+        return self.by_row(lambda law: law.expected_entropy_parts())
 
     def prob_zero(self) -> Tensor:
         """``P(ℓ_r = 0|x)`` (N, L)."""
@@ -99,7 +93,7 @@ class RowLaws(SimplexLaw):
     def log_prob(self, value: Any) -> Tensor:
         """Log density at value (..., N, L)."""
         value = self.points(value)
-        shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        shape = common_shape(value.shape[:-1], self.batch_shape)
         points = value.double().expand(*shape, self.n_labels).reshape(-1, len(self), self.n_labels)
         columns = [self.row(number).log_prob(points[:, [number]]) for number in range(len(self))]
         return torch.cat(columns, 1).reshape(shape).to(self.dtype)
@@ -236,7 +230,7 @@ class RowMarginals(Marginal):
 
     def _each(self, value: Tensor, answer: Callable[[Any, Tensor], Tensor]) -> Tensor:
         value = torch.as_tensor(value)
-        shape = torch.broadcast_shapes(value.shape, self.batch_shape)
+        shape = common_shape(value.shape, self.batch_shape)
         points = value.expand(shape)
         return torch.cat([answer(one, points[..., [n]]) for n, one in enumerate(self._rows)], -1)
 
@@ -255,9 +249,3 @@ class RowMarginals(Marginal):
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact draws (*sample_shape, N)."""
         return torch.cat([one.sample(sample_shape, generator) for one in self._rows], -1)
-
-    def _cdf(self, points: Array) -> Array:
-        raise NotImplementedError  # cdf and icdf ask each row's own law
-
-    def _quantiles(self, levels: Array) -> Array:
-        raise NotImplementedError

@@ -13,6 +13,7 @@ from torch.nn.functional import softplus
 from snefy_ldl._limits import block_elements
 from snefy_ldl.distributions.law import Rows, SimplexLaw
 from snefy_ldl.distributions.sampling import RandomStream, draw
+from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.distributions.zero_moments import PresenceComponents, pair_components
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_share, log_signed_sum, pair_gram, pair_index
@@ -183,7 +184,7 @@ class ZeroSquare(SimplexLaw):
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density at value (..., *batch, L), rows of which may hold exact zeros; see the module for the measure."""
         value = self.points(value)
-        shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        shape = common_shape(value.shape[:-1], self.batch_shape)
         if not self._ends(shape):
             return self.expand(shape).log_prob(value)
         logs = support_logs(log_share(value.double()))

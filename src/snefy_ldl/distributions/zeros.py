@@ -35,6 +35,11 @@ from snefy_ldl.special.tolerances import NEGLIGIBLE_TABLE_WEIGHT
 
 _moments, _tables = TableCache(), TableCache()
 
+NO_VOTES = (
+    "votes have no closed form where labels may be absent. Fit the votes themselves, fit(X, counts=...), or fit with "
+    'zeros="shrink" and centre=None.'
+)
+
 
 class ZeroSnefy(ZeroConditioning):
     """Conditional law of label distributions with exact zeros, or the average of several such members; see the module.
@@ -99,7 +104,8 @@ class ZeroSnefy(ZeroConditioning):
         """
         raise InputError("E[log ℓ_r] is minus infinity where a share can be exactly zero.")
 
-    def _expected_entropy_parts(self) -> Tensor:
+    def expected_entropy_parts(self) -> Tensor:
+        """``-E[ℓ_r log ℓ_r]`` (N, L) in float64."""
         return self._expectation(self._moment_tables().entropy_parts())
 
     def prob_zero(self) -> Tensor:
@@ -167,6 +173,22 @@ class ZeroSnefy(ZeroConditioning):
             "the joint law of merged labels leaves the family where labels may be absent. dist.marginal(group) is the "
             "exact law of one group's total; for the joint law take draws (dist.sample) and add them up."
         )
+
+    def posterior(self, counts: Any) -> SimplexLaw:
+        """Not in the family.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(NO_VOTES)
+
+    def log_prob_counts(self, counts: Any) -> Tensor:
+        """Not in the family; see :meth:`posterior`.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(NO_VOTES)
 
     def given_support(self, present: Any) -> SnefySimplex:
         """The law of the shares of the labels that are there, once it is known which these are.

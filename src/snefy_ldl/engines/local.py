@@ -6,15 +6,13 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
+from snefy_ldl._limits import MOST_THREADS
 from snefy_ldl.engines.base import Engine
 from snefy_ldl.engines.parts import Part
 from snefy_ldl.engines.places import Place
 from snefy_ldl.engines.work import Outcome, PartWorker, Work
 
 __all__ = ["LocalEngine"]
-
-#: Threads at one time, at most: each holds the arrays of its own part.
-MOST_THREADS = 4
 
 
 class LocalEngine(Engine):

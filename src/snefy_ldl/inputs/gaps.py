@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,12 @@ from snefy_ldl.validation import LARGEST_FEATURE, check_features
 __all__ = ["GapFiller", "PlainState", "fill_gaps", "has_gaps"]
 
 
-class PlainState:
+class PlainState(ABC):
     """Something that its plain values say everything about."""
 
+    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PlainState) and type(other) is type(self) and self.to_dict() == other.to_dict()

@@ -7,6 +7,7 @@ which a model folder holds as JSON.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
@@ -47,7 +48,7 @@ LARGEST = 1e30
 
 
 @dataclass(frozen=True)
-class Column:
+class Column(ABC):
     """Base of all kinds: a column of a table, and the features it becomes.
 
     Args:
@@ -62,9 +63,9 @@ class Column:
         """Names of its features (k)."""
         return [self.name]
 
+    @abstractmethod
     def encode(self, column: Any) -> tuple[Array, list[Surprise]]:
         """Features (N, k) of a pandas Series (N,), and what was odd about it."""
-        raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, of which :data:`KINDS` makes the column again."""

@@ -69,12 +69,13 @@ def _tell_if_nothing_was_learnt(state: FittedState) -> None:
 
 def _fit_zeros(job: Job) -> FittedState:
     """The state under the zero policy that does best."""
+    guidance = _guidance(job)
     if not job.may_model_zeros:
-        return _fit_inputs(job)
-    with_zeros = _fit_inputs(job.with_policy("model"))
+        return _fit_inputs(job, guidance)
+    with_zeros = _fit_inputs(job.with_policy("model"), guidance)
     if job.zero_rows >= MOSTLY_ZEROS:
         return with_zeros
-    shrunk = _fit_inputs(job.with_policy(job.labels.policy.mode))
+    shrunk = _fit_inputs(job.with_policy(job.labels.policy.mode), guidance)
     if with_zeros.validation is None or shrunk.validation is None:
         return with_zeros
     # the two likelihoods are of different measures; the means are not
@@ -82,25 +83,45 @@ def _fit_zeros(job: Job) -> FittedState:
     return shrunk if worse else with_zeros
 
 
-def _fit_inputs(job: Job) -> FittedState:
-    """The state of the best inputs under one zero policy."""
-    learners = wanted_guides(job)
+@dataclass(frozen=True)
+class Guidance:
+    """What guides say of the rows of a job, whatever its zero policy.
+
+    Args:
+        guides: fitted.
+        table: their predictions of all rows, out of sample (N, G L).
+        seen: the rows they learnt from.
+    """
+
+    guides: Guides
+    table: Array
+    seen: Index
+
+
+def _guidance(job: Job) -> Guidance | None:
+    """The fitted guides, None where the data or settings leave no room for them."""
+    learners, data = wanted_guides(job), job.data
     if not learners:
-        return fit([job])[0]
-    data = job.data
-    floor = min(job.labels.policy.floor, 1e-3)
-    seed = derive_seed(job.seed, 9)
+        return None
     seen = job.rows if data.weights is None else job.rows[data.weights[job.rows] > 0]
-    guides, table = fit_guides(learners, data.features, data.labels, seen, floor, seed)
+    floor = min(job.labels.policy.floor, 1e-3)
+    guides, table = fit_guides(learners, data.features, data.labels, seen, floor, derive_seed(job.seed, 9))
+    return Guidance(guides, table, seen)
+
+
+def _fit_inputs(job: Job, guidance: Guidance | None) -> FittedState:
+    """The state of the best inputs under one zero policy."""
+    if guidance is None:
+        return fit([job])[0]
     best: tuple[Candidate, FittedState] | None = None
     failure: TrainingError | None = None
-    for candidate in _candidates(job, guides, table, seen):
+    for candidate in _candidates(job, guidance):
         try:
             state = _train(job, candidate, n_members=1)
         except TrainingError as error:  # the others may do
             failure = error
             continue
-        if best is None or _better(state, best[1], len(seen)):
+        if best is None or _better(state, best[1], len(guidance.seen)):
             best = candidate, state
     if best is None:
         raise failure or TrainingError("there is nothing to train.")
@@ -130,8 +151,9 @@ class Candidate:
         return replace(self, changes={**self.changes, "standardize": scaling, "centre": state.centre})
 
 
-def _candidates(job: Job, guides: Guides, table: Array, seen: Index) -> Iterator[Candidate]:
+def _candidates(job: Job, guidance: Guidance) -> Iterator[Candidate]:
     """The ways to try; each is made when it is asked for."""
+    guides, table = guidance.guides, guidance.table
     data, unit = job.data, {"standardize": "unit"}
     for inputs in _inputs_to_try(job):
         if inputs == "features":
@@ -142,7 +164,7 @@ def _candidates(job: Job, guides: Guides, table: Array, seen: Index) -> Iterator
             dense = data.features.toarray() if sp.issparse(data.features) else data.features
             yield Candidate(inputs, data.with_features(np.hstack([dense, table])), guides, {})
         else:
-            mover, moves = _fit_moves(job, table, seen)
+            mover, moves = _fit_moves(job, guidance)
             sizes = {}
             if job.models_zeros:
                 sizes["n_neurons"] = min(MOVING_NEURONS, job.settings.n_neurons)
@@ -150,13 +172,14 @@ def _candidates(job: Job, guides: Guides, table: Array, seen: Index) -> Iterator
             yield Candidate(inputs, data.with_features(table, moves), replace(guides, mover=mover), unit | sizes)
 
 
-def _fit_moves(job: Job, table: Array, seen: Index) -> tuple[Mover, Moves]:
+def _fit_moves(job: Job, guidance: Guidance) -> tuple[Mover, Moves]:
     """What moves the law: a centre for each row, and the odds that its labels are there where zeros are modelled."""
-    data, rows = job.data, min(len(seen), GUIDE_ROWS)
+    data, seen = job.data, guidance.seen
     n_trees = None
     if job.models_zeros:
-        n_trees = 100 if rows * data.n_labels < 10**6 else 50
-    return fit_mover(table, data.features, data.labels, seen, n_trees, GUIDE_ROWS, derive_seed(job.seed, 11))
+        n_trees = 100 if min(len(seen), GUIDE_ROWS) * data.n_labels < 10**6 else 50
+    seed = derive_seed(job.seed, 12)
+    return fit_mover(guidance.table, data.features, data.labels, seen, n_trees, GUIDE_ROWS, seed)
 
 
 def _train(job: Job, candidate: Candidate, n_members: int) -> FittedState:

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["map_in_order"]
+from snefy_ldl._limits import MOST_THREADS
 
-#: Threads that work on parts at one time, at most: each holds the arrays of its own part.
-MOST_THREADS = 4
+__all__ = ["map_in_order"]
 
 Part = TypeVar("Part")
 Answer = TypeVar("Answer")
