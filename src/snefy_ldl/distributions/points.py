@@ -61,7 +61,7 @@ def level_points(law: SimplexLaw, uniforms: Any) -> tuple[Tensor, Size]:
 def _whole_shape(law: SimplexLaw, shape: Size) -> Size:
     try:
         whole = common_shape(shape, law.batch_shape)
-    except RuntimeError:
+    except ValueError:
         whole = torch.Size()
     depth = len(law.batch_shape)
     if len(whole) < depth or (len(law) != 1 and whole[len(whole) - depth :] != law.batch_shape):
