@@ -57,6 +57,7 @@ def test_no_learner_is_missing_from_this_suite() -> None:
         "SoftmaxLinear",
         "_SimplexLinear",
         "_MarginLinear",
+        "RowLinear",
     }
     assert leaves(Learner) - abstract == set(CASES)
 
@@ -70,7 +71,7 @@ def test_predictions_are_distributions_and_beat_the_mean_label(case: Case) -> No
     np.testing.assert_allclose(P.sum(axis=1), 1.0, atol=1e-12)
     assert (P > 0).all()
     baseline = mean_kl(D[TEST], np.broadcast_to(D[TRAIN].mean(axis=0), (40, 4)))
-    assert -model.score(X[TEST], D[TEST]) < 0.6 * baseline
+    assert -model.score(X[TEST], D[TEST]) < case.beaten * baseline
     assert model.score(X[TEST], D[TEST]) == pytest.approx(-mean_kl(D[TEST], P))
 
 

@@ -15,7 +15,7 @@ from snefy_ldl.learners.decomposition import DFLDL
 from snefy_ldl.learners.dirichlet import DirichletLDL
 from snefy_ldl.learners.forest import LDLForest
 from snefy_ldl.learners.incomplete import IncomLDL, WInLDL
-from snefy_ldl.learners.margins import LDL4C, LDLHR
+from snefy_ldl.learners.margins import LDL4C, LDLHR, LDLM
 from snefy_ldl.learners.maxent import SABFGS, SAIIS
 from snefy_ldl.learners.ordinal import OrdinalLDL
 from snefy_ldl.learners.oversampling import density_oversample, ssg_oversample
@@ -34,6 +34,7 @@ __all__ = [
     "LDLDPA",
     "LDLHR",
     "LDLLRR",
+    "LDLM",
     "LDLSCL",
     "PTSVM",
     "SABFGS",
@@ -84,5 +85,6 @@ def all_learners() -> dict[str, type[Learner]]:
         OrdinalLDL,
         LDL4C,
         LDLHR,
+        LDLM,
     ]
     return {cls.__name__: cls for cls in classes}

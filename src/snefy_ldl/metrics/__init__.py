@@ -2,6 +2,7 @@
 
 - :mod:`~snefy_ldl.metrics.points`: point predictions (N, L).
 - :mod:`~snefy_ldl.metrics.ranking`, :mod:`~snefy_ldl.metrics.ordinal`: their order, and labels that have one.
+- :mod:`~snefy_ldl.metrics.agreement`: rows that are nearly right (μ of δ-LDL), and labels that divide a row.
 - :mod:`~snefy_ldl.metrics.entropy`: any of them, on sure and unsure rows alike.
 - :mod:`~snefy_ldl.metrics.intervals`: intervals (N, L, 2), on average over rows.
 - :mod:`~snefy_ldl.metrics.conditional`: the same intervals, given something about the row.
@@ -11,6 +12,7 @@
 
 from __future__ import annotations
 
+from snefy_ldl.metrics.agreement import delta_mu, divisiveness, divisiveness_error
 from snefy_ldl.metrics.conditional import (
     feature_stratified_coverage,
     fsc_ceiling,
@@ -56,6 +58,9 @@ __all__ = [
     "crps",
     "cumulative_absolute_distance",
     "cumulative_jensen_shannon",
+    "delta_mu",
+    "divisiveness",
+    "divisiveness_error",
     "earth_movers_distance",
     "energy_score",
     "entropy_calibrated",
@@ -84,7 +89,7 @@ __all__ = [
 ]
 
 #: Every measure ``(D_true, D_pred) -> number`` of point predictions, and whether higher is better: the six of Geng
-#: (2016), and those of the labels' order.
+#: (2016), those of the labels' order, μ of δ-LDL and the error of the divisiveness.
 MEASURES = {
     **HIGHER_IS_BETTER,
     "spearman": True,
@@ -96,4 +101,6 @@ MEASURES = {
     "ranked_probability_score": False,
     "quadratic_form_distance": False,
     "cumulative_jensen_shannon": False,
+    "delta_mu": True,
+    "divisiveness_error": False,
 }
