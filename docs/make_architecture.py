@@ -37,6 +37,7 @@ GROUND = "errors"
 #: What each room is for, and its storey.
 ROOMS = {
     "cli": ("one file a command", "doors"),
+    "doors": ("other runtimes and libraries", "doors"),
     "serve": ("service and explorer page", "doors"),
     "engines": ("where rows are worked on", "doors"),
     "experiments": ("the paper's studies and their report", "doors"),

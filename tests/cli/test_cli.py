@@ -293,7 +293,7 @@ def test_wrong_usage_exits_with_2(words: list[str]) -> None:
 
 
 COMMANDS = ("demo", "fit", "conformalize", "predict", "evaluate", "report", "plot", "info", "reproduce", "query")
-COMMANDS += ("update", "next", "serve", "compare", "explore", "explain")
+COMMANDS += ("update", "next", "serve", "compare", "explore", "explain", "export")
 
 
 def test_version_and_help() -> None:

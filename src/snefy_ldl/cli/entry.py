@@ -22,6 +22,8 @@ from snefy_ldl.cli.evaluate import evaluate
 from snefy_ldl.cli.explain import EXAMPLES as EXPLAIN_EXAMPLES
 from snefy_ldl.cli.explain import explain_model
 from snefy_ldl.cli.explore import explore
+from snefy_ldl.cli.export import EXAMPLES as EXPORT_EXAMPLES
+from snefy_ldl.cli.export import export
 from snefy_ldl.cli.fit import EXAMPLES as FIT_EXAMPLES
 from snefy_ldl.cli.fit import fit
 from snefy_ldl.cli.info import info
@@ -131,3 +133,4 @@ app.command(epilog=UPDATE_EXAMPLES)(update)
 app.command("next", epilog=NEXT_EXAMPLES)(next_items)
 app.command(epilog=SERVE_EXAMPLES)(serve)
 app.command()(explore)
+app.command(epilog=EXPORT_EXAMPLES)(export)

@@ -139,6 +139,34 @@ class ShareTable(ABC):
         shares: Array = np.where(outside, 0.0, np.maximum(height, 0.0) / (t * (1.0 - t)))
         return shares
 
+    def component_grid(self, parts: int) -> tuple[Array, Array, Array]:
+        """Every component's law at points that cut each panel into equal parts, for those who tabulate it elsewhere.
+
+        Args:
+            parts: cells a panel.
+
+        Returns:
+            Points on the logit scale (parts G + 1,), and under every component the probability below them and the
+            density of logit(share) there, (P, parts G + 1) each.
+        """
+        u = np.linspace(-1.0, 1.0, parts + 1)
+        heights = legendre.legvander(u, POINTS - 1) @ TO_LEGENDRE  # (parts + 1, 8)
+        areas = legendre.legval(u, legendre.legint(np.eye(POINTS), lbnd=-1)).T @ TO_LEGENDRE
+        cdf = np.empty((parts * len(self._half) + 1, len(self.edge_cdf)))
+        density = np.zeros_like(cdf)
+        cdf[-1] = self.edge_cdf[:, -1]
+        for g, half in enumerate(self._half):
+            block, cells = self._block(g), slice(parts * g, parts * g + parts + 1)
+            inside, wanted = areas @ block * half, self.edge_cdf[:, g + 1] - self.edge_cdf[:, g]
+            with np.errstate(divide="ignore", invalid="ignore"):  # the whole panel's probability is known more exactly
+                ratio = np.where(inside[-1] > 0.0, wanted / inside[-1], 0.0)
+            cdf[cells][:-1] = self.edge_cdf[:, g] + (inside * ratio)[:-1]
+            # two panels meet at an edge: each gives half of the density there
+            density[cells] += heights @ block * np.where((u == -1.0) | (u == 1.0), 0.5, 1.0)[:, None]
+        density[0], density[-1] = 2.0 * density[0], 2.0 * density[-1]
+        z = np.append((self.edges[:-1, None] + self._half[:, None] * (u[:-1] + 1.0)).ravel(), self.edges[-1])
+        return z, cdf.T, np.maximum(density.T, 0.0)
+
     def locate(self, weights: Array, levels: Array, keep: Index | slice = slice(None)) -> Located:
         """Where each row's quantiles lie: weights (b, P') of the components ``keep``, levels (b, Q)."""
         if levels.size > FEW_QUESTIONS:

@@ -1,0 +1,190 @@
+"""Everything about a fitted law that does not depend on a row, as plain arrays: moments, atoms and tabulated cdfs.
+
+A law is ``Σ_p c_p(x)`` times a component's law, and the components are the same for every row. So a row's moments, and
+its cdf at the points of a grid, are its weights times tables. Cdfs of many components on a fine grid are smooth in the
+component, too: few columns carry them (a singular value decomposition), and the tables stay small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.extmath import randomized_svd
+
+from snefy_ldl._types import Array, Index
+from snefy_ldl.distributions.centred import CentredSnefy
+from snefy_ldl.distributions.integrals import CentredMoments
+from snefy_ldl.distributions.ratio_table import RatioTable
+from snefy_ldl.distributions.tables import BetaTable, ShareTable
+from snefy_ldl.distributions.zero_moments import PresenceMoments
+from snefy_ldl.distributions.zero_table import PresenceTable
+from snefy_ldl.distributions.zeros import ZeroSnefy
+from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.special import pair_index
+
+__all__ = ["Components", "ShareGrids"]
+
+#: What a cubic between two grid points, and the columns left out, may change a component's cdf by.
+CUBIC_ERROR, COLUMN_ERROR = 2e-7, 5e-8
+#: Cells that a panel is cut into: at first, and at most.
+FIRST_CELLS, MOST_CELLS = 2, 32
+#: Columns that are tried first; twice as many each time they do not suffice.
+FIRST_COLUMNS = 64
+
+
+@dataclass(frozen=True)
+class ShareGrids:
+    """Cdfs of every label's share on grids, labels padded to one length.
+
+    Attributes:
+        columns: one factor: component -> columns (L, C, R).
+        values: the other: columns -> cdf at the grid's points, then density times the width of the cell before and
+            after them (L, R, 3 G).
+        points: the grids on the logit scale (L, G).
+    """
+
+    columns: Array
+    values: Array
+    points: Array
+
+
+@dataclass(frozen=True)
+class Components:
+    """The components of a fitted network's laws; a background is the last component of each member.
+
+    Args:
+        law: of any row.
+        kept: numbers of the law's components that ever carry weight (K (P + b),): all pairs of the network's neurons,
+            and the background's with itself.
+
+    Example:
+        >>> from snefy_ldl.networks import StackedMLP
+        >>> parts = Components.of(SnefyNet(StackedMLP(1, 3, (8,)), n_labels=4, n_neurons=6, n_readouts=3))
+        >>> parts.moments().shape
+        (21, 8)
+    """
+
+    law: Any
+    kept: Index
+
+    @classmethod
+    def of(cls, net: SnefyNet) -> Components:
+        """The components of a network on the CPU, whose body is the library's own.
+
+        Args:
+            net: fitted.
+
+        Returns:
+            Its components.
+        """
+        with torch.no_grad():
+            law = net(torch.zeros(1, net.backbone.n_inputs))
+        n_own, n = net.raw_exponents.shape[1], law.exponents.shape[1]
+        i, j = (index.numpy() for index in pair_index(n))
+        used = np.flatnonzero(((i < n_own) & (j < n_own)) | ((i >= n_own) & (j >= n_own)))
+        members = np.arange(net.n_members)[:, None] * len(i)
+        return cls(law, (members + used).ravel())
+
+    def kernel(self) -> Array:
+        """``M ∘ R`` of every kept component, pairs of two neurons counted twice (C,)."""
+        law = self.law
+        table = law.gram * (law.log_kernel if isinstance(law, ZeroSnefy) else law.family.log_kernel).exp()
+        kernel: Array = table.flatten().numpy()[self.kept]
+        return kernel
+
+    def moments(self) -> Array:
+        """``E[ℓ_r]``, then ``E[ℓ_r²]`` of every kept component (C, 2 L)."""
+        law = self.law
+        if isinstance(law, ZeroSnefy):
+            tables: Any = PresenceMoments(law.components)
+        elif isinstance(law, CentredSnefy):
+            tables = CentredMoments(law.concentration, law.centre)
+        else:
+            alpha = law.concentration.numpy()[self.kept]
+            total = alpha.sum(1, keepdims=True)
+            return np.hstack([alpha / total, alpha / total * (alpha + 1.0) / (total + 1.0)])
+        both: Array = torch.cat([tables.first(), tables.second()], 1).numpy()[self.kept]
+        return both
+
+    def prob_zero(self) -> Array:
+        """Probability that a share is exactly 0, under every kept component (C, L)."""
+        law = self.law
+        if not isinstance(law, ZeroSnefy):
+            return np.zeros((len(self.kept), law.n_labels))
+        chance: Array = law.components.prob_all_absent().numpy()[self.kept]
+        return chance
+
+    def prob_one(self) -> Array:
+        """Probability that a share is exactly 1, under every kept component (C, L)."""
+        law = self.law
+        if not isinstance(law, ZeroSnefy):
+            return np.zeros((len(self.kept), law.n_labels))
+        rest = [[s for s in range(law.n_labels) if s != r] for r in range(law.n_labels)]
+        chance: Array = torch.stack([law.components.prob_absent(others) for others in rest], 1).numpy()[self.kept]
+        return chance
+
+    def _tables(self) -> Iterator[tuple[ShareTable, Index]]:
+        """Each label's table, and which of its components are the kept ones."""
+        law = self.law
+        halves = law.exponents.double() + 0.5
+        for r in range(law.n_labels):
+            if isinstance(law, ZeroSnefy):
+                yield PresenceTable(halves, law.components, [r], self.kept), self.kept
+            elif isinstance(law, CentredSnefy):
+                yield RatioTable(halves, law.centre, [r]), self.kept
+            else:
+                alpha = law.concentration.numpy()[self.kept]
+                yield BetaTable(alpha[:, r], alpha.sum(1) - alpha[:, r]), np.arange(len(alpha))
+
+    def grids(self) -> ShareGrids:
+        """Cdfs of every label's share; under a component they are right to 3e-7."""
+        labels = [_factored(*_grid(table, kept)) for table, kept in self._tables()]
+        n_columns = max(columns.shape[1] for columns, _, _ in labels)
+        n_points = max(len(points) for _, _, points in labels)
+        parts = [_padded(*label, n_columns, n_points) for label in labels]
+        return ShareGrids(*(np.stack(part) for part in zip(*parts)))
+
+
+def _grid(table: ShareTable, kept: Index) -> tuple[Array, Array, Array]:
+    """Points, cdfs and densities so dense that a cubic between two points is right."""
+    cells = FIRST_CELLS
+    while True:
+        fine, cdf, density = table.component_grid(2 * cells)
+        cdf, density = cdf[kept], density[kept]
+        width = fine[2::2] - fine[:-2:2]
+        cubic = 0.5 * (cdf[:, :-2:2] + cdf[:, 2::2]) + 0.125 * width * (density[:, :-2:2] - density[:, 2::2])
+        if cells >= MOST_CELLS or float(np.abs(cubic - cdf[:, 1::2]).max()) <= CUBIC_ERROR:
+            return fine[::2], cdf[:, ::2], density[:, ::2]
+        cells *= 2
+
+
+def _factored(points: Array, cdf: Array, density: Array) -> tuple[Array, Array, Array]:
+    """The tables as a product of two: columns (C, R) and values (R, 3 G)."""
+    width = np.diff(points)
+    before, after = density[:, 1:] * width, density[:, :-1] * width
+    none = np.zeros((len(cdf), 1))
+    table = np.hstack([cdf, none, before, after, none])
+    n_columns = FIRST_COLUMNS
+    while n_columns < min(table.shape):
+        left, size, right = randomized_svd(table, n_columns, n_iter=3, random_state=0)
+        columns = left * size
+        error = np.abs(columns @ right - table).max(axis=0)
+        if float(error.max()) <= COLUMN_ERROR:
+            return columns, right, points
+        n_columns *= 2
+    if table.shape[0] <= table.shape[1]:
+        return np.eye(len(table)), table, points
+    return table, np.eye(table.shape[1]), points
+
+
+def _padded(columns: Array, values: Array, points: Array, n_columns: int, n_points: int) -> tuple[Array, Array, Array]:
+    """One label's tables in the shape of the largest; further points repeat the last one."""
+    more, short = n_columns - columns.shape[1], n_points - len(points)
+    parts = [np.pad(part, ((0, more), (0, short)), mode="constant") for part in np.split(values, 3, axis=1)]
+    if short:
+        parts[0][:, -short:] = parts[0][:, [len(points) - 1]]
+    return np.pad(columns, ((0, 0), (0, more))), np.hstack(parts), np.pad(points, (0, short), mode="edge")

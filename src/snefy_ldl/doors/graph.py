@@ -1,0 +1,298 @@
+"""A fitted model as one torch module of plain operations: features in, mean, variance and quantiles out.
+
+No branch depends on numbers and nothing calls back into Python, so that ``torch.export`` and ONNX take it whole. What
+does not depend on a row (:mod:`snefy_ldl.doors.components`) goes in as tables. The network computes in float32, as the
+model does, the law in float64.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from snefy_ldl._types import Array
+from snefy_ldl.doors.components import Components, ShareGrids
+from snefy_ldl.doors.guides import GuideGraph
+from snefy_ldl.errors import InputError
+from snefy_ldl.inputs.columns import TableEncoder
+from snefy_ldl.inputs.kinds import NumberColumn
+from snefy_ldl.networks.backbones import StackedMLP
+from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.special import pair_index
+
+__all__ = ["LEVELS", "InputColumns", "ModelGraph"]
+
+#: Levels of the quantiles in an exported model: the median, and central intervals of 50, 80, 90 and 95 %.
+LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
+#: Newton steps to a root of a cubic that rises between 0 and 1.
+NEWTON_STEPS = 7
+
+
+class InputColumns(nn.Module):
+    """From what a caller has to what the network's body sees: gaps (NaN) filled as the fit did, absence as a feature.
+
+    Columns that are no numbers cannot go into a graph: the caller then gives what ``model.encode(X)`` makes of a table.
+
+    Args:
+        model: fitted.
+
+    Attributes:
+        names: of the columns that go in, or None where the model knows none.
+        encoded: whether the caller must encode the table first.
+        width: how many columns go in.
+    """
+
+    fills: Tensor
+    order: Tensor
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        columns = model.columns_
+        known = getattr(model, "feature_names_in_", None)
+        self.names = None if known is None else [str(name) for name in known]
+        self.encoded, fills, indicators = False, None, None
+        if isinstance(columns, TableEncoder):
+            used = [column for column in columns.columns if column.names_out]
+            numbers = [column for column in used if isinstance(column, NumberColumn)]
+            self.encoded = len(numbers) < len(used)
+            self.names = columns.names_out if self.encoded else columns.names_used
+            if not self.encoded:
+                fills = np.array([column.fill for column in numbers])
+                indicators = [[k] if column.indicator else [] for k, column in enumerate(numbers)]
+            self.width = len(self.names)
+        elif columns is not None:
+            fills, self.width = columns.fills, columns.n_in
+            indicators = [[]] * columns.n_in + [[int(k)] for k in np.flatnonzero(columns.indicators)]
+        else:
+            self.width = int(model.n_features_in_)
+        self._fill = fills is not None
+        if fills is not None and indicators is not None:
+            self.register_buffer("fills", torch.as_tensor(fills, dtype=torch.float64))
+            self.register_buffer("order", torch.as_tensor(self._order(indicators), dtype=torch.long))
+
+    def _order(self, indicators: list[list[int]]) -> list[int]:
+        """Places of the features in (columns, gaps): a column's absence stands where the encoder puts it."""
+        order: list[int] = []
+        for k, absence in enumerate(indicators):
+            order += [*([k] if k < self.width else []), *(self.width + gap for gap in absence)]
+        return order
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, width) -> (B, d), float64."""
+        if not self._fill:
+            return x
+        missing = torch.isnan(x)
+        both = torch.cat([torch.where(missing, self.fills, x), missing.double()], 1)
+        return torch.index_select(both, 1, self.order)
+
+
+class _Body(nn.Module):
+    """What the network sees -> logarithms of the neurons' scales (K, B, n), float64."""
+
+    centre: Tensor
+    scale: Tensor
+    limit: Tensor
+    root: Tensor
+
+    def __init__(self, net: SnefyNet, root: Tensor) -> None:
+        super().__init__()
+        body = net.backbone
+        self.register_buffer("centre", body.scaler.centre[:, None].clone())
+        self.register_buffer("scale", body.scaler.scale[:, None].clone())
+        self.register_buffer("limit", torch.clamp(body.scaler.limit, max=torch.finfo(torch.float32).max)[:, None, None])
+        layers = [*zip(body.weights, body.biases), (net.head_weight, net.head_bias)]
+        self.weights = nn.ParameterList(nn.Parameter(weight.detach().clone(), False) for weight, _ in layers)
+        self.biases = nn.ParameterList(nn.Parameter(bias.detach().clone(), False) for _, bias in layers)
+        lifted = root if not net.balanced and not net.has_presence else torch.zeros_like(root)
+        self.register_buffer("root", lifted[:, None])
+
+    def forward(self, seen: Tensor) -> Tensor:
+        out = (seen.float()[None] - self.centre) / self.scale
+        out = torch.minimum(torch.maximum(out, -self.limit), self.limit)
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1]):
+            out = torch.relu(out @ weight + bias)
+        scale: Tensor = (out @ self.weights[-1] + self.biases[-1]).double() + self.root
+        return scale
+
+
+class _Weights(nn.Module):
+    """Scales (K, B, n) -> weights of all components (B, C), float64; a background's is the same in every row."""
+
+    first: Tensor
+    second: Tensor
+    kernel: Tensor
+    network: Tensor
+    background: Tensor
+
+    def __init__(self, net: SnefyNet, parts: Components) -> None:
+        super().__init__()
+        i, j = pair_index(net.raw_exponents.shape[1])
+        kernel = torch.as_tensor(parts.kernel()).reshape(net.n_members, -1)
+        share = torch.sigmoid(net.log_odds.double())  # zero without a background
+        self._background = kernel.shape[1] > len(i)
+        self.register_buffer("first", i.clone())
+        self.register_buffer("second", j.clone())
+        self.register_buffer("kernel", kernel[:, None, : len(i)].clone())
+        self.register_buffer("network", ((1.0 - share) / net.n_members)[:, None, None])
+        self.register_buffer("background", (share / net.n_members)[:, None, None])
+
+    def forward(self, scale: Tensor) -> Tensor:
+        e = torch.exp(scale - scale.amax(-1, keepdim=True))
+        terms = torch.index_select(e, 2, self.first) * torch.index_select(e, 2, self.second) * self.kernel  # (K, B, P)
+        weights = terms * (self.network / terms.sum(-1, keepdim=True))
+        if self._background:
+            weights = torch.cat([weights, self.background.expand(-1, weights.shape[1], -1)], 2)
+        return weights.permute(1, 0, 2).flatten(1)
+
+
+class _Quantiles(nn.Module):
+    """Weights (B, C) -> quantiles (B, L, A): a search among grid points, then the root of a cubic between two."""
+
+    columns: Tensor
+    values: Tensor
+    points: Tensor
+    levels: Tensor
+    zero: Tensor
+    one: Tensor
+
+    def __init__(self, grids: ShareGrids, zero: Array, one: Array, levels: Sequence[float]) -> None:
+        super().__init__()
+        self._steps = math.ceil(math.log2(grids.points.shape[1]))
+        for name, table in {
+            "columns": grids.columns,
+            "values": grids.values,
+            "points": grids.points[:, None],
+            "levels": np.asarray(levels, dtype=np.float64)[None, None],
+            "zero": zero,
+            "one": one,
+        }.items():
+            self.register_buffer(name, torch.as_tensor(np.ascontiguousarray(table)))
+
+    def forward(self, weights: Tensor) -> Tensor:
+        cdf, before, after = ((weights @ self.columns) @ self.values).chunk(3, 2)  # (L, B, G) each
+        level = self.levels.expand(cdf.shape[0], cdf.shape[1], -1)
+        low = torch.zeros_like(level, dtype=torch.long)
+        high = low + (cdf.shape[2] - 1)
+        for _ in range(self._steps):
+            middle = (low + high) // 2
+            below = torch.gather(cdf, 2, middle) <= level
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        high = low + 1
+        high = torch.clamp(high, max=cdf.shape[2] - 1)
+        left = torch.gather(cdf, 2, low)
+        u = _root(
+            torch.gather(cdf, 2, high) - left, torch.gather(after, 2, low), torch.gather(before, 2, high), level - left
+        )
+        points = self.points.expand(-1, cdf.shape[1], -1)
+        start = torch.gather(points, 2, low)
+        shares = torch.sigmoid(start + u * (torch.gather(points, 2, high) - start)).transpose(0, 1)
+        shares = torch.where(self.levels <= (weights @ self.zero)[..., None], 0.0, shares)
+        return torch.where(self.levels >= 1.0 - (weights @ self.one)[..., None], 1.0, shares)
+
+
+def _root(rise: Tensor, first: Tensor, last: Tensor, height: Tensor) -> Tensor:
+    """u in [0, 1] at which the cubic from 0 to ``rise`` with slopes ``first`` and ``last`` reaches a height."""
+    square, cube = 3.0 * rise - 2.0 * first - last, first + last - 2.0 * rise
+    low, high = torch.zeros_like(rise), torch.ones_like(rise)
+    smallest = torch.finfo(torch.float64).tiny
+    u = torch.clamp(height / torch.clamp(rise, min=smallest), 0.0, 1.0)
+    for _ in range(NEWTON_STEPS):
+        error = ((cube * u + square) * u + first) * u - height
+        low, high = torch.where(error < 0.0, u, low), torch.where(error < 0.0, high, u)
+        slope = (3.0 * cube * u + 2.0 * square) * u + first
+        step = u - error / torch.clamp(slope, min=smallest)
+        u = torch.where((step >= low) & (step <= high), step, 0.5 * (low + high))
+    return u
+
+
+class ModelGraph(nn.Module):
+    """A fitted model from features to mean, variance and quantiles, in plain tensor operations.
+
+    The mean and the variance equal the model's to rounding, quantiles to 1e-5.
+
+    Args:
+        model: a fitted :class:`~snefy_ldl.SnefyLDL` with the library's own network.
+        levels: of the quantiles, strictly between 0 and 1 (A,); none leaves them out.
+
+    Attributes:
+        inputs: what goes in.
+        levels: of the quantiles.
+
+    Raises:
+        InputError: where the model has parts that no graph can hold; it says which, and what to do.
+        NotFittedError: before a fit.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(n_neurons=6, epochs=1, guides=None, random_state=0).fit(city.X, city.D)
+        >>> mean, variance, quantiles = ModelGraph(model)(torch.as_tensor(city.X))
+        >>> quantiles.shape, bool(abs(mean.numpy() - model.predict(city.X)).max() < 1e-6)
+        (torch.Size([60, 3, 9]), True)
+    """
+
+    moments: Tensor
+
+    def __init__(self, model: Any, levels: Sequence[float] = LEVELS) -> None:
+        super().__init__()
+        _check_kind(model)
+        self.levels = _check_levels(levels)
+        net = copy.deepcopy(model.net_).cpu().eval()
+        parts = Components.of(net)
+        self._sees = model.inputs_
+        self.inputs = InputColumns(model)
+        self.guides = None if model.guides_ is None or self._sees == "features" else GuideGraph(model.guides_)
+        self.body = _Body(net, parts.law.log_root_norm[:, : net.raw_exponents.shape[1]])
+        self.weights = _Weights(net, parts)
+        self.register_buffer("moments", torch.as_tensor(parts.moments()))
+        self.quantiles = None
+        if self.levels:
+            self.quantiles = _Quantiles(parts.grids(), parts.prob_zero(), parts.prob_one(), self.levels)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Features (B, d), float64 -> mean (B, L), variance (B, L) and, with levels, quantiles (B, L, A)."""
+        seen = self.inputs(x)
+        if self.guides is not None:
+            guided = self.guides(seen)
+            seen = torch.cat([seen, guided], 1) if self._sees == "both" else guided
+        weights = self.weights(self.body(seen))
+        first, second = (weights @ self.moments).chunk(2, 1)
+        variance = torch.clamp(second - first * first, min=0.0)
+        mean = torch.clamp(first, min=0.0)
+        mean = mean / mean.sum(1, keepdim=True)
+        return (mean, variance) if self.quantiles is None else (mean, variance, self.quantiles(weights))
+
+
+def _check_levels(levels: Sequence[float]) -> tuple[float, ...]:
+    checked = tuple(float(level) for level in np.atleast_1d(np.asarray(levels, dtype=np.float64)))
+    if not all(0.0 < level < 1.0 for level in checked):
+        raise InputError(f"levels of quantiles must lie strictly between 0 and 1; got {checked}.")
+    return checked
+
+
+def _check_kind(model: Any) -> None:
+    """Raise where a model holds something that no graph can."""
+    if not hasattr(model, "settings"):
+        raise InputError(
+            f"only a SnefyLDL can be exported; got {type(model).__name__}. Of a pipeline export the last step, "
+            "and give it what the steps before make of a table."
+        )
+    check_is_fitted(model, "net_")
+    if not isinstance(model.net_.backbone, StackedMLP):
+        raise InputError(
+            "the model has a network of your own, of which only you know what goes in: put snefy_ldl.SnefyHead behind "
+            "it and export the two with SnefyHead.exportable()."
+        )
+    if model.inputs_ == "moving":
+        raise InputError(
+            "every row of this model has components of its own (its law moves with the guides), whose integrals no "
+            "graph holds; fit with guides=None for a model that can be exported."
+        )

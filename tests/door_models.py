@@ -1,0 +1,63 @@
+"""Small fitted models of every kind that a door must take."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.synthetic import make_city_districts
+
+CITY = make_city_districts(n=160, random_state=0)
+
+
+def with_zeros(D: Any) -> Any:
+    """Shares of which a third are exactly zero."""
+    kept = np.where(np.random.default_rng(0).random(D.shape) < 0.3, 0.0, D)
+    kept[kept.sum(1) == 0.0] = [1.0, 0.0, 0.0]
+    return kept / kept.sum(1, keepdims=True)
+
+
+def unequal(D: Any) -> Any:
+    """Parts of very unequal size."""
+    parts = D * np.array([1.0, 0.01, 30.0])
+    return parts / parts.sum(1, keepdims=True)
+
+
+def with_gaps(X: Any) -> Any:
+    return np.where(np.random.default_rng(1).random(X.shape) < 0.2, np.nan, X)
+
+
+#: What each kind of model is fitted with.
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {"guides": None, "centre": None},
+    "members": {"guides": None, "centre": None, "n_members": 3, "n_neurons": 6, "hidden_sizes": (8, 8)},
+    "centre": {"guides": None, "centre": "geometric", "labels": unequal},
+    "zeros": {"guides": None, "zeros": "model", "labels": with_zeros},
+    "zeros and centre": {
+        "guides": None,
+        "zeros": "model",
+        "centre": np.array([1.0, 0.05, 5.0]),
+        "labels": with_zeros,
+    },
+    "guides": {"centre": None, "n_neurons": 6},
+    "gaps": {"guides": None, "centre": None, "features": with_gaps},
+    "no hidden layer": {"guides": None, "centre": None, "hidden_sizes": ()},
+}
+
+
+@cache
+def fitted(kind: str) -> tuple[SnefyLDL, Any, Any]:
+    """A model of a kind, its features and its labels."""
+    settings = dict(KINDS[kind]) if kind != "paper" else {}
+    labels, features = settings.pop("labels", None), settings.pop("features", None)
+    X = CITY.X if features is None else features(CITY.X)
+    D = CITY.D if labels is None else labels(CITY.D)
+    settings = {"n_neurons": 10, "epochs": 3, "random_state": 0} | settings
+    model = SnefyLDL.paper(n_neurons=10, epochs=3, random_state=0) if kind == "paper" else SnefyLDL(**settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model.fit(X, D), X, D

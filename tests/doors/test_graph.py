@@ -1,0 +1,121 @@
+"""The exported graph answers as the model does, whatever kind of model it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.linear_model import LinearRegression
+
+from door_models import CITY, KINDS, fitted
+from snefy_ldl import SnefyLDL
+from snefy_ldl.doors.components import Components
+from snefy_ldl.doors.graph import LEVELS, ModelGraph
+from snefy_ldl.errors import InputError, NotFittedError
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "paper"])
+def test_answers_as_the_model(kind: str) -> None:
+    model, X, _ = fitted(kind)
+    mean, variance, quantiles = (part.numpy() for part in ModelGraph(model)(torch.as_tensor(X)))
+    np.testing.assert_allclose(mean, model.predict(X), atol=1e-6)
+    np.testing.assert_allclose(variance, model.predict_var(X), atol=1e-6)
+    np.testing.assert_allclose(quantiles, model.predict_quantiles(X, LEVELS), atol=1e-5)
+
+
+def test_kinds_are_what_they_say() -> None:
+    assert fitted("centre")[0].centre_ is not None
+    assert fitted("zeros")[0].net_.has_presence
+    both = fitted("zeros and centre")[0]
+    assert both.net_.has_presence
+    assert both.centre_ is not None
+    assert fitted("guides")[0].inputs_ in ("guides", "both")
+    assert fitted("gaps")[0].columns_ is not None
+    assert not fitted("paper")[0].net_.balanced
+
+
+def test_far_rows_and_far_levels() -> None:
+    model = fitted("plain")[0]
+    X = np.vstack([CITY.X * 50.0, -CITY.X * 50.0])
+    levels = (1e-4, 0.001, 0.5, 0.999, 1 - 1e-4)
+    quantiles = ModelGraph(model, levels)(torch.as_tensor(X))[2].numpy()
+    np.testing.assert_allclose(quantiles, model.predict_quantiles(X, levels), atol=1e-5)
+
+
+def test_sharp_and_broad_components_together() -> None:
+    """Concentrations of thousands beside ones below 1: the grids resolve both."""
+    model = SnefyLDL(n_neurons=12, epochs=1, guides=None, centre=None, random_state=0).fit(CITY.X, CITY.D)
+    with torch.no_grad():
+        wide = torch.linspace(-6.0, 7.0, 36).reshape(12, 3)
+        model.net_.raw_exponents[0] = wide[torch.randperm(12, generator=torch.Generator().manual_seed(0))]
+    quantiles = ModelGraph(model)(torch.as_tensor(CITY.X))[2].numpy()
+    np.testing.assert_allclose(quantiles, model.predict_quantiles(CITY.X, LEVELS), atol=1e-5)
+
+
+def test_component_grid_is_the_law_of_each_component() -> None:
+    """Against scipy's Beta, for a law without a centre."""
+    import scipy.stats
+
+    from snefy_ldl.distributions.tables import BetaTable
+
+    law = Components.of(fitted("plain")[0].net_).law
+    alpha = law.concentration.numpy()[:5]
+    a, b = alpha[:, 0], alpha[:, 1:].sum(1)
+    z, cdf, density = BetaTable(a, b).component_grid(3)
+    share = 1.0 / (1.0 + np.exp(-z))
+    beta = scipy.stats.beta(a[:, None], b[:, None])
+    np.testing.assert_allclose(cdf, beta.cdf(share), atol=1e-8)
+    np.testing.assert_allclose(density, beta.pdf(share) * share * (1.0 - share), atol=1e-6)
+
+
+def test_tables_with_numbers_alone_keep_their_columns() -> None:
+    frame = pd.DataFrame(CITY.X.copy(), columns=list("abcde"))
+    frame.loc[::4, "b"] = np.nan
+    frame["b"] = frame["b"] * 3.0
+    model = SnefyLDL(n_neurons=6, epochs=1, guides=None, centre=None, random_state=0).fit(frame, CITY.D)
+    graph = ModelGraph(model, levels=())
+    assert graph.inputs.names == list("abcde")
+    assert not graph.inputs.encoded
+    mean = graph(torch.as_tensor(frame.to_numpy()))[0].numpy()
+    np.testing.assert_allclose(mean, model.predict(frame), atol=1e-6)
+
+
+def test_text_columns_are_encoded_by_the_caller() -> None:
+    frame = pd.DataFrame(CITY.X, columns=list("abcde")).assign(
+        kind=np.where(CITY.X[:, 0] > np.median(CITY.X[:, 0]), "old", "new")
+    )
+    model = SnefyLDL(n_neurons=6, epochs=1, guides=None, centre=None, random_state=0).fit(frame, CITY.D)
+    graph = ModelGraph(model, levels=())
+    assert graph.inputs.encoded
+    assert graph.inputs.names is not None
+    assert graph.inputs.names[-1].startswith("kind=")
+    mean = graph(torch.as_tensor(model.encode(frame)))[0].numpy()
+    np.testing.assert_allclose(mean, model.predict(frame), atol=1e-6)
+
+
+def test_refuses_what_no_graph_holds() -> None:
+    with pytest.raises(NotFittedError):
+        ModelGraph(SnefyLDL())
+    with pytest.raises(InputError, match="LinearRegression"):
+        ModelGraph(LinearRegression())
+    own = SnefyLDL(n_neurons=4, epochs=1, guides=[LinearRegression()], centre=None, random_state=0)
+    own.fit(CITY.X, CITY.D)
+    if own.inputs_ != "features":  # whether a guide helps is for validation rows to say
+        with pytest.raises(InputError, match=r"LinearRegression.*guides=None"):
+            ModelGraph(own)
+    body = SnefyLDL(n_neurons=4, epochs=1, backbone=torch.nn.Linear(5, 4), guides=None, random_state=0)
+    body.fit((CITY.X - CITY.X.mean(0)) / CITY.X.std(0), CITY.D)
+    with pytest.raises(InputError, match="exportable"):
+        ModelGraph(body)
+    with pytest.raises(InputError, match="between 0 and 1"):
+        ModelGraph(fitted("plain")[0], levels=(0.5, 1.0))
+
+
+def test_refuses_a_law_that_moves() -> None:
+    import copy
+
+    model = copy.copy(fitted("guides")[0])
+    model.inputs_ = "moving"
+    with pytest.raises(InputError, match="guides=None"):
+        ModelGraph(model)

@@ -1,0 +1,51 @@
+"""ONNX files answer as the model does, in onnxruntime."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from door_models import fitted
+from snefy_ldl.doors.graph import LEVELS
+from snefy_ldl.doors.onnx import export_onnx
+from snefy_ldl.errors import InputError
+
+
+@pytest.mark.parametrize("kind", ["guides", "gaps", "zeros and centre"])
+def test_onnxruntime_answers_as_the_model(kind: str, tmp_path: Path) -> None:
+    for package in ("onnx", "onnxscript"):
+        pytest.importorskip(package, reason="ONNX files need the extra onnx")
+    runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
+    model, X, _ = fitted(kind)
+    file = export_onnx(model, tmp_path / "model.onnx")
+    session = runtime.InferenceSession(file)
+    assert [one.name for one in session.get_outputs()] == ["mean", "variance", "quantiles"]
+    mean, variance, quantiles = session.run(None, {"features": X})
+    np.testing.assert_allclose(mean, model.predict(X), atol=1e-5)
+    np.testing.assert_allclose(variance, model.predict_var(X), atol=1e-5)
+    np.testing.assert_allclose(quantiles, model.predict_quantiles(X, LEVELS), atol=1e-5)
+    single = session.run(["mean"], {"features": X[:1]})[0]
+    np.testing.assert_allclose(single, mean[:1], atol=1e-6)
+    words = session.get_modelmeta().custom_metadata_map
+    assert json.loads(words["labels"]) == [str(label) for label in model.label_names_]
+    assert json.loads(words["levels"]) == list(LEVELS)
+
+
+def test_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnx" else find(name))
+    monkeypatch.delitem(sys.modules, "onnx", raising=False)
+    with pytest.raises(ImportError, match=r"snefy-ldl\[onnx\]"):
+        export_onnx(fitted("plain")[0], tmp_path / "model.onnx")
+
+
+def test_refuses_other_endings(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript", reason="ONNX files need the extra onnx")
+    with pytest.raises(InputError, match=r"ends in \.onnx"):
+        export_onnx(fitted("plain")[0], tmp_path / "model.bin")
