@@ -52,6 +52,7 @@ ROOMS = {
     "ensemble": ("bagging weighted by density", "uses"),
     "classification": ("one label out of a law", "uses"),
     "enhancement": ("shares out of single labels", "uses"),
+    "supervision": ("few labels, or noisy ones", "uses"),
     "learners": ("the other LDL algorithms", "uses"),
     "guides": ("quick learners as inputs", "learning"),
     "synthetic": ("data whose law is known", "data"),
