@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test slow-tests lint types docs bench data-tests browser-tests ray-tests audit clean
+.PHONY: demo test slow-tests lint types docs docs-serve bench data-tests browser-tests ray-tests audit clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || (echo "snefy-ldl needs Python 3.10 or newer; set PYTHON=python3.x" && exit 1)
@@ -48,6 +48,19 @@ lint: $(VENV)/.installed
 types: $(VENV)/.installed
 	$(BIN)/mypy
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
+# The site: warnings are errors, and so are links that lead nowhere. Pages and pictures that did not change are kept between builds.
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m sphinx -q -W --keep-going -j 2 -b html -d docs/_build/doctrees docs docs/_build/html
+	$(BIN)/python docs/check_site.py docs/_build/html
+
+docs-serve: docs
+	@echo "The site: http://127.0.0.1:8001 (Ctrl-C stops it)"
+	$(BIN)/python -m http.server 8001 --bind 127.0.0.1 --directory docs/_build/html
+
 # CPU benchmarks, a few minutes; results and pictures go to benchmarks/results/. The peer needs an interpreter that has it:
 #   make bench PEER_PYTHON=peer/bin/python TENSORFLOW_PYTHON=peer_tf/bin/python
 bench: $(VENV)/.installed
@@ -62,4 +75,4 @@ audit: $(VENV)/.installed
 	$(BIN)/pip-audit --requirement requirements-dev.lock --require-hashes --disable-pip
 
 clean:
-	rm -rf $(VENV) demo build dist
+	rm -rf $(VENV) demo build dist docs/_build docs/auto_gallery docs/reference docs/results docs/changelog.md docs/contributing.md

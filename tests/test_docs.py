@@ -1,52 +1,114 @@
-"""The Python in README.md and docs/ runs: blocks marked ``python``, in order, one namespace a page.
+"""The Python and the commands in README.md and docs/ run: blocks in order, one namespace and one folder a page.
 
-A page that loads a public data set runs with the marker ``data``. Blocks marked ``py`` are for reading only.
+Blocks marked ``python`` run. In blocks marked ``console`` the lines that begin with ``$`` run, the others are what they
+print; commands elsewhere are only held against the options that exist. A page that loads a public data set runs with
+the marker ``data``. Blocks marked ``py`` are for reading only.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
+
+from commands import succeed
+from snefy_ldl import cli
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DOCS = ROOT / "docs"
+#: Pages that the site's build copies into docs/ from elsewhere.
+MADE = {"changelog.md", "contributing.md"}
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(page for page in DOCS.glob("*.md") if page.name not in MADE),
+    *sorted((DOCS / "tutorials").glob("*.md")),
+]
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(?:console|text)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)")
 #: Written by the benchmarks, not by hand.
 MADE_BY_BENCHMARKS = "benchmarks/results/"
+#: Programs that a page may call beside ours.
+PLAIN = {"head", "cat", "ls"}
 
 
-def blocks(page: Path) -> list[tuple[int, str]]:
-    """Line number and code of each block."""
+def blocks(page: Path, kind: str | None = None) -> list[tuple[int, str, str]]:
+    """Line number, kind and text of each block."""
     text = page.read_text(encoding="utf-8")
-    return [(text.count("\n", 0, match.start(1)), match.group(1)) for match in BLOCK.finditer(text)]
+    every = [(text.count("\n", 0, match.start(2)), match[1], match[2]) for match in BLOCK.finditer(text)]
+    return [block for block in every if kind in (None, block[1])]
+
+
+def commands(text: str) -> list[list[str]]:
+    """The words of each command of a console block."""
+    return [shlex.split(line[2:]) for line in text.replace("\\\n", " ").splitlines() if line.startswith("$ ")]
 
 
 def case(page: Path) -> object:
-    needs_data = any("load_dataset(" in code for _, code in blocks(page))
-    return pytest.param(page, id=page.name, marks=[pytest.mark.data] if needs_data else [])
+    needs_data = any("load_dataset(" in code for _, _, code in blocks(page, "python"))
+    return pytest.param(page, id=page.stem, marks=[pytest.mark.data] if needs_data else [])
 
 
-@pytest.mark.parametrize("page", [case(page) for page in PAGES if blocks(page)])
-def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def runs(page: Path) -> bool:
+    return any(kind == "python" or commands(text) for _, kind, text in blocks(page))
+
+
+@pytest.mark.parametrize("page", [case(page) for page in PAGES if runs(page)])
+def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    for table in page.parent.glob("*.csv"):
+        shutil.copy(table, tmp_path)
     namespace: dict[str, object] = {"__name__": "__docs__"}
-    for line, code in blocks(page):
-        exec(compile("\n" * line + code, str(page), "exec"), namespace)  # lines count from the page's top
-    if "plots" in namespace:
-        import matplotlib.pyplot as plt
-
-        plt.close("all")
+    for line, kind, text in blocks(page):
+        if kind == "python":
+            exec(compile("\n" * line + text, str(page), "exec"), namespace)  # lines count from the page's top
+            continue
+        for program, *words in commands(text):
+            if program == "snefy-ldl":
+                succeed(*words)
+            else:
+                assert program in PLAIN, f"{page.name} calls {program}"
+                subprocess.run([program, *words], check=True, stdout=subprocess.DEVNULL)
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 def test_readme_and_guide_hold_code() -> None:
-    assert len(blocks(ROOT / "README.md")) >= 2
-    assert len(blocks(ROOT / "docs" / "guide.md")) >= 10
+    assert len(blocks(ROOT / "README.md", "python")) >= 2
+    assert len(blocks(DOCS / "guide.md", "python")) >= 10
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_kind_of_user_has_a_tutorial_that_runs() -> None:
+    pages = {page.stem for page in (DOCS / "tutorials").glob("*.md")} - {"index"}
+    assert pages == {"soil", "crowd", "images", "sklearn", "researcher", "labelling", "large"}
+    assert all(runs(DOCS / "tutorials" / f"{page}.md") for page in pages)
+
+
+def shown_commands(page: Path) -> list[list[str]]:
+    """Every call of our program in a block that does not run."""
+    lines = [line for text in FENCE.findall(page.read_text(encoding="utf-8")) for line in text.splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("snefy-ldl ")]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if shown_commands(page)], ids=lambda page: page.stem)
+def test_shown_commands_and_their_options_exist(page: Path) -> None:
+    program = get_command(cli.app)
+    for name, *words in shown_commands(page):
+        command = program.commands.get(name)
+        assert command is not None, f"{page.name} calls snefy-ldl {name}"
+        known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        unknown = {word for word in words if word.startswith("--")} - known
+        assert not unknown, f"{page.name}: snefy-ldl {name} {' '.join(words)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         if MADE_BY_BENCHMARKS not in target:

@@ -1,0 +1,209 @@
+"""Pages that are written before each build: the reference, the command line, and results that stand outside docs/."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from public_names import CONSTANTS, SUBJECTS, public_names
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+#: Pages of the site that show a file outside docs/, and the words they are found by.
+SHOWN = {
+    "changelog": ("CHANGELOG.md", "changes, changelog, versions, release notes, news"),
+    "contributing": ("CONTRIBUTING.md", "contribute, development, tests, style"),
+    "results/accuracy": ("benchmarks/results/accuracy.md", "accuracy, likelihood, benchmark"),
+    "results/peer": (
+        "benchmarks/results/peer.md",
+        "PyLDL, speed, fast, accurate, compared, comparison, time, benchmark",
+    ),
+    "results/learners": ("benchmarks/learners.md", "PyLDL, learners, accuracy, speed, benchmark"),
+    "results/gpu": ("benchmarks/results/gpu.md", "GPU, CUDA, H200, benchmark"),
+    "results/scaling": ("benchmarks/results/scaling.md", "scaling, memory, cost, benchmark"),
+    "results/conformal": ("benchmarks/results/conformal.md", "coverage, width, benchmark"),
+    "results/votes": ("benchmarks/results/votes.md", "votes, counts, benchmark"),
+    "results/votes_speed": ("benchmarks/results/votes_speed.md", "votes, speed, benchmark"),
+    "results/votes_tune": ("benchmarks/results/votes_tune.md", "votes, settings, benchmark"),
+    "results/active": ("benchmarks/results/active.md", "active learning, benchmark"),
+    "results/active-speed": ("benchmarks/results/active-speed.md", "entropy, speed, benchmark"),
+    "results/compare": ("benchmarks/results/compare.md", "learners, SJAFFE, benchmark"),
+    "results/enhancement": ("benchmarks/results/enhancement.md", "label enhancement, benchmark"),
+    "results/classification": ("benchmarks/results/classification.md", "classification, benchmark"),
+    "results/incomplete": ("benchmarks/results/incomplete.md", "unknown shares, benchmark"),
+    "results/ordinal": ("benchmarks/results/ordinal.md", "ratings, ordered labels, benchmark"),
+    "results/cluster": ("benchmarks/results/cluster.md", "cluster, Ray, benchmark"),
+    "results/service": ("benchmarks/results/service.md", "service, load, latency, benchmark"),
+}
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+
+
+def write(file: Path, text: str) -> None:
+    """Write a page, unless it says so already: Sphinx reads again what is newer."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if not file.exists() or file.read_text(encoding="utf-8") != text:
+        file.write_text(text, encoding="utf-8")
+
+
+def write_pages() -> None:
+    """Write every page that is made, and remove those that are made no more."""
+    pages = {**shown_pages(), **reference_pages(), DOCS / "reference" / "command-line.md": command_line_page()}
+    for file, text in pages.items():
+        write(file, text)
+    for file in [*(DOCS / "reference").rglob("*.*"), *(DOCS / "results").glob("*.md")]:
+        if file.is_file() and file not in pages:
+            file.unlink()
+
+
+def shown_pages() -> dict[Path, str]:
+    """Copies of files outside docs/, with a title and links that lead inside the site."""
+    pages = {}
+    for page, (source, words) in SHOWN.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        if not text.startswith("# "):
+            text = f"# {Path(source).stem.capitalize()}: measured\n\n{text}"
+        text = turn_links(text, (ROOT / source).parent, (DOCS / page).parent)
+        pages[DOCS / f"{page}.md"] = f'---\nmyst:\n  html_meta:\n    keywords: "{words}"\n---\n\n{text}'
+    return pages
+
+
+def turn_links(text: str, home: Path, page: Path) -> str:
+    """Lead links of a page to the site: to its copy of a file, to a picture, or nowhere where the site has none.
+
+    Args:
+        text: Markdown.
+        home: the folder that the links are relative to.
+        page: the folder of the page on the site.
+
+    Returns:
+        The same text with other links.
+    """
+    copies = {(ROOT / source).resolve(): DOCS / f"{name}.md" for name, (source, _) in SHOWN.items()}
+    copies[(ROOT / "README.md").resolve()] = DOCS / "index.md"
+
+    def turn(match: re.Match[str]) -> str:
+        mark, words, target, anchor = match[1], match[2], match[3], match[4] or ""
+        if ":" in target or target.startswith(("/", "<")):
+            return match[0]
+        file = (home / target).resolve()
+        copy = copies.get(file) or example_page(file)
+        if copy is None and DOCS not in file.parents and not mark:
+            return words if "`" in words else f"`{words}`"  # a file of the code: the site has no page for it
+        goal = copy or file
+        up = Path(*[".."] * len(page.relative_to(DOCS).parts))
+        path = goal.relative_to(DOCS) if DOCS in goal.parents else Path("..") / goal.relative_to(ROOT)
+        return f"{mark}[{words}]({(up / path).as_posix()}{anchor})"
+
+    return LINK.sub(turn, text)
+
+
+def example_page(file: Path) -> Path | None:
+    """Page that the gallery makes of an example, or of its contents."""
+    if DOCS / "gallery" not in file.parents:
+        return None
+    page = DOCS / "auto_gallery" / file.relative_to(DOCS / "gallery")
+    return page.with_name("index.rst") if file.name == "GALLERY_HEADER.rst" else page.with_suffix(".rst")
+
+
+# -- reference ---------------------------------------------------------------------------------------------------------
+
+
+def reference_pages() -> dict[Path, str]:
+    """A page a public name, one a module, and the contents."""
+    folder, names = DOCS / "reference", public_names()
+    contents = [
+        "Reference",
+        "=========",
+        "",
+        "Every public name, from its docstring. What is not here may change at any time.",
+        "",
+    ]
+    contents += [".. toctree::", "   :hidden:", "", "   command-line", ""]
+    pages = {}
+    for subject, modules in SUBJECTS.items():
+        contents += [subject, "-" * len(subject), "", ".. toctree::", "   :maxdepth: 1", ""]
+        contents += [f"   {path}" for path in modules if names[path]] + [""]
+        for path in modules:
+            if not names[path]:
+                continue
+            pages[folder / f"{path}.rst"] = module_page(path, names[path])
+            for name in names[path]:
+                pages[folder / "names" / f"{file_name(path, name)}.rst"] = name_page(path, name)
+    contents += ["Command line", "------------", "", "Every command and option: :doc:`command-line`.", ""]
+    pages[folder / "index.rst"] = "\n".join(contents)
+    return pages
+
+
+def module_page(path: str, names: list[str]) -> str:
+    """Contents of one module: what it is for, and a table of its names."""
+    summary = (inspect.getdoc(import_module(path)) or "").splitlines()[0]
+    lines = [path, "=" * len(path), "", summary, "", f".. currentmodule:: {path}", "", ".. autosummary::", ""]
+    lines += [f"   {name}" for name in names if callable(getattr(import_module(path), name))]
+    lines += ["", ".. toctree::", "   :hidden:", ""] + [f"   names/{file_name(path, name)}" for name in names]
+    return "\n".join([*lines, ""])
+
+
+def file_name(path: str, name: str) -> str:
+    """Name of a page; a class gets a mark, because some disks take ``Effects`` and ``effects`` for the same file."""
+    return f"{path}.{name}" + ("-class" if inspect.isclass(getattr(import_module(path), name)) else "")
+
+
+def name_page(path: str, name: str) -> str:
+    """Page of one name."""
+    value: Any = getattr(import_module(path), name)
+    lines = [name, "=" * len(name), "", f".. currentmodule:: {path}", ""]
+    if inspect.isclass(value):
+        lines += [f".. autoclass:: {path}.{name}", "   :members:", "   :inherited-members:", "   :show-inheritance:"]
+    elif callable(value):
+        lines += [f".. autofunction:: {path}.{name}"]
+    else:
+        lines += [f".. py:data:: {path}.{name}", "", f"   {CONSTANTS[name]}"]
+    return "\n".join([*lines, ""])
+
+
+# -- command line ------------------------------------------------------------------------------------------------------
+
+
+def command_line_page() -> str:
+    """Every command with its arguments and options, as ``--help`` says them."""
+    from typer.main import get_command
+
+    from snefy_ldl.cli import app
+
+    program: Any = get_command(app)
+    lines = ["# Command line", "", "`snefy-ldl COMMAND --help` says the same in the terminal.", ""]
+    for name in sorted(program.commands):
+        command = program.commands[name]
+        lines += [f"## snefy-ldl {name}", "", clean(command.help or "").split("\n\n")[0], ""]
+        groups = getattr(command, "commands", None)
+        for label, part in sorted((groups or {"": command}).items()):
+            if label:
+                lines += [f"### snefy-ldl {name} {label}", "", clean(part.help or ""), ""]
+            lines += [
+                "| | |",
+                "|---|---|",
+                *(row_of(parameter) for parameter in part.params if not parameter_hidden(parameter)),
+                "",
+            ]
+    return "\n".join(lines)
+
+
+def parameter_hidden(parameter: Any) -> bool:
+    return bool(getattr(parameter, "hidden", False)) or parameter.name == "help"
+
+
+def row_of(parameter: Any) -> str:
+    """A parameter as a row of a table."""
+    is_option = parameter.param_type_name == "option"
+    words = ", ".join([*parameter.opts, *parameter.secondary_opts]) if is_option else parameter.name.upper()
+    text = clean(getattr(parameter, "help", None) or "").replace("\n", " ").replace("|", "\\|")
+    return f"| `{words}` | {text} |"
+
+
+def clean(text: str) -> str:
+    """Help without the marks that a terminal needs."""
+    text = re.sub(r"\[/?[a-z ]+\]", "", inspect.cleandoc(text).replace("\b", ""))
+    return re.sub(r"(?<!`)(?<![\w`-])(--[a-z][a-z-]*)(?![\w`])", r"`\1`", text).replace("<", "&lt;")

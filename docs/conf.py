@@ -1,0 +1,150 @@
+"""The site: ``make docs`` builds it, ``make docs-serve`` shows it. Nothing is fetched."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE)]
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # examples are small: threads would wait for each other
+
+from _site.inventories import MAPPING, write_inventories  # noqa: E402
+from _site.mathml import draw_block, draw_inline  # noqa: E402
+from _site.pages import turn_links, write_pages  # noqa: E402
+from _site.search import SearchQuestions  # noqa: E402
+
+from snefy_ldl import __version__  # noqa: E402
+
+write_pages()
+write_inventories(HERE / "_build" / "inventories")
+
+project = "SNEFY-LDL"
+author = "The SNEFY-LDL authors"
+version = release = __version__
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.intersphinx",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = [
+    "_build",
+    "gallery",
+    "auto_gallery/**/*.ipynb",
+    "auto_gallery/sg_execution_times.rst",
+    "sg_execution_times.rst",
+]
+highlight_language = "text"
+nitpicky = False
+
+# -- Markdown
+myst_enable_extensions = ["colon_fence", "dollarmath", "deflist"]
+myst_heading_anchors = 4
+html_math_renderer = "mathml"
+
+# -- reference
+autosummary_generate = False  # _site.pages writes a page a name
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # shapes and meanings are in the docstrings
+autodoc_default_options = {"exclude-members": "__init__"}
+napoleon_google_docstring = True
+napoleon_numpy_docstring = True  # members that come from scikit-learn
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+
+toc_object_entries_show_parents = "hide"
+
+# Names of other libraries lead to their public pages. The inventories are small files that name only what is linked
+# here, so no network is needed; SNEFY_LDL_INTERSPHINX=1 asks for the libraries' own instead.
+if os.environ.get("SNEFY_LDL_INTERSPHINX"):
+    intersphinx_mapping: dict[str, Any] = {name: (address, None) for name, address in MAPPING.items()}
+else:
+    folder = HERE / "_build" / "inventories"
+    intersphinx_mapping = {name: (address, str(folder / f"{name}.inv")) for name, address in MAPPING.items()}
+
+# -- gallery
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "auto_gallery",
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "show_signature": False,
+    "show_memory": False,
+    "min_reported_time": 1e9,
+    "write_computation_times": False,
+    "remove_config_comments": True,
+    "doc_module": ("snefy_ldl",),
+    "reference_url": {"snefy_ldl": None},
+    "copyfile_regex": "",
+}
+
+# -- pages
+html_theme = "pydata_sphinx_theme"
+html_title = "SNEFY-LDL"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_search_scorer = str(HERE / "_static" / "scorer.js")
+html_sidebars = {"index": [], "questions": []}
+html_theme_options = {
+    "logo": {"text": "SNEFY-LDL"},
+    "navbar_align": "left",
+    "header_links_before_dropdown": 7,
+    "navbar_end": ["theme-switcher"],
+    "show_prev_next": False,
+    "collapse_navigation": True,
+    "navigation_depth": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "tango",
+    "pygments_dark_style": "github-dark",
+    "navigation_with_keys": False,
+}
+copyright = "the SNEFY-LDL authors, MIT licence"
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+
+
+def lead_inside(app: Any, page: str, source: list[str]) -> None:
+    """Turn links to files outside docs/ into links inside the site."""
+    file = Path(app.env.doc2path(page))
+    if file.suffix == ".md":
+        source[0] = turn_links(source[0], file.parent, file.parent)
+
+
+def skip_foreign(app: Any, what: str, name: str, value: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out members that torch, scikit-learn or Python define: they are described there."""
+    function = getattr(value, "fget", None) or getattr(value, "__func__", None) or getattr(value, "func", None) or value
+    home = getattr(function, "__module__", None)
+    if what == "class" and isinstance(home, str) and not home.startswith("snefy_ldl"):
+        return True
+    return None
+
+
+def escape_marks(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Shapes such as (*batch, L) and norms such as |x| are no marks of reStructuredText, unless they are code."""
+    for number, line in enumerate(lines):
+        if not line.lstrip().startswith((">>>", "...")):
+            parts = re.split(r"(`+[^`]*`+)", line)
+            parts[::2] = [re.sub(r"(?<![*\\])\*(?=\w)(?![^*]*\w\*)|\|", r"\\\g<0>", part) for part in parts[::2]]
+            lines[number] = "".join(parts)
+
+
+def setup(app: Any) -> None:
+    """Register what Sphinx does not have: mathematics as MathML, a search for questions, links that stay inside."""
+    app.add_html_math_renderer("mathml", (draw_inline, None), (draw_block, None))
+    app.add_search_language(SearchQuestions)
+    app.connect("source-read", lead_inside)
+    app.connect("autodoc-skip-member", skip_foreign)
+    app.connect("autodoc-process-docstring", escape_marks, priority=400)  # before napoleon

@@ -1,0 +1,10 @@
+"""
+One
+===
+
+Test.
+"""
+
+import matplotlib.pyplot as plt
+
+plt.plot([1, 2])

@@ -1,0 +1,97 @@
+"""The public names of the library, by subject: what the reference lists, and a test compares with the code.
+
+A room that is not here is internal: what others may rely on is re-exported by one that is.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+#: Subject -> modules whose ``__all__`` is public. A name that two modules export is described where it stands first.
+SUBJECTS: dict[str, list[str]] = {
+    "Model and tables": ["snefy_ldl", "snefy_ldl.datasets", "snefy_ldl.datasets.label_studio", "snefy_ldl.errors"],
+    "The density": ["snefy_ldl.distributions", "snefy_ldl.prediction", "snefy_ldl.classification"],
+    "Intervals with a guarantee": ["snefy_ldl.conformal"],
+    "Votes": ["snefy_ldl.votes"],
+    "Which rows to label": ["snefy_ldl.active"],
+    "Many fits": ["snefy_ldl.many", "snefy_ldl.tuning", "snefy_ldl.ensemble", "snefy_ldl.comparison"],
+    "Other learners": ["snefy_ldl.learners", "snefy_ldl.enhancement"],
+    "Measures, explanations, reports": ["snefy_ldl.metrics", "snefy_ldl.explain", "snefy_ldl.reporting"],
+    "Pictures": [
+        "snefy_ldl.plots",
+        "snefy_ldl.plots.active",
+        "snefy_ldl.plots.comparison",
+        "snefy_ldl.plots.conformal",
+        "snefy_ldl.plots.votes",
+    ],
+    "Data whose law is known": ["snefy_ldl.synthetic"],
+    "Services and clusters": [
+        "snefy_ldl.serve.app",
+        "snefy_ldl.serve.replicas",
+        "snefy_ldl.engines.base",
+        "snefy_ldl.engines.local",
+        "snefy_ldl.engines.parts",
+        "snefy_ldl.engines.places",
+        "snefy_ldl.engines.questions",
+        "snefy_ldl.engines.ray",
+        "snefy_ldl.engines.shards",
+        "snefy_ldl.engines.shipped",
+        "snefy_ldl.engines.tasks",
+        "snefy_ldl.engines.training",
+    ],
+}
+#: Rooms that nobody outside relies on, and why.
+INTERNAL: dict[str, str] = {
+    "active_plots": "old path of plots.active",
+    "allocation": "old path of votes.allocation",
+    "cli": "the commands, described in the reference of the command line",
+    "experiments": "the paper's studies, run by `snefy-ldl reproduce`",
+    "files": "how files are written; models and learners have save and load",
+    "inputs": "how rows are read; Stream is described in the guide to images, texts and graphs",
+    "label_studio": "old path of datasets.label_studio",
+    "networks": "parts of the model; Backbone and SnefyHead are exported at the top",
+    "persistence": "how a model becomes a folder; SnefyLDL has save and load",
+    "special": "special functions",
+    "training": "how a fit is done; SnefyLDL.fit is its door",
+    "validation": "checks of input; PartialCounts is exported by votes",
+    "vote_plots": "old path of plots.votes",
+    "vote_scores": "old path of votes.scores",
+}
+#: What each public name is that is no class and no function.
+CONSTANTS: dict[str, str] = {
+    "HIGHER_IS_BETTER": "Name of each of the six measures of Geng (2016), and whether higher is better.",
+    "LABEL_COLORS": "Colours of labels, in this order: Okabe and Ito's, told apart with any kind of colour vision.",
+    "LEVEL": "Confidence level of the intervals of a report.",
+    "MEASURES": "Name of every measure of point predictions, and whether higher is better.",
+    "NUMBER": "Column of the rows' numbers among those of all files, in the parts of a query.",
+    "PART_ROWS": "Rows of a part, unless a row group of the file is longer.",
+    "PATIENCE": "Seconds without a finished part after which a run on a cluster ends.",
+    "STRATEGIES": "Name of every query strategy, and its class.",
+}
+
+
+def names_of(module: ModuleType) -> list[str]:
+    """Public names of a module, in alphabetical order; without ``__all__`` the classes and functions it defines."""
+    if hasattr(module, "__all__"):
+        names = module.__all__
+    else:
+        names = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+    return sorted((name for name in names if not name.startswith("_")), key=str.lower)
+
+
+def public_names() -> dict[str, list[str]]:
+    """Names that the reference describes, by module: each object once, at the place where it is exported first."""
+    seen: dict[int, str] = {}
+    names: dict[str, list[str]] = {}
+    for modules in SUBJECTS.values():
+        for path in modules:
+            module = import_module(path)
+            names[path] = []
+            for name in names_of(module):
+                value = getattr(module, name)
+                if callable(value) and id(value) in seen:
+                    continue
+                seen[id(value)] = path
+                names[path].append(name)
+    return names

@@ -1,0 +1,94 @@
+"""The site's reference holds every public name with a whole docstring; questions and gallery are as promised."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import snefy_ldl
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+@pytest.fixture(scope="module")
+def listed() -> Iterator[ModuleType]:
+    sys.path.insert(0, str(DOCS))
+    yield importlib.import_module("public_names")
+    sys.path.remove(str(DOCS))
+    del sys.modules["public_names"]
+
+
+def test_every_room_is_public_or_internal(listed: ModuleType) -> None:
+    rooms = {module.name for module in pkgutil.iter_modules(snefy_ldl.__path__) if not module.name.startswith("_")}
+    public = {path.split(".")[1] for paths in listed.SUBJECTS.values() for path in paths if "." in path}
+    tops = {name.split(".")[1] for name in snefy_ldl._HOMES.values()}  # homes of names that the top exports
+    assert public & set(listed.INTERNAL) == set()
+    assert rooms - public - set(listed.INTERNAL) - tops == set(), "say in docs/public_names.py what it is"
+    assert set(listed.INTERNAL) <= rooms, "needed no more"
+
+
+def test_the_reference_holds_every_exported_name(listed: ModuleType) -> None:
+    names = listed.public_names()
+    described = {id(getattr(importlib.import_module(path), name)) for path, group in names.items() for name in group}
+    for path in (path for paths in listed.SUBJECTS.values() for path in paths):
+        module = importlib.import_module(path)
+        for name in getattr(module, "__all__", []):
+            if not name.startswith("_"):
+                assert id(getattr(module, name)) in described, f"{path}.{name}"
+    constants = {
+        n for path, group in names.items() for n in group if not callable(getattr(importlib.import_module(path), n))
+    }
+    assert constants == set(listed.CONSTANTS)
+
+
+def public_things() -> list[tuple[str, Any]]:
+    """Each public class and function, with its path."""
+    sys.path.insert(0, str(DOCS))
+    try:
+        names = importlib.import_module("public_names").public_names()
+    finally:
+        sys.path.remove(str(DOCS))
+    pairs = [
+        (f"{path}.{name}", getattr(importlib.import_module(path), name))
+        for path, group in names.items()
+        for name in group
+    ]
+    return [(path, value) for path, value in pairs if callable(value)]
+
+
+def test_every_public_name_has_a_docstring_with_an_example() -> None:
+    bare = [path for path, value in public_things() if not has_example(value)]
+    assert len(bare) <= 28
+
+
+def has_example(value: Any) -> bool:
+    """An example in its docstring or, of a class, in that of a method; errors and results need none of their own."""
+    if inspect.isclass(value) and issubclass(value, BaseException):
+        return bool(value.__doc__)
+    texts = [inspect.getdoc(value) or ""]
+    if inspect.isclass(value):
+        texts += [
+            inspect.getdoc(member) or "" for name, member in inspect.getmembers(value) if not name.startswith("_")
+        ]
+    return any(">>>" in text for text in texts)
+
+
+def test_every_argument_of_a_public_function_is_described() -> None:
+    missing = []
+    for path, value in public_things():
+        if inspect.isclass(value):
+            continue
+        text = inspect.getdoc(value) or ""
+        for name in inspect.signature(value).parameters:
+            if not re.search(rf"(?m)^\s*(\*\*?)?{name}\b.*:|[`*]{name}`|, {name}:|\b{name}, ", text):
+                missing.append(f"{path}: {name}")
+    assert missing == []
