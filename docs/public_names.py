@@ -16,7 +16,7 @@ SUBJECTS: dict[str, list[str]] = {
     "Votes": ["snefy_ldl.votes"],
     "Which rows to label": ["snefy_ldl.active"],
     "Many fits": ["snefy_ldl.many", "snefy_ldl.tuning", "snefy_ldl.ensemble", "snefy_ldl.comparison"],
-    "Other learners": ["snefy_ldl.learners", "snefy_ldl.enhancement"],
+    "Other learners": ["snefy_ldl.learners", "snefy_ldl.enhancement", "snefy_ldl.supervision"],
     "Measures, explanations, reports": ["snefy_ldl.metrics", "snefy_ldl.explain", "snefy_ldl.reporting"],
     "Pictures": [
         "snefy_ldl.plots",
@@ -26,6 +26,7 @@ SUBJECTS: dict[str, list[str]] = {
         "snefy_ldl.plots.votes",
     ],
     "Data whose law is known": ["snefy_ldl.synthetic"],
+    "Doors to other tools": ["snefy_ldl.doors.onnx", "snefy_ldl.doors.program"],
     "Services and clusters": [
         "snefy_ldl.serve.app",
         "snefy_ldl.serve.replicas",
@@ -60,6 +61,7 @@ INTERNAL: dict[str, str] = {
 }
 #: What each public name is that is no class and no function.
 CONSTANTS: dict[str, str] = {
+    "DESCRIPTION": "Name of the JSON text in a program's file that says what goes in and what comes out.",
     "HIGHER_IS_BETTER": "Name of each of the six measures of Geng (2016), and whether higher is better.",
     "LABEL_COLORS": "Colours of labels, in this order: Okabe and Ito's, told apart with any kind of colour vision.",
     "LEVEL": "Confidence level of the intervals of a report.",

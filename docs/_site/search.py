@@ -7,16 +7,14 @@ from typing import ClassVar
 from sphinx.search.en import SearchEnglish
 
 #: Words of questions that say nothing about their subject.
-QUESTION_WORDS = frozenset(
-    """
-    about also am any anything can could did do does enough find from get give given going got had has have how i
-    instead its just like made make many may me more most much must my need needs one only our out should so some
-    than them very want we what when where which while who why work works would you your
-    """.split()
-)
+QUESTION_WORDS = """
+about also am any anything can could did do does enough find from get give given going got had has have how i instead
+its just like made make many may me more most much must my need needs one only our out should so some than them very
+want we what when where which while who why work works would you your
+"""
 
 
 class SearchQuestions(SearchEnglish):
     """English, with the words of questions left out."""
 
-    stopwords: ClassVar[set[str]] = {*SearchEnglish.stopwords, *QUESTION_WORDS}
+    stopwords: ClassVar[set[str]] = {*SearchEnglish.stopwords, *QUESTION_WORDS.split()}
