@@ -92,3 +92,26 @@ def test_every_argument_of_a_public_function_is_described() -> None:
             if not re.search(rf"(?m)^\s*(\*\*?)?{name}\b.*:|[`*]{name}`|, {name}:|\b{name}, ", text):
                 missing.append(f"{path}: {name}")
     assert missing == []
+
+
+def test_the_gallery_holds_enough_examples_with_titles() -> None:
+    examples = sorted((DOCS / "gallery").glob("*/plot_*.py"))
+    titles = [example.read_text(encoding="utf-8").splitlines()[1] for example in examples]
+    assert len(examples) >= 25
+    assert len(set(titles)) == len(titles)
+    assert {folder.name for folder in (DOCS / "gallery").iterdir() if folder.is_dir()} == {
+        e.parent.name for e in examples
+    }
+
+
+def questions() -> list[tuple[str, str]]:
+    """Each question of docs/questions.md, and the page of the site that must answer."""
+    text = (DOCS / "questions.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \d+ \| (.+?) \| \[.+?\]\((.+?)\.md\)", text, re.MULTILINE)
+    return [(question, page.replace("../benchmarks/", "")) for question, page in rows]
+
+
+def test_thirty_questions_have_pages() -> None:
+    asked = questions()
+    assert len(asked) == 30
+    assert len({question for question, _ in asked}) == 30

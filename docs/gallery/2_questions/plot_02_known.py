@@ -1,0 +1,29 @@
+"""
+A share becomes known
+=====================
+
+Business is measured: 40 %. The law of entertainment before and after.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.plots import style
+from snefy_ldl.synthetic import make_city_districts
+
+city = make_city_districts(n=400, random_state=0)
+model = SnefyLDL(epochs=15, guides=None, random_state=0).fit(city.X[:300], city.D[:300])
+X, D = city.X[300:], city.D[300:]
+
+dist = model.predict_dist(X[:1])
+given = dist.condition({0: 0.4})
+share = torch.linspace(0.005, 0.595, 200, dtype=torch.float64)
+fig, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
+for law, name, color in ((dist, "features alone", style.QUIET), (given, "business is 40 %", style.MODEL)):
+    cdf = law.marginal(1).cdf(share[:, None])[:, 0]
+    ax.plot(share[1:], np.diff(cdf) / np.diff(share), color=color, label=name)
+ax.set(xlabel="share of entertainment", ylabel="density")
+style.quiet(ax, "y")
+style.legend(ax)

@@ -1,0 +1,17 @@
+"""
+Which label is the largest?
+===========================
+
+Probability that each label has the largest share, for some rows: a classifier that knows when it does not know.
+"""
+
+from snefy_ldl import SnefyLDL, plots
+from snefy_ldl.classification import LabelDecision
+from snefy_ldl.synthetic import make_city_districts
+
+city = make_city_districts(n=400, random_state=0)
+model = SnefyLDL(epochs=15, guides=None, random_state=0).fit(city.X[:300], city.D[:300])
+X, D = city.X[300:], city.D[300:]
+
+chances = LabelDecision(model).probabilities(X[:8])
+plots.label_bars(chances, city.label_names, row_names=[f"row {row}" for row in range(8)])

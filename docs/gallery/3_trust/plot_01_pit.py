@@ -1,0 +1,18 @@
+"""
+Is one share's law honest?
+==========================
+
+Where the observed shares fall in their predicted laws: flat is honest, a hump too unsure, a bowl too sure.
+"""
+
+import torch
+
+from snefy_ldl import SnefyLDL, plots
+from snefy_ldl.synthetic import make_city_districts
+
+city = make_city_districts(n=400, random_state=0)
+model = SnefyLDL(epochs=15, guides=None, random_state=0).fit(city.X[:300], city.D[:300])
+X, D = city.X[300:], city.D[300:]
+
+dist = model.predict_dist(X)
+plots.calibration(dist.marginal(0).cdf(torch.as_tensor(D[:, 0])))

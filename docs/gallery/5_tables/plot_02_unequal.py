@@ -1,0 +1,27 @@
+"""
+Trace elements beside silica
+============================
+
+Parts that differ by factors of a hundred get a centre; intervals stay exact at every size.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.plots import style
+from snefy_ldl.synthetic import make_city_districts
+
+city = make_city_districts(n=300, random_state=0)
+D = city.D * [1.0, 1e-2, 1e-4]
+D /= D.sum(1, keepdims=True)
+model = SnefyLDL(centre="geometric", n_neurons=16, epochs=8, guides=None, random_state=0).fit(city.X[:250], D[:250])
+ends = model.predict_interval(city.X[250:262], 0.9)
+fig, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
+for label, name in enumerate(("silica", "minor", "trace")):
+    place = np.arange(12) + 0.22 * (label - 1)
+    ax.vlines(place, ends[:, label, 0], ends[:, label, 1], color=style.label_color(label), lw=3, label=name)
+    ax.plot(place, D[250:262, label], "D", ms=4, color=style.INK)
+ax.set(yscale="log", xlabel="row", ylabel="share, 90% interval and observed")
+style.quiet(ax, "y")
+style.legend(ax, ncols=3)

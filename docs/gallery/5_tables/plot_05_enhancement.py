@@ -1,0 +1,21 @@
+"""
+Labels that only apply or do not
+================================
+
+Label enhancement: distributions recovered from zeros and ones, beside the truth.
+"""
+
+import numpy as np
+
+from snefy_ldl import plots
+from snefy_ldl.enhancement import GLLE, binarise
+from snefy_ldl.synthetic import make_city_districts
+
+city = make_city_districts(n=150, random_state=0)
+logical = binarise(city.D)
+recovered = GLLE(random_state=0).fit_transform(city.X, logical)
+rows = np.stack([city.D[:3], logical[:3] / logical[:3].sum(1, keepdims=True), np.asarray(recovered)[:3]], 1).reshape(
+    9, 3
+)
+names = [f"row {row}, {what}" for row in range(3) for what in ("truth", "labels", "recovered")]
+plots.label_bars(rows, city.label_names, row_names=names)

@@ -1,0 +1,16 @@
+"""
+Which rows to label next
+========================
+
+The pool on two axes, coloured by how unsure the model is; circles are the rows it asks for.
+"""
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.active import query
+from snefy_ldl.plots.active import plot_pool
+from snefy_ldl.synthetic import make_city_districts
+
+city = make_city_districts(n=400, random_state=0)
+model = SnefyLDL(epochs=10, guides=None, random_state=0).fit(city.X[:60], city.D[:60])
+rows, scores = query("variance", city.X[60:], 15, model=model, return_utilities=True, diverse=True, random_state=0)
+plot_pool(city.X[60:], scores, rows, X_labeled=city.X[:60], label="variance")

@@ -1,0 +1,18 @@
+"""
+How shares move along a feature
+===============================
+
+Mean shares along the number of night buses, with what members disagree on and what varies.
+"""
+
+import pandas as pd
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.explain import dependence
+from snefy_ldl.synthetic import make_city_districts
+
+city = make_city_districts(n=300, random_state=0)
+table = pd.DataFrame(city.X, columns=city.feature_names)
+model = SnefyLDL(n_members=3, epochs=10, guides=None, random_state=0)
+model.fit(table, pd.DataFrame(city.D, columns=city.label_names))
+dependence(model, table, "night_bus_lines", grid=8, max_rows=80).plot()

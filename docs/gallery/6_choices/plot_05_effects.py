@@ -1,0 +1,20 @@
+"""
+What does a step do?
+====================
+
+Average effects of a step of each feature, in points, with intervals.
+"""
+
+import pandas as pd
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.explain import effects
+from snefy_ldl.synthetic import make_city_districts
+
+city = make_city_districts(n=300, random_state=0)
+table = pd.DataFrame(city.X, columns=city.feature_names)
+model = SnefyLDL(n_members=3, epochs=10, guides=None, random_state=0)
+model.fit(table, pd.DataFrame(city.D, columns=city.label_names))
+found = effects(model, table, "night_bus_lines", step=2)
+print(found)
+found.plot()
