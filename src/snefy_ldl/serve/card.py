@@ -8,6 +8,7 @@ import numpy as np
 
 from snefy_ldl.inputs.columns import TableEncoder
 from snefy_ldl.inputs.kinds import CategoryColumn, NumberColumn
+from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.serve.explorer.rows import typical_features
 from snefy_ldl.serve.store import ServedModel
 
@@ -59,7 +60,7 @@ def model_card(served: ServedModel) -> dict[str, Any]:
         "loaded": served.loaded,
         "labels": served.labels,
         "features": served.features,
-        "n_features": int(model.n_features_in_),
+        "n_features": getattr(model, "n_features_in_", None),  # a network of the user's own may take anything
         "trained_on": {"rows": training["rows"], "epochs": training["epochs"], "device": training["device"]},
         "measured": {
             "mean_log_likelihood_of_rows_held_back": -sum(losses) / len(losses) if losses else None,
@@ -72,7 +73,7 @@ def model_card(served: ServedModel) -> dict[str, Any]:
         },
         "law": {"members": net.n_members, "neurons": int(net.raw_exponents.shape[1]), "sees": model.inputs_},
         "limits": _limits(served),
-        "example_row": typical_row(served),
+        "example_row": typical_row(served) if isinstance(net.backbone, StackedMLP) else None,
     }
 
 
