@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
@@ -263,6 +264,26 @@ def test_polars_in_polars_out():
     np.testing.assert_array_equal(answer.to_numpy(), same.predict(frame))
     assert isinstance(same.set_output(transform="polars").predict(frame), pl.DataFrame)
     assert isinstance(same.set_output(transform="default").predict(frame), np.ndarray)
+
+
+def test_arrow_in_arrow_out():
+    frame, D = soil().drop(columns=["sample_id", "lab", "remark", "count"]), shares(N)
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    labels = pa.table({name: D[:, r] for r, name in enumerate("abc")})
+    model = SnefyLDL(epochs=2, n_neurons=4, random_state=0).fit(table, labels)
+    answer = model.predict(table)
+    assert isinstance(answer, pa.Table)
+    assert answer.column_names == ["a", "b", "c"]
+    same = SnefyLDL(epochs=2, n_neurons=4, random_state=0).fit(frame, D)
+    np.testing.assert_array_equal(answer.to_pandas().to_numpy(), same.predict(frame))
+    np.testing.assert_array_equal(model.predict(table.to_batches()[0]).to_pandas(), answer.to_pandas())
+    np.testing.assert_allclose(model.log_prob(table, labels), same.log_prob(frame, D))
+    assert isinstance(same.set_output(transform="arrow").predict(frame), pa.Table)
+    numbers = pa.table({"x": np.arange(20) / 7, "y": np.arange(20) % 3})
+    plain = SnefyLDL(epochs=1, n_neurons=4, random_state=0).fit(numbers, labels.slice(0, 20))
+    assert plain.predict(numbers.slice(3, 2)).num_rows == 2
+    with pytest.raises(InputError, match="x"):
+        plain.predict(numbers.rename_columns(["z", "y"]))
 
 
 def test_partial_fit_reads_further_rows_as_the_first():

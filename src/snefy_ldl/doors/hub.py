@@ -27,7 +27,7 @@ except ImportError:
 __all__ = ["HubModel", "from_pretrained", "push_to_hub"]
 
 
-class HubModel(ModelHubMixin, library_name="snefy-ldl"):  # type: ignore[misc]
+class HubModel(ModelHubMixin, library_name="snefy-ldl"):  # type: ignore[misc, call-arg]
     """A fitted model with what the Hub should know about it; ``save_pretrained``, ``push_to_hub``, ``from_pretrained``.
 
     What is written is a model folder (:meth:`snefy_ldl.SnefyLDL.save`: safetensors and JSON, no pickle), its

@@ -23,7 +23,7 @@ class NamedAnswers:
 
     label_names_: Any
     _labels_were_named: bool
-    #: "pandas" or "polars" where :meth:`set_output` asked for one.
+    #: "pandas", "polars" or "arrow" where :meth:`set_output` asked for one.
     _output_kind: str | None
 
     def _named(self, values: Array, X: Any) -> Any:
@@ -33,13 +33,13 @@ class NamedAnswers:
             return values
         return frame_of(values, self.label_names_, X, kind)
 
-    def set_output(self, *, transform: Literal["default", "pandas", "polars"] | None = None) -> Self:
+    def set_output(self, *, transform: Literal["default", "pandas", "polars", "arrow"] | None = None) -> Self:
         """In what kind of table ``predict`` and its like answer.
 
         Args:
-            transform: "pandas" or "polars" for a DataFrame with the labels' names; "default" for one where the labels
-                came in one, of the kind that X has, and for an array elsewhere; None changes nothing. The argument has
-                the name that scikit-learn gives it.
+            transform: "pandas" or "polars" for a DataFrame with the labels' names, "arrow" for a ``pyarrow.Table``;
+                "default" for one where the labels came in one, of the kind that X has, and for an array elsewhere; None
+                changes nothing. The argument has the name that scikit-learn gives it.
 
         Returns:
             The model itself.
@@ -55,8 +55,8 @@ class NamedAnswers:
             >>> model.predict(city.X[:2]).shape
             (2, 3)
         """
-        if transform not in (None, "default", "pandas", "polars"):
-            raise InputError(f'transform={transform!r}: use "default", "pandas" or "polars".')
+        if transform not in (None, "default", "pandas", "polars", "arrow"):
+            raise InputError(f'transform={transform!r}: use "default", "pandas", "polars" or "arrow".')
         if transform is not None:
             self._output_kind = None if transform == "default" else transform
         return self

@@ -15,8 +15,9 @@ from snefy_ldl.errors import InputError
 
 
 def column_names(table: Any) -> list[str] | None:
-    """Column names of a DataFrame as strings, None for anything else."""
-    columns = getattr(table, "columns", None)
+    """Column names of a table as strings, None for anything else."""
+    columns = getattr(table, "column_names", None)  # Arrow's; its columns are the cells themselves
+    columns = getattr(table, "columns", None) if columns is None else columns
     return None if columns is None else [str(c) for c in columns]
 
 
