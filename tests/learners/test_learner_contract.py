@@ -58,6 +58,7 @@ def test_no_learner_is_missing_from_this_suite() -> None:
         "_SimplexLinear",
         "_MarginLinear",
         "RowLinear",
+        "_Neighbourly",
     }
     assert leaves(Learner) - abstract == set(CASES)
 
@@ -237,6 +238,7 @@ def test_bad_hyperparameters_are_refused(case: Case) -> None:
         "sharpness": 0.0,
         "strength": -1.0,
     }
+    wrong |= {"n_subtasks": 0, "overlap": -1.0, "base": 3}
     wrong |= {"n_copies": 0, "n_folds": 1, "depth": 0, "n_trees": 0, "n_units": 0, "n_rounds": 0, "method": "odd"}
     wrong |= {"zeros": "odd", "mean": 3, "standardize": "yes", "loss": "odd", "head": "odd", "margin": 0.0}
     tried = set(wrong) & set(case.learner().get_params())
