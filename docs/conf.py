@@ -16,6 +16,7 @@ from _site.inventories import MAPPING, write_inventories  # noqa: E402
 from _site.mathml import draw_block, draw_inline  # noqa: E402
 from _site.pages import turn_links, write_pages  # noqa: E402
 from _site.search import SearchQuestions  # noqa: E402
+from docutils import nodes  # noqa: E402
 
 from snefy_ldl import __version__  # noqa: E402
 
@@ -95,6 +96,8 @@ html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_search_scorer = str(HERE / "_static" / "scorer.js")
+# A change of the search alone would not write its files again; a change of this value does.
+html_context = {"search": (HERE / "_static" / "scorer.js").read_text(encoding="utf-8")}
 html_sidebars = {"index": [], "questions": []}
 html_theme_options = {
     "logo": {"text": "SNEFY-LDL"},
@@ -104,6 +107,7 @@ html_theme_options = {
     "show_prev_next": False,
     "collapse_navigation": True,
     "navigation_depth": 2,
+    "show_toc_level": 2,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
@@ -121,6 +125,13 @@ def lead_inside(app: Any, page: str, source: list[str]) -> None:
     file = Path(app.env.doc2path(page))
     if file.suffix == ".md":
         source[0] = turn_links(source[0], file.parent, file.parent)
+
+
+def split_keywords(app: Any, doctree: nodes.document) -> None:
+    """The search takes what stands between two commas for one word: give it the words."""
+    for node in doctree.findall(nodes.meta):
+        if node.get("name") == "keywords":
+            node["content"] = ", ".join(re.findall(r"\w+", node["content"]))
 
 
 def skip_foreign(app: Any, what: str, name: str, value: Any, skip: bool, options: Any) -> bool | None:
@@ -146,5 +157,6 @@ def setup(app: Any) -> None:
     app.add_html_math_renderer("mathml", (draw_inline, None), (draw_block, None))
     app.add_search_language(SearchQuestions)
     app.connect("source-read", lead_inside)
+    app.connect("doctree-read", split_keywords)
     app.connect("autodoc-skip-member", skip_foreign)
     app.connect("autodoc-process-docstring", escape_marks, priority=400)  # before napoleon

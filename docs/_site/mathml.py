@@ -16,5 +16,5 @@ def draw_inline(writer: Any, node: nodes.Node) -> None:
 
 def draw_block(writer: Any, node: nodes.Node) -> None:
     """Write mathematics on lines of its own."""
-    writer.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>')
+    writer.body.append(f'<div class="mathml">{tex2mathml(node.astext(), as_block=True)}</div>')
     raise nodes.SkipNode

@@ -124,8 +124,10 @@ def reference_pages() -> dict[Path, str]:
     contents += [".. toctree::", "   :hidden:", "", "   command-line", ""]
     pages = {}
     for subject, modules in SUBJECTS.items():
-        contents += [subject, "-" * len(subject), "", ".. toctree::", "   :maxdepth: 1", ""]
-        contents += [f"   {path}" for path in modules if names[path]] + [""]
+        shown = [path for path in modules if names[path]]
+        contents += [subject, "-" * len(subject), ""]
+        contents += [f"- :doc:`{path}`: {summary_of(path)}" for path in shown]
+        contents += ["", ".. toctree::", "   :hidden:", ""] + [f"   {path}" for path in shown] + [""]
         for path in modules:
             if not names[path]:
                 continue
@@ -137,10 +139,14 @@ def reference_pages() -> dict[Path, str]:
     return pages
 
 
+def summary_of(path: str) -> str:
+    """First sentence of a module's docstring."""
+    return (inspect.getdoc(import_module(path)) or "").splitlines()[0]
+
+
 def module_page(path: str, names: list[str]) -> str:
     """Contents of one module: what it is for, and a table of its names."""
-    summary = (inspect.getdoc(import_module(path)) or "").splitlines()[0]
-    lines = [path, "=" * len(path), "", summary, "", f".. currentmodule:: {path}", "", ".. autosummary::", ""]
+    lines = [path, "=" * len(path), "", summary_of(path), "", f".. currentmodule:: {path}", "", ".. autosummary::", ""]
     lines += [f"   {name}" for name in names if callable(getattr(import_module(path), name))]
     lines += ["", ".. toctree::", "   :hidden:", ""] + [f"   names/{file_name(path, name)}" for name in names]
     return "\n".join([*lines, ""])
@@ -156,7 +162,7 @@ def name_page(path: str, name: str) -> str:
     value: Any = getattr(import_module(path), name)
     lines = [name, "=" * len(name), "", f".. currentmodule:: {path}", ""]
     if inspect.isclass(value):
-        lines += [f".. autoclass:: {path}.{name}", "   :members:", "   :inherited-members:", "   :show-inheritance:"]
+        lines += [f".. autoclass:: {path}.{name}", "   :members:", "   :inherited-members:"]
     elif callable(value):
         lines += [f".. autofunction:: {path}.{name}"]
     else:
