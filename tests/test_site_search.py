@@ -1,4 +1,4 @@
-"""The built site in a browser: its search answers the thirty questions, and its pages fit a phone and ask nobody else."""
+"""The built site in a browser: its search answers the thirty questions, and pages fit a phone and ask nobody else."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+
 from test_site import questions
 
 pytestmark = pytest.mark.browser
