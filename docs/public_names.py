@@ -26,7 +26,15 @@ SUBJECTS: dict[str, list[str]] = {
         "snefy_ldl.plots.votes",
     ],
     "Data whose law is known": ["snefy_ldl.synthetic"],
-    "Doors to other tools": ["snefy_ldl.doors.onnx", "snefy_ldl.doors.program"],
+    "Doors to other tools": [
+        "snefy_ldl.doors.onnx",
+        "snefy_ldl.doors.program",
+        "snefy_ldl.doors.hub",
+        "snefy_ldl.doors.card",
+        "snefy_ldl.doors.mlflow",
+        "snefy_ldl.doors.skpro",
+        "snefy_ldl.doors.torchmetrics",
+    ],
     "Services and clusters": [
         "snefy_ldl.serve.app",
         "snefy_ldl.serve.replicas",
@@ -62,6 +70,7 @@ INTERNAL: dict[str, str] = {
 #: What each public name is that is no class and no function.
 CONSTANTS: dict[str, str] = {
     "DESCRIPTION": "Name of the JSON text in a program's file that says what goes in and what comes out.",
+    "FLAVOR": "Name of the flavour in an MLflow model.",
     "HIGHER_IS_BETTER": "Name of each of the six measures of Geng (2016), and whether higher is better.",
     "LABEL_COLORS": "Colours of labels, in this order: Okabe and Ito's, told apart with any kind of colour vision.",
     "LEVEL": "Confidence level of the intervals of a report.",

@@ -27,6 +27,11 @@ class Engine(ABC):
 
     An engine gives every part to some worker until it is done, in any order. A part's file appears whole under its
     name or not at all, so a worker may die at any moment and the part be done again by another.
+
+    Example:
+        >>> from snefy_ldl.engines.local import LocalEngine
+        >>> isinstance(LocalEngine(workers=1), Engine)
+        True
     """
 
     @abstractmethod
@@ -54,6 +59,10 @@ class Run:
         outcomes: of all parts, in the order of the rows; parts that were finished before among them.
         rows: of all parts.
         kept: parts that were finished before.
+
+    Example:
+        >>> Run([], rows=0, kept=0).rows
+        0
     """
 
     outcomes: list[Outcome]

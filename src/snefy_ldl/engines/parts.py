@@ -38,6 +38,11 @@ class Part:
         first: number of the first row in the file.
         rows: how many there are.
         before: rows of all parts before this one.
+
+    Example:
+        >>> part = Part(0, Place("rows.parquet"), "1", (0, 2), 0, 50, 0)
+        >>> part.source.name, part.rows
+        ('rows.parquet', 50)
     """
 
     number: int
@@ -100,6 +105,14 @@ class PartTable:
 
     Raises:
         InputError: a file cannot be read, lacks a column of the first one, or there are no rows.
+
+    Example:
+        >>> import pandas, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     pandas.DataFrame({"a": range(50)}).to_parquet(f"{folder}/rows.parquet")
+        ...     table = PartTable([Place(f"{folder}/rows.parquet")])
+        >>> table.n_rows, table.columns
+        (50, ['a'])
     """
 
     def __init__(self, places: list[Place]) -> None:
@@ -204,6 +217,10 @@ def read_stamp(place: Place) -> dict[str, Any] | None:
 
     Returns:
         Its stamp, rows and summary; None where there is no whole file, or it is not one of ours.
+
+    Example:
+        >>> read_stamp(Place("no-such-file.parquet")) is None
+        True
     """
     import pyarrow
     from pyarrow import parquet

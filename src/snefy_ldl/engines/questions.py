@@ -39,6 +39,11 @@ class Predictions(Work):
     Args:
         interval: level of the intervals; None for none.
         uncalibrated: whether intervals are the model's, whatever calibration its folder holds.
+
+    Example:
+        >>> work = Predictions(None, features=("depth",), keep=("id",), interval=0.9)  # in earnest: a ShippedModel
+        >>> work.columns
+        ['id', 'depth']
     """
 
     interval: float | None = None
@@ -73,6 +78,11 @@ class Evaluation(Work):
         counts: whether they hold votes.
         normalize: whether they hold amounts, to be divided by their sums.
         interval: level of the intervals.
+
+    Example:
+        >>> work = Evaluation(None, features=("depth",), labels=("sand", "clay"))  # in earnest: a ShippedModel
+        >>> work.columns
+        ['depth', 'sand', 'clay']
     """
 
     labels: tuple[str, ...] = ()
@@ -141,6 +151,11 @@ class Updates(Work):
         key: column that names the items; None where they go by their numbers.
         votes: numbers of votes (L,) by the item's name, which travel with the work.
         interval: level of the intervals.
+
+    Example:
+        >>> work = Updates(None, features=("depth",), key="item", votes=(("a", (2.0, 1.0)),))  # a ShippedModel
+        >>> work.columns
+        ['depth', 'item']
     """
 
     key: str | None = None

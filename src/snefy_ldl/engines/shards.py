@@ -17,7 +17,15 @@ __all__ = ["ParquetRows", "Rows", "StreamRows"]
 
 
 class Rows(ABC):
-    """Labelled rows that travel to workers as a description, not as rows."""
+    """Labelled rows that travel to workers as a description, not as rows.
+
+    Example:
+        >>> import numpy as np
+        >>> from snefy_ldl.inputs.streams import Stream
+        >>> rows = StreamRows(Stream(lambda: iter([(np.eye(4), np.full((4, 2), 0.5))]), 4))
+        >>> isinstance(rows, Rows), sum(len(chunk) for chunk in rows.stream().chunks())
+        (True, 4)
+    """
 
     @abstractmethod
     def stream(self) -> Stream:

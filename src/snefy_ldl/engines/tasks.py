@@ -140,6 +140,10 @@ def ray_jobs(address: str | None = None, workers: int | None = None) -> Iterator
 
     Yields:
         Nothing.
+
+    Example:
+        >>> with ray_jobs("auto"):  # doctest: +SKIP
+        ...     tune(SnefyLDL(), X, D, {"n_neurons": [16, 64]}, n_jobs=16)
     """
     with connected(address, workers) as ray:
         shares = share_out(ray.cluster_resources(), workers)
@@ -153,6 +157,10 @@ class RayTasks:
     Args:
         address: of a cluster; None starts one on this machine for the time of the work.
         workers: that share the cluster; by default one a processor.
+
+    Example:
+        >>> RayTasks(address="auto", workers=8).workers
+        8
     """
 
     def __init__(self, address: str | None = None, workers: int | None = None) -> None:

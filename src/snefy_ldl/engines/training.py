@@ -37,6 +37,11 @@ class Keeper:
 
     Args:
         folder: for the checkpoint, so that a fit whose whole cluster is lost goes on, too; None keeps it in memory.
+
+    Example:
+        >>> keeper = Keeper()
+        >>> keeper.start(0, 1234)[1] is None  # nothing was kept before
+        True
     """
 
     def __init__(self, folder: str | None = None) -> None:

@@ -40,6 +40,17 @@ def plot_intervals(
 
     Raises:
         InputError: the intervals have several levels.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X[:30], city.D[:30])
+        >>> from snefy_ldl.conformal import ConformalIntervals
+        >>> ci = ConformalIntervals(model, 0.8).conformalize(city.X[30:], city.D[30:])
+        >>> ax = plot_intervals(ci, city.X[:9], city.D[:9], rows=[0, 8])
+        >>> [tick.get_text() for tick in ax.get_yticklabels()]
+        ['row 0', 'row 8']
     """
     X = as_rows(X)
     chosen = list(range(min(6, count_rows(X)))) if rows is None else list(rows)
@@ -67,6 +78,17 @@ def plot_group_coverage(report: CoverageReport, ax: Any = None) -> Any:
 
     Raises:
         InputError: the report has neither groups nor labels.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X[:30], city.D[:30])
+        >>> from snefy_ldl.conformal import coverage_report
+        >>> where = ["far" if km > 5 else "near" for km in city.X[30:, 0]]
+        >>> ax = plot_group_coverage(coverage_report(model, city.X[30:], city.D[30:], groups=where))
+        >>> len(ax.get_yticklabels())
+        2
     """
     rows = report.select("group") or report.select("label")
     if not rows:
@@ -184,6 +206,15 @@ def plot_calibration_curve(
 
     Raises:
         InputError: a model lacks one of the levels.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X[:30], city.D[:30])
+        >>> ax = plot_calibration_curve(model, city.X[30:], city.D[30:], levels=(0.5, 0.9))
+        >>> ax.get_xlabel()
+        'confidence level asked for'
     """
     models = dict(model) if isinstance(model, Mapping) else {"": model}
     report = coverage_report(models, X, D, confidence_level=levels, feature=None)

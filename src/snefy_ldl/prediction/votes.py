@@ -22,7 +22,16 @@ from snefy_ldl.validation.rows import as_rows, count_rows
 
 
 class VotePredictor(ABC):
-    """Answers about votes, for anything that predicts a law on the simplex."""
+    """Answers about votes, for anything that predicts a law on the simplex.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.synthetic import make_annotators
+        >>> items = make_annotators(n=60, votes=3, random_state=0)
+        >>> model = SnefyLDL(n_neurons=8, epochs=1, random_state=0).fit(items.X, counts=items.counts)
+        >>> isinstance(model, VotePredictor), tuple(model.update(items.X[:2], items.counts[:2]).batch_shape)
+        (True, (2,))
+    """
 
     @abstractmethod
     def predict_dist(self, X: Any) -> SignedDirichletMixture:

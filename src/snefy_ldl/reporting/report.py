@@ -40,6 +40,16 @@ class Report:
         shown: Numbers of the surest, a typical and the least sure row.
         trained_here: Whether rivals learned from the judged rows, four fifths for each fifth.
         folds: In how many folds the model was fitted anew for the report; 0 where it answered itself.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X[:30], city.D[:30])
+        >>> from snefy_ldl.reporting import JudgedRows
+        >>> report = make_report(model, JudgedRows(city.X[30:], city.D[30:], city.label_names))
+        >>> report.folds, report.line("KL divergence").name
+        (0, 'KL divergence')
     """
 
     model: Any

@@ -79,6 +79,18 @@ def share_seen(folder: Path, model: Any, X: Any, labels: Array) -> float:
     Returns:
         The share of the table's rows that are among the training rows, estimated from the fingerprints; 0 where there
         are none.
+
+    Example:
+        >>> import tempfile
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X[:30], city.D[:30])
+        >>> with tempfile.TemporaryDirectory() as name:
+        ...     folder = model.save(Path(name) / "model")
+        ...     save_seen(folder, model, city.X[:30], city.D[:30])
+        ...     share_seen(folder, model, city.X[:30], city.D[:30]), share_seen(folder, model, city.X[30:], city.D[30:])
+        (1.0, 0.0)
     """
     try:
         stored = read_json(folder / SEEN)

@@ -41,6 +41,19 @@ class Service:
         data: table whose rows the page at ``/`` shows, or None.
         reload_seconds: between two looks at the folders.
         log: writes lines.
+
+    Example:
+        >>> import tempfile
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X[:30], city.D[:30])
+        >>> from snefy_ldl.serve.limits import Limits
+        >>> from snefy_ldl.serve.telemetry import Log
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     service = Service([model.save(f"{folder}/city")], Limits(), None, 2.0, Log())
+        ...     service.stopping
+        False
     """
 
     def __init__(

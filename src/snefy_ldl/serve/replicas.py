@@ -100,6 +100,9 @@ def serve_replicas(
     Raises:
         ImportError: Ray Serve is not installed.
         EngineError: no cluster answers at the address.
+
+    Example:
+        >>> serve_replicas(["model"], "127.0.0.1", 8000, replicas=2)  # doctest: +SKIP
     """
     application = make_replicas(folders, **options)
     with connected(address):

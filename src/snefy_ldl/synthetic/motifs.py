@@ -31,6 +31,10 @@ class MotifGraph:
     Args:
         n_nodes: its nodes are 0 to n_nodes - 1.
         edge_index: both directions of every edge (2, E).
+
+    Example:
+        >>> MotifGraph(3, np.array([[0, 1, 1, 2], [1, 0, 2, 1]])).degrees()
+        array([1., 2., 1.])
     """
 
     n_nodes: int

@@ -32,6 +32,15 @@ class TuneResult:
         higher_is_better: whether it is a gain.
         n_splits_: folds.
         seconds_: wall-clock time of all fits and scores.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL, tune
+        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> base = SnefyLDL(epochs=1, guides=None)
+        >>> result = tune(base, city.X, city.D, {"n_neurons": [8, 16]}, cv=2, random_state=0, n_jobs=1)
+        >>> len(result.cv_results_["params"]), result.n_splits_
+        (2, 2)
     """
 
     best_params_: dict[str, Any]

@@ -31,6 +31,11 @@ class Agreement:
         entropy: mean entropy of an item's votes, in nats.
         unanimous: share of items (with two votes or more) on which all agree.
         tied: share of items without a single most frequent label.
+
+    Example:
+        >>> from snefy_ldl.votes import Votes
+        >>> Votes.from_counts([[4, 0], [2, 2]]).agreement().tied
+        0.5
     """
 
     items: int

@@ -193,6 +193,10 @@ class CountCalibration:
         histogram: share of the probability transform in equal bins of [0, 1]; flat is calibrated.
         coverage: for each level, how much of it central predictive intervals of that level hold.
         error: mean distance of the cumulative histogram from the diagonal.
+
+    Example:
+        >>> CountCalibration(np.full(4, 0.25), {0.9: 0.91}, 0.0).coverage[0.9]
+        0.91
     """
 
     histogram: Array
@@ -248,6 +252,10 @@ class NoiseCeiling:
         squared_error: expected squared distance between ℓ and the observed proportions: the part of a model's squared
             error that no prediction can avoid.
         items: items with two votes or more, on which the figures rest.
+
+    Example:
+        >>> noise_ceiling([[4, 0], [2, 2]]).items
+        2
     """
 
     brier: float

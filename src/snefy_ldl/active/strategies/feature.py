@@ -48,6 +48,11 @@ class FeatureStrategy(Strategy):
 
     Raises:
         InputError: ``max_rows`` is no whole number of at least 1.
+
+    Example:
+        >>> from snefy_ldl.active import CoreSet
+        >>> issubclass(CoreSet, FeatureStrategy), CoreSet(max_rows=500).max_rows
+        (True, 500)
     """
 
     def __init__(self, standardize: bool = True, max_rows: int = 100_000) -> None:

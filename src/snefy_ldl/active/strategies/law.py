@@ -38,6 +38,11 @@ class LawStrategy(Strategy):
 
     Raises:
         InputError: a setting is not one of these.
+
+    Example:
+        >>> from snefy_ldl.active import Variance
+        >>> issubclass(Variance, LawStrategy), Variance(diverse="kmeans").diverse
+        (True, 'kmeans')
     """
 
     needs_model = True
