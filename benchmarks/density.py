@@ -71,9 +71,11 @@ class Ours:
         return self.model.log_prob(X, D)
 
     def mean_and_interval(self, X):
+        mean = self.model.predict(X)
+        if not isinstance(self.model, SnefyLDL):
+            return mean, self.model.predict_interval(X[:INTERVAL_ROWS], LEVEL)
         self.chosen = {"inputs": self.model.inputs_, "centre": self.model.centre_ is not None}
         self.chosen["zeros"] = self.model.zero_policy_.mode
-        mean = self.model.predict(X)
         slow = self.model.inputs_ == "moving" or (self.model.centre_ is not None and self.model.n_members > 1)
         return mean, self.model.predict_interval(X[: FEW_ROWS if slow else INTERVAL_ROWS], LEVEL)
 

@@ -1,13 +1,10 @@
 """A law whose centre and presence are each row's own, against the law of each row."""
 
-import numpy as np
 import pytest
 import torch
-from scipy import stats
 
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.distributions.moving import MovingSnefy
-from snefy_ldl.distributions.moving_quantiles import SquareRowCdf
 from snefy_ldl.distributions.row_laws import ListedLaws
 from snefy_ldl.errors import InputError
 
@@ -59,8 +56,8 @@ def test_draws_have_the_laws_moments(law):
 def test_quantiles_stand_where_the_rows_own_cdfs_say(law):
     levels = [0.02, 0.5, 0.9]
     quantiles = law.quantiles(levels)
-    for k in range(N):
-        for r in range(L):
+    for k in (0, 3):  # tables of a row's own law take a second each
+        for r in (0, 2):
             share = law.row(k).marginal(r)
             for level, q in zip(levels, quantiles[k, r]):
                 if 0.0 < float(q) < 1.0:
@@ -77,18 +74,6 @@ def test_extreme_levels_need_no_draws():
     for k in range(N):
         cdf = [float(law.row(k).marginal(0).cdf(q[None])) for q in quantiles[k, 0]]
         assert cdf == pytest.approx([1e-5, 1.0 - 1e-5], abs=1e-6)
-
-
-@pytest.mark.parametrize("scale", [1.0, 30.0, 300.0])
-def test_cdf_of_one_row_without_a_centre_is_a_beta(scale):
-    exponents = torch.tensor([[[0.2, 0.5, 0.3]]]).double() * scale
-    alpha = (1.0 + 2.0 * exponents[0, 0]).numpy()
-    cdf = SquareRowCdf(exponents, None, torch.zeros(3).double(), torch.ones(1).double(), torch.arange(3))
-    points = np.array([[0.05, 0.3, 0.6]] * 3)
-    expected = stats.beta(alpha[:, None], alpha.sum() - alpha[:, None])
-    value, density = cdf.at(torch.logit(torch.as_tensor(points)))
-    np.testing.assert_allclose(value, expected.cdf(points), atol=2e-7)
-    np.testing.assert_allclose(density, expected.pdf(points) * points * (1 - points), atol=1e-5)
 
 
 def test_rows_members_and_joined_laws(law):

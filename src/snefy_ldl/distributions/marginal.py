@@ -230,17 +230,16 @@ class BetaMarginal(MixtureMarginal):
         return np.concatenate(parts)
 
 
-class TableMarginal(MixtureMarginal):
-    """The law of a sum of shares by a table of its components (:class:`~snefy_ldl.distributions.tables.ShareTable`).
+class GroupMarginal(MixtureMarginal):
+    """The law of a sum of shares of a law that answers for its moments and draws.
 
     Args:
-        law: gives the weights of its rows, and means, covariances and draws.
+        law: gives means, covariances and draws.
         labels: whose shares are summed up.
-        table: integrals of every component of that sum.
     """
 
-    def __init__(self, law: SimplexLaw, labels: list[int], table: ShareTable) -> None:
-        self._law, self.labels, self.table = law, labels, table
+    def __init__(self, law: SimplexLaw, labels: list[int]) -> None:
+        self._law, self.labels = law, labels
         super().__init__(law.batch_shape, torch.Size(), validate_args=False)
 
     @property
@@ -261,25 +260,45 @@ class TableMarginal(MixtureMarginal):
         block = self.law.covariance_matrix[..., self.labels, :][..., self.labels]
         return block.sum((-1, -2)).clamp_min(0.0)
 
+    def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
+        """Exact draws (*sample_shape, *batch)."""
+        return self.law.sample(sample_shape, generator)[..., self.labels].sum(-1)
+
+    @abstractmethod
+    def _density(self, points: Array) -> Array:
+        """Density at points inside (0, 1), each row's own (N, Q)."""
+
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density at shares value (..., *batch); of an atom, the logarithm of its probability."""
         value = torch.as_tensor(value)
         shape = common_shape(value.shape, self.batch_shape)
         points = value.double().expand(shape).reshape(-1, len(self.law)).T.detach().cpu().numpy()
-        inside = np.clip(points, np.finfo(np.float64).tiny, 1.0 - np.finfo(np.float64).epsneg)
-        density = self._by_rows(lambda weights, rows, keep: self.table.density(weights, inside[rows], keep))
+        density = self._density(np.clip(points, np.finfo(np.float64).tiny, 1.0 - np.finfo(np.float64).epsneg))
         at_zero, below_one = self._ends()
         density = np.where(points <= 0.0, at_zero[:, None], np.where(points >= 1.0, 1.0 - below_one[:, None], density))
         with np.errstate(divide="ignore"):
             return self._back(np.log(density), shape, value.dtype)
 
+
+class TableMarginal(GroupMarginal):
+    """The law of a sum of shares by a table of its components (:class:`~snefy_ldl.distributions.tables.ShareTable`).
+
+    Args:
+        law: gives the weights of its rows, and means, covariances and draws.
+        labels: whose shares are summed up.
+        table: integrals of every component of that sum.
+    """
+
+    def __init__(self, law: SimplexLaw, labels: list[int], table: ShareTable) -> None:
+        self.table = table
+        super().__init__(law, labels)
+
+    def _density(self, points: Array) -> Array:
+        return self._by_rows(lambda weights, rows, keep: self.table.density(weights, points[rows], keep))
+
     def expand(self, batch_shape: Size | Sequence[int], _instance: Any = None) -> TableMarginal:
         """The same law with its batch broadcast to a larger shape."""
         return TableMarginal(self.law.expand(batch_shape), self.labels, self.table)  # type: ignore[arg-type]
-
-    def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
-        """Exact draws (*sample_shape, *batch)."""
-        return self.law.sample(sample_shape, generator)[..., self.labels].sum(-1)
 
     def _ends(self) -> tuple[Array, Array]:
         at_zero, below_one = super()._ends()

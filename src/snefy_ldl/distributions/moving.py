@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from scipy.special import betainc
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -25,24 +26,27 @@ from snefy_ldl._limits import block_elements
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.centred import CentredSnefy
 from snefy_ldl.distributions.law import Rows, SimplexLaw
-from snefy_ldl.distributions.moving_moments import moments_of_square, moments_with_presence
-from snefy_ldl.distributions.moving_quantiles import PresenceRowCdf, SquareRowCdf
+from snefy_ldl.distributions.marginal import Marginal
+from snefy_ldl.distributions.moving_moments import moments_with_presence
+from snefy_ldl.distributions.moving_quantiles import PresenceRowCdf, rough_logits
 from snefy_ldl.distributions.row_laws import RowLaws
 from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.distributions.snefy import SnefySimplex
+from snefy_ldl.distributions.square_marginal import SquareMarginal, square_quantiles_of_labels
+from snefy_ldl.distributions.square_rows import SquareRows
 from snefy_ldl.distributions.zero_moments import log_expm1
 from snefy_ldl.distributions.zero_square import jacobian, support_logs
 from snefy_ldl.distributions.zeros import ZeroSnefy
 from snefy_ldl.errors import InputError
-from snefy_ldl.special import log_share, log_signed_sum, pair_index, symmetric
+from snefy_ldl.special import log_share, log_signed_sum, pair_index
 from snefy_ldl.special.tolerances import LOG_ODDS_LIMIT
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-#: Draws a row that tell where its quantiles are before they are computed, and how many of them tell nothing.
-ROUGH_DRAWS, FEW_DRAWS = 2000, 30
+#: Draws a row that tell where its quantiles are before they are computed.
+ROUGH_DRAWS = 2000
 
 
 def moved_log_norm(log_odds: Tensor, shift: Tensor) -> Tensor:
@@ -239,36 +243,55 @@ class MovingSnefy(RowLaws):
     # -- moments -----------------------------------------------------------------------------------------------------
 
     def _first_moments(self) -> Tensor:
-        return self._two_moments()[0]
+        return self._two_moments()[0] if self.presence is not None else self.square_rows().first_moments()
 
     def _second_moments(self) -> Tensor:
         return self._two_moments()[1]
 
     def _two_moments(self) -> tuple[Tensor, Tensor]:
         """``E[ℓ_r]`` and ``E[ℓ_r²]`` (N, L), to 1e-8."""
+        if self.presence is None:
+            return self.square_rows().two_moments()
         alpha = self.concentration.detach()
         answers = []
         for number in range(len(self)):
             weights, centre = self.weights(slice(number, number + 1))[0], self.log_centre[number]
-            if self.shift is None:
-                half = 0.5 + self.exponents.detach().flatten(0, 1)
-                answers.append(moments_of_square(half, self._matrix(weights), centre))
-                continue
             answers.append(moments_with_presence(self.exponents, alpha, self._row_odds(number), centre, weights))
         return torch.stack([first for first, _ in answers]), torch.stack([second for _, second in answers])
 
-    def _matrix(self, weights: Tensor) -> Tensor:
-        """Weights of pairs (P,) as a symmetric matrix over all neurons, members one after the other (K n, K n)."""
-        n_members, n, _ = self.exponents.shape
-        i, j = pair_index(n, self.device)
-        halves = weights.unflatten(0, (n_members, -1)) * torch.where(i == j, 1.0, 0.5)
-        matrix: Tensor = torch.block_diag(*symmetric(halves, n))
-        return matrix
+    def _product_moments(self) -> Tensor:
+        return super()._product_moments() if self.presence is not None else self.square_rows().product_moments()
+
+    def square_rows(self) -> SquareRows:
+        """What answers for all rows together where every label is there."""
+        with torch.no_grad():
+            features = self.frame.unit_features()[0]
+            return SquareRows(0.5 + self.exponents.detach(), self.frame.family.matrix(), features, self.log_centre)
+
+    def prob_greater(self, j: int | str, k: int | str) -> Tensor:
+        """``P(ℓ_j > ℓ_k|x)`` (N,)."""
+        if self.presence is not None:
+            return super().prob_greater(j, k)
+        first, second = self._two_labels(j, k)
+        alpha = self.concentration.detach().cpu().numpy()
+        at = torch.sigmoid(self.log_centre[:, first] - self.log_centre[:, second]).cpu().numpy()
+
+        def answer(rows: slice) -> Tensor:
+            chance = betainc(alpha[:, second], alpha[:, first], at[rows, None])
+            return (self.weights(rows) * torch.as_tensor(chance, device=self.device)).sum(-1)
+
+        return self.shaped(self.collect(answer, per_pair=2).clamp(0.0, 1.0))
 
     # -- shares ------------------------------------------------------------------------------------------------------
 
+    def marginal(self, labels: int | str | Sequence[int | str]) -> Marginal:
+        """The univariate law of one label's share, or of the sum of several, for every row."""
+        return super().marginal(labels) if self.presence is not None else SquareMarginal(self, self._group(labels))
+
     def _label_quantiles(self, levels: Array) -> Array:
         """Quantiles row by row, of the labels for which they are not all at zero."""
+        if self.presence is None:
+            return square_quantiles_of_labels(self, levels)
         out = np.zeros(levels.shape)
         absent = self.prob_zero().double().cpu().numpy()
         for number in range(len(self)):
@@ -276,31 +299,15 @@ class MovingSnefy(RowLaws):
             labels = np.flatnonzero((wanted > absent[number][:, None]).any(1))
             if not len(labels):
                 continue
-            log_odds = None
-            if self.shift is not None:
-                log_odds = self._row_odds(number)
             weights = self.weights(slice(number, number + 1))[0]
             index = torch.as_tensor(labels, device=self.device)
             target = torch.as_tensor(wanted[labels], device=self.device)
-            parts = (self.exponents.detach(), log_odds, self.log_centre[number], weights.detach(), index)
-            kind = SquareRowCdf if log_odds is None else PresenceRowCdf
-            cdf = kind(*parts, self._rough_logits(number, index, target))
+            parts = (self.exponents.detach(), self._row_odds(number), self.log_centre[number], weights.detach(), index)
+            draws = self.row(number).draw_logs(ROUGH_DRAWS, torch.Generator(self.device).manual_seed(number))
+            cdf = PresenceRowCdf(*parts, rough_logits(draws[:, 0, index], target))
             answer = cdf.quantiles(target)
             out[number, labels] = answer.cpu().numpy()
         return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, out))
-
-    def _rough_logits(self, number: int, labels: Tensor, levels: Tensor) -> Tensor:
-        """Where some draws put the quantiles of shares strictly between 0 and 1 (R, A); NaN where too few tell."""
-        draws = self.row(number).draw_logs(ROUGH_DRAWS, torch.Generator(self.device).manual_seed(number))[:, 0, labels]
-        ordered = draws.sort(0).values  # absent labels first
-        n_absent, n_whole = torch.isneginf(ordered).sum(0), (ordered >= 0.0).sum(0)  # (R,)
-        place = (levels.T * (len(ordered) - 1)).round().long()  # (A, R)
-        logs = ordered.gather(0, place.clamp(0, len(ordered) - 1)).clamp(-60.0, -1e-11)
-        told = (place >= n_absent + FEW_DRAWS) & (place < len(ordered) - n_whole - FEW_DRAWS)
-        atom = (place < n_absent - FEW_DRAWS) | (place >= len(ordered) - n_whole + FEW_DRAWS)  # nothing to be found
-        logits = torch.where(told, logs - torch.log(-torch.expm1(logs)), torch.nan)
-        middle = logits.nanmean(0, keepdim=True).nan_to_num(0.0)
-        return torch.where(atom, middle, logits).T
 
     def _row_odds(self, number: int) -> Tensor:
         """Log odds of presence of one row's components (P, L)."""

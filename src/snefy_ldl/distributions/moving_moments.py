@@ -1,4 +1,4 @@
-"""Mean and second moment of one row whose centre is its own: the integrals of a law with all its weights at once.
+"""Mean and second moment of one row whose centre and odds of presence are its own: all components at once.
 
 As in :mod:`snefy_ldl.distributions.zero_moments`, by the trapezoid rule in ``y = log t``, but the sum over components
 is taken inside the integral, no table is kept, and factors of a pair of neurons are products of one factor a neuron: no
@@ -15,35 +15,6 @@ from snefy_ldl._limits import CHUNK_ELEMENTS
 from snefy_ldl.distributions.zero_moments import integral_nodes
 from snefy_ldl.special import pair_index
 from snefy_ldl.special.tolerances import NEGLIGIBLE_MOMENT_WEIGHT
-
-
-def moments_of_square(half: Tensor, matrix: Tensor, log_centre: Tensor) -> tuple[Tensor, Tensor]:
-    """``E[ℓ_r]`` and ``E[ℓ_r²]`` (L,) of one row in which every label is there.
-
-    With ``a_i = ½ + w_i`` and ``φ_i(t) = Π_s (1 + c_s t)^{-a_is}`` the sums over pairs of neurons are quadratic forms.
-
-    Args:
-        half: ``a`` of all neurons of all members (n, L), float64.
-        matrix: weights of the components, symmetric (n, n), which sum to one; pairs of two neurons count twice.
-        log_centre: log c (L,).
-
-    Returns:
-        Both, to 1e-8.
-
-    Example:
-        >>> half, one = torch.tensor([[1.0, 1.5, 2.5]]).double(), torch.ones(1, 1).double()
-        >>> moments_of_square(half, one, torch.zeros(3).double())[0].round(decimals=9)
-        tensor([0.2000, 0.3000, 0.5000], dtype=torch.float64)
-    """
-    y, step = integral_nodes(2.0 * half, log_centre)
-    share = torch.sigmoid(log_centre[:, None] + y)  # c_r t / (1 + c_r t), (L, k)
-    phi = torch.exp(-half @ softplus(log_centre[:, None] + y))  # (n, k)
-    product = phi * (matrix @ phi) * step
-    linear = 2.0 * (half.T @ product)  # Σ_ij C_ij (a_i + a_j) φ_i φ_j, (L, k)
-    square = 2.0 * (half.square().T @ product)
-    weighted = half.T[:, :, None] * phi  # a_r φ, (L, n, k)
-    square += 2.0 * (weighted * (matrix @ weighted)).sum(1) * step
-    return (linear * share).sum(-1), ((square + linear) * share.square()).sum(-1)
 
 
 def moments_with_presence(

@@ -1,4 +1,4 @@
-"""Quantiles of every share of one row whose centre is its own, without a table.
+"""Quantiles of every share of one row whose centre and odds of presence are its own, without a table.
 
 ``ℓ_r <= v`` is the sign of ``e^{-u} c_r g_r - Σ_{s≠r} c_s g_s`` with ``u = logit v``, gammas g of which some are
 absent. With ``p_s`` the probability of presence in a component, ``q = 1 - p`` and ``F_s = (1 + i t c_s)^{-α_s}``, the
@@ -15,7 +15,6 @@ other labels is made once for all points u. Cdfs are good to 1e-7.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 
 import torch
 from scipy.special import gammaincinv
@@ -29,23 +28,25 @@ from snefy_ldl.special import pair_index
 #: Points of the first grid, rounds of Newton's method at most, and the probability at which it may stop.
 GRID, ROUNDS, GOOD, NEARLY = 8, 40, 1e-8, 1e-6
 #: Largest step of the trapezoid rule, and the step in units of one over the root of the total concentration.
-STEP, SHARP = 0.25, 0.8
+STEP, SHARP = 0.3, 1.0
 #: How fast the step grows outside, and where the integrand is over: e to minus this.
 GROWTH, TAIL = 2.0, 21.0
 #: Logits of shares between which quantiles are looked for, at most.
 LOWEST, HIGHEST = -60.0, 25.0
 #: How far around logits that are roughly right the exact ones are looked for.
 MARGIN = 1.5
+#: Draws near an atom that tell nothing of a quantile.
+FEW_DRAWS = 30
 #: Components whose weights sum up to less than this are left out.
 NEGLIGIBLE = 1e-7
 
 
-class RowCdf(ABC):
+class PresenceRowCdf:
     """The cdfs of all shares of one row.
 
     Args:
         exponents: ``w`` (K, n, L), float64.
-        log_odds: of presence of every pair of neurons (P, L), one member after the other; None: all are there.
+        log_odds: of presence of every pair of neurons (P, L), one member after the other.
         log_centre: ``log c`` (L,).
         weights: of the pairs (P,), which sum to one.
         labels: whose cdfs are wanted (R,).
@@ -54,7 +55,8 @@ class RowCdf(ABC):
 
     Example:
         >>> w, one = torch.tensor([[[0.5, 1.0, 2.0]]]).double(), torch.ones(1).double()
-        >>> cdf = SquareRowCdf(w, None, torch.zeros(3).double(), one, torch.tensor([0]))  # Beta(2, 8)
+        >>> odds, even = torch.full((1, 3), 40.0).double(), torch.zeros(3).double()  # all are there, c = 1: Beta(2, 8)
+        >>> cdf = PresenceRowCdf(w, odds, even, one, torch.tensor([0]))
         >>> cdf.at(torch.logit(torch.tensor([[0.2]]).double()))[0].round(decimals=6)
         tensor([[0.5638]], dtype=torch.float64)
     """
@@ -62,7 +64,7 @@ class RowCdf(ABC):
     def __init__(
         self,
         exponents: Tensor,
-        log_odds: Tensor | None,
+        log_odds: Tensor,
         log_centre: Tensor,
         weights: Tensor,
         labels: Tensor,
@@ -77,7 +79,7 @@ class RowCdf(ABC):
         self._first, self._second = pairs
         self._half = 0.5 + exponents.flatten(0, 1)[kept]  # (n', L)
         self._alpha = self._half[self._first] + self._half[self._second]  # (P, L)
-        odds = torch.full_like(self._alpha, math.inf) if log_odds is None else log_odds[used]
+        odds = log_odds[used]
         there, absent = torch.sigmoid(odds), torch.sigmoid(-odds)
         log_absent = -softplus(odds)
         weight = weights[used] / -torch.expm1(log_absent.sum(1))
@@ -95,9 +97,24 @@ class RowCdf(ABC):
         self._y, self._step = self._nodes()
         self._prepare(weight, there, absent, none)
 
-    @abstractmethod
     def _prepare(self, weight: Tensor, there: Tensor, absent: Tensor, none: Tensor) -> None:
-        """What does not depend on the points at which a cdf is asked for."""
+        around = self._around(there, absent) - none[:, :, None]  # (P, R, k)
+        self._coefficient = around * ((weight[:, None] * there[:, self.labels])[..., None] * self._step)
+
+    def _around(self, there: Tensor, absent: Tensor) -> Tensor:
+        """``Π_{s≠r} (q_s + p_s F_s)`` of the wanted labels (P, R, k), complex."""
+        logs = log_factor((self._log_centre[:, None] + self._y).exp())  # (L, k)
+        answer = torch.empty(len(there), len(self.labels), len(self._y), dtype=torch.complex128, device=there.device)
+        size = max(1, CHUNK_ELEMENTS // (4 * logs.numel()))
+        factors = torch.exp(-self._half[..., None] * logs)  # (n', L, k)
+        for part in torch.arange(len(there), device=there.device).split(size):
+            each = factors[self._first[part]] * factors[self._second[part]]
+            each = each * there[part, :, None] + absent[part, :, None]  # (p, L, k)
+            ones = torch.ones_like(each[:, :1])
+            before = torch.cat([ones, each[:, :-1]], 1).cumprod(1)
+            after = torch.cat([each[:, 1:], ones], 1).flip(1).cumprod(1).flip(1)
+            answer[part] = before[:, self.labels] * after[:, self.labels]
+        return answer
 
     def _find_range(self) -> tuple[Tensor, Tensor]:
         """Logits (R,) between which all but 1e-6 of the continuous part of each share's law lies, and some more."""
@@ -130,7 +147,6 @@ class RowCdf(ABC):
         up, down = torch.exp((x - last) / GROWTH - 1.0), torch.exp((first - x) / GROWTH - 1.0)
         return x + up - down, step * (1.0 + (up + down) / GROWTH)
 
-    @abstractmethod
     def at(self, u: Tensor, which: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Cdf and density of the logit at points u (R, A): each (R, A), the atom at one left out.
 
@@ -141,6 +157,24 @@ class RowCdf(ABC):
         Returns:
             Both.
         """
+        which = torch.arange(len(self.labels), device=u.device) if which is None else which
+        shift = self._log_centre[self.labels[which]][:, None] - u
+        cdf, density = torch.empty_like(u), torch.empty_like(u)
+        size = max(1, CHUNK_ELEMENTS // (2 * len(self._y) * len(self._alpha) * u.shape[1]))
+        for part in torch.arange(len(u), device=u.device).split(size):
+            s = (shift[part, :, None] + self._y).exp()  # (r, A, k)
+            logs = log_factor(s).conj_physical()
+            rows = which[part]
+            labels = self.labels[rows]
+            factor = torch.exp(-self._half[:, labels].T[:, :, None, None] * logs[:, None])  # (r, n', A, k)
+            pair = factor[:, self._first] * factor[:, self._second]  # (r, P, A, k)
+            pair *= self._coefficient[:, rows].transpose(0, 1)[:, :, None]
+            cdf[part] = pair.imag.sum((1, 3))
+            slope = torch.complex(-1.0 / (1.0 + s.reciprocal().square()), 1.0 / (s + s.reciprocal()))  # is/(1-is)
+            rising = (pair * self._alpha[:, labels].T[:, :, None, None]).sum(1)
+            density[part] = (rising * slope).imag.sum(-1)
+        middle = (self.at_zero + self.half_mass)[which]
+        return (middle[:, None] - cdf / math.pi).clamp(0.0, 1.0), (density / math.pi).clamp_min(0.0)
 
     def quantiles(self, levels: Tensor) -> Tensor:
         """Shares (R, A) below which probabilities (R, A) lie; 0 and 1 where an atom holds the level."""
@@ -185,73 +219,26 @@ class RowCdf(ABC):
         return low, high, u
 
 
-class PresenceRowCdf(RowCdf):
-    """The cdfs of a row whose labels may be absent: sums over pairs of neurons."""
+def rough_logits(draws: Tensor, levels: Tensor) -> Tensor:
+    """Where some draws put the quantiles of shares strictly between 0 and 1.
 
-    def _prepare(self, weight: Tensor, there: Tensor, absent: Tensor, none: Tensor) -> None:
-        around = self._around(there, absent) - none[:, :, None]  # (P, R, k)
-        self._coefficient = around * ((weight[:, None] * there[:, self.labels])[..., None] * self._step)
+    Args:
+        draws: logarithms of shares (S, R), -inf for absent labels.
+        levels: probabilities (R, A).
 
-    def _around(self, there: Tensor, absent: Tensor) -> Tensor:
-        """``Π_{s≠r} (q_s + p_s F_s)`` of the wanted labels (P, R, k), complex."""
-        logs = log_factor((self._log_centre[:, None] + self._y).exp())  # (L, k)
-        answer = torch.empty(len(there), len(self.labels), len(self._y), dtype=torch.complex128, device=there.device)
-        size = max(1, CHUNK_ELEMENTS // (4 * logs.numel()))
-        factors = torch.exp(-self._half[..., None] * logs)  # (n', L, k)
-        for part in torch.arange(len(there), device=there.device).split(size):
-            each = factors[self._first[part]] * factors[self._second[part]]
-            each = each * there[part, :, None] + absent[part, :, None]  # (p, L, k)
-            ones = torch.ones_like(each[:, :1])
-            before = torch.cat([ones, each[:, :-1]], 1).cumprod(1)
-            after = torch.cat([each[:, 1:], ones], 1).flip(1).cumprod(1).flip(1)
-            answer[part] = before[:, self.labels] * after[:, self.labels]
-        return answer
+    Returns:
+        Logits (R, A); NaN where too few draws tell.
 
-    def at(self, u: Tensor, which: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Cdf and density of the logit; see :meth:`RowCdf.at`."""
-        which = torch.arange(len(self.labels), device=u.device) if which is None else which
-        shift = self._log_centre[self.labels[which]][:, None] - u
-        cdf, density = torch.empty_like(u), torch.empty_like(u)
-        size = max(1, CHUNK_ELEMENTS // (2 * len(self._y) * len(self._alpha) * u.shape[1]))
-        for part in torch.arange(len(u), device=u.device).split(size):
-            s = (shift[part, :, None] + self._y).exp()  # (r, A, k)
-            logs = log_factor(s).conj_physical()
-            rows = which[part]
-            labels = self.labels[rows]
-            factor = torch.exp(-self._half[:, labels].T[:, :, None, None] * logs[:, None])  # (r, n', A, k)
-            pair = factor[:, self._first] * factor[:, self._second]  # (r, P, A, k)
-            pair *= self._coefficient[:, rows].transpose(0, 1)[:, :, None]
-            cdf[part] = pair.imag.sum((1, 3))
-            slope = torch.complex(-1.0 / (1.0 + s.reciprocal().square()), 1.0 / (s + s.reciprocal()))  # is/(1-is)
-            rising = (pair * self._alpha[:, labels].T[:, :, None, None]).sum(1)
-            density[part] = (rising * slope).imag.sum(-1)
-        middle = (self.at_zero + self.half_mass)[which]
-        return (middle[:, None] - cdf / math.pi).clamp(0.0, 1.0), (density / math.pi).clamp_min(0.0)
-
-
-class SquareRowCdf(RowCdf):
-    """The cdfs of a row in which every label is there: an integrand is ``zᵀ C z``, with one complex number a neuron."""
-
-    def _prepare(self, weight: Tensor, there: Tensor, absent: Tensor, none: Tensor) -> None:
-        n = len(self._half)
-        matrix = torch.zeros(n, n, dtype=torch.float64, device=weight.device)
-        matrix.index_put_((self._first, self._second), 0.5 * weight, accumulate=True)
-        self._matrix = matrix + matrix.T
-        self._logs = log_factor((self._log_centre[:, None] + self._y).exp())  # (L, k)
-        self._all = torch.complex(self._half @ self._logs.real, self._half @ self._logs.imag)  # (n', k)
-
-    def at(self, u: Tensor, which: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Cdf and density of the logit at points u (R, A): each (R, A); see :meth:`RowCdf.at`."""
-        which = torch.arange(len(self.labels), device=u.device) if which is None else which
-        cdf, density = torch.empty_like(u), torch.empty_like(u)
-        for row, label in enumerate(self.labels[which].tolist()):
-            s = (self._log_centre[label] - u[row, :, None] + self._y).exp()  # (A, k)
-            swap = log_factor(s).conj_physical() - self._logs[label]  # this label's factor changes sides
-            own = self._half[:, label, None, None]
-            z = torch.exp(-(self._all[:, None] + own * swap))  # (n', A, k)
-            turned = (self._matrix @ torch.view_as_real(z).flatten(1)).reshape(*z.shape, 2)
-            product = z * torch.view_as_complex(turned) * self._step
-            cdf[row] = product.imag.sum((0, 2))
-            slope = torch.complex(-1.0 / (1.0 + s.reciprocal().square()), 1.0 / (s + s.reciprocal()))  # is/(1-is)
-            density[row] = 2.0 * ((own * product).sum(0) * slope).imag.sum(-1)
-        return (0.5 - cdf / math.pi).clamp(0.0, 1.0), (density / math.pi).clamp_min(0.0)
+    Example:
+        >>> rough_logits(torch.full((101, 1), 0.5).double().log(), torch.tensor([[0.5]]).double())
+        tensor([[0.]], dtype=torch.float64)
+    """
+    ordered = draws.sort(0).values  # absent labels first
+    n_absent, n_whole = torch.isneginf(ordered).sum(0), (ordered >= 0.0).sum(0)  # (R,)
+    place = (levels.T * (len(ordered) - 1)).round().long()  # (A, R)
+    logs = ordered.gather(0, place.clamp(0, len(ordered) - 1)).clamp(-60.0, -1e-11)
+    told = (place >= n_absent + FEW_DRAWS) & (place < len(ordered) - n_whole - FEW_DRAWS)
+    atom = (place < n_absent - FEW_DRAWS) | (place >= len(ordered) - n_whole + FEW_DRAWS)  # nothing to be found
+    logits = torch.where(told, logs - torch.log(-torch.expm1(logs)), torch.nan)
+    middle = logits.nanmean(0, keepdim=True).nan_to_num(0.0)
+    return torch.where(atom, middle, logits).T

@@ -73,7 +73,7 @@ class RowLaws(SimplexLaw):
 
     # -- one share ---------------------------------------------------------------------------------------------------
 
-    def marginal(self, labels: int | str | Sequence[int | str]) -> RowMarginals:
+    def marginal(self, labels: int | str | Sequence[int | str]) -> Marginal:
         """The univariate law of one label's share, or of the sum of several, for every row."""
         group = self._group(labels)
         return RowMarginals(self, [self.row(number).marginal(group) for number in range(len(self))])

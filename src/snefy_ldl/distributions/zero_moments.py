@@ -99,12 +99,13 @@ def integral_nodes(alpha: Tensor, log_centre: Tensor) -> tuple[Tensor, Tensor]:
 
     Args:
         alpha: ``α`` (P, L), float64.
-        log_centre: ``log c`` (L,).
+        log_centre: ``log c`` (L,), or those of several rows (N, L).
 
     Returns:
         Both, float64.
     """
-    low = -float(torch.logsumexp(alpha.log() + log_centre, 1).max()) - INTEGRAL_TAIL
+    highest = log_centre if log_centre.ndim == 1 else log_centre.amax(0)
+    low = -float(torch.logsumexp(alpha.log() + highest, 1).max()) - INTEGRAL_TAIL
     # beyond the last 1/c only powers t^-(α_r + α_s) are left, of which the slowest must die out
     bend = -float(log_centre.min()) + 3.0
     slowest = float(alpha.topk(min(2, alpha.shape[1]), 1, largest=False).values.sum(1).min())

@@ -11,8 +11,8 @@ from snefy_ldl._types import Array
 from snefy_ldl.learners.base import Learner
 from snefy_ldl.validation import check_count
 
-#: Rows whose paths through all trees are followed at a time.
-BLOCK_ROWS = 4096
+#: Walks of a row down a tree that are made at a time.
+BLOCK_WALKS = 1 << 16
 
 
 class TreesLDL(Learner):
@@ -99,25 +99,23 @@ class TreesLDL(Learner):
     def _predict(self, X: Array) -> Array:
         out = np.empty((len(X), self.n_labels_))
         table = _single(X)
-        for start in range(0, len(X), BLOCK_ROWS):
-            rows = table[start : start + BLOCK_ROWS]
-            total = np.zeros((len(rows), self.n_labels_))
-            for root in self.roots_:
-                total += self.value_[self._leaves(rows, int(root))]
-            out[start : start + BLOCK_ROWS] = total / len(self.roots_)
+        size = max(1, BLOCK_WALKS // len(self.roots_))
+        for start in range(0, len(X), size):
+            leaves = self._leaves(table[start : start + size])
+            out[start : start + size] = self.value_[leaves].sum(0) / len(self.roots_)
         return out
 
-    def _leaves(self, rows: Any, root: int) -> Any:
-        """The leaf that each row reaches from a root, all rows a level at a time."""
-        at = np.full(len(rows), root)
-        moving = np.arange(len(rows))
+    def _leaves(self, rows: Any) -> Any:
+        """The leaf of every tree that each row reaches (trees, rows), all of them a level at a time."""
+        n_rows = len(rows)
+        at = np.repeat(self.roots_, n_rows)
+        moving = np.arange(len(at))
         while len(moving):
-            inner = self.children_[at[moving], 0] >= 0
-            moving = moving[inner]
+            moving = moving[self.children_[at[moving], 0] >= 0]
             node = at[moving]
-            right = rows[moving, self.feature_[node]] > self.threshold_[node]
+            right = rows[moving % n_rows, self.feature_[node]] > self.threshold_[node]
             at[moving] = self.children_[node, right.astype(np.int64)]
-        return at
+        return at.reshape(len(self.roots_), n_rows)
 
 
 def _single(X: Array) -> Any:

@@ -29,15 +29,18 @@ from snefy_ldl.training.state import FittedState, Inputs, lead
 WIDE = 600
 #: Standard errors by which guides may be behind on validation rows, from this many rows on.
 GUIDE_ALLOWANCE, MANY_ROWS = 2.5, 200
-#: Labels from which the guides may move the law itself, and from which nothing but guides is tried: it is by far the
-#: best then, and the rest is slow.
-MOVING_LABELS, MANY_LABELS = 10, 20
+#: Labels from which nothing but guides is tried: they are by far the best then, and the rest is slow.
+MANY_LABELS = 20
 #: Neurons of a law that moves its odds of presence, too: those of every row are made for each pair of neurons.
-MOVING_NEURONS = 12
+PRESENCE_NEURONS = 12
+#: Neurons of a law that moves, up to this many labels: more gain nothing there, and every row has integrals of its own.
+MOVING_NEURONS, FEW_LABELS = 24, 9
 #: A part of rows with zeros from which they are modelled without a comparison.
 MOSTLY_ZEROS = 0.4
-#: Rows below which no guide is tried by itself: validation rows are too few to choose by.
-FEW_ROWS = 150
+#: Rows below which several members, each with validation rows of its own, choose between candidates.
+FEW_ROWS, CHOOSING_MEMBERS = 300, 5
+#: Rows below which no guide is tried by itself.
+LEAST_ROWS = 12
 
 
 def fit_job(job: Job) -> FittedState:
@@ -115,9 +118,10 @@ def _fit_inputs(job: Job, guidance: Guidance | None) -> FittedState:
         return fit([job])[0]
     best: tuple[Candidate, FittedState] | None = None
     failure: TrainingError | None = None
+    n_choosing = CHOOSING_MEMBERS if len(guidance.seen) < FEW_ROWS else 1
     for candidate in _candidates(job, guidance):
         try:
-            state = _train(job, candidate, n_members=1)
+            state = _train(job, candidate, n_choosing)
         except TrainingError as error:  # the others may do
             failure = error
             continue
@@ -126,7 +130,8 @@ def _fit_inputs(job: Job, guidance: Guidance | None) -> FittedState:
     if best is None:
         raise failure or TrainingError("there is nothing to train.")
     candidate, state = best
-    return state if job.settings.n_members == 1 else _train(job, candidate.settled(state), job.settings.n_members)
+    n_members = job.settings.n_members
+    return state if n_members == n_choosing else _train(job, candidate.settled(state), n_members)
 
 
 @dataclass(frozen=True)
@@ -165,11 +170,16 @@ def _candidates(job: Job, guidance: Guidance) -> Iterator[Candidate]:
             yield Candidate(inputs, data.with_features(np.hstack([dense, table])), guides, {})
         else:
             mover, moves = _fit_moves(job, guidance)
-            sizes = {}
-            if job.models_zeros:
-                sizes["n_neurons"] = min(MOVING_NEURONS, job.settings.n_neurons)
-                sizes["n_readouts"] = min(MOVING_NEURONS, job.settings.n_readouts)
-            yield Candidate(inputs, data.with_features(table, moves), replace(guides, mover=mover), unit | sizes)
+            changes = unit | _moving_sizes(job)
+            yield Candidate(inputs, data.with_features(table, moves), replace(guides, mover=mover), changes)
+
+
+def _moving_sizes(job: Job) -> dict[str, Any]:
+    """Sizes of a law that moves, where it needs fewer neurons than a fixed one."""
+    if not job.models_zeros and job.data.n_labels > FEW_LABELS:
+        return {}
+    most = PRESENCE_NEURONS if job.models_zeros else MOVING_NEURONS
+    return {"n_neurons": min(most, job.settings.n_neurons), "n_readouts": min(most, job.settings.n_readouts)}
 
 
 def _fit_moves(job: Job, guidance: Guidance) -> tuple[Mover, Moves]:
@@ -248,18 +258,17 @@ def wanted_guides(job: Job) -> list[object]:
         return []
     if not isinstance(settings.guides, str):
         return list(settings.guides)
-    if settings.validation_fraction <= 0 or not FEW_ROWS <= len(job.rows) < LARGE_ROWS:
+    if settings.validation_fraction <= 0 or not LEAST_ROWS <= len(job.rows) < LARGE_ROWS:
         return []
     return default_guides(len(job.rows), int(data.features.shape[1]), derive_seed(job.seed, 10))
 
 
 def _inputs_to_try(job: Job) -> list[Inputs]:
-    unequal = len(job.centres) > 1  # parts of very unequal size
-    moving: list[Inputs] = ["moving"] if job.data.n_labels >= MOVING_LABELS or unequal else []
     if not isinstance(job.settings.guides, str):  # the user's own: they are meant to be used
-        return ["guides", "both", *moving] if job.settings.validation_fraction > 0 else moving or ["both"]
+        alone: list[Inputs] = ["moving"] if job.data.n_labels >= MANY_LABELS else ["both"]
+        return ["guides", "both", "moving"] if job.settings.validation_fraction > 0 else alone
     if job.data.n_labels >= MANY_LABELS:
         return ["guides", "moving"]
     if job.data.features.shape[1] > WIDE:
-        return ["features", "guides", *moving]
-    return ["features", "guides", "both", *moving]
+        return ["features", "guides", "moving"]
+    return ["features", "guides", "both", "moving"]
