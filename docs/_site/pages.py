@@ -90,7 +90,7 @@ def turn_links(text: str, home: Path, page: Path) -> str:
             return match[0]
         file = (home / target).resolve()
         copy = copies.get(file) or example_page(file)
-        if copy is None and DOCS not in file.parents and not mark:
+        if copy is None and (DOCS not in file.parents or file.suffix == ".py") and not mark:
             return words if "`" in words else f"`{words}`"  # a file of the code: the site has no page for it
         goal = copy or file
         up = Path(*[".."] * len(page.relative_to(DOCS).parts))
@@ -102,6 +102,8 @@ def turn_links(text: str, home: Path, page: Path) -> str:
 
 def example_page(file: Path) -> Path | None:
     """Page that the gallery makes of an example, or of its contents."""
+    if file == DOCS / "gallery":
+        return DOCS / "auto_gallery" / "index.rst"
     if DOCS / "gallery" not in file.parents:
         return None
     page = DOCS / "auto_gallery" / file.relative_to(DOCS / "gallery")
