@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test slow-tests lint types docs docs-serve bench data-tests browser-tests ray-tests audit clean
+.PHONY: demo test slow-tests wheel-test lint types docs docs-serve bench data-tests browser-tests ray-tests audit clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || (echo "snefy-ldl needs Python 3.10 or newer; set PYTHON=python3.x" && exit 1)
@@ -39,6 +39,10 @@ ray-tests: $(VENV)/.installed
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[ray]'
 	for file in engine_ray ray_serve ray_tasks; do \
 		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray -rs tests/engines/test_$$file.py || exit 1; done
+
+# Wheel and sdist, built and installed away from the checkout; WHEEL_TEST=full also fits on the oldest and newest Python here.
+wheel-test: $(VENV)/.installed
+	tools/check_wheel.sh $(BIN)/python
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import importlib.resources
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import snefy_ldl
+
+ROOT = Path(__file__).parent.parent
 
 OLD_PATHS = {
     "snefy_ldl.active_plots": "snefy_ldl.plots.active",
@@ -29,6 +35,23 @@ def test_old_paths_hold_the_same_objects(old: str, new: str) -> None:
 def test_tables_and_tasks_start_without_torch(module: str) -> None:
     code = f"import sys, snefy_ldl.{module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_library_itself_is_imported_at_once() -> None:
+    """Nothing heavy comes with it; tools/check_wheel.sh watches the time that it takes."""
+    code = "import sys, snefy_ldl; sys.exit(bool({'torch', 'numpy', 'scipy', 'sklearn', 'pandas'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert importlib.resources.files("snefy_ldl").joinpath("py.typed").is_file()
+    built = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'snefy_ldl = ["py.typed", ' in built  # the wheel's data; tools/smoke.py looks into the wheel itself
+
+
+def test_one_version_everywhere() -> None:
+    assert f"\nversion: {snefy_ldl.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\n## {snefy_ldl.__version__}\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_votes_names_every_public_thing_and_no_other() -> None:
