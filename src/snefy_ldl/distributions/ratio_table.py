@@ -8,7 +8,8 @@ characteristic function f of X, ``P(X <= 0) = ½ - π⁻¹ ∫ Im f(t) dt/t`` (G
     f(t) = Π_{s not in A} (1 + i t c_s)^{-α_s} Π_{r in A} (1 - i s_r)^{-α_r}
 
 Concentrations of a pair of neurons are sums, ``α_ij = a_i + a_j``, so f_ij is a product of one factor a neuron: the
-n(n+1)/2 integrals at a point u are one matrix product of n × nodes numbers.
+n(n+1)/2 integrals at a point u are one matrix product of n × nodes numbers. Nodes are those of
+:func:`~snefy_ldl.distributions.square_rows.phase_nodes`.
 """
 
 from __future__ import annotations
@@ -17,23 +18,14 @@ import math
 
 import numpy as np
 import torch
-from numpy.polynomial import legendre
 from torch import Tensor
 
 from snefy_ldl._types import Array
+from snefy_ldl.distributions.square_rows import phase_nodes
 from snefy_ldl.distributions.tables import ShareTable
 from snefy_ldl.special import pair_index
 from snefy_ldl.special.tolerances import TAIL_MASS
 
-#: Gauss-Legendre nodes on each interval of t; intervals double in length while components oscillate.
-NODES = 16
-#: Where only powers of t are left, intervals of log t are this long, and at most this far from the first.
-POWER_STEP, FARTHEST = 3.0, 120.0
-#: How far a factor may turn within an interval: twelve radians are two turns, eight nodes each.
-RADIANS = 24.0
-#: An integrand that is e^-25 of its start adds nothing.
-DAMPED = 25.0
-_NODES, _NODE_WEIGHTS = (torch.as_tensor(part) for part in legendre.leggauss(NODES))
 #: Width of a panel in standard deviations of the sharpest component there, and how many of them that component reaches.
 PANEL, REACH = 2.0, 7.0
 #: Chernoff's bound below which a component has no density at a point: its integral would be rounding of oscillations.
@@ -94,7 +86,7 @@ class RatioTable(ShareTable):
 
     def _below(self, u: float) -> Array:
         """``P(logit <= u)`` under every component (P,), by Gil-Pelaez' integral."""
-        t, weight = self._time_nodes(u)
+        t, weight = self._time_nodes(u, u)
         turned, s = self._c_out[:, None] * t, self._c_in[:, None] * math.exp(-u) * t
         real = self._out @ (0.5 * torch.log1p(turned.square())) + self._in @ (0.5 * torch.log1p(s.square()))
         phase = self._out @ torch.atan(turned) - self._in @ torch.atan(s)
@@ -108,17 +100,25 @@ class RatioTable(ShareTable):
     def _panel_density(self, z: Array) -> Array:
         """Densities at points z (8,) under every component (8, P)."""
         u = torch.as_tensor(z)
-        t, weight = self._time_nodes(float(u.mean()))  # (k,)
+        t, weight = self._time_nodes(float(u.min()), float(u.max()))  # (k,)
         turned = self._c_out[:, None] * t
-        outside = torch.complex(self._out @ (0.5 * torch.log1p(turned.square())), self._out @ torch.atan(turned))
+        size = (self._out @ (-0.5 * torch.log1p(turned.square()))).unsqueeze(2).repeat(1, 1, len(u), 1)  # (K, n, 8, k)
+        angle = (self._out @ -torch.atan(turned)).unsqueeze(2).repeat(1, 1, len(u), 1)
         s = self._c_in[:, None, None] * torch.exp(-u)[:, None] * t  # (|A|, 8, k)
-        log_in = torch.complex(0.5 * torch.log1p(s.square()), -torch.atan(s))
-        slope = torch.complex(-s.square(), s) / (1.0 + s.square())  # i s / (1 - i s)
-        powers = torch.einsum("mna,agk->mngk", self._in.to(log_in.dtype), log_in)
-        factor = torch.exp(-(outside[:, :, None] + powers))  # (K, n, 8, k)
-        sloped = factor * torch.einsum("mna,agk->mngk", self._in.to(slope.dtype), slope)
-        left = torch.cat([factor.real * weight, factor.imag * weight], -1).transpose(1, 2)  # (K, 8, n, 2k)
-        right = torch.cat([sloped.imag, sloped.real], -1).transpose(1, 2)
+        moduli, angles, rise = -0.5 * torch.log1p(s.square()), torch.atan(s), s / (1.0 + s.square())
+        slope_real, slope = torch.zeros_like(size), torch.zeros_like(size)  # of a i s / (1 - i s)
+        for number in range(len(s)):
+            a = self._in[:, :, number, None, None]
+            size.addcmul_(a, moduli[number])
+            angle.addcmul_(a, angles[number])
+            slope.addcmul_(a, rise[number])
+            slope_real.addcmul_(a, s[number] * rise[number], value=-1.0)
+        modulus = size.exp_()
+        real, imaginary = angle.cos().mul_(modulus), angle.sin_().mul_(modulus)
+        sloped_real = (real * slope_real).addcmul_(imaginary, slope, value=-1.0)
+        sloped = slope.mul_(real).addcmul_(imaginary, slope_real)
+        left = torch.cat([real * weight, imaginary * weight], -1).transpose(1, 2)  # (K, 8, n, 2k)
+        right = torch.cat([sloped, sloped_real], -1).transpose(1, 2)
         half = left @ right.transpose(-1, -2)  # (K, 8, n, n)
         i, j = self._pairs
         density = (half[..., i, j] + half[..., j, i]) / math.pi  # (K, 8, P)
@@ -126,45 +126,11 @@ class RatioTable(ShareTable):
         block: Array = density.permute(1, 0, 2).flatten(1).numpy()
         return block
 
-    def _time_nodes(self, u: float) -> tuple[Tensor, Tensor]:
-        """Nodes t and weights dt/t that resolve every component's oscillations at logits near u.
-
-        Each side of a neuron turns with its mean's speed while t lies between a fraction of 1/mean and 9/deviation;
-        intervals are then at most 12 radians long. Where nothing turns, powers of t are left and intervals are long.
-        """
-        scale_in = self._c_in * math.exp(-u)
-        mean = torch.cat([self._in @ scale_in, self._out @ self._c_out]).flatten() * 2.0
-        deviation = (
-            torch.cat([self._in @ scale_in.square(), self._out @ self._c_out.square()]).flatten().mul(2.0).sqrt()
-        )
-        begins, dies = (0.2 / mean).numpy(), (9.0 / deviation).numpy()
-        speed = mean.numpy()
-        ends, logarithmic = [0.0, float(begins.min())], [False]
-        farthest = ends[1] * math.exp(FARTHEST)
-        while ends[-1] < farthest and not self._damped(ends[-1], scale_in):
-            now = ends[-1]
-            turning = (begins <= now) & (now < dies)
-            if turning.any():
-                # both sides of one neuron may turn at once
-                ends.append(now + min(now, RADIANS / (2.0 * float(speed[turning].max()))))
-                logarithmic.append(False)
-            else:
-                later = begins[begins > now]
-                ends.append(min(now * math.exp(POWER_STEP), float(later.min()) if len(later) else math.inf))
-                logarithmic.append(True)
-        low, high = (torch.tensor(part, dtype=torch.float64)[:, None] for part in (ends[:-1], ends[1:]))
-        linear = low + 0.5 * (high - low) * (_NODES + 1.0)
-        span = torch.log(high / low.clamp_min(1e-300))
-        powers = low.clamp_min(1e-300) * torch.exp(0.5 * span * (_NODES + 1.0))
-        is_log = torch.tensor(logarithmic)[:, None]
-        t = torch.where(is_log, powers, linear)
-        weight = torch.where(is_log, 0.5 * span, 0.5 * (high - low) / t) * _NODE_WEIGHTS
-        return t.flatten(), weight.flatten()
-
-    def _damped(self, t: float, scale_in: Tensor) -> bool:
-        """Whether every neuron's factor, squared, has died out at t."""
-        damping = self._in @ torch.log1p((t * scale_in).square()) + self._out @ torch.log1p((t * self._c_out).square())
-        return float(damping.min()) > DAMPED
+    def _time_nodes(self, lowest: float, highest: float) -> tuple[Tensor, Tensor]:
+        """Nodes t and weights dt/t that resolve every component's oscillations at logits between two."""
+        sides = [(half.flatten(0, 1), c.log()[None]) for half, c in ((self._in, self._c_in), (self._out, self._c_out))]
+        y, weight = phase_nodes(*sides[0], *sides[1], lowest, highest)
+        return y.exp(), weight
 
     def _possible(self, u: Tensor) -> Tensor:
         """Whether Chernoff's bound leaves a component any density at the points u: (K, 8, P)."""

@@ -177,28 +177,56 @@ class SquareRows:
 
     def _phases(self, group: list[int], lowest: float, highest: float) -> _Phases:
         """What the cdfs of a share have in common at all logits between two."""
-        alpha = 2.0 * self.half.flatten(0, 1)  # of the pairs of like neurons, which hold the extremes
-        inside = self.log_centre[:, group]
-        step = min(STEP, SHARP / math.sqrt(float(alpha.sum(1).max())))
-        top = torch.logsumexp(alpha.amax(0).log() + self.log_centre, 1).max()
-        largest = max(float(top), float(inside.max()) - lowest)
-        smallest = min(float(self.log_centre.min()), float(inside.min()) - highest)
-        slowest = min(1.0, float(alpha.amin(0).topk(2, largest=False).values.sum()))
-        first, last = -largest - 1.0, -smallest + 2.0
-        start, stop = first - GROWTH * (1.0 + math.log(TAIL)), last + GROWTH * (1.0 + math.log(TAIL / slowest))
-        x = torch.arange(start, stop, step, dtype=torch.float64, device=alpha.device)
-        up, down = torch.exp((x - last) / GROWTH - 1.0), torch.exp((first - x) / GROWTH - 1.0)
-        y, weight = x + up - down, step * (1.0 + (up + down) / GROWTH)
         rest = [s for s in range(self.half.shape[-1]) if s not in group]
+        half = self.half.flatten(0, 1)
+        sides = [(half[:, side], self.log_centre[:, side]) for side in (group, rest)]
+        y, weight = phase_nodes(*sides[0], *sides[1], lowest, highest)
         modulus = log_modulus(self.log_centre[:, rest, None] + y)  # (N, rest, k)
-        bound = -torch.einsum("l,nlk->nk", alpha.amin(0)[rest], modulus).amin(0)
-        # at small t the integrand's imaginary part is small instead
-        keep = (bound + weight.log() > math.log(LEAST)) & (y > -largest - TAIL - 4.0)
-        y, weight, modulus = y[keep], weight[keep], modulus[..., keep]
         angle = torch.atan((self.log_centre[:, rest, None] + y).exp())
         around = [torch.einsum("mil,nlk->mink", self.half[..., rest], part) for part in (modulus, angle)]
         size = self.features.transpose(1, 2)[..., None].log() - around[0]  # (K, n, N, k)
         return _Phases(self, group, y, weight, size, -around[1])
+
+
+def phase_nodes(
+    half_in: Tensor, log_in: Tensor, half_out: Tensor, log_out: Tensor, lowest: float, highest: float
+) -> tuple[Tensor, Tensor]:
+    """Nodes ``y = log t`` and weights of the trapezoid rule for cdfs of a share, and for their derivatives.
+
+    Args:
+        half_in: ``a`` of the labels whose share it is (n, g); concentrations are sums of two rows.
+        log_in: ``log c`` of those labels (N, g).
+        half_out: ``a`` of the other labels (n, rest).
+        log_out: ``log c`` of the other labels (N, rest).
+        lowest: of the logits at which the cdfs are asked for.
+        highest: of those logits.
+
+    Returns:
+        Both (k,).
+
+    Example:
+        >>> half, even = torch.ones(1, 1).double(), torch.zeros(1, 1).double()
+        >>> y, weight = phase_nodes(half, even, half, even, 0.0, 0.0)
+        >>> round(float((weight / torch.cosh(y)).sum()), 6)  # of all y: π
+        3.141593
+    """
+    alpha = 2.0 * torch.cat([half_in, half_out], 1)  # of pairs of like neurons, which hold the extremes
+    log_centre = torch.cat([log_in, log_out], 1)
+    step = min(STEP, SHARP / math.sqrt(float(alpha.sum(1).max())))
+    top = torch.logsumexp(alpha.amax(0).log() + log_centre, 1).max()
+    largest = max(float(top), float(log_in.max()) - lowest)
+    smallest = min(float(log_centre.min()), float(log_in.min()) - highest)
+    slowest = min(1.0, float(alpha.amin(0).topk(2, largest=False).values.sum()))
+    first, last = -largest - 1.0, -smallest + 2.0
+    start, stop = first - GROWTH * (1.0 + math.log(TAIL)), last + GROWTH * (1.0 + math.log(TAIL / slowest))
+    x = torch.arange(start, stop, step, dtype=torch.float64, device=alpha.device)
+    up, down = torch.exp((x - last) / GROWTH - 1.0), torch.exp((first - x) / GROWTH - 1.0)
+    y, weight = x + up - down, step * (1.0 + (up + down) / GROWTH)
+    phases = torch.cat([log_in - highest, log_out], 1)  # moduli fall with the logit
+    bound = -torch.einsum("l,nlk->nk", alpha.amin(0), log_modulus(phases[..., None] + y)).amin(0)
+    # at small t the integrand's imaginary part is small instead
+    keep = (bound + weight.log() > math.log(LEAST)) & (y > -largest - TAIL - 4.0)
+    return y[keep], weight[keep]
 
 
 def log_modulus(log_phase: Tensor) -> Tensor:

@@ -26,12 +26,14 @@ from torch.nn.functional import softplus
 
 from snefy_ldl._limits import CHUNK_ELEMENTS
 from snefy_ldl._types import Array, Index
-from snefy_ldl.distributions.ratio_table import NEGLIGIBLE_BOUND, NODES, PANEL, REACH
+from snefy_ldl.distributions.ratio_table import NEGLIGIBLE_BOUND, PANEL, REACH
 from snefy_ldl.distributions.tables import ShareTable
 from snefy_ldl.distributions.zero_moments import PresenceComponents, log_expm1
 from snefy_ldl.special import pair_index
 from snefy_ldl.special.tolerances import LOGIT_LIMIT, NEGLIGIBLE_PRESENCE, OSCILLATION_TAIL, TAIL_MASS
 
+#: Gauss-Legendre nodes on each interval of t.
+NODES = 16
 #: Octaves beyond 1/c after which a factor is a power of t; where all are powers, or still one, an interval takes that
 #: many octaves at once.
 SETTLED, WIDE = 10, 6
