@@ -78,6 +78,7 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
     "abort_on_example_error": True,
     "download_all_examples": False,
+    "capture_repr": (),
     "show_signature": False,
     "show_memory": False,
     "min_reported_time": 1e9,

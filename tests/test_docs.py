@@ -113,3 +113,14 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         if MADE_BY_BENCHMARKS not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_rows_of_tables_have_as_many_cells_as_their_heads(page: Path) -> None:
+    """A bar inside a cell, in code too, ends the cell unless it is escaped."""
+    width, fenced = 0, False
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        fenced ^= line.startswith(("```", ":::"))
+        bars = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") and not fenced else 0
+        width = width if bars and width else bars
+        assert bars == width, f"{page.name}, line {number}: {bars} bars under a head of {width}"

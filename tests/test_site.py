@@ -115,3 +115,16 @@ def test_thirty_questions_have_pages() -> None:
     asked = questions()
     assert len(asked) == 30
     assert len({question for question, _ in asked}) == 30
+
+
+def test_every_page_stands_in_a_toctree() -> None:
+    """Sphinx says so too, but only when the site is built."""
+    pages = [*DOCS.glob("*.md"), *(DOCS / "tutorials").glob("*.md")]
+    listed = {"index"}
+    for page in pages:
+        for block in re.findall(
+            r"^```\{toctree\}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+        ):
+            entries = [line for line in block.splitlines() if line and not line.startswith(":")]
+            listed |= {str((page.parent / entry).relative_to(DOCS)) for entry in entries}
+    assert {str(page.relative_to(DOCS).with_suffix("")) for page in pages} <= listed, "name it in docs/howto.md, say"
