@@ -35,6 +35,8 @@ MANY_LABELS = 20
 PRESENCE_NEURONS = 12
 #: Neurons of a law that moves, up to this many labels: more gain nothing there, and every row has integrals of its own.
 MOVING_NEURONS, FEW_LABELS = 24, 9
+#: Standard errors by which such a law must lead up to that many labels: it takes no votes, and its rows share no tables.
+MOVING_PRICE = 1.5
 #: A part of rows with zeros from which they are modelled without a comparison.
 MOSTLY_ZEROS = 0.4
 #: Rows below which several members, each with validation rows of its own, choose between candidates.
@@ -245,8 +247,10 @@ def _better(state: FittedState, best: FittedState, n_rows: int) -> bool:
     """
     if state.validation is None or best.validation is None:
         return False
-    first = best.inputs == "features"
-    return state.validation.beats(best.validation, GUIDE_ALLOWANCE if first and n_rows >= MANY_ROWS else 0.0)
+    allowance = GUIDE_ALLOWANCE if best.inputs == "features" and n_rows >= MANY_ROWS else 0.0
+    if state.inputs == "moving" and len(state.label_names) <= FEW_LABELS:
+        allowance -= MOVING_PRICE
+    return state.validation.beats(best.validation, allowance)
 
 
 def wanted_guides(job: Job) -> list[object]:
