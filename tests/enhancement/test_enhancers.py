@@ -135,15 +135,19 @@ def test_fcm_is_a_fixed_point_of_fuzzy_c_means() -> None:
     np.testing.assert_allclose(model.transform(), softmax(composed, axis=1), atol=1e-6)
 
 
-def test_km_by_explicit_kernels() -> None:
-    kernel = np.exp(-0.5 * (cdist(SCALED, SCALED) / mean_distance(SCALED)) ** 2)
+@pytest.mark.parametrize("standardize", [True, False])
+def test_km_by_explicit_kernels(standardize: bool) -> None:
+    rows_used = SCALED if standardize else X
+    kernel = np.exp(-0.5 * (cdist(rows_used, rows_used) / mean_distance(rows_used)) ** 2)
     values = np.zeros(D.shape)
     for r in range(3):
         rows = np.flatnonzero(L[:, r])
         inner = kernel[np.ix_(rows, rows)].mean()
         s = np.sqrt(1.0 - 2.0 * kernel[:, rows].mean(axis=1) + inner)
         values[:, r] = L[:, r] * (1.0 - s / s.max())
-    np.testing.assert_allclose(KM().fit_transform(X, L), softmax(values, axis=1), atol=1e-9)
+    np.testing.assert_allclose(KM(standardize).fit_transform(X, L), softmax(values, axis=1), atol=1e-9)
+    with pytest.raises(InputError, match="standardize"):
+        KM("odd").fit(X, L)
 
 
 def test_lp_is_the_limit_of_its_rounds() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,6 +63,12 @@ def test_no_learner_is_missing_from_this_suite() -> None:
         "_Neighbourly",
     }
     assert leaves(Learner) - abstract == set(CASES)
+
+
+def test_the_page_of_learners_names_them_all() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "learners.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == list(all_learners())
+    assert f"these {len(all_learners())} algorithms" in page
 
 
 @every_learner

@@ -36,6 +36,12 @@ class Enhancer(Learner):
     """
 
     label_distributions_: Array
+    #: Whether features are divided by their spreads and clipped; otherwise they keep their units.
+    standardize: bool = True
+
+    def _check_params(self) -> None:
+        if self.standardize not in (True, False):
+            raise InputError(f"standardize={self.standardize!r}: use True or False.")
 
     @abstractmethod
     def _enhance(self, X: Array, relevant: Mask, random: np.random.RandomState) -> Array:
@@ -63,12 +69,16 @@ class Enhancer(Learner):
             shares = pd.DataFrame(shares, columns=names)
         return super().fit(X, shares)
 
+    def _scale(self, X: Array) -> tuple[Array, Array]:
+        """What features are shifted by, and multiplied with afterwards, (d,) each."""
+        return column_scale(X)
+
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        self.feature_mean_, self.feature_inverse_scale_ = column_scale(X)
+        self.feature_mean_, self.feature_inverse_scale_ = self._scale(X)
         self.label_distributions_ = close_rows(self._enhance(self._scaled(X), D > 0.0, random))
 
     def _scaled(self, X: Array) -> Array:
-        return apply_scale(X, self.feature_mean_, self.feature_inverse_scale_)
+        return X if not self.standardize else apply_scale(X, self.feature_mean_, self.feature_inverse_scale_)
 
     def transform(self, X: Any = None) -> Any:
         """Label distributions: of the fitted rows, or as :meth:`predict` of new ones.

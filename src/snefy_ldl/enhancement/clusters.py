@@ -106,6 +106,8 @@ class KM(Enhancer):
     and ``R_r`` the largest of them, ``d_i = softmax_r(l_ir (1 - s_ir / R_r))``.
 
     Args:
+        standardize: Divide each feature by its spread and clip it at five; by default features keep their units, as
+            the kernel of the paper has it, which is right where all are of one kind (pixels, responses of filters).
         random_state: Accepted by every enhancer; unused here.
 
     Attributes:
@@ -122,7 +124,8 @@ class KM(Enhancer):
         (60, 3)
     """
 
-    def __init__(self, random_state: Any = None) -> None:
+    def __init__(self, standardize: bool = False, random_state: Any = None) -> None:
+        self.standardize = standardize
         self.random_state = random_state
 
     def _enhance(self, X: Array, relevant: Mask, random: np.random.RandomState) -> Array:

@@ -59,6 +59,8 @@ class LP(Enhancer):
     Args:
         alpha: α in [0, 1): how much comes from neighbours.
         n_neighbors: Neighbours of a row in the graph.
+        standardize: Divide each feature by its spread and clip it at five; False keeps units, which suits features of
+            one kind better where some that vary little are noise (Movie).
         random_state: Accepted by every enhancer; unused here.
 
     Attributes:
@@ -76,12 +78,16 @@ class LP(Enhancer):
         (60, 3)
     """
 
-    def __init__(self, alpha: float = 0.5, n_neighbors: int = 20, random_state: Any = None) -> None:
+    def __init__(
+        self, alpha: float = 0.5, n_neighbors: int = 20, standardize: bool = True, random_state: Any = None
+    ) -> None:
         self.alpha = alpha
         self.n_neighbors = n_neighbors
+        self.standardize = standardize
         self.random_state = random_state
 
     def _check_params(self) -> None:
+        super()._check_params()
         check_count("n_neighbors", self.n_neighbors)
         if not 0.0 <= check_number("alpha", self.alpha) < 1.0:
             raise InputError(f"alpha={self.alpha!r} must lie in [0, 1).")
@@ -137,6 +143,7 @@ class ML(Enhancer):
         margin: β > 0.
         n_neighbors: Neighbours that rebuild a row; None takes one more than there are labels.
         max_iter: Most L-BFGS iterations a label.
+        standardize: Divide each feature by its spread and clip it at five; False keeps units, as for :class:`LP`.
         random_state: Accepted by every enhancer; unused here.
 
     Attributes:
@@ -154,14 +161,21 @@ class ML(Enhancer):
     """
 
     def __init__(
-        self, margin: float = 1.0, n_neighbors: int | None = None, max_iter: int = 200, random_state: Any = None
+        self,
+        margin: float = 1.0,
+        n_neighbors: int | None = None,
+        max_iter: int = 200,
+        standardize: bool = True,
+        random_state: Any = None,
     ) -> None:
         self.margin = margin
+        self.standardize = standardize
         self.n_neighbors = n_neighbors
         self.max_iter = max_iter
         self.random_state = random_state
 
     def _check_params(self) -> None:
+        super()._check_params()
         check_number("margin", self.margin, strict=True)
         check_count("max_iter", self.max_iter)
         if self.n_neighbors is not None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows
-from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.learners.neighbours import LDLHVLC
 from snefy_ldl.learners.networks import Network
 from snefy_ldl.learners.optimise import minimise
 from snefy_ldl.learners.ordinal import ordinal_loss
@@ -242,7 +242,7 @@ class ShallowSLDL(Learner):
     clone, which learns the label distribution. The sets are those of :class:`SLDL`.
 
     Args:
-        base: A learner of this package; None takes :class:`SABFGS`.
+        base: A learner of this package; None takes :class:`LDLHVLC`, which is not linear.
         n_subtasks: Sets that are looked for.
         overlap: How much sets must differ.
         random_state: Seeds sets and clones.
@@ -277,7 +277,7 @@ class ShallowSLDL(Learner):
         check_number("overlap", self.overlap)
 
     def _new(self, random: np.random.RandomState) -> Learner:
-        base = SABFGS() if self.base is None else self.base
+        base = LDLHVLC() if self.base is None else self.base
         learner: Learner = type(base)(**base.get_params(deep=False))
         learner.set_params(random_state=int(random.randint(2**31 - 1)))
         return learner
