@@ -35,6 +35,7 @@ class OnSimplex(SnefyLDL):
             epochs=epochs,
             random_state=random_state,
             standardize=standardize,
+            guides=None,
         )
 
     def fit(self, X, y=None, sample_weight=None):

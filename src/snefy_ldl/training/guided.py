@@ -40,7 +40,7 @@ MOVING_PRICE = 1.5
 #: A part of rows with zeros from which they are modelled without a comparison.
 MOSTLY_ZEROS = 0.4
 #: Rows below which several members, each with validation rows of its own, choose between candidates.
-FEW_ROWS, CHOOSING_MEMBERS = 300, 5
+FEW_ROWS, CHOOSING_MEMBERS = 300, 3
 #: Rows below which no guide is tried by itself.
 LEAST_ROWS = 12
 
