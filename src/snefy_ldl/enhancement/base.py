@@ -69,12 +69,8 @@ class Enhancer(Learner):
             shares = pd.DataFrame(shares, columns=names)
         return super().fit(X, shares)
 
-    def _scale(self, X: Array) -> tuple[Array, Array]:
-        """What features are shifted by, and multiplied with afterwards, (d,) each."""
-        return column_scale(X)
-
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        self.feature_mean_, self.feature_inverse_scale_ = self._scale(X)
+        self.feature_mean_, self.feature_inverse_scale_ = column_scale(X)
         self.label_distributions_ = close_rows(self._enhance(self._scaled(X), D > 0.0, random))
 
     def _scaled(self, X: Array) -> Array:

@@ -13,7 +13,6 @@ from torch.nn import functional
 
 from snefy_ldl._types import Array, Mask
 from snefy_ldl.enhancement.base import Enhancer
-from snefy_ldl.learners.features import column_scale, damped_scale
 from snefy_ldl.validation import check_count, check_number
 
 __all__ = ["LEVI", "LIBLE", "gaussian_divergence"]
@@ -132,11 +131,6 @@ class LEVI(_VariationalEnhancer):
     def _check_params(self) -> None:
         super()._check_params()
         check_number("alpha", self.alpha)
-
-    def _scale(self, X: Array) -> tuple[Array, Array]:
-        """Columns of small spread are not blown up: the networks would spend themselves on rebuilding their noise."""
-        mean, inverse = column_scale(X)
-        return mean, damped_scale(inverse)
 
     def _enhance(self, X: Array, relevant: Mask, random: np.random.RandomState) -> Array:
         generator = torch.Generator().manual_seed(int(random.randint(2**31 - 1)))
