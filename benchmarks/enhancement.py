@@ -23,8 +23,8 @@ RESULTS = Path(__file__).parent / "results"
 SETS = ("movie", "natural_scene", "sbu_3dfe", "sjaffe", "yeast_alpha", "yeast_spo5")
 SEVEN = ("FCM", "KM", "LP", "ML", "GLLE", "LEVI", "LIBLE")
 ROWS, PEER_SECONDS = 1000, 240
-NOTES = """Where a PyLDL cell is empty it was not run (all of Yeast_alpha, some networks); "over 240 s" is by the clock on
-a busy machine. Single runs, one seed.
+NOTES = """Where a PyLDL cell is empty it was not run (all of Yeast_alpha, some networks); "over 240 s" is by the clock
+on a busy machine. Single runs, one seed.
 
 Where ours and PyLDL's differ, and why. KM: the same to four digits since features keep their units; before, each was
 divided by its spread. LP and ML on Movie: units again, of which PyLDL's, too, are the raw ones; with
