@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +146,19 @@ def skip_foreign(app: Any, what: str, name: str, value: Any, skip: bool, options
     return None
 
 
+def add_arguments(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """A method that another one replaces says what is different; its arguments are those of the one it replaces."""
+    if what != "method" or any(line.strip() == "Args:" for line in lines):
+        return
+    *path, owner, method = name.split(".")
+    bases = getattr(getattr(import_module(".".join(path)), owner, None), "__mro__", ())
+    for base in bases:
+        text = (inspect.getdoc(vars(base)[method]) or "") if method in vars(base) else ""
+        if "Args:" in text and base.__module__.startswith("snefy_ldl"):
+            lines += ["", *text[text.index("Args:") :].splitlines()]
+            return
+
+
 def escape_marks(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     """Shapes such as (*batch, L) and norms such as |x| are no marks of reStructuredText, unless they are code."""
     for number, line in enumerate(lines):
@@ -160,4 +175,5 @@ def setup(app: Any) -> None:
     app.connect("source-read", lead_inside)
     app.connect("doctree-read", split_keywords)
     app.connect("autodoc-skip-member", skip_foreign)
+    app.connect("autodoc-process-docstring", add_arguments, priority=300)
     app.connect("autodoc-process-docstring", escape_marks, priority=400)  # before napoleon

@@ -22,7 +22,10 @@ __all__ = ["Comparison"]
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Comparison(Scores):
-    """What :func:`~snefy_ldl.compare` found; the figures are those of :class:`~snefy_ldl.comparison.scores.Scores`.
+    """What :func:`~snefy_ldl.compare` found; the figures behind the tables.
+
+    Its fields (learners, data sets, measures, scores and seconds of every fold) are those of
+    :class:`~snefy_ldl.comparison.scores.Scores`; :func:`~snefy_ldl.compare` fills them.
 
     Example:
         >>> from snefy_ldl import compare

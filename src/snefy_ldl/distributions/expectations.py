@@ -153,7 +153,15 @@ class MixtureExpectations(SimplexLaw):
         )
 
     def prob_greater(self, j: int | str, k: int | str) -> Tensor:
-        """``P(ℓ_j > ℓ_k|x) = Σ c I_½(α_k, α_j)`` (*batch,)."""
+        """``P(ℓ_j > ℓ_k|x) = Σ c I_½(α_k, α_j)`` (*batch,).
+
+        Args:
+            j: number or name of the label that should be larger.
+            k: number or name of the other one.
+
+        Returns:
+            One probability a row (*batch,).
+        """
         first, second = self._two_labels(j, k)
         alpha, table = self.concentration.detach(), self.offset
         if table is None:

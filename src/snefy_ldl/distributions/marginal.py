@@ -48,14 +48,35 @@ class Marginal(Distribution):
 
     @abstractmethod
     def cdf(self, value: Tensor) -> Tensor:
-        """``P(share <= value)`` for value (..., *batch), monotone from 0 to 1."""
+        """``P(share <= value)`` for value (..., *batch), monotone from 0 to 1.
+
+        Args:
+            value: shares between 0 and 1 (..., *batch).
+
+        Returns:
+            Probabilities (..., *batch).
+        """
 
     @abstractmethod
     def icdf(self, value: Tensor) -> Tensor:
-        """Share below which a probability ``value`` (..., *batch) lies."""
+        """Share below which a probability ``value`` (..., *batch) lies.
+
+        Args:
+            value: probabilities between 0 and 1 (..., *batch).
+
+        Returns:
+            Shares (..., *batch).
+        """
 
     def quantiles(self, alpha: Any) -> Tensor:
-        """Several quantile levels at once: alpha (A,) -> (*batch, A)."""
+        """Several quantile levels at once: alpha (A,) -> (*batch, A).
+
+        Args:
+            alpha: levels between 0 and 1 (A,).
+
+        Returns:
+            Shares (*batch, A).
+        """
         levels = torch.as_tensor(np.atleast_1d(np.asarray(alpha, dtype=np.float64)))
         column = levels.reshape(-1, *([1] * len(self.batch_shape)))
         return self.icdf(column).movedim(0, -1)

@@ -117,6 +117,15 @@ class SignedDirichletMixture(MixtureConditioning):
         """Exact log probability of vote counts k (*batch,), multinomial coefficient included.
 
         ``P(k|x) = (|k|! / Π k_r!) Σ c_p B(α_p + k) / B(α_p)``: a signed Dirichlet-multinomial mixture.
+
+        Args:
+            counts: votes a label (*batch, L); zeros where nobody voted.
+
+        Returns:
+            One number a row (*batch,), in nats.
+
+        Raises:
+            InputError: the votes do not fit the batch, or are negative or not finite.
         """
         table = self._count_rows(counts)
         coefficient = torch.lgamma(table.sum(-1) + 1.0) - torch.lgamma(table + 1.0).sum(-1)
@@ -128,7 +137,17 @@ class SignedDirichletMixture(MixtureConditioning):
         return self.shaped(self.collect(answer))
 
     def posterior(self, counts: Any) -> SignedDirichletMixture:
-        """The law of ℓ after also seeing votes k: every ``α`` grows by k, weights re-normalised."""
+        """The law of ℓ after also seeing votes k: every ``α`` grows by k, weights re-normalised.
+
+        Args:
+            counts: votes a label (*batch, L); zeros where nobody voted.
+
+        Returns:
+            A law of the same batch.
+
+        Raises:
+            InputError: the votes do not fit the batch, or are negative or not finite.
+        """
         table = self._count_rows(counts)
 
         def answer(rows: Rows) -> Tensor:
@@ -155,17 +174,41 @@ class SignedDirichletMixture(MixtureConditioning):
         return self._like(self.collect(self.weights), map_labels(self.concentration), offset)
 
     def amalgamate(self, groups: Sequence[Sequence[int]]) -> SignedDirichletMixture:
-        """The law of the group totals ``Σ_{r in group} ℓ_r``, one part a group."""
+        """The law of the group totals ``Σ_{r in group} ℓ_r``, one part a group.
+
+        Args:
+            groups: numbers of the labels in each group; every label in one of them.
+
+        Returns:
+            A law of as many labels as there are groups.
+
+        Raises:
+            InputError: a label is missing or in two groups.
+        """
         checked = self._groups(groups)
         return self._reduced(lambda t: torch.stack([t[:, group].sum(-1) for group in checked], -1))
 
     def subcomposition(self, labels: Sequence[int]) -> SignedDirichletMixture:
-        """The law of the proportions among some labels, ``ℓ_S / Σ ℓ_S``."""
+        """The law of the proportions among some labels, ``ℓ_S / Σ ℓ_S``.
+
+        Args:
+            labels: numbers of two labels or more.
+
+        Returns:
+            A law of these labels, in this order.
+        """
         checked = self._subset(labels)
         return self._reduced(lambda t: t[:, checked])
 
     def marginal(self, labels: int | str | Sequence[int | str]) -> Marginal:
-        """The univariate law of one label's share, or of the sum of several."""
+        """The univariate law of one label's share, or of the sum of several.
+
+        Args:
+            labels: number or name of a label, or several of them for their sum.
+
+        Returns:
+            A law of one number a row, with ``log_prob``, ``cdf``, ``icdf`` and ``quantiles``.
+        """
         inside = self._group(labels)
         return BetaMarginal(self.amalgamate([inside, [r for r in range(self.n_labels) if r not in inside]]))
 
@@ -175,7 +218,14 @@ class SignedDirichletMixture(MixtureConditioning):
     # -- density and draws -------------------------------------------------------------------------------------------
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Log density at value (..., *batch, L)."""
+        """Log density at value (..., *batch, L).
+
+        Args:
+            value: label distributions (..., *batch, L); rows sum to one.
+
+        Returns:
+            One number a label distribution (..., *batch), in nats.
+        """
         value = self.points(value)
         shape = common_shape(value.shape[:-1], self.batch_shape)
         if not self._ends(shape):
