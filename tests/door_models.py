@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.learners import SABFGS
+from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.synthetic import make_city_districts
 
 CITY = make_city_districts(n=160, random_state=0)
@@ -43,7 +45,13 @@ KINDS: dict[str, dict[str, Any]] = {
         "centre": np.array([1.0, 0.05, 5.0]),
         "labels": with_zeros,
     },
-    "guides": {"centre": None, "n_neurons": 6},
+    # given guides, and no validation rows to choose by: the network sees both
+    "guides": {
+        "centre": None,
+        "n_neurons": 6,
+        "validation_fraction": 0.0,
+        "guides": [SABFGS(), TreesLDL(n_trees=20, random_state=0)],
+    },
     "gaps": {"guides": None, "centre": None, "features": with_gaps},
     "no hidden layer": {"guides": None, "centre": None, "hidden_sizes": ()},
 }

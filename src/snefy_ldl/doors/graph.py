@@ -165,9 +165,10 @@ class _Quantiles(nn.Module):
     def __init__(self, grids: ShareGrids, zero: Array, one: Array, levels: Sequence[float]) -> None:
         super().__init__()
         self._steps = math.ceil(math.log2(grids.points.shape[1]))
+        # by far the largest tables: float32 holds them well enough, and products are in float64
+        self.register_buffer("columns", torch.as_tensor(grids.columns.astype(np.float32)))
+        self.register_buffer("values", torch.as_tensor(grids.values.astype(np.float32)))
         for name, table in {
-            "columns": grids.columns,
-            "values": grids.values,
             "points": grids.points[:, None],
             "levels": np.asarray(levels, dtype=np.float64)[None, None],
             "zero": zero,
@@ -176,7 +177,7 @@ class _Quantiles(nn.Module):
             self.register_buffer(name, torch.as_tensor(np.ascontiguousarray(table)))
 
     def forward(self, weights: Tensor) -> Tensor:
-        cdf, before, after = ((weights @ self.columns) @ self.values).chunk(3, 2)  # (L, B, G) each
+        cdf, before, after = ((weights @ self.columns.double()) @ self.values.double()).chunk(3, 2)  # (L, B, G) each
         level = self.levels.expand(cdf.shape[0], cdf.shape[1], -1)
         low = torch.zeros_like(level, dtype=torch.long)
         high = low + (cdf.shape[2] - 1)
