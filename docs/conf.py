@@ -15,6 +15,7 @@ sys.path[:0] = [str(HERE)]
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # examples are small: threads would wait for each other
 
 from _site.inventories import MAPPING, write_inventories  # noqa: E402
+from _site.links import link_names, name_base  # noqa: E402
 from _site.mathml import draw_block, draw_inline  # noqa: E402
 from _site.pages import turn_links, write_pages  # noqa: E402
 from _site.search import SearchQuestions  # noqa: E402
@@ -168,6 +169,13 @@ def escape_marks(app: Any, what: str, name: str, value: Any, options: Any, lines
             lines[number] = "".join(parts)
 
 
+def link_foreign(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Lead to scikit-learn, torch and pandas where a docstring names them."""
+    if what in ("class", "exception") and inspect.isclass(value):
+        name_base(value, lines)
+    link_names(lines)
+
+
 def setup(app: Any) -> None:
     """Register what Sphinx does not have: mathematics as MathML, a search for questions, links that stay inside."""
     app.add_html_math_renderer("mathml", (draw_inline, None), (draw_block, None))
@@ -176,4 +184,5 @@ def setup(app: Any) -> None:
     app.connect("doctree-read", split_keywords)
     app.connect("autodoc-skip-member", skip_foreign)
     app.connect("autodoc-process-docstring", add_arguments, priority=300)
+    app.connect("autodoc-process-docstring", link_foreign, priority=350)
     app.connect("autodoc-process-docstring", escape_marks, priority=400)  # before napoleon
