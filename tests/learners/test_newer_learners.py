@@ -124,7 +124,7 @@ def test_duo_ldl_inverts_exact_differences_and_learns_them() -> None:
 
     def total(above: Any, bias: Any) -> float:
         gaps = np.tanh(expit(FEATURES @ model.coef_ + model.intercept_) @ above + bias)
-        penalty = 0.015 * 0.25 / len(D) * (above**2).sum()
+        penalty = 0.1 * 0.25 / len(D) * (above**2).sum()
         return float(0.5 * ((gaps - (D[:, first] - D[:, second])) ** 2).sum() / len(D) + penalty)
 
     is_minimum(total, model.output_coef_, model.output_intercept_)

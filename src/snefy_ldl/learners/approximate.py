@@ -57,7 +57,7 @@ class DeltaLDL(RowLinear):
 
     def __init__(
         self,
-        sharpness: float = 1.0,
+        sharpness: float = 0.3,
         l2: float | str = "auto",
         max_iter: int = 500,
         tol: float = 1e-6,

@@ -142,6 +142,8 @@ class DuoLDL(Network):
         (2, 3)
     """
 
+    _upper_share = 0.1  # more outputs than other networks have, so more weights above
+
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         design = self._inputs(X, D)
         first, second = np.triu_indices(D.shape[1], 1)

@@ -119,7 +119,7 @@ class SLDL(Network):
         ranking: Weight of the ranking loss with ``"lrr"``.
         n_hidden: Sigmoid units.
         l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
-        max_iter: Most L-BFGS iterations.
+        max_iter: Most L-BFGS iterations; many fit the noise of wide tables.
         tol: Largest gradient entry at which the search stops.
         standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
         random_state: Seeds sets and start weights.
@@ -153,7 +153,7 @@ class SLDL(Network):
         ranking: float = 1e-3,
         n_hidden: int = 64,
         l2: float | str = "auto",
-        max_iter: int = 150,
+        max_iter: int = 80,
         tol: float = 1e-5,
         standardize: bool | str = "auto",
         random_state: Any = None,
