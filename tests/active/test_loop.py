@@ -259,6 +259,7 @@ def child(tmp_path, name, interrupted):
     )
 
 
+@pytest.mark.slow
 def test_sigkill_at_any_moment_and_nothing_is_asked_twice(tmp_path):
     chance = random.Random(0)
     kills = 0

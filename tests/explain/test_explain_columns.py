@@ -65,6 +65,7 @@ def test_votes_and_what_is_wrong() -> None:
         permutation_importance(model, votes.X)
 
 
+@pytest.mark.slow
 def test_shap_of_a_sum_is_each_part() -> None:
     """For a sum of effects a Shapley value is the part itself less its average over the background."""
     pytest.importorskip("shap")

@@ -69,6 +69,7 @@ def start(code: str, *words: object) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_two_writers_and_two_readers(tmp_path: Path) -> None:
     city = make_city_districts(n=60, random_state=0)
     np.save(tmp_path / "X.npy", city.X[:3])

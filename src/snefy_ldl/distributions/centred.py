@@ -91,6 +91,11 @@ class CentredSnefy(SnefySimplex):
 
     # -- to the plain family and back --------------------------------------------------------------------------------
 
+    @property
+    def log_centre(self) -> Tensor:
+        """``log c``, the same in every row (1, L)."""
+        return self.centre.log()[None]
+
     def plain(self) -> SnefySimplex:
         """The law of ``ℓ' = C(ℓ / c)``, without a centre."""
         log_members = self.log_members.reshape(*self.batch_shape, -1)

@@ -30,7 +30,7 @@ def condition_centred(law: Any, shares: KnownShares, n: int, generator: torch.Ge
     proportions. Only positive weights are kept: a mixture without zeros, whose draws need no rejection.
 
     Args:
-        law: a :class:`~snefy_ldl.distributions.centred.CentredSnefy`.
+        law: a :class:`~snefy_ldl.distributions.centred.CentredSnefy`, or one whose rows have their own centres.
         shares: the known ones.
         n: draws a row.
         generator: source of randomness.
@@ -44,21 +44,22 @@ def condition_centred(law: Any, shares: KnownShares, n: int, generator: torch.Ge
     if n < 2:
         raise InputError(f"conditioning with a centre needs at least 2 draws; got n_draws={n}.")
     proposal = _proposal(law, shares)
-    log_centre = law.centre[shares.others].log()
+    log_centre, frame = law.log_centre[:, shares.others], law.plain()
     plain = proposal.draw_logs(n, generator)  # (n, N, L-K), of the others among themselves
     log_q = torch.cat([proposal.log_densities(rows, plain[:, rows])[0] for rows in proposal.chunks()], 1)
     proportions = torch.log_softmax(plain + log_centre, -1)
     log_q = log_q + (plain - proportions).sum(-1)
     logs = full_logs(shares, proportions)
     whole = law.plain_logs(logs)
-    log_p = torch.cat([law.log_densities(rows, whole[:, rows])[0] for rows in law.chunks()], 1)
+    log_p = torch.cat([frame.log_densities(rows, whole[:, rows])[0] for rows in law.chunks()], 1)
     log_p = log_p + (whole - logs).sum(-1) + (len(shares.others) - 1) * shares.left.log()
     return ConditionedDraws(law, shares, logs.exp(), log_p - log_q)
 
 
 def _proposal(law: Any, shares: KnownShares) -> SignedDirichletMixture:
     """The mixture over the unknown labels, as proportions of ℓ', that draws come from."""
-    centre, alpha = law.centre[shares.others], law.concentration.detach()[:, shares.others]
+    centre, alpha = law.log_centre[:, shares.others].exp(), law.concentration.detach()[:, shares.others]
+    frame = law.plain()
     before = torch.cat([law.weights(rows) for rows in law.chunks()]).clamp_min(0.0)
     before = before / before.sum(-1, keepdim=True)
     proportions = closed(law.mean.double().reshape(-1, law.n_labels)[:, shares.others])
@@ -66,7 +67,7 @@ def _proposal(law: Any, shares: KnownShares) -> SignedDirichletMixture:
         plain = law.plain_logs(full_logs(shares, proportions.log())).exp()
         known = plain[:, shares.labels]
         merged = torch.cat([known, plain[:, shares.others].sum(-1, keepdim=True)], 1).log()
-        after = law.reweighted(shares, merged)[0].clamp_min(0.0)
+        after = frame.reweighted(shares, merged)[0].clamp_min(0.0)
         after = after / after.sum(-1, keepdim=True)
         proportions = closed(_mean(after, alpha) * centre)
     return SignedDirichletMixture((1.0 - UNCHANGED) * after + UNCHANGED * before, alpha, validate_args=False)

@@ -13,18 +13,18 @@ neuron's term of a support S by the same ``exp(½ Σ_S b_r)``, so densities of a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from scipy.special import betainc
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from snefy_ldl._limits import block_elements
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.centred import CentredSnefy
+from snefy_ldl.distributions.centred_conditioning import condition_centred
+from snefy_ldl.distributions.conditioned import KnownShares
 from snefy_ldl.distributions.law import Rows, SimplexLaw
 from snefy_ldl.distributions.marginal import Marginal
 from snefy_ldl.distributions.moving_moments import moments_with_presence
@@ -32,7 +32,7 @@ from snefy_ldl.distributions.moving_quantiles import PresenceRowCdf, rough_logit
 from snefy_ldl.distributions.row_laws import RowLaws
 from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.distributions.snefy import SnefySimplex
-from snefy_ldl.distributions.square_marginal import SquareMarginal, square_quantiles_of_labels
+from snefy_ldl.distributions.square_marginal import SquareMarginal, square_prob_greater, square_quantiles_of_labels
 from snefy_ldl.distributions.square_rows import SquareRows
 from snefy_ldl.distributions.zero_moments import log_expm1
 from snefy_ldl.distributions.zero_square import jacobian, support_logs
@@ -162,12 +162,6 @@ class MovingSnefy(RowLaws):
         presence = self.presence.double() + 0.5 * self.shift[number]
         return ZeroSnefy(self.exponents, presence, self.readout, scale, centre, validate_args=False)
 
-    def _row_blocks(self) -> Iterator[slice]:
-        """Rows whose odds of presence are held at a time."""
-        size = max(1, block_elements(self.device.type) // (self.n_components * self.n_labels))
-        for start in range(0, len(self), size):
-            yield slice(start, start + size)
-
     # -- densities ---------------------------------------------------------------------------------------------------
 
     def _normaliser(self, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
@@ -214,7 +208,7 @@ class MovingSnefy(RowLaws):
             return torch.cat(columns, 1) + (plain - logs).sum(-1)
         logs = support_logs(logs)
         plain = self.plain_logs(logs)
-        columns = [self._log_prob_rows(plain[:, rows], rows) for rows in self._row_blocks()]
+        columns = [self._log_prob_rows(plain[:, rows], rows) for rows in self.chunks(per_pair=self.n_labels)]
         return torch.cat(columns, 1) + jacobian(plain, logs)
 
     def _log_prob_rows(self, plain: Tensor, rows: slice) -> Tensor:
@@ -272,17 +266,21 @@ class MovingSnefy(RowLaws):
         """``P(ℓ_j > ℓ_k|x)`` (N,)."""
         if self.presence is not None:
             return super().prob_greater(j, k)
-        first, second = self._two_labels(j, k)
-        alpha = self.concentration.detach().cpu().numpy()
-        at = torch.sigmoid(self.log_centre[:, first] - self.log_centre[:, second]).cpu().numpy()
-
-        def answer(rows: slice) -> Tensor:
-            chance = betainc(alpha[:, second], alpha[:, first], at[rows, None])
-            return (self.weights(rows) * torch.as_tensor(chance, device=self.device)).sum(-1)
-
-        return self.shaped(self.collect(answer, per_pair=2).clamp(0.0, 1.0))
+        return self.shaped(square_prob_greater(self, self.log_centre, *self._two_labels(j, k)))
 
     # -- shares ------------------------------------------------------------------------------------------------------
+
+    def plain(self) -> Any:
+        """The law of ``ℓ' = C(ℓ / c(x))``, without centres."""
+        return self.frame
+
+    def condition(
+        self, known: Mapping[Any, Any], *, n_draws: int = 4000, generator: torch.Generator | None = None
+    ) -> Any:
+        """All shares when some are known, by weighted draws; where labels may be absent, for one row at a time."""
+        if self.presence is not None:
+            return super().condition(known, n_draws=n_draws, generator=generator)
+        return condition_centred(self, KnownShares.of(self, known), n_draws, generator)
 
     def marginal(self, labels: int | str | Sequence[int | str]) -> Marginal:
         """The univariate law of one label's share, or of the sum of several, for every row."""

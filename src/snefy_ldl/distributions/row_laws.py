@@ -67,9 +67,16 @@ class RowLaws(SimplexLaw):
         first, second = self._two_labels(j, k)
         return self.by_row(lambda law: law.prob_greater(first, second))
 
-    def entropy(self, *settings: Any, **named: Any) -> Tensor:
-        """Differential entropy (N,) by draws, as each row's law estimates it; an error where there are atoms."""
-        return self.by_row(lambda law: law.entropy(*settings, **named))
+    def entropy(self, *settings: Any, **named: Any) -> Any:
+        """Differential entropy (N,) by draws, as each row's law estimates it, with its standard error where asked for.
+
+        Raises:
+            InputError: there are atoms.
+        """
+        answers = [self.row(number).entropy(*settings, **named) for number in range(len(self))]
+        if isinstance(answers[0], tuple):
+            return tuple(torch.cat(part) for part in zip(*answers))
+        return torch.cat(answers)
 
     # -- one share ---------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import logit
+from scipy.special import betainc, logit
 from torch import Size, Tensor
 
 from snefy_ldl._types import Array
@@ -79,3 +79,27 @@ def square_quantiles_of_labels(law: SimplexLaw, levels: Array) -> Array:
     columns = [rows.quantiles([r], inner[:, r], first[:, r], variance[:, r]) for r in range(law.n_labels)]
     answer = torch.stack(columns, 1).cpu().numpy()
     return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, answer))
+
+
+def square_prob_greater(law: Any, log_centre: Tensor, first: int, second: int) -> Tensor:
+    """``P(ℓ_j > ℓ_k|x) = Σ c I_x(α_k, α_j)`` with each row's ``x = c_j / (c_j + c_k)``.
+
+    Args:
+        law: one whose components all rows share.
+        log_centre: ``log c`` (N, L).
+        first: j.
+        second: k.
+
+    Returns:
+        (N,).
+    """
+    alpha = law.concentration.detach().cpu().numpy()
+    at = torch.sigmoid(log_centre[:, first] - log_centre[:, second]).cpu().numpy()
+
+    def answer(rows: slice) -> Tensor:
+        below = betainc(alpha[:, second], alpha[:, first], at[rows, None])
+        total: Tensor = (law.weights(rows) * torch.as_tensor(below, device=law.device)).sum(-1)
+        return total
+
+    chance: Tensor = law.collect(answer, per_pair=2)
+    return chance.clamp(0.0, 1.0)

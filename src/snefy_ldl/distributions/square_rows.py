@@ -207,8 +207,9 @@ def phase_nodes(
     Example:
         >>> half, even = torch.ones(1, 1).double(), torch.zeros(1, 1).double()
         >>> y, weight = phase_nodes(half, even, half, even, 0.0, 0.0)
-        >>> round(float((weight / torch.cosh(y)).sum()), 6)  # of all y: π
-        3.141593
+        >>> integrand = torch.exp(y) / (1.0 + torch.exp(2.0 * y)) ** 2  # over all y: π/4
+        >>> round(float((weight * integrand).sum()) / torch.pi, 6)
+        0.25
     """
     alpha = 2.0 * torch.cat([half_in, half_out], 1)  # of pairs of like neurons, which hold the extremes
     log_centre = torch.cat([log_in, log_out], 1)

@@ -41,7 +41,7 @@ def delta_mu(D_true: Array, D_pred: Array) -> Array:
 
     Example:
         >>> round(delta_mu([[0.9, 0.1], [0.2, 0.8]], [[0.8, 0.2], [0.8, 0.2]]), 3)
-        0.421
+        0.435
     """
     size = float((xlogy(D_true, D_true).sum(axis=1) + np.log(D_true.shape[1])).mean())
     miss = kl_divergence(D_true, D_pred, per_row=True)
