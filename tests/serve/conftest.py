@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,17 +49,3 @@ def moving() -> tuple[SnefyLDL, Any]:
     model = SnefyLDL(n_neurons=8, epochs=4, random_state=0).fit(X, amount / amount.sum(1, keepdims=True))
     assert model.inputs_ == "moving"
     return model, X
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """A real browser without a window; tests that need one are skipped where there is none."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra browser)")
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("there is no Chromium on this machine")
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-    with playwright.sync_playwright() as started:
-        made = started.chromium.launch(executable_path=program, args=flags)
-        yield made
-        made.close()
