@@ -278,3 +278,21 @@ def test_many_labels_with_small_and_large_concentrations() -> None:
         below[mixed] = scipy.special.betainc(alpha[r], rest[mixed][:, None], points)
         value = law.marginal(r).cdf(torch.as_tensor(points)[:, None])[:, 0].numpy()
         np.testing.assert_allclose(value, chance @ below, rtol=0, atol=1e-6, err_msg=str((r, alpha[r], odds[r])))
+
+
+def test_quantiles_of_very_sharp_components_are_where_draws_are() -> None:
+    """Total concentrations of 40,000: tables count them as 1,000, which moves a share's quantile by .02 at most."""
+    generator = torch.Generator().manual_seed(3)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    exponents = 0.5 * (40_000.0 * torch.softmax(normal(1, 3, 4), -1) - 1.0)
+    presence = 0.5 * (normal(1, 3, 4) - torch.lgamma(1.0 + 2.0 * exponents)) + 0.5
+    law = ZeroSnefy(exponents, presence, normal(1, 3, 3).abs(), normal(2, 1, 3))
+    draws = law.sample((20_000,), torch.Generator().manual_seed(0))
+    levels = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9]).double()
+    quantiles = law.quantiles(levels)  # (2, 4, 5)
+    # three standard errors of 20,000 draws at .5 are .011: between the draws' quantiles at levels moved by that much
+    low, high = (torch.quantile(draws, (levels + by).clamp(0.0, 1.0), dim=0).movedim(0, -1) for by in (-0.011, 0.011))
+    assert bool(((quantiles > low - 0.02) & (quantiles < high + 0.02)).all())
