@@ -23,6 +23,7 @@ LONG_CLASSES = {
     "active/loop.py ActiveLearner": "two dozen settings and results; a third of it is docstrings",
     "distributions/law.py SimplexLaw": "the contract of every law; half of it is docstrings",
     "distributions/mixture.py SignedDirichletMixture": "every answer of a mixture; a third of it is docstrings",
+    "distributions/moving.py MovingSnefy": "every answer of a law with and without zeros, mostly a line or two each",
     "distributions/snefy.py SnefySimplex": "every answer of the family, written for its square; a third is docstrings",
     "pipeline.py LDLPipeline": "the surface of a pipeline, methods of a few lines; two thirds of it is docstrings",
     "prediction/density.py DensityPredictor": "eleven predictions of a few lines, each with its docstring and example",

@@ -135,6 +135,8 @@ def test_rosenblatt_there_and_back():
     points = law.sample((2,), torch.Generator().manual_seed(3))
     uniforms = law.rosenblatt(points)
     assert uniforms.shape == (2, N, L - 1)
+    alone = law.row(2).rosenblatt(points[:, [2]])
+    torch.testing.assert_close(uniforms[:, [2]], alone, atol=1e-8, rtol=0)
     torch.testing.assert_close(law.inverse_rosenblatt(uniforms), points, atol=1e-8, rtol=0)
 
 

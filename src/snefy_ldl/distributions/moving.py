@@ -282,6 +282,20 @@ class MovingSnefy(RowLaws):
             return super().condition(known, n_draws=n_draws, generator=generator)
         return condition_centred(self, KnownShares.of(self, known), n_draws, generator)
 
+    def rosenblatt(self, value: Any, *settings: Any, **named: Any) -> Tensor:
+        """Uniform numbers (..., N, L-1) from label distributions (..., N, L), through ``ℓ'`` of every row."""
+        if self.presence is not None:
+            return super().rosenblatt(value, *settings, **named)
+        uniforms: Tensor = self.frame.rosenblatt(self.plain_logs(log_share(self.points(value).double())).exp())
+        return uniforms
+
+    def inverse_rosenblatt(self, uniforms: Any) -> Tensor:
+        """Label distributions (..., N, L) from uniform numbers (..., N, L-1)."""
+        if self.presence is not None:
+            return super().inverse_rosenblatt(uniforms)
+        plain: Tensor = self.frame.inverse_rosenblatt(uniforms)
+        return torch.softmax(log_share(plain.double()) + self.log_centre, -1).to(self.dtype)
+
     def marginal(self, labels: int | str | Sequence[int | str]) -> Marginal:
         """The univariate law of one label's share, or of the sum of several, for every row."""
         return super().marginal(labels) if self.presence is not None else SquareMarginal(self, self._group(labels))
