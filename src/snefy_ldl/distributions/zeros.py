@@ -41,31 +41,6 @@ NO_VOTES = (
 )
 
 
-#: Total of a neuron's halves of concentrations up to which tables of shares are right.
-SHARPEST_NEURON = 500.0
-
-
-def blunted(halves: Tensor) -> Tensor:
-    """Concentrations of neurons, the sharpest made less sharp so that a table resolves them.
-
-    A component oscillates in its integral about √(total concentration) times an octave, whichever labels are there.
-    Beyond a total of about 1,500 tables of cdfs were wrong by far; so a neuron counts there with 500 at most. Its mean
-    stays, and the share's standard deviation becomes at most .016: a quantile moves by about as much at worst.
-
-    Args:
-        halves: ``½ + w`` (K, n, L).
-
-    Returns:
-        The same, (K, n, L), no neuron's above 500 in total.
-
-    Example:
-        >>> blunted(torch.tensor([[[1000.0, 3000.0], [1.0, 2.0]]]))
-        tensor([[[125., 375.],
-                 [  1.,   2.]]])
-    """
-    return halves * (SHARPEST_NEURON / halves.sum(-1, keepdim=True)).clamp_max(1.0)
-
-
 class ZeroSnefy(ZeroConditioning):
     """Conditional law of label distributions with exact zeros, or the average of several such members; see the module.
 
@@ -154,10 +129,8 @@ class ZeroSnefy(ZeroConditioning):
         for rows in self.chunks():
             torch.maximum(largest, self.weights(rows).abs().amax(0), out=largest)
         used = used_pairs(largest[None], NEGLIGIBLE_TABLE_WEIGHT)
-        halves = blunted((self.exponents.detach().double() + 0.5).cpu())
-        i, j = pair_index(halves.shape[1])
-        alpha = (halves[:, i] + halves[:, j]).flatten(0, 1)
-        local = type(parts)(alpha, parts.log_odds.detach().cpu(), self.centre.cpu())
+        halves = (self.exponents.detach().double() + 0.5).cpu()
+        local = type(parts)(parts.alpha.detach().cpu(), parts.log_odds.detach().cpu(), self.centre.cpu())
         key = (halves.numpy(), local.log_odds.numpy(), local.centre.numpy(), inside, used)
         table: PresenceTable = _tables.get(lambda: PresenceTable(halves, local, inside, used), *key)
         return table
