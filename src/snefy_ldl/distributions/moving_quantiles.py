@@ -22,15 +22,12 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from snefy_ldl._limits import CHUNK_ELEMENTS
+from snefy_ldl.distributions.square_rows import log_nodes
 from snefy_ldl.distributions.zero_table import log_factor
 from snefy_ldl.special import pair_index
 
 #: Points of the first grid, rounds of Newton's method at most, and the probability at which it may stop.
 GRID, ROUNDS, GOOD, NEARLY = 8, 40, 1e-8, 1e-6
-#: Largest step of the trapezoid rule, and the step in units of one over the root of the total concentration.
-STEP, SHARP = 0.3, 1.0
-#: How fast the step grows outside, and where the integrand is over: e to minus this.
-GROWTH, TAIL = 2.0, 21.0
 #: Logits of shares between which quantiles are looked for, at most.
 LOWEST, HIGHEST = -60.0, 25.0
 #: How far around logits that are roughly right the exact ones are looked for.
@@ -133,19 +130,11 @@ class PresenceRowCdf:
         """Nodes ``y = log t`` and steps (k,): even where something oscillates, and ever farther apart outside."""
         alpha, centre = self._alpha, self._log_centre
         low, high = self._range
-        step = min(STEP, SHARP / math.sqrt(float(alpha.sum(1).max())))
         moved = centre[self.labels]
         largest = max(float(torch.logsumexp(alpha.log() + centre, 1).max()), float((moved - low).max()))
         smallest = min(float(centre.min()), float((moved - high).min()))
         slowest = min(1.0, float(alpha.topk(2, 1, largest=False).values.sum(1).min()))
-        first, last = -largest - 1.0, -smallest + 2.0
-        reach = TAIL / slowest
-        x = torch.arange(
-            first - GROWTH * (1.0 + math.log(TAIL)), last + GROWTH * (1.0 + math.log(reach)), step,
-            dtype=torch.float64, device=alpha.device,
-        )  # fmt: skip
-        up, down = torch.exp((x - last) / GROWTH - 1.0), torch.exp((first - x) / GROWTH - 1.0)
-        return x + up - down, step * (1.0 + (up + down) / GROWTH)
+        return log_nodes(alpha, largest, smallest, slowest)
 
     def at(self, u: Tensor, which: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Cdf and density of the logit at points u (R, A): each (R, A), the atom at one left out.

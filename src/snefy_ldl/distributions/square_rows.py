@@ -188,6 +188,31 @@ class SquareRows:
         return _Phases(self, group, y, weight, size, -around[1])
 
 
+def log_nodes(alpha: Tensor, largest: float, smallest: float, slowest: float) -> tuple[Tensor, Tensor]:
+    """Nodes ``y = log t`` and weights (k,): even where something oscillates, and ever farther apart outside.
+
+    Args:
+        alpha: concentrations (P, L).
+        largest: logarithm of the largest phase at t = 1, with which oscillations begin.
+        smallest: logarithm of the smallest, after which only powers of t are left.
+        slowest: the smallest of those powers.
+
+    Returns:
+        Both.
+
+    Example:
+        >>> y, weight = log_nodes(torch.ones(1, 2).double(), 0.0, 0.0, 1.0)
+        >>> round(float((weight / torch.cosh(y)).sum()) / torch.pi, 4)
+        1.0
+    """
+    step = min(STEP, SHARP / math.sqrt(float(alpha.sum(1).max())))
+    first, last = -largest - 1.0, -smallest + 2.0
+    start, stop = first - GROWTH * (1.0 + math.log(TAIL)), last + GROWTH * (1.0 + math.log(TAIL / slowest))
+    x = torch.arange(start, stop, step, dtype=torch.float64, device=alpha.device)
+    up, down = torch.exp((x - last) / GROWTH - 1.0), torch.exp((first - x) / GROWTH - 1.0)
+    return x + up - down, step * (1.0 + (up + down) / GROWTH)
+
+
 def phase_nodes(
     half_in: Tensor, log_in: Tensor, half_out: Tensor, log_out: Tensor, lowest: float, highest: float
 ) -> tuple[Tensor, Tensor]:
@@ -213,16 +238,11 @@ def phase_nodes(
     """
     alpha = 2.0 * torch.cat([half_in, half_out], 1)  # of pairs of like neurons, which hold the extremes
     log_centre = torch.cat([log_in, log_out], 1)
-    step = min(STEP, SHARP / math.sqrt(float(alpha.sum(1).max())))
     top = torch.logsumexp(alpha.amax(0).log() + log_centre, 1).max()
     largest = max(float(top), float(log_in.max()) - lowest)
     smallest = min(float(log_centre.min()), float(log_in.min()) - highest)
     slowest = min(1.0, float(alpha.amin(0).topk(2, largest=False).values.sum()))
-    first, last = -largest - 1.0, -smallest + 2.0
-    start, stop = first - GROWTH * (1.0 + math.log(TAIL)), last + GROWTH * (1.0 + math.log(TAIL / slowest))
-    x = torch.arange(start, stop, step, dtype=torch.float64, device=alpha.device)
-    up, down = torch.exp((x - last) / GROWTH - 1.0), torch.exp((first - x) / GROWTH - 1.0)
-    y, weight = x + up - down, step * (1.0 + (up + down) / GROWTH)
+    y, weight = log_nodes(alpha, largest, smallest, slowest)
     phases = torch.cat([log_in - highest, log_out], 1)  # moduli fall with the logit
     bound = -torch.einsum("l,nlk->nk", alpha.amin(0), log_modulus(phases[..., None] + y)).amin(0)
     # at small t the integrand's imaginary part is small instead

@@ -27,6 +27,7 @@ from torch.nn.functional import softplus
 from snefy_ldl._limits import CHUNK_ELEMENTS
 from snefy_ldl._types import Array, Index
 from snefy_ldl.distributions.ratio_table import NEGLIGIBLE_BOUND, PANEL, REACH
+from snefy_ldl.distributions.square_rows import log_modulus
 from snefy_ldl.distributions.tables import ShareTable
 from snefy_ldl.distributions.zero_moments import PresenceComponents, log_expm1
 from snefy_ldl.special import pair_index
@@ -267,16 +268,9 @@ def blunted(halves: Tensor) -> Tensor:
     return halves * (SHARPEST_NEURON / halves.sum(-1, keepdim=True)).clamp_max(1.0)
 
 
-def log_modulus(phase: Tensor) -> Tensor:
-    """``log |1 + i s|``."""
-    large = phase > 1.0  # squares of large phases overflow
-    inverse = torch.where(large, phase.reciprocal(), phase)
-    return 0.5 * torch.log1p(inverse.square()) + torch.where(large, phase.log(), 0.0)
-
-
 def log_factor(phase: Tensor) -> Tensor:
     """``log(1 + i s)``."""
-    return torch.complex(log_modulus(phase), torch.atan(phase))
+    return torch.complex(log_modulus(phase.log()), torch.atan(phase))
 
 
 def _log_moment(tilt: Tensor, alpha: Tensor, log_odds: Tensor) -> Tensor:
@@ -286,7 +280,7 @@ def _log_moment(tilt: Tensor, alpha: Tensor, log_odds: Tensor) -> Tensor:
 
 def _modulus(phase: Tensor, alpha: Tensor, there: Tensor, absent: Tensor) -> Tensor:
     """``Π (1-p + p |F|)`` (p,), |F| the modulus of a gamma's characteristic function at these phases."""
-    size = torch.exp(-alpha * log_modulus(phase))
+    size = torch.exp(-alpha * log_modulus(phase.log()))
     return (absent + there * size).prod(1)
 
 
