@@ -97,7 +97,7 @@ class Point:
 def snefy(variant, zeros, seed, **changes):
     """SnefyLDL with what this version knows of the changes; the zero policy is named where it matters."""
     known = SnefyLDL().get_params()
-    if variant == "zeros":
+    if variant in ZEROS:
         if known["zeros"] != "auto":
             raise peers.LeftOut("this version does not model zeros")
         changes["zeros"] = "model"
@@ -118,7 +118,8 @@ def trees(seed):
 
 
 #: For each method: who makes it (variant, whether the labels held zeros, seed), and on which variants it runs.
-EVERY, DENSE, ZEROS = ("plain", "jitter", "zeros"), ("plain", "jitter"), ("zeros",)
+DENSE, ZEROS = ("plain", "jitter"), ("zeros", "zeros jitter")
+EVERY = DENSE + ZEROS
 METHODS = {
     "SnefyLDL": (snefy, EVERY),
     "SnefyLDL, 6 members": (lambda v, z, s: snefy(v, z, s, n_members=6), EVERY),

@@ -15,9 +15,11 @@ from snefy_ldl.validation import ZeroPolicy
 
 LDL = ("Movie", "Natural_Scene", "SBU_3DFE", "SJAFFE", "Yeast_alpha", "Yeast_spo5")
 COMPOSITION = ("GEMAS_elements", "GEMAS_texture", "IMDb_movies", "ECAM_infant_microbiome", "ArcticLake")
-#: Percentages that the raw shares of a data set may take; the step is what lies between two of them.
+#: Values that the raw shares of a data set may take, and what lies between two of them: percentages, or the sums of
+#: whole scores of 23 judges that SBU_3DFE was closed from.
 LATTICES = {
     "Movie": (np.arange(101.0), 1.0),
+    "SBU_3DFE": (np.arange(116.0), 1.0),
     "IMDb_movies": (np.array([0, 4.5, 14.5, 24.5, 34.5, 44.5, 45.5, 64.5, 74.5, 84.5, 94.5]), 10.0),
 }
 
@@ -65,18 +67,27 @@ def twins(D):
     return float(counts[counts > 1].sum() / len(D))
 
 
+def repeated_ratios(D):
+    """Share of the ratios of two positive shares of a row that are seen at least ten times: a lattice, closed."""
+    one, other = np.triu_indices(D.shape[1], 1)
+    both = (D[:, one] > 0) & (D[:, other] > 0)
+    _, counts = np.unique((np.log(D[:, one][both]) - np.log(D[:, other][both])).round(6), return_counts=True)
+    return float(counts[counts >= 10].sum() / counts.sum())
+
+
 def variants(name):
-    """What is measured on a data set: as it is, without its lattice, and with its zeros as zeros."""
+    """What is measured on a data set: as it is, without its lattice, with its zeros as zeros, and with both."""
     D = load(name).D
     names = ["plain"]
-    if repeated(D) > 0.5 or twins(D) > 0.2:
+    lattice = repeated(D) > 0.5 or twins(D) > 0.2 or repeated_ratios(D) > 0.5
+    if lattice:
         names.append("jitter")
     if zero_rows(D) > 0.01:
-        names.append("zeros")
+        names += ["zeros", "zeros jitter"] if lattice else ["zeros"]
     return names
 
 
-def jittered(name, D, seed):
+def jittered(name, D, seed, keep_zeros=False):
     """Labels with uniform noise of half a lattice step on the raw shares, reflected at zero, and closed again.
 
     A row's raw shares are found by trying every total that brings its largest share onto the lattice. Where labels
@@ -93,7 +104,8 @@ def jittered(name, D, seed):
         nearest = values[np.searchsorted((values[1:] + values[:-1]) / 2, trial)]
         gaps = np.abs(trial - nearest).max(-1)
         raw = D * np.take_along_axis(totals, (gaps + 1e-6 * np.abs(totals - 100)).argmin(1)[:, None], 1)
-    raw = np.maximum(np.abs(raw + step * noise), 1e-6 * step)
+    noisy = np.maximum(np.abs(raw + step * noise), 1e-6 * step)
+    raw = np.where(raw == 0, 0.0, noisy) if keep_zeros else noisy
     return raw / raw.sum(1, keepdims=True)
 
 
@@ -128,7 +140,7 @@ def filled(train, test):
 def split(name, variant, seed):
     """Features and labels of both halves, labels without the zero policy, and the rows that peers learn from."""
     table = load(name)
-    D = jittered(name, table.D, seed) if variant == "jitter" else table.D
+    D = jittered(name, table.D, seed, variant != "jitter") if "jitter" in variant else table.D
     train, test = halves(len(D), table.groups, seed)
     X, X_test = filled(table.X[train], table.X[test])
     raw = D[test]

@@ -11,7 +11,7 @@ from scipy import stats
 import common
 
 OURS = ("SnefyLDL", "SnefyLDL, 6 members", "SnefyLDL as 0.1")
-VARIANTS = {"plain": "", "jitter": ", jittered", "zeros": ", zeros scored"}
+VARIANTS = {"plain": "", "jitter": ", jittered", "zeros": ", zeros scored", "zeros jitter": ", zeros scored, jittered"}
 NOTES = """\
 Half of the rows train, the other half is scored; rows of a group (a child) stay together. `±` is the standard deviation
 over splits, square brackets hold the 95 % confidence interval of the paired difference (Student's t over splits; the
