@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and NumPy are loaded
@@ -151,7 +151,7 @@ def many_labels_rows(quick: bool) -> list[Row]:
 
 
 #: Functions that take ``quick`` and return rows of the table; many labels first, while the process is small.
-MAKERS: list[Callable[[bool], list[Row]]] = [many_labels_rows, prediction_rows]
+MAKERS: list[Callable[[bool], Iterable[Row]]] = [many_labels_rows, prediction_rows]
 
 
 def main() -> None:
@@ -163,9 +163,13 @@ def main() -> None:
     if importlib.util.find_spec("waits_scale") is not None:
         measure = importlib.import_module("waits_scale").measure  # rows of text: what, asked, measured
         makers.append(
-            lambda quick: [dict(zip(("what", "asked", "measured"), line), ratio="") for line in measure(quick)]
+            lambda quick: (dict(zip(("what", "asked", "measured"), line), ratio="") for line in measure(quick))
         )
-    rows = [line for make in makers for line in make(quick)]
+    rows = []
+    for make in makers:
+        for line in make(quick):
+            rows.append(line)
+            print(" | ".join(str(cell) for cell in line.values()), flush=True)
     facts = {"machine": machine(), "data": data()[2], "rows": rows, "load": os.getloadavg()[0]}
     words = ", ".join(f"{key} {value}" for key, value in facts["machine"].items())
     text = (

@@ -52,7 +52,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         backbone: instead of that network, any ``nn.Module`` returning (rows, width), a function that makes one, or a
             :class:`snefy_ldl.Backbone`, which says how it trains; X may then be arrays and tensors of any rank, nested
             in tuples and dicts, texts, graphs, a data set or a loader. None: the library's own network.
-        n_members: networks whose densities are averaged; every closed form stays exact.
+        n_members: networks whose densities are averaged; every closed form stays exact. "auto" takes one, or
+            three where fewer than 300 rows have guides: each learns from rows of its own; their average is far better.
         epochs: passes over the data.
         batch_size: rows a step; "auto" picks 16 to 2,048 by the number of rows.
         learning_rate: peak rate of AdamW.
@@ -106,7 +107,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         n_readouts: int = 32,
         hidden_sizes: tuple[int, ...] = (64,),
         backbone: BackboneLike | None = None,
-        n_members: int = 1,
+        n_members: int | Literal["auto"] = "auto",
         epochs: int = 30,
         batch_size: int | Literal["auto"] = "auto",
         learning_rate: float = 5e-3,

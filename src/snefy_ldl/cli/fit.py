@@ -88,7 +88,10 @@ def fit(
     counts: Counts = False,
     normalize: Normalize = False,
     drop: Annotated[str | None, typer.Option(metavar="C1,C2", help="Columns that are no features.")] = None,
-    members: Annotated[int, typer.Option(help="Networks whose densities are averaged; 6 is slower and better.")] = 1,
+    members: Annotated[
+        int | None,
+        typer.Option(help="Networks that are averaged; 6 is slower and better; by default 1, on few rows 3."),
+    ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the rows.")] = 30,
     seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
     zeros: Annotated[
@@ -136,7 +139,7 @@ def fit(
         raise typer.BadParameter("--normalize and votes exclude each other: votes are counted, amounts are divided.")
     model = _make_model(
         dict(setting(text) for text in option or []),
-        n_members=members,
+        n_members="auto" if members is None else members,
         epochs=epochs,
         zeros=_zero_option(zeros),
         device=device,

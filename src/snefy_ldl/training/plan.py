@@ -173,6 +173,14 @@ class Job:
             return [self.start.scaling]
         return self.settings.scalings[:1] if self.one_pass else self.settings.scalings
 
+    @property
+    def n_members(self) -> int:
+        """Networks that the fitted model will have."""
+        wanted = self.settings.n_members
+        if wanted != "auto":
+            return wanted
+        return 1 if self.start is None else self.start.net.n_members
+
     @cached_property
     def members(self) -> list[Member]:
         """``n_members`` for each scaling and centre to try, all side by side on the same rows."""
@@ -182,7 +190,7 @@ class Job:
             n_held = min(max(1, round(fraction * n_rows)), n_rows - 2)
         members = []
         for scaling, centre in product(self.scalings, self.centres):
-            for k in range(self.settings.n_members):
+            for k in range(self.n_members):
                 same = 0 if self.settings.shares_backbone else k  # members of one backbone see the same rows
                 draw = torch.Generator().manual_seed(derive_seed(self.seed, 4, same))
                 rows = torch.as_tensor(self.rows)[torch.randperm(n_rows, generator=draw)]

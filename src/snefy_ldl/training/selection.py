@@ -54,7 +54,7 @@ def score_held(net: SnefyNet, X: Any, objective: Objective, members: Sequence[Me
         The scores.
     """
     rows = torch.stack([member.valid for member in members]).to(net.readout.device)
-    compare = any(len(member.job.members) > member.job.settings.n_members or member.job.compared for member in members)
+    compare = any(len(member.job.members) > member.job.n_members or member.job.compared for member in members)
     if not rows.shape[1]:
         return HeldScores(rows, None, None)
     log_prob = evaluate(net, X, objective, rows).cpu() if compare else None
@@ -84,7 +84,7 @@ def conclude(
     Returns:
         The fitted state.
     """
-    members, n_members = job.members, job.settings.n_members
+    members, n_members = job.members, job.n_members
     keep, validation = list(range(n_members)), None
     if scores is not None and scores.log_prob is not None and (len(members) > n_members or job.compared):
         keep, validation = _best_candidate(job, net, X, scores.log_prob, scores.rows)
@@ -130,7 +130,7 @@ def _best_candidate(
     job: Job, net: SnefyNet, X: Any, log_p: Tensor, held: Tensor
 ) -> tuple[list[int], Validation | None]:
     """Members of the candidate that does best on the validation rows, and how it does there."""
-    members, n_members = job.members, job.settings.n_members
+    members, n_members = job.members, job.n_members
     best, best_validation = list(range(n_members)), None
     for start in range(n_members, len(members), n_members):
         part = list(range(start, start + n_members))

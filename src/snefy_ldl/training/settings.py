@@ -38,7 +38,7 @@ class Settings:
     n_readouts: int = 32
     hidden_sizes: tuple[int, ...] = (64,)
     backbone: BackboneLike | None = None
-    n_members: int = 1
+    n_members: int | Literal["auto"] = "auto"
     epochs: int = 30
     batch_size: int | Literal["auto"] = "auto"
     learning_rate: float = 5e-3
@@ -56,10 +56,11 @@ class Settings:
     checkpoint_dir: str | Path | None = None
 
     def __post_init__(self) -> None:
-        for name in ("n_neurons", "n_readouts", "n_members", "epochs"):
+        for name in ("n_neurons", "n_readouts", "epochs"):
             check_count(name, getattr(self, name))
-        if self.batch_size != "auto":
-            check_count('batch_size, unless "auto",', self.batch_size)
+        for name in ("n_members", "batch_size"):
+            if getattr(self, name) != "auto":
+                check_count(f'{name}, unless "auto",', getattr(self, name))
         check_number("learning_rate", self.learning_rate, strict=True)
         check_number("weight_decay", self.weight_decay)
         if check_number("validation_fraction", self.validation_fraction) >= 1.0:
