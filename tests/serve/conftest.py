@@ -12,7 +12,9 @@ import pytest
 from snefy_ldl import SnefyLDL
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.files.models import save_calibration
+from snefy_ldl.learners import SABFGS, TreesLDL
 from snefy_ldl.synthetic import make_city_districts
+from snefy_ldl.training import guided
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +38,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory, small: SnefyLDL, city: tupl
     calibrated = ConformalIntervals(small, confidence_level=0.8).conformalize(*city)
     save_calibration(place, calibrated.to_dict())
     return place
+
+
+@pytest.fixture(scope="session")
+def moved_city(city: tuple[pd.DataFrame, pd.DataFrame]) -> SnefyLDL:
+    """A model of few labels whose guides move the centre of each row's law."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(guided, "MANY_LABELS", 2)  # as from so many labels on, nothing but the law that moves is tried
+        guides = [SABFGS(), TreesLDL(n_trees=15, random_state=0)]
+        settings = {"n_neurons": 12, "epochs": 6, "validation_fraction": 0.0, "random_state": 0}
+        model = SnefyLDL(guides=guides, **settings).fit(*city)
+    assert model.inputs_ == "moving"
+    return model
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from commands import succeed
 from snefy_ldl import SnefyLDL
 from snefy_ldl.learners import SABFGS, TreesLDL
 from snefy_ldl.serve.app import create_app
-from snefy_ldl.serve.explorer import PageRows, export
+from snefy_ldl.serve.explorer import PageRows
 from snefy_ldl.serve.telemetry import Log
 
 pytestmark = pytest.mark.browser
@@ -135,53 +135,6 @@ def test_many_labels_and_a_subset_of_them(browser: Any, tmp_path: Path) -> None:
         )
         expected = model.predict_dist(X[:1]).subcomposition([0, 4, 8]).log_prob(points[:, None]).exp()[:, 0]
         np.testing.assert_allclose(got, expected, rtol=1e-5)
-
-
-def test_a_law_with_a_centre_has_its_moments_and_its_rows_intervals(browser: Any, tmp_path: Path, city: Table) -> None:
-    model = SnefyLDL(**{**SMALL, "centre": "geometric"}).fit(*city)
-    with open_page(browser, tmp_path, model, city[0]) as tab:
-        got = compare(tab, model, city[0])
-        law = model.predict_dist(city[0].iloc[ROWS])
-        np.testing.assert_allclose(got["greater"], law.prob_greater(0, 1), atol=CLOSE)
-        assert "centre" in tab.text_content("#notes")
-        assert tab.is_hidden("#votes-title")
-        tab.press("#feature-0", "ArrowRight")
-        tab.wait_for_function("explorer.state.moved && !explorer.answer.low")
-        moved = np.array(tab.evaluate("Array.from(explorer.state.x)"))
-        np.testing.assert_allclose(
-            tab.evaluate("Array.from(explorer.answer.mean)"), np.asarray(model.predict(moved[None]))[0], atol=CLOSE
-        )
-        assert "not for moved features" in tab.text_content("#mix-note")
-        assert tab.faults == []
-
-
-def test_a_law_with_zeros_shows_their_chances(browser: Any, tmp_path: Path, city: Table) -> None:
-    X, D = city
-    with_zeros = D.to_numpy() * (np.random.default_rng(0).random(D.shape) > 0.3)
-    with_zeros[with_zeros.sum(1) == 0, 0] = 1.0
-    with_zeros /= with_zeros.sum(1, keepdims=True)
-    model = SnefyLDL(**{**SMALL, "zeros": "model"}).fit(X, with_zeros)
-    with open_page(browser, tmp_path, model, X) as tab:
-        got = compare(tab, model, X)
-        np.testing.assert_allclose(got["zero"], model.predict_zero(X.iloc[ROWS]), atol=CLOSE)
-        assert tab.is_visible("#bars .zero")
-        assert "exactly zero" in tab.text_content("#ternary-note")
-
-
-def test_a_law_that_moves_with_each_row_shows_its_rows(
-    browser: Any, tmp_path: Path, moving: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, X = moving
-    monkeypatch.setattr(export, "INTERVAL_LEVELS", (0.05, 0.95))  # quantiles of such a law take their time
-    with open_page(browser, tmp_path, model, X[:2]) as tab:
-        got, law = answers(tab, [0, 1]), model.predict_dist(X[:2])
-        np.testing.assert_allclose(got["mean"], law.mean, atol=CLOSE)
-        np.testing.assert_allclose(got["zero"], law.prob_zero(), atol=CLOSE)
-        np.testing.assert_allclose(got["high"], law.quantiles([0.95])[..., 0], atol=CLOSE)
-        assert "components of its own" in tab.text_content("#notes")
-        assert tab.locator("#features input").count() == 0
-        tab.click("#next")
-        assert tab.faults == []
 
 
 def test_a_guide_of_python_alone_turns_the_sliders_off(browser: Any, tmp_path: Path, city: Table) -> None:

@@ -47,7 +47,7 @@ def test_too_many_cells_are_thinned_and_too_many_trees_left_out(city: Table, mon
     content, _ = export_model(model, PageRows(city[0]))
     assert content["rows"]["count"] == 10
     assert content["network"] is None
-    assert content["scales"]["shape"][0] == 4
+    assert content["places"]["scales"]["shape"][0] == 4
     assert [note.split()[0] for note in content["notes"]] == ["Of", "The", "Only"]
 
 

@@ -1,8 +1,9 @@
 """A fitted model as numbers for the page: the network, the law's components, and the rows that are shown.
 
-What the page can compute depends on the model, and is said in the export: ``law`` is "plain" (everything is computed in
-the browser), "centred" or "zeros" (moments are; the laws of single shares come with the rows), and ``network`` is None
-where features cannot be moved.
+What the page can compute depends on the model, and is said in the export. ``law`` is "plain" (everything is exact),
+"centred", "zeros" or "moving" (moments are exact, the rest comes from draws that the browser makes; exact intervals come
+with the first rows). ``network`` is None where features cannot be moved: the rows' own parameters, ``places``, then
+come with them.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ import numpy as np
 from snefy_ldl._types import Array
 from snefy_ldl._version import __version__
 from snefy_ldl.distributions.centred import CentredSnefy
-from snefy_ldl.distributions.integrals import CentredMoments
-from snefy_ldl.distributions.snefy import SnefySimplex
+from snefy_ldl.distributions.moving import MovingSnefy
 from snefy_ldl.distributions.zero_moments import PresenceMoments
 from snefy_ldl.distributions.zeros import ZeroSnefy
 from snefy_ldl.networks.backbones import StackedMLP
-from snefy_ldl.serve.explorer.guides import export_guides, guide_numbers
+from snefy_ldl.serve.explorer.guides import export_guides, export_mover, guide_numbers
 from snefy_ldl.serve.explorer.pack import Pack
 from snefy_ldl.serve.explorer.rows import PageRows, make_controls, past_columns, typical_features
 
@@ -29,17 +29,14 @@ __all__ = ["QUANTILE_LEVELS", "export_model"]
 MOST_TREE_NUMBERS = 1_500_000
 #: Numbers of features that a page takes, all rows together; of more rows every so manyth is kept.
 MOST_CELLS = 6_000_000
-#: Numbers of tabulated quantiles, or of scales where the network cannot be taken along.
+#: Numbers of tabulated quantiles, or of rows' own parameters where the network cannot be taken along.
 MOST_TABULATED = 1_500_000
-#: Rows whose quantiles are worked out one by one, some seconds each; only the intervals' levels then.
-MOST_SLOW_ROWS, INTERVAL_LEVELS = 20, (0.025, 0.05, 0.1, 0.25, 0.75, 0.9, 0.95, 0.975)
-#: Numbers of tables of component moments; without room for products there are no correlations.
+#: Rows whose exact intervals are worked out where that takes long: one at a time, or together.
+MOST_SLOW_ROWS, MOST_MOVING_ROWS = 20, 200
+#: Numbers of tables of component moments; without room for products correlations come from draws.
 MOST_MOMENTS = 1_200_000
-#: Levels of the quantiles that go with rows whose laws the browser cannot compute.
-QUANTILE_LEVELS = (
-    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5),
-    *(0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99, 0.995),
-)
+#: Levels of the exact quantiles that go with rows: the ends of the intervals that the page offers.
+QUANTILE_LEVELS = (0.025, 0.05, 0.1, 0.25, 0.75, 0.9, 0.95, 0.975)
 
 
 def export_model(model: Any, rows: PageRows | None, name: str = "model") -> tuple[dict[str, Any], str]:
@@ -80,17 +77,11 @@ def export_model(model: Any, rows: PageRows | None, name: str = "model") -> tupl
         "calibrated": [],
         "notes": notes,
     }
-    if not isinstance(law, (SnefySimplex, ZeroSnefy)):
-        _add_rows(law, content, pack, notes)
-        return content, pack.text()
     content["network"], content["components"] = _network(model, pack, notes), _components(law, pack)
-    if isinstance(law, (CentredSnefy, ZeroSnefy)):
-        _add_tables(law, content, pack, notes)
+    if isinstance(law, (CentredSnefy, ZeroSnefy, MovingSnefy)):
+        _add_law(law, content, pack, notes)
     if content["network"] is None:
-        n_kept = max(1, MOST_TABULATED // (law.flat_log_scale.shape[1] * law.flat_log_scale.shape[2]))
-        content["scales"] = pack.add(law.flat_log_scale[:n_kept].cpu().numpy().astype(np.float64))
-        if n_kept < len(law):
-            notes.append(f"Only the first {n_kept:,} rows can be looked into; the table shows all.")
+        content["places"] = _places(law, pack, notes)
     return content, pack.text()
 
 
@@ -144,6 +135,7 @@ def _network(model: Any, pack: Pack, notes: list[str]) -> dict[str, Any] | None:
     return {
         "inputs": model.inputs_,
         "guides": None if guides is None else export_guides(guides, pack),
+        "mover": None if guides is None or guides.mover is None else export_mover(guides.mover, pack),
         "centre": pack.add(_plain(body.scaler.centre)),
         "scale": pack.add(_plain(body.scaler.scale)),
         "limit": [float(limit) if np.isfinite(limit) else None for limit in body.scaler.limit.cpu().numpy()],
@@ -159,65 +151,71 @@ def _network(model: Any, pack: Pack, notes: list[str]) -> dict[str, Any] | None:
 
 
 def _components(law: Any, pack: Pack) -> dict[str, Any]:
-    """Exponents, readouts and, for laws with zeros, the kernel; a background is the last neuron."""
+    """Exponents, readouts and what belongs to labels that may be absent; a background is the last neuron."""
+    moving = isinstance(law, MovingSnefy)
     entry = {
         "exponents": pack.add_numbers(_plain(law.exponents)),
         "readout": pack.add_numbers(_plain(law.readout)),
-        "root": pack.add(_plain(law.log_root_norm)),
     }
-    if isinstance(law, ZeroSnefy):
-        entry["kernel"] = pack.add(_plain(law.log_kernel))
+    if getattr(law, "presence", None) is not None:
+        entry["presence"] = pack.add_numbers(_plain(law.presence))
+        if not moving:  # where the odds move, each row has a kernel of its own
+            entry["kernel"] = pack.add(_plain(law.log_kernel))
+    if not moving or law.presence is None:
+        entry["root"] = pack.add(_plain((law.frame if moving else law).log_root_norm))
     return entry
 
 
-def _add_tables(law: Any, content: dict[str, Any], pack: Pack, notes: list[str]) -> None:
-    """What a browser cannot work out by itself: moments of every component, quantiles of the first rows."""
-    zeros = isinstance(law, ZeroSnefy)
-    content["law"] = "zeros" if zeros else "centred"
-    content["centre"] = law.centre.tolist()
-    moments: Any = PresenceMoments(law.components) if zeros else CentredMoments(law.concentration, law.centre)
-    tables = {"first": pack.add(_single(moments.first())), "second": pack.add(_single(moments.second()))}
-    n_labels = law.n_labels
-    if law.n_components * n_labels * (n_labels + 1) // 2 <= MOST_MOMENTS:
-        tables["products"] = pack.add(_single(moments.products()))
+def _add_law(law: Any, content: dict[str, Any], pack: Pack, notes: list[str]) -> None:
+    """What goes with a law that is not plain: its kind, its centre, tables, and exact intervals of the first rows."""
+    zeros = getattr(law, "presence", None) is not None
+    if isinstance(law, MovingSnefy):
+        content["law"], kept = "moving", MOST_SLOW_ROWS if zeros else MOST_MOVING_ROWS
     else:
-        notes.append("Correlations are left out: the model has too many labels for them on a page.")
-    if zeros:
-        tables["zero"] = pack.add(_single(law.components.prob_all_absent()))
-    content["tables"] = tables
-    _add_quantiles(law, content, pack, notes, len(law))
-    what = "Shares may be exactly zero" if zeros else "Labels are of very unequal size (the law has a centre)"
+        content["law"], kept = "zeros" if zeros else "centred", len(law)
+        content["centre"] = law.centre.tolist()
+        if zeros:
+            content["tables"] = _zero_tables(law, pack)
+    kept = min(len(law), kept, max(1, MOST_TABULATED // (law.n_labels * len(QUANTILE_LEVELS))))
+    content["quantiles"] = pack.add(_single(law[:kept].quantiles(QUANTILE_LEVELS)))
+    content["levels"] = list(QUANTILE_LEVELS)
+    what = {
+        "moving": "The centre of this model's law moves with the features",
+        "centred": "Labels are of very unequal size, so the law has a centre",
+        "zeros": "Shares may be exactly zero",
+    }[content["law"]]
+    if zeros and content["law"] == "moving":
+        what += ", and shares may be exactly zero"
+    rows = "of the table's rows" if kept == len(law) else f"of the first {kept:,} rows"
     notes.append(
-        f"{what}: intervals and densities are shown for the rows of the table, not for moved features; votes, known "
-        "shares and merged labels are not available on this page."
+        f"{what}: means, correlations and the intervals {rows} are exact. Other intervals, densities, merged labels, "
+        "votes and known shares come from some thousand draws made on this page, which says how good they are."
     )
 
 
-def _add_rows(law: Any, content: dict[str, Any], pack: Pack, notes: list[str]) -> None:
-    """A law whose components are each row's own: only the rows' answers can be taken along."""
-    content["law"] = "rows"
-    content["zero"] = pack.add(_single(law.prob_zero()))
-    notes.append(
-        "Each row of this model has components of its own, so this page shows the rows' answers as they were computed: "
-        "features cannot be moved, and votes, known shares, merged labels, correlations and comparisons are not "
-        "available."
-    )
-    _add_quantiles(law, content, pack, notes, MOST_SLOW_ROWS, INTERVAL_LEVELS)
+def _zero_tables(law: Any, pack: Pack) -> dict[str, Any]:
+    """Moments and chances of zero under every component, which all rows share."""
+    moments = PresenceMoments(law.components)
+    tables = {"first": pack.add(_single(moments.first())), "zero": pack.add(_single(law.components.prob_all_absent()))}
+    if law.n_components * law.n_labels * (law.n_labels + 1) // 2 <= MOST_MOMENTS:
+        tables["products"] = pack.add(_single(moments.products()))
+    return tables
 
 
-def _add_quantiles(
-    law: Any,
-    content: dict[str, Any],
-    pack: Pack,
-    notes: list[str],
-    most: int,
-    levels: tuple[float, ...] = QUANTILE_LEVELS,
-) -> None:
-    kept = min(len(law), most, max(1, MOST_TABULATED // (law.n_labels * len(levels))))
-    content["quantiles"] = pack.add(_single(law[:kept].quantiles(levels)))
-    content["levels"] = list(levels)
+def _places(law: Any, pack: Pack, notes: list[str]) -> dict[str, Any]:
+    """Each row's own parameters, for a page that cannot work them out of the features."""
+    moving = isinstance(law, MovingSnefy)
+    scale = law.log_scale if moving else law.flat_log_scale
+    width = scale.shape[1] * scale.shape[2] + (2 * law.n_labels if moving else 0)
+    kept = max(1, MOST_TABULATED // width)
+    places = {"scales": pack.add(_plain(scale[:kept]).astype(np.float64))}
+    if moving:
+        places["centre"] = pack.add(_plain(law.log_centre[:kept]))
+        if law.shift is not None:
+            places["shift"] = pack.add(_plain(law.shift[:kept]).astype(np.float64))
     if kept < len(law):
-        notes.append(f"Intervals come with the first {kept:,} rows.")
+        notes.append(f"Only the first {kept:,} rows can be looked into; the table shows all.")
+    return places
 
 
 def _plain(tensor: Any) -> Any:

@@ -8,10 +8,11 @@ import numpy as np
 
 from snefy_ldl.learners.guides import Guides
 from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.learners.moves import Mover
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.serve.explorer.pack import Pack
 
-__all__ = ["export_guides", "guide_numbers"]
+__all__ = ["export_guides", "export_mover", "guide_numbers"]
 
 
 def guide_numbers(guides: Guides) -> int | None:
@@ -31,6 +32,8 @@ def guide_numbers(guides: Guides) -> int | None:
             total += 2 * len(learner.feature_)
         else:
             return None
+    if guides.mover is not None and guides.mover.trees is not None:
+        total += 2 * len(guides.mover.trees.feature_)
     return total
 
 
@@ -46,6 +49,24 @@ def export_guides(guides: Guides, pack: Pack) -> dict[str, Any]:
     """
     entries = [_linear(one, pack) if type(one) is SABFGS else _trees(one, pack) for one in guides.learners]
     return {"floor": guides.floor, "learners": entries}
+
+
+def export_mover(mover: Mover, pack: Pack) -> dict[str, Any]:
+    """What the script needs to move a law: the guides' part in the centre, and the odds of presence.
+
+    Args:
+        mover: fitted.
+        pack: takes the arrays.
+
+    Returns:
+        Weights of the guides; base, slope and trees where labels may be absent, else None.
+    """
+    return {
+        "weights": mover.weights.tolist(),
+        "base": None if mover.base is None else mover.base.tolist(),
+        "slope": mover.slope,
+        "trees": None if mover.trees is None else _trees(mover.trees, pack),
+    }
 
 
 def _linear(learner: Any, pack: Pack) -> dict[str, Any]:

@@ -12,7 +12,10 @@ from snefy_ldl.serve.explorer.rows import PageRows
 
 __all__ = ["make_page"]
 
-_SCRIPTS = ("special.js", "law.js", "network.js", "charts.js", "table.js", "app.js")
+_SCRIPTS = (
+    *("special.js", "law.js", "moments.js", "draws.js", "smooth.js", "phases.js", "voted.js", "moved.js"),
+    *("network.js", "charts.js", "table.js", "app.js"),
+)
 
 
 def make_page(

@@ -1,6 +1,7 @@
 // The page: what is chosen, what follows from it, and the pictures of that.
 
 const explorer = { ready: false, frames: [] };
+const FEW_DRAWS = 200;
 
 async function start() {
   const content = JSON.parse(byId("data").textContent), array = await unpack(byId("arrays").textContent);
@@ -15,18 +16,24 @@ async function start() {
 
   // -- answers ----------------------------------------------------------------------------------------------------
 
-  const scalesAt = x => canMove ? model.scalesOf(x) : model.rowScales(state.row);
+  const placeAt = x => canMove ? model.place(x) : model.rowPlace(state.row);
 
-  function lawAt(x) {
-    const scales = scalesAt(x);
-    if (!scales) return null;
-    let law = model.law(scales);
-    if (state.votes.some(count => count > 0)) law = law.posterior(state.votes);
+  // The law of the chosen parts after the votes. While something moves laws that draw take fewer draws.
+  function lawAt(x, quick = false) {
+    const place = placeAt(x);
+    if (!place) return null;
+    let law = model.law(place);
+    law.quick = quick;
+    if (state.votes.some(count => count > 0)) {
+      const after = law.posterior(state.votes);
+      byId("votes-note").textContent = after ? "" : "None of the draws could have these votes; they are left out.";
+      law = after || law;
+    }
     return state.parts.length === model.nLabels ? law : law.merged(state.parts);
   }
 
-  function plainAnswer(x) {
-    const law = lawAt(x), count = state.parts.length;
+  function answerAt(x, quick = false) {
+    const law = lawAt(x, quick), count = state.parts.length;
     if (!law) return null;
     let other = law, order = [...Array(count).keys()];
     if (state.known) {
@@ -35,16 +42,18 @@ async function start() {
       else order = order.filter(part => part !== state.known.part);
     }
     const known = other === law ? -1 : state.known.part, place = part => order.indexOf(part);
-    const spread = (values, own) => Float64Array.from({ length: count }, (_, part) => part === known ? own : values[place(part)]);
+    const spread = (values, fixed) => Float64Array.from({ length: count }, (_, part) => part === known ? fixed : values[place(part)]);
     const shares = new Map(), share = part => {
       if (!shares.has(part)) shares.set(part, other.share(place(part)));
       return shares.get(part);
     };
-    const tail = 0.5 * (1 - state.level), at = level => part => part === known ? state.known.share : share(part).quantile(level);
-    const all = [...Array(count).keys()];
+    const tail = 0.5 * (1 - state.level), all = [...Array(count).keys()], zero = plain ? null : other.zero();
+    const tabled = other === law && law instanceof MovedLaw ? tabledQuantile() : null;
+    const at = level => part => part === known ? state.known.share : tabled ? tabled(part, level) : share(part).quantile(level);
     return {
-      names: names(), mean: spread(other.mean(), state.known && state.known.share), known, zero: null,
-      low: all.map(at(tail)), high: all.map(at(1 - tail)), quantile: (part, level) => at(level)(part),
+      names: names(), mean: spread(other.mean(), state.known && state.known.share), known, zero: zero && spread(zero, 0), law: other,
+      low: all.map(at(tail)), high: all.map(at(1 - tail)), quantile: (part, level) => at(level)(part), exactEnds: plain || Boolean(tabled || other.exactShares),
+      endError: () => Math.max(...all.filter(part => part !== known).flatMap(part => [share(part).error(tail), share(part).error(1 - tail)])),
       hasCurve: part => part !== known, curve: (part, quick) => share(part).curve(quick), withoutCurves: "This share is known.",
       covariance: () => {
         const inner = other.covariance(), table = new Float64Array(count * count);
@@ -57,62 +66,16 @@ async function start() {
         if (b === known) return 1 - share(a).below(state.known.share);
         return other.greater(place(a), place(b));
       },
-      ternary: corners => corners.includes(known) ? null : { law: other.among(corners.map(place)), centre: null },
+      ternary: corners => corners.includes(known) ? null : other.ternary(corners.map(place)),
     };
   }
 
-  function tableAnswer(x) {
-    const scales = scalesAt(x), L = model.nLabels;
-    if (!scales) return null;
-    const raw = model.tabulated(scales, "first"), sum = raw.reduce((a, b) => a + Math.max(b, 0), 0);
-    const mean = raw.map(value => Math.max(value, 0) / sum);
-    return {
-      names: names(), mean, known: -1, zero: model.tabulated(scales, "zero"), ...tabledShares(),
-      covariance: () => {
-        const products = model.tabulated(scales, "products"), table = new Float64Array(L * L);
-        if (!products) return null;
-        let at = 0;
-        for (let r = 0; r < L; r++) for (let s = r; s < L; s++, at++) {
-          table[r * L + s] = table[s * L + r] = products[at] - raw[r] * raw[s];
-        }
-        return table;
-      },
-      variance: model.tabulated(scales, "second").map((value, r) => Math.max(value - raw[r] * raw[r], 0)),
-      greater: (a, b) => model.kind === "zeros" ? null
-        : model.law(scales).greater(a, b, content.centre[b] / (content.centre[a] + content.centre[b])),
-      ternary: corners => model.kind === "zeros" ? null
-        : { law: model.law(scales).among(corners), centre: corners.map(r => Math.log(content.centre[r])) },
-    };
+  // Exact quantiles that came with a row of the table; null for other rows, moved features and merged labels.
+  function tabledQuantile() {
+    const levels = content.levels, quantiles = array(content.quantiles), width = model.nLabels * levels.length;
+    if (state.moved || state.parts.length < model.nLabels || (state.row + 1) * width > quantiles.length) return null;
+    return (part, level) => quantiles[state.row * width + part * levels.length + levels.findIndex(one => Math.abs(one - level) < 1e-9)];
   }
-
-  // Rows whose laws cannot be taken along show what was computed for them.
-  function rowAnswer() {
-    const L = model.nLabels, take = values => values.slice(state.row * L, (state.row + 1) * L);
-    return {
-      names: names(), mean: take(rows.mean), known: -1, zero: take(array(content.zero)), ...tabledShares(),
-      covariance: () => null, greater: () => null, ternary: () => null,
-    };
-  }
-
-  // Intervals and curves out of the quantiles that come with a row.
-  function tabledShares() {
-    const L = model.nLabels, levels = content.levels, quantiles = array(content.quantiles), width = L * levels.length;
-    const tabled = !state.moved && (state.row + 1) * width <= quantiles.length, all = [...Array(L).keys()];
-    const quantile = (part, level) => {
-      const at = levels.findIndex(one => Math.abs(one - level) < 1e-9);
-      return quantiles[state.row * width + part * levels.length + at];
-    };
-    const tail = 0.5 * (1 - state.level);
-    return {
-      quantile: tabled ? quantile : null,
-      low: tabled ? all.map(part => quantile(part, tail)) : null, high: tabled ? all.map(part => quantile(part, 1 - tail)) : null,
-      hasCurve: () => tabled && levels.length > 12, curve: part => stepCurve(levels, level => quantile(part, level)),
-      withoutCurves: state.moved ? "Densities are there for rows of the table, not for moved features."
-        : levels.length > 12 ? "Densities come with the first rows of the table." : "Densities are not available for this model.",
-    };
-  }
-
-  const answerAt = x => plain ? plainAnswer(x) : model.kind === "rows" ? rowAnswer() : tableAnswer(x);
 
   // -- pictures ---------------------------------------------------------------------------------------------------
 
@@ -122,25 +85,43 @@ async function start() {
 
   function draw() {
     state.pending = false;
-    const began = performance.now(), answer = answerAt(state.x);
-    explorer.answer = answer;
-    byId("mix-note").textContent = answer ? mixNote(answer) : "This row has no law on this page; choose an earlier one.";
-    if (!answer) return;
-    drawBars(answer);
-    const quick = began - lastDraw < RESTING;
+    const began = performance.now(), quick = began - lastDraw < RESTING, answer = answerAt(state.x, quick);
     lastDraw = began;
-    drawDensities(answer, densityParts(answer), quick);
-    drawTriangle(answer, quick);
-    drawComparison(answer);
+    show(answer, quick);
+    if (!answer) return;
     if (!explorer.frames.length) performance.mark("first view");
     explorer.frames.push(performance.now() - began);
     if (explorer.frames.length > 500) explorer.frames.shift();
     later(answer, quick);
   }
 
+  function show(answer, quick) {
+    explorer.answer = answer;
+    byId("mix-note").textContent = answer ? mixNote(answer) : "This row has no law on this page; choose an earlier one.";
+    if (!answer) return;
+    drawBars(answer);
+    drawDensities(answer, densityParts(answer), quick);
+    drawTriangle(answer, quick);
+    drawComparison(answer);
+  }
+
+  // How far another set of draws would put a number, in words.
+  const giveOrTake = error => error < 0.0005 ? "±0.1 % or less" : `±${percent(error)}`;
+
+  // What on this page comes from draws, and how good that is.
+  function drawsNote({ law, exactEnds, endError }) {
+    if (law instanceof MovedLaw) {
+      const count = law.drawn.count.toLocaleString("en");
+      return exactEnds ? `Means and intervals are exact; densities are smoothed from ${count} draws.`
+        : `Means are exact. Intervals come from ${count} draws: their ends are good to about ${giveOrTake(endError())}.`;
+    }
+    return `All of this comes from ${law.count.toLocaleString("en")} weighted draws, as good as ${Math.round(law.effective).toLocaleString("en")} equal ones: `
+      + `means to about ${giveOrTake(Math.max(...law.meanErrors()))}, ends of intervals to about ${giveOrTake(endError())}.`
+      + (law.effective < FEW_DRAWS ? " That is rough: what you set is far from what the model expects." : "");
+  }
+
   function mixNote(answer) {
-    const notes = [];
-    if (!answer.low) notes.push(state.moved ? "Intervals are there for rows of the table, not for moved features." : "Intervals come with the first rows of the table.");
+    const notes = plain ? [] : [drawsNote(answer)];
     if (content.calibrated.length) notes.push(`The model has conformal intervals too (level ${content.calibrated.join(", ")}); this page shows its own exact ones.`);
     return notes.join(" ");
   }
@@ -156,25 +137,25 @@ async function start() {
     if (answer.names.length < 3) return clearTernary("There are fewer than three parts.");
     if (new Set(corners).size < 3) return clearTernary("Choose three different parts.");
     const made = answer.ternary(corners);
-    if (!made) {
-      return clearTernary(model.kind === "rows" ? "Not available for this model." : model.kind === "zeros" ? "Shares may be exactly zero, so their density is not one picture."
-        : "The share of one of these parts is known; choose three others.");
-    }
-    const points = triangle(quick ? 30 : 60);
-    const { logs, factor } = made.centre ? movedTriangle(made.centre, points) : { logs: points.logs, factor: null };
-    let densities = made.law.densities(logs);
-    if (factor) densities = densities.map((value, s) => value * factor[s]);
+    if (!made) return clearTernary("The share of one of these parts is known; choose three others.");
+    const points = triangle(quick ? 30 : 60), densities = made.densities(points);
     const total = corners.reduce((sum, part) => sum + answer.mean[part], 0);
     drawTernary(corners.map(part => answer.names[part]), densities, corners.map(part => answer.mean[part] / total), points);
-    byId("ternary-note").textContent = answer.names.length === 3 ? "Darker is more probable; the ring is the mean."
-      : "Proportions among these three; darker is more probable, the ring is the mean.";
+    const notes = [answer.names.length === 3 ? "Darker is more probable; the ring is the mean."
+      : "Proportions among these three; darker is more probable, the ring is the mean."];
+    if (!made.exact) notes.push("Smoothed from draws.");
+    if (made.inside < 0.9995) notes.push(`All three are above zero in ${percent(made.inside)} of the draws; the picture shows those.`);
+    byId("ternary-note").textContent = notes.join(" ");
   }
 
   function drawComparison(answer) {
     const first = Number(byId("larger-a").value), second = Number(byId("larger-b").value);
     const chance = first === second ? null : answer.greater(first, second);
     explorer.greater = chance;
-    byId("larger").textContent = first === second ? "(choose two)" : chance === null ? "not available here" : percent(chance);
+    byId("larger").textContent = first === second ? "(choose two)" : percent(chance);
+    const drawn = !plain && first !== second && !(answer.law instanceof MovedLaw && answer.law.exactlyGreater());
+    const count = drawn ? (answer.law.drawn || answer.law).effective : 0;
+    byId("larger-note").textContent = drawn ? `From draws: good to about ${giveOrTake(Math.sqrt(chance * (1 - chance) / count))}.` : "";
   }
 
   // What is slower, or only read at rest, waits until nothing moves.
@@ -182,9 +163,12 @@ async function start() {
   function later(answer, quick) {
     clearTimeout(timer);
     timer = setTimeout(() => {
-      if (quick) {
+      if (quick && plain) {
         drawDensities(answer, densityParts(answer));
         drawTriangle(answer);
+      } else if (quick) {
+        answer = answerAt(state.x);
+        show(answer);
       }
       drawCorrelations(answer.names, answer.names.length <= 60 ? answer.covariance() : null);
       drawFeature(answer);
@@ -201,21 +185,18 @@ async function start() {
     for (let k = 0; k <= steps; k++) {
       const value = control.low + (control.high - control.low) * k / steps, x = state.x.slice();
       setNumber(x, control, value);
-      if (plain && !state.known) {
-        const law = lawAt(x), share = law.share(part);
+      if (!state.known) {
+        const law = lawAt(x, true), share = law.bandShare(part);
         points.push({ x: value, mean: law.mean()[part], low: share.quantile(tail), high: share.quantile(1 - tail) });
-      } else if (plain) {
-        const one = plainAnswer(x);
-        points.push({ x: value, mean: one.mean[part], low: one.low[part], high: one.high[part] });
       } else {
-        const one = tableAnswer(x), spread = 2 * Math.sqrt(one.variance[part]);
-        points.push({ x: value, mean: one.mean[part], low: Math.max(0, one.mean[part] - spread), high: Math.min(1, one.mean[part] + spread) });
+        const one = answerAt(x, true);
+        points.push({ x: value, mean: one.mean[part], low: one.low[part], high: one.high[part] });
       }
     }
     explorer.dependence = points;
     drawDependence(control.name, answer.names[part], part, points, state.x[control.at], value => shortNumber(value));
-    byId("dependence-note").textContent = plain ? `The band is the ${Math.round(100 * state.level)} % interval; other features stay.`
-      : "The band is two standard deviations on either side; other features stay.";
+    const exact = plain || (answer.law instanceof MovedLaw && answer.law.pairWork <= BAND_WORK);
+    byId("dependence-note").textContent = `The band is the ${Math.round(100 * state.level)} % interval${exact ? "" : ", from draws"}; other features stay.`;
   }
 
   function update() {
@@ -348,7 +329,7 @@ async function start() {
     byId("known-on").disabled = count < 3;
     if (count < 3) { byId("known-on").checked = false; state.known = null; }
     byId("parts").replaceChildren(...list.map((text, k) => {
-      const chip = element("li", { textContent: text, draggable: plain });
+      const chip = element("li", { textContent: text, draggable: true });
       chip.style.borderLeftColor = colour(k);
       chip.addEventListener("dragstart", event => { event.dataTransfer.setData("text/plain", String(k)); });
       chip.addEventListener("dragover", event => { event.preventDefault(); chip.classList.add("over"); });
@@ -426,7 +407,6 @@ async function start() {
   byId("footer").textContent = `Made by snefy-ldl ${content.library}. Everything on this page is computed in your browser; nothing is sent anywhere.`;
   byId("notes").append(...content.notes.map(note => element("li", { textContent: note })));
   byId("notes").hidden = content.notes.length === 0;
-  document.querySelectorAll(".needs-plain").forEach(section => { section.hidden = !plain; });
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const theme = wanted => {
     document.documentElement.dataset.theme = wanted;
@@ -458,37 +438,6 @@ async function start() {
   byId("label-download").addEventListener("click", () => { unsaved = false; });
   Object.assign(explorer, { model, state, rows, answerAt, lawAt, ready: true });
   choose(rows.order.length && byId("sort").value === "uncertainty" ? rows.order[0] : 0);
-}
-
-// The triangle's points as a law with a centre sees them, and what that does to densities.
-const movedTriangles = new Map();
-
-function movedTriangle(centre, points) {
-  const key = `${points.grid} ${centre}`;
-  if (!movedTriangles.has(key)) {
-    const from = points.logs, logs = new Float64Array(from.length), factor = new Float64Array(from.length / 3);
-    for (let s = 0; s < factor.length; s++) {
-      let sum = 0, change = 0;
-      for (let k = 0; k < 3; k++) sum += Math.exp(from[3 * s + k] - centre[k]);
-      for (let k = 0; k < 3; k++) {
-        logs[3 * s + k] = from[3 * s + k] - centre[k] - Math.log(sum);
-        change += logs[3 * s + k] - from[3 * s + k];
-      }
-      factor[s] = Math.exp(change);
-    }
-    movedTriangles.set(key, { logs, factor });
-  }
-  return movedTriangles.get(key);
-}
-
-// Points of a density from quantiles: the probability between two of them over their distance.
-function stepCurve(levels, quantile) {
-  const points = [];
-  for (let k = 1; k < levels.length; k++) {
-    const low = quantile(levels[k - 1]), high = quantile(levels[k]);
-    if (high > low) points.push([0.5 * (low + high), (levels[k] - levels[k - 1]) / (high - low)]);
-  }
-  return points;
 }
 
 function shortNumber(value) {

@@ -232,9 +232,13 @@ class Law {
   }
 
   share(label) { return new Share(this.components.share(label), this); }
+  bandShare(label) { return this.share(label); }
 
   // P(one share is larger than another); with a centre the border is not one half.
   greater(first, second, border = 0.5) { return 1 - this.among([first, second]).share(0).below(border); }
+
+  // Densities of the proportions among three labels, on the points of a triangle.
+  ternary(corners) { return { exact: true, densities: points => this.among(corners).densities(points.logs) }; }
 
   // Densities at points given by the logarithms of their shares (S * L).
   densities(points) {
