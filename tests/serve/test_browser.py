@@ -181,8 +181,7 @@ def tab(browser: Any, tmp_path: Path, small: SnefyLDL, city: Table) -> Iterator[
 
 def settled(tab: Any) -> dict[str, Any]:
     """The answer once nothing is waiting to be drawn."""
-    tab.wait_for_function("!explorer.state.pending")
-    tab.wait_for_timeout(150)
+    tab.wait_for_function("!explorer.state.pending && explorer.resting")
     answer: dict[str, Any] = tab.evaluate(
         "({mean: Array.from(explorer.answer.mean), low: Array.from(explorer.answer.low), greater: explorer.greater,"
         " names: explorer.answer.names, row: explorer.state.row})"

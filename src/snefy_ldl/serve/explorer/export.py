@@ -1,9 +1,9 @@
 """A fitted model as numbers for the page: the network, the law's components, and the rows that are shown.
 
 What the page can compute depends on the model, and is said in the export. ``law`` is "plain" (everything is exact),
-"centred", "zeros" or "moving" (moments are exact, the rest comes from draws that the browser makes; exact intervals come
-with the first rows). ``network`` is None where features cannot be moved: the rows' own parameters, ``places``, then
-come with them.
+"centred", "zeros" or "moving" (moments are exact; the rest is integrals or draws that the browser makes, and exact
+intervals come with the first rows). ``network`` is None where features cannot be moved: the rows' own parameters,
+``places``, then come with them.
 """
 
 from __future__ import annotations

@@ -24,17 +24,17 @@ async function start() {
     if (!place) return null;
     let law = model.law(place);
     law.quick = quick;
-    if (state.votes.some(count => count > 0)) {
-      const after = law.posterior(state.votes);
-      byId("votes-note").textContent = after ? "" : "None of the draws could have these votes; they are left out.";
-      law = after || law;
-    }
-    return state.parts.length === model.nLabels ? law : law.merged(state.parts);
+    const after = state.votes.some(count => count > 0) ? law.posterior(state.votes) : law;
+    law = after || law;
+    if (state.parts.length < model.nLabels) law = law.merged(state.parts);
+    law.withoutVotes = !after;
+    return law;
   }
 
   function answerAt(x, quick = false) {
     const law = lawAt(x, quick), count = state.parts.length;
     if (!law) return null;
+    byId("votes-note").textContent = law.withoutVotes ? "None of the draws could have these votes; they are left out." : "";
     let other = law, order = [...Array(count).keys()];
     if (state.known) {
       other = law.knowing(state.known.part, state.known.share);
@@ -85,10 +85,11 @@ async function start() {
 
   function draw() {
     state.pending = false;
-    const began = performance.now(), quick = began - lastDraw < RESTING, answer = answerAt(state.x, quick);
+    // integrals and many draws wait until nothing moves
+    const began = performance.now(), quick = began - lastDraw < RESTING || (!plain && state.moved), answer = answerAt(state.x, quick);
     lastDraw = began;
     show(answer, quick);
-    if (!answer) return;
+    if (!answer) { explorer.resting = true; return; }
     if (!explorer.frames.length) performance.mark("first view");
     explorer.frames.push(performance.now() - began);
     if (explorer.frames.length > 500) explorer.frames.shift();
@@ -177,31 +178,45 @@ async function start() {
     }, 90);
   }
 
+  // Laws along a feature take a while: some at a time, until something else is chosen.
+  const TURN = 25;
+  let featureRun = 0;
+
   function drawFeature(answer) {
-    if (!canMove) return;
+    const run = ++featureRun, rest = () => { explorer.resting = true; };
+    if (!canMove) return rest();
     const control = content.controls[Number(byId("dependence-feature").value)], part = Number(byId("dependence-part").value);
-    if (!control || part >= answer.names.length) return;
+    if (!control || part >= answer.names.length) return rest();
     const points = [], tail = 0.5 * (1 - state.level), steps = control.step === 1 ? Math.min(40, control.high - control.low) : 40;
-    for (let k = 0; k <= steps; k++) {
-      const value = control.low + (control.high - control.low) * k / steps, x = state.x.slice();
-      setNumber(x, control, value);
-      if (!state.known) {
-        const law = lawAt(x, true), share = law.bandShare(part);
-        points.push({ x: value, mean: law.mean()[part], low: share.quantile(tail), high: share.quantile(1 - tail) });
-      } else {
-        const one = answerAt(x, true);
-        points.push({ x: value, mean: one.mean[part], low: one.low[part], high: one.high[part] });
-      }
+    const work = () => {
+      if (run !== featureRun) return;
+      const began = performance.now();
+      while (points.length <= steps && performance.now() - began < TURN) points.push(pointAlong(control, part, points.length / steps, tail));
+      if (points.length <= steps) { setTimeout(work, 0); return; }
+      explorer.dependence = points;
+      drawDependence(control.name, answer.names[part], part, points, state.x[control.at], value => shortNumber(value));
+      const exact = plain || (answer.law instanceof MovedLaw && answer.law.pairWork <= BAND_WORK);
+      byId("dependence-note").textContent = `The band is the ${Math.round(100 * state.level)} % interval${exact ? "" : ", from draws"}; other features stay.`;
+      rest();
+    };
+    work();
+  }
+
+  function pointAlong(control, part, along, tail) {
+    const value = control.low + (control.high - control.low) * along, x = state.x.slice();
+    setNumber(x, control, value);
+    if (state.known) {
+      const one = answerAt(x, true);
+      return { x: value, mean: one.mean[part], low: one.low[part], high: one.high[part] };
     }
-    explorer.dependence = points;
-    drawDependence(control.name, answer.names[part], part, points, state.x[control.at], value => shortNumber(value));
-    const exact = plain || (answer.law instanceof MovedLaw && answer.law.pairWork <= BAND_WORK);
-    byId("dependence-note").textContent = `The band is the ${Math.round(100 * state.level)} % interval${exact ? "" : ", from draws"}; other features stay.`;
+    const law = lawAt(x, true), share = law.bandShare(part);
+    return { x: value, mean: law.mean()[part], low: share.quantile(tail), high: share.quantile(1 - tail) };
   }
 
   function update() {
     if (state.pending) return;
     state.pending = true;
+    explorer.resting = false; featureRun += 1;
     requestAnimationFrame(draw);
   }
 

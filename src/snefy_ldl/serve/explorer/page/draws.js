@@ -6,6 +6,7 @@
 
 const POOL_NUMBERS = 6e6;        // numbers kept in pools; with more they are made again
 const MOST_PROPOSALS = 60000;    // proposals a law, however few are kept
+const LEAST_SHARE = 1e-300;      // a share that is there is above zero
 const MOST_SUPPORTS = 3e6;       // numbers kept in tables of supports
 
 // Small fast counter generator (sfc32) with normal and gamma numbers.
@@ -145,7 +146,7 @@ class Pools {
         if (!judge.keeps(pool, s, made)) continue;
         if (place.centre) for (let r = 0; r < L; r++) made[r] += place.centre[r];
         close(made, 0, L);
-        for (let r = 0; r < L; r++) shares[kept * L + r] = Math.exp(made[r]);
+        for (let r = 0; r < L; r++) shares[kept * L + r] = made[r] === -Infinity ? 0 : Math.max(Math.exp(made[r]), LEAST_SHARE);
         kept += 1;
       }
     }

@@ -233,8 +233,17 @@ class DrawnLaw {
 // The other parts when the share of one is known: every draw keeps its proportions within that part and among the others,
 // and is weighted by the density of the whole over that of those proportions.
 function known(law, groups, part, share, votes) {
-  const { model, place } = law, L = model.nLabels, inside = new Set(groups[part]);
-  const base = law.fromDraws(law.quick ? QUICK_DRAWS : DRAWS, null), shares = base.shares.slice(), logs = new Float64Array(base.count);
+  const { model } = law, inside = new Set(groups[part]), wanted = law.quick ? QUICK_DRAWS : DRAWS, labels = model.labels.map((_, r) => [r]);
+  const { shares, logs } = votes && !model.presence ? new VotedDraws(law, votes).drawKnowing(wanted, inside, share)
+    : knownDraws(law, wanted, inside, share, votes);
+  const weights = relative(logs);
+  if (!weights) return null;
+  const others = groups.filter((_, other) => other !== part);
+  return new DrawnLaw(shares, model.nLabels, weights, { law, votes, groups: labels, left: 1 - share }).merged(others);
+}
+
+function knownDraws(law, wanted, inside, share, votes) {
+  const { model, place } = law, L = model.nLabels, base = law.fromDraws(wanted, null), shares = base.shares.slice(), logs = new Float64Array(base.count);
   const ratio = new Ratio(model.pools, place, model.features(place), inside);
   for (let s = 0; s < base.count; s++) {
     let sum = 0;
@@ -245,11 +254,7 @@ function known(law, groups, part, share, votes) {
     logs[s] += ratio.log(shares, s * L, false);
     if (votes) for (let r = 0; r < L; r++) if (votes[r]) logs[s] += votes[r] * Math.log(shares[s * L + r]);
   }
-  const weights = relative(logs);
-  if (!weights) return null;
-  const others = groups.filter((_, other) => other !== part);
-  const whole = new DrawnLaw(shares, L, weights, { law, votes, groups: model.labels.map((_, r) => [r]), left: 1 - share });
-  return whole.merged(others);
+  return { shares, logs };
 }
 
 // Logarithms of densities at draws, up to what all draws of one call share: of all labels, or of the proportions within

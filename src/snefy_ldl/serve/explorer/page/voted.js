@@ -15,11 +15,7 @@ class VotedDraws {
     this.features = model.features(place);
     this.logs = this.features.map(e => e.map(Math.log));
     this.base = this.logs.map((logs, k) => logs.map((log, i) => log - place.roots[k][i]));
-    // Gamma(a0 + |k|) / Gamma(a0) and what votes do to B, both of every pair, with roots of their diagonals taken off
-    this.heights = model.gram.map((gram, k) => this.table(gram, (i, j) => {
-      const a0 = model.components.totals[k][i] + model.components.totals[k][j];
-      return logGamma(a0 + this.total) - logGamma(a0);
-    }));
+    // what votes do to B of every pair, with the root of its diagonal taken off
     this.masses = place.forms.map((form, k) => this.table(form, (i, j) => {
       let log = 0;
       for (let r = 0; r < L; r++) if (votes[r]) {
@@ -38,6 +34,21 @@ class VotedDraws {
       table[i * n + j] = table[j * n + i] = sign && sign * Math.exp(log(i, j) - root[i] - root[j]);
     }
     return { root, table };
+  }
+
+  // What a proposal's density holds beside powers: the Gamma functions of the totals of some groups of labels after the
+  // votes, over that of all labels before them.
+  heights(groups) {
+    const { model, n, L } = this;
+    return model.gram.map((gram, k) => {
+      const sums = groups.map(group => {
+        const sum = new Float64Array(n);
+        for (let i = 0; i < n; i++) for (const r of group) sum[i] += this.half[k][i * L + r];
+        return sum;
+      });
+      const whole = model.components.totals[k];
+      return this.table(gram, (i, j) => sums.reduce((log, sum) => log + logGamma(sum[i] + sum[j]), -logGamma(whole[i] + whole[j])));
+    });
   }
 
   // Times with most of the evidence: y = log t, what 1 + c t does to every neuron, and the logarithm of the weight.
@@ -63,9 +74,33 @@ class VotedDraws {
     return chosen;
   }
 
-  // Draws (S * L) and the logarithms of their weights.
+  // Proposals (S * L), and the logarithms of their weights.
   draw(wanted) {
-    const { n, L, place } = this, shares = new Float64Array(wanted * L), logs = new Float64Array(wanted), pools = new Map();
+    const { L } = this, shares = this.propose(wanted), groups = [[...Array(L).keys()]], heights = this.heights(groups);
+    const logs = Float64Array.from({ length: shares.length / L }, (_, s) => {
+      const made = shares.slice(s * L, (s + 1) * L).map(Math.log);
+      return this.target(made) - this.proposal(made, groups, heights);
+    });
+    return { shares, logs };
+  }
+
+  // The same when the share of some labels is known: proposals keep their proportions inside and outside of them.
+  drawKnowing(wanted, inside, share) {
+    const { L } = this, shares = this.propose(wanted), all = [...Array(L).keys()];
+    const groups = [all.filter(r => inside.has(r)), all.filter(r => !inside.has(r))], heights = this.heights(groups);
+    const logs = Float64Array.from({ length: shares.length / L }, (_, s) => {
+      const made = shares.subarray(s * L, (s + 1) * L), before = this.proposal(made.map(Math.log), groups, heights);
+      groups.forEach((group, g) => {
+        const sum = group.reduce((total, r) => total + made[r], 0);
+        for (const r of group) made[r] *= (g ? 1 - share : share) / sum;
+      });
+      return this.target(made.map(Math.log)) - before;
+    });
+    return { shares, logs };
+  }
+
+  propose(wanted) {
+    const { n, L, place } = this, shares = new Float64Array(wanted * L), pools = new Map();
     const places = this.model.pools.places, made = new Float64Array(L);
     let done = 0, mass = 0;
     this.times.forEach(time => this.logs.forEach((base, k) => {
@@ -79,16 +114,15 @@ class VotedDraws {
           const random = pools.get(key), half = this.half[k];
           for (let r = 0; r < L; r++) made[r] = random.logGamma(half[i * L + r] + half[j * L + r]) + place.centre[r] - time.log1p[r];
           close(made, 0, L);
-          for (let r = 0; r < L; r++) shares[done * L + r] = Math.exp(made[r]);
-          logs[done] = this.target(made) - this.proposal(made);
+          for (let r = 0; r < L; r++) shares[done * L + r] = Math.max(Math.exp(made[r]), LEAST_SHARE);
           done += 1;
         }
       }
     }));
-    return { shares: shares.subarray(0, done * L), logs: logs.subarray(0, done) };
+    return shares.subarray(0, done * L);
   }
 
-  // Log density of the law times the votes' likelihood, at log shares; the product of shares is left out, as below.
+  // Log density of the law times the votes' likelihood, at log shares; the product of shares is left out here and below.
   target(made) {
     const { n, L, model, place } = this, logs = made.map((log, r) => log - place.centre[r]);
     close(logs, 0, L);
@@ -104,14 +138,17 @@ class VotedDraws {
     }));
   }
 
-  // The same of what is proposed.
-  proposal(made) {
+  // The same of what is proposed, as proportions within groups of labels.
+  proposal(made, groups, heights) {
     const { n, L, place } = this;
     return logSum(this.times.map(time => {
       const logs = made.map((log, r) => log - place.centre[r] + time.log1p[r]);
-      close(logs, 0, L);
+      for (const group of groups) {
+        const total = logSum(group.map(r => logs[r]));
+        for (const r of group) logs[r] -= total;
+      }
       return time.base - this.log + logSum(this.base.map((base, k) => {
-        const v = new Float64Array(n), half = this.half[k], { root, table } = this.heights[k];
+        const v = new Float64Array(n), half = this.half[k], { root, table } = heights[k];
         for (let i = 0; i < n; i++) {
           v[i] = base[i] + root[i] + time.less[k][i];
           for (let r = 0; r < L; r++) v[i] += half[i * L + r] * logs[r];
