@@ -195,7 +195,7 @@ def test_without_room_for_trees_every_row_still_has_its_law(
     browser: Any, tmp_path: Path, moved_city: SnefyLDL, city: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export, "MOST_TREE_NUMBERS", 10)
-    monkeypatch.setattr(export, "MOST_MOVING_ROWS", 2)
+    monkeypatch.setattr(export, "MOST_SLOW_ROWS", 2)
     content, _ = export_model(moved_city, PageRows(city[0]))
     assert content["places"]["centre"]["shape"] == [160, 3]
     with open_page(browser, tmp_path, moved_city, city[0]) as tab:

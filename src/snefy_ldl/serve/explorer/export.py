@@ -31,8 +31,8 @@ MOST_TREE_NUMBERS = 1_500_000
 MOST_CELLS = 6_000_000
 #: Numbers of tabulated quantiles, or of rows' own parameters where the network cannot be taken along.
 MOST_TABULATED = 1_500_000
-#: Rows whose exact intervals are worked out where that takes long: one at a time, or together.
-MOST_SLOW_ROWS, MOST_MOVING_ROWS = 20, 200
+#: Rows whose exact intervals are worked out where each takes a second or more.
+MOST_SLOW_ROWS = 20
 #: Numbers of tables of component moments; without room for products correlations come from draws.
 MOST_MOMENTS = 1_200_000
 #: Levels of the exact quantiles that go with rows: the ends of the intervals that the page offers.
@@ -170,7 +170,7 @@ def _add_law(law: Any, content: dict[str, Any], pack: Pack, notes: list[str]) ->
     """What goes with a law that is not plain: its kind, its centre, tables, and exact intervals of the first rows."""
     zeros = getattr(law, "presence", None) is not None
     if isinstance(law, MovingSnefy):
-        content["law"], kept = "moving", MOST_SLOW_ROWS if zeros else MOST_MOVING_ROWS
+        content["law"], kept = "moving", MOST_SLOW_ROWS
     else:
         content["law"], kept = "zeros" if zeros else "centred", len(law)
         content["centre"] = law.centre.tolist()
