@@ -43,7 +43,7 @@ def test_too_many_cells_are_thinned_and_too_many_trees_left_out(city: Table, mon
     model = SnefyLDL(guides=[TreesLDL(n_trees=5, random_state=0)], **settings).fit(*city)
     monkeypatch.setattr(export, "MOST_CELLS", 50)
     monkeypatch.setattr(export, "MOST_TREE_NUMBERS", 10)
-    monkeypatch.setattr(export, "MOST_TABULATED", 7 * 4)
+    monkeypatch.setattr(export, "MOST_TABULATED", 7 * model.net_.n_members * 4)
     content, _ = export_model(model, PageRows(city[0]))
     assert content["rows"]["count"] == 10
     assert content["network"] is None

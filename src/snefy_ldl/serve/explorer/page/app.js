@@ -156,7 +156,7 @@ async function start() {
     byId("larger").textContent = first === second ? "(choose two)" : percent(chance);
     const drawn = !plain && first !== second && !(answer.law instanceof MovedLaw && answer.law.exactlyGreater());
     const count = drawn ? (answer.law.drawn || answer.law).effective : 0;
-    byId("larger-note").textContent = drawn ? `From draws: good to about ${giveOrTake(Math.sqrt(chance * (1 - chance) / count))}.` : "";
+    byId("larger-note").textContent = drawn ? `From draws: good to about ${giveOrTake(Math.sqrt(Math.max(chance * (1 - chance), 0) / count))}.` : "";
   }
 
   // What is slower, or only read at rest, waits until nothing moves.

@@ -215,7 +215,7 @@ class DrawnLaw {
 
   bandShare(part) { return this.share(part); }
 
-  greater(first, second) { return this.average(at => this.shares[at + first] > this.shares[at + second] ? 1 : 0); }
+  greater(first, second) { return Math.min(1, this.average(at => this.shares[at + first] > this.shares[at + second] ? 1 : 0)); }
 
   ternary(corners) {
     const three = new Float64Array(3 * this.count);

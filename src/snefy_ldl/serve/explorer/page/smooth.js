@@ -45,7 +45,7 @@ class DrawnShare {
     const z = [], w = [];
     for (let s = 0; s < this.count; s++) {
       const t = this.values[s] / this.left;
-      if (t > 1e-9 && t < 1 - 1e-9) { z.push(Math.log(t) - Math.log1p(-t)); w.push(this.weights ? this.weights[s] : 1); }
+      if (t > 1e-9 && t < 1 - 1e-6) { z.push(Math.log(t) - Math.log1p(-t)); w.push(this.weights ? this.weights[s] : 1); }
     }
     const sum = w.reduce((a, b) => a + b, 0);
     if (!(sum > 1e-3 * this.total)) return [];
