@@ -76,7 +76,7 @@ class Ours:
             return mean, self.model.predict_interval(X[:INTERVAL_ROWS], LEVEL)
         self.chosen = {"inputs": self.model.inputs_, "centre": self.model.centre_ is not None}
         self.chosen["zeros"] = self.model.zero_policy_.mode
-        if self.model.centre_ is not None and self.model.n_members > 1:
+        if self.model.centre_ is not None and self.model.net_.n_members > 1:
             return mean, None  # minutes for the tables of many members
         slow = self.model.inputs_ == "moving"
         return mean, self.model.predict_interval(X[: FEW_ROWS if slow else INTERVAL_ROWS], LEVEL)

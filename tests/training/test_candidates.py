@@ -11,7 +11,7 @@ from snefy_ldl.distributions import CentredSnefy
 from snefy_ldl.distributions.zeros import ZeroSnefy
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.synthetic import make_city_districts
-from snefy_ldl.training.guided import fit_job
+from snefy_ldl.training.guided import CHOOSING_MEMBERS, fit_job
 from snefy_ldl.training.state import Validation
 
 QUICK = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (8,), "epochs": 8, "random_state": 0, "guides": None}
@@ -97,3 +97,29 @@ def test_a_fit_that_stays_at_its_background_says_so(city, monkeypatch):
     with pytest.warns(TrainingWarning, match="did not learn"):
         guided._tell_if_nothing_was_learnt(type("State", (), {"summary": report})())
     assert state is fit_job
+
+
+def test_few_rows_keep_the_members_that_chose(city, tmp_path):
+    settings = {**QUICK, "guides": "auto", "epochs": 2}
+    model = SnefyLDL(**settings).fit(city.X[:60], city.D[:60])
+    assert model.net_.n_members == CHOOSING_MEMBERS
+    assert model.inputs_ in ("guides", "moving")
+    assert SnefyLDL(**settings, n_members=1).fit(city.X[:60], city.D[:60]).net_.n_members == 1
+    model.save(tmp_path / "model")
+    loaded = SnefyLDL.load(tmp_path / "model")
+    assert loaded.n_members == "auto"
+    np.testing.assert_array_equal(loaded.predict(city.X), model.predict(city.X))
+
+
+def test_a_further_fit_goes_on_with_as_many_members_as_there_are(city):
+    model = SnefyLDL(**QUICK, n_members=3).fit(city.X, city.D)
+    model.set_params(n_members="auto", warm_start=True, epochs=1).fit(city.X, city.D)
+    assert model.net_.n_members == 3
+    model.partial_fit(city.X, city.D)
+    assert model.net_.n_members == 3
+
+
+@pytest.mark.parametrize("wrong", [0, 1.5, "many", None])
+def test_members_are_a_count_or_left_to_the_library(city, wrong):
+    with pytest.raises(InputError, match="n_members"):
+        SnefyLDL(n_members=wrong).fit(city.X, city.D)

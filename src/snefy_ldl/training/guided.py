@@ -33,14 +33,15 @@ GUIDE_ALLOWANCE, MANY_ROWS = 2.5, 200
 MANY_LABELS = 20
 #: Neurons of a law that moves its odds of presence, too: those of every row are made for each pair of neurons.
 PRESENCE_NEURONS = 12
-#: Neurons of a law that moves, up to this many labels: more gain nothing there, and every row has integrals of its own.
+#: Neurons of a law that moves, up to this many labels or on few rows: more gain nothing there, and every row has
+#: integrals of its own.
 MOVING_NEURONS, FEW_LABELS = 24, 9
 #: Standard errors by which such a law must lead up to that many labels: it takes no votes, and rows share no tables.
 MOVING_PRICE = 1.5
 #: A part of rows with zeros from which they are modelled without a comparison.
 MOSTLY_ZEROS = 0.4
 #: Rows below which several members, each with validation rows of its own, choose between candidates.
-FEW_ROWS, CHOOSING_MEMBERS = 300, 3
+FEW_ROWS, CHOOSING_MEMBERS = 300, 4
 #: Standard errors by which a law that moves must lead on so few rows; a network on features is not tried there at all.
 #: Among 360 small tables of ten real data sets the choice of all four ways was hardly better than a blind one.
 FEW_ROWS_PRICE = 0.5
@@ -183,7 +184,7 @@ def _candidates(job: Job, guidance: Guidance) -> Iterator[Candidate]:
 
 def _moving_sizes(job: Job) -> dict[str, Any]:
     """Sizes of a law that moves, where it needs fewer neurons than a fixed one."""
-    if not job.models_zeros and job.data.n_labels > FEW_LABELS:
+    if not job.models_zeros and job.data.n_labels > FEW_LABELS and len(job.rows) >= FEW_ROWS:
         return {}
     most = PRESENCE_NEURONS if job.models_zeros else MOVING_NEURONS
     return {"n_neurons": min(most, job.settings.n_neurons), "n_readouts": min(most, job.settings.n_readouts)}

@@ -41,7 +41,10 @@ class Auto(Strategy, name="auto"):
         Returns:
             ``epistemic`` on votes, or a diverse ``variance``.
         """
-        several = len(model) > 1 if isinstance(model, (list, tuple)) else getattr(model, "n_members", 1) > 1
+        if isinstance(model, (list, tuple)):
+            several = len(model) > 1
+        else:  # members that a fit on few rows kept by itself are too few to tell what they disagree on
+            several = getattr(model, "n_members", 1) not in (1, "auto")
         if several:
             return Epistemic(target="vote", diverse=self.diverse or False)
         return Variance(diverse="kmeans" if self.diverse is None else self.diverse)
