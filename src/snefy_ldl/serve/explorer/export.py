@@ -35,6 +35,8 @@ MOST_TABULATED = 1_500_000
 MOST_SLOW_ROWS = 20
 #: Numbers of tables of component moments; without room for products correlations come from draws.
 MOST_MOMENTS = 1_200_000
+#: Pairs of neurons times labels up to which the browser computes intervals of a law with a centre by itself.
+EXACT_WORK = 30_000
 #: Levels of the exact quantiles that go with rows: the ends of the intervals that the page offers.
 QUANTILE_LEVELS = (0.025, 0.05, 0.1, 0.25, 0.75, 0.9, 0.95, 0.975)
 
@@ -186,10 +188,16 @@ def _add_law(law: Any, content: dict[str, Any], pack: Pack, notes: list[str]) ->
     }[content["law"]]
     if zeros and content["law"] == "moving":
         what += ", and shares may be exactly zero"
+    content["exact"] = not zeros and law.exponents[..., 0].numel() * law.exponents.shape[1] * law.n_labels <= EXACT_WORK
     rows = "of the table's rows" if kept == len(law) else f"of the first {kept:,} rows"
+    which = (
+        "intervals are exact. Densities"
+        if content["exact"]
+        else f"intervals {rows} are exact. Other intervals, densities"
+    )
     notes.append(
-        f"{what}: means, correlations and the intervals {rows} are exact. Other intervals, densities, merged labels, "
-        "votes and known shares come from some thousand draws made on this page, which says how good they are."
+        f"{what}: means, correlations and {which}, merged labels, votes and known shares come from some thousand draws "
+        "made on this page, which says how good they are."
     )
 
 

@@ -155,14 +155,15 @@ class Pools {
 
   // Gamma functions that a density holds beside its powers, times the readout's products: a table of the neurons' pairs
   // and the root of its diagonal, taken off. One for every set of labels that are there.
-  kernel(k, key, make) {
+  kernel(k, key, make, positive = false) {
     const name = `${k} ${key}`;
     if (!this.kernels.has(name)) {
       const n = this.model.neurons, gram = this.model.gram[k], root = new Float64Array(n), table = new Float64Array(n * n), log = make();
       if ((this.kernels.size + 1) * n * n > MOST_SUPPORTS) this.kernels.clear();
       for (let i = 0; i < n; i++) root[i] = 0.5 * log(i, i);
       for (let i = 0; i < n; i++) for (let j = 0; j <= i; j++) {
-        table[i * n + j] = table[j * n + i] = gram[i * n + j] * Math.exp(log(i, j) - root[i] - root[j]);
+        const sign = positive ? Math.max(gram[i * n + j], 0) : gram[i * n + j];
+        table[i * n + j] = table[j * n + i] = sign && sign * Math.exp(log(i, j) - root[i] - root[j]);
       }
       this.kernels.set(name, { root, table });
     }
@@ -182,6 +183,15 @@ class Pools {
       const total = this.totals(k, labels);
       return (i, j) => logGamma(total[i] + total[j]);
     });
+  }
+
+  // What proposals after votes have in place of it, the totals of groups of labels left open; no negative products.
+  voted(k, groups, half, votes) {
+    return this.kernel(k, `${votes.join(",")}/${groups.join("|")}`, () => {
+      const { neurons, nLabels } = this.model, totals = groups.map(group => Float64Array.from({ length: neurons }, (_, i) =>
+        group.reduce((sum, r) => sum + half[i * nLabels + r], 0)));
+      return (i, j) => totals.reduce((log, total) => log + logGamma(total[i] + total[j]), 0);
+    }, true);
   }
 
   // The same for the proportions among some labels and among the others, their totals left open.

@@ -4,9 +4,7 @@
 // are there, exact intervals, comparisons and densities of three labels; for the rest it draws. DrawnLaw has draws alone:
 // what follows from votes and from a known share.
 
-const DRAWS = 4000, QUICK_DRAWS = 1000, WEIGHTED_DRAWS = 16000, MOST_DRAWS = 48000;
-const ENOUGH = 400;              // equal draws that weighted ones must be worth, or more are made
-const EXACT_WORK = 30000;        // pairs of neurons times parts up to which intervals are integrals once nothing moves
+const DRAWS = 4000, QUICK_DRAWS = 1000;
 const BAND_WORK = 1000;          // pairs of neurons up to which bands along a feature are integrals too
 
 class MovedLaw {
@@ -70,15 +68,12 @@ class MovedLaw {
   }
 
   get drawn() {
-    return this.once("draws", () => this.fromDraws(this.quick ? QUICK_DRAWS : DRAWS, null).merged(this.groups));
+    return this.once("draws", () => this.fromDraws(this.quick ? QUICK_DRAWS : DRAWS).merged(this.groups));
   }
 
-  fromDraws(wanted, votes) {
-    const { model } = this;
-    const shares = model.pools.draw(this.place, wanted), L = model.nLabels, source = { law: this, votes, groups: model.labels.map((_, r) => [r]) };
-    if (!votes) return new DrawnLaw(shares, L, null, source);
-    const weights = relative(voteLogs(shares, L, votes));
-    return weights && new DrawnLaw(shares, L, weights, source);
+  fromDraws(wanted) {
+    const { model } = this, labels = model.labels.map((_, r) => [r]);
+    return new DrawnLaw(model.pools.draw(this.place, wanted), model.nLabels, null, { law: this, votes: null, groups: labels });
   }
 
   merged(groups) {
@@ -89,17 +84,13 @@ class MovedLaw {
 
   // After votes; null where no draw is left that could have them.
   posterior(votes) {
-    if (!this.model.presence) {
-      const { shares, logs } = new VotedDraws(this, votes).draw(this.quick ? QUICK_DRAWS : DRAWS);
-      return new DrawnLaw(shares, this.model.nLabels, relative(logs), { law: this, votes, groups: this.model.labels.map((_, r) => [r]) });
-    }
-    const law = this.fromDraws(this.quick ? DRAWS : WEIGHTED_DRAWS, votes);
-    return this.quick || (law && law.effective > ENOUGH) ? law : this.fromDraws(MOST_DRAWS, votes);
+    const { shares, logs } = votedDraws(this, votes).draw(this.quick ? QUICK_DRAWS : DRAWS), weights = relative(logs);
+    return weights && new DrawnLaw(shares, this.model.nLabels, weights, { law: this, votes, groups: this.model.labels.map((_, r) => [r]) });
   }
 
   knowing(part, share) { return known(this, this.groups, part, share, null); }
   get pairWork() { return this.model.presence ? Infinity : this.model.members * this.model.neurons ** 2; }
-  get exactShares() { return !this.quick && this.pairWork * this.nLabels <= EXACT_WORK; }
+  get exactShares() { return !this.quick && this.model.content.exact; }  // integrals wait until nothing moves
 
   share(part) { return this.exactShares ? this.exactShare(part) : this.drawn.share(part); }
 
@@ -144,15 +135,6 @@ function listedPairs(model, place, weights) {
     for (let i = 0; i < n; i++) for (let j = i; j < n; j++, pair++) list[pair] = (i === j ? 1 : 2) * weight[i * n + j];
   });
   return { odds, weights: list };
-}
-
-// Logarithms of what votes make of draws: the product of the shares to the power of the votes.
-function voteLogs(shares, L, votes) {
-  return Float64Array.from({ length: shares.length / L }, (_, s) => {
-    let log = 0;
-    for (let r = 0; r < L; r++) if (votes[r]) log += votes[r] * Math.log(shares[s * L + r]);
-    return log;
-  });
 }
 
 // Weights from their logarithms, the largest one; null where all are zero.
@@ -234,16 +216,17 @@ class DrawnLaw {
 // and is weighted by the density of the whole over that of those proportions.
 function known(law, groups, part, share, votes) {
   const { model } = law, inside = new Set(groups[part]), wanted = law.quick ? QUICK_DRAWS : DRAWS, labels = model.labels.map((_, r) => [r]);
-  const { shares, logs } = votes && !model.presence ? new VotedDraws(law, votes).drawKnowing(wanted, inside, share)
-    : knownDraws(law, wanted, inside, share, votes);
+  const { shares, logs } = votes ? votedDraws(law, votes).drawKnowing(wanted, inside, share) : knownDraws(law, wanted, inside, share);
   const weights = relative(logs);
   if (!weights) return null;
   const others = groups.filter((_, other) => other !== part);
   return new DrawnLaw(shares, model.nLabels, weights, { law, votes, groups: labels, left: 1 - share }).merged(others);
 }
 
-function knownDraws(law, wanted, inside, share, votes) {
-  const { model, place } = law, L = model.nLabels, base = law.fromDraws(wanted, null), shares = base.shares.slice(), logs = new Float64Array(base.count);
+const votedDraws = (law, votes) => law.model.presence ? new PresentVotes(law, votes) : new VotedDraws(law, votes);
+
+function knownDraws(law, wanted, inside, share) {
+  const { model, place } = law, L = model.nLabels, base = law.fromDraws(wanted), shares = base.shares.slice(), logs = new Float64Array(base.count);
   const ratio = new Ratio(model.pools, place, model.features(place), inside);
   for (let s = 0; s < base.count; s++) {
     let sum = 0;
@@ -252,7 +235,6 @@ function knownDraws(law, wanted, inside, share, votes) {
     logs[s] = -ratio.log(shares, s * L, true);
     for (let r = 0; r < L; r++) shares[s * L + r] *= inside.has(r) ? share / sum : (1 - share) / (1 - sum);
     logs[s] += ratio.log(shares, s * L, false);
-    if (votes) for (let r = 0; r < L; r++) if (votes[r]) logs[s] += votes[r] * Math.log(shares[s * L + r]);
   }
   return { shares, logs };
 }

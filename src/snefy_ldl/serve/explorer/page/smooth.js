@@ -67,7 +67,8 @@ class DrawnShare {
       for (let b = Math.max(0, at - reach); b <= Math.min(BINS, at + reach); b++) height += bins[b] * kernel[Math.abs(b - at)];
       if (t > 1e-4 && t < 1 - 1e-4) points.push([this.left * t, height / this.total / (t * (1 - t)) / this.left]);
     }
-    return points;
+    const least = 1e-3 * Math.max(...points.map(point => point[1])), seen = points.map(point => point[1] > least);
+    return points.slice(seen.indexOf(true), seen.lastIndexOf(true) + 1);
   }
 }
 

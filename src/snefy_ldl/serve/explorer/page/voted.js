@@ -1,13 +1,50 @@
-// Draws after votes, where all labels are there: from a mixture close to that law, with weights that make up for the rest.
+// Draws after votes: from a mixture close to that law, with weights that make up for the rest.
 //
 // With shares l = c g / R the votes' likelihood is prod (c g)^k R^-|k|, and R^-|k| is an integral of t^(|k|-1) e^(-tR). At a
 // fixed t the gammas have concentrations a + k and scales 1 / (1 + c t): a mixture over some t and the pairs with positive
-// weights is proposed, and its density is known.
+// weights is proposed, and its density is known. Where labels may be absent, those with votes are there, and the others each
+// by itself with odds that fall with t.
 
 const MOST_TIMES = 6, TIME_RANGE = Math.log(1e-3);
 
-class VotedDraws {
+// What draws after votes have in common: a class says what it proposes, and both log densities at log shares (-Infinity
+// for absent labels), with the product of the shares left out.
+class Weighted {
+  // Proposals (S * L), and the logarithms of their weights.
+  draw(wanted) {
+    const { L } = this, shares = this.propose(wanted), groups = [[...Array(L).keys()]];
+    const logs = Float64Array.from({ length: shares.length / L }, (_, s) => {
+      const made = shares.slice(s * L, (s + 1) * L).map(Math.log);
+      return this.target(made) - this.proposal(made, groups);
+    });
+    return { shares, logs };
+  }
+
+  // The same when the share of some labels is known: proposals keep their proportions inside and outside of them.
+  drawKnowing(wanted, inside, share) {
+    const { L } = this, shares = this.propose(wanted), all = [...Array(L).keys()];
+    const groups = [all.filter(r => inside.has(r)), all.filter(r => !inside.has(r))];
+    const logs = Float64Array.from({ length: shares.length / L }, (_, s) => {
+      const made = shares.subarray(s * L, (s + 1) * L), sums = groups.map(group => group.reduce((total, r) => total + made[r], 0));
+      if (!(sums[0] > 0 && sums[1] > 0)) return -Infinity;
+      const before = this.proposal(made.map(Math.log), groups);
+      groups.forEach((group, g) => { for (const r of group) made[r] *= (g ? 1 - share : share) / sums[g]; });
+      // with the products left out, the measures of all shares and of the proportions differ by one factor for all draws
+      return this.target(made.map(Math.log)) - before;
+    });
+    return { shares, logs };
+  }
+
+  votesLog(made) {
+    let log = 0;
+    for (let r = 0; r < this.L; r++) if (this.votes[r]) log += this.votes[r] * made[r];
+    return log;
+  }
+}
+
+class VotedDraws extends Weighted {
   constructor(law, votes) {
+    super();
     const { model, place } = law, n = model.neurons, L = model.nLabels;
     Object.assign(this, { model, place, votes, n, L });
     this.total = votes.reduce((a, b) => a + b, 0);
@@ -39,8 +76,9 @@ class VotedDraws {
   // What a proposal's density holds beside powers: the Gamma functions of the totals of some groups of labels after the
   // votes, over that of all labels before them.
   heights(groups) {
-    const { model, n, L } = this;
-    return model.gram.map((gram, k) => {
+    const { model, n, L } = this, key = groups.join("|");
+    if (this.made && this.made.key === key) return this.made.tables;
+    const tables = model.gram.map((gram, k) => {
       const sums = groups.map(group => {
         const sum = new Float64Array(n);
         for (let i = 0; i < n; i++) for (const r of group) sum[i] += this.half[k][i * L + r];
@@ -49,6 +87,8 @@ class VotedDraws {
       const whole = model.components.totals[k];
       return this.table(gram, (i, j) => sums.reduce((log, sum) => log + logGamma(sum[i] + sum[j]), -logGamma(whole[i] + whole[j])));
     });
+    this.made = { key, tables };
+    return tables;
   }
 
   // Times with most of the evidence: y = log t, what 1 + c t does to every neuron, and the logarithm of the weight.
@@ -67,36 +107,9 @@ class VotedDraws {
       });
       all.push({ log1p, less, base, logs, log: logSum(logs) });
     });
-    const top = Math.max(...all.map(one => one.log)), good = all.filter(one => one.log > top + TIME_RANGE);
-    const chosen = good.length <= MOST_TIMES ? good
-      : Array.from({ length: MOST_TIMES }, (_, k) => good[Math.round(k * (good.length - 1) / (MOST_TIMES - 1))]);
+    const chosen = bestTimes(all);
     this.log = logSum(chosen.map(one => one.log));
     return chosen;
-  }
-
-  // Proposals (S * L), and the logarithms of their weights.
-  draw(wanted) {
-    const { L } = this, shares = this.propose(wanted), groups = [[...Array(L).keys()]], heights = this.heights(groups);
-    const logs = Float64Array.from({ length: shares.length / L }, (_, s) => {
-      const made = shares.slice(s * L, (s + 1) * L).map(Math.log);
-      return this.target(made) - this.proposal(made, groups, heights);
-    });
-    return { shares, logs };
-  }
-
-  // The same when the share of some labels is known: proposals keep their proportions inside and outside of them.
-  drawKnowing(wanted, inside, share) {
-    const { L } = this, shares = this.propose(wanted), all = [...Array(L).keys()];
-    const groups = [all.filter(r => inside.has(r)), all.filter(r => !inside.has(r))], heights = this.heights(groups);
-    const logs = Float64Array.from({ length: shares.length / L }, (_, s) => {
-      const made = shares.subarray(s * L, (s + 1) * L), before = this.proposal(made.map(Math.log), groups, heights);
-      groups.forEach((group, g) => {
-        const sum = group.reduce((total, r) => total + made[r], 0);
-        for (const r of group) made[r] *= (g ? 1 - share : share) / sum;
-      });
-      return this.target(made.map(Math.log)) - before;
-    });
-    return { shares, logs };
   }
 
   propose(wanted) {
@@ -122,13 +135,11 @@ class VotedDraws {
     return shares.subarray(0, done * L);
   }
 
-  // Log density of the law times the votes' likelihood, at log shares; the product of shares is left out here and below.
+  // Log density of the law times the votes' likelihood.
   target(made) {
     const { n, L, model, place } = this, logs = made.map((log, r) => log - place.centre[r]);
     close(logs, 0, L);
-    let answer = 0;
-    for (let r = 0; r < L; r++) if (this.votes[r]) answer += this.votes[r] * made[r];
-    return answer + logSum(this.base.map((base, k) => {
+    return this.votesLog(made) + logSum(this.base.map((base, k) => {
       const v = new Float64Array(n), half = model.half[k];
       for (let i = 0; i < n; i++) {
         v[i] = base[i];
@@ -139,8 +150,8 @@ class VotedDraws {
   }
 
   // The same of what is proposed, as proportions within groups of labels.
-  proposal(made, groups, heights) {
-    const { n, L, place } = this;
+  proposal(made, groups) {
+    const { n, L, place } = this, heights = this.heights(groups);
     return logSum(this.times.map(time => {
       const logs = made.map((log, r) => log - place.centre[r] + time.log1p[r]);
       for (const group of groups) {
@@ -157,6 +168,118 @@ class VotedDraws {
       }));
     }));
   }
+}
+
+class PresentVotes extends Weighted {
+  constructor(law, votes) {
+    super();
+    const { model, place } = law, n = model.neurons, L = model.nLabels;
+    Object.assign(this, { model, place, votes, n, L });
+    this.total = votes.reduce((a, b) => a + b, 0);
+    this.half = model.half.map(half => half.map((value, at) => value + votes[at % L] / 2));
+    this.base = model.features(place).map((e, k) => e.map((value, i) => Math.log(value) - place.roots[k][i]));
+    this.pairs = [];
+    model.gram.forEach((gram, k) => {
+      let at = 0;
+      for (let i = 0; i < n; i++) for (let j = i; j < n; j++, at += L) {
+        if (gram[i * n + j] > 0) this.pairs.push(this.pair(k, i, j, at, Math.log((i === j ? 1 : 2) * gram[i * n + j])));
+      }
+    });
+    this.chooseTimes();
+  }
+
+  // What belongs to a pair whatever the time: concentrations after the votes, and log odds of presence with the votes' part.
+  pair(k, i, j, at, log) {
+    const { L, model, place, votes } = this, alpha = new Float64Array(L), odds = new Float64Array(L);
+    for (let r = 0; r < L; r++) {
+      const before = model.half[k][i * L + r] + model.half[k][j * L + r];
+      alpha[r] = before + votes[r];
+      odds[r] = withinLimit(model.pairOdds[k][at + r] + (place.shift ? place.shift[r] : 0));
+      if (votes[r]) odds[r] += logGamma(alpha[r]) - logGamma(before);
+    }
+    return { k, i, j, alpha, odds, log: log + this.base[k][i] + this.base[k][j] };
+  }
+
+  pairLog({ alpha, odds, log }, log1p) {
+    for (let r = 0; r < this.L; r++) {
+      const value = odds[r] - alpha[r] * log1p[r];
+      log += this.votes[r] ? value : softplus(value);
+    }
+    return log;
+  }
+
+  chooseTimes() {
+    const { nodes, steps } = integralNodes(this.half, this.place.centre, this.n), all = [];
+    for (let q = 0; q < nodes.length; q += 2) {
+      const log1p = Float64Array.from(this.place.centre, c => softplus(c + nodes[q]));
+      const base = this.total * nodes[q] + Math.log(steps[q]), logs = this.pairs.map(pair => base + this.pairLog(pair, log1p));
+      all.push({ log1p, base, logs, log: logSum(logs) });
+    }
+    this.times = bestTimes(all);
+    this.log = logSum(this.times.map(one => one.log));
+  }
+
+  propose(wanted) {
+    const { L, place } = this, shares = new Float64Array(wanted * L), places = this.model.pools.places, made = new Float64Array(L), randoms = new Map();
+    let done = 0, mass = 0;
+    for (const time of this.times) this.pairs.forEach((pair, at) => {
+      mass += Math.exp(time.logs[at] - this.log);
+      while (done < wanted && done + places[done] < mass * wanted) {
+        if (!randoms.has(pair)) randoms.set(pair, new Random(201 + pair.k, 1 + pair.i, 1 + pair.j));
+        const random = randoms.get(pair);
+        for (let r = 0; r < L; r++) {
+          const there = random.uniform() < logistic(pair.odds[r] - pair.alpha[r] * time.log1p[r]) || this.votes[r] > 0;
+          made[r] = there ? random.logGamma(pair.alpha[r]) + place.centre[r] - time.log1p[r] : -Infinity;
+        }
+        close(made, 0, L);
+        for (let r = 0; r < L; r++) shares[done * L + r] = made[r] === -Infinity ? 0 : Math.max(Math.exp(made[r]), LEAST_SHARE);
+        done += 1;
+      }
+    });
+    return shares.subarray(0, done * L);
+  }
+
+  target(made) {
+    const there = [], { pools } = this.model, logs = made.map((log, r) => { if (log > -Infinity) there.push(r); return log - this.place.centre[r]; });
+    close(logs, 0, this.L);
+    return this.votesLog(made) + logSum(this.base.map((base, k) => {
+      const { root, table } = pools.support(k, there);
+      return logForm(table, this.terms(base, root, this.model.half[k], k, logs, there, null), this.n);
+    }));
+  }
+
+  proposal(made, groups) {
+    const inside = groups.map(group => group.filter(r => made[r] > -Infinity)), there = inside.flat();
+    const kernels = this.half.map((half, k) => this.model.pools.voted(k, inside, half, this.votes));
+    return logSum(this.times.map(time => {
+      const logs = made.map((log, r) => log - this.place.centre[r] + time.log1p[r]);
+      for (const group of inside) {
+        const total = logSum(group.map(r => logs[r]));
+        for (const r of group) logs[r] -= total;
+      }
+      return time.base - this.log + logSum(this.base.map((base, k) => {
+        const { root, table } = kernels[k];
+        return logForm(table, this.terms(base, root, this.half[k], k, logs, there, time.log1p), this.n);
+      }));
+    }));
+  }
+
+  // Logarithms of every neuron's term at shares of the labels that are there.
+  terms(base, root, half, k, logs, there, log1p) {
+    const { n, L } = this, presence = this.model.presence[k], v = new Float64Array(n);
+    for (let i = 0; i < n; i++) {
+      v[i] = base[i] + root[i];
+      for (const r of there) v[i] += half[i * L + r] * (log1p ? logs[r] - log1p[r] : logs[r]) + presence[i * L + r];
+    }
+    return v;
+  }
+}
+
+// Of all times those that hold most of the evidence, not too many.
+function bestTimes(all) {
+  const top = Math.max(...all.map(one => one.log)), good = all.filter(one => one.log > top + TIME_RANGE);
+  return good.length <= MOST_TIMES ? good
+    : Array.from({ length: MOST_TIMES }, (_, k) => good[Math.round(k * (good.length - 1) / (MOST_TIMES - 1))]);
 }
 
 function logSum(logs) {
