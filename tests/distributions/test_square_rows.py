@@ -120,3 +120,22 @@ def test_marginal_of_one_label():
     points = torch.linspace(0.2, 0.5, 1001).double()[:, None].expand(-1, len(law))
     between = torch.trapezoid(share.log_prob(points).exp(), points, dim=0)
     torch.testing.assert_close(between, share.cdf(points[-1]) - share.cdf(points[0]), atol=1e-5, rtol=0)
+
+
+def test_many_points_of_many_rows_are_those_asked_one_by_one():
+    rows = signed_law(20.0, n_rows=9).square_rows()
+    points = torch.logit(torch.linspace(0.01, 0.99, 120).double()).expand(9, -1).contiguous()
+    together = rows.cdf([2], points)
+    for row, at in ((0, 0), (4, 63), (8, 119)):
+        alone = rows.take(slice(row, row + 1)).cdf([2], points[[row]][:, [at]])
+        for part, single in zip(together, alone):
+            torch.testing.assert_close(part[[row]][:, [at]], single, atol=1e-7, rtol=0)
+
+
+def test_answers_do_not_depend_on_threads(monkeypatch):
+    rows = signed_law(20.0, n_rows=400).square_rows()
+    answers = []
+    for threads in (1, 2):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        answers.append((rows.first_moments(), *rows.cdf([0], torch.zeros(400, 30).double())))
+    assert all(torch.equal(one, two) for one, two in zip(*answers))

@@ -80,6 +80,15 @@ def test_share_ridges_peak_at_the_mode() -> None:
         plots.share_ridges("no law")  # type: ignore[arg-type]
 
 
+def test_ridges_of_tiny_and_sharp_shares_are_drawn_where_they_are() -> None:
+    ax = plots.share_ridges(one_dirichlet(12.0, 1488.0, 1500.0), labels=LABELS)  # means .004, .496 and .5
+    for line, (a, b) in zip(ax.lines, ((12.0, 2988.0), (1488.0, 1512.0))):
+        x, y = line.get_data()
+        peak = y.min()
+        assert x[np.argmin(y)] == pytest.approx((a - 1) / (a + b - 2), abs=0.2 * np.sqrt(a * b) / 3000**1.5)
+        assert np.sum(y < y.max() - 0.5 * (y.max() - peak)) > 15  # points on the upper half: a smooth hill
+
+
 def test_equal_contents_have_equal_colours() -> None:
     steps = shade_steps(style.SHADES["model"])
     assert len(set(steps)) == len(CONTENTS)

@@ -11,6 +11,7 @@ from scipy import stats
 from snefy_ldl import SnefyLDL, metrics
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.distributions import SignedDirichletMixture
+from snefy_ldl.distributions.moving import MovingSnefy
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import SABFGS
 from snefy_ldl.reporting import (
@@ -233,3 +234,30 @@ def test_rows_with_tables_of_their_own_are_answered_by_draws() -> None:
     reach = np.full((12, 3), 0.45)
     widths = drawn_widths(draws, 0.5 - reach, 0.5 + reach)
     np.testing.assert_allclose(widths, exact.high - exact.low, atol=0.06)
+
+
+def test_draws_are_kept_for_the_widths_of_calibrated_intervals() -> None:
+    random = np.random.default_rng(0)
+    X, D = random.normal(size=(60, 2)), random.dirichlet(np.ones(3), 60)
+    centre = torch.as_tensor(random.normal(size=(60, 3)))
+
+    class Moving:
+        """A model whose law moves."""
+
+        def predict_dist(self, X: np.ndarray) -> MovingSnefy:
+            rows = np.flatnonzero((X[:, None, 0] == all_rows[None, :, 0]).any(0))
+            exponents, one = torch.full((1, 1, 3), 2.0).double(), torch.ones(1, 1, 1).double()
+            return MovingSnefy(exponents, None, one, torch.zeros(len(rows), 1, 1).double(), centre[rows])
+
+    all_rows = X
+    rows = JudgedRows(X, D, ["a", "b", "c"])
+    parts = [Part(Moving(), np.arange(60))]
+    answers = ask(parts, rows)
+    assert answers.draws is not None
+    assert sorted(answers.draws) == list(range(60))
+    trust = judge_coverage(parts, rows, answers)
+    assert trust is not None
+    assert trust.calibrated_width is not None
+    reach = 0.5 * np.ones((60, 3)) * 0.9
+    stacked = np.stack([answers.draws[row] for row in range(60)], axis=1)
+    np.testing.assert_allclose(drawn_widths(stacked, 0.5 - reach, 0.5 + reach), answers.high - answers.low, atol=0.02)

@@ -22,6 +22,8 @@ DARK_SHADES = {
 DARK_LABELS = ("#4aa8e0", "#f0b63a", "#2fc39a", "#e09cc2", "#86cdf5", "#f08a4b", "#b5b5b5", "#f0e86a")
 #: Where a triangle lies in its picture, with room for names and numbers around it.
 TRIANGLE = (0.02, 0.19, 0.96, 0.72)
+#: Points an inch, and the edge around a picture in inches.
+POINTS, EDGE = 72.0, 0.04
 #: Ids that matplotlib gives to every group; nothing refers to them.
 GROUP_IDS = re.compile(r' id="[A-Za-z0-9]+_\d+"')
 NUMBERS = re.compile(r"-?\d+\.\d{3,}")
@@ -128,15 +130,14 @@ class Pictures:
         except ImportError:
             raise ImportError("the page's pictures need matplotlib: pip install 'snefy-ldl[plot]'") from None
         self._made += 1
-        figure = Figure(figsize=size, layout=layout)
+        figure = Figure(figsize=size, dpi=POINTS, layout=layout)  # measured at the size at which it is drawn
         paint(figure)
         content = io.StringIO()
         with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": f"picture {self._made}"}):
-            edges: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.04} if cut else {}
-            figure.savefig(content, format="svg", transparent=True, metadata={"Date": None}, **edges)
-        return self._tidy(content.getvalue(), title)
+            figure.savefig(content, format="svg", transparent=True, metadata={"Date": None})
+        return self._tidy(content.getvalue(), title, _view(figure) if cut else None)
 
-    def _tidy(self, text: str, title: str) -> str:
+    def _tidy(self, text: str, title: str, view: tuple[float, ...] | None) -> str:
         """The element alone, with the page's font and colours, unique ids and no more digits than one can see."""
         text = text[text.index("<svg") :]
         text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
@@ -146,10 +147,10 @@ class Pictures:
         assert head is not None
         box = re.search(r'viewBox="([^"]+)"', head.group())
         assert box is not None
-        width = 1.5 * float(box.group(1).split()[2])  # not larger than one and a half times what paper would show
+        seen = box.group(1) if view is None else " ".join(f"{number:.2f}" for number in view)
+        width = 1.5 * float(seen.split()[2])  # not larger than one and a half times what paper would show
         opening = (
-            f'<svg viewBox="{box.group(1)}" role="img" aria-label="{html.escape(title)}" '
-            f'style="max-width: {width:.0f}px">'
+            f'<svg viewBox="{seen}" role="img" aria-label="{html.escape(title)}" style="max-width: {width:.0f}px">'
         )
         text = opening + text[head.end() :]
         # a name inside the picture of ids that only it may use
@@ -159,3 +160,17 @@ class Pictures:
         text = NUMBERS.sub(lambda match: f"{float(match.group()):.2f}".rstrip("0").rstrip("."), text)
         text = re.sub(r"#[0-9a-f]{6}\b", lambda match: self._names.get(match.group(), match.group()), text)
         return re.sub(r"\n\s*", "\n", text)
+
+
+def _view(figure: Any) -> tuple[float, ...]:
+    """What is drawn on a figure, with a thin edge, as the ``viewBox`` of its SVG: left, top, width, height in points.
+
+    A picture is drawn once and then looked at through this window. matplotlib's own ``bbox_inches="tight"`` draws it
+    twice.
+    """
+    from matplotlib.backends.backend_svg import RendererSVG  # an extra, there by now
+
+    width, height = figure.get_size_inches()
+    pen = RendererSVG(POINTS * width, POINTS * height, io.StringIO(), image_dpi=POINTS)
+    box = figure.get_tightbbox(pen).padded(EDGE)
+    return tuple(POINTS * float(number) for number in (box.x0, height - box.y1, box.width, box.height))

@@ -17,8 +17,9 @@ integrand is below 1e-9 are left out. Moments are good to 1e-8, cdfs to 1e-7.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from scipy.special import betaincinv
@@ -27,6 +28,9 @@ from torch.nn.functional import softplus
 
 from snefy_ldl._limits import SWEEP_ELEMENTS
 from snefy_ldl.distributions.zero_moments import integral_nodes
+from snefy_ldl.special.threads import map_blocks
+
+Answer = TypeVar("Answer")
 
 #: Largest step of the trapezoid rule, and the step in units of one over the root of the total concentration.
 STEP, SHARP = 0.3, 1.0
@@ -81,22 +85,29 @@ class SquareRows:
         size = max(1, SWEEP_ELEMENTS // (numbers * self.half[..., 0].numel()))
         yield from torch.arange(len(self), device=self.log_centre.device).split(size)
 
+    def _each_block(self, numbers: int, answer: Callable[[SquareRows], Answer]) -> list[Answer]:
+        """Answers of the rows of each block."""
+        return map_blocks(lambda rows: answer(self.take(rows)), self._blocks(numbers), self.log_centre.device)
+
     # -- moments -----------------------------------------------------------------------------------------------------
 
     def first_moments(self) -> Tensor:
         """``E[ℓ_r]`` (N, L)."""
-        return torch.cat([self.take(rows)._integrals().first() for rows in self._blocks(NODES)])
+        return torch.cat(self._each_block(NODES, lambda part: part._integrals().first()))
 
     def two_moments(self) -> tuple[Tensor, Tensor]:
         """``E[ℓ_r]`` and ``E[ℓ_r²]``, each (N, L)."""
-        parts = [self.take(rows)._integrals() for rows in self._blocks(NODES)]
-        return torch.cat([part.first() for part in parts]), torch.cat([part.second() for part in parts])
+
+        def both(part: SquareRows) -> tuple[Tensor, Tensor]:
+            integrals = part._integrals()
+            return integrals.first(), integrals.second()
+
+        first, second = zip(*self._each_block(NODES, both))
+        return torch.cat(first), torch.cat(second)
 
     def product_moments(self) -> Tensor:
         """``E[ℓ_r ℓ_q]`` (N, L, L)."""
-        return torch.cat(
-            [self.take(rows)._integrals().products() for rows in self._blocks(NODES * self.half.shape[-1])]
-        )
+        return torch.cat(self._each_block(NODES * self.half.shape[-1], lambda part: part._integrals().products()))
 
     def _integrals(self) -> _Moments:
         y, step = integral_nodes(2.0 * self.half.flatten(0, 1), self.log_centre)
@@ -115,11 +126,21 @@ class SquareRows:
 
     def cdf(self, group: list[int], u: Tensor) -> tuple[Tensor, Tensor]:
         """Cdf of the share of some labels and density of its logit, at logits u (N, A): each (N, A)."""
-        answers = []
-        for rows in self._blocks(NODES * u.shape[1]):
-            points = u[rows].clamp(LOWEST, HIGHEST)
-            answers.append(self.take(rows)._phases(group, float(points.min()), float(points.max())).at(points))
-        return torch.cat([cdf for cdf, _ in answers]), torch.cat([density for _, density in answers])
+        # points that lie together are asked together: the nodes that they need are fewer
+        width = max(1, min(u.shape[1], SWEEP_ELEMENTS // (NODES * self.half[..., 0].numel())))
+
+        def answer(block: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            rows, points = block
+            part = self.take(rows)
+            return part._phases(group, float(points.min()), float(points.max())).at(points)
+
+        all_rows = list(self._blocks(NODES * width))
+        pieces = [(rows, part.clamp(LOWEST, HIGHEST)) for rows in all_rows for part in u[rows].split(width, 1)]
+        answers = iter(map_blocks(answer, pieces, u.device))
+        n_pieces = -(-u.shape[1] // width)
+        lines = [[next(answers) for _ in range(n_pieces)] for _ in all_rows]
+        cdf, density = (torch.cat([torch.cat([piece[k] for piece in line], 1) for line in lines]) for k in (0, 1))
+        return cdf, density
 
     def quantiles(self, group: list[int], levels: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """Shares of some labels below which probabilities lie.
@@ -137,8 +158,11 @@ class SquareRows:
         size = (mean * (1.0 - mean) / variance.clamp_min(1e-300) - 1.0).clamp(1e-3, 1e12)
         first, second = ((part * size)[:, None].cpu().numpy() for part in (mean, 1.0 - mean))
         guess = torch.logit(torch.as_tensor(betaincinv(first, second, levels.cpu().numpy())).to(levels), 1e-26)
-        blocks = self._blocks(NODES * levels.shape[1])
-        return torch.cat([self.take(rows)._solve(group, levels[rows], guess[rows]) for rows in blocks])
+
+        def solve(rows: Tensor) -> Tensor:
+            return self.take(rows)._solve(group, levels[rows], guess[rows])
+
+        return torch.cat(map_blocks(solve, self._blocks(NODES * levels.shape[1]), levels.device))
 
     def _solve(self, group: list[int], levels: Tensor, guess: Tensor) -> Tensor:
         u, width = guess.clamp(LOWEST, HIGHEST), AROUND

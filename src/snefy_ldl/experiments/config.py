@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from snefy_ldl.errors import InputError
-
 __all__ = [
     "RECIPES",
     "RESULTS_VERSION",
@@ -240,5 +238,7 @@ def select(names: Sequence[str]) -> list[Study]:
         elif name.lower() in known:
             wanted.add(known[name.lower()])
         else:
+            from snefy_ldl.errors import InputError  # loads scikit-learn: a second that --help need not wait
+
             raise InputError(f"there is no study {name!r}; use {', '.join(STUDIES)} or all.")
     return [study for study in STUDIES.values() if study.name in wanted]

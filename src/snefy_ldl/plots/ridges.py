@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from snefy_ldl._types import Array
 from snefy_ldl.distributions.blocks import to_numpy
 from snefy_ldl.distributions.law import SimplexLaw
 from snefy_ldl.errors import InputError
@@ -20,6 +21,10 @@ __all__ = ["share_ridges"]
 
 #: How far a ridge rises, in steps from one label to the next.
 RISE = 0.82
+#: Points of a curve over all shares, and around the mean, where it may be steep; how many deviations that goes.
+ALL_POINTS, NEAR_POINTS, REACH = 61, 80, 4.5
+#: Nearer to the ends than this a density does not set the height of its ridge, unless nearly all of it is there.
+EDGE = 0.013
 
 
 def share_ridges(
@@ -59,13 +64,14 @@ def share_ridges(
     names = style.names_of(labels, one.n_labels, "labels")
     chosen = list(range(one.n_labels)) if which is None else list(which)
     observed = None if truth is None else np.asarray(truth, dtype=np.float64)
-    grid = np.linspace(0.001, 0.999, 334)
     ax = style.axes(ax, (4.4, 0.8 + 0.46 * len(chosen)))
-    mean = to_numpy(one.mean)[0]
+    mean, deviation = to_numpy(one.mean)[0], np.sqrt(to_numpy(one.variance)[0])
     for place, label in enumerate(chosen):
+        grid = _grid(float(mean[label]), float(deviation[label]))
         log_density = to_numpy(one.marginal(label).log_prob(torch.as_tensor(grid)[:, None]))[:, 0]
         # near the ends a density may be unbounded: the bulk sets the height
-        inner = log_density[4:-4].max()
+        ends = min(EDGE, 0.3 * mean[label]), 1.0 - min(EDGE, 0.3 * (1.0 - mean[label]))
+        inner = log_density[(grid > ends[0]) & (grid < ends[1])].max()
         height = RISE * np.minimum(np.exp(log_density - inner), 1.0)
         color = style.label_color(label)
         ax.fill_between(grid, place, place - height, color=color, alpha=0.45, linewidth=0, zorder=2)
@@ -89,3 +95,11 @@ def share_ridges(
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     return ax
+
+
+def _grid(mean: float, deviation: float) -> Array:
+    """Shares at which a density is drawn, in order: close together near the ends and where the bulk is."""
+    everywhere = np.sin(np.linspace(0.0, np.pi / 2, ALL_POINTS + 2)[1:-1]) ** 2
+    near = mean + deviation * np.linspace(-REACH, REACH, NEAR_POINTS)
+    inside = near[(near > everywhere[0]) & (near < everywhere[-1])]
+    return np.union1d(everywhere, inside)

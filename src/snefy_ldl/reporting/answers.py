@@ -20,12 +20,14 @@ from snefy_ldl.many import fit_folds, fit_many
 from snefy_ldl.metrics import joint_pit
 from snefy_ldl.validation.rows import as_rows, take_rows
 
-__all__ = ["FEWEST_ROWS", "LEVEL", "Answers", "JudgedRows", "Part", "ask", "cross_fit"]
+__all__ = ["FEWEST_ROWS", "LEVEL", "Answers", "JudgedRows", "Part", "ask", "cross_fit", "drawn_step"]
 
 #: Confidence level of the intervals.
 LEVEL = 0.9
 #: Draws a row where marginal laws are not at hand.
 DRAWS = 500
+#: Rows whose draws are kept for further questions, at most so many.
+DRAWN_ROWS = 500
 #: Fewest rows that a report can say anything about.
 FEWEST_ROWS = 10
 
@@ -109,6 +111,8 @@ class Answers:
         log_prob: Log density of what was observed, or log probability of the votes (N,).
         pit: Probability of a smaller share than the observed one (N, L); None for votes.
         joint: Joint transform of all shares (N, L-1); None for votes and where the law has none.
+        draws: Draws (n, L) that stand in for a row's marginal laws, of :data:`DRAWN_ROWS` rows at most, by their
+            number; None where the marginal laws are at hand.
 
     Example:
         >>> one = np.full((1, 2), 0.5)
@@ -122,6 +126,7 @@ class Answers:
     log_prob: Array
     pit: Array | None = None
     joint: Array | None = None
+    draws: dict[int, Array] | None = None
 
     @cached_property
     def width(self) -> Array:
@@ -194,13 +199,15 @@ def ask(parts: Sequence[Part], rows: JudgedRows, random_state: int = 0) -> Answe
     shape, votes = rows.D.shape, rows.counts is not None
     mean, low, high, log_prob = np.empty(shape), np.empty(shape), np.empty(shape), np.empty(len(rows))
     pit, joint = np.full(shape, np.nan), np.full((shape[0], shape[1] - 1), np.nan)
-    random = np.random.default_rng(random_state)
+    random, kept = np.random.default_rng(random_state), dict[int, Array]()
     for part in parts:
         policy = getattr(part.model, "zero_policy_", None)
         for block, law in law_blocks(part.model, rows.pick(part.rows).X):
             here = part.rows[block]
             mean[here] = to_numpy(law.mean)
             draws = draws_of(law, random)
+            if draws is not None:
+                kept |= {int(row): draws[:, k] for k, row in enumerate(here) if row % drawn_step(len(rows)) == 0}
             tails = [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]
             ends = to_numpy(law.quantiles(tails)) if draws is None else np.moveaxis(np.quantile(draws, tails, 0), 0, 2)
             low[here], high[here] = np.clip(ends[..., 0], 0.0, 1.0), np.clip(ends[..., 1], 0.0, 1.0)
@@ -211,7 +218,23 @@ def ask(parts: Sequence[Part], rows: JudgedRows, random_state: int = 0) -> Answe
                 joint[here] = _joint(law, shares)
     known = not votes and np.isfinite(pit).all()
     whole = not votes and np.isfinite(joint).all()
-    return Answers(mean, low, high, log_prob, pit if known else None, joint if whole else None)
+    return Answers(mean, low, high, log_prob, pit if known else None, joint if whole else None, kept or None)
+
+
+def drawn_step(n_rows: int) -> int:
+    """How far apart the rows are that stand for all in questions that take long.
+
+    Args:
+        n_rows: N.
+
+    Returns:
+        A number of rows, so that there are :data:`DRAWN_ROWS` at most.
+
+    Example:
+        >>> drawn_step(400), drawn_step(1001)
+        (1, 3)
+    """
+    return -(-n_rows // DRAWN_ROWS)
 
 
 def draws_of(law: Any, random: np.random.Generator) -> Array | None:

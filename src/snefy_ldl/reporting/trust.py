@@ -12,14 +12,12 @@ from snefy_ldl._types import Array
 from snefy_ldl.distributions.blocks import law_blocks, tensor_for, to_numpy
 from snefy_ldl.metrics import JointCalibration, joint_calibration_test
 from snefy_ldl.metrics.joint import FEWEST_ROWS as FEWEST_JOINT
-from snefy_ldl.reporting.answers import LEVEL, Answers, JudgedRows, Part, draws_of
+from snefy_ldl.reporting.answers import LEVEL, Answers, JudgedRows, Part, drawn_step
 
 __all__ = ["LEVELS", "Trust", "drawn_widths", "judge_coverage"]
 
 #: Levels of the coverage curves; the ends of the intervals that the tables speak of are at :data:`LEVEL`.
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-#: Rows on which the width of calibrated intervals is measured, at most so many.
-WIDTH_ROWS = 500
 #: Fewest rows to calibrate on: half of them must allow a level of 0.95.
 FEWEST_ROWS = 40
 
@@ -99,7 +97,7 @@ def judge_coverage(
     each = reach[halves.astype(np.intp) ^ 1]  # a row of the second half is judged by the first one's reach
     calibrated = distance[:, None, :] <= each
     place = LEVELS.index(LEVEL)
-    widths = _widths(parts, rows, each[:, place])
+    widths = _widths(parts, rows, each[:, place], answers.draws)
     return Trust(
         curve, calibrated.mean(axis=(0, 2)), inside, calibrated[:, place].mean(axis=0), width, widths, joint, False
     )
@@ -126,20 +124,19 @@ def _reach(distance: Array, levels: Sequence[float]) -> Array:
     return ordered[places]
 
 
-def _widths(parts: Sequence[Part], rows: JudgedRows, reach: Array) -> Array:
+def _widths(parts: Sequence[Part], rows: JudgedRows, reach: Array, draws: dict[int, Array] | None) -> Array:
     """Mean width of the intervals between probabilities one half less and plus the reach (L,)."""
-    step = -(-len(rows) // WIDTH_ROWS)
+    if draws is not None:
+        drawn = list(draws)
+        table = np.stack([draws[row] for row in drawn], axis=1)
+        return np.asarray(drawn_widths(table, 0.5 - reach[drawn], 0.5 + reach[drawn]).mean(axis=0))
     chosen = np.zeros(len(rows), dtype=bool)
-    chosen[::step] = True
+    chosen[:: drawn_step(len(rows))] = True
     widths: list[Array] = []
     for part in parts:
         here = part.rows[chosen[part.rows]]
         for block, law in law_blocks(part.model, rows.pick(here).X) if len(here) else ():
             low, high = 0.5 - reach[here[block]], 0.5 + reach[here[block]]
-            draws = draws_of(law, np.random.default_rng(0))
-            if draws is not None:
-                widths.append(drawn_widths(draws, low, high))
-                continue
             columns = []
             for r in range(rows.D.shape[1]):
                 ends = to_numpy(law.marginal(r).icdf(tensor_for(law, np.stack([low[:, r], high[:, r]]))))
