@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from snefy_ldl.networks.custom import Backbone
     from snefy_ldl.networks.head import SnefyHead
     from snefy_ldl.pipeline import LDLPipeline
+    from snefy_ldl.reporting import evaluate
     from snefy_ldl.tuning import tune
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "SnefySimplex",
     "__version__",
     "compare",
+    "evaluate",
     "load_dataset",
     "load_table",
     "tune",
@@ -38,6 +40,7 @@ _HOMES = {
     "SnefyLDL": "snefy_ldl.estimator",
     "SnefySimplex": "snefy_ldl.distributions",
     "compare": "snefy_ldl.comparison",
+    "evaluate": "snefy_ldl.reporting",
     "load_dataset": "snefy_ldl.datasets",
     "load_table": "snefy_ldl.datasets",
     "tune": "snefy_ldl.tuning",

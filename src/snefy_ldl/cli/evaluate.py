@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,6 +62,7 @@ def evaluate(
     and a run that was stopped goes on from there.
     """
     from snefy_ldl.estimator import SnefyLDL
+    from snefy_ldl.reporting.evaluation import evaluate as score_model
     from snefy_ldl.validation import check_confidence
 
     check_confidence(interval, "--interval")
@@ -82,7 +82,9 @@ def evaluate(
     form = "counts" if counts else votes
     source = Source(table, labels, features, form, vote_file, columns, id_name, normalize)
     rows, X = read_for_model(fitted, source)
-    report = _scores(fitted, rows, X, interval)
+    with table_notes():
+        known = rows.labels if rows.are_counts else rows.labels / rows.labels.sum(axis=1, keepdims=True)
+        report = score_model(fitted, X, **{"counts" if rows.are_counts else "D": known}, level=interval)
     if not rows.are_counts:
         report["interval"]["calibrated"] = _calibrated(fitted, model, rows, X, interval)
     _show(report, as_json, model, table)
@@ -100,6 +102,7 @@ def _calibrated(model: SnefyLDL, folder: Path, rows: Labelled, X: Any, level: fl
     """Coverage and width of the intervals that conformalize left in the model folder; None where there are none."""
     from snefy_ldl import metrics
     from snefy_ldl.cli.predict import calibrated_maker
+    from snefy_ldl.reporting.evaluation import figure
 
     maker = calibrated_maker(model, folder, level)
     if maker is None:
@@ -107,47 +110,8 @@ def _calibrated(model: SnefyLDL, folder: Path, rows: Labelled, X: Any, level: fl
     with no_table_notes():
         ends = maker(X)
     return {
-        "coverage": _entry(metrics.coverage(rows.labels, ends, return_std_error=True), f"near {level:g}"),
-        "width": _entry(metrics.interval_width(ends, return_std_error=True), "lower"),
-    }
-
-
-def _entry(pair: tuple[float, float], better: str) -> dict[str, Any]:
-    """A figure, its standard error (None where there is none) and which way is better."""
-    value, error = (float(number) for number in pair)
-    return {"value": value, "std_error": error if isfinite(error) else None, "better": better}
-
-
-def _scores(model: SnefyLDL, rows: Labelled, X: Any, level: float) -> dict[str, Any]:
-    """Six measures, likelihood, coverage and width, each with its standard error over rows."""
-    import numpy as np
-
-    from snefy_ldl import metrics
-
-    votes = rows.are_counts
-    D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
-    with table_notes():
-        predicted = np.asarray(model.predict(X))
-    with no_table_notes():
-        ends = model.predict_interval(X, level)
-        densities = model.log_prob(X, counts=rows.labels) if votes else model.log_prob(X, D)
-
-    def measure(function: Any, better: str, *arrays: Any) -> dict[str, Any]:
-        return _entry(function(*arrays, return_std_error=True), better)
-
-    std_error = densities.std(ddof=1) / np.sqrt(len(densities)) if len(densities) > 1 else np.inf
-    return {
-        "rows": len(D),
-        "metrics": {
-            name: measure(getattr(metrics, name), "higher" if higher else "lower", D, predicted)
-            for name, higher in metrics.HIGHER_IS_BETTER.items()
-        },
-        "log_likelihood": _entry((densities.mean(), std_error), "higher"),
-        "interval": {
-            "level": level,
-            "coverage": None if votes else measure(metrics.coverage, f"near {level:g}", D, ends),
-            "width": measure(metrics.interval_width, "lower", ends),
-        },
+        "coverage": figure(metrics.coverage(rows.labels, ends, return_std_error=True), f"near {level:g}"),
+        "width": figure(metrics.interval_width(ends, return_std_error=True), "lower"),
     }
 
 
