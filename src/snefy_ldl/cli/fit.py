@@ -90,7 +90,7 @@ def fit(
     drop: Annotated[str | None, typer.Option(metavar="C1,C2", help="Columns that are no features.")] = None,
     members: Annotated[
         int | None,
-        typer.Option(help="Networks that are averaged; 6 is slower and better; by default 1, on few rows 4."),
+        typer.Option(help="Networks that are averaged; 6 is slower and better; by default 1 to 4, by the rows."),
     ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the rows.")] = 30,
     seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,

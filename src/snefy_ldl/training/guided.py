@@ -46,6 +46,9 @@ FEW_ROWS, CHOOSING_MEMBERS = 300, 4
 #: Standard errors by which a law that moves must lead on so few rows; a network on features is not tried there at all.
 #: Among 360 small tables of ten real data sets the choice of all four ways was hardly better than a blind one.
 FEW_ROWS_PRICE = 0.5
+#: Members of a guided law, where nobody says how many, and the rows up to which so many pay; a law that moves has one,
+#: since each would answer every row anew.
+GUIDED_MEMBERS, MEMBER_ROWS = 3, 10_000
 #: Rows below which no guide is tried by itself.
 LEAST_ROWS = 12
 
@@ -141,9 +144,10 @@ def _fit_inputs(job: Job, guidance: Guidance | None) -> FittedState:
         raise failure or TrainingError("there is nothing to train.")
     candidate, state = best
     n_members = job.settings.n_members
-    if n_members == "auto" or n_members == n_choosing:
-        return state
-    return _train(job, candidate.settled(state), n_members)
+    if n_members == "auto":
+        settled = n_choosing > 1 or candidate.inputs == "moving" or len(guidance.seen) > MEMBER_ROWS
+        n_members = n_choosing if settled else GUIDED_MEMBERS
+    return state if n_members == n_choosing else _train(job, candidate.settled(state), n_members)
 
 
 @dataclass(frozen=True)
