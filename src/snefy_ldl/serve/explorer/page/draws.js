@@ -194,12 +194,11 @@ class Pools {
     }, true);
   }
 
-  // The same for the proportions among some labels and among the others, their totals left open.
+  // The kernel of the proportions among some labels and among the others that are there, their totals left open.
   split(k, inside, outside) {
     return this.kernel(k, `${inside.join(",")}|${outside.join(",")}`, () => {
-      const a = this.totals(k, inside), b = this.totals(k, outside), whole = this.model.presence ? null : this.model.components.totals[k];
-      // where all labels are there, the whole's Gamma function is part of the neurons' scales already
-      return (i, j) => logGamma(a[i] + a[j]) + logGamma(b[i] + b[j]) - (whole ? logGamma(whole[i] + whole[j]) : 0);
+      const a = this.totals(k, inside), b = this.totals(k, outside);
+      return (i, j) => logGamma(a[i] + a[j]) + logGamma(b[i] + b[j]);
     });
   }
 }

@@ -24,11 +24,35 @@ class MovedLaw {
 
   get weights() { return this.once("kept", () => this.model.weights(this.place)); }
 
+  // The neurons that have a part in this law, as many for each member.
+  get active() {
+    return this.once("lively", () => {
+      const { model, place, weights } = this, N = model.neurons, L = model.nLabels, features = model.features(place);
+      const lists = weights.map(weight => [...Array(N).keys()].filter(i => {
+        let size = 0;
+        for (let j = 0; j < N; j++) size += Math.abs(weight[i * N + j]);
+        return size > NEGLIGIBLE;
+      }));
+      const n = Math.max(...lists.map(list => list.length));
+      // members with fewer of them repeat one without a weight
+      for (const list of lists) while (list.length < n) list.push(-1 - list[0]);
+      const number = i => i < 0 ? -1 - i : i;
+      return {
+        n, features: lists.map((list, k) => Float64Array.from(list, i => i < 0 ? 0 : features[k][i])),
+        halves: lists.map((list, k) => Float64Array.from(list.flatMap(i => Array.from(model.half[k].subarray(number(i) * L, (number(i) + 1) * L))))),
+        forms: lists.map((list, k) => Float64Array.from(list.flatMap(i => list.map(j => place.forms[k][number(i) * N + number(j)])))),
+      };
+    });
+  }
+
   // All raw moments of single labels: first, products, and chances of zero where there are any.
   get moments() {
     return this.once("integrals", () => {
       const { model, place } = this, L = model.nLabels;
-      if (!model.presence) return new SquareMoments(model.half, place.forms, model.features(place), place.centre, model.neurons);
+      if (!model.presence) {
+        const { halves, forms, features, n } = this.active;
+        return new SquareMoments(halves, forms, features, place.centre, n);
+      }
       if (place.shift) {
         const { odds, weights } = listedPairs(model, place, this.weights);
         return new PresentMoments(model.half, odds, weights, place.centre, model.neurons);
@@ -78,7 +102,7 @@ class MovedLaw {
 
   merged(groups) {
     const law = new MovedLaw(this.model, this.place, groups.map(group => group.flatMap(part => this.groups[part])));
-    law.quick = this.quick; law.raw = this.first; law.integrals = this.moments;
+    Object.assign(law, { quick: this.quick, raw: this.first, integrals: this.moments, kept: this.weights });
     return law;
   }
 
@@ -95,9 +119,7 @@ class MovedLaw {
   share(part) { return this.exactShares ? this.exactShare(part) : this.drawn.share(part); }
 
   exactShare(part) {
-    const { model, place } = this;
-    const setting = { halves: model.half, forms: place.forms, features: model.features(place), centre: place.centre, n: model.neurons };
-    return new ShareByPhases(setting, this.groups[part], this.drawn.share(part));
+    return new ShareByPhases({ ...this.active, centre: this.place.centre }, this.groups[part], this.drawn.share(part));
   }
 
   // The same for one of many laws along a feature.
@@ -212,11 +234,11 @@ class DrawnLaw {
   }
 }
 
-// The other parts when the share of one is known: every draw keeps its proportions within that part and among the others,
-// and is weighted by the density of the whole over that of those proportions.
+// The other parts when the share of one is known.
 function known(law, groups, part, share, votes) {
   const { model } = law, inside = new Set(groups[part]), wanted = law.quick ? QUICK_DRAWS : DRAWS, labels = model.labels.map((_, r) => [r]);
-  const { shares, logs } = votes ? votedDraws(law, votes).drawKnowing(wanted, inside, share) : knownDraws(law, wanted, inside, share);
+  const { shares, logs } = votes || !model.presence ? votedDraws(law, votes || model.labels.map(() => 0)).drawKnowing(wanted, inside, share)
+    : knownDraws(law, wanted, inside, share);
   const weights = relative(logs);
   if (!weights) return null;
   const others = groups.filter((_, other) => other !== part);
@@ -225,6 +247,8 @@ function known(law, groups, part, share, votes) {
 
 const votedDraws = (law, votes) => law.model.presence ? new PresentVotes(law, votes) : new VotedDraws(law, votes);
 
+// Where labels may be absent every draw keeps its proportions within that part and among the others, and is weighted by the
+// density of the whole over that of those proportions.
 function knownDraws(law, wanted, inside, share) {
   const { model, place } = law, L = model.nLabels, base = law.fromDraws(wanted), shares = base.shares.slice(), logs = new Float64Array(base.count);
   const ratio = new Ratio(model.pools, place, model.features(place), inside);
@@ -271,7 +295,7 @@ class Ratio {
     }
     let answer = -Infinity;
     this.features.forEach((_, k) => {
-      const kernel = apart ? this.pools.split(k, within, without) : model.presence ? this.pools.support(k, there) : null;
+      const kernel = apart ? this.pools.split(k, within, without) : this.pools.support(k, there);
       const one = this.form(k, there, kernel);
       answer = answer === -Infinity ? one : Math.max(one, answer) + Math.log1p(Math.exp(-Math.abs(one - answer)));
     });
@@ -279,21 +303,12 @@ class Ratio {
   }
 
   form(k, there, kernel) {
-    const { model, v, logs } = this, n = model.neurons, L = model.nLabels, half = model.half[k], presence = model.presence && model.presence[k];
-    let top = -Infinity, sum = 0;
+    const { model, v, logs } = this, n = model.neurons, L = model.nLabels, half = model.half[k], presence = model.presence[k];
     for (let i = 0; i < n; i++) {
-      let term = this.base[k][i] + (kernel ? kernel.root[i] : 0);
-      for (const r of there) term += half[i * L + r] * logs[r] + (presence ? presence[i * L + r] : 0);
+      let term = this.base[k][i] + kernel.root[i];
+      for (const r of there) term += half[i * L + r] * logs[r] + presence[i * L + r];
       v[i] = term;
-      if (term > top) top = term;
     }
-    const table = kernel ? kernel.table : model.gram[k];
-    for (let i = 0; i < n; i++) v[i] = Math.exp(v[i] - top);
-    for (let i = 0; i < n; i++) {
-      let row = 0.5 * table[i * n + i] * v[i];
-      for (let j = 0; j < i; j++) row += table[i * n + j] * v[j];
-      sum += 2 * row * v[i];
-    }
-    return 2 * top + Math.log(Math.max(sum, 0));
+    return logForm(kernel.table, v, n);
   }
 }

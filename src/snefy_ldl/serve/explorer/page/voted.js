@@ -6,6 +6,8 @@
 // by itself with odds that fall with t.
 
 const MOST_TIMES = 6, TIME_RANGE = Math.log(1e-3);
+const UNCHANGED = 0.1;           // part of the proposals that does not depend on the known share
+const PILOT = 300;               // draws that tell what to expect of the others
 
 // What draws after votes have in common: a class says what it proposes, and both log densities at log shares (-Infinity
 // for absent labels), with the product of the shares left out.
@@ -46,7 +48,7 @@ class VotedDraws extends Weighted {
   constructor(law, votes) {
     super();
     const { model, place } = law, n = model.neurons, L = model.nLabels;
-    Object.assign(this, { model, place, votes, n, L });
+    Object.assign(this, { law, model, place, votes, n, L });
     this.total = votes.reduce((a, b) => a + b, 0);
     this.half = model.half.map(half => half.map((value, at) => value + votes[at % L] / 2));
     this.features = model.features(place);
@@ -93,14 +95,16 @@ class VotedDraws extends Weighted {
 
   // Times with most of the evidence: y = log t, what 1 + c t does to every neuron, and the logarithm of the weight.
   chooseTimes() {
-    const { n, L, place } = this, { nodes, steps } = integralNodes(this.half, place.centre, n), all = [];
+    const { n, L, place } = this, all = [];
+    // without votes there is nothing to integrate over
+    const { nodes, steps } = this.total ? integralNodes(this.half, place.centre, n) : { nodes: [-Infinity], steps: [1] };
     nodes.forEach((y, q) => {
       const log1p = Float64Array.from(place.centre, c => softplus(c + y)), less = this.half.map(half => {
         const sum = new Float64Array(n);
         for (let i = 0; i < n; i++) for (let r = 0; r < L; r++) sum[i] -= half[i * L + r] * log1p[r];
         return sum;
       });
-      const base = this.total * y + Math.log(steps[q]);
+      const base = this.total ? this.total * y + Math.log(steps[q]) : 0;
       const logs = this.logs.map((_, k) => {
         const v = this.logs[k].map((log, i) => log + this.masses[k].root[i] + less[k][i]);
         return base + logForm(this.masses[k].table, v, n);
@@ -135,6 +139,82 @@ class VotedDraws extends Weighted {
     return shares.subarray(0, done * L);
   }
 
+  // With a share known most proposals come from pairs weighted by its density, were the others at expected proportions;
+  // some from all pairs as they were, so that no part of the law is left out. What is expected comes from a few draws.
+  drawKnowing(wanted, inside, share) {
+    const { L } = this, all = [...Array(L).keys()], groups = [all.filter(r => inside.has(r)), all.filter(r => !inside.has(r))];
+    let expected = this.law.first;
+    for (const count of [PILOT, wanted]) {
+      const anchors = this.anchors(groups, share, expected), shares = this.proposeKnowing(count, groups, share, anchors);
+      const whole = [all], heights = this.heights(whole), logs = Float64Array.from({ length: shares.length / L }, (_, s) => {
+        const made = shares.slice(s * L, (s + 1) * L).map(Math.log);
+        const near = logSum(this.times.map((time, q) => this.timeLog(made, groups, time, heights, anchors.logits[q]))) - anchors.log;
+        const far = this.proposal(made, groups);
+        return this.target(made) - logSum([near + Math.log(1 - UNCHANGED), far + Math.log(UNCHANGED)]);
+      });
+      if (count === wanted) return { shares, logs };
+      const weights = relative(logs);
+      if (weights) expected = new DrawnLaw(shares, L, weights, null).mean();
+    }
+  }
+
+  // For every time the logit of the known share among gammas, and the pairs' weights there, (pairs) a member.
+  anchors(groups, share, expected) {
+    const { n, L, model, place } = this, sums = this.half.map(half => groups.map(group => Float64Array.from({ length: n }, (_, i) =>
+      group.reduce((sum, r) => sum + half[i * L + r], 0))));
+    const tables = model.gram.map((gram, k) => this.table(gram, (i, j) => {
+      let log = -logGamma(model.components.totals[k][i] + model.components.totals[k][j]), all = 0;
+      groups.forEach((group, g) => {
+        const total = sums[k][g][i] + sums[k][g][j];
+        for (const r of group) log += logGamma(this.half[k][i * L + r] + this.half[k][j * L + r]);
+        log -= logGamma(total);
+        all += total;
+      });
+      return log + logGamma(all);
+    }));
+    const logits = this.times.map(time => {
+      const parts = groups.map(group => {
+        const total = group.reduce((sum, r) => sum + expected[r], 0);
+        return logSum(group.map(r => Math.log(expected[r] / total) - place.centre[r] + time.log1p[r]));
+      });
+      return Math.log(share) - Math.log1p(-share) + parts[0] - parts[1];
+    });
+    const terms = this.times.map((time, q) => this.base.map((base, k) => base.map((value, i) => value + tables[k].root[i] + time.less[k][i]
+      + sums[k][0][i] * logLogistic(logits[q]) + sums[k][1][i] * logLogistic(-logits[q]) + 0.5 * time.base)));
+    const log = logSum(terms.flatMap(members => members.map((v, k) => logForm(tables[k].table, v.slice(), n))));
+    return { logits, tables, terms, log };
+  }
+
+  proposeKnowing(wanted, groups, share, { tables, terms, log }) {
+    const { n, L } = this, shares = new Float64Array(wanted * L), near = Math.ceil((1 - UNCHANGED) * wanted), randoms = new Map(), made = new Float64Array(L);
+    const places = this.model.pools.places, goals = [share, 1 - share];
+    let done = 0, mass = 0;
+    const draws = (time, k, i, j, weight, first, count) => {
+      mass += weight;
+      while (done < first + count && done - first + places[done] < mass * count) {
+        const key = (k * n + i) * n + j;
+        if (!randoms.has(key)) randoms.set(key, new Random(301 + k, 1 + i, 1 + j));
+        for (let r = 0; r < L; r++) made[r] = randoms.get(key).logGamma(this.half[k][i * L + r] + this.half[k][j * L + r]) + this.place.centre[r] - time.log1p[r];
+        groups.forEach((group, g) => {
+          const total = logSum(group.map(r => made[r]));
+          for (const r of group) shares[done * L + r] = Math.max(goals[g] * Math.exp(made[r] - total), LEAST_SHARE);
+        });
+        done += 1;
+      }
+    };
+    const each = (use) => this.times.forEach((time, q) => this.base.forEach((_, k) => {
+      for (let i = 0; i < n; i++) for (let j = 0; j <= i; j++) use(time, q, k, i, j, i === j ? 1 : 2);
+    }));
+    each((time, q, k, i, j, twice) => draws(time, k, i, j, twice * tables[k].table[i * n + j] * Math.exp(terms[q][k][i] + terms[q][k][j] - log), 0, near));
+    const first = done;
+    mass = 0;
+    each((time, q, k, i, j, twice) => {
+      const root = this.masses[k].root, v = at => this.logs[k][at] + root[at] + time.less[k][at] + 0.5 * (time.base - this.log);
+      draws(time, k, i, j, twice * this.masses[k].table[i * n + j] * Math.exp(v(i) + v(j)), first, wanted - first);
+    });
+    return shares.subarray(0, done * L);
+  }
+
   // Log density of the law times the votes' likelihood.
   target(made) {
     const { n, L, model, place } = this, logs = made.map((log, r) => log - place.centre[r]);
@@ -151,21 +231,24 @@ class VotedDraws extends Weighted {
 
   // The same of what is proposed, as proportions within groups of labels.
   proposal(made, groups) {
-    const { n, L, place } = this, heights = this.heights(groups);
-    return logSum(this.times.map(time => {
-      const logs = made.map((log, r) => log - place.centre[r] + time.log1p[r]);
-      for (const group of groups) {
-        const total = logSum(group.map(r => logs[r]));
-        for (const r of group) logs[r] -= total;
+    const heights = this.heights(groups);
+    return logSum(this.times.map(time => this.timeLog(made, groups, time, heights, null))) - this.log;
+  }
+
+  // One time's part of it; where a logit is given the two groups' totals are those it stands for.
+  timeLog(made, groups, time, heights, logit) {
+    const { n, L, place } = this, logs = made.map((log, r) => log - place.centre[r] + time.log1p[r]);
+    groups.forEach((group, g) => {
+      const total = logSum(group.map(r => logs[r])) - (logit === null ? 0 : logLogistic(g ? -logit : logit));
+      for (const r of group) logs[r] -= total;
+    });
+    return time.base + logSum(this.base.map((base, k) => {
+      const v = new Float64Array(n), half = this.half[k], { root, table } = heights[k];
+      for (let i = 0; i < n; i++) {
+        v[i] = base[i] + root[i] + time.less[k][i];
+        for (let r = 0; r < L; r++) v[i] += half[i * L + r] * logs[r];
       }
-      return time.base - this.log + logSum(this.base.map((base, k) => {
-        const v = new Float64Array(n), half = this.half[k], { root, table } = heights[k];
-        for (let i = 0; i < n; i++) {
-          v[i] = base[i] + root[i] + time.less[k][i];
-          for (let r = 0; r < L; r++) v[i] += half[i * L + r] * logs[r];
-        }
-        return logForm(table, v, n);
-      }));
+      return logForm(table, v, n);
     }));
   }
 }
