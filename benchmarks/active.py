@@ -3,6 +3,7 @@
     python benchmarks/active.py paper --repeats 10 --jobs 2      # 400 labels + 100 queried, both recipes
     python benchmarks/active.py long --repeats 10 --jobs 2       # 100 -> 2,000 labels and the like
     python benchmarks/active.py report                           # tables from what is there
+    python benchmarks/active.py pictures                         # pictures alone, from what is there or was kept
     python benchmarks/active.py speed                            # entropy of Movie's pool, and its error
     python benchmarks/active.py million --folder pools           # query on a Parquet file, time and peak memory
 
@@ -75,6 +76,8 @@ MEMBERS = 4
 def recipe(name, seed):
     if name == "paper":
         return SnefyLDL.paper("active", random_state=seed, device="cpu")
+    if name == "features":  # the default as it was before guides, a centre and zeros: quick enough for many rounds
+        return SnefyLDL(random_state=seed, device="cpu", guides=None, centre=None, zeros="shrink")
     return SnefyLDL(random_state=seed, device="cpu")
 
 
@@ -159,7 +162,7 @@ def run_repeat(run, data_name, kind, repeat, names, plan, folder):
 
 def run_all(args, run, plans):
     folder = Path(args.results) / "active"
-    kinds = ("default", "paper") if run == "paper" else ("default",)
+    kinds = ("default", "features", "paper") if run == "paper" else ("default", "features")
     kinds = [kind for kind in kinds if kind in args.recipes.split(",")]
     names = list(STRATEGIES) if args.strategies == "all" else ["random", *args.strategies.split(";")]
     names = list(dict.fromkeys(name.strip() for name in names))
@@ -252,29 +255,57 @@ def report(groups):
     return "\n".join(out)
 
 
-def pictures(groups, folder):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from snefy_ldl.plots.active import plot_learning_curves
-
+def keep(groups, path):
+    """KL divergences of the long runs into one file that pictures can be drawn from again, one entry a data set."""
+    kept = json.loads(path.read_text())["data"] if path.exists() else {}
     for (run, data, kind), records in groups.items():
         if run != "long" or len(records) < 2:
             continue
         rounds = min(len(values) for record in records for values in record["scores"].values())
         first, last, step = records[0]["plan"]
-        sizes = list(range(first, last + 1, step))[:rounds]
         curves = {
-            name: [[one["kl_divergence"] for one in record["scores"][name][:rounds]] for record in records]
+            name: [
+                [float(f"{one['kl_divergence']:.5g}") for one in record["scores"][name][:rounds]] for record in records
+            ]
             for name in STRATEGIES
             if all(name in record["scores"] for record in records)
         }
+        sizes = list(range(first, last + 1, step))[:rounds]
+        kept[data] = {"recipe": kind, "step": step, "sizes": sizes, "kl_divergence": curves}
+    if kept:
+        write_json(path, {"machine": machine(1), "data": kept})
+    return kept
+
+
+def pictures(kept, folder):
+    """One picture a data set: a panel for each of the four best strategies, all against random rows."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from snefy_ldl.plots import style
+    from snefy_ldl.plots.active import plot_learning_curves
+
+    for data, entry in kept.items():
+        sizes, curves = entry["sizes"], entry["kl_divergence"]
         areas = {name: float(np.mean(area_under_curve(sizes, curve))) for name, curve in curves.items()}
         best = sorted((name for name in curves if name != "random"), key=areas.__getitem__)[:4]
-        shown = {name: curves[name] for name in ("random", *best)}
-        ax = plot_learning_curves(sizes, shown, difference=True)
-        ax.set_title(f"{data}, {kind} recipe")
-        ax.figure.savefig(Path(folder) / f"active-{data}-{kind}.png", dpi=150)
+        figure, axes = plt.subplots(2, 2, figsize=(7.2, 4.6), sharex=True, sharey=True, layout="constrained")
+        for ax, name in zip(axes.flat, best):
+            plot_learning_curves(sizes, {"random": curves["random"], name: curves[name]}, ax, difference=True)
+            ax.get_legend().remove()
+            style.title(ax, name)
+            ax.set(xlabel="", ylabel="")
+            ax.xaxis.set_major_formatter("{x:,.0f}")
+        figure.suptitle(
+            f"{data}: KL divergence less that of random rows", color=style.INK, fontsize=12, fontweight="bold"
+        )
+        words = f"labelled rows ({len(curves['random'])} splits, {entry['step']} rows a round; bands: 95 %, paired)"
+        figure.supxlabel(words, color=style.QUIET, fontsize=9.5)
+        figure.supylabel("below zero: better than random", color=style.QUIET, fontsize=9.5)
+        figure.savefig(Path(folder) / f"active-{data}.png", dpi=200)
+        plt.close(figure)
 
 
 # -- speed and memory --------------------------------------------------------------------------------------------------
@@ -374,7 +405,7 @@ def million(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["paper", "long", "report", "speed", "million"])
+    parser.add_argument("what", choices=["paper", "long", "report", "pictures", "speed", "million"])
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--data", default="", help="data sets, separated by commas")
@@ -393,8 +424,10 @@ def main():
         groups = load(Path(args.results) / "active")
         text = report(groups)
         (Path(args.results) / "active.md").write_text(text.rstrip() + "\n")
-        pictures(groups, args.results)
+        pictures(keep(groups, Path(args.results) / "active-long.json"), args.results)
         print(text)
+    elif args.what == "pictures":
+        pictures(keep(load(Path(args.results) / "active"), Path(args.results) / "active-long.json"), args.results)
     elif args.what == "speed":
         args.rows = args.rows or 6579
         speed(args)

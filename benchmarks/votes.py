@@ -3,6 +3,7 @@
     python benchmarks/votes.py tune --jobs 16                      # settings, compared on development rows
     python benchmarks/votes.py study --jobs 16 --seeds 100..109    # held-out figures on splits
     python benchmarks/votes.py report                              # tables and pictures from what is there
+    python benchmarks/votes.py next                                # those of the replay alone, the others stay
     python benchmarks/votes.py speed                               # training steps on counts and on proportions
     python benchmarks/votes.py study --seeds 0..0 --tiny           # everything once, small, to see that it runs
 
@@ -256,7 +257,7 @@ def seed_range(text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("tune", "study", "report", "speed"))
+    parser.add_argument("command", choices=("tune", "study", "report", "next", "speed"))
     parser.add_argument("--seeds", type=seed_range, help='splits, as "100..109"')
     parser.add_argument("--round", type=int, default=1, choices=(1, 2), help="of tune: all settings, or the best ones")
     parser.add_argument("--jobs", type=int, default=1)
@@ -278,6 +279,8 @@ def main():
         places.sort(key=lambda place: (place[1] != "KonIQ10k", place[0] != "subsample"))  # the long ones first
         tasks = [(folder, *place, seed, options.tiny) for place in places for seed in options.seeds or range(100, 110)]
         run_all(run_one, tasks, options.jobs, options.minutes)
+    elif options.command == "next":
+        votes_report.report_next_alone(folder, VERSION, "votes_tiny" if options.tiny else "votes")
     else:
         votes_report.report(folder, VERSION, "votes_tiny" if options.tiny else "votes")
 

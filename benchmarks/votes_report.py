@@ -17,6 +17,14 @@ SUBSAMPLED = ("ChaosNLI_SNLI", "KonIQ10k")
 SIMULATED = ("ChaosNLI_SNLI", "annotators")
 VOTES = (1, 2, 4, 8, 16, 32)
 GOALS = ("majority wrong", "squared error", "KL divergence")
+#: Ways to give out votes, in the words of a picture.
+NEXT_NAMES = {
+    "uniform": "evenly",
+    "uniform, votes alone": "evenly, without the model",
+    "variance": "where the variance falls most",
+    "divergence": "where the divergence falls most",
+    "information": "where a vote tells most",
+}
 
 
 def records(folder, study, version):
@@ -147,34 +155,91 @@ def saving(curve, base, at):
     return 1.0 - float(needed) / at
 
 
-def report_next(done, facts, prefix):
-    """Votes saved by choosing, and a picture of the curves."""
-    rows, text = [], []
+def keep_next(done, path):
+    """Curves of the replay, averaged over the splits, into one file that pictures can be drawn from again.
+
+    Of every way to give out votes and every round: votes an item, the figures of :data:`GOALS`, and two standard
+    errors of their difference to uniform rounds over the splits, which share items and order of votes.
+    """
+    kept = json.loads(path.read_text())["curves"] if path.exists() else {}
     for name in SIMULATED:
         own = [r["found"] for r in done if r["data"] == name]
         if not own:
             continue
-        curves = {how: np.mean([found[how] for found in own], 0) for how in own[0]}  # (rounds, 1 + goals)
-        errors = {how: np.std([found[how] for found in own], 0) / np.sqrt(len(own)) for how in own[0]}
-        for goal, title in enumerate(GOALS, 1):
-            for at in (2, 4, 8, 16):
-                if curves["uniform"][-1, 0] < at:
-                    continue
-                row = {"data": name, "goal": title, "votes an item": at}
-                for how in ("variance", "divergence", "information"):
-                    if how not in curves:
-                        continue
-                    for base in ("uniform", "uniform, votes alone"):
-                        saved = saving(curves[how][:, [0, goal]], curves[base][:, [0, goal]], at)
-                        row[f"{how} against {base}"] = f"{saved:.0%}"
-                rows.append(row)
-        from snefy_ldl.plots.votes import plot_curves
+        base, lines = np.array([found["uniform"] for found in own]), {}
+        for how in own[0]:
+            values = np.array([found[how] for found in own])  # (splits, rounds, 1 + goals)
+            gap = values[..., 1:] - base[..., 1:]
+            error = 2 * gap.std(0, ddof=1) / np.sqrt(len(own)) if len(own) > 1 else np.zeros_like(gap[0])
+            line = {"votes": values[0, :, 0]}
+            for k, goal in enumerate(GOALS):
+                line[goal], line[f"{goal}, error"] = values[..., 1 + k].mean(0), error[:, k]
+            lines[how] = {key: [float(f"{value:.4g}") for value in column] for key, column in line.items()}
+        kept[name] = {"splits": len(own), "curves": lines}
+    path.write_text(json.dumps({"machine": common.machine(1), "curves": kept}) + "\n")
+    return kept
 
-        lines = {how: (curve[:, 0], curve[:, 1], 2 * errors[how][:, 1]) for how, curve in curves.items()}
-        ax = plot_curves(lines, xlabel="votes an item", ylabel="majority label wrong", title=name)
-        ax.figure.savefig(common.RESULTS / f"{prefix}_next_{name}.png", dpi=150, bbox_inches="tight")
-    if rows:
-        words = "Votes saved when reaching what uniform allocation reaches, curves averaged over the splits."
-        text = ["## next_vote", "", words, "", common.markdown(rows), ""]
-        facts["next"] = rows
-    return text
+
+def next_rows(kept):
+    """Votes saved by choosing."""
+    rows = []
+    for name, entry in kept.items():
+        curves = entry["curves"]
+        for goal in GOALS:
+            for at in (2, 4, 8, 16):
+                if curves["uniform"]["votes"][-1] < at:
+                    continue
+                row = {"data": name, "goal": goal, "votes an item": at}
+                for how in ("variance", "divergence", "information"):
+                    for base in ("uniform", "uniform, votes alone"):
+                        pair = [np.stack([curves[one]["votes"], curves[one][goal]], 1) for one in (how, base)]
+                        row[f"{how} against {base}"] = f"{saving(*pair, at):.0%}"
+                rows.append(row)
+    return rows
+
+
+def report_next(done, facts, prefix):
+    """Votes saved by choosing, and a picture of the curves."""
+    kept = keep_next(done, common.RESULTS / f"{prefix}_next.json") if done else {}
+    if not kept:
+        return []
+    for name in kept:
+        draw_next(name, kept[name], common.RESULTS / f"{prefix}_next_{name}.png")
+    facts["next"] = next_rows(kept)
+    words = "Votes saved when reaching what uniform allocation reaches, curves averaged over the splits."
+    return ["## next_vote", "", words, "", common.markdown(facts["next"]), ""]
+
+
+def report_next_alone(folder, version, name="votes"):
+    """The table and pictures of the replay anew; what the other studies left in the result files stays as it is."""
+    facts, text = (common.RESULTS / f"{name}.{ending}" for ending in ("json", "md"))
+    known = json.loads(facts.read_text())
+    head = text.read_text().partition("## next_vote")[0]
+    section = report_next(records(folder, "next", version), known, name)
+    common.write(name, known, head + "\n".join(section))
+
+
+def draw_next(name, entry, path):
+    """How often the most frequent label is missed against the votes spent, for every way to give them out."""
+    import matplotlib.pyplot as plt
+
+    from snefy_ldl.plots import style
+    from snefy_ldl.plots.votes import plot_curves
+
+    goal, curves = GOALS[0], entry["curves"]
+    lines = {}
+    for how, words in NEXT_NAMES.items():
+        line = curves[how]
+        band = [0.0] * len(line["votes"]) if how == "uniform" else line[f"{goal}, error"]
+        lines[words] = (line["votes"], line[goal], band)
+    figure, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
+    plot_curves(lines, xlabel="votes an item", ylabel="most frequent label missed", ax=ax)
+    style.title(ax, f"{name}: fewer votes for the same answers")
+    ax.set_ylim(0.0, 1.25 * curves["uniform"][goal][0])  # votes alone start far above
+    ax.set_xlim(0.0, 20.0)
+    ax.set_xticks(range(0, 21, 4))
+    ax.yaxis.set_major_formatter("{x:.0%}")
+    note = f'{entry["splits"]} splits; bands: difference to "evenly", two standard errors'
+    ax.text(1.0, -0.2, note, transform=ax.transAxes, ha="right", va="top", fontsize=8, color=style.QUIET)
+    figure.savefig(path, dpi=200)
+    plt.close(figure)
