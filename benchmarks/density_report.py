@@ -16,15 +16,16 @@ NOTES = """\
 Half of the rows train, the other half is scored; rows of a group (a child) stay together. `±` is the standard deviation
 over splits, square brackets hold the 95 % confidence interval of the paired difference (Student's t over splits; the
 splits overlap, so read it as a spread rather than as a test). The best peer is the one with the lowest mean on the test
-rows, chosen after the fact, which flatters it; methods of one network stand beside our single network, six members have
-no counterpart among the peers.
+rows, chosen after the fact, which flatters it. SnefyLDL has the members that its defaults give it (three where guides are
+seen, one where the law moves, four below 300 rows); every peer is one network, the best of the sizes it tried.
 
 NLL: nats, mean over test rows, with respect to Lebesgue measure on the first L-1 shares; densities of isometric
 log-ratios carry their exact Jacobian. KL: KL(true ‖ mean); the mean is exact for SnefyLDL, the Dirichlets and the point
 learners, and that of 512 draws for the others. Cover, width: of central 90 % intervals of each share, exact for this
 library (on 500 test rows, 20 where a law moves with its guides) and the quantiles of 512 draws for the others.
-Seconds: one fit on one thread, the search for sizes and rates
-included.
+Seconds: one fit on one thread, the search for sizes and rates included; SnefyLDL was fitted on two cores of an AMD EPYC
+that also did other work, the rest on the machine below. No interval where a law has a centre and several members: its
+tables would take minutes.
 
 Peers with networks: three sizes, two rates and two weight decays raced for 8 epochs on the validation rows (15 % of
 the training rows); the best of each rate goes on to at most 100 epochs with early stopping on the same rows. Features
@@ -35,10 +36,10 @@ further column, for every method alike.
 
 Shares of exactly zero: in the plain tables every method sees and is scored on labels shrunk by the library's zero
 policy (KL is against the labels as they came). Where more than 1 % of rows hold a zero, a further table scores zeros
-as zeros: counting measure on supports times Lebesgue measure on the face. Where more than half of the positive shares
-take values seen ten times or more, or a fifth of the rows has a twin, spikes can drive a density up; a further table
-has the same rows after uniform noise of half a lattice step on the raw shares (half the row's smallest share for
-Natural_Scene)."""
+as zeros: counting measure on supports times Lebesgue measure on the face. Where more than half of the positive shares,
+or of the ratios of two of them, take values seen ten times or more, or a fifth of the rows has a twin, spikes can drive
+a density up (SBU_3DFE: sums of whole scores, closed); a further table has the same rows after uniform noise of half a
+lattice step on the raw shares (half the row's smallest share for Natural_Scene), once more with zeros kept as zeros."""
 
 
 def read(folder, version):

@@ -100,7 +100,7 @@ def _only(state, rows):
 
 def test_cv_with_the_real_model():
     city = make_city_districts(n=60, random_state=1)
-    small = SnefyLDL(n_neurons=4, n_readouts=2, hidden_sizes=(4,), epochs=2, random_state=0)
+    small = SnefyLDL(n_neurons=4, n_readouts=2, hidden_sizes=(4,), epochs=2, guides=None, random_state=0)
     ci = ConformalIntervals(small, 0.8, "cdf", cv=2).conformalize(city.X[:50], city.D[:50])
     ends = ci.predict_interval(city.X[50:])
     assert ends.shape == (10, 3, 2)
