@@ -231,8 +231,8 @@ def test_votes_and_known_shares_are_pythons_within_their_error(
                 return [Array.from(law.mean()), Array.from(law.meanErrors())]; }"""
         )
         known = law.condition({1: 0.3}, n_draws=40_000, generator=torch.Generator().manual_seed(0))
-        size = 40_000**-0.5 * np.sqrt(known.variance[0, [0, 2]].numpy())
-        away = np.abs(np.array(mean) - known.mean[0, [0, 2]].numpy()) / np.hypot(error, 2.0 * size)
+        off = np.hypot(error, known.std_error[0, [0, 2]].numpy())
+        away = np.abs(np.array(mean) - known.mean[0, [0, 2]].numpy()) / off
         assert away.max() < 5.1
 
 
@@ -299,9 +299,12 @@ def test_groups_of_labels_have_a_triangle_from_draws(
         assert "Smoothed from draws" in tab.text_content("#ternary-note")
         tab.locator("#votes input").nth(3).fill("2")
         settle(tab)
+        tab.select_option("#known-part", "0")
         tab.check("#known-on")
         known = settle(tab)
         assert sum(known["mean"]) == pytest.approx(1.0)
+        assert tab.input_value("#corner-0") != "0"  # a known share leaves the triangle
+        assert "Smoothed from draws" in tab.text_content("#ternary-note")
         assert tab.text_content("#larger-note").startswith("From draws")
         assert tab.faults == []
 
@@ -320,6 +323,14 @@ def test_votes_where_labels_may_be_absent(browser: Any, tmp_path: Path, zeros: S
         size = np.sqrt(weight @ (draws - expected) ** 2 / weight.sum() * (weight**2).sum() / weight.sum() ** 2)
         assert (np.abs(np.array(mean) - expected) / np.hypot(error, size)).max() < 5.2  # 1e-6 over the three labels
         assert zero[0] == zero[2] == 0.0
+        mean, error = tab.evaluate(
+            """() => { const law = explorer.lawAt(explorer.rows.x(3)).knowing(1, 0.3);
+                return [Array.from(law.mean()), Array.from(law.meanErrors())]; }"""
+        )
+        law = zeros.predict_dist(city[0].iloc[[3]])
+        known = law.condition({1: 0.3}, n_draws=40_000, generator=torch.Generator().manual_seed(0))
+        off = np.hypot(error, known.std_error[0, [0, 2]].numpy())
+        assert (np.abs(np.array(mean) - known.mean[0, [0, 2]].numpy()) / off).max() < 5.1
         for place in range(3):
             tab.locator("#votes input").nth(place).fill("9000")
         np.testing.assert_allclose(settle(tab)["mean"], 1.0 / 3.0, atol=0.02)  # so many votes leave no doubt

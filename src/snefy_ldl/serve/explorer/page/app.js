@@ -134,7 +134,13 @@ async function start() {
   }
 
   function drawTriangle(answer, quick) {
-    const corners = [0, 1, 2].map(k => Number(byId(`corner-${k}`).value));
+    const corners = [0, 1, 2].map(k => Number(byId(`corner-${k}`).value)), place = corners.indexOf(answer.known);
+    if (place >= 0 && answer.names.length > 3 && new Set(corners).size === 3) {
+      // a known share has no density: the largest of the parts that are not shown takes its corner
+      const free = [...answer.mean.keys()].filter(part => !corners.includes(part)).sort((a, b) => answer.mean[b] - answer.mean[a]);
+      corners[place] = free[0];
+      byId(`corner-${place}`).value = String(free[0]);
+    }
     if (answer.names.length < 3) return clearTernary("There are fewer than three parts.");
     if (new Set(corners).size < 3) return clearTernary("Choose three different parts.");
     const made = answer.ternary(corners);

@@ -108,7 +108,7 @@ class MovedLaw {
 
   // After votes; null where no draw is left that could have them.
   posterior(votes) {
-    const { shares, logs } = votedDraws(this, votes).draw(this.quick ? QUICK_DRAWS : DRAWS), weights = relative(logs);
+    const { shares, logs } = votedDraws(this, votes).draw(this.quick ? QUICK_DRAWS / 2 : DRAWS), weights = relative(logs);
     return weights && new DrawnLaw(shares, this.model.nLabels, weights, { law: this, votes, groups: this.model.labels.map((_, r) => [r]) });
   }
 
