@@ -123,7 +123,7 @@ async function start() {
 
   function mixNote(answer) {
     const notes = plain ? [] : [drawsNote(answer)];
-    if (content.calibrated.length) notes.push(`The model has conformal intervals too (level ${content.calibrated.join(", ")}); this page shows its own exact ones.`);
+    if (content.calibrated.length) notes.push(`The model has conformal intervals too (level ${content.calibrated.join(", ")}); this page shows the intervals of the law itself.`);
     return notes.join(" ");
   }
 
@@ -148,8 +148,8 @@ async function start() {
     const points = triangle(quick ? 30 : 60), densities = made.densities(points);
     const total = corners.reduce((sum, part) => sum + answer.mean[part], 0);
     drawTernary(corners.map(part => answer.names[part]), densities, corners.map(part => answer.mean[part] / total), points);
-    const notes = [answer.names.length === 3 ? "Darker is more probable; the ring is the mean."
-      : "Proportions among these three; darker is more probable, the ring is the mean."];
+    const notes = [answer.names.length === 3 ? "The stronger the colour, the more probable; the ring is the mean."
+      : "Proportions among these three: the stronger the colour, the more probable; the ring is the mean."];
     if (!made.exact) notes.push("Smoothed from draws.");
     if (made.inside < 0.9995) notes.push(`All three are above zero in ${percent(made.inside)} of the draws; the picture shows those.`);
     byId("ternary-note").textContent = notes.join(" ");

@@ -202,7 +202,7 @@ function drawCorrelations(names, covariance) {
     for (let s = 0; s < L; s++) {
       const size = Math.sqrt(covariance[r * L + r] * covariance[s * L + s]);
       const value = r === s ? 1 : size > 0 ? covariance[r * L + s] / size : 0;
-      const cell = element("td", { textContent: r === s ? "1" : value.toFixed(2).replace("-", "−") });
+      const cell = element("td", { textContent: r === s ? "1" : (Math.round(100 * value) / 100 || 0).toFixed(2).replace("-", "−") });
       if (r !== s) cell.style.background = `rgba(var(${value > 0 ? "--heat" : "--cold"}), ${(0.55 * Math.abs(value)).toFixed(2)})`;
       row.append(cell);
     }
