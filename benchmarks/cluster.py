@@ -127,14 +127,17 @@ def same_files(first: Path, second: Path) -> bool:
     return names == others and filecmp.cmpfiles(first, second, names, shallow=False)[0] == names
 
 
-def scoring(place: Path, rows: int, workers: int) -> list[dict[str, Any]]:
+def scoring(place: Path, workers: int) -> list[dict[str, Any]]:
     """The lines about predictions."""
+    from snefy_ldl.engines.shards import ParquetRows
+
     lines = []
-    for level in (None, 0.9):
+    for level, folder in ((None, place / "rows"), (0.9, place / "some")):
+        rows = ParquetRows((str(folder),), NAMES, COLUMNS).table().n_rows
         runs: dict[str, Any] = {}
         for name, engine, kill in (("local", "local", False), ("ray", "ray", False), ("ray, one killed", "ray", True)):
             out = place / f"out-{len(lines)}"
-            task = {"model": str(place / "model"), "rows": str(place / "rows"), "out": str(out), "interval": level}
+            task = {"model": str(place / "model"), "rows": str(folder), "out": str(out), "interval": level}
             run = runs[name] = apart("score", engine=engine, workers=workers, **task | {"kill": kill})
             lines.append(
                 {
@@ -182,6 +185,7 @@ def main() -> None:
     """Make the rows, run both engines, write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--interval-rows", type=int, help="of them with intervals, whole files; all by default")
     parser.add_argument("--train", type=int, default=2_000_000)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
@@ -198,18 +202,21 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(dir=words.folder) as name:
         place = Path(name)
-        for folder in ("rows", "train"):
+        for folder in ("rows", "some", "train"):
             (place / folder).mkdir()
         files = max(1, words.rows // 1_000_000)
         for k in range(files if words.only != "training" else 0):
-            write_table(place / "rows" / f"rows{k:03d}.parquet", words.rows // files, k)
+            table = place / "rows" / f"rows{k:03d}.parquet"
+            write_table(table, words.rows // files, k)
+            if k * (words.rows // files) < (words.interval_rows or words.rows):
+                os.link(table, place / "some" / table.name)
         write_table(place / "train" / "train.parquet", words.train, 1000)
         write_table(place / "test.parquet", 20_000, 1001)
         some = ParquetRows((str(place / "test.parquet"),), NAMES, COLUMNS)
         SnefyLDL(epochs=2, random_state=0).fit(some.stream()).save(place / "model")
         lines: dict[str, Any] = {"machine": machine(), "load": os.getloadavg()[1]}
         if words.only != "training":
-            lines["scoring"] = scoring(place, words.rows // files * files, words.workers)
+            lines["scoring"] = scoring(place, words.workers)
         if words.only != "scoring":
             lines["training"] = training(place, words.train, words.workers, words.epochs)
     RESULTS.mkdir(exist_ok=True)

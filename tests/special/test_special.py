@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -18,6 +20,7 @@ from snefy_ldl.special import (
     symmetric,
     triangle_from_circulant,
 )
+from snefy_ldl.special.threads import one_thread
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6, 7])
@@ -73,3 +76,22 @@ def test_a_sweep_reads_its_inputs_again() -> None:
     sweep.run()
     assert torch.allclose(first, torch.digamma(torch.tensor(2.0).double()))
     assert torch.allclose(slopes, torch.digamma(torch.tensor(3.0).double()))
+
+
+def mkl_threads() -> int | None:
+    """Threads that torch's matrix products may use here, where it has MKL."""
+    found = re.search(r"mkl_get_max_threads\(\) : (\d+)", torch.__config__.parallel_info())
+    return int(found[1]) if found else None
+
+
+def test_one_thread_counts_for_matrix_products_also_after_torch_was_told_a_number():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_thread():
+            assert torch.get_num_threads() == 1
+            assert mkl_threads() in (1, None)
+        assert torch.get_num_threads() == 2
+        assert mkl_threads() in (2, None)
+    finally:
+        torch.set_num_threads(before)

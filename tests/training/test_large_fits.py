@@ -73,7 +73,7 @@ def test_guides_that_win_by_far_are_kept(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr("snefy_ldl.training.guided.default_guides", lambda *_: [Sign()])
     model = SnefyLDL(**SMALL).fit(X, D)
-    assert model.inputs_ in ("guides", "both", "moving")
+    assert model.inputs_ in ("guides", "both")  # a law that moves is not tried on so many
     assert model.guides_.learners[0].seen_ == 200
     assert model.training_["rows"] == 170  # the guides' own rows are left out, and validation rows
     assert model.predict(X[:5]).shape == (5, 3)

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-import torch
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # scikit-learn brings it
+
+from snefy_ldl.special.threads import one_thread
 
 #: Fits of fewer feature cells than this keep to one thread.
 SHARED_CELLS = 4_000_000
@@ -31,17 +32,13 @@ def few_threads(cells: int) -> Iterator[None]:
         cells: Rows times features of the fit.
 
     Example:
+        >>> import torch
         >>> with few_threads(100):
         ...     torch.get_num_threads()
         1
     """
-    before = torch.get_num_threads()
     if cells >= SHARED_CELLS:
         yield
         return
-    torch.set_num_threads(1)
-    try:
-        with _controller().limit(limits=1, user_api="blas"):
-            yield
-    finally:
-        torch.set_num_threads(before)
+    with one_thread(), _controller().limit(limits=1, user_api="blas"):
+        yield

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -22,12 +24,26 @@ def _openmp() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="openmp")
 
 
+@lru_cache(maxsize=1)
+def _set_mkl_threads() -> Callable[[int], int]:
+    """What sets the number of threads that torch's matrix products use in this thread, and returns the one before.
+
+    Once somebody has called ``torch.set_num_threads``, MKL inside torch no longer asks OpenMP.
+    """
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        set_threads: Callable[[int], int] = library.MKL_Set_Num_Threads_Local
+    except (OSError, AttributeError):  # another system, or torch without MKL
+        return lambda number: 0
+    return set_threads
+
+
 @contextmanager
 def one_thread(wanted: bool = True) -> Iterator[None]:
     """Let torch use one thread here, and leave all other Python threads as they are.
 
     ``torch.set_num_threads`` would also count for threads that start meanwhile. The number that OpenMP keeps for the
-    calling thread is set instead, which torch asks before it shares work.
+    calling thread is set instead, which torch asks before it shares work, and that of its matrix products.
 
     Args:
         wanted: False to change nothing.
@@ -40,8 +56,13 @@ def one_thread(wanted: bool = True) -> Iterator[None]:
     if not wanted or torch.get_num_threads() == 1:
         yield
         return
+    set_mkl_threads = _set_mkl_threads()
     with _openmp().limit(limits=1):
-        yield
+        before = set_mkl_threads(1)
+        try:
+            yield
+        finally:
+            set_mkl_threads(before)
 
 
 def map_blocks(work: Callable[[Block], Answer], blocks: Iterable[Block], device: torch.device) -> list[Answer]:

@@ -63,7 +63,9 @@ def fit_job(job: Job) -> FittedState:
         The fitted state of what does best on validation rows.
     """
     started = time.perf_counter()
-    state = fit_large(job, _fit_zeros) if is_large(job) else _fit_zeros(job)
+    # who has very many rows asks about many: a law that moves would answer each by integrals of its own
+    may_move = job.data.n_labels >= MANY_LABELS or not is_large(job)
+    state = fit_large(job, lambda part: _fit_zeros(part, may_move)) if is_large(job) else _fit_zeros(job)
     _tell_if_nothing_was_learnt(state)
     # the guides and the candidates that were not chosen took their time, too
     seconds = max(state.summary["seconds"], round(time.perf_counter() - started, 3))
@@ -83,15 +85,15 @@ def _tell_if_nothing_was_learnt(state: FittedState) -> None:
         )
 
 
-def _fit_zeros(job: Job) -> FittedState:
+def _fit_zeros(job: Job, may_move: bool = True) -> FittedState:
     """The state under the zero policy that does best."""
     guidance = _guidance(job)
     if not job.may_model_zeros:
-        return _fit_inputs(job, guidance)
-    with_zeros = _fit_inputs(job.with_policy("model"), guidance)
+        return _fit_inputs(job, guidance, may_move)
+    with_zeros = _fit_inputs(job.with_policy("model"), guidance, may_move)
     if job.zero_rows >= MOSTLY_ZEROS:
         return with_zeros
-    shrunk = _fit_inputs(job.with_policy(job.labels.policy.mode), guidance)
+    shrunk = _fit_inputs(job.with_policy(job.labels.policy.mode), guidance, may_move)
     if with_zeros.validation is None or shrunk.validation is None:
         return with_zeros
     # the two likelihoods are of different measures; the means are not
@@ -125,14 +127,15 @@ def _guidance(job: Job) -> Guidance | None:
     return Guidance(guides, table, seen)
 
 
-def _fit_inputs(job: Job, guidance: Guidance | None) -> FittedState:
+def _fit_inputs(job: Job, guidance: Guidance | None, may_move: bool) -> FittedState:
     """The state of the best inputs under one zero policy."""
     if guidance is None:
         return fit([job])[0]
     best: tuple[Candidate, FittedState] | None = None
     failure: TrainingError | None = None
     n_choosing = CHOOSING_MEMBERS if len(guidance.seen) < FEW_ROWS else 1
-    for candidate in _candidates(job, guidance):
+    ways = [way for way in _inputs_to_try(job) if may_move or way != "moving"]
+    for candidate in _candidates(job, guidance, ways):
         try:
             state = _train(job, candidate, n_choosing)
         except TrainingError as error:  # the others may do
@@ -172,11 +175,11 @@ class Candidate:
         return replace(self, changes={**self.changes, "standardize": scaling, "centre": state.centre})
 
 
-def _candidates(job: Job, guidance: Guidance) -> Iterator[Candidate]:
+def _candidates(job: Job, guidance: Guidance, ways: list[Inputs]) -> Iterator[Candidate]:
     """The ways to try; each is made when it is asked for."""
     guides, table = guidance.guides, guidance.table
     data, unit = job.data, {"standardize": "unit"}
-    for inputs in _inputs_to_try(job):
+    for inputs in ways:
         if inputs == "features":
             yield Candidate(inputs, data.with_features(data.features), None, {})
         elif inputs == "guides":

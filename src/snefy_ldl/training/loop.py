@@ -17,6 +17,7 @@ from snefy_ldl._random import derive_seed
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
+from snefy_ldl.special.threads import one_thread
 from snefy_ldl.training.backbone_steps import BackboneSteps
 from snefy_ldl.training.best import BestWeights
 from snefy_ldl.training.checkpoint import Checkpoint, Snapshot
@@ -83,17 +84,11 @@ def _threads(net: SnefyNet, batch_size: int) -> Iterator[None]:
 
     On a busy machine they cost ten times as much. Custom backbones keep the threads they are given.
     """
-    before = torch.get_num_threads()
     numbers = sum(parameter.numel() for parameter in net.parameters())
     small = 6 * batch_size * numbers < SHARED_PRODUCTS
-    if net.readout.device.type != "cpu" or isinstance(net.backbone, CustomBackbone) or not small or before == 1:
+    on_cpu = net.readout.device.type == "cpu"
+    with one_thread(small and on_cpu and not isinstance(net.backbone, CustomBackbone)):
         yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _run(loop: TrainingLoop, verbose: int, checkpoint: Checkpoint | None, may_shrink: bool) -> Run:
