@@ -29,6 +29,8 @@ from snefy_ldl.validation.rows import count_rows, take_rows
 
 #: Guides learn from at most this many rows; the others are new to them, which is as good for the network.
 GUIDE_ROWS = 20_000
+#: Rows that a leaf of light trees holds: fully grown on that many rows, a hundred trees would fill half a gigabyte.
+LIGHT_LEAF = 5
 #: Above this many cells a linear guide is fitted in three folds instead of five, and a forest has half its trees.
 MANY_CELLS = 600_000
 #: Types in a file of skops' that are read beside those it trusts itself: what fitted scikit-learn regressors hold.
@@ -72,19 +74,20 @@ class Guides:
         return np.hstack([X.toarray() if hasattr(X, "toarray") else X, seen])
 
 
-def default_guides(n_rows: int, n_features: int, seed: int) -> list[Any]:
+def default_guides(n_rows: int, n_features: int, seed: int, light: bool = False) -> list[Any]:
     """The library's own guides: SA-BFGS and extremely randomised trees.
 
     Args:
         n_rows: training rows.
         n_features: d.
         seed: of the trees.
+        light: whether memory counts for more than their accuracy.
 
     Returns:
         Unfitted learners.
     """
     trees = 200 if n_rows >= 500 and min(n_rows, GUIDE_ROWS) * n_features < MANY_CELLS else 100
-    return [SABFGS(), TreesLDL(n_trees=trees, random_state=seed % 2**31)]
+    return [SABFGS(), TreesLDL(n_trees=trees, min_leaf=LIGHT_LEAF if light else 1, random_state=seed % 2**31)]
 
 
 def fit_guides(learners: Sequence[Any], X: Any, D: Array, rows: Index, floor: float, seed: int) -> tuple[Guides, Array]:

@@ -63,9 +63,7 @@ def fit_job(job: Job) -> FittedState:
         The fitted state of what does best on validation rows.
     """
     started = time.perf_counter()
-    # who has very many rows asks about many: a law that moves would answer each by integrals of its own
-    may_move = job.data.n_labels >= MANY_LABELS or not is_large(job)
-    state = fit_large(job, lambda part: _fit_zeros(part, may_move)) if is_large(job) else _fit_zeros(job)
+    state = fit_large(job, lambda part: _fit_zeros(part, large=True)) if is_large(job) else _fit_zeros(job)
     _tell_if_nothing_was_learnt(state)
     # the guides and the candidates that were not chosen took their time, too
     seconds = max(state.summary["seconds"], round(time.perf_counter() - started, 3))
@@ -85,9 +83,11 @@ def _tell_if_nothing_was_learnt(state: FittedState) -> None:
         )
 
 
-def _fit_zeros(job: Job, may_move: bool = True) -> FittedState:
+def _fit_zeros(job: Job, large: bool = False) -> FittedState:
     """The state under the zero policy that does best."""
-    guidance = _guidance(job)
+    guidance = _guidance(job, large)
+    # who has very many rows asks about many: a law that moves would answer each by integrals of its own
+    may_move = not large or job.data.n_labels >= MANY_LABELS
     if not job.may_model_zeros:
         return _fit_inputs(job, guidance, may_move)
     with_zeros = _fit_inputs(job.with_policy("model"), guidance, may_move)
@@ -116,9 +116,9 @@ class Guidance:
     seen: Index
 
 
-def _guidance(job: Job) -> Guidance | None:
+def _guidance(job: Job, large: bool = False) -> Guidance | None:
     """The fitted guides, None where the data or settings leave no room for them."""
-    learners, data = wanted_guides(job), job.data
+    learners, data = wanted_guides(job, light=large), job.data
     if not learners:
         return None
     seen = job.rows if data.weights is None else job.rows[data.weights[job.rows] > 0]
@@ -273,7 +273,7 @@ def _better(state: FittedState, best: FittedState, n_rows: int) -> bool:
     return state.validation.beats(best.validation, allowance)
 
 
-def wanted_guides(job: Job) -> list[object]:
+def wanted_guides(job: Job, light: bool = False) -> list[object]:
     """The guides to fit, none where the data or settings leave no room for them."""
     settings, data = job.settings, job.data
     if settings.guides is None or settings.is_paper or job.one_pass or job.start is not None:
@@ -284,7 +284,7 @@ def wanted_guides(job: Job) -> list[object]:
         return list(settings.guides)
     if settings.validation_fraction <= 0 or not LEAST_ROWS <= len(job.rows) < LARGE_ROWS:
         return []
-    return default_guides(len(job.rows), int(data.features.shape[1]), derive_seed(job.seed, 10))
+    return default_guides(len(job.rows), int(data.features.shape[1]), derive_seed(job.seed, 10), light)
 
 
 def _inputs_to_try(job: Job) -> list[Inputs]:
