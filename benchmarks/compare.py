@@ -41,7 +41,7 @@ def main() -> None:
         work(arguments.worker, arguments.repeats)
         return
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
-        started = time.perf_counter()
+        started, load = time.perf_counter(), os.getloadavg()[0]
         subprocess.run([sys.executable, __file__, "--worker", folder, "--repeats", str(arguments.repeats)], check=True)
         seconds, used = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
         whole, first = work(folder, arguments.repeats), work(folder, 2)  # nothing is left to fit
@@ -55,9 +55,8 @@ def main() -> None:
     verdict = "the same, bit by bit" if same else "DIFFERENT"
     text = (
         f"# {len(whole.learners)} learners on SJAFFE, {arguments.repeats} x 10 folds\n\n"
-        "`python benchmarks/compare.py` on a machine of two cores that others used too, two processes: "
-        f"{used.ru_utime + used.ru_stime:.0f} s of CPU time in all, so half as much on two free cores; {seconds:.0f} s "
-        f"by the clock. Another run of two repeats was killed with {kept} of {2 * len(whole.learners)} pieces done, "
+        f"`python benchmarks/compare.py` on a machine of two cores (load at the start {load:.1f}), two processes: "
+        f"{seconds:.0f} s by the clock, {used.ru_utime + used.ru_stime:.0f} s of CPU time. Another run of two repeats was killed with {kept} of {2 * len(whole.learners)} pieces done, "
         f"and resumed: its table is {verdict}.\n\n{whole.to_markdown(times=True)}"
     )
     (RESULTS / "compare.md").write_text(text)

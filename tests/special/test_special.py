@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import digamma, gammaln
+from threadpoolctl import ThreadpoolController
 
 from snefy_ldl.special import (
     GammaSweep,
@@ -20,7 +21,7 @@ from snefy_ldl.special import (
     symmetric,
     triangle_from_circulant,
 )
-from snefy_ldl.special.threads import one_thread
+from snefy_ldl.special.threads import one_blas_thread, one_thread
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6, 7])
@@ -95,3 +96,18 @@ def test_one_thread_counts_for_matrix_products_also_after_torch_was_told_a_numbe
         assert mkl_threads() in (2, None)
     finally:
         torch.set_num_threads(before)
+
+
+def blas_threads() -> list[int]:
+    return [pool["num_threads"] for pool in ThreadpoolController().select(user_api="blas").info()]
+
+
+def test_one_blas_thread_ends_with_the_last_who_asked():
+    before = blas_threads()
+    first, second = one_blas_thread(), one_blas_thread()
+    with first:
+        assert set(blas_threads()) <= {1}
+        with second:
+            assert set(blas_threads()) <= {1}
+        assert set(blas_threads()) <= {1}
+    assert blas_threads() == before

@@ -35,13 +35,15 @@ def map_in_order(work: Callable[[Part], Answer], parts: Iterable[Part], threads:
     """
     import torch  # loaded where it is used: a command that only asks for help should answer at once
 
+    from snefy_ldl.special.threads import one_blas_thread
+
     cores = os.cpu_count() or 1
     count = threads or min(cores, MOST_THREADS)
     before = torch.get_num_threads()
     waiting: deque[Future[Answer]] = deque()
     torch.set_num_threads(1)
     try:
-        with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with one_blas_thread(), ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             try:
                 for part in parts:
                     waiting.append(pool.submit(work, part))

@@ -24,6 +24,7 @@ from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.panel import NODE_WEIGHTS, POINTS, Located
 from snefy_ldl.distributions.square_table import SquareTable
 from snefy_ldl.special import pair_index
+from snefy_ldl.special.threads import one_blas_thread
 from snefy_ldl.special.tolerances import TAIL_MASS
 
 __all__ = ["square_quantiles"]
@@ -65,7 +66,8 @@ def square_quantiles(law: Any, levels: Array) -> Array:
             else:  # one of many labels: what is kept of a few would not help the next call
                 table = SquareTable.of(law.family, labels)
             columns = slice(labels.start, labels.stop)
-            out[rows, columns] = _Search(table, features, inner[rows, columns], exact).solve()
+            with one_blas_thread():
+                out[rows, columns] = _Search(table, features, inner[rows, columns], exact).solve()
     return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, out))
 
 

@@ -35,10 +35,13 @@ class LocalEngine(Engine):
         """Work on parts; see :meth:`Engine.outcomes`."""
         import torch  # loaded where it is used: a command that only asks for help should answer at once
 
+        from snefy_ldl.special.threads import one_blas_thread
+
         before = torch.get_num_threads()
         try:
             worker = PartWorker(work, out)  # a fitted model may be asked by many threads at one time
-            with ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            workers = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
+            with one_blas_thread(), workers as pool:
                 futures = [pool.submit(worker, part) for part in parts]
                 try:
                     for future in as_completed(futures):

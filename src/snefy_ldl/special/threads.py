@@ -5,15 +5,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from threading import Lock
+from typing import Any, TypeVar
 
 import torch
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-__all__ = ["map_blocks", "one_thread"]
+__all__ = ["map_blocks", "one_blas_thread", "one_thread"]
 
 Block = TypeVar("Block")
 Answer = TypeVar("Answer")
@@ -63,6 +64,53 @@ def one_thread(wanted: bool = True) -> Iterator[None]:
             yield
         finally:
             set_mkl_threads(before)
+
+
+class _BlasLimit:
+    """One thread for NumPy's linear algebra while anybody asks for it; the number is the whole process's."""
+
+    def __init__(self) -> None:
+        self._lock, self._users = Lock(), 0
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._limit = _blas().limit(limits=1)
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._limit is not None:
+                self._limit.restore_original_limits()
+                self._limit = None
+
+
+_BLAS_LIMIT = _BlasLimit()
+
+
+@lru_cache(maxsize=1)
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
+
+
+def one_blas_thread() -> AbstractContextManager[None]:
+    """Let NumPy's matrix products use one thread, until the last of those who asked for it is done.
+
+    Many short products gain nothing from threads; on a machine that is busy, or in several threads of one's own, they
+    were ten times slower with them.
+
+    Returns:
+        A context.
+
+    Example:
+        >>> import numpy as np
+        >>> with one_blas_thread():
+        ...     float(np.ones((2, 3)) @ np.ones(3) @ np.ones(2))
+        6.0
+    """
+    return _BLAS_LIMIT
 
 
 def map_blocks(work: Callable[[Block], Answer], blocks: Iterable[Block], device: torch.device) -> list[Answer]:
