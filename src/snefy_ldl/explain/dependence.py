@@ -58,7 +58,7 @@ class Dependence:
         >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
         >>> curve = dependence(model, city.X, 0, grid=5)
         >>> curve.estimate.shape, sorted(curve.bands)
-        ((5, 3), ['law'])
+        ((5, 3), ['law', 'members'])
     """
 
     features: tuple[str, ...]
