@@ -56,7 +56,8 @@ def main() -> None:
     text = (
         f"# {len(whole.learners)} learners on SJAFFE, {arguments.repeats} x 10 folds\n\n"
         f"`python benchmarks/compare.py` on a machine of two cores (load at the start {load:.1f}), two processes: "
-        f"{seconds:.0f} s by the clock, {used.ru_utime + used.ru_stime:.0f} s of CPU time. Another run of two repeats was killed with {kept} of {2 * len(whole.learners)} pieces done, "
+        f"{seconds:.0f} s by the clock, {used.ru_utime + used.ru_stime:.0f} s of CPU time. "
+        f"Another run of two repeats was killed with {kept} of {2 * len(whole.learners)} pieces done, "
         f"and resumed: its table is {verdict}.\n\n{whole.to_markdown(times=True)}"
     )
     (RESULTS / "compare.md").write_text(text)

@@ -16,8 +16,8 @@ NOTES = """\
 Half of the rows train, the other half is scored; rows of a group (a child) stay together. `±` is the standard deviation
 over splits, square brackets hold the 95 % confidence interval of the paired difference (Student's t over splits; the
 splits overlap, so read it as a spread rather than as a test). The best peer is the one with the lowest mean on the test
-rows, chosen after the fact, which flatters it. SnefyLDL has the members that its defaults give it (three where guides are
-seen, one where the law moves, four below 300 rows); every peer is one network, the best of the sizes it tried.
+rows, chosen after the fact, which flatters it. SnefyLDL has the members that its defaults give it (three where guides
+are seen, one where the law moves, four below 300 rows); every peer is one network, the best of the sizes it tried.
 
 NLL: nats, mean over test rows, with respect to Lebesgue measure on the first L-1 shares; densities of isometric
 log-ratios carry their exact Jacobian. KL: KL(true ‖ mean); the mean is exact for SnefyLDL, the Dirichlets and the point
