@@ -17,6 +17,11 @@ SHOWN = {
     "changelog": ("CHANGELOG.md", "changes, changelog, versions, release notes, news"),
     "contributing": ("CONTRIBUTING.md", "contribute, development, tests, style"),
     "results/accuracy": ("benchmarks/results/accuracy.md", "accuracy, likelihood, benchmark"),
+    "results/density": (
+        "benchmarks/results/density.md",
+        "zuko, normalising flow, mixture density network, NGBoost, likelihood, benchmark",
+    ),
+    "results/waits": ("benchmarks/results/waits.md", "latency, time, first call, million rows, benchmark"),
     "results/peer": (
         "benchmarks/results/peer.md",
         "PyLDL, speed, fast, accurate, compared, comparison, time, benchmark",
