@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from functools import cache
-from typing import Any
 
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # scikit-learn brings it
-
-from snefy_ldl.special.threads import one_thread
+from snefy_ldl.special.threads import one_blas_thread, one_thread
 
 #: Fits of fewer feature cells than this keep to one thread.
 SHARED_CELLS = 4_000_000
-
-
-@cache
-def _controller() -> Any:
-    """The thread pools of the linear algebra libraries; looking for them takes milliseconds, so it is done once."""
-    return ThreadpoolController()
 
 
 @contextlib.contextmanager
@@ -40,5 +30,5 @@ def few_threads(cells: int) -> Iterator[None]:
     if cells >= SHARED_CELLS:
         yield
         return
-    with one_thread(), _controller().limit(limits=1, user_api="blas"):
+    with one_thread(), one_blas_thread():
         yield
