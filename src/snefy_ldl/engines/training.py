@@ -7,6 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -294,13 +295,14 @@ def _train_epochs(task: dict[str, Any], rank: int, workers: int, place: Path) ->
     stream = rows.stream()
     settings = replace(task["settings"], checkpoint_dir=place)
     settings = replace(settings, batch_size=worker_batch(settings, stream.n_rows, workers))
-    exchange = ProcessGroup() if workers > 1 else None
-    fit = StreamFit(settings, stream, task["columns"], exchange, rows.shard(rank, workers))
-    while not fit.finished:
-        fit.epoch()
-        if rank == 0:
-            ray.get(keeper.keep.remote(fit.run.next_epoch, (place / FILE_NAME).read_bytes()))
-        ray.train.report({"epoch": fit.run.next_epoch, "loss": fit.run.history[-1]["loss"]})
+    with ExitStack() as stack:
+        exchange = stack.enter_context(closing(ProcessGroup())) if workers > 1 else None
+        fit = StreamFit(settings, stream, task["columns"], exchange, rows.shard(rank, workers))
+        while not fit.finished:
+            fit.epoch()
+            if rank == 0:
+                ray.get(keeper.keep.remote(fit.run.next_epoch, (place / FILE_NAME).read_bytes()))
+            ray.train.report({"epoch": fit.run.next_epoch, "loss": fit.run.history[-1]["loss"]})
     if rank == 0:
         plain = replace(task["settings"], checkpoint_dir=None)
         model = SnefyLDL(**{field.name: getattr(plain, field.name) for field in fields(plain)})

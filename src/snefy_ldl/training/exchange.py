@@ -8,6 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, distributed
 
+from snefy_ldl.training.neighbours import meet_neighbours
+
 __all__ = ["Exchange", "ProcessGroup"]
 
 
@@ -31,12 +33,16 @@ class Exchange(Protocol):
 class ProcessGroup:
     """The workers of torch's process group, which must be there: gloo between processors, nccl between GPUs.
 
+    Short messages between workers of one machine go from socket to socket (:mod:`snefy_ldl.training.neighbours`).
+
     Attributes:
         n_workers: how many there are.
     """
 
     def __init__(self) -> None:
         self.n_workers = distributed.get_world_size()
+        self._neighbours = meet_neighbours() if distributed.get_backend() == "gloo" else None
+        self._messages: dict[tuple[object, ...], tuple[Tensor, list[Tensor]]] = {}
 
     @torch.no_grad()
     def average(self, tensors: Sequence[Tensor]) -> None:
@@ -45,9 +51,27 @@ class ProcessGroup:
         for tensor in tensors:
             kinds.setdefault(tensor.dtype, []).append(tensor)
         for group in kinds.values():
-            message = torch.cat([tensor.reshape(-1) for tensor in group])
-            distributed.all_reduce(message)
-            message /= self.n_workers
-            parts = message.split([tensor.numel() for tensor in group])
-            for tensor, part in zip(group, parts):
-                tensor.copy_(part.view_as(tensor))
+            message, parts = self._message(group)
+            torch._foreach_copy_(parts, group)
+            if self._neighbours is not None and self._neighbours.suits(message):
+                self._neighbours.average(message)
+            else:
+                distributed.all_reduce(message)
+                message /= self.n_workers
+            torch._foreach_copy_(group, parts)
+
+    def close(self) -> None:
+        """Leave the neighbours; the process group belongs to who made it."""
+        if self._neighbours is not None:
+            self._neighbours.close()
+            self._neighbours = None
+
+    def _message(self, group: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """One vector for tensors of one kind, used again at every step, and its parts in their shapes."""
+        key = (group[0].dtype, group[0].device, *(tensor.shape for tensor in group))
+        if key not in self._messages:
+            sizes = [tensor.numel() for tensor in group]
+            message = torch.empty(sum(sizes), dtype=group[0].dtype, device=group[0].device)
+            parts = [part.view(tensor.shape) for part, tensor in zip(message.split(sizes), group)]
+            self._messages[key] = message, parts
+        return self._messages[key]
