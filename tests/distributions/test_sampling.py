@@ -92,10 +92,13 @@ def test_acceptance_rate_is_the_observed_one(
     agrees(seen[0], dist.acceptance_rate)
 
 
+@pytest.mark.parametrize("concentration", [(0.3, 4.0), (300.0, 3_000.0)])
 @pytest.mark.parametrize("n_draws", [1, 10**6])
-def test_members_choose_pairs_and_keep_proposals_as_their_densities_say(n_draws: int, snefy: Build, rng: Rng) -> None:
+def test_members_choose_pairs_and_keep_proposals_as_their_densities_say(
+    n_draws: int, concentration: tuple[float, float], snefy: Build, rng: Rng
+) -> None:
     """Both ways to choose a pair follow the weights; float32 decides no proposal other than float64 would."""
-    dist = snefy(3, n=5, batch=(4,))
+    dist = snefy(3, n=5, batch=(4,), concentration=concentration)
     form, features = MemberForms(dist.family, 0), dist.unit_features()[0][0].numpy()
     positive = dist.weights().clamp_min(0.0)
     np.testing.assert_allclose(form.positive_mass(features), positive.sum(-1), rtol=1e-12)

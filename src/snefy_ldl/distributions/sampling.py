@@ -206,7 +206,8 @@ def _by_chain(dist: Any, rows: Tensor, n: int, source: RandomStream) -> tuple[Te
 
 
 def _row_chunks(dist: Any, n: int) -> list[slice]:
-    per_row = max(dist.n_components, n * dist.n_labels)
+    members = dist.family.n_members if getattr(dist, "has_members", False) else 1  # drawn from one after the other
+    per_row = max(dist.n_components // members, n * dist.n_labels)
     step = max(1, CHUNK_ELEMENTS // (8 * per_row))
     return [slice(start, min(start + step, len(dist))) for start in range(0, len(dist), step)]
 

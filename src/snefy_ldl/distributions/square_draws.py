@@ -18,7 +18,7 @@ from torch import Tensor
 from snefy_ldl._limits import CACHE_ELEMENTS
 from snefy_ldl._types import Array, Index, Mask
 from snefy_ldl.distributions.family import PairFamily
-from snefy_ldl.special import full_index, symmetric
+from snefy_ldl.special import full_index, pair_index, symmetric
 
 DirichletDraws = Callable[[Tensor, Any], Tensor]
 
@@ -26,8 +26,12 @@ __all__ = ["MemberForms", "draw_from_members"]
 
 #: Members that would keep a smaller share of their proposals than this for some row are drawn from by other means.
 LOWEST_RATE = 0.02
-#: How far a ratio of sums in float32 may be off, with their exponents formed in float64.
-RATIO_ROUNDING = 1e-4
+#: Sums of squares this far below the largest are not trusted: terms that matter beside them may have been cut off.
+FEW_DIGITS = 1e-24
+#: Pairs that no row has with more than this probability: no uniform number of 53 bits reaches them.
+UNREACHABLE = 1e-17
+#: How far a ratio of sums in float32 may be off, and how much further for each unit of the largest exponent in them.
+RATIO_ROUNDING, EXPONENT_ROUNDING = 1e-4, 2e-6
 
 
 class MemberForms:
@@ -50,11 +54,15 @@ class MemberForms:
         self.concentration: Array = family.concentration[k * pairs : (k + 1) * pairs].detach().cpu().numpy()
         self._positive, self._negative = np.maximum(gram, 0.0), np.maximum(-gram, 0.0)
         self._few: Index = np.flatnonzero(self._negative.any(0))
-        corner = np.ix_(self._few, self._few)
-        self._quick = [part[corner].astype(np.float32) for part in (self._positive, self._negative)]
+        size = np.sqrt(np.diagonal(self._positive)[self._few])  # not zero where an entry beside it is not
+        corner = self._negative[np.ix_(self._few, self._few)]
+        self._quick_negative = (corner / np.outer(size, size)).astype(np.float32)
         self._exponents = family.exponents[k].detach().double().cpu().numpy()  # (n, L)
+        self._ends = [index.numpy() for index in pair_index(family.n_neurons)]
         self._pair: Index = full_index(family.n_neurons).numpy()
         self._root = family.log_root_norm[k].detach().cpu().numpy()
+        self._quick_base = np.log(size) - self._root[self._few]
+        self._quick_powers = np.ascontiguousarray(self._exponents[self._few].T, dtype=np.float32)
 
     def positive_mass(self, features: Array) -> Array:
         """``êᵀ (M ∘ R)⁺ ê`` of rows ê (b, n): (b,)."""
@@ -69,10 +77,15 @@ class MemberForms:
             n_draws: how many will be asked for. For many, running sums over the pairs are made for every row; for few,
                 one neuron is drawn after the other.
         """
-        n = features.shape[1]
-        if n_draws * n > len(features) * len(self.kernel):
-            ends = _running_sums(features, self.kernel)
-            return lambda rows, source: _look_up(ends, rows, source)
+        n, (i, j), largest = features.shape[1], self._ends, features.max(0)
+        used = np.flatnonzero(largest[i] * largest[j] * self.kernel > UNREACHABLE)
+        if 2 * n_draws * n > len(features) * len(used):
+            ends = np.take(features, i[used], axis=1)
+            ends *= np.take(features, j[used], axis=1)
+            ends *= self.kernel[used]
+            ends[:, 0] += np.arange(len(features))  # row b's between b and b + 1: one table for all rows
+            np.cumsum(ends, axis=1, out=ends)
+            return lambda rows, source: used[_look_up(ends, rows, source)]
         first = np.cumsum(features @ self._kernel_matrix * features, axis=1)
         first = first / first[:, -1:] + np.arange(len(first))[:, None]
 
@@ -105,16 +118,21 @@ class MemberForms:
         if not len(self._few):
             return kept
         step = max(1, CACHE_ELEMENTS // (2 * len(self._few)))
-        base = scale[:, self._few] - self._root[self._few]
-        powers = np.ascontiguousarray(self._exponents[self._few].T)
+        base = scale[:, self._few] + self._quick_base
+        largest = np.abs(logs).max() * self._quick_powers.sum(0).max() + np.abs(base).max()
+        rounding = RATIO_ROUNDING + EXPONENT_ROUNDING * largest
+        base, short = (base - base.max(1, keepdims=True)).astype(np.float32), logs.astype(np.float32)
+        held = np.empty((2, min(step, len(logs)), len(self._few)), dtype=np.float32)
         for start in range(0, len(logs), step):
-            part = slice(start, start + step)
-            terms = logs[part] @ powers
-            terms += base[rows[part]]
-            terms -= terms.max(1, keepdims=True)
-            features = np.exp(np.maximum(terms.astype(np.float32), -40.0))
-            above, below = (np.einsum("sn,sn->s", features @ form, features) for form in self._quick)
-            kept[part] = level[part] < 1.0 - RATIO_ROUNDING - below / above
+            part = slice(start, min(start + step, len(logs)))
+            terms, other = held[:, : part.stop - start]
+            np.matmul(short[part], self._quick_powers, out=terms)
+            terms += np.take(base, rows[part], axis=0, out=other, mode="clip")
+            terms -= terms.max()  # of all: proposals that are left with hardly any digits are decided below
+            np.exp(np.maximum(terms, -40.0, out=terms), out=terms)
+            below = np.einsum("sn,sn->s", np.matmul(terms, self._quick_negative, out=other), terms)
+            above = np.einsum("sn,sn->s", terms, terms)
+            kept[part] = (level[part] < 1.0 - rounding - below / above) & (above > FEW_DIGITS)
         doubtful = np.flatnonzero(~kept)
         for start in range(0, len(doubtful), step):
             those = doubtful[start : start + step]
@@ -128,27 +146,6 @@ class MemberForms:
         above, below = (np.einsum("sn,sn->s", features @ form, features) for form in (self._positive, self._negative))
         ratio: Array = 1.0 - below / above
         return ratio
-
-
-def _running_sums(features: Array, kernel: Array) -> Array:
-    """Running sums of ``ê_i ê_j (M ∘ R)⁺_ij`` over the pairs, row b's between b and b + 1: one table for all rows.
-
-    Args:
-        features: ``ê`` (b, n), scaled so that the sums end at one.
-        kernel: ``(M ∘ R)⁺`` over the pairs (P,).
-
-    Returns:
-        (b, P).
-    """
-    n = features.shape[1]
-    ends, start = np.empty((len(features), len(kernel))), 0
-    for i in range(n):
-        stop = start + n - i
-        np.multiply(features[:, i : i + 1], features[:, i:] * kernel[start:stop], out=ends[:, start:stop])
-        start = stop
-    ends[:, 0] += np.arange(len(features))
-    summed: Array = np.cumsum(ends, axis=1, out=ends)
-    return summed
 
 
 def _look_up(ends: Array, rows: Index, source: Any) -> Index:

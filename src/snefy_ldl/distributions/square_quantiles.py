@@ -37,6 +37,8 @@ LARGEST_CANCELLATION = 10.0
 ROWS = 4096
 #: After so many panels that did not hold a quantile its bracket is halved.
 GUESSES = 6
+#: Pairs of neurons that bring less than this to every row are left out of guesses.
+UNUSED = 1e-5
 #: Panels of all labels are looked up at once: labels lie this far from each other, beyond every logit.
 APART = 2000.0
 
@@ -158,38 +160,36 @@ class _Search:
     def _guess(self) -> tuple[Array, Array]:
         """Where the quantiles may lie on the logit scale, and how fast that changes with the normal score, (Q,) each.
 
-        The cdf at every few kept edges comes from one float32 product for all rows; between them the logit is taken
-        for a straight line against the normal score.
+        The cdf at kept edges is a sum of a few curves whose heights come from one float32 product for all rows.
         """
         table, (n_labels, n_rows, n_levels) = self._table, self._shape
-        products = self._quick_products() if self._products is None else self._products.T.astype(np.float32)
-        scores = scipy.special.ndtri(np.clip(table.quick_below @ products, 1e-7, 1.0 - 1e-7))  # (C, b)
-        z = table.edge[table.coarse]
+        curves = table.curves
+        heights = self._curve_heights()
         guesses, slopes = np.empty((n_labels, n_rows, n_levels)), np.empty((n_labels, n_rows, n_levels))
-        wanted = self._score.reshape(self._shape)
-        rows = np.arange(n_rows)
-        for r in range(n_labels):
-            first, last = table.first_coarse[r], table.first_coarse[r + 1]
-            here = np.maximum.accumulate(scores[first:last])  # rounding aside, the cdf rises
-            for level in range(n_levels):
-                at = np.clip((here <= wanted[r, :, level]).sum(0) - 1, 0, len(here) - 2)
-                start, rise = here[at, rows], np.maximum(here[at + 1, rows] - here[at, rows], 1e-3)
-                slope = (z[first + at + 1] - z[first + at]) / rise
-                guesses[r, :, level] = z[first + at] + np.clip(wanted[r, :, level] - start, 0.0, rise) * slope
-                slopes[r, :, level] = slope
+        level, score = self._level.reshape(self._shape), self._score.reshape(self._shape)
+        rows, start = np.arange(n_rows), 0
+        for r, (z, shape) in enumerate(zip(curves.places, curves.shapes)):
+            cdf = shape @ heights[start : start + shape.shape[1]]
+            np.maximum.accumulate(cdf, out=cdf)  # but for what is left out it rises
+            start += shape.shape[1]
+            for q in range(n_levels):
+                at = np.clip((cdf <= level[r, :, q]).sum(0) - 1, 0, len(z) - 2)
+                low, high = (scipy.special.ndtri(np.clip(cdf[side, rows], 1e-7, 1.0 - 1e-7)) for side in (at, at + 1))
+                rise = np.maximum(high - low, 1e-3)
+                slopes[r, :, q] = (z[at + 1] - z[at]) / rise
+                guesses[r, :, q] = z[at] + np.clip(score[r, :, q] - low, 0.0, rise) * slopes[r, :, q]
         return guesses.ravel(), slopes.ravel()
 
-    def _quick_products(self) -> Array:
-        """``ê_i ê_j`` over the pairs in float32 (K P, b), neuron by neuron."""
-        n_members, n_rows, n = self._features.shape
-        features = np.ascontiguousarray(self._features.transpose(0, 2, 1), dtype=np.float32)
-        products = np.empty((n_members, n * (n + 1) // 2, n_rows), dtype=np.float32)
-        for k in range(n_members):
-            start = 0
-            for i in range(n):
-                np.multiply(features[k, i], features[k, i:], out=products[k, start : start + n - i])
-                start += n - i
-        return products.reshape(-1, n_rows)
+    def _curve_heights(self) -> Array:
+        """How much of every curve each row's cdfs hold, in float32 (Σ k, b); pairs that no row uses are left out."""
+        table, (n_members, n_rows, n) = self._table, self._features.shape
+        features = np.ascontiguousarray(self._features.transpose(0, 2, 1), dtype=np.float32).reshape(-1, n_rows)
+        i, j = (index.numpy() + n * np.arange(n_members)[:, None] for index in pair_index(n))
+        largest = np.abs(features).max(1)
+        kept = np.flatnonzero(np.abs(table.below[-1]) * largest[i.ravel()] * largest[j.ravel()] > UNUSED)
+        products = features[i.ravel()[kept]] * features[j.ravel()[kept]]
+        heights: Array = table.curves.weights[:, kept] @ products
+        return heights
 
     def _panel(self, ask: Index, z: Array, low: Index, high: Index) -> Index:
         """The panel that holds z, between two others."""

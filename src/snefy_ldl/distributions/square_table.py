@@ -17,6 +17,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import scipy.special
@@ -31,8 +32,24 @@ from snefy_ldl.special.tolerances import FACTOR_TAIL_MASS, LOGIT_LIMIT, SMALLEST
 
 __all__ = ["SquareTable"]
 
-#: Of so many kept edges one is asked about every quantile, to find where it lies.
-STRIDE = 4
+#: Quantiles are first looked for among at most so many kept edges of a label ...
+MOST_PLACES = 256
+#: ... by cdfs made of at most so many curves, or as many as leave out this part of their squares.
+MOST_CURVES, LEFT_OUT = 64, 1e-6
+
+
+class Curves(NamedTuple):
+    """Few curves a label whose sums are nearly the cdfs of all rows.
+
+    Attributes:
+        places: some kept edges of each label, on the logit scale, (C,) each.
+        shapes: its k curves there, (C, k) each.
+        weights: how much of each curve every pair brings, labels one after another (Σ k, K P).
+    """
+
+    places: tuple[Array, ...]
+    shapes: tuple[Array, ...]
+    weights: Array
 
 
 @dataclass(frozen=True)
@@ -83,19 +100,11 @@ class SquareTable:
         return int(self.below.size + 2 * self.factors.size)
 
     @cached_property
-    def coarse(self) -> Index:
-        """Every few kept edges of each label, by number (C,)."""
-        return np.concatenate([np.append(np.arange(a, b - 1, STRIDE), b - 1) for a, b in pairwise(self.first_edge)])
-
-    @cached_property
-    def first_coarse(self) -> Index:
-        """Which of these is each label's first (L' + 1,)."""
-        return np.searchsorted(self.coarse, self.first_edge)
-
-    @cached_property
-    def quick_below(self) -> Array:
-        """The integrals up to these edges in float32 (C, K P)."""
-        return self.below[self.coarse].astype(np.float32)
+    def curves(self) -> Curves:
+        """What the integrals have in common, to guess by."""
+        parts = [_curves(self.edge[a:b], self.below[a:b]) for a, b in pairwise(self.first_edge)]
+        places, shapes, weights = zip(*parts)
+        return Curves(places, shapes, np.concatenate(weights))
 
     @cached_property
     def quick_factors(self) -> Array:
@@ -108,6 +117,18 @@ class SquareTable:
     def quick_links(self) -> Array:
         """The links in float32."""
         return self.links.astype(np.float32)
+
+
+def _curves(edge: Array, below: Array) -> tuple[Array, Array, Array]:
+    """The leading directions of the integrals below (E, K P) at edges (E,), all in float32."""
+    stride = math.ceil(len(edge) / MOST_PLACES)
+    kept = np.unique(np.append(np.arange(0, len(edge), stride), len(edge) - 1))
+    integrals = below[kept].astype(np.float32)
+    squares, directions = np.linalg.eigh((integrals @ integrals.T).astype(np.float64))
+    left_out = np.cumsum(squares) <= LEFT_OUT * squares.sum()
+    first = max(left_out.sum(), len(kept) - MOST_CURVES)
+    shapes: Array = np.ascontiguousarray(directions[:, first:], dtype=np.float32)
+    return edge[kept], shapes, shapes.T @ integrals
 
 
 def _one_label(family: PairFamily, label: int) -> SquareTable:
