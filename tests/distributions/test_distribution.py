@@ -707,6 +707,15 @@ def test_mistakes_are_named(mistake: str, snefy: Build) -> None:
         act(snefy(3))
 
 
+def test_member_means_are_those_of_each_member_alone(snefy: Build) -> None:
+    law = snefy(4, batch=(5,), members=3)
+    means = law.member_means()
+    for k in range(3):
+        alone = SnefySimplex(law.exponents[k], law.readout[k], law.log_scale[:, k])
+        torch.testing.assert_close(means[k], alone.mean)
+    torch.testing.assert_close(means.mean(0), law.mean)
+
+
 # -- the registry -----------------------------------------------------------------------------------------------------
 
 

@@ -49,13 +49,10 @@ class PairMoments:
         Returns:
             (b, L), (b, 2, L) or (b, 1 + L, L): the means, then what was asked for.
         """
-        e, a, n = features, self.parts, features.shape[-1]
-        width = 2 * n if order == "first" else 3 * n
-        products = _product(e, self.tables[..., :width]).unflatten(-1, (-1, n)) * e[:, :, None]  # (K, b, 2 or 3, n)
-        weight = log_members.exp().T[..., None] / products[:, :, 0].sum(-1, keepdim=True)  # (K, b, 1)
-        mean = _product(weight * products[:, :, 1], 2.0 * a)  # (K, b, L)
+        mean, weight, products = self._means(features, log_members, order)
         if order == "first":
             return mean.sum(0)
+        e, a = features, self.parts
         ends = weight * products[:, :, 2]  # (K, b, n)
         lifted = e[:, :, None, :] * a.transpose(1, 2)[:, None]  # e∘a_r, (K, b, L, n)
         crossed = _product(lifted.flatten(1, 2), self.second).view_as(lifted)
@@ -66,6 +63,19 @@ class PairMoments:
         both = _product(inner.flatten(1, 2), a).view(*inner.shape[:3], -1)  # (K, b, L, L)
         both = 0.5 * (both + both.transpose(-1, -2)) + torch.diag_embed(_product(ends, a))
         return torch.cat([mean[:, :, None], 2.0 * both], 2).sum(0)
+
+    def member_means(self, features: Tensor) -> Tensor:
+        """The mean of every member by itself: features (K, b, n) -> (K, b, L)."""
+        return self._means(features, features.new_zeros(features.shape[1], len(features)), "first")[0]
+
+    def _means(self, features: Tensor, log_members: Tensor, order: Order) -> tuple[Tensor, Tensor, Tensor]:
+        """What each member adds to the means (K, b, L), its weight over its normaliser, and its products."""
+        n = features.shape[-1]
+        width = 2 * n if order == "first" else 3 * n
+        products = _product(features, self.tables[..., :width]).unflatten(-1, (-1, n))  # (K, b, 2 or 3, n)
+        products = products * features[:, :, None]
+        weight = log_members.exp().T[..., None] / products[:, :, 0].sum(-1, keepdim=True)  # (K, b, 1)
+        return _product(weight * products[:, :, 1], 2.0 * self.parts), weight, products
 
 
 class QuadraticForms:

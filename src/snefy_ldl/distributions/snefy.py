@@ -234,9 +234,12 @@ class SnefySimplex(SignedDirichletMixture):
         tables = self.family.moments()
         n_members, n = self.exponents.shape[:2]
         step = max(1, block_elements(self.exponents.device.type) // (4 * n_members * n * self.n_labels))
-        starts = range(0, max(len(self), 1), step)
-        rows = [slice(start, start + step) for start in starts]
+        rows = [slice(start, start + step) for start in range(0, max(len(self), 1), step)]
         return torch.cat([tables.answer(self._features(part), self.log_members[part], order) for part in rows])
+
+    def member_means(self) -> Tensor:
+        """The mean of every member by itself, of laws without votes (K, N, L)."""
+        return self.family.moments().member_means(self._features(slice(None)))
 
     def _first_moments(self) -> Tensor:
         return super()._first_moments() if self.offset is not None else self._moments("first")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.objects import describe
 from snefy_ldl.networks.custom import Backbone, BackboneLike, call_module, explain_failure
-from snefy_ldl.networks.scaling import ScaledBatch, Scaler
+from snefy_ldl.networks.scaling import ScaledBatch, Scaler, as_slice
 
 __all__ = ["BackboneLike", "CustomBackbone", "MemberBatches", "StackedMLP"]
 
@@ -65,11 +65,11 @@ class StackedMLP(nn.Module):
 
     def select(self, members: list[int]) -> StackedMLP:
         """Some of the members only."""
-        widths = [w.shape[2] for w in self.weights]
-        other = StackedMLP(len(members), self.scaler.centre.shape[1], tuple(widths)).to(self.scaler.centre)
-        with torch.no_grad():
-            for name, value in [*other.named_parameters(), *other.named_buffers()]:
-                value.copy_(self.get_buffer(name)[members] if "scaler" in name else self.get_parameter(name)[members])
+        other, places = copy.copy(self), as_slice(members)
+        other.n_members, other._modules = len(members), {"scaler": self.scaler.select(members)}
+        for name in ("weights", "biases"):
+            stack = (nn.Parameter(value.detach()[places].clone()) for value in getattr(self, name))
+            other._modules[name] = nn.ParameterList(stack)
         return other
 
     def forward(self, x: Tensor | ScaledBatch) -> Tensor:

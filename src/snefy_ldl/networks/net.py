@@ -15,6 +15,7 @@ from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.moving import MovingSnefy
 from snefy_ldl.networks.kept import KeptParts, LawParts
 from snefy_ldl.networks.moving_law import moving_zero_law
+from snefy_ldl.networks.scaling import as_slice
 from snefy_ldl.networks.zero_law import zero_law
 from snefy_ldl.special import (
     EXPONENT_LIMIT,
@@ -256,10 +257,10 @@ class SnefyNet(nn.Module):
         """A net with some of the members only."""
         other = copy.copy(self)
         other._parameters, other._buffers, other._modules = dict(self._parameters), dict(self._buffers), {}
-        other._kept = KeptParts()
+        other._kept, places = KeptParts(), as_slice(members)
         other.backbone = self.backbone.select(members)
         for name, value in self.named_parameters(recurse=False):
-            other._parameters[name] = nn.Parameter(value.detach()[members].clone())
+            other._parameters[name] = nn.Parameter(value.detach()[places].clone())
         for name, buffer in self.named_buffers(recurse=False):
-            other._buffers[name] = buffer[members].clone()
+            other._buffers[name] = buffer[places].clone()
         return other

@@ -8,6 +8,7 @@ nearly constant column cannot wreck a model.
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Literal
 
 import numpy as np
@@ -97,11 +98,25 @@ def fit_scaling(X: Any, kind: Scaling) -> tuple[Tensor, Tensor, float]:
     n_features = X.shape[1]
     if kind == "none":
         return torch.zeros(n_features), torch.ones(n_features), LIMITS[kind]
-    mean, deviation = column_moments(X)
+    return scaling_of(*column_moments(X), kind)
+
+
+def scaling_of(mean: Array, deviation: Array, kind: Scaling) -> tuple[Tensor, Tensor, float]:
+    """The same from the columns' means and standard deviations (d,), for a kind that changes something."""
     if kind == "pooled":
         deviation = pooled_deviation(deviation)
     divisor = divisors(mean, deviation)
     return torch.as_tensor(mean).float(), torch.as_tensor(divisor).float(), LIMITS[kind]
+
+
+def as_slice(members: list[int]) -> slice | list[int]:
+    """Members as a slice where they stand in a row: a GPU must not wait for a list of numbers.
+
+    >>> as_slice([2, 3]), as_slice([0, 2])
+    (slice(2, 4, None), [0, 2])
+    """
+    first, count = members[0], len(members)
+    return slice(first, first + count) if members == list(range(first, first + count)) else members
 
 
 class Scaler(nn.Module):
@@ -120,6 +135,12 @@ class Scaler(nn.Module):
     def set(self, member: int, centre: Tensor, scale: Tensor, limit: float) -> None:
         """Give one member what :func:`fit_scaling` returns."""
         self.centre[member], self.scale[member], self.limit[member] = centre, scale, limit
+
+    def select(self, members: list[int]) -> Scaler:
+        """Some of the members only."""
+        other, places = copy.copy(self), as_slice(members)
+        other._buffers = {name: buffer[places].clone() for name, buffer in self.named_buffers()}
+        return other
 
     def is_identity(self) -> bool:
         """Whether features stay as they are: only a scaler that was set has limits."""

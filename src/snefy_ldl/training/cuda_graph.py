@@ -21,7 +21,6 @@ log = logging.getLogger(__name__)
 @contextmanager
 def _no_collection() -> Iterator[None]:
     """No garbage collection: an older graph that is freed in the middle of a capture would spoil it."""
-    gc.collect()
     was_on = gc.isenabled()
     gc.disable()
     try:

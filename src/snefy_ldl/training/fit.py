@@ -120,13 +120,10 @@ def _train(jobs: Sequence[Job], device: torch.device, checkpoint: Checkpoint | N
         checkpoint=checkpoint,
     )
     scores = score_held(net, X, objective, members)
-    if len(jobs) == 1:
-        return [conclude(first, net, run, X, scores, optimizer)]
     states, start = [], 0
     for job in jobs:
-        part = list(range(start, start + len(job.members)))
-        states.append(conclude(job, net.select(part), run.of(part), X, scores.of(part)))
-        start += len(part)
+        states.append(conclude(job, net, run, X, scores, optimizer, start))
+        start += len(job.members)
     return states
 
 

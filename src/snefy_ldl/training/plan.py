@@ -22,7 +22,7 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.objects import Objects
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.networks.scaling import Scaling, fit_scaling
+from snefy_ldl.networks.scaling import Scaling, column_moments, scaling_of
 from snefy_ldl.networks.starts import fit_dirichlet, label_concentration, paper_init, prototype_init
 from snefy_ldl.networks.zeros import BLEND, presence_init
 from snefy_ldl.training.data import TrainingData
@@ -188,17 +188,23 @@ class Job:
         n_held = 0
         if fraction > 0 and not self.one_pass:
             n_held = min(max(1, round(fraction * n_rows)), n_rows - 2)
+        # members of one backbone see the same rows
+        same = [0 if self.settings.shares_backbone else k for k in range(self.n_members)]
+        splits = {k: self._split(derive_seed(self.seed, 4, k), n_held) for k in set(same)}
         members = []
         for scaling, centre in product(self.scalings, self.centres):
-            for k in range(self.n_members):
-                same = 0 if self.settings.shares_backbone else k  # members of one backbone see the same rows
-                draw = torch.Generator().manual_seed(derive_seed(self.seed, 4, same))
-                rows = torch.as_tensor(self.rows)[torch.randperm(n_rows, generator=draw)]
-                start_seed, shuffle_seed = derive_seed(self.seed, 5, k), derive_seed(self.seed, 7, same)
+            for k, at in enumerate(same):
+                start_seed, shuffle_seed = derive_seed(self.seed, 5, k), derive_seed(self.seed, 7, at)
                 if self.one_pass:  # each pass in an order of its own
                     shuffle_seed = derive_seed(shuffle_seed, self.passes_done)
-                members.append(Member(self, rows[n_held:], rows[:n_held], scaling, centre, start_seed, shuffle_seed))
+                members.append(Member(self, *splits[at], scaling, centre, start_seed, shuffle_seed))
         return members
+
+    def _split(self, seed: int, n_held: int) -> tuple[Tensor, Tensor]:
+        """Training and validation rows."""
+        draw = torch.Generator().manual_seed(seed)
+        rows = torch.as_tensor(self.rows)[torch.randperm(len(self.rows), generator=draw)]
+        return rows[n_held:], rows[:n_held]
 
     @property
     def passes_done(self) -> int:
@@ -265,24 +271,54 @@ def build_net(members: Sequence[Member]) -> SnefyNet:
         balanced=not settings.is_paper,
         presence=job.models_zeros,
     )
+    starts: dict[tuple[int, int], _Start] = {}  # members that differ in their scaling alone start alike
     for k, member in enumerate(members):
-        _initialise(net, k, member)
+        key = (id(member.train), id(member.centre))
+        starts[key] = starts.get(key) or _Start(member)
+        _initialise(net, k, member, starts[key])
     return net
 
 
-def _initialise(net: SnefyNet, k: int, member: Member) -> None:
+class _Start:
+    """What the training rows of a member say before it starts.
+
+    Args:
+        member: one of those that share rows and centre.
+
+    Attributes:
+        shares: labels of the training rows, as the network sees them (N, L).
+    """
+
+    def __init__(self, member: Member) -> None:
+        self._rows, self._job = member.train.numpy(), member.job
+        shares, moves = torch.as_tensor(self._job.labels.prototypes[self._rows]), self._job.data.moves
+        if member.centre is not None:
+            shares = shares / torch.as_tensor(member.centre)
+        elif moves is not None:
+            shares = (shares.log() - torch.as_tensor(moves.log_centre[self._rows])).softmax(-1)
+        self.shares = shares / shares.sum(-1, keepdim=True)
+
+    @cached_property
+    def background(self) -> Tensor:
+        """Concentration of the background Dirichlet (L,)."""
+        if self._job.labels.prior is not None:
+            return torch.as_tensor(self._job.labels.prior)
+        guess = self.shares.mean(0) * max(label_concentration(self.shares), 1.0)
+        return fit_dirichlet(self.shares.log().mean(0), guess)
+
+    @cached_property
+    def moments(self) -> tuple[Array, Array]:
+        """Mean and standard deviation of the features."""
+        return column_moments(self._job.data.features[self._rows])
+
+
+def _initialise(net: SnefyNet, k: int, member: Member, start: _Start) -> None:
     """Start one member: its neurons, the scaling of its features, and its background."""
     labels, is_paper = member.job.labels, member.job.settings.is_paper
     job_models_zeros = member.job.models_zeros
-    rows = member.train.numpy()
-    shares, moves = torch.as_tensor(labels.prototypes[rows]), member.job.data.moves
+    shares, moves = start.shares, member.job.data.moves
     if member.centre is not None:
-        centre = torch.as_tensor(member.centre)
-        net.set_centre(k, centre)
-        shares = shares / centre
-    elif moves is not None:
-        shares = (shares.log() - torch.as_tensor(moves.log_centre[rows])).softmax(-1)
-    shares = shares / shares.sum(-1, keepdim=True)
+        net.set_centre(k, torch.as_tensor(member.centre))
     generator = torch.Generator().manual_seed(member.start_seed)
     if job_models_zeros:
         blend = BLEND if moves is None else 1.0  # rows differ by their moves, not by neurons made for some of them
@@ -292,14 +328,9 @@ def _initialise(net: SnefyNet, k: int, member: Member) -> None:
     else:
         prototype_init(net, k, shares, generator, labels.concentration_range)
     if isinstance(net.backbone, StackedMLP) and member.scaling != "none":
-        net.backbone.scaler.set(k, *fit_scaling(member.job.data.features[rows], member.scaling))
-    if is_paper or job_models_zeros:
-        return
-    if labels.prior is None:
-        guess = shares.mean(0) * max(label_concentration(shares), 1.0)
-        net.set_background(k, fit_dirichlet(shares.log().mean(0), guess), BACKGROUND_SHARE)
-    else:
-        net.set_background(k, torch.as_tensor(labels.prior), BACKGROUND_SHARE)
+        net.backbone.scaler.set(k, *scaling_of(*start.moments, member.scaling))
+    if not is_paper and not job_models_zeros:
+        net.set_background(k, start.background, BACKGROUND_SHARE)
 
 
 def make_objective(net: SnefyNet, members: Sequence[Member], device: torch.device) -> Objective:

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snefy_ldl._limits import EVALUATION_ROWS
 from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.networks.scaling import as_slice
 from snefy_ldl.special import log_share
 from snefy_ldl.training.evaluate import evaluate
 from snefy_ldl.training.objectives import Objective
@@ -29,16 +31,19 @@ class HeldScores:
         rows: the validation rows of each member (K, B), on the net's device.
         log_prob: log densities as the members were trained (K, B), on the CPU; None where nothing is to be compared.
         log_odds: of the background's share as those rows settle it (K,), or None without a background.
+        means: the members' mean predictions (K, B, L), on the CPU; None where each has to be asked by itself.
     """
 
     rows: Tensor
     log_prob: Tensor | None
     log_odds: Tensor | None
+    means: Tensor | None = None
 
     def of(self, part: list[int]) -> HeldScores:
-        """The part that concerns some of the members."""
-        log_prob, log_odds = (None if value is None else value[part] for value in (self.log_prob, self.log_odds))
-        return HeldScores(self.rows[part], log_prob, log_odds)
+        """The part that concerns some of the members, which stand in a row."""
+        here = as_slice(part)
+        values = (self.log_prob, self.log_odds, self.means)
+        return HeldScores(self.rows[here], *(None if value is None else value[here] for value in values))
 
 
 def score_held(net: SnefyNet, X: Any, objective: Objective, members: Sequence[Member]) -> HeldScores:
@@ -58,28 +63,51 @@ def score_held(net: SnefyNet, X: Any, objective: Objective, members: Sequence[Me
     if not rows.shape[1]:
         return HeldScores(rows, None, None)
     log_prob = evaluate(net, X, objective, rows).cpu() if compare else None
+    means = _member_means(net, X, rows) if compare and members[0].job.data.moves is None else None
     if objective.background is None:
-        return HeldScores(rows, log_prob, None)
+        return HeldScores(rows, log_prob, None, means)
     before = net.log_odds.clone()
     net.refine_background(evaluate(net, X, objective.without_background(), rows), objective.background.gather(1, rows))
     settled = net.log_odds.clone()
     with torch.no_grad():
         net.log_odds.copy_(before)  # candidates are compared as they were trained
-    return HeldScores(rows, log_prob, settled)
+    return HeldScores(rows, log_prob, settled, means)
+
+
+@torch.no_grad()
+def _member_means(net: SnefyNet, X: Any, rows: Tensor) -> Tensor | None:
+    """Mean predictions of all members for their own rows, on the CPU (K, B, L).
+
+    None for laws whose means are integrals, and for backbones that members share or that read rows one by one.
+    """
+    if net.has_centre or net.has_presence or isinstance(net.backbone, CustomBackbone):
+        return None
+    parts = []
+    for start in range(0, rows.shape[1], EVALUATION_ROWS):
+        law = net(gather_rows(net, X, rows[:, start : start + EVALUATION_ROWS]))
+        parts.append(law.member_means().cpu())
+    return torch.cat(parts, 1)
 
 
 def conclude(
-    job: Job, net: SnefyNet, run: Run, X: Any, scores: HeldScores | None, optimizer: StackedAdamW | None = None
+    job: Job,
+    net: SnefyNet,
+    run: Run,
+    X: Any,
+    scores: HeldScores | None,
+    optimizer: StackedAdamW | None = None,
+    first_member: int = 0,
 ) -> FittedState:
     """Keep the job's best scaling and centre, and settle the background's share on validation rows.
 
     Args:
         job: whose members these are.
-        net: the trained stack of exactly the job's members.
-        run: the course of their fit.
+        net: the trained stack that holds the job's members.
+        run: the course of its fit.
         X: features of all rows, on the net's device.
-        scores: of exactly these members; None where no rows were held back, or what they say is in the net already.
+        scores: of the whole stack; None where no rows were held back, or what they say is in the net already.
         optimizer: to be kept, where a further pass may go on with it.
+        first_member: where the job's members begin in the stack.
 
     Returns:
         The fitted state.
@@ -87,13 +115,15 @@ def conclude(
     members, n_members = job.members, job.n_members
     keep, validation = list(range(n_members)), None
     if scores is not None and scores.log_prob is not None and (len(members) > n_members or job.compared):
-        keep, validation = _best_candidate(job, net, X, scores.log_prob, scores.rows)
+        part = list(range(first_member, first_member + len(members)))
+        keep, validation = _Candidates(job, net, X, scores.of(part), first_member).best()
     first = members[keep[0]]
-    if scores is not None and scores.log_odds is not None:
-        with torch.no_grad():
-            net.log_odds.copy_(scores.log_odds)
+    keep = [first_member + k for k in keep]
     if len(keep) < net.n_members:
         net = net.select(keep)
+    if scores is not None and scores.log_odds is not None:
+        with torch.no_grad():
+            net.log_odds.copy_(scores.log_odds[as_slice(keep)])
     run = run.of(keep)
     history = run.history
     if job.one_pass:
@@ -126,46 +156,62 @@ def conclude(
     )
 
 
-def _best_candidate(
-    job: Job, net: SnefyNet, X: Any, log_p: Tensor, held: Tensor
-) -> tuple[list[int], Validation | None]:
-    """Members of the candidate that does best on the validation rows, and how it does there."""
-    members, n_members = job.members, job.n_members
-    best, best_validation = list(range(n_members)), None
-    for start in range(n_members, len(members), n_members):
-        part = list(range(start, start + n_members))
-        if lead(log_p[part], log_p[best]) <= -1.0:  # a clear loss that no mean makes good
-            continue
-        best_validation = best_validation or _validation(job, net, X, log_p, held, best)
-        validation = _validation(job, net, X, log_p, held, part)
-        if validation.beats(best_validation):
-            best, best_validation = part, validation
-    if job.compared and best_validation is None:
-        best_validation = _validation(job, net, X, log_p, held, best)
-    return best, best_validation
+class _Candidates:
+    """The members of one job, in groups that differ in scaling or centre.
 
+    Args:
+        job: whose they are.
+        net: the stack that holds them.
+        X: features of all rows.
+        scores: of exactly these members.
+        first_member: where they begin in the stack.
+    """
 
-def _validation(job: Job, net: SnefyNet, X: Any, log_p: Tensor, held: Tensor, part: list[int]) -> Validation:
-    """What some members make of their validation rows; a row that does not count in training has no voice here."""
-    divergence = torch.stack([_mean_divergence(net.select([k]), X, job.members[k]) for k in part])
-    counted = torch.ones_like(divergence, dtype=torch.bool)
-    if job.data.weights is not None:
-        counted = torch.as_tensor(job.data.weights)[held[part].cpu()] > 0.0
-    return Validation(log_p[part][counted], divergence[counted])
+    def __init__(self, job: Job, net: SnefyNet, X: Any, scores: HeldScores, first_member: int) -> None:
+        self._job, self._net, self._X, self._scores, self._first = job, net, X, scores, first_member
 
+    def best(self) -> tuple[list[int], Validation | None]:
+        """Members of the candidate that does best on the validation rows, and how it does there."""
+        members, n_members, log_p = self._job.members, self._job.n_members, self._scores.log_prob
+        assert log_p is not None
+        best, best_validation = list(range(n_members)), None
+        for start in range(n_members, len(members), n_members):
+            part = list(range(start, start + n_members))
+            if lead(log_p[part], log_p[best]) <= -1.0:  # a clear loss that no mean makes good
+                continue
+            best_validation = best_validation or self._validation(log_p, best)
+            validation = self._validation(log_p, part)
+            if validation.beats(best_validation):
+                best, best_validation = part, validation
+        if self._job.compared and best_validation is None:
+            best_validation = self._validation(log_p, best)
+        return best, best_validation
 
-def _mean_divergence(net: SnefyNet, X: Any, member: Member) -> Tensor:
-    """KL divergence of the mean prediction on each of the member's validation rows (B,)."""
-    rows = member.valid
-    x = gather_rows(net, X, rows[None].to(net.readout.device))
-    job = member.job
-    moves = () if job.data.moves is None else job.data.moves.take(rows.numpy()).tensors(net.readout.device)
-    with torch.no_grad():
-        mean = net(x, *moves).mean.cpu()
-    plain = not (job.data.are_counts or job.data.has_gaps)  # then zeros of the labels are zeros here, too
-    shares = torch.as_tensor((job.data.labels if plain else job.labels.shares)[rows.numpy()])
-    divergence: Tensor = torch.special.xlogy(shares, shares).sum(-1) - (shares * log_share(mean)).sum(-1)
-    return divergence
+    def _validation(self, log_p: Tensor, part: list[int]) -> Validation:
+        """What some members make of their validation rows; a row that does not count in training has no voice here."""
+        divergence = torch.stack([self._divergence(k) for k in part])
+        counted = torch.ones_like(divergence, dtype=torch.bool)
+        if self._job.data.weights is not None:
+            counted = torch.as_tensor(self._job.data.weights)[self._scores.rows[part].cpu()] > 0.0
+        return Validation(log_p[part][counted], divergence[counted])
+
+    def _divergence(self, k: int) -> Tensor:
+        """KL divergence of a member's mean prediction on each of its validation rows (B,)."""
+        job, rows = self._job, self._job.members[k].valid
+        mean = self._mean(k) if self._scores.means is None else self._scores.means[k]
+        plain = not (job.data.are_counts or job.data.has_gaps)  # then zeros of the labels are zeros here, too
+        shares = torch.as_tensor((job.data.labels if plain else job.labels.shares)[rows.numpy()])
+        divergence: Tensor = torch.special.xlogy(shares, shares).sum(-1) - (shares * log_share(mean)).sum(-1)
+        return divergence
+
+    def _mean(self, k: int) -> Tensor:
+        """A member's mean prediction for its validation rows (B, L), asked by itself."""
+        rows, moves, net = self._job.members[k].valid, self._job.data.moves, self._net.select([self._first + k])
+        device = net.readout.device
+        shifts = () if moves is None else moves.take(rows.numpy()).tensors(device)
+        with torch.no_grad():
+            mean: Tensor = net(gather_rows(net, self._X, rows[None].to(device)), *shifts).mean.cpu()
+        return mean
 
 
 def summarise(net: SnefyNet, run: Run, rows: int, scaling: str) -> dict[str, Any]:
