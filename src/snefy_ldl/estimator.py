@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -379,6 +380,11 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         return law.named(self.label_names_).checking()
 
     # -- scikit-learn ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    @cache  # scikit-learn reads the signature anew for every clone, which a hundred models feel
+    def _get_param_names(cls) -> list[str]:
+        return list(super()._get_param_names())
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

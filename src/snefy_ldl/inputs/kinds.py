@@ -319,6 +319,8 @@ def fill_values(table: Array) -> tuple[Array, Mask]:
     missing = MissingIndicator(features="all").fit_transform(table)
     step = max(1, len(table) // MEDIAN_ROWS)  # a median of many rows needs no more than some of them
     some = table[::step] if not missing[::step].all(axis=0).any() else table
+    if not missing.any():  # several times faster than the imputer's masked median
+        return np.median(some, axis=0).astype(np.float64), missing
     imputer = SimpleImputer(strategy="median", keep_empty_features=True).fit(some)
     return np.nan_to_num(imputer.statistics_.astype(np.float64), nan=0.0), missing
 

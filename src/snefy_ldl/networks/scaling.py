@@ -45,8 +45,10 @@ def column_moments(X: Any) -> tuple[Array, Array]:
         return mean, np.sqrt(np.maximum(square - mean**2, 0.0))
     if X.size > CHUNK_ELEMENTS:
         return _moments_by_parts(X)
-    mean = X.mean(axis=0, dtype=np.float64)
-    return mean, np.sqrt(np.maximum(X.var(axis=0, dtype=np.float64), 0.0))
+    values = X.astype(np.float64)  # a copy, which serves twice
+    mean = values.mean(axis=0)
+    values -= mean
+    return mean, np.sqrt(np.einsum("nd,nd->d", values, values) / len(values))
 
 
 def _moments_by_parts(X: Any) -> tuple[Array, Array]:

@@ -299,11 +299,16 @@ class _Start:
         self.shares = shares / shares.sum(-1, keepdim=True)
 
     @cached_property
+    def concentration(self) -> float:
+        """The labels' own."""
+        return label_concentration(self.shares)
+
+    @cached_property
     def background(self) -> Tensor:
         """Concentration of the background Dirichlet (L,)."""
         if self._job.labels.prior is not None:
             return torch.as_tensor(self._job.labels.prior)
-        guess = self.shares.mean(0) * max(label_concentration(self.shares), 1.0)
+        guess = self.shares.mean(0) * max(self.concentration, 1.0)
         return fit_dirichlet(self.shares.log().mean(0), guess)
 
     @cached_property
@@ -326,7 +331,7 @@ def _initialise(net: SnefyNet, k: int, member: Member, start: _Start) -> None:
     elif is_paper:
         paper_init(net, k, shares, generator)
     else:
-        prototype_init(net, k, shares, generator, labels.concentration_range)
+        prototype_init(net, k, shares, generator, labels.concentration_range, start.concentration)
     if isinstance(net.backbone, StackedMLP) and member.scaling != "none":
         net.backbone.scaler.set(k, *scaling_of(*start.moments, member.scaling))
     if not is_paper and not job_models_zeros:
