@@ -1,10 +1,14 @@
 """Rows in parts and training on workers: this machine's engine against a Ray cluster of two local workers.
 
     python benchmarks/cluster.py                        # 20 million rows, 2 million to train on: about an hour, 12 GB
+    python benchmarks/cluster.py --only training        # these lines anew, those about predictions as they were
     python benchmarks/cluster.py --rows 400000 --train 40000 --epochs 2      # to see that it runs
 
 Each engine works in a process of its own. Rows per second are those of workers that have started: all rows over the
-mean time that workers spent on their parts, with reading and writing. ``seconds`` is the whole run.
+mean time that workers spent on their parts, with reading and writing. ``seconds`` is the whole run. In training, rows
+per second are those of the median epoch after the first, ``start`` is what is no epoch (Ray, PyTorch in its workers,
+the first look at the rows, the model's way back), ``core-seconds`` are those of all workers in such an epoch: more
+of them with more workers is what working together costs.
 """
 
 from __future__ import annotations
@@ -76,6 +80,12 @@ def score(task: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def core_seconds(pid: int) -> float:
+    """Processor time that a process has used; Linux tells."""
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
 def train(task: dict[str, Any]) -> dict[str, Any]:
     """One fit on so many workers; figures of the run."""
     import pandas as pd
@@ -86,8 +96,11 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
 
     victims: list[int] = []
     states: list[tuple[int, ...]] = []
+    spent: dict[int, float] = {}  # by the workers of the present, at the end of each epoch
 
     def watch(epoch: int, pids: list[int]) -> None:
+        with contextlib.suppress(OSError):  # a worker may be gone
+            spent[epoch] = sum(core_seconds(pid) for pid in pids)
         fresh = (epoch, *pids) not in states and len(pids) == task["workers"]
         states.append((epoch, *pids))
         if task["kill"] and fresh and epoch == len(victims) + 1 and len(victims) < 2:
@@ -102,8 +115,11 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
     test = pd.read_parquet(task["test"])
     seconds = [record["seconds"] for record in model.history_]
     n_rows = rows.table().n_rows
+    steps = [spent[epoch + 1] - spent[epoch] for epoch in spent if epoch and epoch + 1 in spent]
     return {
         "seconds": whole,
+        "start": whole - sum(seconds),
+        "core-seconds": float(np.median(steps)) if steps and not victims else None,
         "rows/s": n_rows / float(np.median(seconds[1:] or seconds)),
         "log likelihood": float(np.mean(model.log_prob(test[list(COLUMNS)], test[list(NAMES)]))),
         "killed": len(victims),
@@ -171,6 +187,8 @@ def training(place: Path, rows: int, workers: int, epochs: int) -> list[dict[str
                 "rows": f"{rows:,}",
                 "epochs": epochs,
                 "seconds": f"{run['seconds']:.0f}",
+                "start": "" if kill else f"{run['start']:.0f}",
+                "core-seconds": "" if run["core-seconds"] is None else f"{run['core-seconds']:.1f}",
                 "rows/s": f"{run['rows/s']:,.0f}",
                 "of one": f"{run['rows/s'] / base['rows/s']:.2f}",
                 "test log likelihood": f"{run['log likelihood']:.4f}",
@@ -179,6 +197,22 @@ def training(place: Path, rows: int, workers: int, epochs: int) -> list[dict[str
         )
         print(lines[-1], flush=True)
     return lines
+
+
+def kept_lines(only: str | None) -> dict[str, Any]:
+    """Lines of the last run that this one does not make anew."""
+    path = RESULTS / "cluster.json"
+    if only is None or not path.exists():
+        return {}
+    kind = {"scoring": "training", "training": "scoring"}[only]
+    last = json.loads(path.read_text())
+    return {kind: last[kind]} if kind in last else {}
+
+
+def describe(part: dict[str, Any]) -> str:
+    """A table, and how it was made."""
+    text = f"Measured by `{part['command']}` on {part['machine']['processor']}, {part['machine']['cores']} cores; "
+    return text + f"load of the machine at its end: {part['load']:.1f}.\n\n{markdown(part['lines'])}"
 
 
 def main() -> None:
@@ -214,17 +248,17 @@ def main() -> None:
         write_table(place / "test.parquet", 20_000, 1001)
         some = ParquetRows((str(place / "test.parquet"),), NAMES, COLUMNS)
         SnefyLDL(epochs=2, random_state=0).fit(some.stream()).save(place / "model")
-        lines: dict[str, Any] = {"machine": machine(), "load": os.getloadavg()[1]}
+        lines: dict[str, Any] = kept_lines(words.only)
+        about = {"command": " ".join(["benchmarks/cluster.py", *sys.argv[1:]]), "machine": machine()}
         if words.only != "training":
-            lines["scoring"] = scoring(place, words.workers)
+            lines["scoring"] = {"lines": scoring(place, words.workers)}
+            lines["scoring"] |= about | {"load": os.getloadavg()[1]}
         if words.only != "scoring":
-            lines["training"] = training(place, words.train, words.workers, words.epochs)
+            lines["training"] = {"lines": training(place, words.train, words.workers, words.epochs)}
+            lines["training"] |= about | {"load": os.getloadavg()[1]}
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "cluster.json").write_text(json.dumps(lines, indent=2) + "\n")
-    tables = "\n\n".join(markdown(lines[kind]) for kind in ("scoring", "training") if kind in lines)
-    text = f"Measured by `{' '.join(['benchmarks/cluster.py', *sys.argv[1:]])}` on {lines['machine']['processor']}, "
-    text += f"{lines['machine']['cores']} cores; load of the machine at its end: {os.getloadavg()[1]:.1f}."
-    text += f"\n\n{tables}\n"
+    text = "\n\n".join(describe(lines[kind]) for kind in ("scoring", "training") if kind in lines) + "\n"
     (RESULTS / "cluster.md").write_text(text)
     print(text)
 

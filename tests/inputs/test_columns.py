@@ -219,6 +219,29 @@ def test_a_frame_of_numbers_gives_the_same_model_as_its_array():
     np.testing.assert_array_equal(by_frame.predict(X), by_array.predict(X))
 
 
+def test_plain_numbers_are_taken_together_as_they_are_one_by_one():
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)), columns=list("abc"))
+    frame["c"] = frame["c"].astype(np.float32)
+    encoder = TableEncoder.fit(frame)
+    features = encoder.transform(frame)
+    one_by_one = np.column_stack([cell_numbers(frame[name])[0] for name in frame])
+    np.testing.assert_array_equal(features, one_by_one)
+    assert features.dtype == np.float64
+    assert features.flags.c_contiguous
+    before = frame.copy()
+    features[:] = 0.0  # they are nobody else's
+    pd.testing.assert_frame_equal(frame, before)
+    gap = frame.copy()
+    gap.loc[4, "b"] = np.nan
+    with pytest.warns(TableNote, match="'b'"):
+        filled = encoder.transform(gap)
+    assert filled[4, 1] == frame["b"].median()
+    for value in (np.inf, -np.inf, -1e31):
+        gap.loc[4, "b"] = value
+        with pytest.raises(InputError, match="data row 5, column 'b'"):
+            encoder.transform(gap)
+
+
 def test_a_model_of_a_table_is_saved_with_its_columns(tmp_path):
     frame, D = soil(), shares(N)
     with pytest.warns(TableNote, match=r"'sample_id' names the rows.*'lab' is Jena.*'remark' is empty"):

@@ -114,13 +114,13 @@ class ParquetRows(Rows):
         first = rank * size
 
         def blocks() -> Iterator[tuple[Any, Any]]:
-            for frame in self._frames(table, names, first, first + size):
-                yield frame[names], frame[list(self.labels)]
+            for part in self._tables(table, names, first, first + size):
+                yield part.select(names).to_pandas(), part.select(list(self.labels)).to_pandas()
 
         return Stream(blocks, size, self.counts)
 
-    def _frames(self, table: PartTable, names: list[str], first: int, last: int) -> Iterator[Any]:
-        """Rows from one number to before another, in frames of one size: where row groups end does not matter."""
+    def _tables(self, table: PartTable, names: list[str], first: int, last: int) -> Iterator[Any]:
+        """Rows from one number to before another, in tables of one size: where row groups end does not matter."""
         import pyarrow
 
         from snefy_ldl._limits import STREAM_BYTES, STREAM_ROWS
@@ -141,10 +141,10 @@ class ParquetRows(Rows):
                 count += high - low
                 while count >= step:
                     whole = pyarrow.Table.from_batches(held)
-                    yield whole.slice(0, step).to_pandas()
+                    yield whole.slice(0, step)
                     held, count = whole.slice(step).to_batches(), count - step
         if count:
-            yield pyarrow.Table.from_batches(held).to_pandas()
+            yield pyarrow.Table.from_batches(held)
 
 
 @dataclass(frozen=True)

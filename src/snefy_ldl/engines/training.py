@@ -28,7 +28,7 @@ __all__ = ["Keeper", "RayTraining"]
 #: How often workers may be lost before a fit is given up.
 MOST_LOSSES = 20
 #: Seconds between two looks at how far a fit is, and without progress after which it is given up.
-LOOK_SECONDS, PATIENCE = 0.2, 1800.0
+LOOK_SECONDS, PATIENCE = 0.5, 1800.0
 
 
 class Keeper:
@@ -119,8 +119,9 @@ class RayTraining:
     """Trains one model on several workers of a Ray cluster, each with its part of the rows.
 
     A step is taken on the mean of all gradients: ``batch_size`` rows, shared out among the workers, so their number
-    does not change how a model learns. gloo carries gradients between processors, nccl between GPUs. A worker that is
-    lost is replaced, and all go on from the last epoch.
+    does not change how a model learns. Sockets carry short gradients between workers of one machine, gloo longer ones
+    and those between machines, nccl those between GPUs. A worker that is lost is replaced, and all go on from the last
+    epoch.
 
     Args:
         workers: how many.

@@ -168,6 +168,10 @@ class TableEncoder(PlainState):
             if not np.isnan(numbers.sum(dtype=np.float64)):  # no gap: the frame's own numbers, without a copy
                 return numbers
         features, start, odd = np.empty((len(frame), self.n_out), dtype=np.float32 if single else np.float64), 0, []
+        if self._takes_as_it_is(frame):
+            features[:] = frame.to_numpy()
+            if features.min() >= -LARGEST_FEATURE and features.max() <= LARGEST_FEATURE:  # and no gap: NaN is neither
+                return features
         for column in self.columns:
             if column.names_out:
                 part, surprises = column.encode(frame[column.name])
@@ -177,6 +181,13 @@ class TableEncoder(PlainState):
         if odd and warn:
             warnings.warn(TableNote(describe_surprises(odd), odd), stacklevel=4)
         return features
+
+    def _takes_as_it_is(self, frame: Any) -> bool:
+        """Whether a frame holds the columns of the fit as plain numbers, which need not be looked at one by one."""
+        if frame.size > SINGLE_NUMBERS:  # pandas may copy them all first
+            return False
+        plain = all(isinstance(kind, np.dtype) and kind.kind == "f" for kind in set(frame.dtypes))
+        return plain and self.is_plain and [str(name) for name in frame.columns] == self.names_in
 
     def tell_left_out(self, stacklevel: int = 3) -> None:
         """Tell of columns that became no feature without the user's word, or nobody would look for them.

@@ -287,8 +287,14 @@ class StreamFit:
     @contextmanager
     def _seeded(self) -> Iterator[None]:
         """Dropout and the like draw from the fit's seed and leave the caller's generator alone."""
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(derive_seed(self.job.seed, 2, self.steps_done))
+        seed = derive_seed(self.job.seed, 2, self.steps_done)
+        if self.device.type == "cuda":
+            with torch.random.fork_rng(devices=[self.device]):
+                torch.manual_seed(seed)
+                yield
+            return
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed looks for every kind of GPU, at every chunk
             yield
 
     def _validate(self, record: dict[str, float]) -> None:
