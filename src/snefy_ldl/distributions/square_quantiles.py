@@ -61,15 +61,19 @@ def square_quantiles(law: Any, levels: Array) -> Array:
     for start in range(0, len(law), ROWS):
         rows = slice(start, min(start + ROWS, len(law)))
         features, sizes = (part.cpu().numpy() for part in law.unit_features(rows))
-        exact = inner[rows].size <= EXACT_QUESTIONS or sizes.max() > LARGEST_CANCELLATION
+        few = inner[rows].size <= EXACT_QUESTIONS
+        exact = np.full(len(sizes), True) if few else sizes > LARGEST_CANCELLATION
         for labels in _label_blocks(law.family, levels.shape[1]):
             if len(labels) == levels.shape[1]:
                 table = law.family.keep(f"shares {labels}", lambda part=labels: SquareTable.of(law.family, part))
             else:  # one of many labels: what is kept of a few would not help the next call
                 table = SquareTable.of(law.family, labels)
-            columns = slice(labels.start, labels.stop)
+            wanted = inner[rows, labels.start : labels.stop]
             with one_blas_thread():
-                out[rows, columns] = _Search(table, features, inner[rows, columns], exact).solve()
+                for kind in np.unique(exact):  # rows that cancel are few, and must not slow the others down
+                    part = np.flatnonzero(exact == kind)
+                    answer = _Search(table, features[:, part], wanted[part], bool(kind)).solve()
+                    out[start + part, labels.start : labels.stop] = answer
     return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, out))
 
 

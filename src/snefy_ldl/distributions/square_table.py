@@ -35,7 +35,7 @@ __all__ = ["SquareTable"]
 #: Quantiles are first looked for among at most so many kept edges of a label ...
 MOST_PLACES = 256
 #: ... by cdfs made of at most so many curves, or as many as leave out this part of their squares.
-MOST_CURVES, LEFT_OUT = 64, 1e-6
+MOST_CURVES, LEFT_OUT = 64, 1e-8
 
 
 class Curves(NamedTuple):
