@@ -191,6 +191,6 @@ def draw_from_members(law: Any, rows: slice, n: int, source: Any, dirichlets: Di
             component = choose(at, source)
             proposal = dirichlets(torch.from_numpy(form.concentration[component]), source).numpy()
             kept = form.keeps(proposal, scale[:, k], at, source.uniform(len(slots)).numpy())
-            logs[slots[kept]] = proposal[kept]
+            logs[slots] = proposal  # what was not kept is written over in the next round
             slots = slots[~kept]
     return torch.from_numpy(logs.reshape(n_rows, n, law.n_labels))
