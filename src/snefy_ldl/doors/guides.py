@@ -57,20 +57,17 @@ class _Trees(nn.Module):
 
     def __init__(self, learner: TreesLDL) -> None:
         super().__init__()
-        children = np.array(learner.children_)
-        leaf = children[:, 0] < 0
-        children[leaf] = np.flatnonzero(leaf)[:, None]
-        single = learner.threshold_.astype(np.float32)
-        single = np.where(single > learner.threshold_, np.nextafter(single, np.float32(-np.inf)), single)
+        walk = learner.walk()
+        leaf = walk.is_leaf
         # most leaves hold one training row, so their shares are kept once
         shares, which = np.unique(learner.value_[leaf], axis=0, return_inverse=True)
         number = np.zeros(len(leaf), dtype=np.int32)
         number[leaf] = which.reshape(-1)
         self._depth = _depth(learner.children_, learner.roots_)
         self._largest = float(np.finfo(np.float32).max)
-        self.register_buffer("feature", torch.as_tensor(np.where(leaf, 0, learner.feature_).astype(np.int32)))
-        self.register_buffer("threshold", torch.as_tensor(single.astype(np.float32)))
-        self.register_buffer("branches", torch.as_tensor(children.astype(np.int32).ravel()))
+        self.register_buffer("feature", torch.as_tensor(walk.feature.astype(np.int32)))
+        self.register_buffer("threshold", torch.as_tensor(walk.threshold))
+        self.register_buffer("branches", torch.as_tensor(walk.child.astype(np.int32)))
         self.register_buffer("number", torch.as_tensor(number))
         self.register_buffer("shares", torch.as_tensor(shares))
         self.register_buffer("roots", torch.as_tensor(np.array(learner.roots_, dtype=np.int64)))

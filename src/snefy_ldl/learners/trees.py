@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.ensemble import ExtraTreesRegressor
@@ -13,6 +14,8 @@ from snefy_ldl.validation import check_count
 
 #: Walks of a row down a tree that are made at a time.
 BLOCK_WALKS = 1 << 16
+#: Levels that all of them go down before those that have ended are left out.
+LEVELS = 4
 
 
 class TreesLDL(Learner):
@@ -107,15 +110,62 @@ class TreesLDL(Learner):
 
     def _leaves(self, rows: Any) -> Any:
         """The leaf of every tree that each row reaches (trees, rows), all of them a level at a time."""
-        n_rows = len(rows)
-        at = np.repeat(self.roots_, n_rows)
-        moving = np.arange(len(at))
+        walk, n_rows = self.walk(), len(rows)
+        flat = np.ascontiguousarray(rows).ravel()
+        first = np.tile(np.arange(0, rows.size, rows.shape[1], dtype=walk.whole), len(self.roots_))
+        leaves = np.repeat(self.roots_.astype(walk.whole), n_rows)
+        at, moving = leaves, np.arange(len(leaves))
         while len(moving):
-            moving = moving[self.children_[at[moving], 0] >= 0]
-            node = at[moving]
-            right = rows[moving % n_rows, self.feature_[node]] > self.threshold_[node]
-            at[moving] = self.children_[node, right.astype(np.int64)]
-        return at.reshape(len(self.roots_), n_rows)
+            for _ in range(LEVELS):
+                right = np.take(flat, np.take(walk.feature, at) + first) > np.take(walk.threshold, at)
+                at = np.take(walk.child, 2 * at + right)
+            leaves[moving] = at
+            goes_on = ~np.take(walk.is_leaf, at)
+            at, first, moving = at[goes_on], first[goes_on], moving[goes_on]
+        return leaves.reshape(len(self.roots_), n_rows)
+
+    def walk(self) -> Walk:
+        """The fitted forest as walks down its trees read it, made once."""
+        walk = _walks.get(self)
+        if walk is None or walk.made_of is not self.children_:
+            walk = _walks[self] = Walk.of(self.children_, self.feature_, self.threshold_)
+        return walk
+
+
+class Walk(NamedTuple):
+    """Nodes for a walk that need not ask whether it has ended: a leaf leads to itself.
+
+    Attributes:
+        child: left and right child of every node, one after the other.
+        feature: each node asks about, 0 for a leaf.
+        threshold: the largest float32 that still goes left.
+        is_leaf: which nodes are leaves.
+        whole: type of node and feature numbers; half as wide, twice as fast.
+        made_of: the children that this was made of.
+    """
+
+    child: Any
+    feature: Any
+    threshold: Any
+    is_leaf: Any
+    whole: type[np.signedinteger[Any]]
+    made_of: Any
+
+    @classmethod
+    def of(cls, children: Any, feature: Any, threshold: Any) -> Walk:
+        """The tables of nodes with children (N, 2), -1 for a leaf's, features and thresholds (N,)."""
+        whole: type[np.signedinteger[Any]] = np.int32 if len(children) < 1 << 30 else np.int64
+        is_leaf = children[:, 0] < 0
+        child = np.where(is_leaf[:, None], np.arange(len(children))[:, None], children).astype(whole).ravel()
+        below = threshold.astype(np.float32)
+        above = below > threshold
+        below[above] = np.nextafter(below[above], np.float32(-np.inf))
+        below[is_leaf] = np.inf
+        return cls(child, np.where(is_leaf, 0, feature).astype(whole), below, is_leaf, whole, children)
+
+
+#: Kept beside the learners, whose attributes no prediction may change.
+_walks: WeakKeyDictionary[TreesLDL, Walk] = WeakKeyDictionary()
 
 
 def _single(X: Array) -> Any:
