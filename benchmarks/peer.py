@@ -129,7 +129,32 @@ def ours() -> dict:
         histories = {id(model.history_): model.history_ for model in models}.values()  # one a stack
         seconds = sum(statistics.median(record["seconds"] for record in history[2:]) for history in histories)
         result[f"step per model, {size} stacked"] = 1e3 * seconds / STEPS / size
-    return result
+    return result | floors()
+
+
+def floors() -> dict:
+    """Parts of a step that no rewriting takes away, each alone: its matrix products, and its table of gamma functions."""
+    import torch
+
+    from snefy_ldl.training.kernels.pairs import PairKernel
+
+    rows, neurons, readouts, width = BATCH, 64, 32, 64
+    shapes = [(rows, FEATURES, width), (FEATURES, rows, width), *[(rows, width, neurons)] * 3]
+    shapes += [(rows, neurons, readouts), (neurons, readouts, neurons), (rows, neurons, neurons)]  # forward
+    shapes += [(rows, readouts, neurons), (neurons, rows, neurons)]  # backward
+    shapes += [(readouts, rows, neurons), (readouts, neurons, neurons), (neurons, rows, LABELS), (rows, LABELS, neurons)]
+    products = [(torch.rand(1, a, b), torch.rand(1, b, c), torch.empty(1, a, c)) for a, b, c in shapes]
+    exponents = torch.rand(1, neurons, LABELS).double()
+    kernel = PairKernel((1, neurons, LABELS), torch.device("cpu"), torch.float32)
+
+    def multiply():
+        for left, right, answer in products:
+            torch.bmm(left, right, out=answer)
+
+    return {
+        "step, its matrix products alone": median_ms(multiply, 2001),
+        "step, its gamma functions alone": median_ms(lambda: kernel.compute(exponents), 2001),
+    }
 
 
 def theirs() -> dict:
