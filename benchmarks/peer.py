@@ -133,7 +133,7 @@ def ours() -> dict:
 
 
 def floors() -> dict:
-    """Parts of a step that no rewriting takes away, each alone: its matrix products, and its table of gamma functions."""
+    """Parts of a step that no rewriting takes away, each alone: matrix products, and the table of gamma functions."""
     import torch
 
     from snefy_ldl.training.kernels.pairs import PairKernel
@@ -142,7 +142,12 @@ def floors() -> dict:
     shapes = [(rows, FEATURES, width), (FEATURES, rows, width), *[(rows, width, neurons)] * 3]
     shapes += [(rows, neurons, readouts), (neurons, readouts, neurons), (rows, neurons, neurons)]  # forward
     shapes += [(rows, readouts, neurons), (neurons, rows, neurons)]  # backward
-    shapes += [(readouts, rows, neurons), (readouts, neurons, neurons), (neurons, rows, LABELS), (rows, LABELS, neurons)]
+    shapes += [
+        (readouts, rows, neurons),
+        (readouts, neurons, neurons),
+        (neurons, rows, LABELS),
+        (rows, LABELS, neurons),
+    ]
     products = [(torch.rand(1, a, b), torch.rand(1, b, c), torch.empty(1, a, c)) for a, b, c in shapes]
     exponents = torch.rand(1, neurons, LABELS).double()
     kernel = PairKernel((1, neurons, LABELS), torch.device("cpu"), torch.float32)
