@@ -1,11 +1,11 @@
 """Quantiles of every share of a squared law without votes: a guess, one integral, and eight densities each.
 
 A quantile is guessed from a cdf made of a few curves, placed by the exact cdf at a tabulated edge close to the guess,
-and solved for in its panel. Of up to :data:`EXACT_QUESTIONS` quantiles everything is float64, and the cdf at them is right
-to 2e-9; of more, the eight densities in the panel come from float32 products. Those are good to 1e-7 Σ|c|, and only the
-part of the law between the quantile and the panel's edge rests on them: the cdf is then right to 2e-7 (the largest
-error of 70,000 quantiles of a fitted model was 9e-8). Rows with Σ|c| above :data:`LARGEST_CANCELLATION` are answered in
-float64.
+and solved for in its panel. Of up to :data:`EXACT_QUESTIONS` quantiles everything is float64, and the cdf at them is
+right to 2e-9; of more, the eight densities in the panel come from float32 products. Those are good to 1e-7 Σ|c|, and
+only the part of the law between the quantile and the panel's edge rests on them: the cdf is then right to 2e-7 (the
+largest error of 70,000 quantiles of a fitted model was 9e-8). Rows with Σ|c| above :data:`LARGEST_CANCELLATION` are
+answered in float64.
 """
 
 from __future__ import annotations
