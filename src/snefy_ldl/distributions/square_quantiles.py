@@ -242,7 +242,7 @@ class _Search:
         # float64 products take so long that leaving half of a symmetric form out pays; they run in smaller pieces
         width, columns = max(1, CACHE_ELEMENTS // (2 * POINTS * n)), n
         if self._exact:
-            width, columns = max(1, width // 8), max(1, math.ceil(n / 3))
+            width, columns = max(1, width // 2), max(1, math.ceil(n / 2))
         ends = np.searchsorted(label, np.arange(len(links) + 1))
         for r, (first, last) in enumerate(pairwise(ends)):
             forms = [_lower_blocks(link, columns) for link in links[r]]
