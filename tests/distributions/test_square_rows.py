@@ -6,6 +6,7 @@ import pytest
 import torch
 from scipy import integrate, special, stats
 
+from snefy_ldl.distributions import phase_nodes
 from snefy_ldl.distributions.moving import MovingSnefy
 from snefy_ldl.distributions.square_rows import SquareRows
 
@@ -139,3 +140,27 @@ def test_answers_do_not_depend_on_threads(monkeypatch):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         answers.append((rows.first_moments(), *rows.cdf([0], torch.zeros(400, 30).double())))
     assert all(torch.equal(one, two) for one, two in zip(*answers))
+
+
+def test_nodes_are_as_far_apart_as_phases_allow(monkeypatch):
+    """Sharp neurons close to each other and far apart, at logits near and far: the longer steps change nothing."""
+    rng, counts = np.random.default_rng(0), []
+    for scale in (5.0, 300.0, 20_000.0):
+        for spread in (0.02, 1.0):
+            shares = torch.as_tensor(np.exp(spread * rng.normal(size=(1, 5, 4))))
+            half = 0.5 * scale * shares / shares.sum(-1, keepdim=True) + 0.1
+            even = torch.full((1, 5, 5), 1.0 / 25.0).double()  # every pair alike
+            centre = torch.as_tensor(0.01 * rng.normal(size=(3, 4)))
+            rows = SquareRows(half, even, torch.ones(1, 3, 5).double(), centre - centre.amax(1, keepdim=True))
+            mean = rows.first_moments()[:, 0]
+            for width in (0.1, 3.0):
+                u = torch.logit(mean)[:, None] + torch.linspace(-width, width, 5).double()
+                quick = rows.cdf([0], u)
+                counts.append(len(rows._phases([0], float(u.min()), float(u.max())).y))
+                with monkeypatch.context() as patch:
+                    patch.setattr(phase_nodes, "_step", lambda *settings: 0.0)
+                    slow = rows.cdf([0], u)
+                    counts.append(len(rows._phases([0], float(u.min()), float(u.max())).y))
+                torch.testing.assert_close(quick[0], slow[0], rtol=0.0, atol=1e-8)
+                torch.testing.assert_close(quick[1], slow[1], rtol=1e-6, atol=1e-6)
+    assert min(quick / slow for quick, slow in zip(counts[::2], counts[1::2])) < 0.4

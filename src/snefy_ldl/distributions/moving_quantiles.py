@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from snefy_ldl._limits import CHUNK_ELEMENTS
-from snefy_ldl.distributions.square_rows import log_nodes
+from snefy_ldl.distributions.phase_nodes import log_nodes
 from snefy_ldl.distributions.zero_table import log_factor
 from snefy_ldl.special import pair_index
 

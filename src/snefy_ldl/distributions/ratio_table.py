@@ -9,7 +9,7 @@ characteristic function f of X, ``P(X <= 0) = ½ - π⁻¹ ∫ Im f(t) dt/t`` (G
 
 Concentrations of a pair of neurons are sums, ``α_ij = a_i + a_j``, so f_ij is a product of one factor a neuron: the
 n(n+1)/2 integrals at a point u are one matrix product of n × nodes numbers. Nodes are those of
-:func:`~snefy_ldl.distributions.square_rows.phase_nodes`.
+:func:`~snefy_ldl.distributions.phase_nodes.phase_nodes`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._types import Array
-from snefy_ldl.distributions.square_rows import phase_nodes
+from snefy_ldl.distributions.phase_nodes import phase_nodes
 from snefy_ldl.distributions.tables import ShareTable
 from snefy_ldl.special import pair_index
 from snefy_ldl.special.tolerances import TAIL_MASS

@@ -27,21 +27,18 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from snefy_ldl._limits import SWEEP_ELEMENTS
+from snefy_ldl.distributions.phase_nodes import LEAST, log_modulus, phase_nodes
 from snefy_ldl.distributions.zero_moments import integral_nodes
 from snefy_ldl.special.threads import map_blocks
 
 Answer = TypeVar("Answer")
 
-#: Largest step of the trapezoid rule, and the step in units of one over the root of the total concentration.
-STEP, SHARP = 0.3, 1.0
-#: How fast the step grows outside, and where an integrand is over: e to minus this.
-GROWTH, TAIL = 2.0, 18.0
 #: Nodes that an integral takes, roughly.
 NODES = 100
-#: What an integrand's bound must exceed for its node to count.
-LEAST = 1e-9
 #: Logits of shares between which quantiles are looked for, how far around a guess at first, and by what that grows.
 LOWEST, HIGHEST, AROUND, WIDER = -60.0, 36.0, 2.0, 4.0
+#: The same in standard deviations of the logit, where that is less.
+AROUND_DEVIATIONS = 4.0
 #: Rounds of Newton's method on the log odds at most before it is looked farther away and in the end, the error at which
 #: it stops, and the one after which one more step is enough.
 ROUNDS, LAST_ROUNDS, GOOD, NEARLY = 6, 60, 1e-7, 2e-3
@@ -159,13 +156,19 @@ class SquareRows:
         first, second = ((part * size)[:, None].cpu().numpy() for part in (mean, 1.0 - mean))
         guess = torch.logit(torch.as_tensor(betaincinv(first, second, levels.cpu().numpy())).to(levels), 1e-26)
 
+        # the guess is off by a few standard deviations of the logit at most, or it is looked farther away
+        spread = AROUND_DEVIATIONS / torch.sqrt(mean * (1.0 - mean) * (size + 1.0))
+
         def solve(rows: Tensor) -> Tensor:
-            return self.take(rows)._solve(group, levels[rows], guess[rows])
+            width = min(AROUND, float(spread[rows].max()))
+            return self.take(rows)._solve(group, levels[rows], guess[rows], width)
 
-        return torch.cat(map_blocks(solve, self._blocks(NODES * levels.shape[1]), levels.device))
+        # a row at a time: nodes that serve quantiles far from each other lie close together
+        each = torch.arange(len(self), device=levels.device).split(1)
+        return torch.cat(map_blocks(solve, each, levels.device))
 
-    def _solve(self, group: list[int], levels: Tensor, guess: Tensor) -> Tensor:
-        u, width = guess.clamp(LOWEST, HIGHEST), AROUND
+    def _solve(self, group: list[int], levels: Tensor, guess: Tensor, width: float) -> Tensor:
+        u = guess.clamp(LOWEST, HIGHEST)
         left = torch.arange(len(self), device=levels.device)
         while len(left):
             u[left], there = self.take(left)._newton(group, levels[left], u[left], width)
@@ -210,78 +213,6 @@ class SquareRows:
         around = [torch.einsum("mil,nlk->mink", self.half[..., rest], part) for part in (modulus, angle)]
         size = self.features.transpose(1, 2)[..., None].log() - around[0]  # (K, n, N, k)
         return _Phases(self, group, y, weight, size, -around[1])
-
-
-def log_nodes(alpha: Tensor, largest: float, smallest: float, slowest: float) -> tuple[Tensor, Tensor]:
-    """Nodes ``y = log t`` and weights (k,): even where something oscillates, and ever farther apart outside.
-
-    Args:
-        alpha: concentrations (P, L).
-        largest: logarithm of the largest phase at t = 1, with which oscillations begin.
-        smallest: logarithm of the smallest, after which only powers of t are left.
-        slowest: the smallest of those powers.
-
-    Returns:
-        Both.
-
-    Example:
-        >>> y, weight = log_nodes(torch.ones(1, 2).double(), 0.0, 0.0, 1.0)
-        >>> round(float((weight / torch.cosh(y)).sum()) / torch.pi, 4)
-        1.0
-    """
-    step = min(STEP, SHARP / math.sqrt(float(alpha.sum(1).max())))
-    first, last = -largest - 1.0, -smallest + 2.0
-    start, stop = first - GROWTH * (1.0 + math.log(TAIL)), last + GROWTH * (1.0 + math.log(TAIL / slowest))
-    x = torch.arange(start, stop, step, dtype=torch.float64, device=alpha.device)
-    up, down = torch.exp((x - last) / GROWTH - 1.0), torch.exp((first - x) / GROWTH - 1.0)
-    return x + up - down, step * (1.0 + (up + down) / GROWTH)
-
-
-def phase_nodes(
-    half_in: Tensor, log_in: Tensor, half_out: Tensor, log_out: Tensor, lowest: float, highest: float
-) -> tuple[Tensor, Tensor]:
-    """Nodes ``y = log t`` and weights of the trapezoid rule for cdfs of a share, and for their derivatives.
-
-    Args:
-        half_in: ``a`` of the labels whose share it is (n, g); concentrations are sums of two rows.
-        log_in: ``log c`` of those labels (N, g).
-        half_out: ``a`` of the other labels (n, rest).
-        log_out: ``log c`` of the other labels (N, rest).
-        lowest: of the logits at which the cdfs are asked for.
-        highest: of those logits.
-
-    Returns:
-        Both (k,).
-
-    Example:
-        >>> half, even = torch.ones(1, 1).double(), torch.zeros(1, 1).double()
-        >>> y, weight = phase_nodes(half, even, half, even, 0.0, 0.0)
-        >>> integrand = torch.exp(y) / (1.0 + torch.exp(2.0 * y)) ** 2  # over all y: π/4
-        >>> round(float((weight * integrand).sum()) / torch.pi, 6)
-        0.25
-    """
-    alpha = 2.0 * torch.cat([half_in, half_out], 1)  # of pairs of like neurons, which hold the extremes
-    log_centre = torch.cat([log_in, log_out], 1)
-    top = torch.logsumexp(alpha.amax(0).log() + log_centre, 1).max()
-    largest = max(float(top), float(log_in.max()) - lowest)
-    smallest = min(float(log_centre.min()), float(log_in.min()) - highest)
-    slowest = min(1.0, float(alpha.amin(0).topk(2, largest=False).values.sum()))
-    y, weight = log_nodes(alpha, largest, smallest, slowest)
-    phases = torch.cat([log_in - highest, log_out], 1)  # moduli fall with the logit
-    bound = -torch.einsum("l,nlk->nk", alpha.amin(0), log_modulus(phases[..., None] + y)).amin(0)
-    # at small t the integrand's imaginary part is small instead
-    keep = (bound + weight.log() > math.log(LEAST)) & (y > -largest - TAIL - 4.0)
-    return y[keep], weight[keep]
-
-
-def log_modulus(log_phase: Tensor) -> Tensor:
-    """``log |1 + i s|`` of ``log s``.
-
-    Example:
-        >>> log_modulus(torch.zeros(1).double()).exp().square()
-        tensor([2.0000], dtype=torch.float64)
-    """
-    return 0.5 * softplus(2.0 * log_phase)
 
 
 @dataclass(frozen=True)

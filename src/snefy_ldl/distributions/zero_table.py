@@ -26,8 +26,8 @@ from torch.nn.functional import softplus
 
 from snefy_ldl._limits import CHUNK_ELEMENTS
 from snefy_ldl._types import Array, Index
+from snefy_ldl.distributions.phase_nodes import log_modulus
 from snefy_ldl.distributions.ratio_table import NEGLIGIBLE_BOUND, PANEL, REACH
-from snefy_ldl.distributions.square_rows import log_modulus
 from snefy_ldl.distributions.tables import ShareTable
 from snefy_ldl.distributions.zero_moments import PresenceComponents, log_expm1
 from snefy_ldl.special import pair_index
