@@ -45,7 +45,7 @@ def column_moments(X: Any) -> tuple[Array, Array]:
         return mean, np.sqrt(np.maximum(square - mean**2, 0.0))
     if X.size > CHUNK_ELEMENTS:
         return _moments_by_parts(X)
-    values = X.astype(np.float64)  # a copy, which serves twice
+    values = X.astype(np.float64, order="C")  # a copy that serves twice; sums do not depend on how X lies in memory
     mean = values.mean(axis=0)
     values -= mean
     return mean, np.sqrt(np.einsum("nd,nd->d", values, values) / len(values))

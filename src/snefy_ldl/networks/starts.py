@@ -63,7 +63,8 @@ def fit_dirichlet(logs: Tensor, start: Tensor, steps: int = 100) -> Tensor:
         alpha = np.clip(np.where(new > 0.0, new, alpha / 2.0), 2.0 * EXPONENT_MARGIN, 2.0 * EXPONENT_LIMIT)
         if np.abs(step).max() / alpha.max() < 1e-10:
             break
-    return torch.from_numpy(alpha)
+    # ten digits, which is what the steps settle: labels that differ in their last bit give the same start
+    return torch.tensor([float(f"{value:.9e}") for value in alpha], dtype=torch.float64)
 
 
 def prototype_init(
