@@ -23,6 +23,7 @@ from snefy_ldl.special import (
     log_beta,
     log_quadratic_form,
     symmetric,
+    ten_digits,
     unit_kernel,
 )
 
@@ -251,7 +252,7 @@ class SnefyNet(nn.Module):
         for _ in range(100):
             belongs = torch.sigmoid(share.logit() + (background - log_p).double())
             share = (belongs.sum(1, keepdim=True) + prior[0]) / (belongs.shape[1] + prior[1])
-        self.log_odds.copy_(share.squeeze(1).logit())
+        self.log_odds.copy_(ten_digits(share.squeeze(1)).logit())
 
     def select(self, members: list[int]) -> SnefyNet:
         """A net with some of the members only."""

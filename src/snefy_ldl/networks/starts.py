@@ -11,7 +11,7 @@ from torch import Tensor
 
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.special import EXPONENT_LIMIT, EXPONENT_MARGIN
+from snefy_ldl.special import EXPONENT_LIMIT, EXPONENT_MARGIN, ten_digits
 
 #: Range of the concentrations that neurons start with, in units of the labels' own.
 CONCENTRATION_RANGE = (1.0, 32.0)
@@ -63,8 +63,7 @@ def fit_dirichlet(logs: Tensor, start: Tensor, steps: int = 100) -> Tensor:
         alpha = np.clip(np.where(new > 0.0, new, alpha / 2.0), 2.0 * EXPONENT_MARGIN, 2.0 * EXPONENT_LIMIT)
         if np.abs(step).max() / alpha.max() < 1e-10:
             break
-    # ten digits, which is what the steps settle: labels that differ in their last bit give the same start
-    return torch.tensor([float(f"{value:.9e}") for value in alpha], dtype=torch.float64)
+    return ten_digits(torch.from_numpy(alpha))
 
 
 def prototype_init(

@@ -10,6 +10,7 @@ from snefy_ldl.special.beta import (
     pair_concentration,
     unit_kernel,
 )
+from snefy_ldl.special.digits import ten_digits
 from snefy_ldl.special.log_gamma import GammaSweep, LogGamma
 from snefy_ldl.special.pairs import (
     circulant_from_full,
@@ -53,6 +54,7 @@ __all__ = [
     "pair_index",
     "quick_log_norms",
     "symmetric",
+    "ten_digits",
     "triangle_from_circulant",
     "unit_kernel",
 ]
