@@ -74,7 +74,7 @@ def test_predictions_are_the_models(client: TestClient, rows: Any, small: SnefyL
 def test_other_columns_and_lists_of_numbers_are_fine(client: TestClient, rows: Any) -> None:
     body = [{**rows[0], "name": "Old town", "business": 0.2}, list(rows[0].values())]
     first, second = ask(client, "predict", {"rows": body})["mean"]
-    assert first == second
+    assert first == pytest.approx(second, rel=1e-12)  # two rows of a batch may differ in their last bit
 
 
 def test_densities_are_the_laws(client: TestClient, rows: Any, small: SnefyLDL) -> None:
