@@ -114,7 +114,7 @@ def _step(
     sizes = torch.einsum("il,nlk->ink", half_out, log_modulus(log_rest))
     sizes += torch.einsum("il,nlk->ink", half_in, log_modulus(log_group - highest))
     rest = torch.einsum("il,nlk->ink", half_out, _rate(log_rest))
-    # at logits between the two ends the other labels' rate passes its peak where s = 1
+    # at logits between the two ends the rate of the share's own labels passes its peak, where s = 1
     near, far = _rate(log_group - highest), _rate(log_group - lowest)
     peak = torch.where((log_group - highest < 0.0) & (log_group - lowest > 0.0), 0.5, torch.maximum(near, far))
     low, high = (torch.einsum("il,nlk->ink", half_in, part) for part in (torch.minimum(near, far), peak))

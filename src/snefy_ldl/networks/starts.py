@@ -40,8 +40,8 @@ def fit_dirichlet(logs: Tensor, start: Tensor, steps: int = 100) -> Tensor:
     """Maximum-likelihood concentration (L,) of one Dirichlet, by Newton's method (Minka 2000).
 
     Args:
-        logs: mean of log ℓ over the rows (L,).
-        start: a first guess (L,).
+        logs: mean of log ℓ over the rows (L,), on the CPU.
+        start: a first guess (L,), on the CPU.
         steps: at most this many.
 
     Returns:
