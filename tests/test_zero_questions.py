@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 import torch
 
+from laws import with_zeros
 from snefy_ldl import SnefyLDL
 from snefy_ldl.conformal import coverage_report
-from snefy_ldl.distributions import ConditionedDraws, ConditionedLaw, ZeroSnefy
+from snefy_ldl.distributions import ConditionedDraws, ConditionedLaw
 from snefy_ldl.metrics import joint_calibration_test, joint_pit
 
 NAMES = ["oak", "pine", "fir", "ash"]
@@ -35,7 +36,7 @@ def model() -> SnefyLDL:
 def test_predicted_laws_answer_conditions(model: SnefyLDL) -> None:
     X, _ = trees(6, 1)
     law = model.predict_dist(X)
-    assert isinstance(law, ZeroSnefy)
+    assert isinstance(law, with_zeros)
     without = law.condition({"oak": 0.0})
     assert isinstance(without, ConditionedLaw)
     assert (without.mean[:, 0] == 0.0).all()

@@ -10,7 +10,7 @@ from snefy_ldl._version import __version__
 if TYPE_CHECKING:
     from snefy_ldl.comparison import compare
     from snefy_ldl.datasets import load_dataset, load_table
-    from snefy_ldl.distributions.snefy import SnefySimplex
+    from snefy_ldl.distributions.law import SnefySimplex
     from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.networks.custom import Backbone
     from snefy_ldl.networks.head import SnefyHead

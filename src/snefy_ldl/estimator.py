@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._limits import BACKBONE_ROWS, PREDICTION_ROWS, SMALL_BATCH
 from snefy_ldl._progress import track
-from snefy_ldl.distributions.snefy import SnefySimplex
+from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.objects import Objects, open_rows
 from snefy_ldl.inputs.streams import as_stream, make_stream

@@ -8,8 +8,8 @@ from scipy import stats
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LinearRegression
 
+from laws import with_zeros
 from snefy_ldl import SnefySimplex
-from snefy_ldl.distributions import ZeroSnefy
 
 METHODS = ("chebyshev", "quantile", "cdf")
 
@@ -53,7 +53,7 @@ class ZeroModel:
 
     def predict_dist(self, X):
         scale = torch.as_tensor(np.asarray(X, dtype=np.float64)) @ self.slopes
-        return ZeroSnefy(self.exponents, self.presence, self.readout, scale, self.centre)
+        return with_zeros(self.exponents, self.presence, self.readout, scale, self.centre)
 
     def draw(self, n, seed):
         X = np.random.default_rng(seed).normal(size=(n, 2))

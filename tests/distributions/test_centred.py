@@ -10,15 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from snefy_ldl.distributions import CentredSnefy, SnefySimplex
+from laws import centred
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 
 Build = Callable[..., SnefySimplex]
 UNEQUAL = torch.tensor([1e-3, 0.5, 1.0, 0.03], dtype=torch.float64)
 
 
-def centred(law: SnefySimplex, centre: Tensor) -> CentredSnefy:
-    return CentredSnefy(law.exponents, law.readout, law.log_scale, centre)
+def centred(law: SnefySimplex, centre: Tensor) -> centred:
+    return centred(law.exponents, law.readout, law.log_scale, centre)
 
 
 def simplex_quadrature(n: int = 160) -> tuple[Tensor, Tensor]:
@@ -55,7 +56,7 @@ def test_moments_against_mpmath(alpha: tuple[float, ...]) -> None:
     """1e-8 is promised; one Dirichlet with a centre from 1e-4 to 1."""
     c = (1e-4, 0.9, 0.05)
     one = torch.ones(1, 1, dtype=torch.float64)
-    law = CentredSnefy((torch.tensor([alpha]).double() - 1.0) / 2.0, one, one * 0.0, torch.tensor(c))
+    law = centred((torch.tensor([alpha]).double() - 1.0) / 2.0, one, one * 0.0, torch.tensor(c))
     mpmath.mp.dps = 25
     total = sum(c)
     scales, shapes = [mpmath.mpf(x) / total for x in map(float, law.centre * total)], [mpmath.mpf(a) for a in alpha]

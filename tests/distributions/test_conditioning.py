@@ -12,7 +12,8 @@ import scipy.integrate
 import torch
 from torch import Tensor
 
-from snefy_ldl.distributions import CentredSnefy, ConditionedDraws, ConditionedLaw, SignedDirichletMixture, SnefySimplex
+from laws import centred, mixture
+from snefy_ldl.distributions import ConditionedDraws, ConditionedLaw, SnefySimplex
 from snefy_ldl.distributions.conditioned import KnownShares
 from snefy_ldl.errors import InputError
 
@@ -22,7 +23,7 @@ Rng = Callable[[int], torch.Generator]
 SIGMAS = 5.5
 CENTRE = torch.tensor([0.02, 0.9, 0.3], dtype=torch.float64)
 VOTES = torch.tensor([[3.0, 0.0, 1.0, 0.0], [0.0, 0.0, 9.0, 2.0]])
-LAWS: dict[str, Callable[[Build, Build], SignedDirichletMixture]] = {
+LAWS: dict[str, Callable[[Build, Build], mixture]] = {
     "signed": lambda snefy, _: snefy(4),
     "cancelling": lambda _, cancelling: cancelling(4),
     "members": lambda snefy, _: snefy(4, n=3, members=3),
@@ -32,8 +33,8 @@ LAWS: dict[str, Callable[[Build, Build], SignedDirichletMixture]] = {
 }
 
 
-def centred(law: SnefySimplex, centre: Tensor) -> CentredSnefy:
-    return CentredSnefy(law.exponents, law.readout, law.log_scale, centre)
+def centred(law: SnefySimplex, centre: Tensor) -> centred:
+    return centred(law.exponents, law.readout, law.log_scale, centre)
 
 
 def on_a_line(law: Any, row: int, share: float, function: Callable[[float], float], end: float = 1.0) -> float:
@@ -60,7 +61,7 @@ def test_known_and_unknown_shares_multiply_to_the_density(kind: str, snefy: Buil
 
 @pytest.mark.parametrize("votes", [False, True])
 def test_moments_and_quantiles_against_quadrature(votes: bool, snefy: Build) -> None:
-    law: SignedDirichletMixture = snefy(3, n=3, concentration=(1.5, 9.0))
+    law: mixture = snefy(3, n=3, concentration=(1.5, 9.0))
     law = law.posterior(torch.tensor([1.0, 0.0, 2.0])) if votes else law
     share = 0.37
     given = law.condition({0: share})
@@ -181,7 +182,7 @@ def test_a_point_without_density_tells_nothing() -> None:
     """(1 - 2ℓ_1)² is zero at one half: ``1 - 4 ℓ_1 + 4 ℓ_1²`` as three Dirichlets with the same two other labels."""
     alpha = torch.tensor([[1.0, 1.0, 1.0], [2.0, 1.0, 1.0], [3.0, 1.0, 1.0]], dtype=torch.float64)
     weights = torch.tensor([[0.5, -2.0 / 3.0, 1.0 / 3.0]], dtype=torch.float64)
-    law = SignedDirichletMixture(weights / weights.sum(), alpha)
+    law = mixture(weights / weights.sum(), alpha)
     law.condition({0: 0.4})
     with pytest.raises(InputError, match="no density"):
         law.condition({0: 0.5})

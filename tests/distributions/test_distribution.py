@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import scipy.special
 import torch
+from snefy_ldl.distributions.snefy import SnefySimplex
 from torch import Tensor
 from torch.distributions import Categorical, Dirichlet, MixtureSameFamily, Multinomial, constraints
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from laws import mixture
 from snefy_ldl._limits import CACHE_ELEMENTS
-from snefy_ldl.distributions.mixture import SignedDirichletMixture
-from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_beta, pair_index
 
@@ -114,16 +114,16 @@ def test_float32_raw_parameters_do_not_round_the_kernel_first() -> None:
 # -- one shared case: every closed form against quadrature ------------------------------------------------------------
 
 
-def _cases(snefy: Build, cancelling: Build) -> dict[str, Callable[[int], SignedDirichletMixture]]:
+def _cases(snefy: Build, cancelling: Build) -> dict[str, Callable[[int], mixture]]:
     """Hook one: how to build each kind of law, with batch (2,) and the wanted number of labels."""
 
-    def with_votes(n_labels: int) -> SignedDirichletMixture:
+    def with_votes(n_labels: int) -> mixture:
         votes = torch.arange(2.0 * n_labels, dtype=float64).reshape(2, n_labels) % 4.0
         return snefy(n_labels, seed=3).posterior(votes)
 
-    def mixture(n_labels: int) -> SignedDirichletMixture:
+    def mixture(n_labels: int) -> mixture:
         signed = snefy(n_labels, seed=9)
-        return SignedDirichletMixture(signed.weights(slice(None)), signed.concentration)
+        return mixture(signed.weights(slice(None)), signed.concentration)
 
     def whole(n_labels: int) -> list[list[int]]:
         return [[0, n_labels], *([r] for r in range(1, n_labels))]
@@ -289,7 +289,7 @@ def test_members_average_the_densities(snefy: Build) -> None:
     together = snefy(4, n=3, members=3, batch=(5,))
     alone = [SnefySimplex(together.exponents[k], together.readout[k], together.log_scale[:, k]) for k in range(3)]
 
-    def average(answer: Callable[[SignedDirichletMixture], Tensor]) -> Tensor:
+    def average(answer: Callable[[mixture], Tensor]) -> Tensor:
         return torch.stack([answer(member) for member in alone]).mean(0)
 
     ell, at, votes = interior(5, 4), double(0.3), double([3, 0, 1, 2])
@@ -448,7 +448,7 @@ def test_float32_in_float32_out_and_equal_to_float64(snefy: Build) -> None:
     exact = SnefySimplex(*(t.double() for t in (single.exponents, single.readout, single.log_scale)))
     values = interior(2, 5).float()
     votes = double([1, 0, 2, 0, 5])
-    answers: dict[str, Callable[[SignedDirichletMixture], Any]] = {
+    answers: dict[str, Callable[[mixture], Any]] = {
         "log_prob": lambda d: d.log_prob(values),
         "mean": lambda d: d.mean,
         "variance": lambda d: d.variance,
@@ -497,7 +497,7 @@ class Largest(TorchDispatchMode):
 @pytest.mark.parametrize("votes", [False, True])
 def test_no_array_of_rows_by_pairs_by_labels(votes: bool, snefy: Build) -> None:
     """B = 2,000, n = 64, L = 20: (B, n, n) would be 8 million numbers, (B, n, n, L) 164 million."""
-    dist: SignedDirichletMixture = snefy(20, n=64, m=32, batch=(2000,))
+    dist: mixture = snefy(20, n=64, m=32, batch=(2000,))
     ell = interior(2000, 20)
     if votes:
         dist = dist.posterior(torch.ones(2000, 20))
@@ -581,7 +581,7 @@ def test_a_neuron_switched_off_is_not_there(snefy: Build) -> None:
     off, on = SnefySimplex(dist.exponents, dist.readout, scale), [0, 1, 3]
     without = SnefySimplex(dist.exponents[:, on], dist.readout[..., on], dist.log_scale[..., on])
     ell, votes = interior(2, 3), double([1, 0, 2])
-    pairs: list[tuple[SignedDirichletMixture, SignedDirichletMixture]] = [
+    pairs: list[tuple[mixture, mixture]] = [
         (off, without),
         (off.posterior(votes), without.posterior(votes)),
     ]
@@ -596,12 +596,12 @@ def test_a_neuron_switched_off_is_not_there(snefy: Build) -> None:
 
 def test_rows_in_chunks_are_rows_at_once(snefy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     dist = snefy(3, n=5, batch=(50,), members=2)
-    plain = SignedDirichletMixture(dist.weights(slice(None)), dist.concentration)
+    plain = mixture(dist.weights(slice(None)), dist.concentration)
     votes = double(np.random.default_rng(0).integers(0, 4, (50, 3)))
     ell = interior(4 * 50, 3).reshape(4, 50, 3)
 
     def answers() -> list[Tensor]:
-        laws: list[SignedDirichletMixture] = [dist, plain, dist.posterior(votes), plain.posterior(votes)]
+        laws: list[mixture] = [dist, plain, dist.posterior(votes), plain.posterior(votes)]
         return [
             answer
             for law in laws
@@ -764,7 +764,7 @@ def test_rows_members_and_blocks_are_the_same_law(snefy: Build) -> None:
     at_all = law.log_prob_at(points)  # (4, 5)
     torch.testing.assert_close(at_all, law.log_prob(points[:, None]), rtol=1e-12, atol=1e-12)
     votes = torch.tensor([[1.0, 0.0, 2.0]], dtype=torch.float64).expand(5, 3)
-    for one in (law, law.posterior(votes), SignedDirichletMixture(law.weights(), law.concentration)):
+    for one in (law, law.posterior(votes), mixture(law.weights(), law.concentration)):
         for rows in (slice(1, 3), [4, 0], np.array([2]), torch.tensor([True, False, True, False, False])):
             index = torch.arange(5)[rows if isinstance(rows, slice) else torch.as_tensor(rows)]
             part = one[rows]

@@ -12,7 +12,8 @@ import scipy.special
 import torch
 from torch import Tensor
 
-from snefy_ldl.distributions import CentredSnefy, SnefySimplex, square_quantiles
+from laws import centred
+from snefy_ldl.distributions import SnefySimplex, square_quantiles
 from snefy_ldl.distributions import family as family_module
 from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.tables import label_quantiles
@@ -155,7 +156,7 @@ def test_quantiles_by_neurons_are_those_by_pairs(snefy: Build, cancelling: Build
 
 def test_a_law_with_a_centre_shares_its_family(snefy: Build) -> None:
     plain = snefy(4, n=5, batch=(6,))
-    law = CentredSnefy(plain.exponents, plain.readout, plain.log_scale, torch.tensor([1.0, 2.0, 3.0, 9.0]))
+    law = centred(plain.exponents, plain.readout, plain.log_scale, torch.tensor([1.0, 2.0, 3.0, 9.0]))
     assert law[1:3].family is law.plain().family is law.family
     first = law.prob_greater(0, 3)
     assert torch.equal(law.prob_greater(0, 3), first)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from snefy_ldl.distributions.snefy import SnefySimplex
 from torch import Tensor
 
-from snefy_ldl.distributions.mixture import SignedDirichletMixture
-from snefy_ldl.distributions.snefy import SnefySimplex
+from laws import mixture
 
 pytestmark = [
     pytest.mark.gpu,
@@ -32,7 +32,7 @@ def test_closed_forms_agree(members: int, dtype: torch.dtype, snefy: Build) -> N
     torch.manual_seed(0)
     ell = torch.distributions.Dirichlet(torch.ones(5, dtype=torch.float64)).sample((40,)).to(dtype)
     votes = torch.arange(200.0).reshape(40, 5) % 4.0
-    answers: dict[str, Callable[[SignedDirichletMixture], Tensor]] = {
+    answers: dict[str, Callable[[mixture], Tensor]] = {
         "log_prob": lambda d: d.log_prob(ell.to(d.concentration.device)),
         "mean": lambda d: d.mean,
         "variance": lambda d: d.variance,
@@ -52,7 +52,7 @@ def test_closed_forms_agree(members: int, dtype: torch.dtype, snefy: Build) -> N
         "subcomposition": lambda d: d.subcomposition([1, 3]).mean,
     }
     for after_votes in (False, True):
-        pair: list[SignedDirichletMixture] = [here, there]
+        pair: list[mixture] = [here, there]
         if after_votes:
             pair = [here.posterior(votes), there.posterior(votes.cuda())]
         for name, answer in answers.items():

@@ -11,14 +11,14 @@ import pytest
 import scipy.special
 import scipy.stats
 import torch
+from snefy_ldl.distributions.snefy import SnefySimplex
 from torch import Tensor
 from torch.distributions import constraints
 
+from laws import mixture
 from snefy_ldl.distributions import marginal as marginal_module
 from snefy_ldl.distributions import tables as panels
 from snefy_ldl.distributions.marginal import BetaMarginal
-from snefy_ldl.distributions.mixture import SignedDirichletMixture
-from snefy_ldl.distributions.snefy import SnefySimplex
 from snefy_ldl.errors import InputError
 
 Build = Callable[..., SnefySimplex]
@@ -38,7 +38,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-def laws(snefy: Build, cancelling: Build) -> dict[str, SignedDirichletMixture]:
+def laws(snefy: Build, cancelling: Build) -> dict[str, mixture]:
     return {
         "signed": snefy(3, n=5),
         "cancelling": cancelling(3),

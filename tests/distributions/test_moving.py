@@ -1,17 +1,18 @@
+from laws import moving
+
 """A law whose centre and presence are each row's own, against the law of each row."""
 
 import pytest
 import torch
+from snefy_ldl.distributions.row_laws import ListedLaws
 
 from snefy_ldl.distributions import SnefySimplex
-from snefy_ldl.distributions.moving import MovingSnefy
-from snefy_ldl.distributions.row_laws import ListedLaws
 from snefy_ldl.errors import InputError
 
 N, L = 4, 4
 
 
-def make(presence: bool, members: int = 2, scale: float = 3.0, seed: int = 0) -> MovingSnefy:
+def make(presence: bool, members: int = 2, scale: float = 3.0, seed: int = 0) -> moving:
     random = torch.Generator().manual_seed(seed)
 
     def normal(*shape):
@@ -20,7 +21,7 @@ def make(presence: bool, members: int = 2, scale: float = 3.0, seed: int = 0) ->
     exponents = torch.rand(members, 3, L, generator=random, dtype=torch.float64) * scale - 0.3
     a = normal(members, 3, L) - 0.5 * torch.lgamma(1.0 + 2.0 * exponents) if presence else None
     readout, log_scale, centre = normal(members, 2, 3), normal(N, members, 3), 1.5 * normal(N, L)
-    return MovingSnefy(exponents, a, readout, log_scale, centre, normal(N, L) if presence else None)
+    return moving(exponents, a, readout, log_scale, centre, normal(N, L) if presence else None)
 
 
 @pytest.fixture(params=[False, True], ids=["all there", "with zeros"])
@@ -84,7 +85,7 @@ def test_rows_members_and_joined_laws(law):
     average = torch.stack([member.mean for member in members]).mean(0)
     torch.testing.assert_close(law.mean, average, atol=1e-8, rtol=0)
     assert len(law) == N
-    assert "MovingSnefy" in repr(law)
+    assert "moving" in repr(law)
 
 
 def test_other_questions_are_put_to_each_row(law):
@@ -164,4 +165,4 @@ def test_a_batch_of_laws_needs_a_row():
 
 def test_shapes_must_fit():
     with pytest.raises(InputError, match="does not fit"):
-        MovingSnefy(torch.zeros(1, 1, 2), None, torch.ones(1, 1, 1), torch.zeros(2, 1, 1), torch.zeros(3, 2))
+        moving(torch.zeros(1, 1, 2), None, torch.ones(1, 1, 1), torch.zeros(2, 1, 1), torch.zeros(3, 2))

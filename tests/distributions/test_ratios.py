@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from snefy_ldl.distributions import CentredSnefy, ConditionedRatios, SignedDirichletMixture, SnefySimplex
+from laws import centred, mixture
+from snefy_ldl.distributions import ConditionedRatios, SnefySimplex
 from snefy_ldl.errors import InputError
 
 Build = Callable[..., SnefySimplex]
@@ -22,11 +23,11 @@ CENTRE = torch.tensor([0.02, 0.9, 0.3, 0.1, 2.0], dtype=torch.float64)
 VOTES = torch.tensor([[3.0, 0.0, 1.0, 0.0, 2.0], [0.0, 0.0, 9.0, 2.0, 1.0]])
 
 
-def centred(law: SnefySimplex, centre: Tensor) -> CentredSnefy:
-    return CentredSnefy(law.exponents, law.readout, law.log_scale, centre)
+def centred(law: SnefySimplex, centre: Tensor) -> centred:
+    return centred(law.exponents, law.readout, law.log_scale, centre)
 
 
-LAWS: dict[str, Callable[[Build, Build], SignedDirichletMixture]] = {
+LAWS: dict[str, Callable[[Build, Build], mixture]] = {
     "signed": lambda snefy, _: snefy(5),
     "cancelling": lambda _, cancelling: cancelling(5),
     "members": lambda snefy, _: snefy(5, n=3, members=3),
@@ -125,7 +126,7 @@ def test_a_centre_of_ones_is_the_plain_law(snefy: Build) -> None:
     plain = snefy(5, n=3, members=3)
     for ratios in RATIOS.values():
         one, other = plain.condition_ratios(ratios), centred(plain, torch.ones(5)).condition_ratios(ratios)
-        assert isinstance(other.rest, CentredSnefy)
+        assert isinstance(other.rest, centred)
         torch.testing.assert_close(one.log_prob_known, other.log_prob_known)
         torch.testing.assert_close(one.mean, other.mean, rtol=0, atol=1e-8)
         torch.testing.assert_close(one.covariance_matrix, other.covariance_matrix, rtol=0, atol=1e-8)
@@ -178,7 +179,7 @@ def test_a_ratio_without_density_tells_nothing() -> None:
     """(ℓ_0 - ℓ_1)² is zero where both are alike."""
     alpha = torch.tensor([[3.0, 1.0, 1.0], [2.0, 2.0, 1.0], [1.0, 3.0, 1.0]], dtype=torch.float64)
     weights = torch.tensor([[2.0, -2.0, 2.0]], dtype=torch.float64)  # coefficients 1, -2, 1 times B(α)
-    law = SignedDirichletMixture(weights / weights.sum(), alpha)
+    law = mixture(weights / weights.sum(), alpha)
     law.condition_ratios({(0, 1): 1.2})
     with pytest.raises(InputError, match="no density at the known ratios"):
         law.condition_ratios({(0, 1): 1.0})

@@ -14,15 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from snefy_ldl.distributions import CentredSnefy, SignedDirichletMixture, SnefySimplex, rosenblatt
+from laws import centred, mixture
+from snefy_ldl.distributions import SnefySimplex, rosenblatt
 from snefy_ldl.errors import InputError
 
 Build = Callable[..., SnefySimplex]
 Rng = Callable[[int], torch.Generator]
 
 
-def centred(law: SnefySimplex, centre: Tensor) -> CentredSnefy:
-    return CentredSnefy(law.exponents, law.readout, law.log_scale, centre)
+def centred(law: SnefySimplex, centre: Tensor) -> centred:
+    return centred(law.exponents, law.readout, law.log_scale, centre)
 
 
 CENTRE = torch.tensor([0.02, 1.0, 0.3, 0.1], dtype=torch.float64)
@@ -41,7 +42,7 @@ LAWS: dict[str, Callable[[Build, Build], Any]] = {
 
 def test_one_dirichlet_is_a_chain_of_betas() -> None:
     alpha = np.array([2.0, 0.7, 5.0, 1.3])
-    law = SignedDirichletMixture(torch.ones(1, 1).double(), torch.as_tensor(alpha)[None])
+    law = mixture(torch.ones(1, 1).double(), torch.as_tensor(alpha)[None])
     points = np.random.default_rng(0).dirichlet(alpha, size=50)
     left = 1.0 - np.cumsum(points, axis=1) + points
     expected = np.stack(
@@ -93,7 +94,7 @@ def test_own_draws_become_uniform_and_come_back(kind: str, snefy: Build, cancell
 
 
 @st.composite
-def laws(draw: Any) -> SignedDirichletMixture:
+def laws(draw: Any) -> mixture:
     """Signed laws of L from 2 to 6 labels, n from 1 to 6 neurons, sometimes with members, votes or a centre."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n_labels, n, members = draw(st.integers(2, 6)), draw(st.integers(1, 6)), draw(st.integers(1, 2))
@@ -103,13 +104,13 @@ def laws(draw: Any) -> SignedDirichletMixture:
     parts = [torch.as_tensor(a) for a in ((alpha - 1.0) / 2.0, readout, scale)]
     extra = draw(st.sampled_from(["none", "votes", "centre"]))
     if extra == "centre":
-        return CentredSnefy(*parts, torch.as_tensor(10.0 ** rng.uniform(-3, 0, n_labels)))
+        return centred(*parts, torch.as_tensor(10.0 ** rng.uniform(-3, 0, n_labels)))
     law = SnefySimplex(*parts)
     return law.posterior(torch.as_tensor(rng.integers(0, 6, (3, n_labels)))) if extra == "votes" else law
 
 
 @given(laws(), st.integers(0, 2**32 - 1))
-def test_there_and_back(law: SignedDirichletMixture, seed: int) -> None:
+def test_there_and_back(law: mixture, seed: int) -> None:
     uniforms = torch.as_tensor(np.random.default_rng(seed).uniform(0.001, 0.999, (3, law.n_labels - 1)))
     shares = law.inverse_rosenblatt(uniforms)
     torch.testing.assert_close(shares.sum(-1), torch.ones(3, dtype=torch.float64))
@@ -121,7 +122,7 @@ def test_there_and_back(law: SignedDirichletMixture, seed: int) -> None:
 
 
 @given(laws(), st.permutations(range(3)), st.integers(0, 2**32 - 1))
-def test_permuting_rows_permutes_the_answers(law: SignedDirichletMixture, order: list[int], seed: int) -> None:
+def test_permuting_rows_permutes_the_answers(law: mixture, order: list[int], seed: int) -> None:
     points = torch.as_tensor(np.random.default_rng(seed).dirichlet(np.ones(law.n_labels), size=3))
     tolerance = {"rtol": 0.0, "atol": 1e-11 * float(law.sum_abs_weights.max())}
     # reweighted weights may cancel more than the law's own; there the answers are rounding, so only near points count
@@ -134,7 +135,7 @@ def test_permuting_rows_permutes_the_answers(law: SignedDirichletMixture, order:
 
 
 @given(laws())
-def test_each_level_rises_with_its_share(law: SignedDirichletMixture) -> None:
+def test_each_level_rises_with_its_share(law: mixture) -> None:
     """From ℓ_1 near 0 to near 1, the others in equal parts (of ℓ', with a centre): u_1 never falls."""
     grid = torch.linspace(0.001, 0.999, 200, dtype=torch.float64)[:, None]
     points = torch.cat([grid, ((1.0 - grid) / (law.n_labels - 1)).expand(-1, law.n_labels - 1)], 1)[:, None]
@@ -215,7 +216,7 @@ def test_a_normaliser_of_zero_is_an_error() -> None:
     laws = [
         SnefySimplex(same, readout, torch.zeros(1, 2).double()),
         SnefySimplex(same[:1], readout[:, :1] * 0.0, torch.zeros(1, 1).double()),
-        SignedDirichletMixture(torch.tensor([[1.0, -1.0]]), torch.tensor([[2.0, 1.0, 1.0], [1.0, 2.0, 1.0]])),
+        mixture(torch.tensor([[1.0, -1.0]]), torch.tensor([[2.0, 1.0, 1.0], [1.0, 2.0, 1.0]])),
         nearly_cancelling(1e-9),
     ]
     for law in laws:

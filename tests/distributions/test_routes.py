@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import gammaln
+from snefy_ldl.distributions.shared_draws import shared_log_prob
 from torch import Tensor
 
-from snefy_ldl.distributions import CentredSnefy, SignedDirichletMixture, SnefySimplex
+from laws import centred, mixture
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.distributions.partial import log_prob_known
-from snefy_ldl.distributions.shared_draws import shared_log_prob
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.kernels.density import squared_log_density
@@ -68,7 +69,7 @@ def quickly(law: SnefySimplex, points: Tensor) -> Tensor:
 
 
 def with_a_centre_of_ones(law: SnefySimplex, points: Tensor) -> Tensor:
-    same = CentredSnefy(law.exponents, law.readout, law.log_scale, torch.ones(LABELS))
+    same = centred(law.exponents, law.readout, law.log_scale, torch.ones(LABELS))
     return same.log_prob(points[:, None])
 
 
@@ -76,7 +77,7 @@ ROUTES: dict[str, tuple[Callable[[SnefySimplex, Tensor], Tensor], float]] = {
     "the square, point by point": (lambda law, points: law.log_prob(points[:, None]), 1e-10),
     "the square, shared points": (lambda law, points: law.log_prob_at(points), 1e-10),
     "the sum of Dirichlets": (
-        lambda law, points: SignedDirichletMixture(law.weights(), law.concentration).log_prob(points[:, None]),
+        lambda law, points: mixture(law.weights(), law.concentration).log_prob(points[:, None]),
         1e-10,
     ),
     "with its envelope": (

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from torch import Tensor
-
-from snefy_ldl.distributions import sampling
-from snefy_ldl.distributions.mixture import SignedDirichletMixture
-from snefy_ldl.distributions.sampling import RandomStream, _components, log_dirichlet_draws
 from snefy_ldl.distributions.shared_draws import shared_log_prob
 from snefy_ldl.distributions.snefy import SnefySimplex
+from torch import Tensor
+
+from laws import mixture
+from snefy_ldl.distributions import sampling
+from snefy_ldl.distributions.sampling import RandomStream, _components, log_dirichlet_draws
 from snefy_ldl.distributions.square_draws import MemberForms
 
 Build = Callable[..., SnefySimplex]
@@ -29,7 +29,7 @@ SIGMAS = 5.5
 
 
 VOTES = torch.tensor([[3.0, 0.0, 1.0, 0.0, 2.0], [0.0, 0.0, 0.0, 9.0, 0.0]])
-LAWS: dict[str, Callable[[Build, Build], SignedDirichletMixture]] = {
+LAWS: dict[str, Callable[[Build, Build], mixture]] = {
     "two labels": lambda snefy, _: snefy(2, n=6, m=2),
     "twenty labels": lambda snefy, _: snefy(20, n=8, m=3, concentration=(0.3, 20.0)),
     "cancelling": lambda _, cancelling: cancelling(4),
@@ -170,7 +170,7 @@ def test_entropy_estimators_agree_and_know_their_error(snefy: Build, rng: Rng) -
     ratio = repeats.std(0) / claimed
     assert ((ratio > 0.4) & (ratio < 2.2)).all()
     # the class made of weights walks another way
-    plain = SignedDirichletMixture(dist.weights(slice(None)), dist.concentration)
+    plain = mixture(dist.weights(slice(None)), dist.concentration)
     torch.testing.assert_close(
         plain.entropy(500, method="uniform", generator=rng(9)), dist.entropy(500, method="uniform", generator=rng(9))
     )

@@ -1,3 +1,5 @@
+from laws import moving
+
 """Moments, cdfs and quantiles of rows with their own centres: against Betas, mpmath, quadrature and draws."""
 
 import mpmath
@@ -5,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 from scipy import integrate, special, stats
+from snefy_ldl.distributions.square_rows import SquareRows
 
 from snefy_ldl.distributions import phase_nodes
-from snefy_ldl.distributions.moving import MovingSnefy
-from snefy_ldl.distributions.square_rows import SquareRows
 
 LEVELS = [0.001, 0.05, 0.5, 0.95, 0.999]
 
@@ -21,7 +22,7 @@ def dirichlet(alpha, log_centre=None) -> SquareRows:
     return SquareRows(half, one, one, torch.tensor([centre], dtype=torch.float64))
 
 
-def signed_law(concentration: float, n_rows: int = 6, n_labels: int = 4, seed: int = 0) -> MovingSnefy:
+def signed_law(concentration: float, n_rows: int = 6, n_labels: int = 4, seed: int = 0) -> moving:
     """Two members whose readouts have both signs."""
     random = torch.Generator().manual_seed(seed)
 
@@ -31,7 +32,7 @@ def signed_law(concentration: float, n_rows: int = 6, n_labels: int = 4, seed: i
     shares = torch.softmax(normal(2, 5, n_labels), -1)
     exponents = 0.5 * (concentration * shares - 1.0).clamp_min(-0.9)
     centre = 1.5 * normal(n_rows, n_labels)
-    return MovingSnefy(exponents, None, normal(2, 3, 5), normal(n_rows, 2, 5), centre)
+    return moving(exponents, None, normal(2, 3, 5), normal(n_rows, 2, 5), centre)
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 30.0, 3000.0])

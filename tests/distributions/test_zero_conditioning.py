@@ -12,10 +12,11 @@ import scipy.stats
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from snefy_ldl.distributions.zero_rosenblatt import PresenceSteps
 from torch import Tensor
 
-from snefy_ldl.distributions import ConditionedDraws, ConditionedLaw, ZeroSnefy
-from snefy_ldl.distributions.zero_rosenblatt import PresenceSteps
+from laws import with_zeros
+from snefy_ldl.distributions import ConditionedDraws, ConditionedLaw
 from snefy_ldl.errors import InputError
 
 #: A comparison at 5.5 standard errors fails by chance once in 26 million; seeds are fixed, so a pass stays a pass.
@@ -31,14 +32,14 @@ def make(
     seed: int = 0,
     smallest: float = 0.25,
     **options: Tensor,
-) -> ZeroSnefy:
+) -> with_zeros:
     """A law with weights of both signs, moderate odds and concentrations from twice the smallest half to about 20."""
     random = np.random.default_rng(seed)
     halves = np.exp(random.uniform(math.log(smallest), 2.3, (members, n, n_labels)))
     odds = 1.5 * random.normal(size=halves.shape)  # log odds of the diagonal
     presence = 0.5 * (odds - scipy.special.gammaln(2.0 * halves))
     readout, scale = random.normal(size=(members, 3, n)) + 0.4, 0.7 * random.normal(size=(*batch, members, n))
-    return ZeroSnefy(*(torch.as_tensor(part) for part in (halves - 0.5, presence, readout, scale)), **options)
+    return with_zeros(*(torch.as_tensor(part) for part in (halves - 0.5, presence, readout, scale)), **options)
 
 
 LAWS = {
@@ -58,7 +59,7 @@ def rng(seed: int) -> torch.Generator:
 
 def test_two_labels_by_hand() -> None:
     """Odds 3 and 1 with shapes 1: of K = 7, {0} has 3, {1} has 1 and both 3; both are there uniformly."""
-    law = ZeroSnefy(
+    law = with_zeros(
         torch.zeros(1, 2).double(),
         torch.tensor([[0.5 * math.log(3.0), 0.0]]).double(),
         torch.ones(1, 1).double(),
@@ -193,7 +194,7 @@ def test_there_and_back_whatever_the_odds(seed: int, n_labels: int, spread: floa
     halves = np.exp(random.uniform(-1.0, 4.0, (2, 3, n_labels)))
     presence = spread * random.normal(size=halves.shape) - 0.5 * scipy.special.gammaln(2.0 * halves)
     parts = (halves - 0.5, presence, random.normal(size=(2, 2, 3)) + 0.5, random.normal(size=(3, 2, 3)))
-    law = ZeroSnefy(*(torch.as_tensor(p) for p in parts), torch.as_tensor(np.exp(random.normal(size=n_labels) * 2)))
+    law = with_zeros(*(torch.as_tensor(p) for p in parts), torch.as_tensor(np.exp(random.normal(size=n_labels) * 2)))
     uniforms = random.uniform(size=(3, n_labels - 1))
     shares = law.inverse_rosenblatt(uniforms)
     torch.testing.assert_close(shares.sum(-1), torch.ones(3).double())
@@ -219,7 +220,7 @@ def test_the_seed_decides_what_atoms_leave_open() -> None:
 def test_impossible_presences_give_finite_answers() -> None:
     """A label that is never there, and one that always is: ends of the cube, no NaN."""
     presence = torch.tensor([[-400.0, 400.0, 0.0]]).double()
-    law = ZeroSnefy(torch.zeros(1, 3).double(), presence, torch.ones(1, 1).double(), torch.zeros(1, 1).double())
+    law = with_zeros(torch.zeros(1, 3).double(), presence, torch.ones(1, 1).double(), torch.zeros(1, 1).double())
     for point in ([1.0, 0.0, 0.0], [0.3, 0.3, 0.4], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]):
         assert torch.isfinite(law.rosenblatt([point])).all()
     for levels in ([0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [0.5, 0.0]):
@@ -303,7 +304,7 @@ def test_known_zeros_against_draws() -> None:
 # -- known shares ------------------------------------------------------------------------------------------------------
 
 
-def on_faces(law: ZeroSnefy, row: int, share: float) -> tuple[float, Tensor, Tensor]:
+def on_faces(law: with_zeros, row: int, share: float) -> tuple[float, Tensor, Tensor]:
     """Density of the first of three shares, and the others' means and chances of zero, by quadrature on the faces."""
     left = 1.0 - share
     nodes, gauss = np.polynomial.legendre.leggauss(400)
@@ -355,7 +356,7 @@ def test_zeros_and_shares_together() -> None:
 def test_labels_that_are_hardly_ever_there_can_be_drawn() -> None:
     """Given label 0's share, one of two labels with odds e^-60 must be there: no waiting for it by chance."""
     presence = torch.tensor([[0.0, -30.0, -30.0]]).double()
-    law = ZeroSnefy(torch.zeros(1, 3).double(), presence, torch.ones(1, 1).double(), torch.zeros(1, 1).double())
+    law = with_zeros(torch.zeros(1, 3).double(), presence, torch.ones(1, 1).double(), torch.zeros(1, 1).double())
     answer = law.condition({0: 0.4}, n_draws=500, generator=rng(7))
     torch.testing.assert_close(answer.prob_zero()[0], torch.tensor([0.0, 0.5, 0.5]).double(), rtol=0, atol=0.15)
     draws = answer.sample((50,), generator=rng(8))

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Dirichlet
 
-from snefy_ldl.distributions import CentredSnefy, SignedDirichletMixture, SnefySimplex, ZeroSnefy
+from laws import centred, mixture, with_zeros
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import pair_index
 
@@ -21,7 +22,7 @@ CENTRE = torch.tensor([0.05, 1.0, 0.3], dtype=torch.float64)
 
 def make(
     n_labels: int = 3, n: int = 4, batch: tuple[int, ...] = (2,), members: int = 1, seed: int = 0, **options: Tensor
-) -> ZeroSnefy:
+) -> with_zeros:
     """A law with weights of both signs, moderate odds and concentrations from 0.3 to about 20."""
     generator = torch.Generator().manual_seed(seed)
     halves = torch.exp(torch.rand(members, n, n_labels, generator=generator, dtype=torch.float64) * 4.2 - 1.9)
@@ -32,7 +33,7 @@ def make(
     presence = 0.5 * (wanted - torch.lgamma(2.0 * halves))
     readout = torch.randn(members, 3, n, generator=generator, dtype=torch.float64) + 0.5
     log_scale = 0.7 * torch.randn(*batch, members, n, generator=generator, dtype=torch.float64)
-    return ZeroSnefy(exponents, presence, readout, log_scale, **options)
+    return with_zeros(exponents, presence, readout, log_scale, **options)
 
 
 def supports(n_labels: int) -> Iterator[list[int]]:
@@ -40,7 +41,7 @@ def supports(n_labels: int) -> Iterator[list[int]]:
         yield from (list(support) for support in itertools.combinations(range(n_labels), size))
 
 
-def by_support(law: ZeroSnefy) -> list[tuple[list[int], Tensor, Tensor]]:
+def by_support(law: with_zeros) -> list[tuple[list[int], Tensor, Tensor]]:
     """Every support, its components' joint weights (N, P), and their concentrations on it (P, |S|), by the formulas."""
     n = law.exponents.shape[1]
     i, j = pair_index(n)
@@ -199,9 +200,9 @@ def test_draws_with_a_centre_agree_with_every_answer() -> None:
 def test_all_present_is_a_density_without_zeros() -> None:
     """Where odds are endless, pair weights differ from the plain family's by Γ(Σ α), in both families a square."""
     law = make(seed=5)
-    sure = ZeroSnefy(law.exponents, law.presence + 12.0, law.readout, law.log_scale)
+    sure = with_zeros(law.exponents, law.presence + 12.0, law.readout, law.log_scale)
     # moving every presence by a constant moves g_i and leaves log_scale: c_ij -> M_ij e^{h̃_i + h̃_j} R_ij
-    plain = SignedDirichletMixture(sure.weights(), sure.concentration)
+    plain = mixture(sure.weights(), sure.concentration)
     point = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
     torch.testing.assert_close(sure.log_prob(point), plain.log_prob(point), rtol=0, atol=1e-6)
     torch.testing.assert_close(sure.mean, plain.mean, rtol=0, atol=1e-7)
@@ -220,7 +221,7 @@ def test_all_present_is_a_density_without_zeros() -> None:
 def test_given_support_is_the_law_on_the_face(centre: Tensor | None) -> None:
     law = make(seed=6, members=2, centre=centre) if centre is not None else make(seed=6, members=2)
     face = law.given_support([True, False, True])
-    assert isinstance(face, CentredSnefy) == (centre is not None)
+    assert isinstance(face, centred) == (centre is not None)
     points = torch.tensor([[0.1, 0.9], [0.6, 0.4]], dtype=torch.float64)
     whole = torch.stack([points[:, 0], torch.zeros(2).double(), points[:, 1]], 1)
     chance = law.weights() @ law.components.log_support(torch.tensor([True, False, True])).exp()
@@ -251,9 +252,9 @@ def test_wrong_questions_say_what_to_do() -> None:
     with pytest.raises(InputError, match="minus infinity"):
         law.expected_log()
     with pytest.raises(InputError, match="presence"):
-        ZeroSnefy(law.exponents, law.presence[..., :2], law.readout, law.log_scale)
+        with_zeros(law.exponents, law.presence[..., :2], law.readout, law.log_scale)
     with pytest.raises(InputError, match="centre"):
-        ZeroSnefy(law.exponents, law.presence, law.readout, law.log_scale, centre=torch.ones(2))
+        with_zeros(law.exponents, law.presence, law.readout, law.log_scale, centre=torch.ones(2))
 
 
 def test_many_labels_with_small_and_large_concentrations() -> None:
@@ -262,7 +263,7 @@ def test_many_labels_with_small_and_large_concentrations() -> None:
     halves = torch.exp(torch.rand(1, 1, 12, generator=generator).double() * 9.9 - 4.6)
     presence = 0.5 * (16.0 * torch.rand(1, 1, 12, generator=generator).double() - 8.0 - torch.lgamma(2 * halves))
     one = torch.ones(1, 1, 1).double()
-    law = ZeroSnefy(halves - 0.5, presence, one, one)
+    law = with_zeros(halves - 0.5, presence, one, one)
     torch.testing.assert_close(law.mean.sum(), torch.ones(()).double(), rtol=0, atol=1e-9)
     torch.testing.assert_close(law.covariance_matrix.sum(-1), torch.zeros(1, 12).double(), rtol=0, atol=1e-9)
     support = np.array(list(itertools.product([0, 1], repeat=12)))[1:]  # (4095, 12)
@@ -289,7 +290,7 @@ def test_quantiles_of_very_sharp_components_are_where_draws_are() -> None:
 
     exponents = 0.5 * (40_000.0 * torch.softmax(normal(1, 3, 4), -1) - 1.0)
     presence = 0.5 * (normal(1, 3, 4) - torch.lgamma(1.0 + 2.0 * exponents)) + 0.5
-    law = ZeroSnefy(exponents, presence, normal(1, 3, 3).abs(), normal(2, 1, 3))
+    law = with_zeros(exponents, presence, normal(1, 3, 3).abs(), normal(2, 1, 3))
     draws = law.sample((20_000,), torch.Generator().manual_seed(0))
     levels = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9]).double()
     quantiles = law.quantiles(levels)  # (2, 4, 5)

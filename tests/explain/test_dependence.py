@@ -10,8 +10,8 @@ import pytest
 import torch
 from scipy import stats
 
+from laws import mixture
 from snefy_ldl import LDLPipeline, SnefyLDL
-from snefy_ldl.distributions import SignedDirichletMixture
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain import dependence
 from snefy_ldl.learners import SABFGS
@@ -30,10 +30,10 @@ class Soil:
         lime = (X["rock"].astype(object) == "lime").to_numpy(dtype=float)
         return np.stack([2 + rain, np.full(len(rain), 3.0), 4 + 2 * lime], 1)
 
-    def predict_dist(self, X: Any) -> SignedDirichletMixture:
+    def predict_dist(self, X: Any) -> mixture:
         alpha = self.alpha(X)
         # every row is a component of its own
-        return SignedDirichletMixture(torch.eye(len(alpha)).double(), torch.as_tensor(alpha))
+        return mixture(torch.eye(len(alpha)).double(), torch.as_tensor(alpha))
 
 
 def soil_rows(n: int = 40) -> pd.DataFrame:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from conformal.known_laws import ZeroModel
-from snefy_ldl.distributions import SignedDirichletMixture
+from laws import mixture
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics import joint_calibration_test, joint_pit
 
@@ -18,9 +18,9 @@ class Dirichlets:
     def __init__(self, *alpha: list[float]) -> None:
         self.alpha = torch.tensor(alpha, dtype=torch.float64)
 
-    def predict_dist(self, X: object) -> SignedDirichletMixture:
+    def predict_dist(self, X: object) -> mixture:
         weights = torch.full((len(np.asarray(X)), len(self.alpha)), 1.0 / len(self.alpha), dtype=torch.float64)
-        return SignedDirichletMixture(weights, self.alpha)
+        return mixture(weights, self.alpha)
 
     def draw(self, n: int, seed: int) -> np.ndarray:
         return self.predict_dist(np.zeros((n, 1))).sample(generator=torch.Generator().manual_seed(seed)).numpy()

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from laws import mixture
+
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from snefy_ldl import SnefySimplex, plots
-from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots.densities import OUTLINES
 from snefy_ldl.special.simplex import ternary_grid
@@ -99,15 +100,15 @@ def test_ternary_density_takes_a_function_points_and_axes() -> None:
     np.testing.assert_allclose(offsets(ax), dots @ ax.corners_data, atol=1e-9)
 
 
-def every_kind_of_law() -> list[SignedDirichletMixture]:
+def every_kind_of_law() -> list[mixture]:
     several = law(members=2)
     votes = torch.tensor([[1.0, 0, 2]] * 4, dtype=torch.float64)
-    plain = SignedDirichletMixture(torch.tensor([[0.3, 0.7], [0.6, 0.4]]), torch.tensor([[2.0, 3, 4], [4.0, 3, 2]]))
+    plain = mixture(torch.tensor([[0.3, 0.7], [0.6, 0.4]]), torch.tensor([[2.0, 3, 4], [4.0, 3, 2]]))
     return [several, several.posterior(votes), plain]
 
 
 @pytest.mark.parametrize("dist", every_kind_of_law())
-def test_the_row_that_is_drawn_is_the_row_that_was_asked_for(dist: SignedDirichletMixture) -> None:
+def test_the_row_that_is_drawn_is_the_row_that_was_asked_for(dist: mixture) -> None:
     curve = plots.marginal_density(dist, 0, row=1).lines[0]
     share = torch.as_tensor(curve.get_xdata())[:, None]
     wanted = dist.marginal(0).log_prob(share).exp()[:, 1]

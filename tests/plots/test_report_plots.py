@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from laws import mixture
+
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from snefy_ldl import plots
-from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 from snefy_ldl.plots.densities import CONTENTS, shade_steps
@@ -27,8 +28,8 @@ def _close_figures() -> Iterator[None]:
     plt.close("all")
 
 
-def one_dirichlet(*alpha: float) -> SignedDirichletMixture:
-    return SignedDirichletMixture(torch.ones(1, 1).double(), torch.tensor([alpha], dtype=torch.float64))
+def one_dirichlet(*alpha: float) -> mixture:
+    return mixture(torch.ones(1, 1).double(), torch.tensor([alpha], dtype=torch.float64))
 
 
 def test_interval_panels_draw_each_row_on_one_scale() -> None:

@@ -8,10 +8,9 @@ import pytest
 import torch
 from scipy import stats
 
+from laws import mixture, moving
 from snefy_ldl import SnefyLDL, metrics
 from snefy_ldl.conformal import ConformalIntervals
-from snefy_ldl.distributions import SignedDirichletMixture
-from snefy_ldl.distributions.moving import MovingSnefy
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import SABFGS
 from snefy_ldl.reporting import (
@@ -134,7 +133,7 @@ def test_the_constant_law_of_votes_is_a_dirichlet_multinomial() -> None:
     shares = counts.sum(axis=0) / counts.sum()
     best = -np.inf
     for s in np.geomspace(0.05, 500.0, 400):
-        law = SignedDirichletMixture(torch.ones(200, 1).double(), torch.as_tensor(s * shares)[None])
+        law = mixture(torch.ones(200, 1).double(), torch.as_tensor(s * shares)[None])
         best = max(best, float(law.log_prob_counts(torch.as_tensor(counts)).mean()))
     assert constant.log_prob.mean() == pytest.approx(best, abs=2e-4)
     assert constant.log_prob.mean() > stats.multinomial(7, shares).logpmf(counts).mean()
@@ -165,8 +164,8 @@ def test_calibration_on_the_other_half_covers_what_it_says() -> None:
     class TooSure:
         """Always the same law, four times as sure as it should be."""
 
-        def predict_dist(self, X: np.ndarray) -> SignedDirichletMixture:
-            return SignedDirichletMixture(torch.ones(len(X), 1).double(), torch.tensor([[16.0, 16.0]]).double())
+        def predict_dist(self, X: np.ndarray) -> mixture:
+            return mixture(torch.ones(len(X), 1).double(), torch.tensor([[16.0, 16.0]]).double())
 
     answers = ask([Part(TooSure(), np.arange(400))], rows)
     trust = judge_coverage([Part(TooSure(), np.arange(400))], rows, answers)
@@ -244,10 +243,10 @@ def test_draws_are_kept_for_the_widths_of_calibrated_intervals() -> None:
     class Moving:
         """A model whose law moves."""
 
-        def predict_dist(self, X: np.ndarray) -> MovingSnefy:
+        def predict_dist(self, X: np.ndarray) -> moving:
             rows = np.flatnonzero((X[:, None, 0] == all_rows[None, :, 0]).any(0))
             exponents, one = torch.full((1, 1, 3), 2.0).double(), torch.ones(1, 1, 1).double()
-            return MovingSnefy(exponents, None, one, torch.zeros(len(rows), 1, 1).double(), centre[rows])
+            return moving(exponents, None, one, torch.zeros(len(rows), 1, 1).double(), centre[rows])
 
     all_rows = X
     rows = JudgedRows(X, D, ["a", "b", "c"])

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 import torch
 from pages import answers, open_page
+from snefy_ldl.distributions.integrals import CentredMoments
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl.distributions.integrals import CentredMoments
 from snefy_ldl.serve.explorer import PageRows, export
 from snefy_ldl.serve.explorer.export import export_model
 

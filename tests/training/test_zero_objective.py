@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from snefy_ldl.distributions import ZeroSnefy
+from laws import with_zeros
 from snefy_ldl.networks import SnefyNet, StackedMLP, presence_init
 from snefy_ldl.networks.zero_law import zero_law
 from snefy_ldl.training.loop import fit_net
@@ -48,7 +48,7 @@ def test_likelihood_is_the_law_s(background: float | None) -> None:
     value = ZeroObjective([D], net, torch.zeros(2, dtype=torch.long)).log_prob(net, x[index], index)
     for k in range(2):
         law = net.select([k])(x[index[k]])
-        assert isinstance(law, ZeroSnefy)
+        assert isinstance(law, with_zeros)
         torch.testing.assert_close(value[k], law.log_prob(D[index[k]]), rtol=0, atol=1e-9)
 
 

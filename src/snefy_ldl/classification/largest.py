@@ -14,7 +14,7 @@ import torch
 from scipy.special import gammainc, gammaincinv, gammaln
 
 from snefy_ldl._types import Array
-from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.special.tolerances import SMALLEST_POSITIVE
 from snefy_ldl.validation import check_count
@@ -83,9 +83,9 @@ def prob_largest(law: Any) -> Array:
         >>> prob_largest(law).round(6)
         array([[0.75, 0.25]])
     """
-    if not isinstance(law, SignedDirichletMixture) or law.offset_rows(slice(None)) is not None:
-        raise InputError(f"{type(law).__name__} is no fixed mixture of Dirichlets; use prob_largest_by_draws.")
-    centre = getattr(law, "centre", None)
+    if not isinstance(law, SnefySimplex) or law.offset is not None or law.moves or law.has_atoms:
+        raise InputError(f"{law!r} is no fixed mixture of Dirichlets; use prob_largest_by_draws.")
+    centre = law.centre
     table = component_largest(
         law.concentration.detach().double().cpu().numpy(), None if centre is None else centre.cpu().numpy()
     )
@@ -116,9 +116,7 @@ def prob_largest_by_draws(law: Any, n: int = 2000, seed: int = 0) -> tuple[Array
     check_count("n", n)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        generator = (
-            {"generator": torch.Generator().manual_seed(seed)} if isinstance(law, SignedDirichletMixture) else {}
-        )
+        generator = {"generator": torch.Generator().manual_seed(seed)} if isinstance(law, SnefySimplex) else {}
         draws = law.sample((n,), **generator).cpu().numpy()  # (n, N, L)
     winner = draws.argmax(axis=2)
     p: Array = np.stack([(winner == r).mean(axis=0) for r in range(draws.shape[2])], axis=1)

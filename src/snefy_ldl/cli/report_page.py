@@ -10,7 +10,6 @@ from snefy_ldl._text import shorten
 from snefy_ldl._version import __version__
 from snefy_ldl.cli.pictures import Pictures, color_variables
 from snefy_ldl.cli.report_pictures import Corners, choose_corners, draw_pictures, draw_rows, label_order
-from snefy_ldl.distributions.row_laws import RowLaws
 from snefy_ldl.reporting import LEVEL, Report
 from snefy_ldl.reporting.answers import DRAWS
 from snefy_ldl.reporting.rivals import FOLDS
@@ -251,7 +250,7 @@ def _method(report: Report) -> list[str]:
             "settings do, not the saved model itself."
         )
     exact = "Intervals and densities are exact, without sampling."
-    if isinstance(report.law_of(report.shown[0]), RowLaws):  # each row has components of its own
+    if report.law_of(report.shown[0]).moves:  # each row has components of its own
         exact = f"Densities are exact; intervals and coverage are by {DRAWS} draws a row."
     lines.append(f"Rows count from 1, the first one that has labels. {exact}")
     lines.append(

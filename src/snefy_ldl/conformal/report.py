@@ -18,7 +18,7 @@ from snefy_ldl.conformal.checks import check_groups, check_levels, check_model
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.scores import QuantileScore
-from snefy_ldl.distributions import ZeroSnefy
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.errors import InputError, ZeroLabelWarning
 from snefy_ldl.metrics import (
@@ -201,7 +201,7 @@ def _joint_calibration(model: Any, X: Any, D: Array) -> JointCalibration | None:
     _, law = next(law_blocks(model, take_rows(X, np.zeros(1, dtype=np.intp))))
     if not hasattr(law, "rosenblatt"):
         return None
-    most = JOINT_ROWS_WITH_ZEROS if isinstance(law, ZeroSnefy) else JOINT_ROWS
+    most = JOINT_ROWS_WITH_ZEROS if isinstance(law, SnefySimplex) and law.has_atoms else JOINT_ROWS
     rows = np.linspace(0, len(D) - 1, min(len(D), most)).astype(np.intp)
     part = X if len(rows) == len(D) else take_rows(X, rows)
     with warnings.catch_warnings():  # the fit has said already how it treats zeros

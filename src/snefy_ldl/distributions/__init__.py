@@ -1,24 +1,10 @@
-"""Laws on the simplex: signed mixtures of Dirichlets and every question they answer exactly."""
+"""The law of label distributions, one class for all kinds, and every question it answers."""
 
 from __future__ import annotations
 
-from snefy_ldl.distributions.centred import CentredSnefy
 from snefy_ldl.distributions.conditioned import ConditionedDraws, ConditionedLaw
-from snefy_ldl.distributions.law import SimplexLaw
+from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.distributions.marginal import Marginal
-from snefy_ldl.distributions.mixture import SignedDirichletMixture
 from snefy_ldl.distributions.ratios import ConditionedRatios
-from snefy_ldl.distributions.snefy import SnefySimplex
-from snefy_ldl.distributions.zeros import ZeroSnefy
 
-__all__ = [
-    "CentredSnefy",
-    "ConditionedDraws",
-    "ConditionedLaw",
-    "ConditionedRatios",
-    "Marginal",
-    "SignedDirichletMixture",
-    "SimplexLaw",
-    "SnefySimplex",
-    "ZeroSnefy",
-]
+__all__ = ["ConditionedDraws", "ConditionedLaw", "ConditionedRatios", "Marginal", "SnefySimplex"]

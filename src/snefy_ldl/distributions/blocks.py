@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._types import Array
-from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.validation.rows import count_rows, take_rows
 
 #: Rows whose predicted laws are held at one time.
@@ -29,8 +29,7 @@ def law_blocks(model: Any, X: Any, block_rows: int | None = None) -> Iterator[tu
 
 def tensor_for(law: Any, values: Array) -> Tensor:
     """Values where the law's own numbers live."""
-    device = law.concentration.device if isinstance(law, SignedDirichletMixture) else "cpu"
-    return torch.as_tensor(values, device=device)
+    return torch.as_tensor(values, device=law.device if isinstance(law, SnefySimplex) else "cpu")
 
 
 def to_numpy(values: Tensor) -> Array:
@@ -40,8 +39,8 @@ def to_numpy(values: Tensor) -> Array:
 
 def draw_from(law: Any, n: int, seed: Callable[[], int]) -> Tensor:
     """n draws (n, b, L) of a law, reproducible also for torch's own laws, which take no generator."""
-    if isinstance(law, SignedDirichletMixture):
-        generator = torch.Generator(law.concentration.device).manual_seed(seed())
+    if isinstance(law, SnefySimplex):
+        generator = torch.Generator(law.device).manual_seed(seed())
         return law.sample((n,), generator)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed())

@@ -10,12 +10,26 @@ import numpy as np
 import torch
 from torch import Size, Tensor
 
-from snefy_ldl.distributions.law import SimplexLaw
 from snefy_ldl.distributions.marginal import Marginal
 from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.errors import InputError
-from snefy_ldl.special import log_share
 from snefy_ldl.special.tolerances import SHARE_SUM_ROUNDING
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """What known shares leave: the law of the other labels' proportions, and the log density of the known ones (N,)."""
+
+    rest: Any
+    log_prob: Tensor
+
+
+@dataclass(frozen=True)
+class WeightedDraws:
+    """What known shares leave, by draws of all shares (n, N, L) and the logarithms of their weights (n, N)."""
+
+    draws: Tensor
+    log_weights: Tensor
 
 
 @dataclass(frozen=True)
@@ -40,7 +54,7 @@ class KnownShares:
         return 1.0 - self.values.sum(-1)
 
     @classmethod
-    def of(cls, law: SimplexLaw, known: Mapping[Any, Any], zeros: bool = False) -> KnownShares:
+    def of(cls, law: Any, known: Mapping[Any, Any], zeros: bool = False) -> KnownShares:
         """Checked shares, by number or name.
 
         Args:
@@ -52,7 +66,7 @@ class KnownShares:
             The shares.
 
         Raises:
-            InputError: see :meth:`~snefy_ldl.distributions.conditioning.MixtureConditioning.condition`.
+            InputError: see :meth:`~snefy_ldl.distributions.law.SnefySimplex.condition`.
         """
         labels = [law.label_number(label) for label in known]
         others = [r for r in range(law.n_labels) if r not in labels]
@@ -127,8 +141,8 @@ class ConditionedLaw:
         log_prob_known: as above: how likely it was to see them.
 
     Example:
-        >>> from snefy_ldl.distributions import SignedDirichletMixture
-        >>> law = SignedDirichletMixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0, 5.0]]).double())
+        >>> from snefy_ldl import SnefySimplex
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0, 5.0]]).double())
         >>> given = law.condition({0: 0.6})
         >>> given.mean, given.quantiles([0.5])[..., 1, 0].round(decimals=4)
         (tensor([[0.6000, 0.1500, 0.2500]], dtype=torch.float64), tensor([0.1456], dtype=torch.float64))
@@ -215,8 +229,8 @@ class ScaledMarginal:
         left: what it is a proportion of (*batch,).
 
     Example:
-        >>> from snefy_ldl.distributions import SignedDirichletMixture
-        >>> law = SignedDirichletMixture(torch.ones(1, 1).double(), torch.ones(1, 3).double())
+        >>> from snefy_ldl import SnefySimplex
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 3).double())
         >>> law.condition({0: 0.6}).marginal(1).cdf(torch.tensor([0.1]).double())     # uniform up to 0.4
         tensor([0.2500], dtype=torch.float64)
     """
@@ -274,9 +288,9 @@ class ConditionedDraws:
         effective_draws: how many equally weighted draws these are worth (*batch,).
 
     Example:
-        >>> from snefy_ldl.distributions import CentredSnefy
+        >>> from snefy_ldl import SnefySimplex
         >>> w, one = torch.tensor([[0.5, 1.0, 2.0]]).double(), torch.ones(1, 1).double()
-        >>> law = CentredSnefy(w, one, torch.zeros(1, 1).double(), torch.ones(3))     # Dirichlet(2, 3, 5)
+        >>> law = SnefySimplex(w, one, torch.zeros(1, 1).double(), centre=torch.ones(3))     # Dirichlet(2, 3, 5)
         >>> given = law.condition({0: 0.6}, generator=torch.Generator().manual_seed(0))
         >>> bool((given.mean - torch.tensor([0.6, 0.15, 0.25])).abs().max() < 4 * given.std_error.max())
         True
@@ -353,8 +367,3 @@ class ConditionedDraws:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(batch_shape={tuple(self.batch_shape)}, known={self.shares.labels})"
-
-
-def full_logs(shares: KnownShares, log_proportions: Tensor) -> Tensor:
-    """Log of all shares (..., N, L) from log proportions among the unknown ones (..., N, L-K)."""
-    return shares.filled(log_proportions + shares.left.log()[:, None], log_share(shares.values))

@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from snefy_ldl._limits import FAMILY_NUMBERS
+from snefy_ldl.distributions.components import PresenceComponents
 from snefy_ldl.distributions.moments import PairMoments
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import pair_concentration, pair_gram, pair_index, symmetric, unit_kernel
@@ -32,11 +33,14 @@ class PairFamily:
         readout: ``V`` (K, m, n).
         gram: ``VᵀV`` over the pairs i <= j, off-diagonal ones counted twice (K, P), where it is known more exactly
             than by the readout; None to compute it.
+        presence: ``a`` (K, n, L) where labels may be absent, or None.
 
     Attributes:
         exponents: as given.
         readout: as given.
-        log_kernel: ``log R`` over the pairs (K, P), float64.
+        presence: as given.
+        components: odds of presence of every pair, or None where all labels are there.
+        log_kernel: ``log R`` over the pairs (K, P), float64: of ``B(α_ij)``, or of ``K_ij`` where labels may be absent.
         log_root_norm: ``g`` (K, n), float64.
         gram: (K, P), float64.
         concentration: ``α`` (K P, L), float64.
@@ -51,21 +55,48 @@ class PairFamily:
         tensor([[2., 3., 5.]], dtype=torch.float64)
     """
 
-    def __init__(self, exponents: Tensor, readout: Tensor, gram: Tensor | None = None) -> None:
+    def __init__(
+        self, exponents: Tensor, readout: Tensor, gram: Tensor | None = None, presence: Tensor | None = None
+    ) -> None:
         if exponents.dim() != 3 or readout.dim() != 3:
             raise InputError("exponents must be (n, L) or (K, n, L), and readout (m, n) or (K, m, n).")
         if exponents.shape[-1] < 2:
             raise InputError(f"a distribution on the simplex needs at least 2 labels; got {exponents.shape[-1]}.")
         if not bool((exponents > -0.5).all()):
             raise InputError("every exponent must be a number above -1/2, or the density cannot be normalised.")
-        self.exponents, self.readout = exponents, readout
-        self.log_kernel, self.log_root_norm = unit_kernel(exponents)
-        self.gram = pair_gram(readout.double()) if gram is None else gram
+        self.exponents, self.readout, self.presence = exponents, readout, presence
         self.concentration = pair_concentration(exponents.double()).reshape(-1, exponents.shape[-1])
         self.total = self.concentration.sum(-1)
+        self.components: PresenceComponents | None = None
+        if presence is None:
+            self.log_kernel, self.log_root_norm = unit_kernel(exponents)
+        else:
+            if presence.shape != exponents.shape:
+                raise InputError(
+                    f"presence {tuple(presence.shape)} must have the shape of exponents {tuple(exponents.shape)}."
+                )
+            if not bool(torch.isfinite(presence).all()):
+                raise InputError("every presence must be a finite number.")
+            self.components = PresenceComponents.of_pairs(exponents, presence)
+            log_norm = self.components.log_norm.reshape(len(exponents), -1)
+            i, j = pair_index(self.n_neurons, exponents.device)
+            self.log_root_norm = 0.5 * log_norm[:, i == j]
+            self.log_kernel = log_norm - self.log_root_norm[:, i] - self.log_root_norm[:, j]
+        self.gram = pair_gram(readout.double()) if gram is None else gram
+        self._set_up_store()
+
+    def _set_up_store(self) -> None:
         self._parts: dict[str, object] = {}
         self._numbers = 0
         self._lock = threading.RLock()  # a part may be made of others
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the parts that can be made again, and the lock, which cannot be copied."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_parts", "_numbers", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._set_up_store()
 
     @property
     def n_members(self) -> int:
@@ -78,13 +109,29 @@ class PairFamily:
         return int(self.exponents.shape[1])
 
     @property
+    def n_labels(self) -> int:
+        """L."""
+        return int(self.exponents.shape[2])
+
+    @property
     def device(self) -> torch.device:
         """Where its numbers live."""
         return self.exponents.device
 
-    def with_gram(self, gram: Tensor) -> PairFamily:
-        """The same exponents with another gram matrix (K, P); nothing that was kept is taken along."""
-        return PairFamily(self.exponents, self.readout, gram)
+    def half(self) -> Tensor:
+        """``a = ½ + w`` (K, n, L), float64: half of each diagonal concentration."""
+        return 0.5 + self.exponents.detach().double()
+
+    def pairs(self) -> tuple[Tensor, Tensor]:
+        """Both neurons of every component, numbered over all members: (K P,) each."""
+        i, j = pair_index(self.n_neurons, self.device)
+        member = torch.arange(self.n_members, device=self.device).repeat_interleave(len(i)) * self.n_neurons
+        return member + i.repeat(self.n_members), member + j.repeat(self.n_members)
+
+    def member(self, k: int) -> PairFamily:
+        """The pairs of one member alone."""
+        presence = None if self.presence is None else self.presence[[k]]
+        return PairFamily(self.exponents[[k]], self.readout[[k]], self.gram[[k]], presence)
 
     def keep(self, name: str, make: Callable[[], Part]) -> Part:
         """A part by its name, made if it is not there.
@@ -127,11 +174,11 @@ class PairFamily:
         return self.keep("matrix", lambda: symmetric(self.half_gram() * self.log_kernel.exp(), self.n_neurons))
 
     def moments(self) -> PairMoments:
-        """Tables of first and second moments."""
+        """Tables of first and second moments of Dirichlets."""
         return self.keep("moments", lambda: PairMoments(self.exponents.double(), self.matrix()))
 
     def column(self, name: str, make: Callable[[Tensor], Tensor]) -> Tensor:
-        """One number a pair, made of the concentrations: (K P, L) -> (K P,).
+        """One number per pair, made of the concentrations: (K P, L) -> (K P,).
 
         Args:
             name: says what the numbers are.
@@ -141,3 +188,20 @@ class PairFamily:
             (K P,).
         """
         return self.keep(name, partial(make, self.concentration.detach()))
+
+
+def root_of(gram: Tensor) -> Tensor:
+    """V with ``VᵀV = M`` for positive semidefinite M (K, n, n); rounding below zero is cut off.
+
+    Example:
+        >>> root = root_of(torch.tensor([[[4.0, 2.0], [2.0, 1.0]]]).double())
+        >>> (root.transpose(1, 2) @ root).round(decimals=6)
+        tensor([[[4., 2.],
+                 [2., 1.]]], dtype=torch.float64)
+    """
+    # on a unit diagonal, so that neurons with a small readout keep their digits
+    size = gram.diagonal(dim1=-2, dim2=-1).sqrt()
+    inverse = torch.where(size > 0.0, 1.0 / size, 0.0)
+    values, vectors = torch.linalg.eigh(gram * inverse[..., :, None] * inverse[..., None, :])
+    root: Tensor = values.clamp_min(0.0).sqrt()[..., :, None] * vectors.transpose(-1, -2) * size[..., None, :]
+    return root

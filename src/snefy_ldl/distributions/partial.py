@@ -1,4 +1,4 @@
-"""What predicted laws say about rows of which only a part is known: some shares, or votes among some of the labels."""
+"""What predicted laws say about what was observed: shares, votes, or only a part of either."""
 
 from __future__ import annotations
 
@@ -10,34 +10,17 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._types import Array, Index
-from snefy_ldl.distributions.blocks import tensor_for
-from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.blocks import tensor_for, to_numpy
+from snefy_ldl.distributions.law import SnefySimplex
 
-__all__ = ["gap_patterns", "has_centre", "log_prob_known", "log_prob_votes", "rows_of"]
-
-
-def has_centre(law: Any) -> bool:
-    """Whether a law has a centre, so that its components are not the Dirichlets that ``concentration`` names.
-
-    Args:
-        law: any law.
-
-    Returns:
-        True for :class:`~snefy_ldl.distributions.centred.CentredSnefy`.
-
-    Example:
-        >>> has_centre(SignedDirichletMixture(torch.ones(1, 1), torch.ones(1, 2)))
-        False
-    """
-    return getattr(law, "centre", None) is not None
+__all__ = ["gap_patterns", "log_prob_known", "log_prob_votes", "log_probs", "rows_of"]
 
 
-def rows_of(law: SignedDirichletMixture, rows: Index) -> SignedDirichletMixture:
+def rows_of(law: SnefySimplex, rows: Index) -> SnefySimplex:
     """The law of some rows as a plain mixture, its weights worked out once, in float64.
 
-    ``law[rows]`` keeps a network's law in its squared form and its dtype. Where several questions follow, or parts are
-    merged, the plain mixture answers all of them from the same weights, and in float64. A law with a centre is no
-    mixture of Dirichlets, and stays what it is.
+    Where several questions follow, the plain mixture answers all of them from the same weights, and in float64. A law
+    with a centre or with zeros is no mixture of Dirichlets, and stays what it is.
 
     Args:
         law: batch (N,).
@@ -47,15 +30,15 @@ def rows_of(law: SignedDirichletMixture, rows: Index) -> SignedDirichletMixture:
         The law with batch (b,).
 
     Example:
-        >>> law = SignedDirichletMixture(torch.eye(2), torch.tensor([[1.0, 1.0], [3.0, 1.0]]))
+        >>> law = SnefySimplex.from_mixture(torch.eye(2), torch.tensor([[1.0, 1.0], [3.0, 1.0]]))
         >>> rows_of(law, np.array([1])).mean
         tensor([[0.7500, 0.2500]], dtype=torch.float64)
     """
-    if has_centre(law):
+    if law.parts.scale is not None or law.has_atoms:
         return law[rows]
     index = torch.as_tensor(rows, device=law.device)
     offset = None if law.offset is None else law.offset[index]
-    return SignedDirichletMixture(law.weights(index), law.concentration, offset, validate_args=False)
+    return SnefySimplex.from_mixture(law.weights(index), law.concentration, offset, validate_args=False)
 
 
 def gap_patterns(table: Array) -> Iterator[tuple[Index, Index]]:
@@ -76,8 +59,8 @@ def gap_patterns(table: Array) -> Iterator[tuple[Index, Index]]:
         yield np.flatnonzero(which.reshape(-1) == k), np.flatnonzero(pattern)
 
 
-def log_prob_known(law: SignedDirichletMixture, table: Array) -> Tensor:
-    """Log density at label distributions with gaps, each by the law of merged labels.
+def log_prob_known(law: SnefySimplex, table: Array) -> Tensor:
+    """Log density at label distributions with gaps.
 
     Args:
         law: batch (N,).
@@ -87,22 +70,14 @@ def log_prob_known(law: SignedDirichletMixture, table: Array) -> Tensor:
         Log densities (N,) in float64: of the known shares and of the sum of the others.
 
     Example:
-        >>> flat = SignedDirichletMixture(torch.ones(1, 1).double(), torch.ones(1, 3).double())
+        >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 3).double())
         >>> log_prob_known(flat, np.array([[0.25, np.nan, np.nan]])).exp()  # Beta(1, 2) at 0.25
         tensor([1.5000], dtype=torch.float64)
     """
-
-    def answer(part: SignedDirichletMixture, values: Array, unknown: list[int]) -> Tensor:
-        if unknown:
-            known = [r for r in range(law.n_labels) if r not in unknown]
-            part = part.amalgamate([[r] for r in known] + [unknown])
-            values = np.hstack([values[:, known], 1.0 - values[:, known].sum(1, keepdims=True)])
-        return part.log_prob(tensor_for(law, values))
-
-    return _by_pattern(law, table, answer)
+    return law.log_prob_known(table)
 
 
-def log_prob_votes(law: SignedDirichletMixture, table: Array) -> Tensor:
+def log_prob_votes(law: SnefySimplex, table: Array) -> Tensor:
     """Log probability of votes, each by the law among the labels that were on offer.
 
     Args:
@@ -113,12 +88,12 @@ def log_prob_votes(law: SignedDirichletMixture, table: Array) -> Tensor:
         Log probabilities (N,) in float64, multinomial coefficients included.
 
     Example:
-        >>> flat = SignedDirichletMixture(torch.ones(1, 1).double(), torch.ones(1, 3).double())
+        >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 3).double())
         >>> log_prob_votes(flat, np.array([[1.0, 1.0, np.nan]])).exp()  # 2:0, 1:1 and 0:2 are equally likely
         tensor([0.3333], dtype=torch.float64)
     """
 
-    def answer(part: SignedDirichletMixture, values: Array, unknown: list[int]) -> Tensor:
+    def answer(part: SnefySimplex, values: Array, unknown: list[int]) -> Tensor:
         known = [r for r in range(law.n_labels) if r not in unknown]
         part = part.subcomposition(known) if unknown else part
         return part.log_prob_counts(tensor_for(law, np.ascontiguousarray(values[:, known])))
@@ -126,12 +101,33 @@ def log_prob_votes(law: SignedDirichletMixture, table: Array) -> Tensor:
     return _by_pattern(law, table, answer)
 
 
-def _by_pattern(
-    law: SignedDirichletMixture, table: Array, answer: Callable[[SignedDirichletMixture, Array, list[int]], Tensor]
-) -> Tensor:
+def _by_pattern(law: SnefySimplex, table: Array, answer: Callable[[SnefySimplex, Array, list[int]], Tensor]) -> Tensor:
     device = law.device
     every = torch.empty(len(table), dtype=torch.float64, device=device)
     for rows, unknown in gap_patterns(table):
         part = law if len(rows) == len(table) else rows_of(law, rows)
         every[torch.as_tensor(rows, device=device)] = answer(part, table[rows], unknown.tolist()).double()
     return every
+
+
+def log_probs(law: Any, shares: Array, counts: Array | None) -> Array:
+    """Log density of the observed shares, or log probability of the votes.
+
+    Args:
+        law: Predicted laws of the rows, batch (b,).
+        shares: What was observed, zeros treated as the model's fit treated them (b, L); not used with votes.
+        counts: Numbers of votes (b, L), NaN where a label was not on offer; None for shares.
+
+    Returns:
+        One figure per row (b,).
+
+    Example:
+        >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
+        >>> log_probs(flat, np.array([[0.3, 0.7]]), None)
+        array([0.])
+    """
+    if counts is None:
+        return to_numpy(law.log_prob(tensor_for(law, shares)))
+    if np.isnan(counts).any():
+        return to_numpy(log_prob_votes(law, counts))
+    return to_numpy(law.log_prob_counts(tensor_for(law, counts)))

@@ -15,7 +15,6 @@ import torch
 from torch import Size, Tensor
 
 from snefy_ldl.distributions.conditioned import ScaledMarginal
-from snefy_ldl.distributions.law import SimplexLaw
 from snefy_ldl.errors import InputError
 from snefy_ldl.special.tolerances import SHARE_SUM_ROUNDING
 
@@ -31,8 +30,8 @@ class KnownRatios:
         batch_shape: of the law.
 
     Example:
-        >>> from snefy_ldl.distributions import SignedDirichletMixture
-        >>> law = SignedDirichletMixture(torch.ones(1, 1).double(), torch.ones(1, 4).double())
+        >>> from snefy_ldl import SnefySimplex
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 4).double())
         >>> known = KnownRatios.of(law, {(2, 0): 3.0})
         >>> known.groups, known.log_proportions.exp()
         ([[0, 2], [1], [3]], tensor([[0.2500, 1.0000, 0.7500, 1.0000]], dtype=torch.float64))
@@ -58,7 +57,7 @@ class KnownRatios:
         return torch.stack([table[..., group].sum(-1) for group in self.groups], -1)
 
     @classmethod
-    def of(cls, law: SimplexLaw, known: Mapping[Any, Any]) -> KnownRatios:
+    def of(cls, law: Any, known: Mapping[Any, Any]) -> KnownRatios:
         """Checked ratios, by pairs of numbers or names.
 
         Args:
@@ -69,7 +68,7 @@ class KnownRatios:
             The ratios.
 
         Raises:
-            InputError: see :meth:`~snefy_ldl.distributions.conditioning.MixtureConditioning.condition_ratios`.
+            InputError: see :meth:`~snefy_ldl.distributions.law.SnefySimplex.condition_ratios`.
         """
         if not known:
             raise InputError("condition_ratios needs at least one ratio: {(label, other label): ratio}.")
@@ -94,7 +93,7 @@ class KnownRatios:
         return cls(groups, relative, log_ratios, law.batch_shape)
 
 
-def _pair(law: SimplexLaw, pair: Any) -> tuple[int, int]:
+def _pair(law: Any, pair: Any) -> tuple[int, int]:
     if not isinstance(pair, tuple) or len(pair) != 2:
         raise InputError(f"a ratio belongs to a pair of labels, (label, other label); got {pair!r}.")
     first, second = (law.label_number(label) for label in pair)
@@ -103,7 +102,7 @@ def _pair(law: SimplexLaw, pair: Any) -> tuple[int, int]:
     return first, second
 
 
-def _log_ratio(law: SimplexLaw, pair: Any, ratio: Any) -> Tensor:
+def _log_ratio(law: Any, pair: Any, ratio: Any) -> Tensor:
     values = torch.as_tensor(ratio, dtype=torch.float64, device=law.device)
     try:
         values = values.expand(law.batch_shape).reshape(-1)
@@ -137,14 +136,14 @@ class ConditionedRatios:
         log_prob_known: as above: how likely it was to see them.
 
     Example:
-        >>> from snefy_ldl.distributions import SignedDirichletMixture
-        >>> law = SignedDirichletMixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0, 5.0]]).double())
+        >>> from snefy_ldl import SnefySimplex
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0, 5.0]]).double())
         >>> given = law.condition_ratios({(0, 1): 4.0})
         >>> given.groups, given.mean
         ([[0, 1], [2]], tensor([[0.4000, 0.1000, 0.5000]], dtype=torch.float64))
     """
 
-    def __init__(self, law: SimplexLaw, rest: Any, ratios: KnownRatios, log_prob_known: Tensor) -> None:
+    def __init__(self, law: Any, rest: Any, ratios: KnownRatios, log_prob_known: Tensor) -> None:
         self.rest, self.log_prob_known, self.groups = rest, log_prob_known, ratios.groups
         self.batch_shape, self._ratios = ratios.batch_shape, ratios
         self._group_of, self._number = ratios.group_of, law.label_number

@@ -7,21 +7,62 @@ so that the conditional law of the next piece is again a signed mixture of Betas
     u_k = F(ℓ_k | ℓ_1, …, ℓ_{k-1}) = Σ_p w_p I_{t_k}(a_pk, b_pk),   w_p ∝ c_p Π_{j<k} Beta(t_j; a_pj, b_pj).
 
 Everything runs on the scale ``z = logit t``, where no digit is lost near 0 or 1.
+
+**Atoms.** Presences come first, then the shares of the labels that are there.
+
+Label r is absent with chance ``q_r = P(r absent | presences of labels 1 … r-1)``. Its coordinate lies in the band
+``[0, q_r)`` if it is absent and in ``[q_r, 1]`` if not. Where in the band: an absent label's place is drawn, and for
+present ones the Rosenblatt map of the shares given the support S gives |S|-1 numbers v, one for each but the last:
+
+    u_r = q_r · fill   (absent),       u_r = q_r + (1 - q_r) v'_r   (present).
+
+The last label L has no coordinate; its presence, of chance ``π`` given all others', goes into that of z, the last label
+that is there among the first L-1: ``v'_z = π v_z`` if L is there, else (z is then the last) ``v'_z = π + (1-π) fill``.
+
+Why the u are independent uniforms: given S the v are; so given the presences of labels 1 … L-1 all the v' and fills
+are, because v'_z is uniform on [0, π) with chance π and on [π, 1] else. And a band of chance b, drawn with that chance
+given the labels before, with a uniform place inside, makes a uniform that does not depend on them.
+
+**Components with centres of their own** (after votes) break the stick from the other end: ``t_k = ℓ_k / (ℓ_k + … + ℓ_L)``
+for k = L-1, …, 1. Given the proportions among labels k+1, …, L, these are one gamma with concentration
+``α_{k+1} + … + α_L`` and the harmonic mean of their centres, weighted by the proportions, as its scale; so t_k has the
+law of a Beta whose odds are multiplied by a ratio of centres.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import scipy.special
+import torch
+from torch import Size, Tensor
 
 from snefy_ldl._limits import CHUNK_ELEMENTS, DIRECT_STICKS
 from snefy_ldl._types import Array, Index, Mask
+from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.distributions.tables import beta_table, used_components
-from snefy_ldl.special.tolerances import LOGIT_LIMIT, NEGLIGIBLE_WEIGHT, SMALLEST_DENSITY_SHARE, TAIL_MASS
+from snefy_ldl.errors import InputError
+from snefy_ldl.special.tolerances import (
+    LOGIT_LIMIT,
+    NEGLIGIBLE_WEIGHT,
+    SHARE_SUM_ROUNDING,
+    SMALLEST_DENSITY_SHARE,
+    TAIL_MASS,
+)
 
-__all__ = ["to_shares", "to_uniforms"]
+__all__ = [
+    "PresenceSteps",
+    "level_points",
+    "ratios_to_shares",
+    "ratios_to_uniforms",
+    "share_points",
+    "to_shares",
+    "to_shares_with_zeros",
+    "to_uniforms",
+    "to_uniforms_with_zeros",
+]
 
 #: Weights of some rows (b, P), and their offsets (b, L) or None, by row numbers.
 RowsOf = Callable[[Index], tuple[Array, Array | None]]
@@ -223,3 +264,450 @@ def _quantile_direct(a: Array, b: Array, weights: Array, levels: Array) -> Array
         if not len(active):
             break
     return z
+
+
+# -- atoms -------------------------------------------------------------------------------------------------------------
+
+#: Weights of some points (b, P), by their numbers.
+WeightsOf = Callable[[Index], Array]
+
+
+class PresenceSteps:
+    """Chances that labels are there, one after the other, under components that never leave all labels out.
+
+    While no label was there yet, one must still come: a component's chances then look ahead.
+
+    Args:
+        log_odds: log odds of every component and label (P, L).
+
+    Example:
+        Two labels with odds one: the supports {0}, {1} and {0, 1} are equally likely.
+
+        >>> steps = PresenceSteps(np.zeros((1, 2)))
+        >>> absent, present = steps.split(0, np.ones((1, 1)), np.array([False]))
+        >>> absent.round(3), present.round(3)
+        (array([0.333]), array([0.667]))
+    """
+
+    def __init__(self, log_odds: Array) -> None:
+        soft = np.logaddexp(0.0, log_odds).T  # (L, P)
+        tail = np.zeros((len(soft) + 1, len(log_odds)))
+        tail[:-1] = np.cumsum(soft[::-1], axis=0)[::-1]  # log of the product of 1 + o over the labels to come
+        with np.errstate(divide="ignore"):  # behind the last label nothing comes: log 0
+            some_come = tail + np.log(-np.expm1(-tail))
+        free = np.stack([scipy.special.expit(-log_odds.T), scipy.special.expit(log_odds.T)])
+        first = np.exp(np.stack([some_come[1:], log_odds.T + tail[1:]]) - some_come[:-1])
+        self._chances = np.stack([first, free], 1)  # absent or present, none or some before, label, component
+
+    def split(self, label: int, weights: Array, some: Mask) -> tuple[Array, Array]:
+        """Chance of a label's absence and of its presence, each (b,).
+
+        Args:
+            label: its number.
+            weights: of the components (b, P), given the labels before.
+            some: whether a label before was there (b,).
+        """
+        masses = np.clip(weights @ self._chances[:, :, label].reshape(4, -1).T, 0.0, None)  # (b, 4)
+        rows = np.arange(len(some)), some.astype(np.intp)
+        absent, present = masses[:, :2][rows], masses[:, 2:][rows]
+        return absent / (absent + present), present / (absent + present)
+
+    def seen(self, label: int, weights: Array, some: Mask, there: Mask) -> Array:
+        """Weights (b, P) once it is known whether a label is there.
+
+        Where the presences seen so far cannot be, nothing follows from them, and the positive part stands in.
+
+        Args:
+            label: its number.
+            weights: of the components (b, P), given the labels before.
+            some: whether a label before was there (b,).
+            there: whether this one is (b,).
+        """
+        terms = weights * self._chances[there.astype(np.intp), some.astype(np.intp), label]
+        # a step may be as unlikely as e^-500: of the next products nothing would be left
+        size = np.abs(terms).max(axis=1, keepdims=True)
+        terms = np.where(size > 0.0, terms / np.where(size > 0.0, size, 1.0), weights)
+        total, positive = terms.sum(1, keepdims=True), np.maximum(terms, 0.0)
+        terms = np.where(total > SMALLEST_DENSITY_SHARE * positive.sum(1, keepdims=True), terms, positive)
+        answer: Array = terms / terms.sum(1, keepdims=True)
+        return answer
+
+
+def to_uniforms_with_zeros(
+    alpha: Array,
+    steps: PresenceSteps,
+    weights_of: WeightsOf,
+    logs: Array,
+    fill: Array,
+    log_centre: Array | None = None,
+) -> Array:
+    """Shares with exact zeros to independent uniforms; see the module.
+
+    Args:
+        alpha: concentrations (P, L).
+        steps: the components' presences.
+        weights_of: weights of some points.
+        logs: log shares (T, L), of which those of absent labels are -inf.
+        fill: places (T, L) in [0, 1): of absent labels, and in the last column that of an absent last label.
+        log_centre: of the components (P, L), where they have centres of their own.
+
+    Returns:
+        (T, L-1), in [0, 1].
+
+    Example:
+        >>> steps, law = PresenceSteps(np.zeros((1, 2))), lambda points: np.ones((len(points), 1))
+        >>> logs, fill = np.log([[0.25, 0.75]]), np.zeros((1, 2))
+        >>> to_uniforms_with_zeros(np.ones((1, 2)), steps, law, logs, fill).round(4)  # 1/3 + 2/3 · 1/2 · 1/4
+        array([[0.4167]])
+    """
+    there, n_labels = ~np.isneginf(logs), alpha.shape[1]
+    out = np.empty((len(logs), n_labels - 1))
+    for block in _blocks(len(logs), len(alpha)):
+        present, filled = there[block], fill[block]
+        walk = _Walk(steps, weights_of(block))
+        for r in range(n_labels):
+            walk.step(present[:, r])
+        places = np.zeros((len(block), n_labels))
+        for rows, labels in _supports(present):
+            if len(labels) > 1:
+                part = logs[np.ix_(block[rows], labels)]
+                if log_centre is None:
+                    inside = to_uniforms(alpha[:, labels], walk.law_of(rows), part)
+                else:
+                    own = walk.weights[rows], alpha[:, labels], log_centre[:, labels]
+                    inside = ratios_to_uniforms(*own, None, part, part)
+                places[np.ix_(rows, labels[:-1])] = inside
+        # the last label's presence goes into the place of the last one before it that is there
+        rows, z = np.arange(len(block)), _last_present(present)
+        absent, pi = walk.absent[-1], walk.present[-1]
+        inside = _below(pi * places[rows, z], pi)
+        places[rows, z] = np.where(present[:, -1], inside, pi + absent * filled[:, -1])
+        for r in range(n_labels - 1):
+            low = _below(walk.absent[r] * filled[:, r], walk.absent[r])
+            high = walk.absent[r] + walk.present[r] * places[:, r]
+            out[block, r] = np.where(present[:, r], high, low)
+    return np.clip(out, 0.0, 1.0)
+
+
+def to_shares_with_zeros(
+    alpha: Array,
+    steps: PresenceSteps,
+    weights_of: WeightsOf,
+    uniforms: Array,
+    log_centre: Array | None = None,
+) -> Array:
+    """The inverse of :func:`to_uniforms_with_zeros`; it needs no fill.
+
+    Args:
+        alpha: concentrations (P, L).
+        steps: the components' presences.
+        weights_of: weights of some points.
+        uniforms: (T, L-1), in [0, 1]; taken for ``TAIL_MASS`` off where closer to an end than that.
+        log_centre: of the components (P, L), where they have centres of their own.
+
+    Returns:
+        Log shares (T, L); -inf for labels that are absent.
+
+    Example:
+        >>> steps, law = PresenceSteps(np.zeros((1, 2))), lambda points: np.ones((len(points), 1))
+        >>> np.exp(to_shares_with_zeros(np.ones((1, 2)), steps, law, np.array([[1 / 3 + 1 / 12], [0.2]]))).round(4)
+        array([[0.25, 0.75],
+               [0.  , 1.  ]])
+    """
+    n_labels, uniforms = alpha.shape[1], np.clip(uniforms, TAIL_MASS, 1.0 - TAIL_MASS)
+    logs = np.full((len(uniforms), n_labels), -np.inf)
+    for block in _blocks(len(uniforms), len(alpha)):
+        walk = _Walk(steps, weights_of(block))
+        there = np.zeros((len(block), n_labels), dtype=np.bool_)
+        places = np.zeros((len(block), n_labels))
+        for r in range(n_labels - 1):
+            absent, present = walk.chances()
+            there[:, r] = (uniforms[block, r] >= absent) & (present > 0.0)
+            places[:, r] = _part(uniforms[block, r] - absent, present)
+            walk.step(there[:, r])
+        rows, z, (absent, pi) = np.arange(len(block)), _last_present(there), walk.chances()
+        there[:, -1] = (absent <= 0.0) | (places[rows, z] < pi)  # if no other is there, the last cannot be absent
+        places[rows, z] = _part(places[rows, z], pi)
+        walk.step(there[:, -1])
+        for group, labels in _supports(there):
+            part, levels = np.zeros((len(group), 1)), places[np.ix_(group, labels[:-1])]
+            if len(labels) > 1 and log_centre is None:
+                part = to_shares(alpha[:, labels], walk.law_of(group), levels)
+            elif len(labels) > 1 and log_centre is not None:
+                own = walk.weights[group], alpha[:, labels], log_centre[:, labels]
+                part = ratios_to_shares(*own, None, levels)
+            logs[np.ix_(block[group], labels)] = part
+    return logs
+
+
+class _Walk:
+    """The components' weights of some points, as the presences of one label after the other become known."""
+
+    def __init__(self, steps: PresenceSteps, weights: Array) -> None:
+        self._steps, self.weights = steps, weights
+        self._some, self._label = np.zeros(len(weights), dtype=np.bool_), 0
+        #: chances of absence and presence, given the labels before; one (b,) a label
+        self.absent: list[Array] = []
+        self.present: list[Array] = []
+
+    def chances(self) -> tuple[Array, Array]:
+        """Chance of the next label's absence and of its presence, each (b,)."""
+        if len(self.absent) == self._label:
+            absent, present = self._steps.split(self._label, self.weights, self._some)
+            self.absent.append(absent)
+            self.present.append(present)
+        return self.absent[-1], self.present[-1]
+
+    def step(self, there: Mask) -> None:
+        """The next label's presence becomes known."""
+        self.chances()
+        self.weights = self._steps.seen(self._label, self.weights, self._some, there)
+        self._some |= there
+        self._label += 1
+
+    def law_of(self, rows: Index) -> Callable[[Index], tuple[Array, None]]:
+        """Weights of some of the rows, as the Rosenblatt map of the shares asks for them."""
+        part = self.weights[rows]
+        return lambda numbers: (part[numbers], None)
+
+
+def _below(values: Array, end: Array) -> Array:
+    """Values that rounding may have brought to the end of their band, strictly below it."""
+    answer: Array = np.minimum(values, np.nextafter(end, 0.0))
+    return answer
+
+
+def _part(values: Array, whole: Array) -> Array:
+    """Values as parts of a band between 0 and 1; one half where the band is empty."""
+    there = whole > 0.0
+    answer: Array = np.where(there, np.clip(values / np.where(there, whole, 1.0), 0.0, 1.0), 0.5)
+    return answer
+
+
+def _supports(there: Mask) -> Iterator[tuple[Index, Index]]:
+    """Rows with the same support, and its labels."""
+    patterns, which = np.unique(there, axis=0, return_inverse=True)
+    order = np.argsort(which.reshape(-1), kind="stable")
+    ends = np.cumsum(np.bincount(which.reshape(-1), minlength=len(patterns)))
+    for pattern, rows in zip(patterns, np.split(order, ends[:-1])):
+        yield rows, np.flatnonzero(pattern)
+
+
+def _last_present(there: Mask) -> Index:
+    """The last label that is there among the first L-1 (b,); L-2 where none is."""
+    last: Index = there.shape[1] - 2 - np.argmax(there[:, -2::-1], axis=1)
+    return last
+
+
+# -- centres of their own ----------------------------------------------------------------------------------------------
+
+
+class _RatioChain:
+    """Components of one row whose labels are joined one after the other, from the last to the first, at T points."""
+
+    def __init__(self, weights: Array, alpha: Array, log_centre: Array, n_points: int) -> None:
+        self._alpha, self._log_centre = alpha, log_centre
+        with np.errstate(divide="ignore"):
+            self._log_size = np.broadcast_to(np.log(np.abs(weights)), (n_points, weights.shape[-1])).copy()
+        self._sign = np.sign(weights)
+        self._total = alpha[:, -1].copy()  # (C,)
+        self._scale = np.broadcast_to(log_centre[:, -1], self._log_size.shape).copy()  # log c of what is joined (T, C)
+
+    def weights(self) -> Array:
+        """``w`` (T, C), rows summing to one."""
+        terms = self._sign * np.exp(self._log_size - self._log_size.max(axis=1, keepdims=True))
+        total, positive = terms.sum(1, keepdims=True), np.maximum(terms, 0.0)
+        terms = np.where(total > SMALLEST_DENSITY_SHARE * positive.sum(1, keepdims=True), terms, positive)
+        weights: Array = terms / terms.sum(1, keepdims=True)
+        return weights
+
+    def _moved(self, k: int, z: Array) -> Array:
+        """Logits of the Betas behind ``z = log ℓ_k - log(ℓ_{k+1} + … + ℓ_L)`` (T,): (T, C)."""
+        moved: Array = z[:, None] - self._log_centre[:, k] + self._scale
+        return moved
+
+    def cdf(self, k: int, z: Array, weights: Array) -> Array:
+        moved = self._moved(k, z)
+        low = moved < 0.0  # work from the end that keeps its digits
+        a, b = self._alpha[:, k], self._total
+        near = scipy.special.expit(-np.abs(moved))
+        tail = scipy.special.betainc(np.where(low, a, b), np.where(low, b, a), near)
+        answer: Array = np.clip((weights * np.where(low, tail, 1.0 - tail)).sum(1), 0.0, 1.0)
+        return answer
+
+    def log_density(self, k: int, z: Array) -> Array:
+        moved = self._moved(k, z)
+        a, b = self._alpha[:, k], self._total
+        log_p: Array = scipy.special.log_expit(moved) * a + scipy.special.log_expit(-moved) * b
+        return log_p - scipy.special.betaln(a, b)
+
+    def join(self, k: int, z: Array) -> None:
+        """Label k joins the others, at these logits (T,)."""
+        self._log_size += self.log_density(k, z)
+        own, rest = scipy.special.log_expit(z)[:, None], scipy.special.log_expit(-z)[:, None]
+        self._scale = -np.logaddexp(own - self._log_centre[:, k], rest - self._scale)
+        self._total = self._total + self._alpha[:, k]
+
+    def quantile(self, k: int, levels: Array) -> Array:
+        """Logits at which the cdf reaches each point's level (T,): Newton, kept inside a shrinking bracket."""
+        weights = self.weights()
+        mean = np.log(self._alpha[:, k]) + self._log_centre[:, k] - np.log(self._total) - self._scale
+        z = np.clip((np.abs(weights) * mean).sum(1) / np.abs(weights).sum(1), -LOGIT_LIMIT, LOGIT_LIMIT)
+        low, high = np.full(len(z), -LOGIT_LIMIT), np.full(len(z), LOGIT_LIMIT)
+        for _ in range(200):
+            error = self.cdf(k, z, weights) - levels
+            slope = (weights * np.exp(self.log_density(k, z))).sum(1)
+            low, high = np.where(error < 0.0, z, low), np.where(error < 0.0, high, z)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                step = z - error / slope
+            new = np.where((step > low) & (step < high), step, 0.5 * (low + high))
+            settled = (error == 0.0) | (np.abs(new - z) <= 1e-13 * np.maximum(1.0, np.abs(z)))
+            z = np.where(error == 0.0, z, new)
+            if settled.all():
+                break
+        return z
+
+
+def ratios_to_uniforms(
+    weights: Array, alpha: Array, log_centre: Array, log_odds: Array | None, logs: Array, fill: Array
+) -> Array:
+    """Shares of one row to independent uniforms, where components have centres of their own; see the module.
+
+    Args:
+        weights: of the components (C,).
+        alpha: their concentrations (C, L).
+        log_centre: their centres (C, L).
+        log_odds: of presence (C, L), or None where all labels are there.
+        logs: log shares (T, L), -inf for absent labels.
+        fill: places of absent labels (T, L) in [0, 1).
+
+    Returns:
+        (T, L-1).
+
+    Example:
+        >>> one, even = np.ones(1), np.zeros((1, 2))
+        >>> ratios_to_uniforms(one, np.ones((1, 2)), even, None, np.log([[0.25, 0.75]]), even).round(12)
+        array([[0.25]])
+    """
+    if log_odds is not None:
+        return to_uniforms_with_zeros(alpha, PresenceSteps(log_odds), _repeated(weights), logs, fill, log_centre)
+    out = np.empty((len(logs), alpha.shape[1] - 1))
+    left = np.logaddexp.accumulate(logs[:, ::-1], axis=1)[:, ::-1]
+    for rows in _blocks(len(logs), 4 * weights.shape[-1]):
+        part = weights if weights.ndim == 1 else weights[rows]
+        chain = _RatioChain(part, alpha, log_centre, len(rows))
+        for k in range(alpha.shape[1] - 2, -1, -1):
+            z = np.clip(logs[rows, k] - left[rows, k + 1], -LOGIT_LIMIT, LOGIT_LIMIT)
+            out[rows, k] = chain.cdf(k, z, chain.weights())
+            chain.join(k, z)
+    return out
+
+
+def ratios_to_shares(weights: Array, alpha: Array, log_centre: Array, log_odds: Array | None, uniforms: Array) -> Array:
+    """The inverse of :func:`ratios_to_uniforms`.
+
+    Args:
+        weights: of the components (C,).
+        alpha: their concentrations (C, L).
+        log_centre: their centres (C, L).
+        log_odds: of presence (C, L), or None where all labels are there.
+        uniforms: (T, L-1).
+
+    Returns:
+        Log shares (T, L).
+
+    Example:
+        >>> one, even = np.ones(1), np.zeros((1, 2))
+        >>> np.exp(ratios_to_shares(one, np.ones((1, 2)), even, None, np.array([[0.25]]))).round(12)
+        array([[0.25, 0.75]])
+    """
+    if log_odds is not None:
+        return to_shares_with_zeros(alpha, PresenceSteps(log_odds), _repeated(weights), uniforms, log_centre)
+    levels = np.clip(uniforms, TAIL_MASS, 1.0 - TAIL_MASS)
+    logs = np.zeros((len(levels), alpha.shape[1]))
+    for rows in _blocks(len(levels), 4 * weights.shape[-1]):
+        part = weights if weights.ndim == 1 else weights[rows]
+        chain = _RatioChain(part, alpha, log_centre, len(rows))
+        for k in range(alpha.shape[1] - 2, -1, -1):
+            z = chain.quantile(k, levels[rows, k])
+            chain.join(k, z)
+            logs[rows, k + 1 :] += scipy.special.log_expit(-z)[:, None]
+            logs[rows, k] = scipy.special.log_expit(z)
+    return logs
+
+
+def _repeated(weights: Array) -> WeightsOf:
+    """The weights of one row, for every point."""
+    return lambda numbers: np.repeat(weights[None], len(numbers), 0)
+
+
+# -- points ------------------------------------------------------------------------------------------------------------
+
+
+def share_points(law: Any, value: Any) -> tuple[Tensor, Size]:
+    """Shares (T, L) in float64, whose points fall to the law's rows in order, over and over; and their shape.
+
+    Args:
+        law: whose labels and batch they must fit.
+        value: shares (..., *batch, L).
+
+    Returns:
+        The points, and the shape (..., *batch) that answers take.
+
+    Raises:
+        InputError: another shape, or shares that are not finite, negative, or do not sum to one.
+    """
+    points = _as_points(value, law.n_labels, law.device)
+    flat = points.reshape(-1, law.n_labels)
+    bad = ~((flat >= 0.0).all(-1) & ((flat.sum(-1) - 1.0).abs() <= SHARE_SUM_ROUNDING))
+    if bool(bad.any()):
+        row = int(torch.nonzero(bad)[0])
+        raise InputError(f"row {row} is {flat[row].tolist()}: shares must be >= 0 and sum to one.")
+    shape = _whole_shape(law, points.shape[:-1])
+    return points.expand(*shape, law.n_labels).reshape(-1, law.n_labels), shape
+
+
+def level_points(law: Any, uniforms: Any) -> tuple[Tensor, Size]:
+    """Levels (T, L-1) in float64, in the order of :func:`share_points`; and their shape.
+
+    Args:
+        law: whose labels and batch they must fit.
+        uniforms: levels (..., *batch, L-1).
+
+    Returns:
+        The levels, and the shape (..., *batch) that answers take.
+
+    Raises:
+        InputError: another shape, or numbers outside [0, 1].
+    """
+    width = law.n_labels - 1
+    points = _as_points(uniforms, width, law.device)
+    if not bool(((points >= 0.0) & (points <= 1.0)).all()):
+        raise InputError("uniform numbers must lie between 0 and 1.")
+    shape = _whole_shape(law, points.shape[:-1])
+    return points.expand(*shape, width).reshape(-1, width), shape
+
+
+def _whole_shape(law: Any, shape: Size) -> Size:
+    try:
+        whole = common_shape(shape, law.batch_shape)
+    except ValueError:
+        whole = torch.Size()
+    depth = len(law.batch_shape)
+    if len(whole) < depth or (len(law) != 1 and whole[len(whole) - depth :] != law.batch_shape):
+        raise InputError(
+            f"points of shape {tuple(shape)} do not fit a batch of shape {tuple(law.batch_shape)}: give one for "
+            "each row of the batch, or several blocks of as many."
+        )
+    return whole
+
+
+def _as_points(value: Any, width: int, device: torch.device) -> Tensor:
+    """Points as finite float64 numbers (..., width)."""
+    table = value if isinstance(value, Tensor) else torch.tensor(np.asarray(value, dtype=np.float64))
+    table = table.detach().to(device, torch.float64)
+    if table.dim() < 1 or table.shape[-1] != width:
+        raise InputError(f"expected {width} columns; got shape {tuple(table.shape)}.")
+    if not bool(torch.isfinite(table).all()):
+        raise InputError("every number must be finite.")
+    return table

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from snefy_ldl._limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
 from snefy_ldl._types import Array, Index
-from snefy_ldl.distributions.law import Rows
+from snefy_ldl.distributions.parts import Rows
 from snefy_ldl.distributions.rosenblatt import to_shares
 from snefy_ldl.distributions.square_draws import draw_from_members
 from snefy_ldl.distributions.weights import check_weights
@@ -68,11 +68,25 @@ def _seed(generator: torch.Generator | None) -> int:
     return int(torch.randint(2**62, (), generator=generator))
 
 
+def log_gamma_draws(shapes: Tensor, source: RandomStream) -> Tensor:
+    """Logarithm of gamma draws, one for each shape parameter, however small: ``G(α) = G(α + 1) · U^{1/α}``.
+
+    Args:
+        shapes: float64.
+        source: where random numbers come from.
+
+    Returns:
+        Logarithms of the same shape.
+    """
+    small = shapes < 1.0
+    log_gamma = source.gamma(shapes + small).log()
+    few = shapes[small]
+    log_gamma[small] += torch.log1p(-source.uniform(*few.shape)) / few
+    return log_gamma
+
+
 def log_dirichlet_draws(concentration: Tensor, source: torch.Generator | RandomStream | None = None) -> Tensor:
     """Logarithm of Dirichlet draws, one for each (..., L) concentration.
-
-    Gamma draws with a small shape underflow, so those are made one shape higher and brought down in log space:
-    ``G(α) = G(α + 1) · U^{1/α}``.
 
     Args:
         concentration: ``α``, float64.
@@ -91,10 +105,7 @@ def log_dirichlet_draws(concentration: Tensor, source: torch.Generator | RandomS
     if not bool(small.any()):
         draws = source.gamma(concentration)
         return draws.log().sub_(draws.sum(-1, keepdim=True).log_())
-    log_gamma = source.gamma(concentration + small).log()
-    shapes = concentration[small]
-    log_gamma[small] += torch.log1p(-source.uniform(*shapes.shape)) / shapes
-    return torch.log_softmax(log_gamma, -1)
+    return torch.log_softmax(log_gamma_draws(concentration, source), -1)
 
 
 # -- draws of a block of rows ------------------------------------------------------------------------------------------
@@ -115,16 +126,14 @@ def _components(weights: Tensor, n: int, source: RandomStream, ordered: bool = F
     return torch.searchsorted(ends, level * ends[:, -1:], right=True).clamp_max(weights.shape[-1] - 1)
 
 
-def _proposals(
-    dist: Any, weights: Tensor, offset: Tensor | None, n: int, source: RandomStream, ordered: bool
-) -> Tensor:
-    """Logarithm of n draws a row (b, n, L) from the mixture with these weights (b, P) >= 0."""
+def _proposals(dist: Any, rows: Rows, weights: Tensor, n: int, source: RandomStream, ordered: bool) -> Tensor:
+    """Logarithm of n draws per row (b, n, L) from the mixture with these weights (b, P) >= 0."""
     component = _components(weights, n, source, ordered)
-    propose = getattr(dist, "propose", None)
-    if propose is not None:  # a law whose components are not Dirichlets draws from them itself
-        logs: Tensor = propose(component, source)
+    if dist.has_atoms:
+        logs: Tensor = dist.propose(component, source, rows)
         return logs
     concentration = dist.concentration[component]
+    offset = dist.offset_rows(rows)
     if offset is not None:
         concentration += offset[:, None]
     return log_dirichlet_draws(concentration, source)
@@ -132,14 +141,14 @@ def _proposals(
 
 def _draw_rows(dist: Any, rows: slice, n: int, source: RandomStream, want: Literal["draws", "densities"]) -> Tensor:
     """n exact draws for some rows: their log shares (b, n, L), or their log densities (b, n) in any order."""
-    if want == "draws" and getattr(dist, "has_members", False) and dist.device.type == "cpu":
+    if want == "draws" and dist.has_members and dist.device.type == "cpu":
         quick = draw_from_members(dist, rows, n, source, log_dirichlet_draws)
         if quick is not None:
             return quick
     weights = dist.weights(rows)  # (b, P)
     check_weights(weights, rows.start or 0)
     if bool((weights >= 0.0).all()):
-        logs = _proposals(dist, weights, dist.offset_rows(rows), n, source, ordered=want == "densities")
+        logs = _proposals(dist, rows, weights, n, source, ordered=want == "densities")
         return logs if want == "draws" else dist.quick_log_prob(rows, logs)
     return _reject(dist, rows, weights.clamp_min(0.0), n, source)[0 if want == "draws" else 1]
 
@@ -150,13 +159,12 @@ def _reject(dist: Any, rows: slice, positive: Tensor, n: int, source: RandomStre
     Rows that would keep hardly any take the inverse Rosenblatt map instead, which rejects nothing.
     """
     n_rows, n_labels = len(positive), dist.n_labels
-    offset = dist.offset_rows(rows)
     rate = 1.0 / positive.sum(-1)
     logs = positive.new_empty(n_rows, n, n_labels)
     log_p = positive.new_empty(n_rows, n)
     filled = torch.zeros(n_rows, dtype=torch.long, device=positive.device)
     rare = torch.nonzero(rate < LOWEST_ACCEPTANCE).squeeze(-1)
-    if len(rare):
+    if len(rare) and not dist.has_atoms:
         logs[rare], log_p[rare] = _by_chain(dist, rare + (rows.start or 0), n, source)
         filled[rare] = n
     proposed = 0
@@ -166,9 +174,8 @@ def _reject(dist: Any, rows: slice, positive: Tensor, n: int, source: RandomStre
             return logs, log_p
         wanted = math.ceil(float(((n - filled[active]) / rate[active]).max()) * 1.05) + 8
         tries = min(wanted, max(1, CHUNK_ELEMENTS // (8 * n_labels * len(active))))
-        own = None if offset is None else offset[active]
-        proposal = _proposals(dist, positive[active], own, tries, source, ordered=False)  # (a, T, L)
         at_rows: Rows = active + (rows.start or 0)
+        proposal = _proposals(dist, at_rows, positive[active], tries, source, ordered=False)  # (a, T, L)
         density, envelope = (
             part.T for part in dist.log_densities(at_rows, proposal.transpose(0, 1).contiguous(), envelope=True)
         )
@@ -206,7 +213,7 @@ def _by_chain(dist: Any, rows: Tensor, n: int, source: RandomStream) -> tuple[Te
 
 
 def _row_chunks(dist: Any, n: int) -> list[slice]:
-    members = dist.family.n_members if getattr(dist, "has_members", False) else 1  # drawn from one after the other
+    members = dist.family.n_members if dist.has_members else 1  # drawn from one after the other
     per_row = max(dist.n_components // members, n * dist.n_labels)
     step = max(1, CHUNK_ELEMENTS // (8 * per_row))
     return [slice(start, min(start + step, len(dist))) for start in range(0, len(dist), step)]
@@ -239,7 +246,7 @@ def _for_blocks(
 
 @torch.no_grad()
 def draw(dist: Any, n: int, generator: torch.Generator | None = None) -> Tensor:
-    """Logarithm of n exact draws a row (n, N, L)."""
+    """Logarithm of n exact draws per row (n, N, L)."""
     parts = _for_blocks(dist, n, generator, lambda rows, source: _draw_rows(dist, rows, n, source, "draws"))
     return torch.cat(parts).transpose(0, 1)
 
@@ -251,7 +258,7 @@ def estimate_entropy(
     method: Literal["model", "uniform"] = "model",
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Differential entropy of every row and its standard error, both in the batch's shape."""
+    """Differential entropy of every row and its standard error, each (N,)."""
     if n < 2:
         raise InputError(f"entropy needs at least 2 draws; got n={n}.")
     if method == "model":
@@ -273,5 +280,5 @@ def estimate_entropy(
             parts.append((terms.mean(0), terms.std(0) / math.sqrt(n)))
     else:
         raise InputError(f'method={method!r}: use "model" (exact draws) or "uniform" (the paper\'s Algorithm A2).')
-    value, error = (torch.cat(column).reshape(dist.batch_shape).to(dist.dtype) for column in zip(*parts))
+    value, error = (torch.cat(column) for column in zip(*parts))
     return value, error

@@ -16,8 +16,8 @@ from scipy.special import gammaln, ndtri
 from snefy_ldl._limits import VALUED_ROWS
 from snefy_ldl._types import Array, Index
 from snefy_ldl.distributions.blocks import to_numpy
-from snefy_ldl.distributions.mixture import SignedDirichletMixture
-from snefy_ldl.distributions.partial import has_centre, rows_of
+from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions.partial import rows_of
 from snefy_ldl.errors import InputError
 from snefy_ldl.special.tolerances import COUNT_ROUNDING, SMALLEST_POSITIVE, SMALLEST_TOTAL_CONCENTRATION
 from snefy_ldl.validation import LARGEST_COUNT, as_float, check_confidence, check_count
@@ -39,7 +39,7 @@ __all__ = [
 
 Criterion = Literal["variance", "divergence", "information"]
 CRITERIA = ("variance", "divergence", "information")
-LawBlocks = Iterable[tuple[slice, SignedDirichletMixture]]
+LawBlocks = Iterable[tuple[slice, SnefySimplex]]
 
 #: Rows whose laws are held at a time while votes are given out, and while needed votes are counted.
 CHOICE_ROWS, NEED_ROWS = 4096, 2048
@@ -109,41 +109,48 @@ def beta_binomial(a: Array, b: Array, n: int) -> Array:
     return table
 
 
-def label_groups(law: SignedDirichletMixture, label: int) -> Iterator[tuple[Index, Array, Array]]:
-    """Rows that share the Beta components of a label's law, and both parameters of these components.
+def label_groups(law: SnefySimplex, label: int) -> Iterator[tuple[Index, Array, Array, Array]]:
+    """Rows that share the Beta components of a label's law, the weights of the components and both their parameters.
 
-    Without votes that is all rows; with votes, those with as many for the label and in all.
+    Without votes that is all rows; with votes, those with as many for the label and in all. The share of a law with a
+    centre or with zeros is no mixture of Betas; there every row has one Beta, with the share's own mean and variance.
 
     Args:
         law: batch (N,).
         label: which label, by number.
 
     Yields:
-        Row numbers (b,), and the parameters a and b (P,) of ``Beta(a_p, b_p)``.
-
-    Raises:
-        InputError: the law has a centre; its shares are no mixtures of Betas.
+        Row numbers (b,), weights (b, P), and the parameters a and b (P,) of ``Beta(a_p, b_p)``.
 
     Example:
-        >>> law = SignedDirichletMixture(torch.ones(2, 1), torch.tensor([[2.0, 3.0]]))
+        >>> law = SnefySimplex.from_mixture(torch.ones(2, 1), torch.tensor([[2.0, 3.0]]))
         >>> list(label_groups(law, 0))
-        [(array([0, 1]), array([2.]), array([3.]))]
+        [(array([0, 1]), array([[1.],
+               [1.]]), array([2.]), array([3.]))]
     """
-    if has_centre(law):
-        raise InputError("counts of one label need a law without a centre; fit with centre=None, or on the votes.")
+    if law.parts.scale is not None or law.has_atoms:
+        mean, variance = (to_numpy(part)[:, label] for part in law.mean_and_variance())
+        mean = np.clip(mean, SMALLEST_POSITIVE, 1.0 - COUNT_ROUNDING)
+        total = mean * (1.0 - mean) / np.maximum(variance, SMALLEST_POSITIVE) - 1.0
+        total = np.maximum(total, SMALLEST_TOTAL_CONCENTRATION)
+        for row in range(len(law)):
+            yield np.array([row]), np.ones((1, 1)), (mean * total)[[row]], ((1.0 - mean) * total)[[row]]
+        return
     alpha = to_numpy(law.concentration)
     a, total = alpha[:, label], alpha.sum(1)
     if law.offset is None:
-        yield np.arange(len(law)), a, total - a
+        rows = np.arange(len(law))
+        yield rows, row_weights(law, rows), a, total - a
         return
     offset = to_numpy(law.offset)
     pairs = np.stack([offset[:, label], offset.sum(1)], 1)
     distinct, which = np.unique(pairs, axis=0, return_inverse=True)
     for k, (hits, votes) in enumerate(distinct):
-        yield np.flatnonzero(which.reshape(-1) == k), a + hits, total + votes - a - hits
+        rows = np.flatnonzero(which.reshape(-1) == k)
+        yield rows, row_weights(law, rows), a + hits, total + votes - a - hits
 
 
-def row_weights(law: SignedDirichletMixture, rows: Index) -> Array:
+def row_weights(law: SnefySimplex, rows: Index) -> Array:
     """Mixture weights of some rows as an array.
 
     Args:
@@ -154,7 +161,7 @@ def row_weights(law: SignedDirichletMixture, rows: Index) -> Array:
         Weights (b, P).
 
     Example:
-        >>> row_weights(SignedDirichletMixture(torch.ones(3, 1), torch.ones(1, 2)), np.array([2]))
+        >>> row_weights(SnefySimplex.from_mixture(torch.ones(3, 1), torch.ones(1, 2)), np.array([2]))
         array([[1.]])
     """
     return to_numpy(law.weights(torch.as_tensor(rows, device=law.device)))
@@ -163,13 +170,13 @@ def row_weights(law: SignedDirichletMixture, rows: Index) -> Array:
 # -- what a vote is worth ----------------------------------------------------------------------------------------------
 
 
-def vote_value(law: SignedDirichletMixture, criterion: Criterion = "variance") -> Array:
+def vote_value(law: SnefySimplex, criterion: Criterion = "variance") -> Array:
     """What one more vote on each item is worth, in expectation and in closed form.
 
     A vote is for v with probability ``m_v = E[ℓ_v]`` and moves the mean to ``m_{r|v} = E[ℓ_r ℓ_v] / m_v``.
 
     Args:
-        law: of N items, with their votes so far (:meth:`SignedDirichletMixture.posterior`).
+        law: of N items, with their votes so far (:meth:`SnefySimplex.posterior`).
         criterion: what counts as worth:
 
             - ``"variance"``: how much the vote lowers the squared error of the mean, ``Σ_r Var[ℓ_r]``: by the law of
@@ -185,7 +192,7 @@ def vote_value(law: SignedDirichletMixture, criterion: Criterion = "variance") -
         InputError: the criterion is not known.
 
     Example:
-        >>> one = SignedDirichletMixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0, 5.0]]))
+        >>> one = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0, 5.0]]))
         >>> round(float(one.variance.sum() / vote_value(one)[0]), 6)  # one of A + 1 parts of the variance, A = 10
         11.0
     """
@@ -209,7 +216,7 @@ def vote_value(law: SignedDirichletMixture, criterion: Criterion = "variance") -
     return np.concatenate(parts)
 
 
-def _worth_of_later_votes(law: SignedDirichletMixture, votes: int) -> Array:
+def _worth_of_later_votes(law: SnefySimplex, votes: int) -> Array:
     """What the t-th further vote is worth against the first (N, votes): ``A (A+1) / ((A+t) (A+t+1))``, t = 0, 1, ..."""
     if votes == 1:
         return np.ones((len(law), 1))
@@ -251,7 +258,7 @@ def choose_votes(
         InputError: n, the cost, the criterion or the votes are not what they must be.
 
     Example:
-        >>> law = SignedDirichletMixture(torch.eye(2), torch.tensor([[20.0, 20.0], [2.0, 2.0]]))
+        >>> law = SnefySimplex.from_mixture(torch.eye(2), torch.tensor([[20.0, 20.0], [2.0, 2.0]]))
         >>> choose_votes([(slice(0, 2), law)], 2)[0]  # the row that is less sure
         array([1])
     """
@@ -274,7 +281,7 @@ def choose_votes(
 # -- how many votes are needed -----------------------------------------------------------------------------------------
 
 
-def expected_width(law: SignedDirichletMixture, votes: int, confidence_level: float = 0.9) -> Array:
+def expected_width(law: SnefySimplex, votes: int, confidence_level: float = 0.9) -> Array:
     """Width that each label's central interval is expected to have after some further votes.
 
     The votes for a label are a signed mixture of Beta-binomials; for each outcome the posterior's standard deviation is
@@ -292,7 +299,7 @@ def expected_width(law: SignedDirichletMixture, votes: int, confidence_level: fl
         InputError: votes is no whole number from 0 to :data:`MOST_FURTHER_VOTES`; every outcome is looked at.
 
     Example:
-        >>> flat = SignedDirichletMixture(torch.ones(1, 1), torch.ones(1, 2))
+        >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1), torch.ones(1, 2))
         >>> [expected_width(flat, n).round(3).tolist() for n in (0, 50)]
         [[[0.95, 0.95]], [[0.18, 0.18]]]
     """
@@ -301,8 +308,8 @@ def expected_width(law: SignedDirichletMixture, votes: int, confidence_level: fl
     z = float(ndtri(0.5 + 0.5 * check_confidence(confidence_level)))
     answer = np.empty((len(law), law.n_labels))
     for label in range(law.n_labels):
-        for rows, a, b in label_groups(law, label):
-            answer[rows, label] = 2.0 * z * _expected_sd(row_weights(law, rows), a, b, votes)
+        for rows, weights, a, b in label_groups(law, label):
+            answer[rows, label] = 2.0 * z * _expected_sd(weights, a, b, votes)
     return answer
 
 
@@ -345,7 +352,7 @@ def count_votes_needed(
         InputError: the width, the level, ``max_votes`` or the votes are not what they must be.
 
     Example:
-        >>> law = SignedDirichletMixture(torch.eye(2), torch.tensor([[200.0, 200.0], [2.0, 2.0]]))
+        >>> law = SnefySimplex.from_mixture(torch.eye(2), torch.tensor([[200.0, 200.0], [2.0, 2.0]]))
         >>> count_votes_needed([(slice(0, 2), law)], 2, 0.2)
         array([ 0., 50.])
     """
@@ -360,8 +367,8 @@ def count_votes_needed(
             law = law.posterior(check_votes(counts, n_rows, law.n_labels)[block])
         needed = np.zeros(len(law))
         for label in range(law.n_labels):
-            for rows, a, b in label_groups(law, label):
-                for_label = _fewest_votes(row_weights(law, rows), a, b, target_width / (2.0 * z), max_votes)
+            for rows, weights, a, b in label_groups(law, label):
+                for_label = _fewest_votes(weights, a, b, target_width / (2.0 * z), max_votes)
                 needed[rows] = np.maximum(needed[rows], for_label)
         parts.append(needed)
     return np.concatenate(parts)

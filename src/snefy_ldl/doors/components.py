@@ -7,22 +7,19 @@ component, too: few columns carry them (a singular value decomposition), and the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 import torch
 from sklearn.utils.extmath import randomized_svd
 
 from snefy_ldl._types import Array, Index
-from snefy_ldl.distributions.centred import CentredSnefy
-from snefy_ldl.distributions.integrals import CentredMoments
-from snefy_ldl.distributions.ratio_table import RatioTable
-from snefy_ldl.distributions.tables import BetaTable, ShareTable
-from snefy_ldl.distributions.zero_moments import PresenceMoments
-from snefy_ldl.distributions.zero_table import PresenceTable
-from snefy_ldl.distributions.zeros import ZeroSnefy
+from snefy_ldl.distributions import SnefySimplex
+from snefy_ldl.distributions.components import ComponentMoments, PresenceComponents
+from snefy_ldl.distributions.share_table import ComponentTable
+from snefy_ldl.distributions.tables import BetaTable
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.special import pair_index
 
@@ -32,6 +29,8 @@ __all__ = ["Components", "ShareGrids"]
 CUBIC_ERROR, COLUMN_ERROR = 1e-6, 5e-8
 #: Cells that a panel is cut into: at first, and at most.
 FIRST_CELLS, MOST_CELLS = 2, 32
+#: Panels of an even grid.
+PANELS = 128
 #: Grids end at this logit: shares below 1e-8 are as good as 0.
 FARTHEST = 18.5
 #: Columns that are tried first; twice as many each time they do not suffice.
@@ -70,7 +69,7 @@ class Components:
         (21, 8)
     """
 
-    law: Any
+    law: SnefySimplex
     kept: Index
 
     @classmethod
@@ -93,72 +92,88 @@ class Components:
 
     def kernel(self) -> Array:
         """``M ∘ R`` of every kept component, pairs of two neurons counted twice (C,)."""
-        law = self.law
-        table = law.gram * (law.log_kernel if isinstance(law, ZeroSnefy) else law.family.log_kernel).exp()
-        kernel: Array = table.flatten().numpy()[self.kept]
+        kernel: Array = self.law.family.kernel().detach().flatten().numpy()[self.kept]
         return kernel
+
+    @property
+    def _presence(self) -> PresenceComponents | None:
+        parts = self.law.family.components
+        return None if parts is None else parts.detached()
+
+    def _log_centre(self) -> torch.Tensor:
+        centre = self.law.log_centre
+        return torch.zeros(self.law.n_labels, dtype=torch.float64) if centre is None else centre[0]
 
     def moments(self) -> Array:
         """``E[ℓ_r]``, then ``E[ℓ_r²]`` of every kept component (C, 2 L)."""
-        law = self.law
-        if isinstance(law, ZeroSnefy):
-            tables: Any = PresenceMoments(law.components)
-        elif isinstance(law, CentredSnefy):
-            tables = CentredMoments(law.concentration, law.centre)
+        alpha = self.law.concentration.detach()
+        if self._presence is None and self.law.log_centre is None:
+            total = alpha.sum(1, keepdim=True)
+            first, second = alpha / total, alpha / total * (alpha + 1.0) / (total + 1.0)
         else:
-            alpha = law.concentration.numpy()[self.kept]
-            total = alpha.sum(1, keepdims=True)
-            return np.hstack([alpha / total, alpha / total * (alpha + 1.0) / (total + 1.0)])
-        both: Array = torch.cat([tables.first(), tables.second()], 1).numpy()[self.kept]
+            log_odds = None if self._presence is None else self._presence.log_odds
+            tables = ComponentMoments(alpha, self._log_centre(), log_odds)
+            first, second = tables.first(), tables.second()
+        both: Array = torch.cat([first, second], 1).numpy()[self.kept]
         return both
 
     def prob_zero(self) -> Array:
         """Probability that a share is exactly 0, under every kept component (C, L)."""
-        law = self.law
-        if not isinstance(law, ZeroSnefy):
-            return np.zeros((len(self.kept), law.n_labels))
-        chance: Array = law.components.prob_all_absent().numpy()[self.kept]
+        if self._presence is None:
+            return np.zeros((len(self.kept), self.law.n_labels))
+        chance: Array = self._presence.prob_all_absent().numpy()[self.kept]
         return chance
 
     def prob_one(self) -> Array:
         """Probability that a share is exactly 1, under every kept component (C, L)."""
-        law = self.law
-        if not isinstance(law, ZeroSnefy):
-            return np.zeros((len(self.kept), law.n_labels))
-        rest = [[s for s in range(law.n_labels) if s != r] for r in range(law.n_labels)]
-        chance: Array = torch.stack([law.components.prob_absent(others) for others in rest], 1).numpy()[self.kept]
+        if self._presence is None:
+            return np.zeros((len(self.kept), self.law.n_labels))
+        n = self.law.n_labels
+        rest = [[s for s in range(n) if s != r] for r in range(n)]
+        chance: Array = torch.stack([self._presence.prob_absent(others) for others in rest], 1).numpy()[self.kept]
         return chance
 
-    def _tables(self) -> Iterator[tuple[ShareTable, Index]]:
-        """Each label's table, and which of its components are the kept ones."""
-        law = self.law
-        halves = law.exponents.double() + 0.5
-        for r in range(law.n_labels):
-            if isinstance(law, ZeroSnefy):
-                yield PresenceTable(halves, law.components, [r], self.kept), self.kept
-            elif isinstance(law, CentredSnefy):
-                yield RatioTable(halves, law.centre, [r]), self.kept
+    def _tables(self) -> Iterator[Callable[[int], tuple[Array, Array, Array]]]:
+        """For each label, what gives points, cdfs and densities of the kept components, denser the larger its number."""
+        alpha = self.law.concentration.detach().numpy()
+        plain = self._presence is None and self.law.log_centre is None
+        log_odds = None if self._presence is None else self._presence.log_odds.numpy()
+        for r in range(self.law.n_labels):
+            if plain:
+                own = alpha[self.kept]
+                yield BetaTable(own[:, r], own.sum(1) - own[:, r]).component_grid
             else:
-                alpha = law.concentration.numpy()[self.kept]
-                yield BetaTable(alpha[:, r], alpha.sum(1) - alpha[:, r]), np.arange(len(alpha))
+                table = ComponentTable(alpha, self._log_centre().numpy(), log_odds, [[r]], self.kept)
+                yield partial(_even_grid, table, len(alpha), self.kept)
 
     def grids(self) -> ShareGrids:
         """Cdfs of every label's share; under a component they are right to 2e-6, and mostly to 1e-7."""
-        labels = [_factored(*_grid(table, kept)) for table, kept in self._tables()]
+        labels = [_factored(*_grid(table)) for table in self._tables()]
         n_columns = max(columns.shape[1] for columns, _, _ in labels)
         n_points = max(len(points) for _, _, points in labels)
         parts = [_padded(*label, n_columns, n_points) for label in labels]
         return ShareGrids(*(np.stack(part) for part in zip(*parts)))
 
 
-def _grid(table: ShareTable, kept: Index) -> tuple[Array, Array, Array]:
+def _even_grid(table: ComponentTable, n_components: int, kept: Index, cells: int) -> tuple[Array, Array, Array]:
+    """Even points on the logit scale, cdfs and densities of the kept components there, without the atom at one."""
+    ends = [(octave.first, octave.first + octave.step * octave.cdf.shape[2]) for octave in table.octaves]
+    low, high = max(min(end[0] for end in ends), -FARTHEST - 1.0), min(max(end[1] for end in ends), FARTHEST + 1.0)
+    points = np.linspace(low, high, 2 * round(PANELS * cells * max(high - low, 0.1) / (4.0 * FARTHEST)) + 1)
+    cdf, density = (np.empty((n_components, len(points))) for _ in range(2))
+    for pairs, curves in table.components(0):
+        cdf[pairs], density[pairs] = curves.at(np.broadcast_to(points, (len(pairs), len(points))))
+    return points, cdf[kept], density[kept]
+
+
+def _grid(component_grid: Callable[[int], tuple[Array, Array, Array]]) -> tuple[Array, Array, Array]:
     """Points, cdfs and densities so dense that a cubic between two points is right."""
     cells = FIRST_CELLS
     while True:
-        fine, cdf, density = table.component_grid(2 * cells)
+        fine, cdf, density = component_grid(2 * cells)
         near = np.flatnonzero(np.abs(fine[::2]) <= FARTHEST)
         part = slice(2 * max(int(near[0]) - 1, 0), 2 * int(near[-1]) + 3) if len(near) > 1 else slice(None)
-        fine, cdf, density = fine[part], cdf[kept, part], density[kept, part]
+        fine, cdf, density = fine[part], cdf[:, part], density[:, part]
         width = fine[2::2] - fine[:-2:2]
         cubic = 0.5 * (cdf[:, :-2:2] + cdf[:, 2::2]) + 0.125 * width * (density[:, :-2:2] - density[:, 2::2])
         if cells >= MOST_CELLS or float(np.abs(cubic - cdf[:, 1::2]).max()) <= CUBIC_ERROR:

@@ -251,7 +251,7 @@ class ModelGraph(nn.Module):
         self._sees = model.inputs_
         self.inputs = InputColumns(model)
         self.guides = None if model.guides_ is None or self._sees == "features" else GuideGraph(model.guides_)
-        self.body = _Body(net, parts.law.log_root_norm[:, : net.raw_exponents.shape[1]])
+        self.body = _Body(net, parts.law.family.log_root_norm[:, : net.raw_exponents.shape[1]])
         self.weights = _Weights(net, parts)
         self.register_buffer("moments", torch.as_tensor(parts.moments()))
         self.quantiles = None

@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from snefy_ldl._random import torch_generator
 from snefy_ldl._types import Array, Mask
-from snefy_ldl.distributions.law import SimplexLaw
+from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.validation import CLOSURE_TOLERANCE
@@ -43,7 +43,7 @@ class LawRows:
         True
     """
 
-    def __init__(self, law: SimplexLaw) -> None:
+    def __init__(self, law: SnefySimplex) -> None:
         self.law = law
 
     def __deepcopy__(self, memo: Any) -> LawRows:
@@ -91,7 +91,7 @@ class SnefyDistribution(BaseDistribution):  # type: ignore[misc]
         self.rows, self.labels, self.lower, self.width = rows, labels, lower, width
         super().__init__(index=index, columns=columns)
 
-    def _parts(self) -> tuple[SimplexLaw, list[int], Array, Array]:
+    def _parts(self) -> tuple[SnefySimplex, list[int], Array, Array]:
         """The law, each column's label, and its scale (1, c)."""
         law = self.rows.law
         labels = list(range(law.n_labels)) if self.labels is None else [int(label) for label in self.labels]
@@ -229,8 +229,6 @@ class SnefyDistribution(BaseDistribution):  # type: ignore[misc]
             >>> len(SnefyDistribution.get_test_params())
             2
         """
-        from snefy_ldl.distributions import SnefySimplex  # only skpro's tests come here
-
         weights = torch.linspace(0.2, 3.0, 12, dtype=torch.float64).reshape(4, 3)
         scale = torch.linspace(-1.0, 1.0, 20, dtype=torch.float64).reshape(5, 4)
         law = SnefySimplex(weights, torch.eye(4, dtype=torch.float64) + 0.3, scale)

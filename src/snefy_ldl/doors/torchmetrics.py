@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from snefy_ldl import metrics
-from snefy_ldl.distributions.law import SimplexLaw
+from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 
 try:
@@ -80,7 +80,7 @@ class LabelDistributionMetric(_RowAverage):
         Raises:
             InputError: where rows are no label distributions.
         """
-        shares = preds.mean if isinstance(preds, SimplexLaw) else preds
+        shares = preds.mean if isinstance(preds, SnefySimplex) else preds
         self._add(getattr(metrics, self.measure)(target, shares, per_row=True))
 
 
@@ -100,7 +100,7 @@ class NegativeLogLikelihood(_RowAverage):
 
     higher_is_better = False
 
-    def update(self, preds: SimplexLaw, target: Tensor) -> None:
+    def update(self, preds: SnefySimplex, target: Tensor) -> None:
         """Take in a batch.
 
         Args:

@@ -106,7 +106,7 @@ def _first_table(module: nn.Module) -> nn.Embedding | None:
 
 def _target(law: Any, label: Any, names: Any, of: str, tail: float) -> Tensor:
     """A number whose gradient is that of the mean, or of the width, summed over the rows (each sees only itself)."""
-    if type(law) is not SnefySimplex:
+    if not isinstance(law, SnefySimplex) or law.parts.scale is not None or law.has_atoms:
         raise InputError("input_gradients needs a model without a centre and without modelled zeros.")
     label = law.named(names).label_number(label)
     if of == "mean":

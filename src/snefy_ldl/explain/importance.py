@@ -13,7 +13,7 @@ from snefy_ldl import metrics
 from snefy_ldl._random import seed_from
 from snefy_ldl._types import Array, Index
 from snefy_ldl.distributions.blocks import law_blocks, to_numpy
-from snefy_ldl.distributions.likelihood import log_probs
+from snefy_ldl.distributions.partial import log_probs
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.bands import frame_or_columns
 from snefy_ldl.explain.features import column_names

@@ -12,8 +12,7 @@ from scipy.special import logit
 
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.blocks import draw_from, law_blocks, to_numpy
-from snefy_ldl.distributions.row_laws import RowLaws
-from snefy_ldl.distributions.zeros import ZeroSnefy
+from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError, TableNote
 from snefy_ldl.validation import check_confidence
 from snefy_ldl.validation.rows import count_rows, take_rows
@@ -224,7 +223,8 @@ def _number(label: Any, names: list[str]) -> int:
 
 def _draws(law: Any) -> Array | None:
     """Draws (n, b, L) of laws whose exact quantiles cost too much here, always from the same seed."""
-    return to_numpy(draw_from(law, DRAWS, lambda: 0)) if isinstance(law, (RowLaws, ZeroSnefy)) else None
+    slow = isinstance(law, SnefySimplex) and (law.moves or law.has_atoms)
+    return to_numpy(draw_from(law, DRAWS, lambda: 0)) if slow else None
 
 
 def _quantiles(law: Any, levels: Array) -> Array:

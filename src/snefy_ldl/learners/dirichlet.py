@@ -12,7 +12,7 @@ from scipy.special import digamma, gammaln
 from sklearn.base import clone
 
 from snefy_ldl._types import Array
-from snefy_ldl.distributions.snefy import SnefySimplex
+from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows
 from snefy_ldl.learners.features import Design, ScaledLearner
@@ -155,7 +155,7 @@ class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # sc
     # The density, as SnefyLDL offers it -----------------------------------------------------------------------------
 
     def predict_dist(self, X: Any) -> SnefySimplex:
-        """The predicted laws as one :class:`~snefy_ldl.distributions.snefy.SnefySimplex`.
+        """The predicted laws as one :class:`~snefy_ldl.SnefySimplex`.
 
         Args:
             X: Features (N, d).

@@ -41,8 +41,8 @@ def joint_pit(model: Any, X: Any, D: Any, *, random_state: Any = 0) -> Array:
 
     Example:
         >>> import torch
-        >>> from snefy_ldl.distributions import SignedDirichletMixture
-        >>> flat = SignedDirichletMixture(torch.ones(1, 1).double(), torch.ones(1, 3).double())
+        >>> from snefy_ldl import SnefySimplex
+        >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 3).double())
         >>> joint_pit(flat, None, [[0.5, 0.25, 0.25]])
         array([[0.75, 0.5 ]])
     """

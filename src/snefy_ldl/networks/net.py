@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
-from snefy_ldl.distributions import CentredSnefy, SimplexLaw, SnefySimplex
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.distributions.family import PairFamily
-from snefy_ldl.distributions.moving import MovingSnefy
 from snefy_ldl.networks.kept import KeptParts, LawParts
-from snefy_ldl.networks.moving_law import moving_zero_law
 from snefy_ldl.networks.scaling import as_slice
 from snefy_ldl.networks.zero_law import zero_law
 from snefy_ldl.special import (
@@ -44,7 +43,7 @@ class SnefyNet(nn.Module):
         exponent_form: ``"log"`` keeps ``W = -1/2 + ε + e^U`` and trains U; ``"clip"`` trains W and clips it after
             each step (the paper's).
         balanced: the network's output is ``h̃ = h + g`` (neurons start with equal mass) rather than the paper's ``h``.
-        presence: whether labels may be absent; the law is then a ZeroSnefy.
+        presence: whether labels may be absent; shares may then be exactly zero.
 
     The density may hold a **background**: a share ε of one Dirichlet fitted to the training labels alone. It bounds how
     badly an over-confident network can miss, and the mixture stays in the family: one more neuron.
@@ -188,7 +187,7 @@ class SnefyNet(nn.Module):
         powers = (logs * (self.background - 1.0)[:, None]).sum(-1)
         return powers - log_beta(self.background)[:, None]
 
-    def forward(self, x: Any, log_centre: Tensor | None = None, shift: Tensor | None = None) -> SimplexLaw:
+    def forward(self, x: Any, log_centre: Tensor | None = None, shift: Tensor | None = None) -> SnefySimplex:
         """The density at x, averaged over the members, in float64: batch (B,), event (L,).
 
         Args:
@@ -199,12 +198,9 @@ class SnefyNet(nn.Module):
         Returns:
             The law.
         """
-        if shift is not None and log_centre is not None:
-            return moving_zero_law(self, self.output(x).double(), log_centre, shift)
         if self.has_presence:
-            return zero_law(self, x, self.centre[0] if self.has_centre else None)
-        learning = torch.is_grad_enabled() and (self.raw_exponents.requires_grad or self.readout.requires_grad)
-        parts = self._law_parts() if learning else self._kept.get(self._law_sources(), self._law_parts)
+            return zero_law(self, self.output(x).double(), log_centre, shift)
+        parts: LawParts = self.kept(self._law_sources(), self._law_parts)
         log_scale = self.output(x).double()
         if not self.balanced:
             log_scale = log_scale + parts.log_root_norm[:, None, :]
@@ -212,13 +208,13 @@ class SnefyNet(nn.Module):
             extra = 0.5 * (log_quadratic_form(parts.normaliser, log_scale) + self.log_odds[:, None])  # (K, B)
             log_scale = torch.cat([log_scale, extra[..., None]], -1)
         family, rows = parts.family, log_scale.transpose(0, 1)
-        if log_centre is not None:
-            return MovingSnefy(family.exponents, None, family.readout, rows, log_centre)
-        if parts.centre is not None:
-            return CentredSnefy(
-                family.exponents, family.readout, rows, parts.centre, validate_args=False, family=family
-            )
-        return SnefySimplex(family.exponents, family.readout, rows, validate_args=False, family=family)
+        centre = parts.centre if log_centre is None else log_centre.double().exp()
+        return SnefySimplex(family.exponents, family.readout, rows, validate_args=False, family=family, centre=centre)
+
+    def kept(self, sources: list[Tensor], make: Callable[[], Any]) -> Any:
+        """What all rows' laws share, made anew when its sources change, and each time while gradients flow."""
+        learning = torch.is_grad_enabled() and (self.raw_exponents.requires_grad or self.readout.requires_grad)
+        return make() if learning else self._kept.get(sources, make)
 
     def _law_sources(self) -> list[Tensor]:
         """All that the parts of a law depend on."""

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from snefy_ldl.distributions.zero_moments import pair_components
-from snefy_ldl.distributions.zeros import ZeroSnefy
-from snefy_ldl.special import log_quadratic_form, pair_index, symmetric
+from snefy_ldl.distributions import SnefySimplex
+from snefy_ldl.distributions.components import moved_log_norm
+from snefy_ldl.distributions.family import PairFamily
+from snefy_ldl.special import log_signed_sum, pair_index
 
 if TYPE_CHECKING:
     from snefy_ldl.networks.net import SnefyNet
 
 
-def zero_law(net: SnefyNet, x: Any, centre: Tensor | None = None) -> ZeroSnefy:
-    """The law with zeros at x, averaged over the members, background included: batch (B,), event (L,).
+def zero_law(
+    net: SnefyNet, log_scale: Tensor, log_centre: Tensor | None = None, shift: Tensor | None = None
+) -> SnefySimplex:
+    """The law with zeros, averaged over the members, background included: batch (B,), event (L,).
 
     Args:
         net: with presence.
-        x: what the backbone takes.
-        centre: ``c`` (L,), or None.
+        log_scale: its output (K, B, n), float64.
+        log_centre: ``log c(x)`` (B, L) where each row has its own centre; else the network's own centre is taken.
+        shift: of the log odds of presence (B, L), where each row has its own.
 
     Returns:
         The law, in float64.
@@ -30,38 +34,46 @@ def zero_law(net: SnefyNet, x: Any, centre: Tensor | None = None) -> ZeroSnefy:
     Example:
         >>> from snefy_ldl.networks import SnefyNet, StackedMLP
         >>> net = SnefyNet(StackedMLP(1, 3, (8,)), n_labels=4, n_neurons=6, n_readouts=3, presence=True)
-        >>> zero_law(net, torch.zeros(5, 3)).prob_zero().shape
+        >>> zero_law(net, torch.zeros(1, 5, 6).double()).prob_zero().shape
         torch.Size([5, 4])
     """
-    exponents, presence, readout = net.exponents.double(), net.presence, net.readout.double()
-    log_scale = net.output(x).double()
-    if net.has_background:
-        n, n_members = exponents.shape[1], net.n_members
-        log_norm = pair_components(exponents, presence, exponents.new_ones(exponents.shape[2])).log_norm
-        log_norm = log_norm.reshape(n_members, -1)
-        i, j = pair_index(n, exponents.device)
-        g = 0.5 * log_norm[:, i == j]
-        kernel = symmetric((log_norm - g[:, i] - g[:, j]).exp(), n)
-        log_z = log_quadratic_form((readout.transpose(1, 2) @ readout) * kernel, log_scale)
-        exponents, presence, readout, log_scale = with_background(net, log_scale, log_z)
-    return ZeroSnefy(exponents, presence, readout, log_scale.transpose(0, 1), centre, validate_args=False)
+    bare, family = net.kept(_sources(net), lambda: _families(net))
+    if net.has_background:  # its share follows each row's normaliser without it
+        i, j = pair_index(bare.n_neurons, bare.device)
+        if shift is None:
+            terms = log_scale[..., i] + log_scale[..., j] + bare.log_kernel[:, None]
+        else:
+            assert bare.components is not None
+            log_odds = bare.components.log_odds.unflatten(0, (net.n_members, -1))
+            log_norm = moved_log_norm(log_odds, shift[None])  # (K, B, P)
+            g = 0.5 * log_norm[..., i == j]
+            terms = log_scale[..., i] + log_scale[..., j] + log_norm - g[..., i] - g[..., j]
+        log_z = log_signed_sum(terms, bare.gram[:, None])  # (K, B)
+        extra = 0.5 * (log_z + net.log_odds[:, None])
+        log_scale = torch.cat([log_scale, extra[..., None]], -1)
+    own = net.centre[0] if net.has_centre else None
+    centre = own if log_centre is None else log_centre.double().exp()
+    rows = log_scale.transpose(0, 1)
+    return SnefySimplex(
+        family.exponents, family.readout, rows, validate_args=False, family=family, centre=centre, shift=shift
+    )
 
 
-def with_background(net: SnefyNet, log_scale: Tensor, log_z: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """A net's neurons and one more that carries its background, alone in its own readout row.
+def _sources(net: SnefyNet) -> list[Tensor]:
+    """All that the family of a net depends on."""
+    return [net.raw_exponents, net.presence, net.readout, net.background, net.background_odds, net.log_odds]
 
-    Args:
-        net: with presence.
-        log_scale: its output (K, B, n), float64.
-        log_z: log normaliser of each member's rows (K, B).
 
-    Returns:
-        Exponents, presence (K, n+1, L), readout (K, m+1, n+1) and log scale (K, B, n+1).
-    """
-    extra = 0.5 * (log_z + net.log_odds[:, None])  # (K, B)
+def _families(net: SnefyNet) -> tuple[PairFamily, PairFamily]:
+    """The pairs of a net's neurons, and with one more that carries its background, alone in its own readout row."""
+    # copies: parameters that are float64 already would change under a law that somebody holds
+    exponents, presence, readout = (part.double().clone() for part in (net.exponents, net.presence, net.readout))
+    bare = PairFamily(exponents, readout, None, presence)
+    if not net.has_background:
+        return bare, bare
     alpha = net.background[:, None]
-    exponents = torch.cat([net.exponents.double(), 0.5 * (alpha - 1.0)], 1)
-    presence = torch.cat([net.presence, 0.5 * (net.background_odds[:, None] - torch.lgamma(alpha))], 1)
-    readout = pad(net.readout.double(), (0, 1, 0, 1))
+    exponents = torch.cat([exponents, 0.5 * (alpha - 1.0)], 1)
+    presence = torch.cat([presence, 0.5 * (net.background_odds[:, None] - torch.lgamma(alpha))], 1)
+    readout = pad(readout, (0, 1, 0, 1))
     readout[:, -1, -1] = 1.0
-    return exponents, presence, readout, torch.cat([log_scale, extra[..., None]], -1)
+    return bare, PairFamily(exponents, readout, None, presence)

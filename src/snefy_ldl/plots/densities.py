@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from snefy_ldl._types import Array
-from snefy_ldl.distributions.law import SimplexLaw
+from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 from snefy_ldl.special.simplex import ternary_grid
@@ -29,7 +29,7 @@ LogDensity = Callable[[Array], Any]
 
 
 def ternary_density(
-    dist: SimplexLaw | LogDensity,
+    dist: SnefySimplex | LogDensity,
     ax: Axes | None = None,
     *,
     row: int = 0,
@@ -70,7 +70,7 @@ def ternary_density(
         ...
         snefy_ldl.errors.InputError: ternary_density takes a distribution or a function of points; got 'no density'.
     """
-    if isinstance(dist, SimplexLaw):
+    if isinstance(dist, SnefySimplex):
         one = _row_of(dist, row)
         if one.n_labels != 3:
             raise InputError(
@@ -105,7 +105,7 @@ def ternary_density(
 
 
 def marginal_density(
-    dist: SimplexLaw,
+    dist: SnefySimplex,
     label: int,
     row: int = 0,
     ax: Axes | None = None,
@@ -134,8 +134,8 @@ def marginal_density(
         InputError: ``dist`` is no distribution of this library, or there is no such row.
 
     Example:
-        >>> from snefy_ldl.distributions import SignedDirichletMixture
-        >>> law = SignedDirichletMixture(torch.ones(1, 1), torch.tensor([[2.0, 3.0, 5.0]]))
+        >>> from snefy_ldl import SnefySimplex
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[2.0, 3.0, 5.0]]))
         >>> marginal_density(law, 0, name="sand").get_xlabel()
         'share of sand'
     """
@@ -208,9 +208,9 @@ def _fill_ternary(ax: Any, grid: Array, log_density: Array, shades: Sequence[str
     ax.tricontour(*grid.T, density, levels=lines, colors=[shades[-1]], linewidths=0.9, alpha=0.8, zorder=3)
 
 
-def _row_of(dist: SimplexLaw, row: int) -> SimplexLaw:
+def _row_of(dist: SnefySimplex, row: int) -> SnefySimplex:
     """The law of one row alone, batch (1,), so that no other row costs time."""
-    if not isinstance(dist, SimplexLaw):
+    if not isinstance(dist, SnefySimplex):
         raise InputError(f"expected a distribution as predict_dist returns it; got {type(dist).__name__}.")
     return dist[style.row_number(row, len(dist))]
 

@@ -10,7 +10,7 @@ import torch
 
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.blocks import to_numpy
-from snefy_ldl.distributions.law import SimplexLaw
+from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 
@@ -28,7 +28,7 @@ EDGE = 0.013
 
 
 def share_ridges(
-    dist: SimplexLaw,
+    dist: SnefySimplex,
     row: int = 0,
     ax: Axes | None = None,
     *,
@@ -53,12 +53,12 @@ def share_ridges(
         InputError: ``dist`` is no law of this library, there is no such row, or names do not fit.
 
     Example:
-        >>> from snefy_ldl.distributions import SignedDirichletMixture
-        >>> law = SignedDirichletMixture(torch.ones(1, 1), torch.tensor([[2.0, 3.0, 5.0]]))
+        >>> from snefy_ldl import SnefySimplex
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[2.0, 3.0, 5.0]]))
         >>> len(share_ridges(law, labels=["sand", "silt", "clay"]).lines)
         3
     """
-    if not isinstance(dist, SimplexLaw):
+    if not isinstance(dist, SnefySimplex):
         raise InputError(f"expected a distribution as predict_dist returns it; got {type(dist).__name__}.")
     one = dist[style.row_number(row, len(dist))]
     names = style.names_of(labels, one.n_labels, "labels")

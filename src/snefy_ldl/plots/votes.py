@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 from snefy_ldl.votes.scores import CountCalibration
@@ -16,8 +16,8 @@ __all__ = ["plot_calibration", "plot_curves", "plot_update"]
 
 
 def plot_update(
-    before: SignedDirichletMixture,
-    after: SignedDirichletMixture,
+    before: SnefySimplex,
+    after: SnefySimplex,
     row: int = 0,
     *,
     labels: Sequence[str] | None = None,
@@ -44,7 +44,7 @@ def plot_update(
 
     Example:
         >>> import torch
-        >>> law = SignedDirichletMixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0]]))
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0]]))
         >>> ax = plot_update(law, law.posterior([[4.0, 0.0]]), labels=["yes", "no"])
         >>> [text.get_text() for text in ax.get_yticklabels()]
         ['yes', 'no']

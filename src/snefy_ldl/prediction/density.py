@@ -17,7 +17,7 @@ from torch import Tensor
 from snefy_ldl._limits import SMALL_BATCH
 from snefy_ldl._random import torch_generator
 from snefy_ldl._types import Array
-from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.distributions.partial import log_prob_known, log_prob_votes
 from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.objects import split_labels
@@ -50,10 +50,10 @@ class DensityPredictor(NamedAnswers, VotePredictor):
     zero_policy_: ZeroPolicy
 
     @abstractmethod
-    def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SignedDirichletMixture]]:
+    def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:
         """Consecutive rows of X and their conditional law."""
 
-    def _collect(self, X: Any, answer: Callable[[SignedDirichletMixture], Tensor], what: str = "predict") -> Array:
+    def _collect(self, X: Any, answer: Callable[[SnefySimplex], Tensor], what: str = "predict") -> Array:
         parts = []
         for _, dist in self._blocks(X, what):
             with one_thread(len(dist) <= SMALL_BATCH):

@@ -9,7 +9,7 @@ import torch
 
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.blocks import law_blocks
-from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.distributions.votes import (
     CHOICE_ROWS,
     NEED_ROWS,
@@ -34,10 +34,10 @@ class VotePredictor(ABC):
     """
 
     @abstractmethod
-    def predict_dist(self, X: Any) -> SignedDirichletMixture:
+    def predict_dist(self, X: Any) -> SnefySimplex:
         """The whole conditional law: a torch distribution with batch (N,) and event (L,)."""
 
-    def update(self, X: Any, counts: Any) -> SignedDirichletMixture:
+    def update(self, X: Any, counts: Any) -> SnefySimplex:
         """The law of each item's label distribution given its features *and* its votes so far; the model stays.
 
         Args:

@@ -13,8 +13,8 @@ from sklearn.model_selection import KFold
 
 from snefy_ldl._types import Array, Index
 from snefy_ldl.distributions.blocks import draw_from, law_blocks, tensor_for, to_numpy
-from snefy_ldl.distributions.likelihood import log_probs
-from snefy_ldl.distributions.row_laws import RowLaws
+from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions.partial import log_probs
 from snefy_ldl.errors import SnefyError, TableNote, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.many import fit_folds, fit_many
 from snefy_ldl.metrics import joint_pit
@@ -247,7 +247,7 @@ def draws_of(law: Any, random: np.random.Generator) -> Array | None:
     Returns:
         (n, b, L), or None where rows share their tables and exact answers are quick.
     """
-    if not isinstance(law, RowLaws):
+    if not isinstance(law, SnefySimplex) or not law.moves:
         return None
     return to_numpy(draw_from(law, DRAWS, lambda: int(random.integers(2**31))))
 

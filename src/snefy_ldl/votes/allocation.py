@@ -12,7 +12,7 @@ import torch
 
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.blocks import law_blocks
-from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.distributions.votes import (
     CHOICE_ROWS,
     NEED_ROWS,
@@ -28,7 +28,7 @@ from snefy_ldl.validation.rows import count_rows
 __all__ = ["Criterion", "expected_width", "next_vote", "update", "vote_value", "votes_needed"]
 
 
-def update(model: Any, X: Any, counts: Any) -> SignedDirichletMixture:
+def update(model: Any, X: Any, counts: Any) -> SnefySimplex:
     """The law of each item's label distribution given its features *and* its votes so far; exact, model untouched.
 
     Args:
@@ -52,7 +52,7 @@ def update(model: Any, X: Any, counts: Any) -> SignedDirichletMixture:
         True
     """
     with torch.no_grad():
-        law: SignedDirichletMixture = model.predict_dist(X)
+        law: SnefySimplex = model.predict_dist(X)
         return law.posterior(check_votes(counts, count_rows(X), law.n_labels))
 
 

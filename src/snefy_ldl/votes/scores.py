@@ -14,9 +14,9 @@ from scipy.special import betaincinv, digamma, ndtr
 
 from snefy_ldl._types import Array, Index
 from snefy_ldl.distributions.blocks import tensor_for, to_numpy
-from snefy_ldl.distributions.mixture import SignedDirichletMixture
+from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.distributions.partial import gap_patterns, log_prob_votes, rows_of
-from snefy_ldl.distributions.votes import beta_binomial, label_groups, row_weights
+from snefy_ldl.distributions.votes import beta_binomial, label_groups
 from snefy_ldl.errors import InputError
 from snefy_ldl.special.tolerances import SMALLEST_COUNT_PROBABILITY
 from snefy_ldl.validation import PartialCounts, check_counts
@@ -40,7 +40,7 @@ MOST_TABULATED, HERMITE_NODES = 2000, 9
 # -- likelihood ------------------------------------------------------------------------------------------------------
 
 
-def log_likelihood(law: SignedDirichletMixture, counts: Any) -> Array:
+def log_likelihood(law: SnefySimplex, counts: Any) -> Array:
     """Exact log probability of held-out votes, multinomial coefficients included.
 
     Args:
@@ -56,7 +56,7 @@ def log_likelihood(law: SignedDirichletMixture, counts: Any) -> Array:
 
     Example:
         >>> import torch
-        >>> flat = SignedDirichletMixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
+        >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
         >>> np.exp(log_likelihood(flat, [[2, 1]])).round(6)  # 3:0, 2:1, 1:2 and 0:3 are equally likely
         array([0.25])
     """
@@ -66,7 +66,7 @@ def log_likelihood(law: SignedDirichletMixture, counts: Any) -> Array:
     return to_numpy(log_prob_votes(law, table))
 
 
-def _partial_log_likelihood(law: SignedDirichletMixture, counts: PartialCounts) -> Array:
+def _partial_log_likelihood(law: SnefySimplex, counts: PartialCounts) -> Array:
     """Votes for single labels, then votes for sets given those: both are counts, of labels and of groups.
 
     ``(β_G)_{k_G + g} / (β_G)_{k_G}`` is the probability of g further votes for a group with k_G votes already.
@@ -117,7 +117,7 @@ def brier_score(mean: Any, counts: Any) -> Array:
 # -- calibration of predicted counts ---------------------------------------------------------------------------------
 
 
-def predictive_cdf(law: SignedDirichletMixture, counts: Any) -> Array:
+def predictive_cdf(law: SnefySimplex, counts: Any) -> Array:
     """``P(K_r < k_r)`` and ``P(K_r <= k_r)`` of each label's number of votes, given their total; exact.
 
     A label's count is a signed mixture of Beta-binomials; components are shared by all rows, so this is one table a
@@ -137,7 +137,7 @@ def predictive_cdf(law: SignedDirichletMixture, counts: Any) -> Array:
 
     Example:
         >>> import torch
-        >>> flat = SignedDirichletMixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
+        >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
         >>> predictive_cdf(flat, [[2, 1]]).round(6)
         array([[[0.5 , 0.75],
                 [0.25, 0.5 ]]])
@@ -147,20 +147,21 @@ def predictive_cdf(law: SignedDirichletMixture, counts: Any) -> Array:
         return _cdf_with_gaps(law, table)
     totals, answer = table.sum(1).astype(np.intp), np.empty((*table.shape, 2))
     for label in range(law.n_labels):
-        for members, a, b in label_groups(law, label):
+        for members, weights, a, b in label_groups(law, label):
             for n in np.unique(totals[members]):
-                rows = members[totals[members] == n]
+                chosen = totals[members] == n
+                rows = members[chosen]
                 if n > MOST_TABULATED:
                     answer[rows, label] = _cdf_of_many(law, label, rows, table[rows, label], float(n))
                     continue
                 below = np.concatenate([np.zeros((1, len(a))), np.cumsum(beta_binomial(a, b, int(n)), 0)])
-                weights, k = row_weights(law, rows), table[rows, label].astype(np.intp)
+                k = table[rows, label].astype(np.intp)
                 for side in (0, 1):
-                    answer[rows, label, side] = np.einsum("bp,bp->b", weights, below[k + side])
+                    answer[rows, label, side] = np.einsum("bp,bp->b", weights[chosen], below[k + side])
     return np.clip(answer, 0.0, 1.0)
 
 
-def _cdf_of_many(law: SignedDirichletMixture, label: int, rows: Index, hits: Array, n: float) -> Array:
+def _cdf_of_many(law: SnefySimplex, label: int, rows: Index, hits: Array, n: float) -> Array:
     """``P(K < k)`` and ``P(K <= k)`` (b, 2) of rows with k hits among n votes, n large; see :func:`predictive_cdf`."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(HERMITE_NODES)
     share = rows_of(law, rows).marginal(label)
@@ -175,7 +176,7 @@ def _cdf_of_many(law: SignedDirichletMixture, label: int, rows: Index, hits: Arr
     return answer
 
 
-def _cdf_with_gaps(law: SignedDirichletMixture, table: Array) -> Array:
+def _cdf_with_gaps(law: SnefySimplex, table: Array) -> Array:
     answer = np.full((*table.shape, 2), np.nan)
     for rows, unknown in gap_patterns(table):
         known = np.setdiff1d(np.arange(law.n_labels), unknown)
@@ -204,7 +205,7 @@ class CountCalibration:
     error: float
 
 
-def calibrate_counts(law: SignedDirichletMixture, counts: Any, bins: int = 10) -> CountCalibration:
+def calibrate_counts(law: SnefySimplex, counts: Any, bins: int = 10) -> CountCalibration:
     """Are counts as often in the predicted range as promised? By the probability integral transform for counts.
 
     A count k spreads its mass evenly over ``[P(K < k), P(K <= k)]`` (Czado, Gneiting, Held 2009): no randomness.
@@ -222,7 +223,7 @@ def calibrate_counts(law: SignedDirichletMixture, counts: Any, bins: int = 10) -
 
     Example:
         >>> import torch
-        >>> law = SignedDirichletMixture(torch.ones(4, 1).double(), torch.ones(1, 2).double())
+        >>> law = SnefySimplex.from_mixture(torch.ones(4, 1).double(), torch.ones(1, 2).double())
         >>> round(calibrate_counts(law, [[3, 0], [2, 1], [1, 2], [0, 3]]).error, 6)  # all equally often
         0.0
     """
@@ -297,7 +298,7 @@ def noise_ceiling(counts: Any) -> NoiseCeiling:
     )
 
 
-def evaluate(law: SignedDirichletMixture, counts: Any) -> dict[str, float]:
+def evaluate(law: SnefySimplex, counts: Any) -> dict[str, float]:
     """Every figure of predicted laws on held-out votes.
 
     Args:
@@ -314,7 +315,7 @@ def evaluate(law: SignedDirichletMixture, counts: Any) -> dict[str, float]:
 
     Example:
         >>> import torch
-        >>> flat = SignedDirichletMixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
+        >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
         >>> round(evaluate(flat, [[1, 1]])["log_loss"], 4)  # log 2
         0.6931
     """
@@ -335,7 +336,7 @@ def evaluate(law: SignedDirichletMixture, counts: Any) -> dict[str, float]:
     return figures
 
 
-def _mean_among(law: SignedDirichletMixture, table: Array) -> Array:
+def _mean_among(law: SnefySimplex, table: Array) -> Array:
     """Mean shares (N, L) among the labels that were on offer, zero for the others."""
     if not np.isnan(table).any():
         return to_numpy(law.mean)

@@ -13,10 +13,8 @@ from snefy_ldl._types import Array
 from snefy_ldl.active.diversity import Diverse
 from snefy_ldl.active.strategies.law import LawStrategy, Space, as_width
 from snefy_ldl.distributions.blocks import to_numpy
-from snefy_ldl.distributions.mixture import SignedDirichletMixture
-from snefy_ldl.distributions.partial import has_centre
+from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.distributions.sampling import log_dirichlet_draws
-from snefy_ldl.distributions.shared_draws import shared_log_prob
 from snefy_ldl.errors import InputError
 from snefy_ldl.validation import check_count
 
@@ -66,7 +64,7 @@ class Entropy(LawStrategy, name="entropy"):
 
     def score(self, law: Any, random: RandomState) -> Array:
         """Entropies (N,)."""
-        if not isinstance(law, SignedDirichletMixture):
+        if not isinstance(law, SnefySimplex):
             return to_numpy(law.entropy())
         generator = torch.Generator(law.device).manual_seed(int(random.randint(2**31 - 1)))
         if self.method == "shared":
@@ -80,7 +78,7 @@ class Entropy(LawStrategy, name="entropy"):
         return as_width(scores, n_labels - 1)
 
 
-def shared_entropy(law: SignedDirichletMixture, n_draws: int, generator: torch.Generator) -> Array:
+def shared_entropy(law: SnefySimplex, n_draws: int, generator: torch.Generator) -> Array:
     """Differential entropies by draws that serve every row.
 
     ``-Σ_p c_p(x) mean_s log p(ℓ_ps|x)`` with ``ℓ_ps ~ Dirichlet(α_p)``; unbiased.
@@ -94,17 +92,19 @@ def shared_entropy(law: SignedDirichletMixture, n_draws: int, generator: torch.G
         Entropies (N,).
 
     Example:
-        >>> flat = SignedDirichletMixture(torch.ones(2, 1).double(), torch.ones(1, 3).double())
+        >>> flat = SnefySimplex.from_mixture(torch.ones(2, 1).double(), torch.ones(1, 3).double())
         >>> shared_entropy(flat, 100, torch.Generator().manual_seed(0)).round(6)  # log of the triangle's area, 1/2
         array([-0.693147, -0.693147])
     """
-    if law.offset is not None or has_centre(law):  # components then differ from row to row, or are no Dirichlets
+    if (
+        law.offset is not None or law.parts.scale is not None or law.has_atoms
+    ):  # components then differ from row to row, or are no Dirichlets
         value = law.entropy(n_draws, "model", generator)
         assert isinstance(value, Tensor)
         return to_numpy(value)
     repeats = max(1, round(n_draws / law.n_components))
     logs = log_dirichlet_draws(law.concentration.repeat(repeats, 1), generator)  # (S, L), S = repeats P
-    log_prob = shared_log_prob(law, logs)
+    log_prob = law.shared_log_prob(logs)
     step = max(1, CACHE_ELEMENTS // len(logs))
     answers = []
     for start in range(0, len(law), step):

@@ -49,8 +49,8 @@ class LogDet(LawStrategy, name="logdet"):
         space: see :class:`LawStrategy`.
 
     Example:
-        >>> from snefy_ldl.distributions import SignedDirichletMixture
-        >>> law = SignedDirichletMixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
+        >>> from snefy_ldl import SnefySimplex
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
         >>> LogDet().score(law, RandomState(0)).round(4)  # log of 1/12
         array([-2.4849])
     """

@@ -24,8 +24,8 @@ class VoteInformation(LawStrategy, name="vote_information"):
 
     Example:
         >>> import torch
-        >>> from snefy_ldl.distributions import SignedDirichletMixture
-        >>> law = SignedDirichletMixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
+        >>> from snefy_ldl import SnefySimplex
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
         >>> VoteInformation().score(law, RandomState(0)).round(4)  # log 2 - 1/2
         array([0.1931])
     """

@@ -13,9 +13,9 @@ class CdfScore(MarginalScore):
     """``s = |F(ℓ) - 1/2|`` (Chernozhukov et al., 2021); ends ``F⁻¹(1/2 ∓ q)``, exact.
 
     Example:
-        >>> from snefy_ldl.distributions import SignedDirichletMixture
+        >>> from snefy_ldl import SnefySimplex
         >>> import torch
-        >>> law = SignedDirichletMixture(torch.ones(1, 1), torch.ones(1, 2))
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1), torch.ones(1, 2))
         >>> CdfScore().for_law(law, [0.9]).score(np.array([[0.75, 0.25]]), 0).round(3)
         array([[0.25, 0.25]])
     """

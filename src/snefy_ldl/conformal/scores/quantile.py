@@ -15,9 +15,9 @@ class QuantileScore(MarginalScore):
     """``s = max(Q_lo - ℓ, ℓ - Q_hi)`` with exact quantiles at ``(1 ∓ c)/2`` (Romano et al., 2019); ends ``Q ∓ q``.
 
     Example:
-        >>> from snefy_ldl.distributions import SignedDirichletMixture
+        >>> from snefy_ldl import SnefySimplex
         >>> import torch
-        >>> law = SignedDirichletMixture(torch.ones(1, 1), torch.ones(1, 2))
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1), torch.ones(1, 2))
         >>> QuantileScore().for_law(law, [0.9]).score(np.array([[0.5, 0.5]]), 0).round(3)
         array([[-0.45, -0.45]])
     """

@@ -11,7 +11,7 @@ from snefy_ldl import metrics
 from snefy_ldl._types import Array
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets.named import Dataset
-from snefy_ldl.distributions.snefy import SnefySimplex
+from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.distributions.tables import beta_table, row_blocks, row_weights
 from snefy_ldl.experiments.config import Conformal, Study
 from snefy_ldl.experiments.studies.common import Outcome, Rows, make_model, parted_rows

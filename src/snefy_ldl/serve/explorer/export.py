@@ -11,13 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from snefy_ldl._types import Array
 from snefy_ldl._version import __version__
-from snefy_ldl.distributions.centred import CentredSnefy
-from snefy_ldl.distributions.moving import MovingSnefy
-from snefy_ldl.distributions.zero_moments import PresenceMoments
-from snefy_ldl.distributions.zeros import ZeroSnefy
+from snefy_ldl.distributions.components import ComponentMoments
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.serve.explorer.guides import export_guides, export_mover, guide_numbers
 from snefy_ldl.serve.explorer.pack import Pack
@@ -80,7 +78,7 @@ def export_model(model: Any, rows: PageRows | None, name: str = "model") -> tupl
         "notes": notes,
     }
     content["network"], content["components"] = _network(model, pack, notes), _components(law, pack)
-    if isinstance(law, (CentredSnefy, ZeroSnefy, MovingSnefy)):
+    if law.parts.scale is not None or law.has_atoms:
         _add_law(law, content, pack, notes)
     if content["network"] is None:
         content["places"] = _places(law, pack, notes)
@@ -154,28 +152,28 @@ def _network(model: Any, pack: Pack, notes: list[str]) -> dict[str, Any] | None:
 
 def _components(law: Any, pack: Pack) -> dict[str, Any]:
     """Exponents, readouts and what belongs to labels that may be absent; a background is the last neuron."""
-    moving = isinstance(law, MovingSnefy)
     entry = {
         "exponents": pack.add_numbers(_plain(law.exponents)),
         "readout": pack.add_numbers(_plain(law.readout)),
     }
-    if getattr(law, "presence", None) is not None:
+    if law.has_atoms:
         entry["presence"] = pack.add_numbers(_plain(law.presence))
-        if not moving:  # where the odds move, each row has a kernel of its own
-            entry["kernel"] = pack.add(_plain(law.log_kernel))
-    if not moving or law.presence is None:
-        entry["root"] = pack.add(_plain((law.frame if moving else law).log_root_norm))
+        if not law.moves:  # where the odds move, each row has a kernel of its own
+            entry["kernel"] = pack.add(_plain(law.family.log_kernel))
+    if not law.moves or not law.has_atoms:
+        entry["root"] = pack.add(_plain(law.family.log_root_norm))
     return entry
 
 
 def _add_law(law: Any, content: dict[str, Any], pack: Pack, notes: list[str]) -> None:
     """What goes with a law that is not plain: its kind, its centre, tables, and exact intervals of the first rows."""
-    zeros = getattr(law, "presence", None) is not None
-    if isinstance(law, MovingSnefy):
+    zeros = law.has_atoms
+    if law.moves:
         content["law"], kept = "moving", MOST_SLOW_ROWS
     else:
         content["law"], kept = "zeros" if zeros else "centred", len(law)
-        content["centre"] = law.centre.tolist()
+        even = torch.full((law.n_labels,), 1.0 / law.n_labels).double()
+        content["centre"] = (even if law.centre is None else law.centre).tolist()
         if zeros:
             content["tables"] = _zero_tables(law, pack)
     kept = min(len(law), kept, max(1, MOST_TABULATED // (law.n_labels * len(QUANTILE_LEVELS))))
@@ -203,8 +201,10 @@ def _add_law(law: Any, content: dict[str, Any], pack: Pack, notes: list[str]) ->
 
 def _zero_tables(law: Any, pack: Pack) -> dict[str, Any]:
     """Moments and chances of zero under every component, which all rows share."""
-    moments = PresenceMoments(law.components)
-    tables = {"first": pack.add(_single(moments.first())), "zero": pack.add(_single(law.components.prob_all_absent()))}
+    parts = law.family.components.detached()
+    log_centre = torch.zeros(law.n_labels).double() if law.log_centre is None else law.log_centre[0].cpu()
+    moments = ComponentMoments(parts.alpha, log_centre, parts.log_odds)
+    tables = {"first": pack.add(_single(moments.first())), "zero": pack.add(_single(parts.prob_all_absent()))}
     if law.n_components * law.n_labels * (law.n_labels + 1) // 2 <= MOST_MOMENTS:
         tables["products"] = pack.add(_single(moments.products()))
     return tables
@@ -212,12 +212,11 @@ def _zero_tables(law: Any, pack: Pack) -> dict[str, Any]:
 
 def _places(law: Any, pack: Pack, notes: list[str]) -> dict[str, Any]:
     """Each row's own parameters, for a page that cannot work them out of the features."""
-    moving = isinstance(law, MovingSnefy)
-    scale = law.log_scale if moving else law.flat_log_scale
-    width = scale.shape[1] * scale.shape[2] + (2 * law.n_labels if moving else 0)
+    scale = law.flat_log_scale
+    width = scale.shape[1] * scale.shape[2] + (2 * law.n_labels if law.moves else 0)
     kept = max(1, MOST_TABULATED // width)
     places = {"scales": pack.add(_plain(scale[:kept]).astype(np.float64))}
-    if moving:
+    if law.moves:
         places["centre"] = pack.add(_plain(law.log_centre[:kept]))
         if law.shift is not None:
             places["shift"] = pack.add(_plain(law.shift[:kept]).astype(np.float64))

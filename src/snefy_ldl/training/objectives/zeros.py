@@ -3,7 +3,7 @@
     log p(S, ℓ_S | x) = log Σ_ij M_ij e^{u_i + u_j} Γ(s_i + s_j) - log Σ_ij M_ij R_ij e^{h̃_i + h̃_j},
     u_i = h̃_i - g_i + Σ_{r in S} (a_ir + w_ir log ℓ'_r),   s_i = Σ_{r in S} (w_ir + ½),   g_i = ½ log K_ii,
 
-with ``K_ij`` and its unit form R as in :mod:`snefy_ldl.distributions.zeros`. Both sums run over the pairs i <= j.
+with ``K_ij`` and its unit form R as in :mod:`snefy_ldl.distributions.gammas`. Both sums run over the pairs i <= j.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from snefy_ldl.distributions.moving import moved_log_norm
-from snefy_ldl.distributions.zero_moments import log_expm1
+from snefy_ldl.distributions.components import log_expm1, moved_log_norm
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.special import LogGamma, log_quadratic_form, log_signed_sum, pair_gram, pair_index, symmetric
 from snefy_ldl.special.tolerances import NEGLIGIBLE_TERM_EXPONENT

@@ -1,0 +1,300 @@
+"""Components with a centre, or whose labels may be absent: chances of presence, and moments by one integral each.
+
+A component is ``ℓ = g / Σ g`` with ``g_r = present_r c_r Gamma(α_r)``. Labels are there independently of each other
+with odds ``o_r``, given that at least one is: a support S has the probability ``Π_{r in S} o_r / K``,
+``K = Π_r (1+o_r) - 1``. With ``φ_r(t) = o_r (1 + c_r t)^{-α_r}`` and as ``1/R = ∫ e^{-tR} dt``
+
+    E[ℓ_r]         = K⁻¹ ∫ ρ_r α_r φ_r Π_{s≠r} (1+φ_s) dt,                              ρ_r = c_r / (1 + c_r t)
+    E[ℓ_r ℓ_q]     = K⁻¹ ∫ t ρ_r ρ_q α_r α_q φ_r φ_q Π_rest (1+φ) dt,   r ≠ q
+    E[ℓ_r²]        = K⁻¹ ∫ t ρ_r² α_r (α_r+1) φ_r Π_{s≠r} (1+φ_s) dt
+    E[ℓ_r log ℓ_r] = K⁻¹ ∫ ρ_r α_r (log(t ρ_r) + ψ(α_r+1) + γ) φ_r Π_{s≠r} (1+φ_s) dt
+
+A label that is there alone has the share one. Its part, ``o_r / K``, is taken out of the integrals: it falls off as
+slowly as ``t^{-α_r}``. Where all labels are there, ``1 + φ`` becomes ``φ``, K becomes one, and
+
+    E[log R] = ∫ (e^{-t} - Π_s φ_s) dt / t.
+
+With ``t = e^y`` the integrands are analytic in the strip |Im y| < π/2 and fall off on both sides, so the trapezoid rule
+with step 0.3 is good to ``e^{-π²/0.3}``, below 1e-13; the nodes serve all components. Far out, where only powers of t
+are left, the step grows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from snefy_ldl._limits import CHUNK_ELEMENTS
+from snefy_ldl.special import pair_index
+from snefy_ldl.special.tolerances import INTEGRAL_TAIL, LOG_ODDS_LIMIT
+
+__all__ = ["ComponentMoments", "PresenceComponents", "integral_nodes", "log_expm1", "moved_log_norm"]
+
+#: Step of the trapezoid rule where the integrands are not yet powers of t, and how slowly it grows beyond.
+STEP, GROWTH = 0.3, 10.0
+EULER = 0.57721566490153286
+
+
+def log_expm1(x: Tensor) -> Tensor:
+    """``log(e^x - 1)`` of positive numbers, without overflow.
+
+    Example:
+        >>> log_expm1(torch.tensor([1e-12, 1000.0], dtype=torch.float64))
+        tensor([ -27.6310, 1000.0000], dtype=torch.float64)
+    """
+    return x + (-torch.expm1(-x)).log()
+
+
+def moved_log_norm(log_odds: Tensor, shift: Tensor) -> Tensor:
+    """``log K_ij(x) = log(Π_r (1 + o_ijr e^{b_r(x)}) - 1)``.
+
+    Args:
+        log_odds: of the pairs, without a shift (K, P, L).
+        shift: b, each member's rows (K or 1, B, L).
+
+    Returns:
+        (K, B, P), through which gradients flow.
+
+    Example:
+        >>> moved_log_norm(torch.zeros(1, 1, 2), torch.zeros(1, 1, 2)).exp()
+        tensor([[[3.]]])
+    """
+    total = softplus((log_odds[:, None] + shift[:, :, None]).clamp(-LOG_ODDS_LIMIT, LOG_ODDS_LIMIT)).sum(-1)
+    return log_expm1(total)
+
+
+@dataclass(frozen=True)
+class PresenceComponents:
+    """P components with presence.
+
+    Args:
+        alpha: ``α`` (P, L), float64.
+        log_odds: ``log o`` (P, L), float64.
+
+    Example:
+        >>> one = PresenceComponents(torch.ones(1, 2).double(), torch.zeros(1, 2).double())
+        >>> one.prob_absent([0])  # of the supports {0}, {1} and {0, 1}, all alike, one
+        tensor([0.3333], dtype=torch.float64)
+    """
+
+    alpha: Tensor
+    log_odds: Tensor
+
+    @classmethod
+    def of_pairs(cls, exponents: Tensor, presence: Tensor) -> PresenceComponents:
+        """The components of every pair of neurons, in triangle order, one member after the other.
+
+        Args:
+            exponents: ``w`` (K, n, L).
+            presence: ``a`` (K, n, L).
+
+        Returns:
+            K n(n+1)/2 components.
+        """
+        i, j = pair_index(exponents.shape[1], exponents.device)
+        exponents, presence = exponents.double(), presence.double()
+        alpha = 1.0 + exponents[:, i] + exponents[:, j]
+        log_odds = presence[:, i] + presence[:, j] + torch.lgamma(alpha)
+        log_odds = log_odds.clamp(-LOG_ODDS_LIMIT, LOG_ODDS_LIMIT)
+        return cls(alpha.flatten(0, 1), log_odds.flatten(0, 1))
+
+    def moved(self, shift: Tensor) -> PresenceComponents:
+        """The same with log odds shifted by (L,)."""
+        return PresenceComponents(self.alpha, (self.log_odds + shift).clamp(-LOG_ODDS_LIMIT, LOG_ODDS_LIMIT))
+
+    def detached(self) -> PresenceComponents:
+        """The same without gradients."""
+        return PresenceComponents(self.alpha.detach(), self.log_odds.detach())
+
+    def take(self, labels: list[int]) -> PresenceComponents:
+        """The same with some labels alone, given that one of them is there."""
+        return PresenceComponents(self.alpha[:, labels], self.log_odds[:, labels])
+
+    @property
+    def log_empty(self) -> Tensor:
+        """``-log(1 + o_r)`` (P, L): log probability that a label is absent, if the empty support were allowed."""
+        return -softplus(self.log_odds)
+
+    @property
+    def log_norm(self) -> Tensor:
+        """``log K`` (P,)."""
+        return log_expm1(softplus(self.log_odds).sum(-1))
+
+    def prob_present(self) -> Tensor:
+        """Chance that a label is there, given that one is (P, L)."""
+        total = softplus(self.log_odds)
+        rest = total.sum(-1, keepdim=True) - total
+        return (self.log_odds + rest - self.log_norm[:, None]).exp().clamp(0.0, 1.0)
+
+    def prob_absent(self, labels: list[int]) -> Tensor:
+        """Probability that none of these labels is there (P,)."""
+        total = softplus(self.log_odds)
+        rest = total.sum(-1) - total[:, labels].sum(-1)
+        return (log_expm1(rest.clamp_min(0.0)) - self.log_norm).exp()
+
+    def prob_all_absent(self) -> Tensor:
+        """``P(ℓ_r = 0)`` of each label (P, L)."""
+        total = softplus(self.log_odds)
+        rest = (total.sum(-1, keepdim=True) - total).clamp_min(0.0)
+        return (log_expm1(rest) - self.log_norm[:, None]).exp()
+
+    def prob_of(self, present: list[int], absent: list[int]) -> Tensor:
+        """Probability that some labels are there and some others are not (P,); at least one is there."""
+        total = softplus(self.log_odds)
+        fixed = total[:, [*present, *absent]].sum(-1)
+        return (self.log_odds[:, present].sum(-1) + total.sum(-1) - fixed - self.log_norm).exp()
+
+    def log_support(self, support: Tensor) -> Tensor:
+        """Log probability of a support, a mask (L,): (P,)."""
+        return self.log_odds[:, support].sum(-1) - self.log_norm
+
+
+def integral_nodes(alpha: Tensor, log_centre: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes ``y = log t`` and steps (k,) of the trapezoid rule for every integral of some components.
+
+    Args:
+        alpha: ``α`` (P, L), float64.
+        log_centre: ``log c`` (L,), or those of several rows (N, L).
+
+    Returns:
+        Both, float64.
+    """
+    highest = log_centre if log_centre.ndim == 1 else log_centre.amax(0)
+    low = -float(torch.logsumexp(alpha.log() + highest, 1).max()) - INTEGRAL_TAIL
+    # beyond the last 1/c only powers t^-(α_r + α_s) are left, of which the slowest must die out
+    bend = -float(log_centre.min()) + 3.0
+    slowest = float(alpha.topk(min(2, alpha.shape[1]), 1, largest=False).values.sum(1).min())
+    high = bend + INTEGRAL_TAIL / slowest
+    x = torch.arange(low, bend + GROWTH * 12.0, STEP, dtype=torch.float64, device=alpha.device)
+    growth = torch.exp((x - bend - GROWTH) / GROWTH)  # y = x + growth bends up beyond the last 1/c
+    y = x + growth
+    keep = y <= high
+    return y[keep], STEP * (1.0 + growth[keep] / GROWTH)
+
+
+class ComponentMoments:
+    """Tables of moments under every component, each made when first asked for.
+
+    Args:
+        alpha: ``α`` (P, L), float64.
+        log_centre: ``log c`` (L,), float64.
+        log_odds: of presence (P, L), or None where all labels are there.
+
+    Example:
+        >>> alpha, odds = torch.tensor([[2.0, 3.0, 5.0]]).double(), torch.full((1, 3), 40.0).double()
+        >>> even = torch.zeros(3).double()  # without a centre, a Dirichlet's
+        >>> ComponentMoments(alpha, even).first().round(decimals=9)
+        tensor([[0.2000, 0.3000, 0.5000]], dtype=torch.float64)
+        >>> ComponentMoments(alpha, even, odds).first().round(decimals=9)
+        tensor([[0.2000, 0.3000, 0.5000]], dtype=torch.float64)
+    """
+
+    def __init__(self, alpha: Tensor, log_centre: Tensor, log_odds: Tensor | None = None) -> None:
+        self._alpha, self._log_centre = alpha, log_centre
+        self._presence = None if log_odds is None else PresenceComponents(alpha, log_odds)
+        self._y, step = integral_nodes(alpha, log_centre)
+        self._log1p = softplus(log_centre[:, None] + self._y)  # log(1 + c_r t), (L, k)
+        if log_odds is None:  # the product itself must die out, not only what follows the last 1/c
+            alive = (alpha @ self._log1p).amin(0) < INTEGRAL_TAIL + 10.0
+            self._y, step, self._log1p = self._y[alive], step[alive], self._log1p[:, alive]
+        self._weight = step
+        # ρ_r t = c_r t / (1 + c_r t), between 0 and 1
+        self._share = torch.sigmoid(log_centre[:, None] + self._y)  # (L, k)
+        self._tables: dict[str, Tensor] = {}
+
+    @property
+    def n_numbers(self) -> int:
+        """How much is kept."""
+        return int(self._alpha.numel()) * 4
+
+    def _blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Some components at a time: ``φ/(1+φ)`` and ``φ/K`` (p, L, k), and ``Π(1+φ)/K dt/t`` (p, 1, k)."""
+        assert self._presence is not None
+        log_norm, log_odds = self._presence.log_norm, self._presence.log_odds
+        n, n_labels = self._alpha.shape
+        size = max(1, CHUNK_ELEMENTS // (8 * n_labels * len(self._y)))
+        for start in range(0, n, size):
+            rows = slice(start, start + size)
+            log_phi = log_odds[rows, :, None] - self._alpha[rows, :, None] * self._log1p
+            scale = log_norm[rows, None, None]
+            product = (softplus(log_phi).sum(1, keepdim=True) - scale).exp()
+            yield torch.sigmoid(log_phi), (log_phi - scale).exp(), product
+
+    def _table(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        if name not in self._tables:
+            self._tables[name] = make()
+        return self._tables[name]
+
+    def _alone(self) -> Tensor | float:
+        """Probability that a label is the only one (P, L)."""
+        if self._presence is None:
+            return 0.0
+        return (self._presence.log_odds - self._presence.log_norm[:, None]).exp()
+
+    def _product(self) -> Tensor:
+        """``Π φ dt/t`` (P, k), where all labels are there."""
+        return self._table("product", lambda: (-(self._alpha @ self._log1p)).exp() * self._weight)
+
+    def _integrals(self) -> Tensor:
+        """Integrals of ``φ_r (Π_{s≠r} (1+φ_s) - 1)`` times tρ, (tρ)² and tρ log(tρ) (P, 3, L)."""
+        kernels = torch.stack([self._share, self._share.square(), self._share * self._share.log()])  # (3, L, k)
+        if self._presence is None:
+            return torch.einsum("pk,flk->pfl", self._product(), kernels)
+        parts = []
+        for there, alone, product in self._blocks():
+            rest = (there * product - alone) * self._weight  # (p, L, k)
+            parts.append(torch.einsum("plk,flk->pfl", rest, kernels))
+        return torch.cat(parts)
+
+    def first(self) -> Tensor:
+        """``E[ℓ_r]`` (P, L)."""
+        return self._alone() + self._alpha * self._table("integrals", self._integrals)[:, 0]
+
+    def second(self) -> Tensor:
+        """``E[ℓ_r²]`` (P, L)."""
+        return self._alone() + self._alpha * (self._alpha + 1.0) * self._table("integrals", self._integrals)[:, 1]
+
+    def entropy_parts(self) -> Tensor:
+        """``-E[ℓ_r log ℓ_r]`` (P, L)."""
+        integrals, alpha = self._table("integrals", self._integrals), self._alpha
+        return -alpha * (integrals[:, 2] + (torch.digamma(alpha + 1.0) + EULER) * integrals[:, 0])
+
+    def products(self) -> Tensor:
+        """``E[ℓ_r ℓ_q]`` for the pairs r <= q of labels, in triangle order (P, L(L+1)/2)."""
+        alpha = self._alpha
+        r, q = pair_index(alpha.shape[1], alpha.device)
+        if self._presence is None:
+            table = self._product() @ (self._share[r] * self._share[q]).T
+            return table * alpha[:, r] * (alpha[:, q] + (r == q))
+        parts = []
+        for there, _, product in self._blocks():
+            left = there * self._share  # (p, L, k)
+            table = (left * (product * self._weight)) @ left.transpose(1, 2)
+            parts.append(table[:, r, q])
+        mixed = torch.cat(parts) * alpha[:, r] * alpha[:, q]
+        mixed[:, r == q] = self.second()
+        return mixed
+
+    def log_total(self) -> Tensor:
+        """``E[log Σ_s c_s g_s]`` (P,), where all labels are there."""
+        y = torch.arange(float(self._y[0]), float(self._y[-1]) + STEP, STEP, dtype=torch.float64, device=self._y.device)
+        product = (-(self._alpha @ softplus(self._log_centre[:, None] + y))).exp()
+        # e^{-t} is not analytic in a wide strip, 1/(1+t) is: ∫ (1/(1+t) - e^{-t}) dt/t = γ
+        inside = STEP * (torch.sigmoid(-y) - product).sum(-1)
+        steps = torch.arange(1, 4000, dtype=torch.float64, device=y.device) * STEP
+        return inside + (STEP * torch.sigmoid(-(y[-1] + steps))).sum() - EULER  # beyond, only 1/(1+t) is left
+
+    def expected_log(self) -> Tensor:
+        """``E[log ℓ_r]`` (P, L), where all labels are there."""
+        return torch.digamma(self._alpha) + self._log_centre - self.log_total()[:, None]
+
+
+def log_centre_of(centre: Tensor) -> Tensor:
+    """``log c`` of a positive centre (..., L), scaled to a largest entry of one; kept within floating point."""
+    logs = centre.double().log()
+    return (logs - logs.amax(-1, keepdim=True)).clamp_min(-math.log(1e300))

@@ -1,0 +1,1291 @@
+"""Rows of a law with a centre, with labels that may be absent, or with both: closed gammas, by one integral each.
+
+Every component is ``g_r = present_r · c_r · Gamma(α_r)``, closed. Its density is that of ``ℓ' = C(ℓ / c)`` times a
+Jacobian; its moments (:mod:`snefy_ldl.distributions.components`) and the laws of its shares
+(:mod:`snefy_ldl.distributions.phases`) are one-dimensional integrals. Where labels may be absent, with S the labels that
+are there (the support),
+
+    p(S, ℓ_S | x) = Σ_ij M_ij e^{h_i+h_j} Π_{r in S} e^{a_ir+a_jr+b_r(x)} ℓ'_r^{w_ir+w_jr} Γ(Σ_{r in S} α_ijr)  /  Z(x),
+    Z(x) = Σ_ij M_ij e^{h_i+h_j} K_ij(x),   K_ij = Π_r (1 + o_ijr) - 1,   o_ijr = e^{a_ir+a_jr+b_r(x)} Γ(α_ijr),
+
+with respect to the counting measure on supports times Lebesgue measure on the face (all present shares but one).
+
+Votes k multiply the density by ``Π ℓ_r^{k_r}``. As ``T^{-|k|} = ∫ s^{|k|-1} e^{-sT} ds / Γ(|k|)``, each component becomes a
+mixture over s of components of the same kind, with concentrations ``α + k``, centre ``c / (1 + c s)`` and, for labels
+without a vote, odds ``o (1 + c s)^{-α}``: see :class:`Voted`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.special
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from snefy_ldl._limits import CHUNK_ELEMENTS, block_elements
+from snefy_ldl._random import seed_from
+from snefy_ldl._types import Array, Index
+from snefy_ldl.distributions.components import ComponentMoments, PresenceComponents, integral_nodes, moved_log_norm
+from snefy_ldl.distributions.conditioned import KnownShares, Remainder, WeightedDraws
+from snefy_ldl.distributions.conditioning import always_there, condition_by_draws
+from snefy_ldl.distributions.dirichlet import DirichletRows, RowBlocks, beta_below
+from snefy_ldl.distributions.family import PairFamily, root_of
+from snefy_ldl.distributions.parts import Parts, Rows, Scale, Square
+from snefy_ldl.distributions.phases import (
+    PresentShares,
+    ShareRow,
+    SparseShares,
+    beta_guess,
+    density_at_zero,
+    solve_quantiles,
+)
+from snefy_ldl.distributions.ratios import KnownRatios
+from snefy_ldl.distributions.rosenblatt import (
+    PresenceSteps,
+    ratios_to_shares,
+    ratios_to_uniforms,
+    to_shares_with_zeros,
+    to_uniforms_with_zeros,
+)
+from snefy_ldl.distributions.row_moments import RowMoments, moments_with_presence
+from snefy_ldl.distributions.sampling import RandomStream, draw, log_gamma_draws
+from snefy_ldl.distributions.share_table import ComponentTable
+from snefy_ldl.distributions.weights import check_weights
+from snefy_ldl.errors import InputError
+from snefy_ldl.special import log_beta, log_signed_sum, pair_index, symmetric
+from snefy_ldl.special.threads import map_blocks
+from snefy_ldl.special.tolerances import LOG_ODDS_LIMIT, LOGIT_LIMIT, NEGLIGIBLE_WEIGHT, SAME_CENTRE, TAIL_MASS
+
+__all__ = ["GammaRows"]
+
+#: Step of the integral over s, and the same times the root of the number of votes.
+VOTE_STEP, SHARP_VOTE_STEP = 0.35, 1.0
+#: An integrand is over where it is e to minus this of its largest value.
+VOTE_TAIL = 30.0
+#: Components with a smaller share of their neurons' own kernels are not tabulated; a row that gives those more weight
+#: than this in all is answered by itself.
+UNUSED, LEFT_OUT = 1e-9, 1e-7
+#: Up to this many points are answered one by one where a table would take longer.
+FEW_POINTS = 64
+
+
+class GammaRows(RowBlocks):
+    """N rows of a law with a centre or with zeros.
+
+    Args:
+        parts: of the law; its square factors over neurons.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        assert isinstance(parts.square, Square)
+        self.parts, self.square, self.shift, self.offset = parts, parts.square, parts.shift, parts.votes
+        self.family = parts.square.family
+        self.n_labels = self.family.n_labels
+        self.concentration = self.family.concentration
+        self.n_components = len(self.concentration)
+        scale = parts.scale
+        even = torch.zeros(1, self.n_labels, dtype=torch.float64, device=self.family.device)
+        self.log_centre = even if scale is None else scale.log_centre
+        self.per_row_centre = scale is not None and scale.per_row
+        self.components = self.family.components
+        #: whether shares may be exactly zero
+        self.has_atoms = self.components is not None
+        #: weights and expectations of the components; where all labels are there, also the law of ℓ'
+        self.frame = DirichletRows(self.square, None)
+        self.has_members = not self.has_atoms and self.shift is None
+
+    def __len__(self) -> int:
+        return len(self.square)
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """Where the numbers live."""
+        return self.family.device
+
+    @property
+    def flat_log_scale(self) -> Tensor:
+        """``h̃`` (N, K, n)."""
+        return self.square.log_scale
+
+    @property
+    def log_members(self) -> Tensor:
+        """Log weight of each member (N, K)."""
+        return self.square.log_members
+
+    def offset_rows(self, rows: Rows) -> Tensor | None:
+        """None: draws come from the law before the votes, which see to themselves."""
+        return None
+
+    def unit_features(self, rows: Rows = slice(None)) -> tuple[Tensor, Tensor]:
+        """See :class:`DirichletRows`."""
+        return self.frame.unit_features(rows)
+
+    @property
+    def _shared(self) -> bool:
+        """Whether all rows have the same components."""
+        return not self.per_row_centre and self.shift is None
+
+    def _centre_rows(self, rows: Rows) -> Tensor:
+        """``log c`` of some rows (b or 1, L)."""
+        return self.log_centre[rows] if self.per_row_centre else self.log_centre
+
+    def row_centre(self, row: int) -> Tensor:
+        """``log c`` of one row (L,)."""
+        return self.log_centre[row if self.per_row_centre else 0]
+
+    def row_components(self, row: int) -> PresenceComponents:
+        """Components of one row; where all labels are there, with odds that say so."""
+        if self.components is None:
+            return always_there(self.concentration.detach())
+        parts = self.components.detached()
+        return parts if self.shift is None else parts.moved(self.shift[row].detach())
+
+    def stream(self, seed: int, generator: torch.Generator | None) -> RandomStream:
+        """Random numbers where this law's numbers live."""
+        return RandomStream(self.device, seed, generator)
+
+    def propose_from(self, parts: PresenceComponents, component: Tensor, source: RandomStream) -> Tensor:
+        """One draw of ``log ℓ'`` from each of these components (n,) -> (n, L), -inf for absent labels."""
+        there = draw_presence(parts.log_odds[component], source)
+        return torch.log_softmax(log_gamma_draws(parts.alpha[component], source).masked_fill(~there, -math.inf), -1)
+
+    # -- weights and densities, before votes -------------------------------------------------------------------------
+
+    def _normaliser(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """``g`` (b or 1, K, n), log terms ``h̃_i + h̃_j + log R_ij`` (b, K, P), and ``log Z`` of each member (b, K)."""
+        family, scale = self.family, self.flat_log_scale[rows].double()
+        i, j = pair_index(family.n_neurons, self.device)
+        if self.shift is None:
+            g, kernel = family.log_root_norm[None], family.log_kernel[None]
+        else:
+            assert self.components is not None
+            log_odds = self.components.log_odds.unflatten(0, (family.n_members, -1))
+            log_norm = moved_log_norm(log_odds, self.shift[rows][None]).transpose(0, 1)
+            g = 0.5 * log_norm[..., i == j]
+            kernel = log_norm - g[..., i] - g[..., j]
+        terms = scale[..., i] + scale[..., j] + kernel
+        return g, terms, log_signed_sum(terms, family.gram)
+
+    def weights(self, rows: Rows = slice(None)) -> Tensor:
+        """``c`` of some rows before votes, float64 (b, P): signed, rows sum to one."""
+        if self.shift is None:
+            return self.frame.weights(rows)
+        numbers = torch.arange(len(self), device=self.device)[rows]
+        step = max(1, block_elements(self.device.type) // (2 * self.concentration.numel()))
+
+        def answer(part: Tensor) -> Tensor:
+            _, terms, log_z = self._normaliser(part)
+            member = self.log_members[part] - log_z
+            return ((terms + member[..., None]).exp() * self.family.gram).flatten(1)
+
+        return torch.cat([answer(part) for part in numbers.split(step)])
+
+    def plain_logs(self, logs: Tensor, rows: Rows = slice(None)) -> Tensor:
+        """``log ℓ' = log C(ℓ / c)``: logs (..., b, L), -inf for absent labels, as in what comes back."""
+        return torch.log_softmax(logs - self._centre_rows(rows), -1)
+
+    def log_densities(self, rows: Rows, logs: Tensor, envelope: bool = False) -> list[Tensor]:
+        """log p of ``ℓ'``, and of its positive part if asked: logs (S, b, L), -inf for absent labels -> (S, b)."""
+        if not self.has_atoms:
+            return self.frame.log_densities(rows, logs, envelope)
+        gram = self.family.gram
+        grams = [gram, gram.clamp_min(0.0)] if envelope else [gram]
+        g, _, log_z = self._normaliser(rows)
+        scale = self.flat_log_scale[rows].double() - g  # h, (b, K, n)
+        base = self.log_members[rows] - log_z  # (b, K)
+        step = max(1, block_elements(self.device.type) // (2 * self.n_components * max(1, logs.shape[1])))
+        parts = []
+        for points in logs.split(step):
+            squares = self._log_squares(points.flatten(0, 1), scale.repeat(len(points), 1, 1), grams)
+            answers = [
+                torch.logsumexp(square + base.repeat(len(points), 1), -1).unflatten(0, points.shape[:2])
+                for square in squares
+            ]
+            if self.shift is not None:
+                moved = torch.where(torch.isneginf(points), 0.0, self.shift[rows]).sum(-1)
+                answers = [answer + moved for answer in answers]
+            parts.append(answers)
+        return [torch.cat(answers) for answers in zip(*parts)]
+
+    def _log_squares(self, logs: Tensor, scale: Tensor, grams: list[Tensor]) -> list[Tensor]:
+        """``log Σ_ij M_ij e^{u_i + u_j} Γ(Σ_S α_ij)`` at points (T, L) with scales h (T, K, n): each (T, K)."""
+        family = self.family
+        assert family.presence is not None
+        there = ~torch.isneginf(logs)
+        supports, which = torch.unique(there, dim=0, return_inverse=True)
+        exponents, presence = family.exponents.double(), family.presence.double()
+        known = torch.where(there, logs, 0.0)
+        u = (
+            scale
+            + torch.einsum("tl,knl->tkn", known, exponents)
+            + torch.einsum("tl,knl->tkn", there.double(), presence)
+        )
+        i, j = pair_index(family.n_neurons, self.device)
+        half = torch.einsum("ql,knl->qkn", supports.double(), exponents + 0.5)  # (Q, K, n)
+        log_gamma = torch.lgamma(half[..., i] + half[..., j])  # (Q, K, P)
+        terms = u[..., i] + u[..., j] + log_gamma[which]
+        return [log_signed_sum(terms, gram) for gram in grams]
+
+    def _log_prob_before(self, logs: Tensor, rows: Rows) -> Tensor:
+        """Log density before votes at log shares (S, b, L): (S, b)."""
+        plain = self.plain_logs(logs, rows)
+        return self.log_densities(rows, plain)[0] + _jacobian(plain, logs)
+
+    def log_prob(self, logs: Tensor) -> Tensor:
+        """Log density at log shares (S, N, L), -inf for exact zeros: (S, N)."""
+        per_pair = 1 if self.shift is None else self.n_labels
+        log_p = torch.cat([self._log_prob_before(logs[:, rows], rows) for rows in self.chunks(per_pair)], 1)
+        if self.offset is None:
+            return log_p
+        # a label with votes is there; 0 · log 0 = 0
+        seen = torch.where(self.offset > 0.0, self.offset * logs, 0.0).sum(-1)
+        return log_p + seen - self.log_evidence()
+
+    def log_prob_grid(self, logs: Tensor, rows: slice) -> Tensor:
+        """Log density of some rows at the same points: log shares (S, L) -> (S, b)."""
+        numbers = torch.arange(len(self), device=self.device)[rows]
+        if self._shared and self.offset is None and not self.has_atoms:
+            plain = self.plain_logs(logs)
+            return self.frame.log_prob_grid(plain, rows) + (plain - logs).sum(-1)[:, None]
+        part = GammaRows(self.parts.take(numbers))
+        return part.log_prob(logs[:, None].expand(-1, len(numbers), -1))
+
+    def shared_log_prob(self, logs: Tensor) -> Callable[[slice], Tensor]:
+        """Log densities at points (S, L) that all rows share: rows -> (b, S)."""
+        return lambda rows: self.log_prob_grid(logs, rows).T
+
+    # -- draws -------------------------------------------------------------------------------------------------------
+
+    def propose(self, component: Tensor, source: RandomStream, rows: Rows) -> Tensor:
+        """One draw of ``log ℓ'`` from each of these components (b, n) of some rows: (b, n, L), -inf for absent ones."""
+        assert self.components is not None
+        log_odds = self.components.log_odds[component]
+        if self.shift is not None:
+            log_odds = (log_odds + self.shift[rows][:, None]).clamp(-LOG_ODDS_LIMIT, LOG_ODDS_LIMIT)
+        there = draw_presence(log_odds, source)
+        log_gamma = log_gamma_draws(self.components.alpha[component], source)
+        return torch.log_softmax(log_gamma.masked_fill(~there, -math.inf), -1)
+
+    def quick_log_prob(self, rows: slice, logs: Tensor) -> Tensor:
+        """Log density of ``ℓ'`` at n points per row, logs (b, n, L) -> (b, n)."""
+        return self.log_densities(rows, logs.transpose(0, 1))[0].T
+
+    def draw_logs(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Logarithm of n exact draws per row (n, N, L); -inf where a share is exactly zero."""
+        if self.offset is None:
+            plain = draw(self if self.has_atoms else self.frame, n, generator)
+            return torch.log_softmax(plain + self.log_centre, -1)
+        seed = int(torch.randint(2**62, (), generator=generator, device=generator.device if generator else None))
+        source = RandomStream(self.device, seed, generator)
+        return torch.stack([self._voted_draws(row, n, source) for row in range(len(self))], 1)
+
+    def _voted_draws(self, row: int, n: int, source: RandomStream) -> Tensor:
+        """n draws of one row after votes (n, L): proposals from the positive part, kept as before the votes."""
+        voted = self.voted(row)
+        positive = voted.weights.clamp_min(0.0).flatten()
+        ends = positive.cumsum(0)
+        at, logs, filled = slice(row, row + 1), [], 0
+        for _ in range(100_000):
+            wanted = math.ceil((n - filled) / float(1.0 / positive.sum()) * 1.1) + 8
+            wanted = min(wanted, block_elements(self.device.type) // (4 * self.n_labels))
+            level = source.uniform(wanted) * ends[-1]
+            pick = torch.searchsorted(ends, level, right=True).clamp_max(len(ends) - 1)
+            pair, part = pick // voted.n_parts, pick % voted.n_parts
+            there = None
+            if voted.log_odds is not None:
+                there = draw_presence(voted.log_odds[pair, part], source)
+            gammas = log_gamma_draws(voted.alpha[pair], source) + voted.log_centre[part]
+            if there is not None:
+                gammas = gammas.masked_fill(~there, -math.inf)
+            proposal = torch.log_softmax(gammas, -1)
+            density, envelope = self.log_densities(at, self.plain_logs(proposal, at)[:, None], envelope=True)
+            kept = source.uniform(wanted).log() <= (density - envelope)[:, 0]
+            logs.append(proposal[kept])
+            filled += int(kept.sum())
+            if filled >= n:
+                return torch.cat(logs)[:n]
+        raise InputError(f"row {row} keeps next to none of its proposals: its density is not the one its weights say.")
+
+    # -- votes -------------------------------------------------------------------------------------------------------
+
+    def voted(self, row: int, votes: Tensor | None = None) -> Voted:
+        """One row's components after its votes, or after these (L,)."""
+        if votes is None:
+            assert self.offset is not None
+            votes = self.offset[row]
+        weights = self.weights(slice(row, row + 1))[0].detach()
+        presence = self.row_components(row) if self.has_atoms else None
+        return Voted.of(weights, self.concentration.detach(), presence, self.row_centre(row), votes)
+
+    def log_evidence(self) -> Tensor:
+        """``log E[Π ℓ^k]`` of the votes seen so far (N,)."""
+        if self.offset is None:
+            return torch.zeros(len(self), dtype=torch.float64, device=self.device)
+        return self._log_powers(self.offset)
+
+    def _log_powers(self, table: Tensor) -> Tensor:
+        rows = torch.arange(len(self), device=self.device)
+        none = torch.zeros((), dtype=torch.float64, device=self.device)
+        return torch.stack([self.voted(int(r), table[r]).log_total if table[r].any() else none for r in rows])
+
+    def log_counts(self, table: Tensor) -> Tensor:
+        """``log E[Π ℓ^k]`` of further votes k (N, L): (N,)."""
+        whole = table if self.offset is None else table + self.offset
+        return self._log_powers(whole) - self.log_evidence()
+
+    def with_votes(self, table: Tensor) -> Square:
+        """The weights after further votes: as they were, the votes are kept beside them."""
+        return self.square
+
+    # -- expectations ------------------------------------------------------------------------------------------------
+
+    def _tables(self) -> ComponentMoments:
+        """Moments of the components, which all rows share."""
+        centre = self.log_centre[0].detach()
+        name = f"moments at {centre.cpu().numpy().tobytes().hex()}"
+        log_odds = None if self.components is None else self.components.log_odds.detach()
+        alpha = self.concentration.detach()
+        return self.family.keep(name, lambda: ComponentMoments(alpha, centre, log_odds))
+
+    def _row_tables(self, row: int) -> tuple[Tensor, ComponentMoments]:
+        """Weights of the components that one row uses (p,), and their moments."""
+        weights = self.weights(slice(row, row + 1))[0].detach()
+        used = torch.nonzero(weights.abs() > NEGLIGIBLE_WEIGHT).squeeze(1)
+        log_odds = self.row_components(row).log_odds[used] if self.has_atoms else None
+        return weights[used], ComponentMoments(self.concentration.detach()[used], self.row_centre(row), log_odds)
+
+    def _expected(self, before: Callable[[ComponentMoments], Tensor], after: Callable[[Voted], Tensor]) -> Tensor:
+        """Expectations (N, A): of tables (P, A) before votes, of one row's voted components (A,) after them."""
+        if self.offset is not None:
+            return torch.stack([
+                after(self.voted(row)) if self.offset[row].any() else self._row_expected(row, before)
+                for row in range(len(self))
+            ])  # fmt: skip
+        if self._shared:
+            return self.frame.expectation(before(self._tables()))
+        return torch.stack([self._row_expected(row, before) for row in range(len(self))])
+
+    def _row_expected(self, row: int, before: Callable[[ComponentMoments], Tensor]) -> Tensor:
+        weights, tables = self._row_tables(row)
+        return weights @ before(tables)
+
+    def _row_moments(self) -> RowMoments:
+        """What answers for all rows together where every label is there and each row has its own centre."""
+        with torch.no_grad():
+            features = self.unit_features()[0]
+            return RowMoments(self.family.half(), self.family.matrix().detach(), features, self.log_centre)
+
+    def first_moments(self) -> Tensor:
+        """``E[ℓ_r]`` (N, L) in float64."""
+        if self.offset is None and not self._shared:
+            return self.two_moments()[0] if self.has_atoms else self._row_moments().first()
+        return self._expected(lambda tables: tables.first(), lambda voted: voted.first())
+
+    def two_moments(self) -> tuple[Tensor, Tensor]:
+        """``E[ℓ_r]`` and ``E[ℓ_r²]``, each (N, L)."""
+        if self.offset is None and not self._shared:
+            if not self.has_atoms:
+                return self._row_moments().two()
+            half = self.family.exponents.detach().double()
+            answers = []
+            for row in range(len(self)):
+                weights = self.weights(slice(row, row + 1))[0].detach()
+                parts = self.row_components(row)
+                answers.append(moments_with_presence(half, parts.alpha, parts.log_odds, self.row_centre(row), weights))
+            first, second = zip(*answers)
+            return torch.stack(first), torch.stack(second)
+        both = self._expected(
+            lambda tables: torch.cat([tables.first(), tables.second()], 1),
+            lambda voted: torch.cat([voted.first(), voted.second()]),
+        )
+        first, second = both.chunk(2, 1)
+        return first, second
+
+    def all_moments(self) -> tuple[Tensor, Tensor]:
+        """``E[ℓ_r]`` (N, L) and ``E[ℓ_r ℓ_q]`` (N, L, L)."""
+        if self.offset is None and not self._shared and not self.has_atoms:
+            rows = self._row_moments()
+            return rows.first(), rows.products()
+        products = self._expected(lambda tables: tables.products(), lambda voted: voted.products())
+        return self.first_moments(), symmetric(products, self.n_labels)
+
+    def member_means(self) -> Tensor:
+        """The mean of every member by itself (K, N, L)."""
+        parts = [GammaRows(self._member(k)).first_moments() for k in range(self.family.n_members)]
+        return torch.stack(parts)
+
+    def _member(self, k: int) -> Parts:
+        square = Square(self.family.member(k), self.flat_log_scale[:, [k]], torch.zeros_like(self.log_members[:, [k]]))
+        return Parts(square, self.shift, self.parts.scale, self.offset)
+
+    def expected_log(self) -> Tensor:
+        """``E[log ℓ_r]`` (N, L): minus infinity for labels that may be absent."""
+        if self.has_atoms:
+            return self._log_with_atoms()
+        return self._expected(lambda tables: tables.expected_log(), lambda voted: voted.expected_log())
+
+    def _log_with_atoms(self) -> Tensor:
+        """Finite only where votes say that a label is there, or its absence is less likely than any number."""
+        answer = torch.full((len(self), self.n_labels), -math.inf, dtype=torch.float64, device=self.device)
+        if self.offset is None:
+            return answer
+        for row in range(len(self)):
+            if self.offset[row].any():
+                answer[row] = torch.where(self.offset[row] > 0.0, self.voted(row).expected_log(), -math.inf)
+        return answer
+
+    def covariance_log(self) -> Tensor:
+        """``Cov[log ℓ]`` (N, L, L), where all labels are there."""
+        if self.offset is None:
+            # log ℓ_r = log ℓ'_r + log c_r - log Σ c ℓ': by a chain of draws none is needed, the same integrals do
+            return torch.stack([self._row_covariance_log(row) for row in range(len(self))])
+        return torch.stack([
+            self.voted(row).covariance_log() if self.offset[row].any() else self._row_covariance_log(row)
+            for row in range(len(self))
+        ])  # fmt: skip
+
+    def _row_covariance_log(self, row: int) -> Tensor:
+        weights = self.weights(slice(row, row + 1))[0].detach()
+        used = torch.nonzero(weights.abs() > NEGLIGIBLE_WEIGHT).squeeze(1)
+        return log_covariance(weights[used], self.concentration.detach()[used], self.row_centre(row))
+
+    def entropy_parts(self) -> Tensor:
+        """``-E[ℓ_r log ℓ_r]`` (N, L)."""
+        return self._expected(lambda tables: tables.entropy_parts(), lambda voted: voted.entropy_parts())
+
+    def prob_zero(self) -> Tensor:
+        """``P(ℓ_r = 0)`` (N, L)."""
+        if not self.has_atoms:
+            return torch.zeros(len(self), self.n_labels, dtype=torch.float64, device=self.device)
+        assert self.components is not None
+        if self._shared and self.offset is None:
+            return self.frame.expectation(self.components.prob_all_absent()).clamp(0.0, 1.0)
+        rows = []
+        for row in range(len(self)):
+            if self.offset is not None and self.offset[row].any():
+                rows.append(self.voted(row).prob_zero())
+            else:
+                rows.append(self.weights(slice(row, row + 1))[0] @ self.row_components(row).prob_all_absent())
+        return torch.stack(rows).clamp(0.0, 1.0)
+
+    def prob_greater(self, first: int, second: int) -> Tensor:
+        """``P(ℓ_j > ℓ_k)`` (N,): both there and j larger, or only j there; both absent is not greater."""
+        alpha, log_ratio = self.concentration.detach(), self.log_centre[:, first] - self.log_centre[:, second]
+        at = torch.sigmoid(log_ratio).cpu().numpy()
+        if self.offset is None and self.shift is None:
+            chance = 1.0, 0.0
+            if self.components is not None:
+                parts = self.components
+                chance = parts.prob_of([first, second], []), parts.prob_of([first], [second])  # type: ignore[assignment]
+            if not self.per_row_centre:
+
+                def column(a: Tensor) -> Tensor:
+                    return beta_below(a[:, second], a[:, first], at[0])
+
+                below = self.family.column(f"{first} over {second} at {at[0]!r}", column)
+                return self.frame.expectation((chance[0] * below + chance[1])[:, None])[:, 0].clamp(0.0, 1.0)
+
+            def answer(rows: slice) -> Tensor:
+                below = beta_below(alpha[:, second], alpha[:, first], at[rows, None])
+                return (self.weights(rows) * (chance[0] * below + chance[1])).sum(-1)
+
+            return self.collect(answer, per_pair=2).clamp(0.0, 1.0)
+        rows = []
+        for row in range(len(self)):
+            if self.offset is not None and self.offset[row].any():
+                rows.append(self.voted(row).prob_greater(first, second))
+                continue
+            below = beta_below(alpha[:, second], alpha[:, first], at[row if self.per_row_centre else 0])
+            if self.has_atoms:
+                own = self.row_components(row)
+                below = own.prob_of([first, second], []) * below + own.prob_of([first], [second])
+            rows.append(self.weights(slice(row, row + 1))[0] @ below)
+        return torch.stack(rows).clamp(0.0, 1.0)
+
+    # -- one share ---------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def share_row(self, row: int, groups: list[list[int]]) -> ShareRow:
+        """The laws of some sums of shares of one row."""
+        family = self.family
+        if self.offset is not None and self.offset[row].any():
+            return self.voted(row).shares(family, self.offset[row], groups)
+        weights = self.weights(slice(row, row + 1))[0]
+        check_weights(weights[None], row)
+        centre = self.row_centre(row)[None]
+        if not self.has_atoms:
+            n, (i, j) = family.n_neurons, pair_index(family.n_neurons, self.device)
+            pairs = weights.unflatten(0, (family.n_members, -1)) * torch.where(i == j, 1.0, 0.5)
+            return PresentShares(family.half(), symmetric(pairs, n)[None], centre, groups)
+        log_odds = self.row_components(row).log_odds
+        return SparseShares(family.half().flatten(0, 1), *family.pairs(), weights, log_odds, centre, groups)
+
+    def _group_moments(self, group: list[int]) -> tuple[Tensor, Tensor]:
+        """``E[share]`` and ``E[share²]`` of a sum (N,)."""
+        if len(group) == 1:
+            first, second = self.two_moments()
+            return first[:, group[0]], second[:, group[0]]
+        first, products = self.all_moments()
+        return first[:, group].sum(1), products[:, group][:, :, group].sum((1, 2))
+
+    def _used(self) -> Array:
+        """Components that rows may use (P,): a kernel far below its two neurons' own carries next to no weight."""
+
+        def make() -> Array:
+            gram, (i, j) = self.family.gram.detach(), pair_index(self.family.n_neurons, self.device)
+            own = gram[:, i == j]
+            size = gram.abs() * self.family.log_kernel.detach().exp()
+            return (size > UNUSED * (own[:, i] * own[:, j]).sqrt()).flatten().cpu().numpy()
+
+        return self.family.keep("used components", make)
+
+    def _table(self, groups: list[list[int]]) -> ComponentTable | None:
+        """Cdfs of sums of shares under the components that all rows share; None where there is no such table."""
+        if not self._shared or self.offset is not None or self.device.type != "cpu":
+            return None
+        centre = self.log_centre[0].detach().cpu().numpy()
+        log_odds = None if self.components is None else self.components.log_odds.detach().cpu().numpy()
+        alpha, used = self.concentration.detach().cpu().numpy(), np.flatnonzero(self._used())
+        name = f"cdfs of {groups} at {centre.tobytes().hex()}"
+
+        def make() -> ComponentTable | str:
+            try:
+                return ComponentTable(alpha, centre, log_odds, groups, used)
+            except ValueError:  # concentrations so small that a table would be too long
+                return "none"
+
+        made = self.family.keep(name, make)
+        return None if isinstance(made, str) else made
+
+    def _tabled(self, table: ComponentTable, rows: slice) -> tuple[Array, Array]:
+        """Weights of some rows (b, P), and which rows the table's components suffice for (b,)."""
+        weights = self.weights(rows).detach().cpu().numpy()
+        check_weights(weights, rows.start or 0)
+        left = np.abs(weights).sum(1) - np.abs(weights[:, table.used]).sum(1)
+        return weights, left < LEFT_OUT
+
+    def _blocks(self) -> list[slice]:
+        step = max(1, 2 * CHUNK_ELEMENTS // self.n_components)
+        return [slice(start, min(start + step, len(self))) for start in range(0, len(self), step)]
+
+    def ends(self, group: list[int]) -> tuple[Array, Array]:
+        """``P(share <= 0)`` and ``P(share < 1)`` (N,): 0 and 1 for a law without atoms."""
+        if not self.has_atoms:
+            return np.zeros(len(self)), np.ones(len(self))
+        if self._shared and self.offset is None:
+            assert self.components is not None
+            rest = [r for r in range(self.n_labels) if r not in group]
+            both = torch.stack([self.components.prob_absent(group), self.components.prob_absent(rest)], 1)
+            at_zero, at_one = self.frame.expectation(both.detach()).clamp(0.0, 1.0).cpu().numpy().T
+            return at_zero, 1.0 - at_one
+        rows = [self.share_row(row, [group]) for row in range(len(self))]
+        at_zero = torch.cat([row.at_zero for row in rows]).clamp(0.0, 1.0)
+        below = torch.cat([row.at_zero + row.inside for row in rows]).clamp(0.0, 1.0)
+        return at_zero.cpu().numpy(), below.cpu().numpy()
+
+    def _share_at(self, group: list[int], points: Array) -> tuple[Array, Array]:
+        """Cdf of a sum and density of its logit at points inside (0, 1), each row's own (N, Q)."""
+        tiny = np.finfo(np.float64).tiny
+        z = np.log(np.maximum(points, tiny)) - np.log1p(-np.minimum(points, 1.0 - np.finfo(np.float64).epsneg))
+        logits = torch.as_tensor(z, device=self.device)
+        only = torch.zeros(1, dtype=torch.long, device=self.device)
+
+        def answer(row: int) -> tuple[Tensor, Tensor]:
+            law, u = self.share_row(row, [group]), logits[[row]]
+            cdf, density = torch.empty_like(u), torch.empty_like(u)
+            order = u[0].argsort()
+            for part in order.split(16):  # points that lie together need few nodes
+                law.prepare(u[:, part].amin(1), u[:, part].amax(1), only)
+                cdf[:, part], density[:, part] = law.at(u[:, part], only)
+            return cdf, density
+
+        parts = map_blocks(answer, range(len(self)), self.device)
+        return tuple(torch.cat(column).cpu().numpy() for column in zip(*parts))  # type: ignore[return-value]
+
+    def share_cdf(self, group: list[int], points: Array) -> Array:
+        """``P(share <= t)`` at points inside (0, 1), each row's own (N, Q)."""
+        table = self._table([group]) if points.size > FEW_POINTS else None
+        if table is None:
+            return self._share_at(group, points)[0]
+        with np.errstate(divide="ignore"):
+            logits = np.clip(scipy.special.logit(points), -LOGIT_LIMIT, LOGIT_LIMIT)
+        out = np.empty(points.shape)
+        for rows in self._blocks():
+            weights, enough = self._tabled(table, rows)
+            out[rows] = table.rows(weights, 0).at(logits[rows])[0]
+            if not enough.all():
+                few = np.flatnonzero(~enough) + rows.start
+                out[few] = GammaRows(self.parts.take(torch.as_tensor(few)))._share_at(group, points[few])[0]
+        return np.clip(out, 0.0, 1.0)
+
+    def share_log_prob(self, group: list[int], value: Tensor) -> Tensor:
+        """Log density of a sum at points, each row's own (S, N); of an atom, the log of its probability."""
+        points = value.detach().double().T.cpu().numpy()
+        inside = np.clip(points, np.finfo(np.float64).tiny, 1.0 - np.finfo(np.float64).epsneg)
+        density = self._share_at(group, inside)[1] / (inside * (1.0 - inside))
+        at_zero, below_one = (end[:, None] for end in self.ends(group))
+        density = np.where(points <= 0.0, at_zero, np.where(points >= 1.0, 1.0 - below_one, density))
+        with np.errstate(divide="ignore"):
+            return torch.as_tensor(np.ascontiguousarray(np.log(density).T), device=self.device)
+
+    def share_quantiles(self, group: list[int], levels: Array) -> Array:
+        """Quantiles of a sum at levels, each row's own (N, Q)."""
+        table = self._table([group]) if self.has_atoms or levels.size > FEW_POINTS else None
+        if table is not None:
+            return self._from_table(table, levels[:, None])[:, 0]
+        first, second = self._group_moments(group)
+        return self._solve([group], levels[:, None], first[:, None], second[:, None])[:, 0]
+
+    def label_quantiles(self, levels: Array) -> Array:
+        """Quantiles of every label's share at levels (N, L, A)."""
+        groups = [[r] for r in range(levels.shape[1])]
+        table = self._table(groups) if self.has_atoms or levels.size > FEW_POINTS else None
+        if table is not None:
+            answer = self._from_table(table, levels)
+        else:
+            answer = self._solve(groups, levels, *self.two_moments())
+        return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, answer))
+
+    def _from_table(self, table: ComponentTable, levels: Array) -> Array:
+        """Quantiles of the table's sums at levels (N, R, A)."""
+        inner, out = np.clip(levels, TAIL_MASS, 1.0 - TAIL_MASS), np.empty(levels.shape)
+        for rows in self._blocks():
+            weights, enough = self._tabled(table, rows)
+            for number in range(levels.shape[1]):
+                wanted, curves = inner[rows, number], table.rows(weights, number)
+                shares = scipy.special.expit(curves.quantiles(wanted))
+                if self.has_atoms:
+                    shares = np.where(wanted <= curves.at_zero[:, None], 0.0, shares)
+                    shares = np.where(wanted >= 1.0 - curves.at_one[:, None], 1.0, shares)
+                out[rows, number] = shares
+            if not enough.all():
+                few = np.flatnonzero(~enough) + rows.start
+                part = GammaRows(self.parts.take(torch.as_tensor(few)))
+                groups = table.groups
+                moments = [part._group_moments(group) for group in groups]
+                first, second = (torch.stack(column, 1) for column in zip(*moments))
+                out[few] = part._solve(groups, inner[few], first, second)
+        return out
+
+    def _solve(self, groups: list[list[int]], levels: Array, first: Tensor, second: Tensor) -> Array:
+        target = torch.as_tensor(np.ascontiguousarray(levels), device=self.device)
+
+        def answer(row: int) -> Tensor:
+            law = self.share_row(row, groups)
+            at_one = (1.0 - law.at_zero - law.inside).clamp(0.0, 1.0)
+            part = first[row, : len(groups)], second[row, : len(groups)]
+            return solve_quantiles(law, target[row], *beta_guess(*part, law.at_zero, at_one, target[row]))
+
+        with torch.no_grad():
+            return torch.stack(map_blocks(answer, range(len(self)), self.device)).cpu().numpy()
+
+    # -- other laws --------------------------------------------------------------------------------------------------
+
+    def _refuse_votes(self, question: str) -> None:
+        if self.offset is not None:
+            raise InputError(WHY_NOT[question, "votes"])
+
+    def _restricted(self, labels: list[int]) -> tuple[Scale | None, Tensor | None]:
+        """The centre and the shift of some labels."""
+        scale = self.parts.scale
+        if scale is not None:
+            scale = Scale(scale.log_centre[:, labels], scale.per_row)
+        return scale, None if self.shift is None else self.shift[:, labels]
+
+    def subcomposition(self, labels: list[int]) -> Parts:
+        """The law of the proportions among some labels, given that at least one of them is there."""
+        self._refuse_votes("subcomposition")
+        scale, shift = self._restricted(labels)
+        family = self.family
+        if not self.has_atoms:
+            return Parts(self.frame.same_weights(family.exponents[..., labels].double()), None, scale)
+        if self.shift is not None:
+            raise InputError(WHY_NOT["subcomposition", "moving zeros"])
+        assert self.components is not None and family.presence is not None
+        rest = [r for r in range(self.n_labels) if r not in labels]
+        n, (i, j) = family.n_neurons, pair_index(family.n_neurons, self.device)
+        # M_ij takes the factor Π_rest (1 + o_ijr)
+        factor = -self.components.log_empty[:, rest].sum(-1).reshape(family.n_members, -1)  # (K, P)
+        root = 0.5 * factor[:, i == j]
+        readout = root_of(symmetric(family.half_gram() * (factor - root[:, i] - root[:, j]).exp(), n))
+        other = PairFamily(family.exponents[..., labels], readout, None, family.presence[..., labels])
+        log_scale = self.flat_log_scale - family.log_root_norm + root + other.log_root_norm
+        some_there = 1.0 - self.components.prob_absent(labels).reshape(family.n_members, -1)
+        members = self._reweighted_members(some_there.log())
+        return Parts(Square(other, log_scale, torch.log_softmax(members, -1)), None, scale)
+
+    def _reweighted_members(self, log_chance: Tensor) -> Tensor:
+        """Log weights of the members (N, K) after an event with these log chances (K, P) or (b, K, P)."""
+
+        def answer(rows: slice) -> Tensor:
+            _, terms, log_z = self._normaliser(rows)
+            chance = log_chance if log_chance.dim() == 2 else log_chance[rows]
+            return log_signed_sum(terms + chance, self.family.gram) - log_z + self.log_members[rows]
+
+        return self.collect(answer)
+
+    def amalgamate(self, groups: list[list[int]]) -> Parts:
+        """The law of the group totals, where the centre is the same within every group and all labels are there."""
+        self._refuse_votes("amalgamate")
+        if self.has_atoms:
+            raise InputError(WHY_NOT["amalgamate", "zeros"])
+        for group in groups:
+            values = self.log_centre[:, group]
+            if bool((values - values[:, :1]).abs().max() > SAME_CENTRE):
+                raise InputError(f"the labels {group} have different centres: " + WHY_NOT["amalgamate", "centre"])
+        scale = self.parts.scale
+        merged = self.frame.amalgamate(groups).square
+        if scale is not None:
+            scale = Scale(scale.log_centre[:, [group[0] for group in groups]], scale.per_row)
+        return Parts(merged, None, scale)
+
+    def given_support(self, present: Tensor) -> Parts:
+        """The law of the shares of the labels that are there, a mask (L,), once it is known which these are."""
+        self._refuse_votes("given_support")
+        labels = present.nonzero().flatten().tolist()
+        scale, _ = self._restricted(labels)
+        if not self.has_atoms:
+            return self.subcomposition(labels)
+        family = self.family
+        assert self.components is not None and family.presence is not None
+        exponents = family.exponents[..., present].double()
+        n, (i, j) = family.n_neurons, pair_index(family.n_neurons, self.device)
+        half = (exponents + 0.5).sum(-1)  # (K, n)
+        root = 0.5 * torch.lgamma(2.0 * half)
+        factor = torch.lgamma(half[:, i] + half[:, j]) - root[:, i] - root[:, j]
+        readout = root_of(symmetric(family.half_gram() * factor.exp(), n))
+        moved = family.presence[..., present].double().sum(-1) + root + 0.5 * log_beta(1.0 + 2.0 * exponents)
+        g = torch.cat(
+            [self._normaliser(rows)[0].expand(len(self.flat_log_scale[rows]), -1, -1) for rows in self.chunks()]
+        )
+        log_scale = self.flat_log_scale.double() - g + moved
+        odds = self.components.log_odds[:, present].sum(-1).reshape(family.n_members, -1)
+        if self.shift is None:
+            chance = odds - self.components.log_norm.reshape(family.n_members, -1)
+        else:
+            pairs = self.components.log_odds.unflatten(0, (family.n_members, -1))
+            log_norm = moved_log_norm(pairs, self.shift[None]).transpose(0, 1)  # (N, K, P)
+            chance = odds + self.shift[:, present].sum(-1)[:, None, None] - log_norm
+        members = self._reweighted_members(chance)
+        return Parts(Square(PairFamily(exponents, readout), log_scale, torch.log_softmax(members, -1)), None, scale)
+
+    # -- known shares ------------------------------------------------------------------------------------------------
+
+    def log_prob_known(self, values: Tensor) -> Tensor:
+        """Log density of the known shares of every row, NaN where one is unknown, the same labels in all rows (N,).
+
+        With A the known labels, ``κ = Σ_A v_r / c_r`` and ``A_A = Σ_A α_r`` it is, for a component,
+
+            Π_A v_r^{α_r - 1} c_r^{-α_r} / Γ(α_r) · Γ(A_A + 1) κ^{-A_A - 1} · π⁻¹ ∫ Re[(1 - i t λ)^{-A_A - 1} φ_B(t)] dt
+
+        with ``λ = (1 - Σ v) / κ`` and φ_B the transform of the other labels' gammas.
+        """
+        unknown = torch.isnan(values[0])
+        rows = [self._row_log_known(row, values[row], unknown) for row in range(len(self))]
+        log_p = torch.stack(rows)
+        if self.offset is not None:
+            if bool((self.offset[:, unknown] > 0.0).any()):
+                raise InputError(WHY_NOT["gaps", "votes"])
+            seen = torch.where(self.offset > 0.0, self.offset * values.nan_to_num(1.0).log(), 0.0).sum(-1)
+            log_p = log_p + seen - self.log_evidence()
+        return log_p
+
+    def _row_log_known(self, row: int, values: Tensor, unknown: Tensor) -> Tensor:
+        weights = self.weights(slice(row, row + 1))[0].detach()
+        used = torch.nonzero(weights != 0.0).squeeze(1)
+        alpha, centre = self.concentration.detach()[used], self.row_centre(row)
+        absent = ~unknown & (values == 0.0)
+        known = ~unknown & (values > 0.0)
+        if bool(absent.any()) and not self.has_atoms:
+            return torch.full((), -math.inf, dtype=torch.float64, device=self.device)
+        logs = values[known].log()
+        left = 1.0 - values[known].sum()
+        log_kappa = torch.logsumexp(logs - centre[known], 0) if bool(known.any()) else None
+        own = alpha[:, known].sum(1)
+        log_p = alpha[:, known] @ logs - logs.sum() - alpha[:, known] @ centre[known]
+        log_p = log_p - torch.lgamma(alpha[:, known]).sum(1)
+        log_odds, log_norm = None, torch.zeros_like(own)
+        if self.has_atoms:
+            parts = self.row_components(row)
+            log_odds, log_norm = parts.log_odds[used], parts.log_norm[used]
+            log_p = log_p + log_odds[:, known].sum(1)
+        rest = alpha[:, unknown], centre[unknown], None if log_odds is None else log_odds[:, unknown]
+        if log_kappa is None:  # zeros alone
+            chance = torch.ones_like(own).log() if log_odds is None else PresenceComponents(rest[0], rest[2]).log_norm  # type: ignore[arg-type]
+            return log_signed_sum(chance - log_norm, weights[used])
+        log_p = log_p + torch.lgamma(own + 1.0) - (own + 1.0) * log_kappa
+        log_factor, integral = density_at_zero(own + 1.0, left.log() - log_kappa, *rest)
+        return log_signed_sum(log_p + log_factor - log_norm, weights[used] * integral)
+
+    def condition(self, shares: KnownShares, n: int, generator: torch.Generator | None) -> Remainder | WeightedDraws:
+        """The law of the other shares: exact where all known shares are zeros, else by weighted draws."""
+        if self.has_atoms and self.offset is None and not bool((shares.values > 0.0).any()):
+            rest, log_p = self._without(shares)
+            return Remainder(rest, log_p)
+        return condition_by_draws(self, shares, n, generator)
+
+    def _without(self, shares: KnownShares) -> tuple[Parts, Tensor]:
+        """The law of the other labels when the known ones are absent, and the log chance of that (N,)."""
+        family = self.family
+        assert family.presence is not None
+        scale, shift = self._restricted(shares.others)
+        presence = family.presence[..., shares.others]
+        other = PairFamily(family.exponents[..., shares.others], family.readout, family.gram, presence)
+        g, before = self._all_normalisers()
+        even = torch.zeros_like(self.log_members)
+        # g of the others first: their normaliser needs it
+        bare = GammaRows(Parts(Square(other, self.flat_log_scale.double() - g, even), shift, scale))
+        new_g, _ = bare._all_normalisers()
+        log_scale = self.flat_log_scale.double() - g + new_g
+        rest = GammaRows(Parts(Square(other, log_scale, even), shift, scale))
+        members = self.log_members + rest._all_normalisers()[1] - before
+        log_p = torch.logsumexp(members, -1)
+        lost = torch.nonzero(~torch.isfinite(log_p))
+        if len(lost):
+            raise InputError(
+                f"in the law of row {int(lost[0])} the known zeros cannot be together; nothing follows from them."
+            )
+        return Parts(Square(other, log_scale, torch.log_softmax(members, -1)), shift, scale), log_p
+
+    def _all_normalisers(self) -> tuple[Tensor, Tensor]:
+        """``g`` (N, K, n) and ``log Z`` of each member (N, K)."""
+        parts = [self._normaliser(rows) for rows in self.chunks(self.n_labels)]
+        g = torch.cat([part[0].expand(len(part[2]), -1, -1) for part in parts])
+        return g, torch.cat([part[2] for part in parts])
+
+    def condition_ratios(self, known: KnownRatios) -> tuple[Parts, Tensor]:
+        """The law of the groups' totals, and the log density of the ratios (N,).
+
+        In ``p'(ℓ') ∝ ‖V exp(W log ℓ' + h)‖²`` put ``ℓ'_r = t_r ℓ'_G`` for the labels r of a group G, t known: the same
+        square, with ``h_i + Σ_r w_ir log t_r`` and the exponents of merged labels. The group's centre is ``Σ c_r t_r``.
+        """
+        self._refuse_votes("condition_ratios")
+        if self.has_atoms:
+            raise InputError(WHY_NOT["condition_ratios", "zeros"])
+        plain = known.log_proportions - self.log_centre  # (N, L)
+        for group in known.groups:
+            plain[:, group] = torch.log_softmax(plain[:, group], -1)
+        centre = known.merged(plain.exp() * self.log_centre.exp())  # (N, G)
+        family = self.family
+        exponents = family.exponents.double()
+        merged = PairFamily(known.merged(exponents + 0.5) - 0.5, family.readout.double(), family.gram)
+        moved = torch.einsum("nl,kil->nki", plain, exponents) + merged.log_root_norm - family.log_root_norm
+        log_scale = self.flat_log_scale.double() + moved
+        bare = DirichletRows(Square(merged, log_scale, self.log_members), None)
+        evidence = torch.cat([bare.log_normaliser(rows) - self.frame.log_normaliser(rows) for rows in self.chunks()])
+        members = evidence + self.log_members  # (N, K)
+        log_p = torch.logsumexp(members, -1) + plain.sum(-1) - known.log_ratios  # a group of one has log t = 0
+        lost = torch.nonzero(~torch.isfinite(log_p))
+        if len(lost):
+            row = int(lost[0])
+            raise InputError(f"the law of row {row} has no density at the known ratios; nothing follows from them.")
+        square = Square(merged, log_scale, torch.log_softmax(members, -1))
+        same = bool((centre / centre[:1] - 1.0).abs().max() <= SAME_CENTRE)
+        scale = Scale(centre[:1].log()) if same and not self.per_row_centre else Scale(centre.log(), True)
+        return Parts(square, None, scale), log_p
+
+    # -- Rosenblatt --------------------------------------------------------------------------------------------------
+
+    def _chain_weights(self, numbers: Index) -> Array:
+        """Weights of points, which fall to the rows in order, over and over."""
+        rows = torch.as_tensor(numbers % len(self), device=self.device)
+        weights: Array = self.weights(rows).detach().cpu().numpy()
+        check_weights(weights)
+        return weights
+
+    def _chains(self) -> list[tuple[Index, Chain]]:
+        """Rows that share their components, and how their shares and uniforms map to each other."""
+        everything = np.arange(len(self))
+        if self.offset is not None:
+            return [(everything[[row]], self._voted_chain(row)) for row in range(len(self))]
+        if not self.has_atoms:
+            return [(everything, Chain(self.frame.rosenblatt, self.frame.inverse_rosenblatt))]
+        if self.shift is None:
+            return [(everything, self._sparse_chain(None))]
+        return [(everything[[row]], self._sparse_chain(row)) for row in range(len(self))]
+
+    def _sparse_chain(self, row: int | None) -> Chain:
+        assert self.components is not None
+        parts = self.components.detached() if row is None else self.row_components(row)
+        alpha, steps = parts.alpha.cpu().numpy(), PresenceSteps(parts.log_odds.cpu().numpy())
+        weights_of = self._chain_weights
+        if row is not None:
+            only = self._chain_weights(np.array([row]))
+
+            def weights_of(numbers: Index) -> Array:
+                return np.repeat(only, len(numbers), 0)
+
+        def forward(logs: Tensor, random_state: Any) -> Tensor:
+            fill = np.random.default_rng(seed_from(random_state)).random((len(logs), self.n_labels))
+            uniforms = to_uniforms_with_zeros(alpha, steps, weights_of, logs.cpu().numpy(), fill)
+            return torch.as_tensor(uniforms, device=self.device)
+
+        def backward(levels: Tensor) -> Tensor:
+            logs = to_shares_with_zeros(alpha, steps, weights_of, levels.cpu().numpy())
+            return torch.as_tensor(logs, device=self.device)
+
+        return Chain(forward, backward)
+
+    def _voted_chain(self, row: int) -> Chain:
+        """The chain of one row after votes, in terms of its shares themselves; see :func:`ratios_to_uniforms`."""
+        assert self.offset is not None
+        if not self.offset[row].any():
+            bare = GammaRows(Parts(self.square, self.shift, self.parts.scale).take(slice(row, row + 1)))
+            return bare._chains()[0][1]
+        listed = self.voted(row).listed()
+
+        def forward(logs: Tensor, random_state: Any) -> Tensor:
+            whole = torch.log_softmax(logs + self.row_centre(row), -1).cpu().numpy()
+            fill = np.random.default_rng(seed_from(random_state)).random((len(logs), self.n_labels))
+            return torch.as_tensor(ratios_to_uniforms(*listed, whole, fill), device=self.device)
+
+        def backward(levels: Tensor) -> Tensor:
+            logs = torch.as_tensor(ratios_to_shares(*listed, levels.cpu().numpy()), device=self.device)
+            return torch.log_softmax(logs - self.row_centre(row), -1)
+
+        return Chain(forward, backward)
+
+    def rosenblatt(self, logs: Tensor, random_state: Any) -> Tensor:
+        """Independent uniforms (T, L-1) of log shares (T, L), which fall to the rows in order, over and over."""
+        number = torch.arange(len(logs), device=self.device) % len(self)
+        plain = self.plain_logs(logs, number)
+        out = torch.empty(len(logs), self.n_labels - 1, dtype=torch.float64, device=self.device)
+        for rows, chain in self._chains():
+            at = slice(None) if len(rows) == len(self) else torch.nonzero(number == int(rows[0])).squeeze(1)
+            out[at] = chain.forward(plain[at], random_state)
+        return out
+
+    def inverse_rosenblatt(self, levels: Tensor) -> Tensor:
+        """Log shares (T, L) whose :meth:`rosenblatt` these are (T, L-1)."""
+        number = torch.arange(len(levels), device=self.device) % len(self)
+        out = torch.empty(len(levels), self.n_labels, dtype=torch.float64, device=self.device)
+        for rows, chain in self._chains():
+            at = slice(None) if len(rows) == len(self) else torch.nonzero(number == int(rows[0])).squeeze(1)
+            out[at] = chain.backward(levels[at])
+        return torch.log_softmax(out + self._centre_rows(number), -1)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """How ``log ℓ'`` (T, L) and uniforms (T, L-1) map to each other."""
+
+    forward: Callable[[Tensor, Any], Tensor]
+    backward: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Voted:
+    """The components of one row after votes: pairs of neurons times nodes of the integral over s.
+
+    Args:
+        weights: of every pair and node (P, S), of either sign, ``Σ = 1``.
+        log_total: ``log E[Π ℓ^k]``, the probability of the votes without their coefficient.
+        pairs: which components (P,).
+        alpha: ``α + k`` (P, L).
+        log_centre: ``log c / (1 + c s)`` of every node (S, L).
+        log_odds: of presence (P, S, L), or None where all labels are there.
+        log_s: the nodes (S,).
+        n_votes: ``|k|``.
+
+    Example:
+        Without a centre the weights of a node do not matter, and one vote makes Dirichlet(2, 3, 5) Dirichlet(3, 3, 5).
+
+        >>> alpha, one = torch.tensor([[2.0, 3.0, 5.0]]).double(), torch.ones(1).double()
+        >>> voted = Voted.of(one, alpha, None, torch.zeros(3).double(), torch.tensor([1.0, 0.0, 0.0]).double())
+        >>> (11 * voted.first()).round(decimals=6), voted.log_total.exp().round(decimals=6)
+        (tensor([3., 3., 5.], dtype=torch.float64), tensor(0.2000, dtype=torch.float64))
+    """
+
+    weights: Tensor
+    log_total: Tensor
+    pairs: Tensor
+    alpha: Tensor
+    log_centre: Tensor
+    log_odds: Tensor | None
+    log_s: Tensor
+    n_votes: float
+
+    @classmethod
+    def of(
+        cls,
+        weights: Tensor,
+        alpha: Tensor,
+        presence: PresenceComponents | None,
+        log_centre: Tensor,
+        votes: Tensor,
+    ) -> Voted:
+        """The components after votes.
+
+        Args:
+            weights: of the components before (P,).
+            alpha: their concentrations (P, L).
+            presence: their odds, or None.
+            log_centre: ``log c`` (L,).
+            votes: ``k`` (L,), at least one of them positive.
+        """
+        total, hit = float(votes.sum()), votes > 0.0
+        lifted = torch.where(hit, torch.lgamma(alpha + votes) - torch.lgamma(alpha), 0.0).sum(1)
+        base = lifted + float((votes * log_centre)[hit].sum()) - math.lgamma(total)
+        if presence is not None:
+            base = base + presence.log_odds[:, hit].sum(1) - presence.log_norm
+        base = base + torch.where(weights != 0.0, weights.abs(), 1.0).log()
+        base = base.masked_fill(weights == 0.0, -math.inf)
+
+        def logs(y: Tensor) -> Tensor:
+            """Log integrand over ``y = log s`` (P, S)."""
+            log1p = softplus(log_centre[:, None] + y)  # (L, S)
+            answer = base[:, None] + total * y - (votes @ log1p)
+            if presence is None:
+                return answer - alpha @ log1p
+            answer = answer - alpha[:, hit] @ log1p[hit]
+            for r in (~hit).nonzero().flatten().tolist():
+                answer = answer + softplus(presence.log_odds[:, [r]] - alpha[:, [r]] * log1p[r])
+            return answer
+
+        middle = -float(log_centre.amax())
+        coarse = torch.arange(-80.0, 81.0, 2.0, dtype=torch.float64, device=alpha.device) + middle
+        height = logs(coarse).amax(0)
+        seen = torch.nonzero(height > height.max() - VOTE_TAIL - 10.0).squeeze(1)
+        step = min(VOTE_STEP, SHARP_VOTE_STEP / math.sqrt(total))
+        low, high = float(coarse[seen[0]]) - 2.0, float(coarse[seen[-1]]) + 2.0
+        if (high - low) / step > 400.0:  # sharp: look closer first
+            fine = torch.linspace(low, high, 400, dtype=torch.float64, device=alpha.device)
+            height = logs(fine).amax(0)
+            seen = torch.nonzero(height > height.max() - VOTE_TAIL - 10.0).squeeze(1)
+            gap = float(fine[1] - fine[0])
+            low, high = float(fine[seen[0]]) - gap, float(fine[seen[-1]]) + gap
+        y = torch.arange(low, high + step, step, dtype=torch.float64, device=alpha.device)
+        table = logs(y) + math.log(step)
+        top = table.max()
+        kept_nodes = torch.nonzero(table.amax(0) > top - VOTE_TAIL).squeeze(1)
+        kept = torch.nonzero(table.amax(1) > top - VOTE_TAIL).squeeze(1)
+        table, y = table[kept][:, kept_nodes], y[kept_nodes]
+        terms = weights[kept].sign()[:, None] * (table - top).exp()
+        whole = terms.sum()
+        log1p = softplus(log_centre[:, None] + y)
+        log_odds = None
+        if presence is not None:
+            own = presence.log_odds[kept][:, None] - alpha[kept][:, None] * log1p.T
+            log_odds = torch.where(hit, LOG_ODDS_LIMIT, own.clamp(-LOG_ODDS_LIMIT, LOG_ODDS_LIMIT))
+        return cls(
+            terms / whole,
+            whole.log() + top,
+            kept,
+            alpha[kept] + votes,
+            (log_centre[:, None] - log1p).T,
+            log_odds,
+            y,
+            total,
+        )
+
+    @property
+    def n_parts(self) -> int:
+        """S."""
+        return len(self.log_s)
+
+    def _there(self) -> Tensor | float:
+        """Probability that labels are there (P, S, L)."""
+        return 1.0 if self.log_odds is None else torch.sigmoid(self.log_odds)
+
+    def _share(self) -> Tensor:
+        """``s c / (1 + c s)`` (S, L), between 0 and 1."""
+        return (self.log_s[:, None] + self.log_centre).exp()
+
+    def _mean_terms(self) -> Tensor:
+        """``E[ℓ_r]`` under every pair and node, with its weight (P, S, L)."""
+        share = self._there() * self.alpha[:, None] * self._share() / self.n_votes
+        return self.weights[..., None] * share
+
+    def first(self) -> Tensor:
+        """``E[ℓ_r]`` (L,)."""
+        return self._mean_terms().sum((0, 1))
+
+    def second(self) -> Tensor:
+        """``E[ℓ_r²]`` (L,)."""
+        terms = self._mean_terms() * (self.alpha[:, None] + 1.0) * self._share() / (self.n_votes + 1.0)
+        return terms.sum((0, 1))
+
+    def products(self) -> Tensor:
+        """``E[ℓ_r ℓ_q]`` for the pairs r <= q of labels, in triangle order (L(L+1)/2,)."""
+        share = self._there() * self.alpha[:, None] * self._share()  # (P, S, L)
+        table = torch.einsum("ps,psr,psq->rq", self.weights, share.expand(*self.weights.shape, -1), share)
+        table = table / (self.n_votes * (self.n_votes + 1.0))
+        table.diagonal().copy_(self.second())
+        r, q = pair_index(len(table), table.device)
+        return table[r, q]
+
+    def _log_terms(self, more: float) -> Tensor:
+        """``E[log ℓ_r]`` under every pair and node with ``more`` further votes for r (P, S, L)."""
+        log_share = self.log_s[:, None] + self.log_centre - torch.digamma(torch.tensor(self.n_votes + more).double())
+        return torch.digamma(self.alpha + more)[:, None] + log_share
+
+    def expected_log(self) -> Tensor:
+        """``E[log ℓ_r]`` (L,) of labels that are there."""
+        return torch.einsum("ps,psl->l", self.weights, self._log_terms(0.0))
+
+    def covariance_log(self) -> Tensor:
+        """``Cov[log ℓ]`` (L, L), where all labels are there."""
+        terms, first = self._log_terms(0.0), self.expected_log()
+        second = torch.einsum("ps,psr,psq->rq", self.weights, terms, terms)
+        diagonal = torch.einsum("ps,pl->l", self.weights, torch.polygamma(1, self.alpha))
+        shared = torch.polygamma(1, torch.tensor(self.n_votes, dtype=torch.float64, device=second.device))
+        return second + torch.diag(diagonal) - shared - first[:, None] * first
+
+    def entropy_parts(self) -> Tensor:
+        """``-E[ℓ_r log ℓ_r]`` (L,)."""
+        return -(self._mean_terms() * self._log_terms(1.0)).sum((0, 1))
+
+    def prob_zero(self) -> Tensor:
+        """``P(ℓ_r = 0)`` (L,)."""
+        if self.log_odds is None:
+            return torch.zeros_like(self.alpha[0])
+        return torch.einsum("ps,psl->l", self.weights, torch.sigmoid(-self.log_odds))
+
+    def prob_greater(self, first: int, second: int) -> Tensor:
+        """``P(ℓ_j > ℓ_k)``."""
+        at = torch.sigmoid(self.log_centre[:, first] - self.log_centre[:, second]).cpu().numpy()
+        below = beta_below(self.alpha[:, [second]], self.alpha[:, [first]], at)  # (P, S)
+        if self.log_odds is not None:
+            one, other = (torch.sigmoid(self.log_odds[..., r]) for r in (first, second))
+            below = one * (other * below + 1.0 - other)
+        return (self.weights * below).sum()
+
+    def shares(self, family: PairFamily, votes: Tensor, groups: list[list[int]]) -> ShareRow:
+        """The laws of some sums of shares."""
+        half = family.half() + 0.5 * votes
+        if self.log_odds is None:
+            n, (i, j) = family.n_neurons, pair_index(family.n_neurons, half.device)
+            every = half.new_zeros(self.n_parts, family.n_members * len(i))
+            every[:, self.pairs] = self.weights.T
+            pairs = every.unflatten(1, (family.n_members, -1)) * torch.where(i == j, 1.0, 0.5)
+            return PresentShares(half, symmetric(pairs, n), self.log_centre, groups)
+        first, second = (index[self.pairs].repeat_interleave(self.n_parts) for index in family.pairs())
+        centre = self.log_centre.repeat(len(self.pairs), 1)
+        return SparseShares(
+            half.flatten(0, 1), first, second, self.weights.flatten(), self.log_odds.flatten(0, 1), centre, groups
+        )
+
+    def listed(self) -> tuple[Array, Array, Array, Array | None]:
+        """Weights (C,), concentrations, log centres and log odds (C, L) of all pairs and nodes as one list."""
+        alpha = self.alpha.repeat_interleave(self.n_parts, 0)
+        centre = self.log_centre.repeat(len(self.pairs), 1)
+        parts = [self.weights.flatten(), alpha, centre] + (
+            [] if self.log_odds is None else [self.log_odds.flatten(0, 1)]
+        )
+        used = torch.nonzero(parts[0].abs() > NEGLIGIBLE_WEIGHT).squeeze(1)
+        arrays = [part[used].cpu().numpy() for part in parts]
+        return arrays[0], arrays[1], arrays[2], arrays[3] if len(arrays) == 4 else None
+
+
+def draw_presence(log_odds: Tensor, source: RandomStream) -> Tensor:
+    """Which labels are there, given that one is: log odds (..., L) -> (..., L), however small the odds are.
+
+    Args:
+        log_odds: of presence.
+        source: of randomness.
+    """
+    chance = torch.sigmoid(log_odds)
+    there = source.uniform(*chance.shape) < chance
+    empty = ~there.any(-1)
+    if bool(empty.any()):
+        odds = log_odds[empty]
+        # the first label that is there is drawn by its chance; those behind it are there independently of each other
+        reached = torch.softmax(odds - softplus(odds).cumsum(-1), -1).cumsum(-1)
+        first = (reached <= source.uniform(len(odds), 1)).sum(-1, keepdim=True).clamp_max(odds.shape[-1] - 1)
+        label = torch.arange(odds.shape[-1], device=odds.device)
+        behind = (source.uniform(*odds.shape) < torch.sigmoid(odds)) & (label > first)
+        there[empty] = behind | (label == first)
+    return there
+
+
+def log_covariance(weights: Tensor, alpha: Tensor, log_centre: Tensor) -> Tensor:
+    """``Cov[log ℓ]`` (L, L) of one row with a centre, where all labels are there.
+
+    ``log ℓ_r = log c_r g_r - log T`` with ``T = Σ c g``. The gammas are independent of each other, and
+    ``E[X log T] = ∫ (E[X] e^{-t} - E[X e^{-tT}]) dt/t`` for ``X = log g_r`` and, with ``log T`` itself, for its square:
+    ``E[log² T] = 2 ∫ (…)``; both by the trapezoid rule in ``y = log t``.
+
+    Args:
+        weights: of the components (P,).
+        alpha: concentrations (P, L).
+        log_centre: ``log c`` (L,).
+    """
+    y, _ = integral_nodes(alpha, log_centre)
+    step = 0.05
+    grid = torch.arange(float(y[0]), max(float(y[-1]), 40.0), step, dtype=torch.float64, device=alpha.device)
+    log1p = softplus(log_centre[:, None] + grid)  # (L, k)
+    product = torch.exp(-(alpha @ log1p))  # E[e^{-tT}]
+    plain = torch.exp(-grid.exp())
+    log_g = torch.digamma(alpha)  # E[log g_r]
+    # E[log g_r e^{-tT}] = (ψ(α_r) - log(1 + c_r t)) E[e^{-tT}]
+    base = step * (plain - product).sum(1)  # E[log T]
+    mixed = log_g * base[:, None] + step * torch.einsum("lk,pk->pl", log1p, product)  # E[log g_r log T]
+    # E[log² T]: -d/dε of E[T^{-ε}] twice; by parts ∫ (e^{-t} - φ) log t dt/t = -(½ E[log² T] + γ E[log T])
+    euler = 0.57721566490153286
+    logs = step * ((plain - product) * grid).sum(1)
+    square = -2.0 * (logs + euler * base)
+    first = log_g + log_centre - base[:, None]
+    second = log_g[:, :, None] * log_g[:, None, :] + torch.diag_embed(torch.polygamma(1, alpha))
+    # with log c_r added to log g_r on both sides
+    moved = mixed + log_centre * base[:, None]
+    second = second + log_g[:, :, None] * log_centre + log_centre[:, None] * log_g[:, None, :]
+    second = second + log_centre[:, None] * log_centre
+    second = second - moved[:, :, None] - moved[:, None, :] + square[:, None, None]
+    mean = weights @ first
+    return torch.einsum("p,prq->rq", weights, second) - mean[:, None] * mean
+
+
+def _jacobian(plain: Tensor, logs: Tensor) -> Tensor:
+    """``Σ_{r in S} (log ℓ'_r - log ℓ_r)`` (...)."""
+    there = ~torch.isneginf(logs)
+    return torch.where(there, torch.where(there, plain, 0.0) - torch.where(there, logs, 0.0), 0.0).sum(-1)
+
+
+#: What leaves the family, and what to do instead.
+WHY_NOT = {
+    ("amalgamate", "centre"): (
+        "the joint law of merged labels then leaves the family. dist.marginal(group) is the exact law of one group's "
+        "total; for the joint law take draws (dist.sample) and add them up, or fit with centre=None."
+    ),
+    ("amalgamate", "zeros"): (
+        "the joint law of merged labels leaves the family where labels may be absent. dist.marginal(group) is the exact "
+        "law of one group's total; for the joint law take draws (dist.sample) and add them up."
+    ),
+    ("amalgamate", "votes"): (
+        "after votes the joint law of merged labels leaves the family of a law with a centre or with zeros. "
+        "dist.marginal(group) is the exact law of one group's total; for the joint law add up draws (dist.sample)."
+    ),
+    ("subcomposition", "votes"): (
+        "after votes the proportions among some labels leave the family of a law with a centre or with zeros. Take draws "
+        '(dist.sample) and close them, or fit with centre=None and zeros="shrink".'
+    ),
+    ("subcomposition", "moving zeros"): (
+        "where every row has its own odds of presence, the proportions among some labels leave the family. Take draws "
+        "(dist.sample) and close them; dist.given_support(present) is exact once it is known which labels are there."
+    ),
+    ("given_support", "votes"): (
+        "say which labels are there before the votes: dist.given_support(present).posterior(counts)."
+    ),
+    ("condition_ratios", "zeros"): (
+        "labels that may be absent have no ratio. dist.given_support(present) is the law of the shares once it is known "
+        "which labels are there; condition_ratios is one of its questions."
+    ),
+    ("condition_ratios", "votes"): (
+        "after votes known ratios leave the family of a law with a centre. Condition first on nothing but the ratios, or "
+        "take dist.condition({label: share}), which answers by weighted draws."
+    ),
+    ("covariance_log", "zeros"): (
+        "logarithms of labels that may be absent have no second moments. dist.given_support(present) is the law of the "
+        "shares once it is known which labels are there."
+    ),
+    ("gaps", "votes"): (
+        "a share with votes is unknown: the density of the others then leaves the family of a law with a centre or with "
+        "zeros. Ask for the density before the votes, or take draws."
+    ),
+}

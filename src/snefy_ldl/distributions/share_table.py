@@ -1,0 +1,331 @@
+"""Cdfs of shares under every component of a law with a centre or with zeros, tabulated once for all rows.
+
+As in :mod:`snefy_ldl.distributions.phases`, ``P(share <= v) = ½ - π⁻¹ ∫ Im φ(e^y) dy``. The labels outside the sum give a
+factor C(y), those inside a factor ``k(y - u)`` of the difference alone, so that on even grids of y and ``u = logit v`` the
+integrals at all u together are one convolution: a fast Fourier transform per component. Components of similar sharpness
+share a grid; its step is the one that the trapezoid rule needs, and a cdf is read between two points of it by a
+polynomial through eight.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.fft
+import scipy.special
+
+from snefy_ldl._limits import CHUNK_ELEMENTS
+from snefy_ldl._types import Array, Index
+
+__all__ = ["ComponentTable", "RowCurves"]
+
+#: An integrand is over where it is e to minus this; what lies outside a tabulated range.
+OVER, OUTSIDE = 25.0, 1e-11
+#: Phases that have hardly begun, as logarithm: before, an integrand rises in proportion to t.
+BEGUN = 7.0
+#: 2π over the step exceeds the rate of the phase by this.
+MARGIN = 26.0
+#: Points of the table in every step of the integral, points of the polynomial between them.
+FINER, POINTS = 2, 8
+#: Longest convolution; laws with very small concentrations need longer ones, and are not tabulated.
+LONGEST = 1 << 15
+#: Logits of shares that are told apart from 0 and 1.
+LOWEST, HIGHEST = -690.0, 60.0
+#: Rounds of Newton's method at most, and points that are looked at before.
+ROUNDS, LOOKS = 60, 257
+
+
+@dataclass(frozen=True)
+class Octave:
+    """Components of similar sharpness on one grid.
+
+    Args:
+        pairs: their numbers (p,).
+        first: the first logit of the grid.
+        step: between two.
+        cdf: of every sum (R, p, U), without the atom at one.
+    """
+
+    pairs: Index
+    first: float
+    step: float
+    cdf: Array
+
+
+class ComponentTable:
+    """Cdfs of some sums of shares under every component.
+
+    Args:
+        alpha: concentrations (P, L).
+        log_centre: ``log c`` (L,).
+        log_odds: of presence (P, L), or None where all labels are there.
+        groups: the labels of each sum.
+        used: components that any row may use (P',).
+
+    Raises:
+        ValueError: the concentrations are so small that a table would be too long.
+
+    Example:
+        >>> table = ComponentTable(np.array([[2.0, 3.0, 5.0]]), np.zeros(3), None, [[0]], np.arange(1))  # Beta(2, 8)
+        >>> curves = table.rows(np.ones((1, 1)), 0)
+        >>> curves.at(scipy.special.logit(np.array([[0.2]])))[0].round(6)
+        array([[0.563794]])
+    """
+
+    def __init__(
+        self, alpha: Array, log_centre: Array, log_odds: Array | None, groups: list[list[int]], used: Index
+    ) -> None:
+        self.groups, self.used, self._n_components = groups, used, len(alpha)
+        self._alpha, self._centre = alpha[used], log_centre
+        self._there = None if log_odds is None else scipy.special.expit(log_odds[used])
+        self._absent = None if log_odds is None else scipy.special.expit(-log_odds[used])
+        self._norm = np.ones(len(used))
+        none_in, none_out = np.zeros((len(groups), len(used))), np.zeros((len(groups), len(used)))
+        if log_odds is not None:
+            log_absent = -np.logaddexp(0.0, log_odds[used])
+            self._norm = -np.expm1(log_absent.sum(1))
+            for number, group in enumerate(groups):
+                none_in[number] = np.exp(log_absent[:, group].sum(1))
+                none_out[number] = np.exp(np.delete(log_absent, group, axis=1).sum(1))
+        self._none_in, self._none_out = none_in, none_out
+        #: probability of exactly 0 and of exactly 1 under each component (R, P')
+        self.at_zero = none_in * (1.0 - none_out) / self._norm
+        self.at_one = none_out * (1.0 - none_in) / self._norm
+        total = self._alpha.sum(1)
+        octave = np.maximum(np.ceil(np.log2(total / 32.0)), 0.0)
+        self.octaves = [self._octave(np.flatnonzero(octave == value)) for value in np.unique(octave)]
+
+    @property
+    def n_numbers(self) -> int:
+        """How much is kept."""
+        return sum(octave.cdf.size for octave in self.octaves)
+
+    # -- grids -------------------------------------------------------------------------------------------------------
+
+    def _octave(self, pairs: Index) -> Octave:
+        alpha, centre = self._alpha[pairs], self._centre
+        rate = 5.8 * math.sqrt(float(alpha.sum(1).max()))
+        step = min(0.2, 2.0 * math.pi / (rate + MARGIN))
+        low, high = self._logits(alpha, pairs)
+        top = float(scipy.special.logsumexp(np.log(alpha) + centre, axis=1).max())
+        first_y = -max(top, max(float(centre[g].max() + np.log(alpha[:, g]).max()) for g in self.groups) - low) - BEGUN
+        last_y = self._end(alpha, high)
+        n_y, n_u = math.ceil((last_y - first_y) / step) + 1, math.ceil((high - low) / step) + POINTS
+        length = scipy.fft.next_fast_len(n_y + n_u)
+        if length > LONGEST:
+            raise ValueError("too long")
+        y = first_y + step * np.arange(n_y)
+        cdf = np.empty((len(self.groups), len(pairs), n_u * FINER))
+        block = max(1, CHUNK_ELEMENTS // (16 * max(length, n_y * alpha.shape[1])))
+        for part in np.array_split(np.arange(len(pairs)), math.ceil(len(pairs) / block)):
+            outside = self._outside(pairs[part], y)  # (R, p, n_y)
+            for number, group in enumerate(self.groups):
+                cdf[number, part] = self._convolve(
+                    pairs[part], number, group, outside[number], first_y - low, step, n_u, length
+                )
+        return Octave(pairs, low, step / FINER, cdf)
+
+    def _logits(self, alpha: Array, pairs: Index) -> tuple[float, float]:
+        """Logits between which all but some 1e-11 of every component's law lies, atoms apart."""
+        tiny = np.finfo(np.float64).tiny
+        small = np.log(np.maximum(scipy.special.gammaincinv(alpha, OUTSIDE), tiny)) + self._centre
+        large = np.log(scipy.special.gammainccinv(alpha, OUTSIDE)) + self._centre
+        low, high = HIGHEST, LOWEST
+        for group in self.groups:
+            rest = [r for r in range(alpha.shape[1]) if r not in group]
+            if self._there is None:
+                own, others = small[:, group].max(1), small[:, rest].max(1)
+            else:  # any one of them may be there alone
+                own, others = small[:, group].min(1), small[:, rest].min(1)
+            low = min(low, float((own - scipy.special.logsumexp(large[:, rest], axis=1)).min()))
+            high = max(high, float((scipy.special.logsumexp(large[:, group], axis=1) - others).max()))
+        return max(low, LOWEST), min(high, HIGHEST)
+
+    def _end(self, alpha: Array, high: float) -> float:
+        """Where the last integrand is over."""
+        y = np.arange(-80.0, 800.0, 0.5)
+        logs = 0.5 * np.logaddexp(0.0, 2.0 * (self._centre[:, None] + y))  # (L, k)
+        moved = 0.5 * np.logaddexp(0.0, 2.0 * (self._centre[:, None] + y - high))
+        worst = np.full(len(y), np.inf)
+        for group in self.groups:
+            rest = [r for r in range(alpha.shape[1]) if r not in group]
+            if self._there is None:
+                lowest = alpha[:, rest].min(0) @ logs[rest] + alpha[:, group].min(0) @ moved[group]
+            else:
+                lowest = (alpha[:, rest].min(0)[:, None] * logs[rest]).min(0)
+                lowest = lowest + (alpha[:, group].min(0)[:, None] * moved[group]).min(0)
+            worst = np.minimum(worst, lowest)
+        alive = np.flatnonzero(worst < OVER)
+        return float(y[min(alive[-1] + 1, len(y) - 1)])
+
+    def _outside(self, pairs: Index, y: Array) -> Array:
+        """``C(y)`` of every sum (R, p, n_y): the labels that are not in it."""
+        alpha = self._alpha[pairs]
+        logs = _log_factor(self._centre[:, None] + y)  # (L, n_y)
+        if self._there is None or self._absent is None:
+            whole = alpha @ logs
+            every = [np.exp(alpha[:, group] @ logs[group] - whole) for group in self.groups]
+            return np.stack(every)
+        each = np.exp(-alpha[:, :, None] * logs)
+        each *= self._there[pairs][:, :, None]
+        each += self._absent[pairs][:, :, None]
+        out = np.empty((len(self.groups), len(pairs), len(y)), dtype=np.complex128)
+        if all(len(group) == 1 for group in self.groups):
+            before = np.ones_like(each[:, 0])
+            kept = {group[0]: number for number, group in enumerate(self.groups)}
+            for r in range(each.shape[1]):
+                if r in kept:
+                    out[kept[r]] = before
+                before = before * each[:, r]
+            after = np.ones_like(before)
+            for r in range(each.shape[1] - 1, -1, -1):
+                if r in kept:
+                    out[kept[r]] *= after
+                after = after * each[:, r]
+        else:
+            for number, group in enumerate(self.groups):
+                out[number] = np.delete(each, group, axis=1).prod(1)
+        out -= self._none_out[:, pairs, None]
+        return out
+
+    def _inside(self, pairs: Index, number: int, group: list[int], v: Array) -> Array:
+        """``k(y - u)`` (p, ...): the labels of a sum."""
+        product: Array | None = None
+        for r in group:
+            factor = np.exp(-self._alpha[pairs, r][:, None] * np.conj(_log_factor(self._centre[r] + v)))
+            if self._there is not None and self._absent is not None:
+                factor *= self._there[pairs, r][:, None]
+                factor += self._absent[pairs, r][:, None]
+            product = factor if product is None else product * factor
+        assert product is not None
+        if self._there is not None:
+            product = product - self._none_in[number, pairs][:, None]
+        return product
+
+    def _convolve(
+        self,
+        pairs: Index,
+        number: int,
+        group: list[int],
+        outside: Array,
+        apart: float,
+        step: float,
+        n_u: int,
+        length: int,
+    ) -> Array:
+        """The cdfs of one sum at the points of the table (p, U)."""
+        n_y = outside.shape[1]
+        transform = scipy.fft.fft(outside, length, axis=1)
+        place = np.arange(length)
+        behind = np.where(place < n_u, place, place - length)  # m - q
+        used = (behind > -n_y) & (behind < n_u)
+        cdf = np.empty((len(pairs), n_u, FINER))
+        mass = (1.0 - self._none_in[number, pairs]) * (1.0 - self._none_out[number, pairs])
+        norm = self._norm[pairs][:, None]
+        for fine in range(FINER):
+            v = apart - step * (behind + fine / FINER)
+            kernel = np.zeros((len(pairs), length), dtype=np.complex128)
+            kernel[:, used] = self._inside(pairs, number, group, v[used])
+            integral = scipy.fft.ifft(transform * scipy.fft.fft(kernel, axis=1), axis=1)[:, :n_u].imag
+            # before the first node an integrand falls as e^y
+            integral += (outside[:, :1] * kernel[:, :n_u]).imag / math.expm1(step)
+            cdf[:, :, fine] = 0.5 * mass[:, None] - integral * (step / math.pi)
+        return self.at_zero[number, pairs][:, None] + np.clip(cdf.reshape(len(pairs), -1) / norm, 0.0, 1.0)
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def rows(self, weights: Array, number: int) -> RowCurves:
+        """The cdfs of one sum of some rows, weights (b, P) of all components."""
+        kept = weights[:, self.used]
+        curves = [(octave.first, octave.step, kept[:, octave.pairs] @ octave.cdf[number]) for octave in self.octaves]
+        atoms = np.stack([self.at_zero[number], self.at_one[number]], 1)
+        return RowCurves(curves, *(kept @ atoms).T)
+
+    def components(self, number: int) -> Iterator[tuple[Index, RowCurves]]:
+        """The cdfs of one sum under every component that is tabulated: their numbers, and the curves."""
+        for octave in self.octaves:
+            at_zero, at_one = (table[number, octave.pairs] for table in (self.at_zero, self.at_one))
+            yield self.used[octave.pairs], RowCurves([(octave.first, octave.step, octave.cdf[number])], at_zero, at_one)
+
+
+class RowCurves:
+    """Cdfs of some rows, each a sum of curves on even grids.
+
+    Args:
+        curves: first point, step, and values (b, U) of each.
+        at_zero: probability of exactly 0 (b,).
+        at_one: probability of exactly 1 (b,).
+    """
+
+    def __init__(self, curves: list[tuple[float, float, Array]], at_zero: Array, at_one: Array) -> None:
+        self._curves, self.at_zero, self.at_one = curves, at_zero, at_one
+
+    def at(self, u: Array) -> tuple[Array, Array]:
+        """Cdf, and density of the logit, at logits u (b, A): each (b, A), the atom at one left out."""
+        cdf, density = np.zeros(u.shape), np.zeros(u.shape)
+        rows = np.arange(len(u))[:, None, None]
+        for first, step, values in self._curves:
+            x = np.clip((u - first) / step, 0.0, values.shape[1] - 1.0)
+            left = np.clip(np.floor(x).astype(np.intp) - POINTS // 2 + 1, 0, values.shape[1] - POINTS)
+            near = values[rows, left[..., None] + np.arange(POINTS)]
+            weight, slope = _lagrange(x - left)
+            cdf += (near * weight).sum(-1)
+            density += (near * slope).sum(-1) / step
+        return cdf, np.maximum(density, 0.0)
+
+    def _roughly(self, grid: Array) -> Array:
+        """The cdfs at logits that all rows share, each at the nearest point of every curve (b, G)."""
+        total = np.zeros((len(self.at_zero), len(grid)))
+        for first, step, values in self._curves:
+            nearest = np.clip(np.rint((grid - first) / step), 0, values.shape[1] - 1).astype(np.intp)
+            total += values[:, nearest]
+        return total
+
+    def quantiles(self, levels: Array) -> Array:
+        """Logits at which the cdf reaches levels (b, A); whatever they are where an atom holds the level."""
+        first = min(first for first, _, _ in self._curves)
+        last = max(first + step * (values.shape[1] - 1) for first, step, values in self._curves)
+        # a rough look at points that cut the range into equal parts, then Newton inside a shrinking bracket
+        grid = np.linspace(first, last, LOOKS)
+        rising = np.maximum.accumulate(self._roughly(grid), axis=1)
+        cell = np.clip((rising[:, None] <= levels[..., None]).sum(-1) - 1, 0, LOOKS - 2)
+        below, above = (np.take_along_axis(rising, cell + side, 1) for side in (0, 1))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            part = np.where(above > below, (levels - below) / (above - below), 0.5)
+        u = grid[cell] + (grid[1] - grid[0]) * np.clip(part, 0.02, 0.98)
+        low, high = grid[np.maximum(cell - 1, 0)], grid[np.minimum(cell + 2, LOOKS - 1)]
+        for _ in range(ROUNDS):
+            value, density = self.at(u)
+            error = value - levels
+            low, high = np.where(error < 0.0, u, low), np.where(error < 0.0, high, u)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                newton = u - error / density
+            new = np.where((newton > low) & (newton < high), newton, 0.5 * (low + high))
+            settled = (np.abs(error) < 1e-12) | (np.abs(new - u) < 1e-11)
+            u = np.where(np.abs(error) < 1e-12, u, new)
+            if settled.all():
+                break
+        return u
+
+
+def _log_factor(log_phase: Array) -> Array:
+    """``log(1 + i s)`` of ``log s``, complex."""
+    factor: Array = 0.5 * np.logaddexp(0.0, 2.0 * log_phase) + 1j * np.arctan(np.exp(np.minimum(log_phase, 700.0)))
+    return factor
+
+
+_CENTRES = np.array([np.prod([i - j for j in range(POINTS) if j != i]) for i in range(POINTS)], dtype=np.float64)
+
+
+def _lagrange(x: Array) -> tuple[Array, Array]:
+    """Weights of the polynomial through eight even points at x (...), and of its derivative: (..., 8) each."""
+    distance = x[..., None] - np.arange(POINTS)
+    near = np.where(np.abs(distance) < 1e-9, 1e-9, distance)  # at a point itself the limit, to rounding
+    product = near.prod(-1, keepdims=True)
+    weight = product / near / _CENTRES
+    inverse = 1.0 / near
+    slope = weight * (inverse.sum(-1, keepdims=True) - inverse)
+    return weight, slope
