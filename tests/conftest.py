@@ -15,7 +15,7 @@ import pytest
 import scipy.special
 import torch
 from hypothesis import settings
-from snefy_ldl.distributions.snefy import SnefySimplex
+from snefy_ldl import SnefySimplex
 from torch import Tensor
 
 from laws import mixture

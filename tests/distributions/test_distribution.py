@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.special
 import torch
-from snefy_ldl.distributions.snefy import SnefySimplex
+from snefy_ldl import SnefySimplex
 from torch import Tensor
 from torch.distributions import Categorical, Dirichlet, MixtureSameFamily, Multinomial, constraints
 from torch.utils._python_dispatch import TorchDispatchMode

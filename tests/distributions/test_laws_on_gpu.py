@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from snefy_ldl.distributions.snefy import SnefySimplex
+from snefy_ldl import SnefySimplex
 from torch import Tensor
 
 from laws import mixture

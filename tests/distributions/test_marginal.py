@@ -11,7 +11,7 @@ import pytest
 import scipy.special
 import scipy.stats
 import torch
-from snefy_ldl.distributions.snefy import SnefySimplex
+from snefy_ldl import SnefySimplex
 from torch import Tensor
 from torch.distributions import constraints
 

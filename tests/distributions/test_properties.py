@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from snefy_ldl.distributions.snefy import SnefySimplex
+from snefy_ldl import SnefySimplex
 from torch import Tensor
 
 from laws import mixture

@@ -15,7 +15,7 @@ import pytest
 import scipy.stats
 import torch
 from snefy_ldl.distributions.shared_draws import shared_log_prob
-from snefy_ldl.distributions.snefy import SnefySimplex
+from snefy_ldl import SnefySimplex
 from torch import Tensor
 
 from laws import mixture
