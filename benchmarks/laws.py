@@ -2,6 +2,7 @@
 
     python benchmarks/laws.py                     # every data set and law; results/laws.json and .md
     python benchmarks/laws.py --jobs 16           # so many cases side by side, each on one thread
+    python benchmarks/laws.py --folder cases      # keeps a file per case there, and goes on where it stopped
     python benchmarks/laws.py --only SJAFFE       # one data set, a made-up table or "report"; prints, keeps nothing
     python benchmarks/laws.py --quick             # small tables and few draws, to see that it runs; keeps nothing
 
@@ -19,13 +20,14 @@ import argparse
 import json
 import os
 import queue
+import re
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,8 +59,8 @@ FIT, FIRST, SAVE, LOADED = "fit", "first", "save", "loaded"
 HUNDRED, THOUSAND, MOMENTS, DRAWS, CHECK = "hundred", "thousand", "moments", "draws", "check"
 #: Questions in the order in which one process is asked them; :data:`LOADED` is asked of fresh ones.
 QUESTIONS = (FIT, FIRST, SAVE, HUNDRED, THOUSAND, MOMENTS, DRAWS, CHECK)
-#: A row's interval is part of these, so they are not asked where one takes longer than the limit.
-MORE_INTERVALS = (HUNDRED, THOUSAND, CHECK)
+#: What takes at least as long as a question, and is not asked where that takes longer than the limit.
+LONGER = {FIRST: (HUNDRED, THOUSAND, CHECK), HUNDRED: (THOUSAND,)}
 
 
 # -- cases -----------------------------------------------------------------------------------------------------------
@@ -72,8 +74,8 @@ class Case:
     settings: str
 
     @property
-    def name(self) -> str:
-        return f"{self.data}, {self.settings}"
+    def file_name(self) -> str:
+        return re.sub(r"\W+", "_", f"{self.data} {self.settings}").strip("_") + ".json"
 
 
 def cases_of(only: str | None, quick: bool) -> list[Case]:
@@ -295,15 +297,18 @@ def ask(folder: Path, questions: tuple[str, ...], draws: int) -> dict[str, dict[
             child.stop()
         if "seconds" not in answers.get(FIT, {"seconds": 0.0}):
             break  # without a fit there is nothing to ask
-        if "seconds" not in answers.get(FIRST, {"seconds": 0.0}):
-            skipped = [question for question in left if question in MORE_INTERVALS]
-            answers |= {question: answers[FIRST] for question in skipped}
-            left = [question for question in left if question not in skipped]
+        for question, longer in LONGER.items():
+            if "over" in answers.get(question, {}):
+                answers |= {other: answers[question] for other in left if other in longer}
+        left = [question for question in left if question not in answers]
     return answers
 
 
-def measure(case: Case, draws: int) -> dict[str, Any]:
-    """The record of one case."""
+def measure(case: Case, draws: int, kept: Path | None = None) -> dict[str, Any]:
+    """The record of one case, read from a folder where it is there already."""
+    file = None if kept is None else kept / case.file_name
+    if file is not None and file.is_file():
+        return json.loads(file.read_text())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "case.json").write_text(json.dumps({"data": case.data, "settings": case.settings}))
@@ -313,7 +318,10 @@ def measure(case: Case, draws: int) -> dict[str, Any]:
             while len(loaded) < 3 and loaded[0].get("seconds", CHEAP) < CHEAP:
                 loaded.append(ask(folder, (LOADED,), draws)[LOADED])
             answers[LOADED] = sorted(loaded, key=lambda fact: fact.get("seconds", LIMIT))[len(loaded) // 2]
-    return {"data": case.data, "settings": case.settings, "answers": answers}
+    record = {"data": case.data, "settings": case.settings, "answers": answers}
+    if file is not None:
+        file.write_text(json.dumps(record, indent=1) + "\n")
+    return record
 
 
 # -- the report ------------------------------------------------------------------------------------------------------
@@ -439,6 +447,7 @@ def main() -> None:
     parser.add_argument("--only", choices=names, metavar="NAME", help=f"one of {', '.join(names)}")
     parser.add_argument("--quick", action="store_true", help="small tables and few draws, to see that it runs")
     parser.add_argument("--jobs", type=int, default=1, help="cases side by side, each on one thread")
+    parser.add_argument("--folder", type=Path, help="keep a file per case there, and go on where it stopped")
     parser.add_argument("--draws", type=int, default=CHECK_DRAWS, help=argparse.SUPPRESS)
     parser.add_argument("--answer", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -448,14 +457,17 @@ def main() -> None:
     draws, kept = (BLOCK if options.quick else options.draws), not (options.only or options.quick)
     cases = [] if options.only == "report" else cases_of(options.only, options.quick)
     facts: dict[str, Any] = {"machine": common.machine(1), "jobs": options.jobs, "records": [], "report": []}
+    if options.folder is not None:
+        options.folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as pool:
-        for record in pool.map(lambda case: measure(case, draws), cases):
-            facts["records"].append(record)
-            print(" | ".join(row_of(record).values()), flush=True)
+        for done in as_completed([pool.submit(measure, case, draws, options.folder) for case in cases]):
+            facts["records"].append(done.result())
+            print(" | ".join(row_of(done.result()).values()), flush=True)
     if options.only in (None, "report"):
         facts["report"] = report_lines(options.quick)
     order = {name: place for place, name in enumerate(names)}
-    facts["records"].sort(key=lambda record: order[record["data"]])
+    settings = ["default", *FORCED_SETTINGS, *PLAIN_SETTINGS]
+    facts["records"].sort(key=lambda record: (order[record["data"]], settings.index(record["settings"])))
     if kept:
         common.write("laws", facts, text_of(facts))
     else:
