@@ -300,7 +300,6 @@ class BoostedDirichlet:
 
         stabilisation, rate, depth = candidate
         model = XGBoostLSS(Dirichlet(D=D.shape[1], stabilization=stabilisation, initialize=True))
-        torch.distributions.Distribution.set_default_validate_args(__debug__)  # which XGBoostLSS has just switched off
         settings = {"eta": rate, "max_depth": depth, "colsample_bytree": 0.5, "nthread": 1, "seed": self.seed}
         learn, check = matrix(X[keep], D[keep]), matrix(X[~keep], D[~keep])
         start = time.process_time()
@@ -313,6 +312,7 @@ class BoostedDirichlet:
             verbose_eval=False,
         )
         seconds = time.process_time() - start
+        torch.distributions.Distribution.set_default_validate_args(__debug__)  # the package switches it off for good
         rounds = model.booster.best_iteration + 1
         model.booster = model.booster[:rounds]
         return model, rounds, seconds
@@ -337,8 +337,10 @@ def matrix(X, D=None):
 
 
 def concentrations(model, X):
-    """The Dirichlet parameters (N, L) that XGBoostLSS predicts."""
-    return model.predict(matrix(X), pred_type="parameters", n_samples=1).to_numpy(dtype=float)
+    """The Dirichlet parameters (N, L) of XGBoostLSS; its own ``predict`` makes draws as well, each time."""
+    asked = matrix(X)
+    asked.set_base_margin(np.tile(model.start_values, (len(X), 1)))
+    return np.exp(model.booster.predict(asked, output_margin=True).astype(float)) + 1e-6
 
 
 def dirichlet_log_prob(alpha, D):
