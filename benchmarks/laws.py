@@ -43,6 +43,7 @@ ALONE_ON_A_CORE = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", 
 ALONE_ON_A_CORE["CUDA_VISIBLE_DEVICES"] = ""
 #: Seconds that a question may take, that a fit or a report may take, and that a process may take to start.
 LIMIT, LONG_LIMIT, START_LIMIT = 60.0, 900.0, 120.0
+QUICK_LIMIT = 10.0
 #: A question below so many seconds is asked three times, and the median counts.
 CHEAP = 5.0
 LEVELS = (0.05, 0.5, 0.95)
@@ -274,7 +275,7 @@ class Child:
         self.process.wait()
 
 
-def ask(folder: Path, questions: tuple[str, ...], draws: int) -> dict[str, dict[str, Any]]:
+def ask(folder: Path, questions: tuple[str, ...], draws: int, most: float) -> dict[str, dict[str, Any]]:
     """Answers by question; one that takes too long, or breaks, is noted, and the next process goes on after it."""
     answers: dict[str, dict[str, Any]] = {}
     left = list(questions)
@@ -287,12 +288,12 @@ def ask(folder: Path, questions: tuple[str, ...], draws: int) -> dict[str, dict[
                     answers[left.pop(0)] = {"failed": child.why()}
                     break
                 if "begun" in line:
-                    limit = LONG_LIMIT if line["begun"] == FIT else LIMIT + 2.0
+                    limit = LONG_LIMIT if line["begun"] == FIT else most + 2.0
                 else:
                     limit = START_LIMIT
                     answers[left.pop(0)] = {key: value for key, value in line.items() if key != "answered"}
         except queue.Empty:
-            answers[left.pop(0)] = {"over": limit if limit == LONG_LIMIT else LIMIT}
+            answers[left.pop(0)] = {"over": limit if limit == LONG_LIMIT else most}
         finally:
             child.stop()
         if "seconds" not in answers.get(FIT, {"seconds": 0.0}):
@@ -304,7 +305,7 @@ def ask(folder: Path, questions: tuple[str, ...], draws: int) -> dict[str, dict[
     return answers
 
 
-def measure(case: Case, draws: int, kept: Path | None = None) -> dict[str, Any]:
+def measure(case: Case, draws: int, most: float, kept: Path | None) -> dict[str, Any]:
     """The record of one case, read from a folder where it is there already."""
     file = None if kept is None else kept / case.file_name
     if file is not None and file.is_file():
@@ -312,12 +313,12 @@ def measure(case: Case, draws: int, kept: Path | None = None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "case.json").write_text(json.dumps({"data": case.data, "settings": case.settings}))
-        answers = ask(folder, QUESTIONS, draws)
+        answers = ask(folder, QUESTIONS, draws, most)
         if (folder / "model").exists():
-            loaded = [ask(folder, (LOADED,), draws)[LOADED]]
+            loaded = [ask(folder, (LOADED,), draws, most)[LOADED]]
             while len(loaded) < 3 and loaded[0].get("seconds", CHEAP) < CHEAP:
-                loaded.append(ask(folder, (LOADED,), draws)[LOADED])
-            answers[LOADED] = sorted(loaded, key=lambda fact: fact.get("seconds", LIMIT))[len(loaded) // 2]
+                loaded.append(ask(folder, (LOADED,), draws, most)[LOADED])
+            answers[LOADED] = sorted(loaded, key=lambda fact: fact.get("seconds", most))[len(loaded) // 2]
     record = {"data": case.data, "settings": case.settings, "answers": answers}
     if file is not None:
         file.write_text(json.dumps(record, indent=1) + "\n")
@@ -344,20 +345,15 @@ def report_lines(quick: bool) -> list[dict[str, Any]]:
             start = time.perf_counter()
             try:
                 command = [sys.executable, "-m", "snefy_ldl", *words]
-                options = {
-                    "env": os.environ | ALONE_ON_A_CORE,
-                    "capture_output": True,
-                    "text": True,
-                    "timeout": LONG_LIMIT,
-                }
-                done = subprocess.run(command, **options)
+                options = {"capture_output": True, "text": True, "timeout": LONG_LIMIT}
+                done = subprocess.run(command, env=os.environ | ALONE_ON_A_CORE, **options)
                 facts = {"seconds": time.perf_counter() - start}
                 if done.returncode:
                     facts = {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}
             except subprocess.TimeoutExpired:
                 facts = {"over": LONG_LIMIT}
             lines.append({"what": f"{what}, {len(X)} x {X.shape[1]}, 3 labels with zeros", **facts})
-            print(f"{lines[-1]['what']}: {seconds_text(facts)} s", flush=True)
+            print(f"{lines[-1]['what']} | {seconds_text(facts)}", flush=True)
     return lines
 
 
@@ -367,8 +363,8 @@ def report_lines(quick: bool) -> list[dict[str, Any]]:
 def seconds_text(fact: dict[str, Any] | None) -> str:
     if fact is None:
         return ""
-    if "over" in fact or fact.get("seconds", 0.0) > LONG_LIMIT:
-        return f"over {fact.get('over', LONG_LIMIT):.0f} s"
+    if "over" in fact:
+        return f"over {fact['over']:.0f} s"
     if "failed" in fact:
         return f"failed: {fact['failed']}"
     return f"{fact['seconds']:.3g}"
@@ -430,7 +426,13 @@ def ratios(records: list[dict[str, Any]]) -> list[str]:
 
 def text_of(facts: dict[str, Any]) -> str:
     machine = ", ".join(f"{key} {value}" for key, value in facts["machine"].items())
-    limits = {"cheap": CHEAP, "limit": LIMIT, "forced": FORCED_ROWS, "draws": CHECK_DRAWS, "seconds": CHECK_SECONDS}
+    limits = {
+        "cheap": CHEAP,
+        "limit": facts["limit"],
+        "forced": FORCED_ROWS,
+        "draws": CHECK_DRAWS,
+        "seconds": CHECK_SECONDS,
+    }
     text = ["# Waits by law", "", NOTES.format(**limits), "", f"Machine: {machine}; {facts['jobs']} at a time.", ""]
     if facts["records"]:
         text += [common.markdown([row_of(record) for record in facts["records"]]), ""]
@@ -454,21 +456,23 @@ def main() -> None:
     if options.answer:
         answer(Path(options.answer[0]), options.answer[1:], options.draws)
         return
-    draws, kept = (BLOCK if options.quick else options.draws), not (options.only or options.quick)
+    draws, most = (BLOCK, QUICK_LIMIT) if options.quick else (options.draws, LIMIT)
     cases = [] if options.only == "report" else cases_of(options.only, options.quick)
-    facts: dict[str, Any] = {"machine": common.machine(1), "jobs": options.jobs, "records": [], "report": []}
+    facts: dict[str, Any] = {"machine": common.machine(1), "jobs": options.jobs, "limit": most}
+    facts |= {"records": [], "report": []}
     if options.folder is not None:
         options.folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as pool:
-        for done in as_completed([pool.submit(measure, case, draws, options.folder) for case in cases]):
+        report = pool.submit(report_lines, options.quick) if options.only in (None, "report") else None
+        for done in as_completed([pool.submit(measure, case, draws, most, options.folder) for case in cases]):
             facts["records"].append(done.result())
             print(" | ".join(row_of(done.result()).values()), flush=True)
-    if options.only in (None, "report"):
-        facts["report"] = report_lines(options.quick)
+        if report is not None:
+            facts["report"] = report.result()
     order = {name: place for place, name in enumerate(names)}
     settings = ["default", *FORCED_SETTINGS, *PLAIN_SETTINGS]
     facts["records"].sort(key=lambda record: (order[record["data"]], settings.index(record["settings"])))
-    if kept:
+    if not (options.only or options.quick):
         common.write("laws", facts, text_of(facts))
     else:
         print(text_of(facts))
