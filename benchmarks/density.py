@@ -6,7 +6,10 @@
     python benchmarks/density.py run --data SJAFFE --seeds 100..100 --folder /tmp/try     # development
 
 The data are looked for in ``SNEFY_LDL_DATA``. zuko and NGBoost come with the extra ``bench``, or from a folder that
-``--peers-path`` names. One JSON a case lies in ``--folder``; ``--minutes`` starts no further case after that time.
+``--peers-path`` names. XGBoostLSS asks for an older torch than it needs, so it is installed without dependencies:
+``pip install --no-deps xgboostlss xgboost-cpu pyro-ppl pyro-api opt-einsum`` (beside pandas and tqdm). One JSON per
+case lies in ``--folder``; ``--minutes`` starts no further case after that time; ``--jobs`` cases run side by side, each
+on one thread.
 Data: :mod:`density_data`; peers: :mod:`density_peers`; tables: :mod:`density_report`.
 """
 
@@ -132,6 +135,8 @@ METHODS = {
     "MDN, Dirichlets": (lambda v, z, s: peers.NetworkPeer(nets.DirichletMixture, s), DENSE),
     "NGBoost Gaussian": (lambda v, z, s: peers.NGBoostGaussian(s), DENSE),
     "ridge Gaussian": (lambda v, z, s: peers.RidgeGaussian(s), DENSE),
+    "XGBoostLSS Dirichlet": (lambda v, z, s: peers.BoostedDirichlet(s), DENSE),
+    "distributional forest": (lambda v, z, s: peers.DistributionalForest(s), DENSE),
     "DirichletLDL": (lambda v, z, s: Ours(DirichletLDL(random_state=s)), DENSE),
     "Dirichlet regression": (lambda v, z, s: Ours(DirichletLDL(method="regression", random_state=s)), DENSE),
     "zeros MDN, Dirichlets": (lambda v, z, s: peers.NetworkPeer(nets.WithZeros, s), ZEROS),
@@ -139,7 +144,9 @@ METHODS = {
     "SA-BFGS": (lambda v, z, s: Point(SABFGS()), EVERY),
     "extra trees": (lambda v, z, s: Point(trees(s)), EVERY),
 }
-NEEDS = {"zuko NSF": "zuko", "zuko GMM": "zuko", "NGBoost Gaussian": "ngboost"}
+NEEDS = {"zuko NSF": "zuko", "zuko GMM": "zuko", "NGBoost Gaussian": "ngboost", "XGBoostLSS Dirichlet": "xgboostlss"}
+#: The methods that take longest, which start first.
+SLOW = ("SnefyLDL, 6 members", "zuko NSF", "NGBoost Gaussian", "distributional forest", "XGBoostLSS Dirichlet")
 
 
 def by_draws(model, X, n_labels):
@@ -224,8 +231,8 @@ def cases_of(options):
             for seed in options.seeds:
                 methods = [m for m in options.methods if variant in METHODS[m][1]]
                 cases += [(len(D) * D.shape[1] * load(name).X.shape[1] ** 0.5, name, variant, seed, m) for m in methods]
-    weight = {method: rank for rank, method in enumerate(("SnefyLDL, 6 members", "zuko NSF", "NGBoost Gaussian"))}
-    cases.sort(key=lambda case: (weight.get(case[4], 3), -case[0]))
+    weight = {method: rank for rank, method in enumerate(SLOW)}
+    cases.sort(key=lambda case: (weight.get(case[4], len(SLOW)), -case[0]))
     return [case[1:] for case in cases]
 
 
@@ -240,9 +247,9 @@ def describe(record):
 
 def run(options):
     options.folder.mkdir(parents=True, exist_ok=True)
-    absent = sorted({m for m in options.methods if m in NEEDS and find_spec(NEEDS[m]) is None})
-    if absent:
-        print(f"left out, since zuko or ngboost is not installed (extra bench, or --peers-path): {', '.join(absent)}")
+    absent = [m for m in options.methods if m in NEEDS and find_spec(NEEDS[m]) is None]
+    for method in absent:
+        print(f"{method} is left out: the package {NEEDS[method]} is not installed and --peers-path does not hold it.")
     options.methods = [m for m in options.methods if m not in absent]
     write_json(options.folder / "machine.json", common.machine(1))
     todo = [c for c in cases_of(options) if c[3] in (options.redo or ()) or not finished(options.folder, c)]

@@ -5,7 +5,7 @@ Every peer has ``fit(X, D, keep)`` (``keep`` marks the rows that are learnt from
 standardised features clipped at five standard deviations, and log-ratio models standardised isometric log-ratios (ILR).
 Sizes, rates and weight decays are raced on the validation rows, which also say when to stop. The lists they are raced
 from were settled on splits of seeds 100 to 103, test rows included, so a little in the peers' favour. The laws
-themselves: :mod:`density_nets`. NGBoost is imported where it is used: it is no dependency.
+themselves: :mod:`density_nets`. NGBoost and XGBoostLSS are imported where they are used: they are no dependencies.
 """
 
 from __future__ import annotations
@@ -16,8 +16,13 @@ import time
 from itertools import product
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from scipy.linalg import helmert
+from scipy.spatial.distance import cdist
+from scipy.special import gammaln, logsumexp
+from sklearn.covariance import ledoit_wolf
+from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import Ridge, RidgeCV
 from sklearn.model_selection import cross_val_predict
 from torch import nn
@@ -30,6 +35,13 @@ RATES, DECAYS = (1e-3, 5e-3), (0.01, 1.0)
 RACE, EPOCHS, PATIENCE = 8, 100, 10
 #: NGBoost: most rounds, the trees a round and the seconds of one fit above which it is skipped.
 ROUNDS, NGBOOST_TREES, NGBOOST_SECONDS = 300, 100, 100.0
+#: XGBoostLSS: how gradients are stabilised, rates and depths that are tried.
+STABILISATIONS, BOOST_RATES, DEPTHS = ("L2", "MAD", "None"), (0.03, 0.1), (3, 5)
+#: The forest: trees, features that a split looks at, fewest rows of a leaf, and widths of the kernel that are tried.
+TREES, SPLIT_FEATURES, LEAVES = 300, ("sqrt", 0.33), (3, 8, 20, 50)
+BANDWIDTHS = np.geomspace(0.1, 1.5, 16)
+#: Seconds of CPU time after which neither of the two starts on a further candidate.
+SEARCH_SECONDS = 100.0
 
 
 class LeftOut(RuntimeError):
@@ -253,3 +265,173 @@ class NGBoostGaussian(GaussianPeer):
         law = self.model.pred_dist(X, max_iter=self.rounds)
         spread = self.scale.spread
         return law.loc * spread + self.scale.centre, law.cov * spread[:, None] * spread
+
+
+class BoostedDirichlet:
+    """XGBoostLSS's Dirichlet: a boosted tree for each log concentration, stopped early on the validation rows."""
+
+    def __init__(self, seed):
+        self.seed, self.chosen = seed, {}
+
+    def fit(self, X, D, keep):
+        best = math.inf
+        # the first fit of a process pays for imports, and each for its start values
+        _, short, long = (self.train(X, D, keep, ("L2", 0.03, 3), rounds)[2] for rounds in (1, 2, 10))
+        if (long - short) / 8 * ROUNDS > SEARCH_SECONDS:
+            raise LeftOut(f"{ROUNDS} rounds would take more than {SEARCH_SECONDS:.0f} s")
+        start = time.process_time()
+        for number, candidate in enumerate(product(STABILISATIONS, BOOST_RATES, DEPTHS)):
+            if number and time.process_time() - start > SEARCH_SECONDS:
+                break
+            model, rounds, _ = self.train(X, D, keep, candidate, ROUNDS)
+            loss = -dirichlet_log_prob(concentrations(model, X[~keep]), D[~keep]).mean()
+            if loss < best:
+                best, self.model = loss, model
+                self.chosen = dict(zip(("stabilisation", "rate", "depth"), candidate)) | {"rounds": rounds}
+            self.chosen["candidates"] = number + 1
+        if not math.isfinite(best):
+            raise RuntimeError("no candidate reached a finite validation likelihood")
+        return self
+
+    def train(self, X, D, keep, candidate, most):
+        """A model with the rounds that were best, their number, and the seconds of CPU time it took."""
+        from xgboostlss.distributions.Dirichlet import Dirichlet
+        from xgboostlss.model import XGBoostLSS
+
+        stabilisation, rate, depth = candidate
+        model = XGBoostLSS(Dirichlet(D=D.shape[1], stabilization=stabilisation, initialize=True))
+        settings = {"eta": rate, "max_depth": depth, "colsample_bytree": 0.5, "nthread": 1, "seed": self.seed}
+        learn, check = matrix(X[keep], D[keep]), matrix(X[~keep], D[~keep])
+        start = time.process_time()
+        model.train(
+            settings,
+            learn,
+            num_boost_round=most,
+            evals=[(learn, "learn"), (check, "check")],  # the package wants both; the last one stops
+            early_stopping_rounds=20,
+            verbose_eval=False,
+        )
+        seconds = time.process_time() - start
+        torch.distributions.Distribution.set_default_validate_args(__debug__)  # the package switches it off for good
+        rounds = model.booster.best_iteration + 1
+        model.booster = model.booster[:rounds]
+        return model, rounds, seconds
+
+    def log_prob(self, X, D):
+        return dirichlet_log_prob(concentrations(self.model, X), D)
+
+    def draws(self, X, n):
+        alpha = concentrations(self.model, X)
+        drawn = np.random.default_rng(self.seed).standard_gamma(alpha, (n, *alpha.shape)) + 1e-300
+        return drawn / drawn.sum(-1, keepdims=True)
+
+    def mean(self, X):
+        alpha = concentrations(self.model, X)
+        return alpha / alpha.sum(1, keepdims=True)
+
+
+def matrix(X, D=None):
+    from xgboost import DMatrix
+
+    return DMatrix(X, label=D, nthread=1)
+
+
+def concentrations(model, X):
+    """The Dirichlet parameters (N, L) of XGBoostLSS; its own ``predict`` makes draws as well, each time."""
+    asked = matrix(X)
+    asked.set_base_margin(np.tile(model.start_values, (len(X), 1)))
+    return np.exp(model.booster.predict(asked, output_margin=True).astype(float)) + 1e-6
+
+
+def dirichlet_log_prob(alpha, D):
+    return ((alpha - 1) * np.log(D)).sum(1) + gammaln(alpha.sum(1)) - gammaln(alpha).sum(1)
+
+
+class DistributionalForest:
+    """A forest whose leaves weigh the training rows: their weighted mean, and a weighted kernel density on ILR.
+
+    The trees split on the variance of standardised ILR, and a training row weighs as often as it shares a leaf with
+    the row that is asked about (Meinshausen 2006; Ćevid et al. 2022, with splits by variance). The kernel is a Gaussian
+    with the shrunk covariance of the out-of-bag residuals, times a bandwidth. Every training row is scored by the trees
+    that did not see it: that likelihood picks the bandwidth, the leaves and the features of a split, so that no
+    validation rows are held back.
+    """
+
+    def __init__(self, seed):
+        self.seed, self.chosen = seed, {}
+
+    def fit(self, X, D, keep):
+        start, best = time.process_time(), -math.inf
+        self.y, self.D = ilr(D), D
+        targets = Scale(self.y)(self.y)
+        for number, (features, leaf) in enumerate(product(SPLIT_FEATURES, LEAVES)):
+            if number and time.process_time() - start > SEARCH_SECONDS:
+                break
+            settings = {"max_features": features, "min_samples_leaf": leaf, "random_state": self.seed}
+            forest = RandomForestRegressor(TREES, **settings).fit(X, targets)
+            leaves = Leaves(forest, X)
+            weights = leaves.weights(X, unseen=True)
+            scored = np.asarray(weights.sum(1)).ravel() > 0.5  # a row that every tree saw has no weights
+            weights, y = weights[scored], self.y[scored]
+            residuals = y - weights @ self.y
+            covariance = ledoit_wolf(residuals, assume_centered=True)[0] + 1e-10 * np.eye(y.shape[1])
+            factor = np.linalg.cholesky(covariance)
+            values = self.kernels(weights, y, factor, BANDWIDTHS).mean(1)
+            if values.max() > best:
+                best, bandwidth = values.max(), float(BANDWIDTHS[values.argmax()])
+                self.leaves, self.factor = leaves, bandwidth * factor
+                self.chosen = {"features": str(features), "leaf": leaf, "bandwidth": round(bandwidth, 3)}
+            self.chosen["candidates"] = number + 1
+        return self
+
+    def kernels(self, weights, y, factor, widths):
+        """Log densities (widths, N) of ILR under the weighted kernels of the training rows."""
+        z, centres = (np.linalg.solve(factor, table.T).T for table in (y, self.y))
+        d, values = y.shape[1], np.empty((len(widths), len(y)))
+        for start in range(0, len(y), 512):
+            rows = slice(start, start + 512)
+            with np.errstate(divide="ignore"):
+                logs = np.log(weights[rows].toarray())
+            squares = cdist(z[rows], centres, "sqeuclidean")
+            for number, width in enumerate(widths):
+                values[number, rows] = logsumexp(logs - 0.5 * squares / width**2, axis=1) - d * math.log(width)
+        return values - np.log(np.diagonal(factor)).sum() - 0.5 * d * math.log(2 * math.pi)
+
+    def log_prob(self, X, D):
+        return self.kernels(self.leaves.weights(X), ilr(D), self.factor, [1.0])[0] + log_volume(D)
+
+    def draws(self, X, n):
+        rng = np.random.default_rng(self.seed)
+        weights = self.leaves.weights(X).toarray().cumsum(1)
+        chosen = [np.searchsorted(row, rng.random(n) * row[-1], side="right") for row in weights]
+        noise = rng.standard_normal((n, len(X), self.y.shape[1])) @ self.factor.T
+        return shares(self.y[np.stack(chosen, 1)] + noise)
+
+    def mean(self, X):
+        return self.leaves.weights(X) @ self.D
+
+
+class Leaves:
+    """Which training rows lie in which leaf of a forest, as often as each tree drew them."""
+
+    def __init__(self, forest, X):
+        self.forest = forest
+        sizes = [tree.tree_.node_count for tree in forest.estimators_]
+        self.first = np.cumsum([0, *sizes[:-1]])
+        self.shape = (len(X), sum(sizes))
+        self.drawn = np.stack([np.bincount(rows, minlength=len(X)) for rows in forest.estimators_samples_], 1)
+        inside = self.table(X, self.drawn.astype(float))
+        total = np.asarray(inside.sum(0)).ravel()
+        self.inside = inside @ sp.diags(1 / np.maximum(total, 1.0))
+
+    def table(self, X, values):
+        """The leaf of each row in each tree: a sparse table (rows, nodes of all trees) of the values (N, trees)."""
+        columns = self.forest.apply(X) + self.first
+        rows = np.repeat(np.arange(len(X)), columns.shape[1])
+        return sp.csr_matrix((values.ravel(), (rows, columns.ravel())), (len(X), self.shape[1]))
+
+    def weights(self, X, unseen=False):
+        """Weights (N, n) of the training rows, sparse; ``unseen``: X are those rows, by the trees that missed them."""
+        count = (self.drawn == 0).astype(float) if unseen else np.ones((len(X), len(self.first)))
+        count /= np.maximum(count.sum(1, keepdims=True), 1.0)
+        return (self.table(X, count) @ self.inside.T).tocsr()

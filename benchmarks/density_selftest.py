@@ -53,13 +53,15 @@ def say(what, value, goal, tolerance):
 
 def check():
     X, D, keep = rows(0)
-    fitted = {"ridge Gaussian": peers.RidgeGaussian(0)}
+    fitted = {"ridge Gaussian": peers.RidgeGaussian(0), "forest": peers.DistributionalForest(0)}
     kinds = [nets.LogisticNormals, nets.DirichletMixture, nets.WithZeros, nets.LogNormalsWithZeros]
     if find_spec("zuko"):
         kinds += [nets.ZukoMixture, nets.SplineFlow]
     fitted |= {kind.__name__: peers.NetworkPeer(kind, 0) for kind in kinds}
     if find_spec("ngboost"):
         fitted["NGBoost"] = peers.NGBoostGaussian(0)
+    if find_spec("xgboostlss"):
+        fitted["XGBoostLSS"] = peers.BoostedDirichlet(0)
     with_zeros = np.where(np.random.default_rng(1).random(D.shape) < 0.3, 0.0, D)
     with_zeros[with_zeros.sum(1) == 0] = [0, 0, 1]
     with_zeros /= with_zeros.sum(1, keepdims=True)
@@ -75,6 +77,9 @@ def check():
         check_draws(name, peer, X[:1], log_prob, faces)
     check_dirichlet()
     check_log_normals()
+    check_forest(fitted["forest"], X, D)
+    if find_spec("xgboostlss"):
+        check_boosted(fitted["XGBoostLSS"], X, D)
     if find_spec("zuko"):
         check_inverse(fitted["SplineFlow"].law)
 
@@ -136,3 +141,38 @@ def check_log_normals():
     there = 1 / (1 + np.exp(-odds))
     goal += np.log(there).sum() - np.log1p(-np.prod(1 - there))
     say("log-normals on the full face against a Gaussian on log-ratios", np.abs(value - goal).max(), 0.0, 1e-5)
+
+
+def check_boosted(peer, X, D):
+    """The boosted Dirichlet: scored by scipy, and XGBoostLSS's own mean of draws against the concentrations."""
+    alpha = peers.concentrations(peer.model, X[:20])
+    goal = [dirichlet.logpdf(share, row) for share, row in zip(D[:20], alpha)]
+    say("XGBoostLSS: log likelihood against scipy", np.abs(peer.log_prob(X[:20], D[:20]) - goal).max(), 0.0, 1e-6)
+    drawn = peer.model.predict(peers.matrix(X[:1]), pred_type="samples", n_samples=20_000).drop(columns="target")
+    error = drawn.to_numpy().std(1).max() / np.sqrt(20_000)
+    gap = np.abs(drawn.to_numpy().mean(1) - peer.mean(X[:1])[0]).max()
+    say("XGBoostLSS: its own draws, largest gap of a mean", gap, 0.0, 4.5 * error)
+
+
+def check_forest(peer, X, D):
+    """The forest: weights against scikit-learn's prediction and leaves by loops, kernels against scipy's Gaussian."""
+    forest, asked = peer.leaves.forest, X[:20]
+    weights = peer.leaves.weights(asked).toarray()
+    say("forest: a row's weights, farthest sum from one", np.abs(weights.sum(1) - 1).max(), 0.0, 1e-9)
+    targets = peers.Scale(peer.y)(peer.y)
+    say(
+        "forest: weighted mean against scikit-learn", np.abs(weights @ targets - forest.predict(asked)).max(), 0.0, 1e-9
+    )
+    goal = np.zeros(len(X))
+    trees = [t for t, rows in enumerate(forest.estimators_samples_) if 0 not in rows]
+    for t in trees:
+        tree, rows = forest.estimators_[t], forest.estimators_samples_[t]
+        there = rows[tree.apply(X[rows].astype(np.float32)) == tree.apply(X[:1].astype(np.float32))]
+        goal += np.bincount(there, minlength=len(X)) / len(there) / len(trees)
+    found = peer.leaves.weights(X, unseen=True).toarray()
+    say("forest: weights of a training row by the trees without it", np.abs(found[0] - goal).max(), 0.0, 1e-9)
+    say("forest: a training row's weight on itself", np.abs(np.diagonal(found)).max(), 0.0, 0.0)
+    covariance, y = peer.factor @ peer.factor.T, peers.ilr(D[:20])
+    kernels = np.stack([multivariate_normal(centre, covariance).pdf(y) for centre in peer.y], 1)
+    goal = np.log((weights * kernels).sum(1)) + peers.log_volume(D[:20])
+    say("forest: log likelihood against scipy", np.abs(peer.log_prob(asked, D[:20]) - goal).max(), 0.0, 1e-8)
