@@ -192,6 +192,6 @@ def test_two_columns_that_differ_by_a_quote_stay_two(tmp_path: Path) -> None:
 
 
 def test_what_excel_cannot_hold_is_one_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be written.*cannot be used in worksheets"):
+    with pytest.raises(InputError, match=r"cannot be written.*cannot be used in worksheets"):
         write(pd.DataFrame({"a": list("abc\x07")}), tmp_path / "f.xlsx")
     assert not list(tmp_path.iterdir())
