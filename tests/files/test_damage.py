@@ -25,7 +25,7 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.files.arrays import ArrayFolder
 from snefy_ldl.files.models import load_calibration
-from snefy_ldl.learners import SABFGS
+from snefy_ldl.learners import AAKNN, SABFGS, TreesLDL
 from snefy_ldl.synthetic import make_city_districts
 
 OLD = Path(__file__).parent / "fixtures" / "shares-0.1.0"
@@ -269,6 +269,31 @@ def test_descriptions_of_guides(moving: Path, tmp_path: Path, place: str, value:
     folder = copied(moving, tmp_path)
     edit_json(folder / "model.json", place, value)
     one_sentence(folder, match)
+
+
+@pytest.mark.parametrize(
+    ("learner", "place", "value", "match"),
+    [
+        (TreesLDL(4, random_state=0), "children_", 0, "children_ of node 0 do not come after it"),
+        (TreesLDL(4, random_state=0), "learner.fitted.n_labels_", REMOVED, "n_labels_ is missing"),
+        (AAKNN(), "learner.fitted.label_names_", REMOVED, "label_names_ does not hold 3 names"),
+        (AAKNN(), "learner.params.n_neighbors.value", -1, "params are not those of a AAKNN"),
+        (AAKNN(), "train_labels_", math.nan, "train_labels_ holds numbers that are not finite"),
+    ],
+)
+def test_folders_of_learners(tmp_path: Path, learner: Any, place: str, value: Any, match: str) -> None:
+    city = make_city_districts(n=30, random_state=0)
+    file = learner.fit(city.X, city.D).save(tmp_path / "m") / "model.json"
+    if "." in place:
+        edit_json(file, place, value)
+    else:
+        arrays = file.parent / json.loads(file.read_text())["arrays"]
+        tensors = load_file(arrays)
+        tensors[place].fill_(value)
+        arrays.write_bytes(payload := save(tensors))
+        edit_json(file, "arrays_sha256", hashlib.sha256(payload).hexdigest())
+    with pytest.raises(ModelFileError, match=match):
+        type(learner).load(tmp_path / "m")
 
 
 @pytest.mark.parametrize("guide", [ExtraTreesRegressor(3, random_state=0), "boosting"], ids=["trees", "boosting"])

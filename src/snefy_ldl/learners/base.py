@@ -220,7 +220,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
             value = getattr(self, name, None)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
                 return f"{name} is {shorten_text(value)}, not a whole number from 1 to {most}"
-        names = getattr(self, "label_names_", None)
+        names = getattr(self, "label_names_", ())
         if names is not None and (not isinstance(names, list) or len(names) != self.n_labels_):
             return f"label_names_ does not hold {self.n_labels_} names"
         try:

@@ -50,7 +50,10 @@ def read_learner(folder: Path) -> Learner:
     """
     description, arrays = FOLDER.read(folder)
     try:
-        return unpack_learner(description, arrays)
+        learner = unpack_learner(description, arrays)
+        if not hasattr(learner, "n_labels_"):
+            raise ModelFileError("n_labels_ is missing.")
+        return learner
     except ModelFileError as error:
         raise ModelFileError(f"{folder} is damaged: {error}") from None
     except Exception as error:  # what a damaged learner meets depends on the learner
