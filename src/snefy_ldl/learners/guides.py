@@ -252,37 +252,37 @@ def _check_answer(learner: Any, entry: str, n_features: int, n_labels: int) -> N
         raise ModelFileError(f"{entry} does not answer a row with {n_labels} finite shares.")
 
 
-def _find_tree_damage(part: Any, seen: set[int] | None = None) -> str | None:
+def _find_tree_damage(part: Any, seen: set[int] | None = None, width: int = 0) -> str | None:
     """A tree in a fitted scikit-learn estimator down which a walk would not end, or lead out of memory, in words."""
     seen = set() if seen is None else seen
     if id(part) in seen:
         return None
     seen.add(id(part))
+    width = getattr(part, "n_features_in_", width)
     tree = getattr(part, "tree_", None)
     if tree is not None:
         children, feature = np.stack([tree.children_left, tree.children_right], 1), tree.feature
-        if tree.n_features != getattr(part, "n_features_in_", None) or tree.n_outputs != part.n_outputs_:
+        if tree.n_features != width or tree.n_outputs != part.n_outputs_:
             return "a tree for other features or outputs"
         if not _ends(children, (children == -1).all(1), feature, tree.n_features):
             return "a tree whose nodes do not come after one another"
     nodes = getattr(part, "nodes", None)
     if isinstance(nodes, np.ndarray) and nodes.dtype.names is not None:  # histogram-based boosting
         children = np.stack([nodes["left"], nodes["right"]], 1).astype(np.int64)
-        if not _ends(children, nodes["is_leaf"].astype(bool), nodes["feature_idx"], None):
+        if not _ends(children, nodes["is_leaf"].astype(bool), nodes["feature_idx"], width):
             return "a tree whose nodes do not come after one another"
-    inner = part if isinstance(part, (list, tuple)) else part.values() if isinstance(part, dict) else ()
-    if isinstance(part, np.ndarray) and part.dtype == object:
-        inner = part.ravel()
-    elif hasattr(part, "__dict__"):
-        inner = vars(part).values()
-    return next((damage for one in inner if (damage := _find_tree_damage(one, seen)) is not None), None)
+    inner: list[Any] = []
+    if isinstance(part, (list, tuple)) or (isinstance(part, np.ndarray) and part.dtype == object):
+        inner = list(np.ravel(part)) if isinstance(part, np.ndarray) else list(part)
+    elif isinstance(part, dict) or hasattr(part, "__dict__"):
+        inner = list((part if isinstance(part, dict) else vars(part)).values())
+    return next((damage for one in inner if (damage := _find_tree_damage(one, seen, width)) is not None), None)
 
 
-def _ends(children: Any, is_leaf: Any, feature: Any, n_features: int | None) -> bool:
+def _ends(children: Any, is_leaf: Any, feature: Any, n_features: int) -> bool:
     """Whether every walk down a tree ends: children come after their parents, and ask about features that there are."""
     inside = ((children > np.arange(len(children))[:, None]) & (children < len(children))).all(1)
-    there = (feature >= 0) & (True if n_features is None else feature < n_features)
-    return bool(len(children)) and bool((is_leaf | (inside & there)).all())
+    return len(children) > 0 and bool((is_leaf | (inside & (feature >= 0) & (feature < n_features))).all())
 
 
 def _skops_bytes(learner: Any) -> bytes | None:
