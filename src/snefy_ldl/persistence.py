@@ -39,7 +39,7 @@ LARGEST_WEIGHT = 1e6
 #: Bounds that fits keep, by name; what is not named here is a weight.
 BOUNDS = {
     "raw_exponents": (-LARGEST_WEIGHT, 1.001 * EXPONENT_LIMIT),
-    "raw_presence": (-100.0, 100.0),
+    "raw_presence": (-300.0, 300.0),
     "background": (EXPONENT_MARGIN, 2.001 * EXPONENT_LIMIT),
     "background_odds": (-100.0, 100.0),
     "log_odds": (-100.0, 100.0),

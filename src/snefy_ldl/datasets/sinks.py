@@ -8,6 +8,7 @@ import gc
 import gzip
 import io
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -145,8 +146,8 @@ def _excel_bytes(frame: Any, file: Path) -> Any:
             _store_as_text(writer.book.active)
     except ImportError:
         failure = ImportError("Excel files need openpyxl: pip install 'snefy-ldl[excel]'")
-    except OSError as error:
-        failure = OSError(error.errno, error.strerror, str(file))
+    except OSError as error:  # the file itself is not written yet
+        failure = OSError(error.errno, error.strerror, tempfile.gettempdir())
     except Exception as error:  # too many rows, or characters that the format lacks
         failure = InputError(f"{file} cannot be written: {error} Write .csv or .parquet instead.")
     finally:

@@ -221,6 +221,8 @@ def read_json(path: Path) -> Any:
         return json.loads(read_regular(path).decode("utf-8"), parse_constant=_no_number)
     except FileNotFoundError:
         raise ModelFileError(f"{path} is missing: this folder does not hold a whole saved model.") from None
+    except ModelFileError:
+        raise
     except RecursionError:
         raise ModelFileError(f"{path} is damaged: its JSON is nested too deeply.") from None
     except (ValueError, UnicodeDecodeError) as error:
@@ -273,5 +275,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except FileNotFoundError:
         raise ModelFileError(f"{path} is missing: this folder does not hold a whole saved model.") from None
+    except ModelFileError:
+        raise
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelFileError(f"{path} is damaged or not a safetensors file ({error}).") from None

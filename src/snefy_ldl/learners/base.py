@@ -226,7 +226,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         try:
             self._check_params()
         except Exception as error:  # what a wrong type meets depends on the learner
-            return f"params are not those of a {type(self).__name__}: {shorten_text(error)}"
+            return f"params do not fit {type(self).__name__}: {shorten_text(error)}"
         for name, value in vars(self).items():
             if name in MAY_HAVE_GAPS or not isinstance(value, np.ndarray) or value.dtype.kind != "f":
                 continue

@@ -151,5 +151,5 @@ def unpack_learner(state: dict[str, Any], arrays: dict[str, Any]) -> Learner:
             raise ModelFileError(f"{prefix}{damage}.")
         learner.after_load()
         if (damage := learner.find_silence()) is not None:
-            raise ModelFileError(f"{prefix or state['class']} {damage}.")
+            raise ModelFileError(f"{prefix.rstrip('.') or state['class']} {damage}.")
     return learner
