@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.resources
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +49,43 @@ def test_the_package_says_that_it_is_typed() -> None:
     assert importlib.resources.files("snefy_ldl").joinpath("py.typed").is_file()
     built = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert 'snefy_ldl = ["py.typed", ' in built  # the wheel's data; tools/smoke.py looks into the wheel itself
+
+
+def requirements() -> dict[str, list[str]]:
+    """What pyproject.toml asks for: "" is what everybody gets, the others are extras."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    core = text.partition("\ndependencies = [\n")[2].partition("\n]")[0]
+    extras = text.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
+    lines = {"": core} | dict(line.split(" = ", 1) for line in extras.splitlines() if " = " in line)
+    return {name: re.findall(r'"([^"]+)"', line) for name, line in lines.items()}
+
+
+def test_every_package_that_is_imported_is_asked_for() -> None:
+    """A package that another one brings today may be gone tomorrow."""
+    used = [entries for extra, entries in requirements().items() if extra not in ("bench", "test", "docs")]
+    given = "\n".join(entry for entries in used for entry in entries)
+    excepted = {
+        "fsspec": "where a user passes the address of a store",
+        "polars": "where a user passes a frame of it",
+        "pydantic": "a part of FastAPI",
+        "starlette": "a part of FastAPI",
+        "typing_extensions": "for the type checker alone",
+    }
+    needed: dict[str, str] = {}
+    for file in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+            needed |= {name.partition(".")[0]: file.name for name in names}
+    for module in sorted(set(needed) - set(sys.stdlib_module_names) - {"snefy_ldl"} - set(excepted)):
+        package = "scikit-learn" if module == "sklearn" else module.replace("_", "[-_]")
+        assert re.search(rf"(?m)^{package}\b", given), f"{needed[module]} imports {module}"
+
+
+def test_no_bound_admits_skops_with_known_weaknesses() -> None:
+    """CVE-2025-54412 and CVE-2025-54413: a file may run code in skops up to 0.11."""
+    (bound,) = [entry for entry in requirements()["guides"] if entry.startswith("skops")]
+    assert tuple(map(int, bound.removeprefix("skops>=").split("."))) >= (0, 12)
 
 
 def test_one_version_everywhere() -> None:

@@ -1,4 +1,7 @@
-"""Every memory budget of the library, in numbers held at a time, so that a machine's size is weighed in one place."""
+"""Every memory budget of the library, in numbers held at a time, so that a machine's size is weighed in one place.
+
+The largest feature stands here, too, since files and rows are held against it.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,8 @@ VALUED_ROWS = 256
 SCALED_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 32}
 #: Tables of more numbers than this are held in float32, which is what networks compute in (64 MiB of it).
 SINGLE_NUMBERS = 1 << 24
+#: Features beyond this leave a network that computes in float32 no room; nobody measures in such units.
+LARGEST_FEATURE = 1e30
 #: Sparse features are made dense for training when they take at most this many bytes as float32.
 DENSE_BYTES = 1 << 31
 #: Tensors for a backbone of the user's own are kept on the device whole up to this many bytes; else batches go there.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,16 +15,18 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from snefy_ldl._limits import LARGEST_FEATURE
 from snefy_ldl._types import Array
-from snefy_ldl.errors import InputError, ModelFileError
+from snefy_ldl.errors import InputError, ModelFileError, SnefyError
 from snefy_ldl.files.models import CONFIG, load_calibration, read_config, read_model, save_calibration, write_model
-from snefy_ldl.files.schema import check_description, check_shapes, expected_shapes
+from snefy_ldl.files.schema import check_description, check_shapes, expected_shapes, n_encoded
 from snefy_ldl.inputs.columns import Encoder, read_encoder
 from snefy_ldl.learners.guides import Guides, pack_guides, unpack_guides
 from snefy_ldl.networks.backbones import BackboneLike, CustomBackbone, StackedMLP
 from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling
+from snefy_ldl.special import EXPONENT_LIMIT, EXPONENT_MARGIN
 from snefy_ldl.training import FittedState, Inputs, resolve_device
 from snefy_ldl.training.optimiser import StackedAdamW
 from snefy_ldl.validation import ZeroPolicy
@@ -31,8 +34,22 @@ from snefy_ldl.validation import ZeroPolicy
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-#: Weights that are positive in every model.
-POSITIVE = ("background", "centre", "backbone.scaler.scale", "backbone.scaler.limit")
+#: Weights of a fit stay far below this; above it, float32 overflows after a few layers.
+LARGEST_WEIGHT = 1e6
+#: Bounds that fits keep, by name; what is not named here is a weight.
+BOUNDS = {
+    "raw_exponents": (-LARGEST_WEIGHT, 1.001 * EXPONENT_LIMIT),
+    "raw_presence": (-300.0, 300.0),
+    "background": (EXPONENT_MARGIN, 2.001 * EXPONENT_LIMIT),
+    "background_odds": (-100.0, 100.0),
+    "log_odds": (-100.0, 100.0),
+    "centre": (1e-30, 1e30),
+    "backbone.scaler.centre": (-LARGEST_FEATURE, LARGEST_FEATURE),
+    "backbone.scaler.scale": (torch.finfo(torch.float32).tiny, LARGEST_FEATURE),
+    "backbone.scaler.limit": (torch.finfo(torch.float32).tiny, 1e3),
+}
+#: Numbers that stand for nothing where they are infinite: no background, no limit.
+INFINITE = {"log_odds": -torch.inf, "backbone.scaler.limit": torch.inf}
 
 __all__ = ["StoredModel", "load_calibration", "load_state", "read_config", "save_calibration", "save_state"]
 
@@ -118,8 +135,7 @@ def load_state(
         _fill(net, weights, folder)
         seen = None
         if config.get("guides") is not None:
-            arrays = {name: value.numpy() for name, value in tensors.items() if name.startswith("guide.")}
-            seen = _read_guides(config["guides"], arrays, guides, folder)
+            seen = _read_guides(config, tensors, guides, folder)
         return parameters, FittedState(
             net=net.eval(),
             scaling=config["scaling"],
@@ -135,7 +151,9 @@ def load_state(
             guides=seen,
             columns=read_encoder(config.get("columns")),
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except SnefyError:
+        raise
+    except Exception as error:  # what a damaged entry meets depends on the entry
         raise ModelFileError(f"{folder / CONFIG} is damaged: {type(error).__name__} {error}.") from None
 
 
@@ -180,12 +198,14 @@ def _fill(net: SnefyNet, tensors: dict[str, Tensor], folder: Path) -> None:
 
 
 def _read_guides(
-    description: dict[str, Any], arrays: dict[str, Any], given: Sequence[Any] | None, folder: Path
+    config: dict[str, Any], tensors: Mapping[str, Tensor], given: Sequence[Any] | None, folder: Path
 ) -> Guides:
     try:
-        return unpack_guides(description, arrays, given)
-    except ModelFileError:
-        raise
+        arrays = {name: value.numpy() for name, value in tensors.items() if name.startswith("guide.")}
+        n_features, n_labels = n_encoded(config, folder / CONFIG), config["network"]["n_labels"]
+        return unpack_guides(config["guides"], arrays, n_features, n_labels, given)
+    except ModelFileError as error:
+        raise ModelFileError(f"{folder} cannot be loaded: {error}") from None
     except Exception as error:  # what a damaged learner meets depends on the learner
         raise ModelFileError(f"a guide in {folder} is damaged: {type(error).__name__} {error}.") from None
 
@@ -199,22 +219,25 @@ def check_values(tensors: Mapping[str, Tensor], exponent_form: str, folder: Path
         folder: for the message.
 
     Raises:
-        ModelFileError: a number is not finite, not positive where it must be, or a readout is zero everywhere.
+        ModelFileError: a number is not finite, outside the bounds that fits keep, or a readout is zero everywhere.
     """
     for name, tensor in tensors.items():
         if name.startswith("guide.") or (name.startswith("backbone.copies.") and not tensor.is_floating_point()):
             continue
         if not tensor.is_floating_point():
             raise ModelFileError(f"{folder} is damaged: {name} does not hold real numbers.")
-        values = tensor
-        if name == "log_odds":  # minus infinity is no background
-            values = torch.where(tensor == -torch.inf, 0.0, tensor)
-        elif name == "backbone.scaler.limit":  # infinity is no limit
-            values = torch.where(tensor == torch.inf, 1.0, tensor)
-        if not name.startswith("backbone.copies.") and not bool(torch.isfinite(values).all()):
+        if name.startswith("backbone.copies."):
+            continue
+        low, high = BOUNDS.get(name, (-LARGEST_WEIGHT, LARGEST_WEIGHT))
+        if name == "raw_exponents" and exponent_form == "log":
+            high = math.log(high)
+        values = tensor.double()[tensor != INFINITE[name]] if name in INFINITE else tensor.double()
+        if not bool(torch.isfinite(values).all()):
             raise ModelFileError(f"{folder} is damaged: {name} holds numbers that are not finite.")
-        if name in POSITIVE and not bool((tensor > 0).all()):
-            raise ModelFileError(f"{folder} is damaged: {name} holds numbers that are not above 0.")
+        if not bool(((values >= low) & (values <= high)).all()):
+            raise ModelFileError(
+                f"{folder} is damaged: {name} holds numbers that are not from {low:.4g} to {high:.4g}."
+            )
     if not bool((tensors["readout"] != 0).flatten(1).any(1).all()):
         raise ModelFileError(f"{folder} is damaged: a readout is zero everywhere, which is no density.")
     if exponent_form == "clip" and not bool((tensors["raw_exponents"] > -0.5).all()):

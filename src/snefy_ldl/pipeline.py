@@ -16,6 +16,7 @@ from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.files import read_json, write_bytes, write_json
+from snefy_ldl.files.atomic import read_regular
 from snefy_ldl.files.schema import check_version
 from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.guides import TRUSTED_TYPES
@@ -340,7 +341,7 @@ def _transformer_bytes(steps: list[Any]) -> bytes | None:
 def _read_transformers(path: Path, n_steps: int) -> list[Any]:
     io = _skops()
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
         strange = [kind for kind in io.get_untrusted_types(data=content) if kind not in TRUSTED_TYPES]
         if strange:
             raise ModelFileError(f"{path} holds types that are not trusted: {', '.join(strange[:3])}.")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+import re
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import openpyxl
 import pandas as pd
 import pytest
 
@@ -14,7 +18,8 @@ from commands import fail, succeed
 from snefy_ldl import SnefyLDL
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.conformal.report import COLUMNS, CoverageReport
-from snefy_ldl.datasets.tables import TableSink
+from snefy_ldl.datasets.tables import TableSink, TableSource
+from snefy_ldl.files import atomic
 from snefy_ldl.files.models import save_calibration
 from snefy_ldl.synthetic import make_city_districts
 
@@ -107,9 +112,11 @@ def test_a_file_that_is_read_is_not_replaced(plain: Path, tmp_path: Path, words:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits on file sizes are POSIX's")
-@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet", ".xlsx"])
 @pytest.mark.parametrize("rows", [100, 20_000])
-def test_a_full_disk_leaves_no_part_and_nothing_open(tmp_path: Path, ending: str, rows: int) -> None:
+def test_a_full_disk_leaves_no_part_and_nothing_open(
+    tmp_path: Path, ending: str, rows: int, capfd: pytest.CaptureFixture[str]
+) -> None:
     """A file size limit stands in for the full disk: early, or only when the last bytes are flushed."""
     import resource
 
@@ -126,8 +133,58 @@ def test_a_full_disk_leaves_no_part_and_nothing_open(tmp_path: Path, ending: str
     if descriptors.is_dir():  # on some systems an open file cannot be removed: none may be left open
         links = [os.readlink(entry) for entry in descriptors.iterdir() if entry.is_symlink()]
         assert not [link for link in links if str(tmp_path) in link]
+    if ending != ".parquet":
+        # openpyxl needs temporary files, which are elsewhere
+        places = [str(tmp_path / f"p{ending}"), *([tempfile.gettempdir()] if ending == ".xlsx" else [])]
+        assert caught.value.filename in places
     del caught, sink
     gc.collect()
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("ending", [".csv", ".xlsx"])
+def test_a_full_disk_is_one_line(plain: Path, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = tempfile.NamedTemporaryFile
+
+    def on_a_full_disk(*args: Any, **settings: Any) -> Any:
+        file = usual(*args, **settings)
+        os.unlink(file.name)
+        os.symlink("/dev/full", file.name)
+        return file
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", on_a_full_disk)
+    monkeypatch.setattr(atomic, "is_named", lambda file, path: True)
+    out = tmp_path / f"p{ending}"
+    assert (
+        fail("predict", plain / "model", plain / "city.csv", "--out", out) == f"error: No space left on device: {out}"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+# --- formulas ---------------------------------------------------------------------------------------------------------
+
+LINK = "=HYPERLINK(0)"
+
+
+@pytest.mark.parametrize("ending", [".csv", ".xlsx"])
+def test_no_command_writes_a_formula(tmp_path: Path, ending: str) -> None:
+    X = write_model(tmp_path, [LINK, "b", "@c"])
+    table = X.assign(id=[f"={k}" for k in range(len(X))])
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    for words in (("predict", "--keep", "id"), ("query", "--n", "2", "--id", "id")):
+        out = tmp_path / f"{words[0]}{ending}"
+        succeed(words[0], tmp_path / "model", tmp_path / "rows.csv", *words[1:], "--out", out)
+        if ending == ".xlsx":
+            cells = [cell for row in openpyxl.load_workbook(out).active.iter_rows() for cell in row]
+            assert {cell.data_type for cell in cells} <= {"s", "inlineStr", "n"}
+        else:
+            assert not re.search(r"(^|[,\"])[=@]", out.read_text(), re.MULTILINE)
+        source = TableSource(out)
+        assert {LINK, "@c"} <= set(source.columns)
+        ids = list(source.whole([], ["id"])["id"])
+        assert set(ids) <= set(table["id"])
+        assert words[0] == "query" or ids == list(table["id"])
 
 
 # --- markup -----------------------------------------------------------------------------------------------------------

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -116,3 +118,80 @@ def test_a_broken_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, soi
         stopped()
     assert file.read_text() == "precious"
     assert list(tmp_path.iterdir()) == [file]
+
+
+# --- formulas ---------------------------------------------------------------------------------------------------------
+
+FORMULAS = [
+    "=HYPERLINK(1)",
+    "+1+1",
+    "-x",
+    "@A1",
+    "\tx",
+    "\rx",
+    "'=quoted",
+    "a\rb",
+    "it's",
+    "#N/A!",
+    "-",
+    "-5",
+    "+.5e3",
+    "é",
+]
+HEAD = "=1+1"
+
+
+@pytest.fixture
+def formulas() -> pd.DataFrame:
+    return pd.DataFrame({HEAD: FORMULAS, "=share": np.linspace(-1.0, 1.0, len(FORMULAS))})
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".csv.gz", ".xlsx", ".parquet", ".feather"])
+@pytest.mark.parametrize("dtype", [object, "category"])
+def test_text_like_formulas_is_read_back_as_it_was(
+    tmp_path: Path, formulas: pd.DataFrame, ending: str, dtype: Any
+) -> None:
+    source = TableSource(write(formulas.astype({HEAD: dtype}), tmp_path / f"f{ending}"))
+    assert source.columns == [HEAD, "=share"]
+    frame = source.whole(["=share"], [HEAD])
+    lines = "\n" if ending == ".xlsx" else "\r"  # in XML every end of a line is a line feed
+    assert list(frame[HEAD]) == [text.replace("\r", lines) for text in FORMULAS]
+    np.testing.assert_allclose(frame["=share"], formulas["=share"], atol=1e-15)
+    assert list(source.whole([HEAD], [])[HEAD].iloc[:4]) == FORMULAS[:4]
+
+
+def test_no_cell_of_a_text_file_begins_like_a_formula(tmp_path: Path, formulas: pd.DataFrame) -> None:
+    with write(formulas, tmp_path / "f.csv").open(newline="", encoding="utf-8") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    begins = [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+    assert begins
+    assert all(np.isfinite(float(cell)) for cell in begins)  # numbers stay numbers
+    assert "'=HYPERLINK(1)" in cells
+    assert "'=1+1" in cells
+
+
+def test_text_without_formulas_is_written_byte_for_byte_as_before(tmp_path: Path, soil: pd.DataFrame) -> None:
+    soil["name"] = ["it's", 'a "b"', "c,d", "'e", "", None, "-5.5"]
+    with TableSink(str(tmp_path / "s.csv")) as sink:
+        sink.write(soil)
+    assert (tmp_path / "s.csv").read_bytes() == soil.to_csv(index=False).encode()
+
+
+def test_excel_holds_text_and_no_formula(tmp_path: Path, formulas: pd.DataFrame) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    sheet = openpyxl.load_workbook(write(formulas, tmp_path / "f.xlsx")).active
+    kinds = [[cell.data_type for cell in row] for row in sheet.iter_rows()]
+    assert kinds == [["s", "s"], *[["s", "n"]] * len(formulas)]
+
+
+def test_two_columns_that_differ_by_a_quote_stay_two(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("'=a,=a\n1,2\n")
+    source = TableSource(tmp_path / "q.csv")
+    assert source.columns == ["'=a", "=a"]
+    assert source.whole(source.columns, []).to_numpy().tolist() == [[1, 2]]
+
+
+def test_what_excel_cannot_hold_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot be written.*cannot be used in worksheets"):
+        write(pd.DataFrame({"a": list("abc\x07")}), tmp_path / "f.xlsx")
+    assert not list(tmp_path.iterdir())

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.errors import ModelFileError
-from snefy_ldl.files import folders
+from snefy_ldl.files import atomic, folders, write_bytes
 from snefy_ldl.files.arrays import ArrayFolder
 from snefy_ldl.files.models import load_calibration, read_model, save_calibration, write_model
 from snefy_ldl.synthetic import make_city_districts
@@ -132,13 +133,65 @@ def test_a_writer_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_leftovers_of_a_killed_save_are_removed(tmp_path: Path) -> None:
     write_model(tmp_path, {}, {})
-    left = (".model.json.a1.part", ".weights-00.safetensors.b2.part", ".calibration.json.c3.part")
+    left = (".model.json.a1_45678.part", ".weights-00.safetensors.b2345678.part", ".calibration.json.c3345678.part")
     for name in (*left, ".weights.tmp.safetensors", "weights-0123456789ab.safetensors"):
         (tmp_path / name).touch()
-    (tmp_path / ".predicted.csv.d4.part").touch()  # a table being written: not ours to remove
+    stay = (".predicted.csv.d4345678.part", ".model.json.part", ".model.json.backup_1.part", "model.json.a1345678.part")
+    for name in stay:  # a table being written, and files of other programs: not ours to remove
+        (tmp_path / name).touch()
+    (tmp_path / ".model.json.backup_1.part").unlink()
+    (tmp_path / ".model.json.backup_1.part").symlink_to(tmp_path / ".model.json.part")
     write_model(tmp_path, {"new": 1}, {})
     weights = read_model(tmp_path)[0]["weights"]["file"]
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([".predicted.csv.d4.part", "model.json", weights])
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*stay, "model.json", weights])
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from snefy_ldl.files.atomic import replace_file
+with replace_file(Path(sys.argv[1])) as temporary:
+    temporary.write_text("half")
+    print(temporary.name, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
+def test_a_temporary_file_stays_while_it_is_written_and_goes_when_its_writer_was_killed(tmp_path: Path) -> None:
+    target = tmp_path / "shares [1].csv"
+    writer = start(KILLED, target)
+    try:
+        assert writer.stdout is not None
+        name = writer.stdout.readline().strip()
+        write_bytes(target, b"whole")
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, target.name])
+        writer.send_signal(signal.SIGKILL)
+        writer.communicate(timeout=20)
+    finally:
+        writer.kill()
+    write_bytes(tmp_path / "other.csv", b"")
+    assert (tmp_path / name).exists()
+    write_bytes(target, b"again")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.csv", target.name]
+
+
+def test_a_temporary_file_that_another_process_takes_for_a_leftover_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, lost = atomic.try_lock, []
+
+    def lock_late(file: Any) -> Any:
+        if not lost:
+            lost.append(file.name)
+            Path(file.name).unlink()
+        return usual(file)
+
+    monkeypatch.setattr(atomic, "try_lock", lock_late)
+    write_bytes(tmp_path / "a", b"whole")
+    assert lost
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"whole"
 
 
 def test_a_reader_looks_again_when_the_weights_were_just_replaced(

@@ -133,14 +133,14 @@ def test_code_of_ones_own_is_neither_saved_nor_read(city, tmp_path):
     content = np.frombuffer(skops.dumps(FunctionTransformer(eval)), dtype=np.uint8)
     description = {"floor": 1e-4, "learners": [{"class": "FunctionTransformer", "skops": True}]}
     with pytest.raises(ModelFileError, match=r"not trusted \(builtins.eval\); pass the fitted guides again"):
-        unpack_guides(description, {"guide.0.skops": content})
+        unpack_guides(description, {"guide.0.skops": content}, 5, 3)
 
 
 def test_reading_a_guide_without_skops_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "skops", None)  # as if it were not installed
     description = {"floor": 1e-4, "learners": [{"class": "Ridge", "skops": True}]}
     with pytest.raises(ModelFileError, match=r"pip install 'snefy-ldl\[guides\]'"):
-        unpack_guides(description, {"guide.0.skops": np.zeros(3, dtype=np.uint8)})
+        unpack_guides(description, {"guide.0.skops": np.zeros(3, dtype=np.uint8)}, 5, 3)
 
 
 def test_bad_guides_are_named(city):

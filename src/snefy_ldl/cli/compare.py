@@ -108,14 +108,17 @@ def _facts(result: Comparison) -> dict[str, Any]:
 
 
 def _write(result: Comparison, file: Path) -> None:
+    from snefy_ldl.datasets.tables import TableSink
     from snefy_ldl.files.atomic import replace_file, write_bytes, write_json
 
     kind = file.suffix.lower()
     if kind == ".json":
         write_json(file, _facts(result))
-    elif kind in (".md", ".tex", ".csv"):
-        text = {".md": result.to_markdown, ".tex": result.to_latex, ".csv": result.table.to_csv}[kind]()
-        write_bytes(file, text.encode())
+    elif kind == ".csv":
+        with TableSink(str(file)) as sink:
+            sink.write(result.table.reset_index())
+    elif kind in (".md", ".tex"):
+        write_bytes(file, (result.to_markdown() if kind == ".md" else result.to_latex()).encode())
     else:
         import matplotlib.pyplot as plt  # an extra, loaded with the first picture
 

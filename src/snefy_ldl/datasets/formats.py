@@ -7,12 +7,14 @@ import csv
 import gzip
 import io
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from snefy_ldl.errors import InputError
 
-__all__ = ["TextFormat", "sniff_text", "table_kind"]
+__all__ = ["TextFormat", "change_formulas", "escape_cell", "sniff_text", "table_kind", "unescape_cell"]
 
 KINDS = {
     **dict.fromkeys((".csv", ".txt"), "csv"),
@@ -29,6 +31,9 @@ COMMA_NUMBER = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")
 POINT_NUMBER = re.compile(r"[-+]?\d*\.\d+([eE][-+]?\d+)?")
 #: 1.234,5: points between thousands beside a decimal comma.
 GROUPED_NUMBER = re.compile(r"[-+]?\d{1,3}(\.\d{3})+(,\d+)?")
+#: Text that spreadsheet programs take for a formula, also behind quotes of its own; and numbers, which are none.
+FORMULA = re.compile(r"'*[=+\-@\t\r]")
+NUMBER = re.compile(r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?")
 NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
@@ -91,6 +96,63 @@ def table_kind(file: Path) -> str:
             f"{file.name}: unknown ending {last!r}; use .csv, .tsv (also .gz), .xlsx, .parquet or .feather."
         )
     return KINDS[last]
+
+
+def escape_cell(text: str) -> str:
+    """Text as it stands in a CSV file: with a single quote before what a spreadsheet program would run as a formula.
+
+    Args:
+        text: Of a cell or a header.
+
+    Returns:
+        The text; numbers, which are no formulas, stay as they are.
+
+    >>> [escape_cell(text) for text in ("=1+1", "-5", "-x", "'=a", "it's")]
+    ["'=1+1", '-5', "'-x", "''=a", "it's"]
+    """
+    return f"'{text}" if FORMULA.match(text) and not NUMBER.fullmatch(text) else text
+
+
+def unescape_cell(text: str) -> str:
+    """The text that :func:`escape_cell` was given.
+
+    Args:
+        text: As it stands in a CSV file.
+
+    Returns:
+        Without the quote that stands before a formula.
+
+    >>> [unescape_cell(text) for text in ("'=1+1", "-5", "''=a", "it's", "'quoted'")]
+    ['=1+1', '-5', "'=a", "it's", "'quoted'"]
+    """
+    return text[1:] if text.startswith("'") and FORMULA.match(text) else text
+
+
+def change_formulas(frame: Any, change: Callable[[str], str]) -> Any:
+    """A DataFrame whose text that looks like a formula, that of the header too, went through a function.
+
+    Args:
+        frame: A pandas DataFrame, which is left as it was.
+        change: :func:`escape_cell` or :func:`unescape_cell`.
+
+    Returns:
+        A DataFrame with the same rows and columns.
+    """
+    names = [change(name) if isinstance(name, str) else name for name in frame.columns]
+    if names != list(frame.columns):
+        frame = frame.set_axis(names, axis=1)
+    for place, dtype in enumerate(frame.dtypes):
+        if dtype.kind not in "OU":  # text of any kind, also as categories
+            continue
+        cells = frame.iloc[:, place].to_numpy(dtype=object)
+        found = [k for k, cell in enumerate(cells) if isinstance(cell, str) and FORMULA.match(cell)]
+        if found:
+            cells = cells.copy()
+            for k in found:
+                cells[k] = change(cells[k])
+            frame = frame.copy(deep=False)
+            frame.isetitem(place, cells)
+    return frame
 
 
 def sniff_text(file: Path, kind: str) -> TextFormat:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl._text import shorten
-from snefy_ldl.datasets.formats import TextFormat, sniff_text, table_kind
+from snefy_ldl.datasets.formats import TextFormat, change_formulas, sniff_text, table_kind, unescape_cell
 from snefy_ldl.datasets.sinks import DECIMALS, TableSink
 from snefy_ldl.errors import DataNotFoundError, InputError, SnefyError
 
@@ -194,6 +194,7 @@ class TableSource:
         self.text: TextFormat | None = None
         self.notes: tuple[str, ...] = ()
         self._frame: Any = None  # of kinds that are read in one go
+        self._header: dict[str, str] = {}  # of a text file: its columns, and their names as they stand there
         with self._readable():
             if self.kind in ("csv", "tsv"):
                 self.text = sniff_text(file, self.kind)
@@ -339,13 +340,13 @@ class TableSource:
                 **self._signs,
                 compression="gzip" if self.file.suffix.lower() == ".gz" else None,
                 index_col=False,
-                dtype=dict.fromkeys(as_text, str),  # as they stand: "007" and "NA" are names, too
+                dtype={self._header[name]: str for name in as_text},  # as they stand: "007" and "NA" are names, too
                 keep_default_na=False,
-                na_values={name: NO_NUMBER for name in self.columns if name not in as_text},
+                na_values={self._header[name]: NO_NUMBER for name in self.columns if name not in as_text},
                 chunksize=most,
             )
             while (chunk := self._next(reader)) is not None:
-                yield chunk[columns]
+                yield change_formulas(chunk, unescape_cell).set_axis(self.columns, axis=1)[columns]
                 progress(handle.tell(), total)
 
     def _next(self, reader: Any) -> Any:
@@ -373,7 +374,10 @@ class TableSource:
             schema = pyarrow.parquet.read_schema(self.file)
             index = (schema.pandas_metadata or {}).get("index_columns", [])
             return [str(name) for name in schema.names if name not in index]
-        return [str(name) for name in self._pandas.read_csv(self.file, nrows=0, **self._signs).columns]
+        header = [str(name) for name in self._pandas.read_csv(self.file, nrows=0, **self._signs).columns]
+        names = [unescape_cell(name) for name in header]
+        self._header = dict(zip(names if len(set(names)) == len(names) else header, header))
+        return list(self._header)
 
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:

@@ -16,8 +16,8 @@ from safetensors.numpy import save as format_arrays
 
 from snefy_ldl._version import __version__
 from snefy_ldl.errors import ModelFileError
-from snefy_ldl.files.atomic import read_json
-from snefy_ldl.files.folders import is_empty, only_writer, remove_leftovers, retry_missing, write_pair
+from snefy_ldl.files.atomic import read_json, read_regular, remove_leftovers
+from snefy_ldl.files.folders import is_empty, only_writer, retry_missing, write_pair
 from snefy_ldl.files.schema import check_name, check_version
 
 __all__ = ["ArrayFolder"]
@@ -73,11 +73,10 @@ class ArrayFolder:
                 self.content: description,
             }
 
-        with only_writer(folder) as alone:
+        with only_writer(folder):
             if not (folder / CONFIG_FILE).is_file() and not is_empty(folder):
                 raise self._foreign(folder)
-            if alone:
-                remove_leftovers(folder, CONFIG_FILE, ARRAY_FILES)
+            remove_leftovers(folder, ARRAY_FILES)
             write_pair(folder, CONFIG_FILE, ARRAY_FILES, 16, payload, describe)
 
     def _foreign(self, folder: Path) -> ModelFileError:
@@ -113,7 +112,7 @@ class ArrayFolder:
         check_version(config, self.version, folder)
         path = folder / check_name(config.get("arrays"), ARRAY_FILES, folder / CONFIG_FILE)
         try:
-            payload = path.read_bytes()
+            payload = read_regular(path)
             if hashlib.sha256(payload).hexdigest() != config["arrays_sha256"]:
                 raise ModelFileError(f"{path} is damaged: its checksum differs from the one in {CONFIG_FILE}.")
             return config[self.content], parse_arrays(payload)

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fnmatch
+import glob
 import json
 import os
+import re
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from safetensors import SafetensorError, safe_open
 
 from snefy_ldl.errors import ModelFileError
 
+try:
+    import fcntl
+except ImportError:  # Windows has another call for the same
+    fcntl = None  # type: ignore[assignment]
+    import msvcrt
+
 if TYPE_CHECKING:
     from torch import Tensor
+
+#: What a full disk, a quota and a limit on file sizes raise.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+#: How often a new temporary file is made where another process removes it at once.
+ATTEMPTS = 10
+#: How names of temporary files end, after the name of the file they are to become.
+TEMPORARY = re.compile(r"\.[a-z0-9_]{8}\.part")
 
 
 @contextlib.contextmanager
@@ -38,18 +56,92 @@ def replace_file(path: Path) -> Iterator[Path]:
     'whole'
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    os.close(handle)
+    remove_leftovers(path.parent, glob.escape(path.name))
+    file = _open_temporary(path)
+    name = file.name
     try:
         yield Path(name)
-        with open(name, "rb+") as file:
-            os.fsync(file.fileno())  # the name must not point at content that a crash could still lose
+        with open(name, "rb+") as content:
+            os.fsync(content.fileno())  # the name must not point at content that a crash could still lose
         os.chmod(name, 0o666 & ~_umask())  # a temporary file is private; the result need not be
+        if os.name == "nt":
+            file.close()  # an open file cannot be renamed there
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
+        file.close()
         with contextlib.suppress(OSError):  # what went wrong first is what must be said
             Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            error.filename = str(path)  # the file the caller knows, not its temporary name
         raise
+    finally:
+        file.close()
+
+
+def _open_temporary(path: Path) -> Any:
+    """A new temporary file beside ``path``, locked as long as it is open: nobody takes it for a leftover."""
+    for _ in range(ATTEMPTS):
+        file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - it is closed when it has its final name
+            dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False
+        )
+        # Windows keeps open files from being removed, and its locks would keep us from writing
+        state = "none" if os.name == "nt" else try_lock(file)
+        # another process may have taken the file for a leftover between our making and locking it
+        if state == "none" or (state == "ours" and is_named(file, Path(file.name))):
+            break
+        file.close()
+    return file
+
+
+def remove_leftovers(folder: Path, *names: str) -> None:
+    """Remove temporary files that writers left when they were killed; those being written are locked and stay.
+
+    Args:
+        folder: where they are.
+        names: of the files they were to become; patterns are allowed.
+    """
+    with os.scandir(folder) as entries:
+        parts = [entry for entry in entries if entry.name.endswith(".part") and entry.is_file(follow_symlinks=False)]
+    for entry in parts:
+        ending = TEMPORARY.search(entry.name, len(entry.name) - len(".12345678.part"))
+        if ending is None or not any(fnmatch.fnmatchcase(entry.name[1 : ending.start()], name) for name in names):
+            continue
+        with contextlib.suppress(OSError):  # somebody else may remove it first, or not let us
+            if os.name == "nt":
+                os.unlink(entry.path)
+                continue
+            with open(entry.path, "rb+") as file:
+                if try_lock(file) == "ours":
+                    os.unlink(entry.path)
+
+
+def try_lock(file: Any) -> Literal["ours", "taken", "none"]:
+    """Lock an open file, without waiting, until it is closed or the process ends.
+
+    Args:
+        file: open.
+
+    Returns:
+        Whether the lock is ``"ours"``, ``"taken"``, or ``"none"`` where the file system knows no locks.
+    """
+    try:
+        if fcntl is not None:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+    except (BlockingIOError, PermissionError):
+        return "taken"
+    except OSError:
+        return "none"
+    return "ours"
+
+
+def is_named(file: Any, path: Path) -> bool:
+    """Whether a path still leads to an open file."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -74,12 +166,63 @@ def write_json(path: Path, content: Any) -> None:
     write_bytes(path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
 
+def check_regular(path: Path) -> None:
+    """Raise where a path leads to something that is not a regular file: reading it may never end.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        ModelFileError: It is a folder, a pipe, a socket or a device, or a link to one.
+        FileNotFoundError: There is nothing.
+
+    >>> check_regular(Path("."))
+    Traceback (most recent call last):
+    snefy_ldl.errors.ModelFileError: . is a folder, not a file: this folder does not hold a whole saved model.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:  # a loop of links, say
+        raise ModelFileError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    if stat.S_ISREG(mode):
+        return
+    kinds = (("folder", stat.S_ISDIR), ("pipe", stat.S_ISFIFO), ("socket", stat.S_ISSOCK))
+    kind = next((word for word, is_kind in kinds if is_kind(mode)), "device")
+    raise ModelFileError(f"{path} is a {kind}, not a file: this folder does not hold a whole saved model.")
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a regular file.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        All of it.
+
+    Raises:
+        ModelFileError: It is no regular file, or cannot be read.
+        FileNotFoundError: There is nothing.
+    """
+    check_regular(path)
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read: {error.strerror or error}.") from None
+
+
 def read_json(path: Path) -> Any:
     """Read JSON, or say what is wrong with the file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+        return json.loads(read_regular(path).decode("utf-8"), parse_constant=_no_number)
     except FileNotFoundError:
         raise ModelFileError(f"{path} is missing: this folder does not hold a whole saved model.") from None
+    except ModelFileError:
+        raise
     except RecursionError:
         raise ModelFileError(f"{path} is damaged: its JSON is nested too deeply.") from None
     except (ValueError, UnicodeDecodeError) as error:
@@ -127,9 +270,12 @@ def parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read named tensors and their metadata, or say what is wrong with the file."""
     try:
+        check_regular(path)
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except FileNotFoundError:
         raise ModelFileError(f"{path} is missing: this folder does not hold a whole saved model.") from None
+    except ModelFileError:
+        raise
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelFileError(f"{path} is damaged or not a safetensors file ({error}).") from None

@@ -8,20 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 from snefy_ldl.errors import ModelFileError
-from snefy_ldl.files.atomic import write_bytes, write_json
-
-try:
-    import fcntl
-except ImportError:  # Windows has another call for the same
-    fcntl = None  # type: ignore[assignment]
-    import msvcrt
+from snefy_ldl.files.atomic import is_named, try_lock, write_bytes, write_json
 
 __all__ = ["only_writer", "retry_missing", "write_pair"]
 
@@ -63,9 +56,9 @@ def only_writer(folder: Path) -> Iterator[bool]:
     while True:
         file = path.open("ab")
         try:
-            state = _try_lock(file)
+            state = try_lock(file)
             # the one before may have removed the file between our opening and locking it
-            if state != "taken" and (state == "none" or _is_named(file, path)):
+            if state != "taken" and (state == "none" or is_named(file, path)):
                 break
         except BaseException:
             file.close()
@@ -80,27 +73,6 @@ def only_writer(folder: Path) -> Iterator[bool]:
         with contextlib.suppress(OSError):
             path.unlink()  # before the lock goes: whoever waits sees that the file has no name any more
         file.close()
-
-
-def _try_lock(file: BinaryIO) -> str:
-    """Whether the lock is "ours", "taken", or "none" where the file system knows no locks."""
-    try:
-        if fcntl is not None:
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        else:
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
-    except (BlockingIOError, PermissionError):
-        return "taken"
-    except OSError:
-        return "none"
-    return "ours"
-
-
-def _is_named(file: BinaryIO, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def write_pair(
@@ -127,18 +99,6 @@ def write_pair(
         if old.name != name:
             old.unlink(missing_ok=True)
     return checksum
-
-
-def remove_leftovers(folder: Path, *names: str) -> None:
-    """Remove temporary files that writers left when they were killed; the caller is the only writer.
-
-    Args:
-        folder: where they are.
-        names: of the files they were to become; patterns are allowed.
-    """
-    for name in names:
-        for part in folder.glob(f".{name}.*.part"):
-            part.unlink(missing_ok=True)
 
 
 def is_empty(folder: Path) -> bool:

@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from snefy_ldl._version import __version__
 from snefy_ldl.errors import ModelFileError
-from snefy_ldl.files.atomic import format_tensors, parse_tensors, read_json, write_json
-from snefy_ldl.files.folders import LOOKS, PAUSE, only_writer, remove_leftovers, retry_missing, write_pair
+from snefy_ldl.files.atomic import (
+    format_tensors,
+    parse_tensors,
+    read_json,
+    read_regular,
+    remove_leftovers,
+    write_json,
+)
+from snefy_ldl.files.folders import LOOKS, PAUSE, only_writer, retry_missing, write_pair
 from snefy_ldl.files.schema import check_calibration, check_version, check_weights_entry
 
 if TYPE_CHECKING:
@@ -61,8 +68,8 @@ def write_model(folder: Path, description: dict[str, Any], tensors: dict[str, Te
         return head | description
 
     with only_writer(folder) as alone:
+        remove_leftovers(folder, CALIBRATION, WEIGHTS)
         if alone:
-            remove_leftovers(folder, CONFIG, CALIBRATION, WEIGHTS, EARLIER_TEMPORARY)
             (folder / EARLIER_TEMPORARY).unlink(missing_ok=True)
         checksum = write_pair(folder, CONFIG, WEIGHTS, 12, payload, describe)
         calibration = folder / CALIBRATION
@@ -123,7 +130,7 @@ def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def _read_pair(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     config = read_config(folder)
     path = folder / config["weights"]["file"]
-    content = path.read_bytes()
+    content = read_regular(path)
     if hashlib.sha256(content).hexdigest() != config["weights"]["sha256"]:
         raise ModelFileError(f"{path} is damaged: its checksum is not the one in {CONFIG}.")
     return config, parse_tensors(content, path)
@@ -145,6 +152,7 @@ def save_calibration(folder: Path, state: dict[str, Any]) -> Path:
     read_config(folder)  # no lock, and no folder, where there is no model
     path = folder / CALIBRATION
     with only_writer(folder):
+        remove_leftovers(folder, CONFIG, WEIGHTS)
         config = read_config(folder)
         write_json(path, {"weights_sha256": config["weights"]["sha256"], "intervals": state})
     return path

@@ -5,11 +5,13 @@ from __future__ import annotations
 import fnmatch
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from snefy_ldl._limits import LARGEST_FEATURE
 from snefy_ldl.errors import ModelFileError
 
 __all__ = ["check_calibration", "check_description", "check_name", "check_shapes", "check_version", "expected_shapes"]
@@ -25,7 +27,12 @@ def _whole(value: Any, low: int = 1) -> bool:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether a value is a finite number that a float can hold."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def _feature(value: Any) -> bool:
+    return _number(value) and abs(value) <= LARGEST_FEATURE
 
 
 def _level(value: Any) -> bool:
@@ -96,13 +103,13 @@ DESCRIPTION: dict[str, Rule] = {
 }
 ENCODER: dict[str, Rule] = {"named": FLAG, "width": COUNT}
 FILLER: dict[str, Rule] = {
-    "fills": (_each(_number), "a list of numbers"),
+    "fills": (_each(_feature), "a list of numbers"),
     "indicators": (_each(lambda value: _whole(value, 0)), "a list of whole numbers"),
 }
 TABLE: dict[str, Rule] = {"columns": (_each(_is(dict)), "a list of objects"), "notes": NAMES}
 #: Fields of each kind of column (:mod:`snefy_ldl.inputs.kinds`).
 COLUMNS: dict[str, dict[str, Rule]] = {
-    "number": {"name": TEXT, "fill": (_number, "a number"), "indicator": FLAG, "gaps": FLAG},
+    "number": {"name": TEXT, "fill": (_feature, "a number"), "indicator": FLAG, "gaps": FLAG},
     "category": {
         "name": TEXT,
         "levels": NAMES,
@@ -116,7 +123,7 @@ COLUMNS: dict[str, dict[str, Rule]] = {
         "form": (_optional(_is(str)), "a text or null"),
         "start": (lambda value: isinstance(value, str) and _date(value), "a date"),
         "parts": (_each(lambda value: value in ("year", "day of year", "days")), "a list of parts of dates"),
-        "fills": (_each(_number), "a list of numbers"),
+        "fills": (_each(_feature), "a list of numbers"),
         "indicator": FLAG,
         "gaps": FLAG,
     },
@@ -126,6 +133,12 @@ GUIDES: dict[str, Rule] = {
     "floor": (lambda value: _number(value) and value > 0.0, "a number above 0"),
     "learners": (_each(_is(dict)), "a list of objects"),
     "mover?": (_optional(_is(dict)), "an object or null"),
+}
+MOVER: dict[str, Rule] = {
+    "weights": (_each(lambda value: _number(value) and 0.0 <= value <= 1.0), "a list of numbers from 0 to 1"),
+    "base": (_optional(_each(lambda value: _number(value) and abs(value) <= 100.0)), "a list of log odds or null"),
+    "slope": (lambda value: _number(value) and 0.0 <= value <= 10.0, "a number from 0 to 10"),
+    "trees": (_optional(_is(dict)), "an object or null"),
 }
 CALIBRATION: dict[str, Rule] = {
     "weights_sha256": TEXT,
@@ -240,25 +253,64 @@ def check_description(config: dict[str, Any], path: Path) -> None:
         raise ModelFileError(f"{path} is damaged: {given} label_names for {network['n_labels']} labels.")
     if names is not None and len(names) != features:
         raise ModelFileError(f"{path} is damaged: {len(names)} feature_names for {features} features.")
+    inputs, guides = config.get("inputs", "features"), config.get("guides")
+    if not config["zero_policy"]["floor"] < 1.0 / network["n_labels"]:
+        raise ModelFileError(f"{path} is damaged: zero_policy.floor is not below an even share of the labels.")
     if network["custom_backbone"]:
+        if inputs != "features" or guides is not None or config.get("columns") is not None:
+            raise ModelFileError(f"{path} is damaged: a custom backbone sees what it is given, not {inputs!r}.")
         return
     if features is None:
         raise ModelFileError(f"{path} is damaged: n_features is null, without a custom backbone.")
-    inputs, seen, guides = config.get("inputs", "features"), _n_inputs(config), config.get("guides")
-    read = _check_columns(config, path)
-    if inputs == "features" and seen != read:
-        raise ModelFileError(f"the weights do not fit the model {path.name} describes: {seen} inputs, {read} features.")
-    if guides is not None:
-        _check(guides, GUIDES, path, "guides.")
-    elif inputs != "features":
+    seen, read = _n_inputs(config), n_encoded(config, path)
+    if guides is None and inputs != "features":
         raise ModelFileError(f"{path} is damaged: inputs is {inputs!r}, and there are no guides.")
+    if guides is not None and inputs == "features":
+        raise ModelFileError(f"{path} is damaged: inputs is 'features', and there are guides.")
+    made = read if guides is None else _check_guides(config, path) + (read if inputs == "both" else 0)
+    if seen != made:
+        raise ModelFileError(
+            f"the weights do not fit the model {path.name} describes: {seen} inputs, and the rows have {made}."
+        )
     widths = [*config["parameters"]["hidden_sizes"]] or [seen]
     if widths[-1] != network["width"]:
         raise ModelFileError(f"{path} is damaged: width is {network['width']}, and the last layer has {widths[-1]}.")
 
 
-def _check_columns(config: dict[str, Any], path: Path) -> int:
-    """How many numbers the columns of a table become; raises unless the JSON says what each column is."""
+def _check_guides(config: dict[str, Any], path: Path) -> int:
+    """How many numbers the guides' predictions are; raises unless the JSON says what the guides are."""
+    guides, network = config["guides"], config["network"]
+    _check(guides, GUIDES, path, "guides.")
+    labels, mover = network["n_labels"], guides.get("mover")
+    if not guides["floor"] < 1.0 / labels:
+        raise ModelFileError(f"{path} is damaged: guides.floor is {guides['floor']}, not below 1/{labels}.")
+    if (mover is not None) != (config["inputs"] == "moving"):
+        raise ModelFileError(f"{path} is damaged: inputs is {config['inputs']!r}, which does not fit guides.mover.")
+    if mover is not None:
+        _check(mover, MOVER, path, "guides.mover.")
+        if len(mover["weights"]) != len(guides["learners"]) or abs(sum(mover["weights"]) - 1.0) > 1e-6:
+            raise ModelFileError(f"{path} is damaged: guides.mover.weights are not those of the guides.")
+        base, has_trees = mover["base"], mover["trees"] is not None
+        if {base is not None, has_trees} != {bool(network.get("presence", False))}:
+            raise ModelFileError(f"{path} is damaged: guides.mover does not fit network.presence.")
+        if base is not None and len(base) != labels:
+            raise ModelFileError(f"{path} is damaged: guides.mover.base has {len(base)} numbers for {labels} labels.")
+    return len(guides["learners"]) * int(labels)
+
+
+def n_encoded(config: dict[str, Any], path: Path) -> int:
+    """How many numbers the columns of a table become.
+
+    Args:
+        config: The JSON, with ``columns`` and ``n_features``.
+        path: Of the file, for the message.
+
+    Returns:
+        The number of features that learners and networks see.
+
+    Raises:
+        ModelFileError: The JSON does not say what each column is.
+    """
     encoder, features = config.get("columns"), config["n_features"]
     if encoder is None:
         return int(features)

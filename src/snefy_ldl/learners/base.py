@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from snefy_ldl._random import numpy_random
 from snefy_ldl._types import Array
 from snefy_ldl.errors import InputError, ModelFileError, TrainingError
+from snefy_ldl.files.schema import n_encoded
 from snefy_ldl.inputs.columns import TableEncoder, learn_columns, read_encoder
 from snefy_ldl.inputs.frames import frame_of, is_frame
 from snefy_ldl.inputs.gaps import has_gaps
@@ -26,6 +27,10 @@ from snefy_ldl.learners.storage import REGISTRY, is_fitted_name, read_learner, w
 from snefy_ldl.learners.threads import few_threads
 from snefy_ldl.validation import check_distributions, check_features
 
+#: More features, or labels, than a file can reasonably name.
+MOST_FEATURES, MOST_LABELS = 10**7, 10**6
+#: What a fit leaves behind that may hold NaN.
+MAY_HAVE_GAPS = ("out_of_bag_",)
 #: No learner predicts a smaller share than this, so that logarithms of predictions always exist.
 PREDICTED_SHARE_FLOOR = 1e-12
 
@@ -101,6 +106,14 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
 
     def after_load(self) -> None:
         """Rebuild what is derived from the saved arrays (a search tree, say); called by :meth:`load`."""
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of arrays that a fit leaves behind, by name; files are held against them."""
+        return {}
+
+    def _find_damage(self) -> str | None:
+        """What else is wrong with arrays of the right shapes that were read from a file, in words."""
+        return None
 
     # The shared contract --------------------------------------------------------------------------------------------
 
@@ -197,6 +210,50 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
             return P
         return frame_of(P, self.label_names_, X)
 
+    def find_damage(self) -> str | None:
+        """What no fit leaves behind in what was read from a file.
+
+        Returns:
+            A few words that begin with the entry's name; None where nothing is wrong.
+        """
+        for name, most in (("n_features_in_", MOST_FEATURES), ("n_labels_", MOST_LABELS)):
+            value = getattr(self, name, None)
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+                return f"{name} is {shorten_text(value)}, not a whole number from 1 to {most}"
+        names = getattr(self, "label_names_", ())
+        if names is not None and (not isinstance(names, list) or len(names) != self.n_labels_):
+            return f"label_names_ does not hold {self.n_labels_} names"
+        try:
+            self._check_params()
+        except Exception as error:  # what a wrong type meets depends on the learner
+            return f"params do not fit {type(self).__name__}: {shorten_text(error)}"
+        for name, value in vars(self).items():
+            if name in MAY_HAVE_GAPS or not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+                continue
+            if not np.isfinite(value).all():
+                return f"{name} holds numbers that are not finite"
+        for name, shape in self._shapes().items():
+            value = getattr(self, name, None)
+            if not isinstance(value, np.ndarray):
+                return f"{name} is missing"
+            if value.shape != shape:
+                return f"{name} has shape {value.shape}, not {shape}"
+        return self._find_damage()
+
+    def find_silence(self) -> str | None:
+        """Why a learner that was read from a file does not answer, in words; None where it does."""
+        try:
+            answer = self._predict_array(np.zeros((1, self._width)))
+        except Exception as error:  # what a damaged learner meets depends on the learner
+            return f"does not answer: {type(error).__name__}: {shorten_text(error)}"
+        return None if answer.shape == (1, self.n_labels_) else f"answers for {answer.shape[1:]} labels"
+
+    @property
+    def _width(self) -> int:
+        """How many numbers a row has, once text and gaps are read."""
+        columns = getattr(self, "columns_", None)
+        return n_encoded({"columns": columns, "n_features": self.n_features_in_}, Path("columns_"))
+
     # Files ----------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
@@ -232,6 +289,16 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         if not isinstance(learner, cls):
             raise ModelFileError(f"{folder} holds a {type(learner).__name__}, not a {cls.__name__}.")
         return learner
+
+
+def shorten_text(value: Any) -> str:
+    """A value in one line of at most 80 characters.
+
+    >>> shorten_text([1, 2])
+    '[1, 2]'
+    """
+    text = " ".join((str(value) if isinstance(value, Exception) else repr(value)).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def mean_kl(D: Array, P: Array) -> float:

@@ -121,6 +121,10 @@ class ScaledLearner(Learner):
         else:
             check_number("l2", self.l2)
 
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        names = ("feature_mean_", "feature_inverse_scale_")
+        return {name: (self._width,) for name in names if hasattr(self, name)}
+
     def _prepare(self, X: Array, D: Array) -> Array:
         """Settle scaling and penalty; returns the scaled features."""
         candidates: list[Array | None] = []

@@ -20,7 +20,7 @@ from sklearn.model_selection import KFold
 
 from snefy_ldl._types import Array, Index
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.learners.base import Learner
+from snefy_ldl.learners.base import Learner, shorten_text
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.moves import Mover, pack_mover, unpack_mover
 from snefy_ldl.learners.storage import pack_learner, unpack_learner
@@ -200,22 +200,32 @@ def pack_guides(guides: Guides) -> tuple[dict[str, Any], dict[str, Any]]:
     return description, arrays
 
 
-def unpack_guides(description: dict[str, Any], arrays: dict[str, Any], given: Sequence[Any] | None = None) -> Guides:
+def unpack_guides(
+    description: dict[str, Any],
+    arrays: dict[str, Any],
+    n_features: int,
+    n_labels: int,
+    given: Sequence[Any] | None = None,
+) -> Guides:
     """The guides that :func:`pack_guides` described.
 
     Args:
         description: as it was.
         arrays: all arrays of the file.
+        n_features: d, that they see.
+        n_labels: L, that they predict.
         given: fitted guides to use instead.
 
     Returns:
         Fitted guides.
 
     Raises:
-        ModelFileError: where a guide was not saved and none is given.
+        ModelFileError: where a guide was not saved and none is given, or one that was saved does not answer.
     """
     entries = description["learners"]
     mover = None if description.get("mover") is None else unpack_mover(description["mover"], arrays)
+    if mover is not None and mover.trees is not None:
+        _check_answer(mover.trees, "guide.mover", n_features, 2 * n_labels)
     if given is not None:
         if len(given) != len(entries):
             raise ModelFileError(f"the model was fitted with {len(entries)} guide(s); {len(given)} were given.")
@@ -226,7 +236,53 @@ def unpack_guides(description: dict[str, Any], arrays: dict[str, Any], given: Se
             learners.append(unpack_learner(entry["learner"], arrays))
         else:
             learners.append(_skops_load(arrays.get(f"guide.{number}.skops"), number, entry["class"]))
+            if (damage := _find_tree_damage(learners[-1])) is not None:
+                raise ModelFileError(f"guide.{number}.skops holds {damage}.")
+        _check_answer(learners[-1], f"guide.{number}", n_features, n_labels)
     return Guides(learners, float(description["floor"]), mover)
+
+
+def _check_answer(learner: Any, entry: str, n_features: int, n_labels: int) -> None:
+    """Raise unless a guide that was read answers a row as the network needs it."""
+    try:
+        shares = np.asarray(learner.predict(np.zeros((1, n_features))), dtype=np.float64)
+    except Exception as error:  # what a damaged guide meets depends on the guide
+        raise ModelFileError(f"{entry} does not answer: {type(error).__name__}: {shorten_text(error)}.") from None
+    if shares.shape != (1, n_labels) or not np.isfinite(shares).all():
+        raise ModelFileError(f"{entry} does not answer a row with {n_labels} finite shares.")
+
+
+def _find_tree_damage(part: Any, seen: set[int] | None = None, width: int = 0) -> str | None:
+    """A tree in a fitted scikit-learn estimator down which a walk would not end, or lead out of memory, in words."""
+    seen = set() if seen is None else seen
+    if id(part) in seen:
+        return None
+    seen.add(id(part))
+    width = getattr(part, "n_features_in_", width)
+    tree = getattr(part, "tree_", None)
+    if tree is not None:
+        children, feature = np.stack([tree.children_left, tree.children_right], 1), tree.feature
+        if tree.n_features != width or tree.n_outputs != part.n_outputs_:
+            return "a tree for other features or outputs"
+        if not _ends(children, (children == -1).all(1), feature, tree.n_features):
+            return "a tree whose nodes do not come after one another"
+    nodes = getattr(part, "nodes", None)
+    if isinstance(nodes, np.ndarray) and nodes.dtype.names is not None:  # histogram-based boosting
+        children = np.stack([nodes["left"], nodes["right"]], 1).astype(np.int64)
+        if not _ends(children, nodes["is_leaf"].astype(bool), nodes["feature_idx"], width):
+            return "a tree whose nodes do not come after one another"
+    inner: list[Any] = []
+    if isinstance(part, (list, tuple)) or (isinstance(part, np.ndarray) and part.dtype == object):
+        inner = list(np.ravel(part)) if isinstance(part, np.ndarray) else list(part)
+    elif isinstance(part, dict) or hasattr(part, "__dict__"):
+        inner = list((part if isinstance(part, dict) else vars(part)).values())
+    return next((damage for one in inner if (damage := _find_tree_damage(one, seen, width)) is not None), None)
+
+
+def _ends(children: Any, is_leaf: Any, feature: Any, n_features: int) -> bool:
+    """Whether every walk down a tree ends: children come after their parents, and ask about features that there are."""
+    inside = ((children > np.arange(len(children))[:, None]) & (children < len(children))).all(1)
+    return len(children) > 0 and bool((is_leaf | (inside & (feature >= 0) & (feature < n_features))).all())
 
 
 def _skops_bytes(learner: Any) -> bytes | None:

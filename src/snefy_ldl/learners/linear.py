@@ -119,6 +119,11 @@ class SoftmaxLinear(ScaledLearner):
         check_count("max_iter", self.max_iter)
         check_number("tol", self.tol, strict=True)
 
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        if type(self)._predict is not SoftmaxLinear._predict:  # other weights than those below
+            return super()._shapes()
+        return super()._shapes() | {"coef_": (self._width, self.n_labels_), "intercept_": (self.n_labels_,)}
+
     def _extra(self, D: Array) -> Term | None:
         """The learner's own terms beside KL and ridge."""
         return None

@@ -50,8 +50,13 @@ def read_learner(folder: Path) -> Learner:
     """
     description, arrays = FOLDER.read(folder)
     try:
-        return unpack_learner(description, arrays)
-    except (KeyError, TypeError, AttributeError) as error:
+        learner = unpack_learner(description, arrays)
+        if not hasattr(learner, "n_labels_"):
+            raise ModelFileError("n_labels_ is missing.")
+        return learner
+    except ModelFileError as error:
+        raise ModelFileError(f"{folder} is damaged: {error}") from None
+    except Exception as error:  # what a damaged learner meets depends on the learner
         raise ModelFileError(f"{folder} is damaged: {type(error).__name__}: {error}.") from None
 
 
@@ -121,7 +126,7 @@ def unpack_learner(state: dict[str, Any], arrays: dict[str, Any]) -> Learner:
         A fitted learner.
 
     Raises:
-        ModelFileError: the description names a learner that is not known here.
+        ModelFileError: the description names a learner that is not known here, or an entry that no fit leaves behind.
     """
     if state["class"] not in REGISTRY:
         raise ModelFileError(f"the file names a learner that is not known here: {state['class']!r}.")
@@ -133,6 +138,8 @@ def unpack_learner(state: dict[str, Any], arrays: dict[str, Any]) -> Learner:
 
     learner = REGISTRY[state["class"]](**{name: read(entry) for name, entry in state["params"].items()})
     for name, entry in state["fitted"].items():
+        if not is_fitted_name(name):
+            raise ModelFileError(f"{state['prefix']}{name} is not what a fit leaves behind.")
         setattr(learner, name, read(entry))
     prefix = state["prefix"]
     for key, value in arrays.items():
@@ -140,5 +147,9 @@ def unpack_learner(state: dict[str, Any], arrays: dict[str, Any]) -> Learner:
         if key.startswith(prefix) and is_fitted_name(name) and "." not in name:
             setattr(learner, name, value)
     if hasattr(learner, "n_labels_"):
+        if (damage := learner.find_damage()) is not None:
+            raise ModelFileError(f"{prefix}{damage}.")
         learner.after_load()
+        if (damage := learner.find_silence()) is not None:
+            raise ModelFileError(f"{prefix.rstrip('.') or state['class']} {damage}.")
     return learner

@@ -64,6 +64,31 @@ class TreesLDL(Learner):
         check_count("min_leaf", self.min_leaf)
         check_count("n_parts", self.n_parts, low=2)
 
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        n_nodes = len(np.atleast_1d(getattr(self, "children_", [])))
+        shapes: dict[str, tuple[int, ...]] = {"children_": (n_nodes, 2), "value_": (n_nodes, self.n_labels_)}
+        return shapes | {"feature_": (n_nodes,), "threshold_": (n_nodes,)}
+
+    def _find_damage(self) -> str | None:
+        """A walk down every tree ends: children come after their parent, and belong to its tree."""
+        whole = {name: getattr(self, name, None) for name in ("children_", "feature_", "roots_")}
+        for name, array in whole.items():
+            if not isinstance(array, np.ndarray) or array.dtype.kind != "i" or not array.size:
+                return f"{name} does not hold whole numbers"
+        roots, nodes = self.roots_, np.arange(len(self.children_))
+        if roots.ndim != 1 or roots[0] != 0 or not (np.diff(roots) > 0).all() or roots[-1] >= len(nodes):
+            return "roots_ does not name the first node of each tree"
+        end = np.append(roots[1:], len(nodes))[np.searchsorted(roots, nodes, side="right") - 1]
+        is_leaf = (self.children_ == -1).all(1)
+        inside = (self.children_ > nodes[:, None]) & (self.children_ < end[:, None])
+        if not (is_leaf | inside.all(1)).all():
+            return f"children_ of node {int(np.argmin(is_leaf | inside.all(1)))} do not come after it in its tree"
+        if not (is_leaf | ((self.feature_ >= 0) & (self.feature_ < self._width))).all():
+            return f"feature_ names a feature that none of the {self._width} is"
+        if self.value_.dtype.kind != "f" or self.threshold_.dtype.kind != "f":
+            return "value_ or threshold_ does not hold real numbers"
+        return None if ((self.value_ > -1e-6) & (self.value_ < 1.0 + 1e-6)).all() else "value_ does not hold shares"
+
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         table = _single(X)
         n_parts = min(self.n_parts, len(X))

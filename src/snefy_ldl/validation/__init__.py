@@ -5,9 +5,9 @@ Each rule raises one :class:`~snefy_ldl.errors.InputError` that names the row, t
 
 from __future__ import annotations
 
+from snefy_ldl._limits import LARGEST_FEATURE
 from snefy_ldl._types import Array
 from snefy_ldl.validation.arrays import (
-    LARGEST_FEATURE,
     as_float,
     check_confidence,
     check_count,

@@ -35,10 +35,6 @@ def row_name(row: int, names: list[str] | None) -> str:
     return f"data row {row + 1}" if names else f"row {row}"
 
 
-#: Features beyond this leave a network that computes in float32 no room; nobody measures in such units.
-LARGEST_FEATURE = 1e30
-
-
 def as_float(values: Any, what: str) -> Array:
     """Numbers in any container as a float64 array; a copy. What a masked array hides is NaN."""
     if hasattr(values, "detach"):  # a tensor, told by what it can do: checks start without torch

@@ -127,9 +127,12 @@ class Rows {
   }
 }
 
+// Text that a spreadsheet program would take for a formula gets a single quote before it, as in the library's own files.
 function csv(lines) {
+  const isFormula = value => /^'*[=+\-@\t\r]/.test(value) && !/^[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?$/.test(value);
+  const safe = value => isFormula(value) ? `'${value}` : value;
   const cell = value => /[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value;
-  return lines.map(line => line.map(value => cell(String(value))).join(",")).join("\n") + "\n";
+  return lines.map(line => line.map(value => cell(safe(String(value)))).join(",")).join("\n") + "\n";
 }
 
 function download(name, text) {
