@@ -17,6 +17,8 @@ CLOSURE_TOLERANCE = 1e-3
 ROUNDING_TOLERANCE = 0.02
 #: Units in which shares may come, if the rows sum to that many; they are divided, with a note.
 UNITS = {100.0: "percentages", 1000.0: "shares per mille"}
+#: What is left of a row by subtraction is rounding below this, and then nothing is left.
+REST_ROUNDING = 1e-9
 #: A float64 tells whole numbers apart up to 9e15; totals must stay below it, too.
 LARGEST_COUNT = 1e15
 #: Votes an item up to which shares are looked at as votes, and how far from a whole number of them they may be.
@@ -89,7 +91,25 @@ Divide each row by its sum, or pass vote counts with fit(X, counts=...).
             f"{ROUNDING_TOLERANCE:g}). Divide each row by its sum, or pass vote counts with fit(X, counts=...)."
         )
     _note_rounding(sums, what, names)
-    return table / sums[:, None], names
+    return divide_shares(table, sums[:, None]), names
+
+
+def divide_shares(table: Array, by: Array | float) -> Array:
+    """Shares divided by positive numbers; a positive share stays positive, however small it is.
+
+    Args:
+        table: (N, L).
+        by: what broadcasts with it.
+
+    Returns:
+        (N, L).
+
+    >>> divide_shares(np.array([[5e-324, 2.0]]), 2.0)
+    array([[4.94065646e-324, 1.00000000e+000]])
+    """
+    shares: Array = table / by
+    smallest = float(np.finfo(np.float64).smallest_subnormal)
+    return np.where((shares == 0.0) & (table > 0.0), smallest, shares)
 
 
 def _in_shares(table: Array, whole: Mask, what: str) -> Array:
@@ -99,7 +119,7 @@ def _in_shares(table: Array, whole: Mask, what: str) -> Array:
     for unit, words in UNITS.items():
         if len(sums) and (np.abs(sums - unit) <= ROUNDING_TOLERANCE * unit).all():
             _note(f"{what} holds {words}: every row sums to about {unit:g}; it was divided by {unit:g}.")
-            return table / unit
+            return divide_shares(table, unit)
     return table
 
 
@@ -153,9 +173,15 @@ def _fill_gaps(table: Array, gaps: Mask, sums: Array, what: str, names: list[str
         place = f"{what} {row_name(row, names)}"
         raise InputError(f"{place} sums to {sums[row]:.6g}; {rule} (tolerance {ROUNDING_TOLERANCE:g}).")
     _note_rounding(np.where(n_gaps > 0, np.maximum(sums, 1.0), sums), what, names)
-    closed = table / np.where((n_gaps == 0) | (sums > 1.0), sums, 1.0)[:, None]
-    rest = np.maximum(1.0 - closed.sum(axis=1), 0.0)
+    closed = divide_shares(table, np.where((n_gaps == 0) | (sums > 1.0), sums, 1.0)[:, None])
+    rest = _rest(closed.sum(axis=1))
     return np.where(gaps, np.where(n_gaps == 1, rest, np.nan)[:, None], closed)
+
+
+def _rest(sums: Array) -> Array:
+    """What known shares that sum to this much leave for the others, exactly zero where that is rounding."""
+    left = 1.0 - sums
+    return np.where(left < REST_ROUNDING, 0.0, left)
 
 
 def spread_rest(D: Array, shares: Array | None = None) -> Array:
@@ -171,7 +197,7 @@ def spread_rest(D: Array, shares: Array | None = None) -> Array:
     """
     gaps = np.isnan(D)
     weight = gaps * (np.ones(D.shape[1]) if shares is None else np.maximum(shares, 1e-6))
-    rest = np.maximum(1.0 - np.nansum(D, 1), 0.0)
+    rest = _rest(np.nansum(D, 1))
     spread: Array = np.where(gaps, weight * (rest / np.maximum(weight.sum(1), 1e-300))[:, None], D)
     return spread
 
