@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal
 from sklearn.linear_model import RidgeCV
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl.errors import InputError
+from snefy_ldl.errors import ClosureNote, InputError
 from snefy_ldl.learners import SABFGS, LDLForest
 from snefy_ldl.learners.base import PREDICTED_SHARE_FLOOR
 from snefy_ldl.special import log_share
@@ -83,8 +83,8 @@ def test_rows_with_exact_zeros_shrink_beside_tiny_ones():
 
 @pytest.mark.parametrize("size", [1e-40, 1e-300, 5e-324])
 def test_closing_makes_no_zeros(size):
-    D = np.array([[60.0, 40.7, size]])
-    with pytest.warns(UserWarning):  # percentages, rounded
+    D = np.array([[60.0, 40.05, size]])
+    with pytest.warns(ClosureNote, match="percentages"):
         closed = check_distributions(D)[0]
     assert 0.0 < closed[0, 2] <= size
 
