@@ -23,6 +23,12 @@ from snefy_ldl.inputs.recognise import LIKELY_GROUP, recognise
 from snefy_ldl.inputs.surprises import Surprise, describe_surprises
 from snefy_ldl.validation import LARGEST_FEATURE, check_features, check_names
 
+#: What to do where all that is left is a column of sentences.
+TEXT_ADVICE = (
+    "Texts must become numbers first: word embeddings are one way (pip install 'snefy-ldl[text]'), a column each; or "
+    "give a network of your own the texts themselves (Backbone, in Python)."
+)
+
 __all__ = ["Encoder", "GapFiller", "TableEncoder", "learn_columns", "read_encoder"]
 
 
@@ -83,7 +89,9 @@ class TableEncoder(PlainState):
             notes += remarks
         if not any(column.names_out for column in learned):
             shape = f"0 feature(s) (shape=({len(frame)}, {len(learned)})) while a minimum of 1 is required"
-            raise InputError(f"X has no columns to learn from: {shape}. {'; '.join(notes)}".rstrip() + ".")
+            texts = any(isinstance(column, LeftOutColumn) and " " in column.example for column in learned)
+            advice = f" {TEXT_ADVICE}" if texts else ""
+            raise InputError(f"X has no columns to learn from: {shape}. {'; '.join(notes)}".rstrip() + f".{advice}")
         return cls(learned, notes)
 
     @property

@@ -88,7 +88,8 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         True
     """
 
-    random_state: Any
+    #: For learners that draw nothing, and so have no such argument.
+    random_state: Any = None
     #: Whether ``fit`` takes NaN in D for a share that is not known.
     takes_missing_shares = False
     #: Where predicted shares are lifted to; a fit lowers it where observed shares are as small.

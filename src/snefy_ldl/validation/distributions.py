@@ -25,10 +25,32 @@ LARGEST_COUNT = 1e15
 MOST_SUGGESTED, SHARE_ROUNDING = 60, 1e-6
 
 
+def _refuse_one_column(values: Any, what: str) -> None:
+    """Raise where labels are one number or one class per row, with what makes shares of them."""
+    try:
+        shape = np.shape(values)
+    except ValueError:  # rows of different lengths, which have a message of their own
+        return
+    if len(shape) == 2 and shape[1] == 1:
+        rule = f"{what} has 1 label column; a label distribution needs at least 2."
+    elif len(shape) == 1:
+        rule = f"{what} must be two-dimensional (rows, labels); got shape {shape}."
+    else:
+        return
+    flat = np.ravel(np.asarray(values))
+    numbers = flat.astype(np.float64) if flat.dtype.kind in "fiu" else np.zeros(0)
+    if len(numbers) and ((numbers >= 0) & (numbers <= 1)).all() and (numbers != np.round(numbers)).any():
+        advice = f"Shares of one of two labels: y = np.ravel({what}); {what} = np.column_stack([1 - y, y])"
+    else:
+        one_hot = f"y = np.ravel({what}); {what} = (y[:, None] == np.unique(y)).astype(float)"
+        advice = f"One class per row, as one-hot shares: {one_hot}"
+    raise InputError(f"{rule} {advice}")
+
+
 def _check_labels(values: Any, what: str, n_rows: int | None, n_labels: int | None) -> tuple[Array, list[str] | None]:
     table, names = check_table(values, what, "labels")
     if table.shape[1] < 2:
-        raise InputError(f"{what} has {table.shape[1]} label column; a label distribution needs at least 2.")
+        raise InputError(f"{what} has {table.shape[1]} label columns; a label distribution needs at least 2.")
     if n_labels is not None and table.shape[1] != n_labels:
         raise InputError(f"{what} has {table.shape[1]} labels, but the model was fitted with {n_labels}.")
     if n_rows is not None and table.shape[0] != n_rows:
@@ -70,6 +92,7 @@ def check_distributions(
     snefy_ldl.errors.InputError: D row 0 sums to 1.4; a label distribution must sum to 1 (tolerance 0.02). \
 Divide each row by its sum, or pass vote counts with fit(X, counts=...).
     """
+    _refuse_one_column(D, what)
     gaps = np.zeros((0, 0), dtype=bool)
     if missing:
         names, given = check_table(D, what, "labels")[1], as_float(D, what)
@@ -209,6 +232,7 @@ def check_counts(
 
     With ``missing``, NaN stands for a label that was not counted in that row; two labels must have been.
     """
+    _refuse_one_column(counts, "counts")
     gaps = np.isnan(as_float(counts, "counts")) if missing else np.zeros(0, dtype=bool)
     if gaps.any():
         names = column_names(counts)
