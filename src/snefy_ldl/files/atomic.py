@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ from snefy_ldl.errors import ModelFileError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+#: How often a file is renamed anew that another process holds, and seconds in between.
+LOOKS, PAUSE = 10, 0.02
 
 
 @contextlib.contextmanager
@@ -45,11 +49,20 @@ def replace_file(path: Path) -> Iterator[Path]:
         with open(name, "rb+") as file:
             os.fsync(file.fileno())  # the name must not point at content that a crash could still lose
         os.chmod(name, 0o666 & ~_umask())  # a temporary file is private; the result need not be
-        os.replace(name, path)
+        _rename(name, path)
     except BaseException:
         with contextlib.suppress(OSError):  # what went wrong first is what must be said
             Path(name).unlink(missing_ok=True)
         raise
+
+
+def _rename(name: str, path: Path) -> None:
+    """Give a file its name; Windows refuses that while somebody reads the file that has it, so try for a moment."""
+    for _ in range(LOOKS):
+        with contextlib.suppress(PermissionError):
+            return os.replace(name, path)
+        time.sleep(PAUSE)
+    return os.replace(name, path)
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -21,7 +21,10 @@ try:
     import fcntl
 except ImportError:  # Windows has another call for the same
     fcntl = None  # type: ignore[assignment]
+try:
     import msvcrt
+except ImportError:  # and other systems may have neither
+    msvcrt = None  # type: ignore[assignment]
 
 __all__ = ["only_writer", "retry_missing", "write_pair"]
 
@@ -87,8 +90,10 @@ def _try_lock(file: BinaryIO) -> str:
     try:
         if fcntl is not None:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        else:
+        elif msvcrt is not None:
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+        else:
+            return "none"
     except (BlockingIOError, PermissionError):
         return "taken"
     except OSError:
@@ -125,7 +130,8 @@ def write_pair(
     write_json(folder / json_name, describe(name, checksum))
     for old in folder.glob(pattern):
         if old.name != name:
-            old.unlink(missing_ok=True)
+            with contextlib.suppress(PermissionError):  # Windows keeps a file that is being read; the next writer tries
+                old.unlink(missing_ok=True)
     return checksum
 
 
