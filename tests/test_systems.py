@@ -27,7 +27,7 @@ NAMES = {
 #: Fits, saves, loads and asks, with all that taken away from the modules of the library.
 PROGRAM = """
 import builtins, importlib, os, pkgutil, signal, socket, sys, tempfile
-import joblib, numpy, pandas, pyarrow.parquet, scipy.stats, sklearn.linear_model, torch, typer.testing
+import joblib, numpy, scipy.stats, sklearn.linear_model, torch, typer.testing
 modules, names = {modules!r}, {names!r}
 usual = builtins.__import__
 def without(name, globals=None, *more):
@@ -39,7 +39,7 @@ class Without:
     def __init__(self, module, gone):
         self.__dict__.update({{k: v for k, v in vars(module).items() if k not in gone}})
 import snefy_ldl
-core = ("cli", "conformal", "active", "datasets", "inputs", "learners", "metrics", "networks", "training", "validation")
+core = ("cli", "datasets", "files", "inputs", "learners", "networks", "training", "validation")
 for package in core:
     top = importlib.import_module(f"snefy_ldl.{{package}}")
     for module in pkgutil.walk_packages(top.__path__, f"{{top.__name__}}."):
