@@ -128,7 +128,7 @@ def divide_shares(table: Array, by: Array | float) -> Array:
         (N, L).
 
     >>> divide_shares(np.array([[5e-324, 2.0]]), 2.0)
-    array([[4.94065646e-324, 1.00000000e+000]])
+    array([[5.e-324, 1.e+000]])
     """
     shares: Array = table / by
     smallest = float(np.finfo(np.float64).smallest_subnormal)
@@ -219,7 +219,7 @@ def spread_rest(D: Array, shares: Array | None = None) -> Array:
            [0.2, 0.3, 0.5]])
     """
     gaps = np.isnan(D)
-    weight = gaps * (np.ones(D.shape[1]) if shares is None else np.maximum(shares, 1e-6))
+    weight = gaps * (np.ones(D.shape[1]) if shares is None else np.where(shares > 0.0, shares, 1e-6))
     rest = _rest(np.nansum(D, 1))
     spread: Array = np.where(gaps, weight * (rest / np.maximum(weight.sum(1), 1e-300))[:, None], D)
     return spread
