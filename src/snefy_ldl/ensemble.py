@@ -202,7 +202,8 @@ class DensityWeightedBagging(Learner):
         return pd.DataFrame(features, columns=names)
 
     def _members(self, features: Array) -> Array:
-        return np.stack([close_rows(np.asarray(member.predict(features))) for member in self.members_])
+        predictions = [np.asarray(member.predict(features)) for member in self.members_]
+        return np.stack([close_rows(shares, self.share_floor_) for shares in predictions])
 
     def _predict(self, X: Array) -> Array:
         predictions = self._members(X)  # (K, N, L)
@@ -304,7 +305,8 @@ def _fit_members(bag: DensityWeightedBagging, X: Array, D: Array, seeds: list[in
             bag.members_ = bags[-1]
             predictions = bag._members(X[rows])
             weights = bag._weights(X[rows], predictions, unseen[:, rows].T)
-            losses.append(mean_kl(D[rows], close_rows(np.einsum("nk,knl->nl", weights, predictions))))
+            mixed = close_rows(np.einsum("nk,knl->nl", weights, predictions), bag.share_floor_)
+            losses.append(mean_kl(D[rows], mixed))
     best = int(np.argmin(losses)) if losses else 0
     bag.members_, bag.member_params_ = bags[best], candidates[best]
     bag.out_of_bag_kl_ = np.array(losses)

@@ -20,6 +20,7 @@ from snefy_ldl import SnefyLDL, compare
 from snefy_ldl.comparison import Comparison, RegressorLDL, corrected_t_test, runner
 from snefy_ldl.errors import InputError, TrainingWarning
 from snefy_ldl.learners import AAKNN, SABFGS, check_learner
+from snefy_ldl.learners.base import Learner
 from snefy_ldl.metrics import kl_divergence
 from snefy_ldl.synthetic import make_city_districts
 
@@ -210,6 +211,21 @@ def test_check_learner_names_every_broken_rule() -> None:
         check_learner(object())
     with pytest.raises(InputError, match="no luck"):
         check_learner(Broken())
+
+
+def test_a_learner_that_draws_nothing_needs_no_random_state() -> None:
+    class Closest(Learner):
+        def __init__(self, power: float = 2.0) -> None:
+            self.power = power
+
+        def _fit(self, X: Any, D: Any, random: Any) -> None:
+            self.rows_, self.shares_ = X, D
+
+        def _predict(self, X: Any) -> Any:
+            apart = (np.abs(X[:, None] - self.rows_) ** self.power).sum(-1)
+            return self.shares_[apart.argmin(1)]
+
+    check_learner(Closest())
 
 
 def test_check_learner_sees_randomness_and_neighbours() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from snefy_ldl import SnefyLDL
 from snefy_ldl.errors import InputError
 from snefy_ldl.validation import ZeroPolicy, check_distributions, check_features, check_sample_weight
 
@@ -61,3 +62,29 @@ def test_features_are_not_copied():
 def test_bad_weights(weights):
     with pytest.raises(InputError, match="sample_weight"):
         check_sample_weight(weights, 2)
+
+
+@pytest.mark.parametrize("as_counts", [False, True])
+@pytest.mark.parametrize(
+    "classes",
+    [np.arange(30) % 3, np.array(list("abc") * 10), list("abc") * 10, (np.arange(30) % 3)[:, None]],
+    ids=["numbers", "texts", "list", "column"],
+)
+def test_classes_in_place_of_shares_get_advice_that_works(classes, as_counts):
+    X, what = np.random.default_rng(0).normal(size=(30, 2)), "counts" if as_counts else "D"
+    model = SnefyLDL(epochs=1, guides=None, random_state=0)
+    with pytest.raises(InputError, match="One class per row, as one-hot shares: ") as caught:
+        model.fit(X, **{what: classes})
+    names = {"np": np, what: classes}
+    exec(str(caught.value).split("shares: ")[1], names)
+    assert names[what].shape == (30, 3)
+    assert np.asarray(model.fit(X, **{what: names[what]}).predict(X)).shape == (30, 3)
+
+
+def test_shares_of_one_of_two_labels_get_advice_that_works():
+    y = np.random.default_rng(0).random(30)
+    with pytest.raises(InputError, match="Shares of one of two labels: ") as caught:
+        check_distributions(y)
+    names = {"np": np, "D": y}
+    exec(str(caught.value).split("labels: ")[1], names)
+    np.testing.assert_array_equal(check_distributions(names["D"])[0][:, 1], y)

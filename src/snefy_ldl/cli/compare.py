@@ -23,6 +23,14 @@ All of them, ten times ten folds, on two processes; goes on where it was stopped
   snefy-ldl compare soil.csv --labels sand,silt,clay --learners all
   --repeats 10 --jobs 2 --checkpoint runs --out table.tex --out picture.png
 """
+#: What ``--measures ordinal`` adds to the usual ones: labels that have an order.
+ORDINAL = (
+    "cumulative_absolute_distance",
+    "earth_movers_distance",
+    "ranked_probability_score",
+    "quadratic_form_distance",
+    "cumulative_jensen_shannon",
+)
 #: What is compared where nothing is named: the density and the learners that are quick and good.
 USUAL = "SnefyLDL,SABFGS,LDLLRR,DFLDL,TreesLDL,AAKNN"
 ENDINGS = (".md", ".tex", ".csv", ".json", ".png", ".pdf", ".svg")
@@ -40,6 +48,10 @@ def compare(
     counts: Counts = False,
     folds: Annotated[int, typer.Option(help="Folds of a cross-validation.")] = 10,
     repeats: Annotated[int, typer.Option(help="Cross-validations, rows shuffled anew each time.")] = 1,
+    measures: Annotated[
+        str | None,
+        typer.Option(metavar="M1,M2", help="Names of measures, all, or ordinal for labels with an order; six usual."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same table.")] = 0,
     jobs: Annotated[int, typer.Option(help="Processes; -1 takes all cores.")] = 1,
     checkpoint: Annotated[
@@ -70,6 +82,7 @@ def compare(
             sets,
             cv=folds,
             repeats=repeats,
+            measures=_measures(split(measures)),
             checkpoint=checkpoint,
             n_jobs=jobs,
             random_state=seed,
@@ -98,6 +111,20 @@ def _learners(names: list[str]) -> dict[str, Any]:
     if unknown or not chosen:
         raise InputError(f"--learners {','.join(unknown)}: use all, or names out of {', '.join(known)}.")
     return {name: known[name]() for name in chosen}
+
+
+def _measures(names: list[str]) -> list[str] | None:
+    """Names of measures; None for the usual ones."""
+    from snefy_ldl import metrics
+    from snefy_ldl.errors import InputError
+
+    if names == ["all"]:
+        return list(metrics.MEASURES)
+    if names == ["ordinal"]:
+        return [*metrics.HIGHER_IS_BETTER, *ORDINAL]
+    if unknown := [name for name in names if name not in metrics.MEASURES]:
+        raise InputError(f"--measures {unknown[0]}: use all, ordinal, or names out of {', '.join(metrics.MEASURES)}.")
+    return names or None
 
 
 def _facts(result: Comparison) -> dict[str, Any]:

@@ -8,6 +8,8 @@ Exit codes: 0 done, 1 the data or the files do not allow it, 2 wrong usage. Eith
 from __future__ import annotations
 
 import gc
+import io
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -103,6 +105,9 @@ def main() -> None:
     # Loading torch and scikit-learn makes a million objects that all stay; looking through them again and again for
     # garbage takes a fifth of the time. Garbage is still collected, at longer intervals.
     gc.set_threshold(YOUNG_OBJECTS, 20, 50)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what goes to a file on Windows may have no arrow, and no ±
+            stream.reconfigure(errors="backslashreplace")
     app(prog_name="snefy-ldl")
 
 

@@ -193,12 +193,18 @@ def _make_model(changes: dict[str, Any], **settings: Any) -> Any:
 
 def _settle_columns(reader: LabelReader, rows: Labelled, words: dict[str, str], further: bool) -> Labelled:
     """Say what the columns are; where files follow, they need those columns only that are features."""
+    from snefy_ldl.datasets.labelled import find_odd_rows
     from snefy_ldl.inputs.columns import TableEncoder
+    from snefy_ldl.inputs.recognise import LIKELY_GROUP
 
     encoder = TableEncoder.fit(rows.features, words)
     for remark in encoder.notes:
         left = "was left out" in remark and ("rows (" in remark or "every row (" in remark)
-        note(f"{remark} (--features keeps it)" if left else remark)
+        group = remark.endswith(LIKELY_GROUP)
+        hint = " (--features keeps it)" if left else " (--drop leaves it out)" if group else ""
+        note(f"{remark}{hint}")
+    for remark in find_odd_rows(rows):
+        note(f"{rows.source}: {remark}")
     if not further:
         return rows
     reader.features = encoder.names_used

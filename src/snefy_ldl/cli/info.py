@@ -50,6 +50,7 @@ def _info_table(folder: Path, config: dict[str, Any]) -> Table:
         "best epoch": ", ".join(str(epoch + 1) for epoch in training["best_epoch"] if epoch >= 0) or "last",
         "held-back rows": f"mean log likelihood {-sum(losses) / len(losses):.4f}" if losses else "none",
         "scaling": config["scaling"],
+        "centre": _centre_line(weights, config),
         "zeros": f"{config['zero_policy']['mode']}, floor {config['zero_policy']['floor']:.3g}",
         "weights": f"{weights.name}, {size}",
         "intervals": _calibration_line(folder),
@@ -60,6 +61,19 @@ def _info_table(folder: Path, config: dict[str, Any]) -> Table:
     for name, text in lines.items():
         view.add_row(name, Text(str(text)))  # a label may be named [/]: no markup
     return view
+
+
+def _centre_line(weights: Path, config: dict[str, Any]) -> str:
+    """By what shares are divided before the network sees them, as shares themselves."""
+    from safetensors import safe_open
+
+    if config.get("inputs") == "moving":
+        return "one per row, made of the guides' predictions"
+    if not config["training"].get("centre") or not weights.is_file():
+        return "none"
+    with safe_open(weights, "numpy") as content:
+        centre = content.get_tensor("centre")[0]
+    return shorten([f"{name} {part:.3g}" for name, part in zip(config["label_names"], centre / centre.sum())])
 
 
 def _label_kind(training: dict[str, Any]) -> str:

@@ -117,7 +117,7 @@ def read_votes(
     Raises:
         InputError: The file holds no votes, or none on these items.
     """
-    from snefy_ldl.datasets.labelled import read_labelled
+    from snefy_ldl.datasets.labelled import last_of_each, read_labelled
     from snefy_ldl.errors import InputError
 
     rows = read_labelled(
@@ -128,6 +128,7 @@ def read_votes(
         vote_columns=vote_columns(columns),
         prefer_counts=True,
     )
+    rows = last_of_each(rows)
     if not rows.are_counts:
         raise InputError(f"{file.name} holds shares; update and next need votes.")
     if rows.ids is None:

@@ -23,6 +23,7 @@ from snefy_ldl.cli.common import (
     VoteColumns,
     VoteFile,
     not_an_input,
+    note,
     say,
     split,
 )
@@ -154,13 +155,22 @@ class _Painter:
 
     def _ternary(self) -> tuple[tuple[float, float], Callable[[Any], Any]]:
         from snefy_ldl import plots
-        from snefy_ldl.cli.report_pictures import choose_corners
+        from snefy_ldl.cli.report_pictures import choose_corners, possible_corners
         from snefy_ldl.errors import InputError
 
-        corners: Corners | None = choose_corners(self.rows.labels, self.rows.D, self.corners)
+        wanted: Corners | None = choose_corners(self.rows.labels, self.rows.D, self.corners)
+        if wanted is None:
+            raise InputError("a triangle needs three labels; draw marginals instead: snefy-ldl plot marginals.")
+        law = self._law()
+        corners = possible_corners(wanted, law, self.rows)
         if corners is None:
-            raise InputError("a triangle needs three labels; draw marginals instead.")
-        law = corners.law(self._law())
+            raise InputError("this model has no density of three labels; draw marginals: snefy-ldl plot marginals.")
+        if corners is not wanted:
+            lacks, three = "this model has no density of sums of labels", ",".join(corners.names)
+            if self.corners is not None:
+                raise InputError(f"--ternary {self.corners}: {lacks}. Name three single labels, --ternary {three} say.")
+            note(f"{lacks}, so {three} are drawn among themselves; --ternary A,B,C picks other labels")
+        law = corners.law(law)
         across = min(3, len(self.chosen))
         down = -(-len(self.chosen) // across)
 

@@ -41,6 +41,7 @@ class LabelReader:
     ) -> None:
         self.labels, self.features, self.drop = labels, features, drop
         self.id_name, self.columns, self.normalize = id_name, columns, normalize
+        self._groups = False  # whether ids of the rows so far name groups
 
     def _feature_columns(self, columns: list[str], others: set[str], file: Path) -> list[str]:
         """The features the user named, or every column that is nothing else."""
@@ -66,7 +67,7 @@ class LabelReader:
     def shares(self, table: Path, counts: bool, further: bool) -> Labelled:
         """A table with features and a column a label; where further files follow, it need not name its rows."""
         from snefy_ldl.datasets.from_table import column_list
-        from snefy_ldl.datasets.labelled import find_id
+        from snefy_ldl.datasets.labelled import find_id, names_groups
         from snefy_ldl.datasets.tables import TableSource
         from snefy_ldl.errors import InputError
 
@@ -75,15 +76,17 @@ class LabelReader:
         if self.id_name is not None and not further:
             source.need([self.id_name], "--id")
         key = find_id(source.columns, self.id_name, [*self.labels, *(self.features or [])])
-        if key is not None and self.features is None and self.id_name is None and key not in self.drop:
-            note(f"{table.name}: column {key!r} names the rows and is no feature; --features says otherwise")
+        by_name = key is not None and self.features is None and self.id_name is None and key not in self.drop
         others = {*self.labels, *([] if key is None else [key])}
         self.features = self._feature_columns(source.columns, others, table)
         if both := [name for name in self.features if name in self.labels]:
             raise InputError(f"{table.name}: column {both[0]!r} is named both as a label and as a feature.")
         with progress_bar("read") as progress:
             form: Form = "counts" if counts else "shares"
-            return self._read(table, form, self.labels, self.features, progress=progress)
+            rows = self._read(table, form, self.labels, self.features, progress=progress)
+        if by_name and not names_groups(rows):
+            note(f"{table.name}: column {key!r} names the rows and is no feature; --features says otherwise")
+        return rows
 
     def votes(self, file: Path, form: Form, items: Path | None) -> Labelled:
         """Votes, with their features in the same table or in another one."""
@@ -134,10 +137,14 @@ class LabelReader:
     def append(self, base: Labelled, file: Path, pool: Path | None, table: Path) -> Labelled:
         """The rows so far and those of one more file."""
         from snefy_ldl.datasets.joins import JOINED, append_rows, join_features
+        from snefy_ldl.datasets.labelled import last_of_each, names_groups
         from snefy_ldl.errors import InputError
 
         assert self.features is not None
         new = self._read(file, "auto", self.labels, self.features, prefer_counts=base.are_counts)
+        self._groups = self._groups or names_groups(base)
+        if new.features is None or (base.ids is not None and not self._groups):
+            new = last_of_each(new)  # its names are those of single rows
         if new.features is None:
             missing = (
                 f"{file.name} has labels and no features ({', '.join(self.features[:3])} ...), and the table that has "

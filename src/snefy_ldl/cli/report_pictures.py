@@ -14,12 +14,12 @@ from snefy_ldl.cli.pictures import Pictures
 from snefy_ldl.errors import InputError, SnefyError
 from snefy_ldl.plots.importance import shorten_name
 from snefy_ldl.plots.votes import plot_calibration
-from snefy_ldl.reporting import Report
+from snefy_ldl.reporting import JudgedRows, Report
 from snefy_ldl.reporting.failures import number_words
 from snefy_ldl.reporting.trust import LEVELS
 from snefy_ldl.votes.scores import CountCalibration
 
-__all__ = ["Corners", "choose_corners", "draw_pictures", "draw_rows", "label_order"]
+__all__ = ["Corners", "choose_corners", "draw_pictures", "draw_rows", "label_order", "possible_corners"]
 
 #: Labels that have a ridge, an interval or a histogram, at most.
 MOST_LABELS = 8
@@ -191,7 +191,7 @@ def draw_rows(
     """
     which, laws = label_order(report), [report.law_of(row) for row in report.shown]
     if corners is not None:
-        corners = _possible(corners, laws[0], report)
+        corners = possible_corners(corners, laws[0], report.rows)
     rows = []
     for title, row, law in zip(TITLES, report.shown, laws):
         observed = report.rows.D[row]
@@ -211,10 +211,19 @@ def draw_rows(
     return rows, corners
 
 
-def _possible(corners: Corners, law: Any, report: Report) -> Corners | None:
-    """The corners, or three labels among themselves where the law cannot merge; None where it can do neither."""
-    order = [int(r) for r in np.argsort(-report.rows.D.mean(axis=0), kind="stable")[:3]]
-    for one in (corners, Corners([[r] for r in order], [report.rows.labels[r] for r in order], False)):
+def possible_corners(corners: Corners, law: Any, rows: JudgedRows) -> Corners | None:
+    """The corners, or three labels among themselves where the law cannot merge.
+
+    Args:
+        corners: As they are wanted.
+        law: Of all labels.
+        rows: Whose labels with the largest mean shares are taken otherwise.
+
+    Returns:
+        The same corners, others, or None where the law can do neither.
+    """
+    order = [int(r) for r in np.argsort(-rows.D.mean(axis=0), kind="stable")[:3]]
+    for one in (corners, Corners([[r] for r in order], [rows.labels[r] for r in order], False)):
         try:
             one.law(law)
         except (SnefyError, NotImplementedError):

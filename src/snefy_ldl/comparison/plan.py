@@ -220,10 +220,12 @@ def check_measures(measures: Sequence[str] | None) -> list[str]:
         InputError: There is no such measure.
 
     Example:
-        >>> check_measures(["kl_divergence"])
-        ['kl_divergence']
+        >>> check_measures(["kl_divergence"]), len(check_measures(None))
+        (['kl_divergence'], 6)
     """
-    chosen = list(metrics.MEASURES) if measures is None else [measures] if isinstance(measures, str) else measures
+    chosen = (
+        list(metrics.HIGHER_IS_BETTER) if measures is None else [measures] if isinstance(measures, str) else measures
+    )
     unknown = [name for name in chosen if name not in metrics.MEASURES]
     if unknown or not chosen:
         raise InputError(f"measures={list(chosen)!r}: use names out of {', '.join(metrics.MEASURES)}.")

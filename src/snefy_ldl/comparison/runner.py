@@ -20,7 +20,7 @@ from snefy_ldl.comparison.plan import Plan, TestSet, Unit
 from snefy_ldl.errors import ClosureNote, ModelFileError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.files.atomic import read_json, write_json
-from snefy_ldl.learners.base import close_rows
+from snefy_ldl.learners.base import close_rows, share_floor
 from snefy_ldl.many import fit_many
 from snefy_ldl.tuning.space import Fold
 from snefy_ldl.validation.rows import take_rows
@@ -93,6 +93,7 @@ def _numbered(k: int, model: Any, data: TestSet, folds: list[Fold], measures: li
 def _score_folds(model: Any, data: TestSet, folds: list[Fold], measures: list[str], n_jobs: int | None) -> Record:
     """Fit one clone a fold, and score it on the rows it has not seen."""
     scores: dict[str, list[float]] = {name: [] for name in measures}
+    floor = share_floor(data.D)
     fit_seconds, predict_seconds = [], []
     try:
         with warnings.catch_warnings():
@@ -104,7 +105,7 @@ def _score_folds(model: Any, data: TestSet, folds: list[Fold], measures: list[st
                 predict_seconds.append(time.perf_counter() - started)
                 fit_seconds.append(seconds)
                 for name in measures:
-                    value = float(getattr(metrics, name)(data.D[test], close_rows(shares)))
+                    value = float(getattr(metrics, name)(data.D[test], close_rows(shares, floor)))
                     scores[name].append(value)
     except Exception as error:  # one learner's failure must not lose the others' work
         return {"error": f"{type(error).__name__}: {error}"}

@@ -12,7 +12,7 @@ import numpy as np
 
 from snefy_ldl._text import shorten
 from snefy_ldl._types import Index, Mask
-from snefy_ldl.datasets.labelled import ID_NAMES, Labelled, find_id, pick_rows
+from snefy_ldl.datasets.labelled import ID_NAMES, Labelled, find_id, names_groups, pick_rows
 from snefy_ldl.datasets.tables import Progress, TableSource, cell_text
 from snefy_ldl.errors import InputError
 
@@ -86,14 +86,16 @@ def _look_up(
 
     The first part is a DataFrame (k, d), the second the places in the order of the table (k,).
     """
-    where = {name: k for k, name in enumerate(ids)}
+    where: dict[str, list[int]] = {}
+    for k, name in enumerate(ids):
+        where.setdefault(name, []).append(k)
     seen, start = np.zeros(len(ids), dtype=bool), 0
     parts, places, twice = [], [], []
     for chunk in source.chunks(feature_names, [] if key is None else [key], progress, finite=False):
         names = range(start, start + len(chunk)) if key is None else chunk[key]
         texts = [cell_text(name) for name in names]
         start += len(chunk)
-        hits = [(row, where[text]) for row, text in enumerate(texts) if text in where]
+        hits = [(row, k) for row, text in enumerate(texts) for k in where.get(text, ())]
         if hits:
             here, there = (np.array(part) for part in zip(*hits))
             times = np.bincount(there, minlength=len(seen)) + seen
@@ -130,7 +132,7 @@ def stack_tables(parts: Sequence[Any], order: Index | None = None) -> Any:
 
 
 def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
-    """Both sets in one; of rows with the same name the new one counts.
+    """Both sets in one; of rows with the same name the new one counts, unless names repeat within a set.
 
     Votes that join shares become shares; shares cannot become votes.
 
@@ -185,8 +187,8 @@ def _keys(rows: Labelled) -> list[str]:
     """Names that tell rows of several files apart.
 
     A row number counts rows of another table than a name stands in, so it is marked as one; a row without a name gets
-    one from its file and place.
+    one from its file and place, and so does a row whose name is that of a group.
     """
-    if rows.ids is None:
+    if rows.ids is None or names_groups(rows):
         return [f"{rows.source}, data row {row + 1}" for row in range(len(rows))]
     return [f"row number {name}" for name in rows.ids] if rows.id_name == ID_NAMES[-1] else rows.ids

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from snefy_ldl._limits import SINGLE_NUMBERS
 from snefy_ldl._text import in_file, shorten
 from snefy_ldl._types import Array
 from snefy_ldl.datasets.label_studio import read_choices, read_names
@@ -25,6 +26,10 @@ from snefy_ldl.inputs.shares import COMMAND, LabelForm, label_numbers, read_shar
 SCORE, PREDICTED = "query_score", "predicted_"
 #: Columns that name rows, in this order, where nobody says which one does.
 ID_NAMES = ("item", "id", "row")
+#: Rows below which there are too few to learn from.
+FEW_ROWS = 20
+#: How a remark ends where names of rows repeat.
+GROUPS_KEPT = "groups of rows and is no feature; every row is kept"
 
 Form = Literal["auto", "shares", "counts", "long", "wide"]
 VoteColumns = tuple[str, str, str]
@@ -39,7 +44,7 @@ class Labelled:
         labels: shares or numbers of votes (N, L).
         are_counts: which of the two.
         label_names: the L labels.
-        ids: names of the rows as text (N,), or None.
+        ids: names of the rows as text (N,), or of the groups they belong to where names repeat; or None.
         features: a DataFrame (N, d), or None where they must be looked up.
         id_name: column the names came from.
         votes: single votes, where these were given.
@@ -236,18 +241,14 @@ def _from_columns(
     )
     ids = None if names is None or key is None else _check_ids([names[row] for row in kept], key)
     votes = VoteTable.from_counts(reading.labels, ids, labels) if reading.are_counts else None
-    return _last_of_each(
-        Labelled(
-            source.file.name,
-            reading.labels,
-            reading.are_counts,
-            labels,
-            ids,
-            frame if features else None,
-            key,
-            votes,
-            (*remarks, *reading.notes),
-        )
+    remarks += reading.notes
+    if ids is not None and (values := len(set(ids))) < len(ids):
+        many = f"{values} values" if values > 1 else "one value"
+        remarks.append(f"column {key!r} has {many} in {len(ids)} rows: it names {GROUPS_KEPT}")
+    features_read = frame if features else None
+    are_counts = reading.are_counts
+    return Labelled(
+        source.file.name, reading.labels, are_counts, labels, ids, features_read, key, votes, tuple(remarks)
     )
 
 
@@ -317,13 +318,61 @@ def _from_votes(source: str, votes: VoteTable, key: str) -> Labelled:
     return Labelled(source, votes.counts[voted], True, votes.label_names, kept, None, key, votes, remarks)
 
 
-def _last_of_each(rows: Labelled) -> Labelled:
-    """Of rows with one name the last."""
-    if rows.ids is None or len(set(rows.ids)) == len(rows.ids):
+def names_groups(rows: Labelled) -> bool:
+    """Whether names repeat, and so name groups of rows.
+
+    Args:
+        rows: labelled rows.
+
+    Returns:
+        False where there are no names.
+    """
+    return rows.ids is not None and len(set(rows.ids)) < len(rows.ids)
+
+
+def find_odd_rows(rows: Labelled) -> list[str]:
+    """What a person should know about labelled rows before a model is fitted to them.
+
+    Args:
+        rows: labelled rows, with features or without.
+
+    Returns:
+        One sentence each; an empty list is good news.
+
+    Example:
+        >>> find_odd_rows(Labelled("a.csv", np.full((5, 2), 0.5), False, ["no", "yes"]))
+        ['5 rows are few to learn from: do not trust the fitted model, nor its figures, before you have more']
+    """
+    remarks = []
+    if len(rows) < FEW_ROWS:
+        words = "do not trust the fitted model, nor its figures, before you have more"
+        remarks.append(f"{len(rows)} rows are few to learn from: {words}")
+    if rows.features is not None and rows.features.size <= SINGLE_NUMBERS:
+        again = rows.features.assign(**{f"label {k}": part for k, part in enumerate(rows.labels.T)}).duplicated()
+        if n := int(again.sum()):
+            verb = "rows repeat earlier ones" if n > 1 else "row repeats an earlier one"
+            where = int(again.to_numpy().argmax()) + 1
+            remarks.append(
+                f"{n} of {len(rows)} {verb} in all features and labels (row {where}); remove them if they are copies"
+            )
+    return remarks
+
+
+def last_of_each(rows: Labelled) -> Labelled:
+    """Of rows with one name the last, for files that say something new about rows of another one.
+
+    Args:
+        rows: labelled rows.
+
+    Returns:
+        Rows whose names are all different; a remark says how many others there were.
+    """
+    if rows.ids is None or not names_groups(rows):
         return rows
     last = sorted({name: row for row, name in enumerate(rows.ids)}.values())
     remark = f"{len(rows.ids) - len(last)} rows name a row that comes again later; the later one counts"
-    return replace(pick_rows(rows, np.array(last)), remarks=(*rows.remarks, remark))
+    remarks = tuple(old for old in rows.remarks if not old.endswith(GROUPS_KEPT))
+    return replace(pick_rows(rows, np.array(last)), remarks=(*remarks, remark))
 
 
 def pick_rows(rows: Labelled, index: Any) -> Labelled:

@@ -11,6 +11,7 @@ import os
 import re
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +24,10 @@ try:
     import fcntl
 except ImportError:  # Windows has another call for the same
     fcntl = None  # type: ignore[assignment]
+try:
     import msvcrt
+except ImportError:  # and other systems may have neither
+    msvcrt = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +38,8 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 ATTEMPTS = 10
 #: How names of temporary files end, after the name of the file they are to become.
 TEMPORARY = re.compile(r"\.[a-z0-9_]{8}\.part")
+#: How often a file is renamed anew that another process holds, and seconds in between.
+LOOKS, PAUSE = 10, 0.02
 
 
 @contextlib.contextmanager
@@ -66,7 +72,7 @@ def replace_file(path: Path) -> Iterator[Path]:
         os.chmod(name, 0o666 & ~_umask())  # a temporary file is private; the result need not be
         if os.name == "nt":
             file.close()  # an open file cannot be renamed there
-        os.replace(name, path)
+        _rename(name, path)
     except BaseException as error:
         file.close()
         with contextlib.suppress(OSError):  # what went wrong first is what must be said
@@ -127,8 +133,10 @@ def try_lock(file: Any) -> Literal["ours", "taken", "none"]:
     try:
         if fcntl is not None:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        else:
+        elif msvcrt is not None:
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+        else:
+            return "none"
     except (BlockingIOError, PermissionError):
         return "taken"
     except OSError:
@@ -142,6 +150,15 @@ def is_named(file: Any, path: Path) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
         return False
+
+
+def _rename(name: str, path: Path) -> None:
+    """Give a file its name; Windows refuses that while somebody reads the file that has it, so try for a moment."""
+    for _ in range(LOOKS):
+        with contextlib.suppress(PermissionError):
+            return os.replace(name, path)
+        time.sleep(PAUSE)
+    return os.replace(name, path)
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -97,7 +97,8 @@ def write_pair(
     write_json(folder / json_name, describe(name, checksum))
     for old in folder.glob(pattern):
         if old.name != name:
-            old.unlink(missing_ok=True)
+            with contextlib.suppress(PermissionError):  # Windows keeps a file that is being read; the next writer tries
+                old.unlink(missing_ok=True)
     return checksum
 
 

@@ -19,9 +19,15 @@ from snefy_ldl.errors import InputError, TableNote
 from snefy_ldl.inputs.frames import as_pandas, is_frame
 from snefy_ldl.inputs.gaps import GapFiller, PlainState, fill_gaps
 from snefy_ldl.inputs.kinds import Column, LeftOutColumn, NumberColumn, read_column
-from snefy_ldl.inputs.recognise import recognise
+from snefy_ldl.inputs.recognise import LIKELY_GROUP, recognise
 from snefy_ldl.inputs.surprises import Surprise, describe_surprises
 from snefy_ldl.validation import LARGEST_FEATURE, check_features, check_names
+
+#: What to do where all that is left is a column of sentences.
+TEXT_ADVICE = (
+    "Texts must become numbers first: word embeddings are one way (pip install 'snefy-ldl[text]'), a column each; or "
+    "give a network of your own the texts themselves (Backbone, in Python)."
+)
 
 __all__ = ["Encoder", "GapFiller", "TableEncoder", "learn_columns", "read_encoder"]
 
@@ -83,7 +89,9 @@ class TableEncoder(PlainState):
             notes += remarks
         if not any(column.names_out for column in learned):
             shape = f"0 feature(s) (shape=({len(frame)}, {len(learned)})) while a minimum of 1 is required"
-            raise InputError(f"X has no columns to learn from: {shape}. {'; '.join(notes)}".rstrip() + ".")
+            texts = any(isinstance(column, LeftOutColumn) and " " in column.example for column in learned)
+            advice = f" {TEXT_ADVICE}" if texts else ""
+            raise InputError(f"X has no columns to learn from: {shape}. {'; '.join(notes)}".rstrip() + f".{advice}")
         return cls(learned, notes)
 
     @property
@@ -190,7 +198,7 @@ class TableEncoder(PlainState):
         return plain and self.is_plain and [str(name) for name in frame.columns] == self.names_in
 
     def tell_left_out(self, stacklevel: int = 3) -> None:
-        """Tell of columns that became no feature without the user's word, or nobody would look for them.
+        """Tell of columns that became no feature without the user's word, and of those that perhaps should not be one.
 
         Args:
             stacklevel: Of the warning, a :class:`~snefy_ldl.errors.TableNote`.
@@ -203,6 +211,10 @@ class TableEncoder(PlainState):
         if notes:
             words = "; ".join(notes)
             warnings.warn(TableNote(f'{words}. columns={{name: "number"}} keeps a column.'), stacklevel=stacklevel)
+        groups = [note for note in self.notes if note.endswith(LIKELY_GROUP)]
+        if groups:
+            words = "; ".join(groups)
+            warnings.warn(TableNote(f'{words}. columns={{name: "drop"}} leaves it out.'), stacklevel=stacklevel)
 
     def surprises(self, table: Any) -> list[Surprise]:
         """Cells of a table that are unlike those of the fit.

@@ -12,7 +12,7 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.cells import cell_numbers, cell_texts, fitting_formats, is_text
 from snefy_ldl.inputs.kinds import CategoryColumn, Column, DateColumn, LeftOutColumn, NumberColumn, check_range
 
-__all__ = ["WORDS", "names_rows", "recognise"]
+__all__ = ["LIKELY_GROUP", "WORDS", "names_rows", "recognise"]
 
 #: What a user may say a column is.
 WORDS = ("auto", "feature", "number", "category", "date", "id", "drop")
@@ -21,6 +21,14 @@ ID_NAME = re.compile(r"(.*[\W_])?(id|ids|uid|uuid|guid|index|idx|key|nr|no|row|r
 CAMEL_ID = re.compile(r".*[a-z0-9](ID|Id)")
 #: Names of quantities that run on from row to row without naming rows.
 RUNNING = re.compile(r".*(year|jahr|date|time|month|week|day|hour|age|depth|height|altitude|elevation|distance).*")
+#: Names of what is measured several times: whole numbers under such a name are no quantity.
+GROUP_NAME = re.compile(
+    r"(.*[\W_])?(patient|subject|participant|person|child|student|user|speaker|donor|family|household|school|farm|animal)s?"
+)
+#: Values from which a column may name groups of rows, and how many rows each has on average at least.
+GROUP_VALUES, GROUP_ROWS = 20, 2.0
+#: How a note ends about a column that may name groups of rows.
+LIKELY_GROUP = "likely names groups of rows, of which new rows will have others"
 #: Rows from which a counter is told from a feature that happens to grow, and how many numbers it may leave out.
 COUNTER_ROWS, COUNTER_SPAN = 20, 3.0
 #: Part of the cells that must be numbers for a column of text to be one of numbers.
@@ -136,7 +144,8 @@ def _category(name: str, texts: Any, keep_constant: bool) -> tuple[Column, list[
             return LeftOutColumn(name, "rare", learned.pooled[0]), [words]
         level = learned.levels[0]
         return LeftOutColumn(name, "constant", level), [f"column {name!r} is {level} in every row and was left out"]
-    notes = []
+    values = {text for text in texts if text is not None}
+    notes = [*_group_note(name, len(values), len(texts)), *_case_notes(name, values)]
     if learned.pooled:
         n = len(learned.pooled)
         notes.append(f"column {name!r}: {n} rare value{'s' if n > 1 else ''} ({learned.pooled[0]}, say) became 'other'")
@@ -166,6 +175,9 @@ def _number(
         value = f"{present[0]:g}"
         return LeftOutColumn(name, "constant", value), [f"column {name!r} is {value} in every row and was left out"]
     notes = []
+    if may_name and (names_rows(name) or GROUP_NAME.fullmatch(name.strip().lower())):
+        whole = bool((present == np.round(present)).all())
+        notes += _group_note(name, len(np.unique(present)), len(present)) if whole else []
     if wrong.any():
         n, example = int(wrong.sum()), str(column.iloc[int(wrong.argmax())])
         verb = "cells are no numbers" if n > 1 else "cell is no number"
@@ -173,6 +185,26 @@ def _number(
     if learned.gaps:
         notes.append(_fill_note(name, numbers, learned))
     return learned, notes
+
+
+def _group_note(name: str, n_values: int, n_rows: int) -> list[str]:
+    """A note where values are many and each stands in several rows."""
+    if n_values < GROUP_VALUES or n_rows < GROUP_ROWS * n_values:
+        return []
+    return [f"column {name!r} has {n_values} values in {n_rows} rows, so it {LIKELY_GROUP}"]
+
+
+def _case_notes(name: str, values: set[str]) -> list[str]:
+    """A note where values differ in case or blanks only."""
+    plain: dict[str, list[str]] = {}
+    for value in sorted(values):
+        plain.setdefault(" ".join(value.split()).casefold(), []).append(value)
+    alike = [same for same in plain.values() if len(same) > 1]
+    if not alike:
+        return []
+    more = f" (and {len(alike) - 1} more such)" if len(alike) > 1 else ""
+    names = " and ".join(repr(value) for value in alike[0])
+    return [f"column {name!r}: {names} differ in case or blanks only{more} and count as different values"]
 
 
 def _fill_note(name: str, numbers: Array, learned: NumberColumn) -> str:

@@ -12,7 +12,7 @@ from snefy_ldl._types import Array, Index
 from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.cells import cell_numbers
 from snefy_ldl.validation import check_counts
-from snefy_ldl.validation.distributions import CLOSURE_TOLERANCE, ROUNDING_TOLERANCE, UNITS
+from snefy_ldl.validation.distributions import CLOSURE_TOLERANCE, ROUNDING_TOLERANCE, UNITS, divide_shares
 
 __all__ = ["COMMAND", "PYTHON", "Advice", "LabelForm", "Reading", "label_numbers", "read_shares"]
 
@@ -109,7 +109,9 @@ def read_shares(
         notes = [] if unit == 1.0 else [f"{columns} sum to {unit:g} in every row: read as {words}"]
         if whole and unit != 1.0:
             notes[-1] += f" ({advice.counts} if they are votes)"
-        return Reading(table / sums[:, None], False, words, (*notes, *_rounded(sums / unit, numbers, unit)))
+        return Reading(
+            divide_shares(table, sums[:, None]), False, words, (*notes, *_rounded(sums / unit, numbers, unit))
+        )
     if whole and form != "shares":
         low, high = int(sums.min()), int(sums.max())
         span = f"{low}" if low == high else f"{low} to {high}"
@@ -178,7 +180,7 @@ def _divide(table: Array, sums: Array, rows: Index, columns: str) -> Reading:
         row = int((sums <= 0).argmax())
         raise InputError(f"data row {rows[row]}: {columns} sum to 0, and nothing can be divided by that. Drop the row.")
     note = f"each row of {columns} was divided by its sum ({sums.min():.6g} to {sums.max():.6g})"
-    return Reading(table / sums[:, None], False, "amounts", (note,))
+    return Reading(divide_shares(table, sums[:, None]), False, "amounts", (note,))
 
 
 def _votes(table: Array, names: Sequence[str], rows: Index, advice: Advice) -> Array:

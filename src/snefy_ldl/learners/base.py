@@ -37,11 +37,29 @@ PREDICTED_SHARE_FLOOR = 1e-12
 Self = TypeVar("Self", bound="Learner")
 
 
-def close_rows(P: Array) -> Array:
-    """Rows lifted to at least :data:`PREDICTED_SHARE_FLOOR` and divided by their sums.
+def share_floor(D: Array) -> float:
+    """Where predicted shares are lifted to: half the smallest positive observed one, at most 1e-12.
+
+    Args:
+        D: Label distributions (N, L), NaN where unknown.
+
+    Returns:
+        :data:`PREDICTED_SHARE_FLOOR`, or less where observed shares are as small as that.
+
+    Example:
+        >>> share_floor(np.array([[0.5, 0.5]])), share_floor(np.array([[1.0, 4e-14]]))
+        (1e-12, 2e-14)
+    """
+    smallest = float(np.min(D, initial=1.0, where=D > 0.0))
+    return min(smallest / 2.0, PREDICTED_SHARE_FLOOR) or smallest
+
+
+def close_rows(P: Array, floor: float = PREDICTED_SHARE_FLOOR) -> Array:
+    """Rows lifted to at least a floor and divided by their sums.
 
     Args:
         P: Shares that need not sum to one, (N, L).
+        floor: Smallest share before that division.
 
     Returns:
         Positive rows that sum to one, (N, L).
@@ -50,7 +68,7 @@ def close_rows(P: Array) -> Array:
         >>> close_rows(np.array([[1.0, 3.0]]))
         array([[0.25, 0.75]])
     """
-    P = np.maximum(P, PREDICTED_SHARE_FLOOR)
+    P = np.maximum(P, floor)
     closed: Array = P / P.sum(axis=1, keepdims=True)
     return closed
 
@@ -67,6 +85,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         columns_: What makes numbers of a table with text or gaps, as plain values; only where there were some.
         n_labels_: L.
         label_names_: Names of the labels, or None.
+        share_floor_: Smallest share that is predicted, before rows are closed.
 
     Example:
         >>> from snefy_ldl.learners import AAKNN
@@ -74,9 +93,12 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         True
     """
 
-    random_state: Any
+    #: For learners that draw nothing, and so have no such argument.
+    random_state: Any = None
     #: Whether ``fit`` takes NaN in D for a share that is not known.
     takes_missing_shares = False
+    #: Where predicted shares are lifted to; a fit lowers it where observed shares are as small.
+    share_floor_: float = PREDICTED_SHARE_FLOOR
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -143,6 +165,8 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
             self.columns_ = columns.to_dict()
         self.n_labels_ = labels.shape[1]
         self.label_names_ = names
+        if (floor := share_floor(labels)) < PREDICTED_SHARE_FLOOR:
+            self.share_floor_ = floor
         with few_threads(features.size):
             self._fit(features, np.ascontiguousarray(labels), numpy_random(self.random_state))
         return self
@@ -187,7 +211,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
                 f"{type(self).__name__} predicts {shares[row, label]} for label {label} of row {row}: its weights grew "
                 "without bound. Fit it again with a larger l2, or leave out labels that no row uses."
             )
-        return close_rows(shares)
+        return close_rows(shares, self.share_floor_)
 
     def _check_X(self, X: Any) -> Array:
         check_is_fitted(self, "n_labels_")

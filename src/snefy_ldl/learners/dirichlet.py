@@ -116,7 +116,7 @@ class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # sc
 
     def _regress(self, X: Array, D: Array, log_D: Array) -> None:
         scaled = self._prepare(X, D)
-        centre = close_rows(D.mean(axis=0)[None])
+        centre = close_rows(D.mean(axis=0)[None], self.share_floor_)
         total = fit_concentration(np.broadcast_to(centre, D.shape), log_D)
         penalty = _PENALTY_FACTOR * total * self.l2_
         design = Design.of(scaled, penalty, curvature=max(total / D.shape[1], 1e-3))

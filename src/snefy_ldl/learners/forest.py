@@ -13,7 +13,8 @@ from snefy_ldl.learners.networks import UnitLearner
 from snefy_ldl.learners.optimise import minimise
 from snefy_ldl.validation import check_count, check_number
 
-#: Leaf shares start and stay above this, since the leaf update can never raise an exact zero.
+#: Leaf shares start and stay above this, since the leaf update can never raise an exact zero; above less where
+#: observed shares are smaller.
 _LEAF_FLOOR = 1e-6
 _LEAF_UPDATES = 10
 #: Rows times trees times leaves held at once while predicting.
@@ -92,6 +93,7 @@ class LDLForest(UnitLearner):
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         design = self._inputs(X, D)
+        floor = min(_LEAF_FLOOR, float(np.min(D, initial=1.0, where=D > 0.0)) / 2.0)
         Z, target, penalty = torch.from_numpy(design.Z), torch.from_numpy(D), self._penalty(design)
         n_splits, n_leaves = 2**self.depth - 1, 2**self.depth
         draws = -(-n_splits // self.n_units)
@@ -103,7 +105,7 @@ class LDLForest(UnitLearner):
         )
         chosen = torch.from_numpy(self.unit_of_split_)
         noise = random.dirichlet(np.ones(D.shape[1]), size=(self.n_trees, n_leaves))
-        leaves = torch.from_numpy(_close(0.5 * D.mean(axis=0) + 0.5 * noise))
+        leaves = torch.from_numpy(_close(0.5 * D.mean(axis=0) + 0.5 * noise, floor))
         units = self._first_layer(design, self.n_units, random)
 
         def loss(weights: list[Tensor]) -> Tensor:
@@ -112,16 +114,18 @@ class LDLForest(UnitLearner):
             return -(target[:, None] * P.log()).sum() / (len(Z) * self.n_trees) + penalty(weights[0], [])
 
         for _ in range(self.n_rounds):
-            leaves = self._update_leaves(torch.from_numpy(units), Z, target, chosen, leaves)
+            leaves = self._update_leaves(torch.from_numpy(units), Z, target, chosen, leaves, floor)
             (units,), _ = minimise(loss, [units], self.max_iter, self.tol)
-        self.leaves_ = self._update_leaves(torch.from_numpy(units), Z, target, chosen, leaves).numpy()
+        self.leaves_ = self._update_leaves(torch.from_numpy(units), Z, target, chosen, leaves, floor).numpy()
         self.coef_, self.intercept_ = design.weights(units)
 
-    def _update_leaves(self, units: Tensor, Z: Tensor, target: Tensor, chosen: Tensor, leaves: Tensor) -> Tensor:
+    def _update_leaves(
+        self, units: Tensor, Z: Tensor, target: Tensor, chosen: Tensor, leaves: Tensor, floor: float
+    ) -> Tensor:
         reach = leaf_probabilities(Z @ units, chosen, self.depth)
         for _ in range(_LEAF_UPDATES):
             ratio = target[:, None] / torch.einsum("ntl,tlk->ntk", reach, leaves)
-            leaves = _close(leaves * torch.einsum("ntl,ntk->tlk", reach, ratio))
+            leaves = _close(leaves * torch.einsum("ntl,ntk->tlk", reach, ratio), floor)
         return leaves
 
     def _predict(self, X: Array) -> Array:
@@ -135,8 +139,8 @@ class LDLForest(UnitLearner):
         return np.asarray(torch.cat(parts).numpy())
 
 
-def _close(leaves: Any) -> Any:
-    leaves = leaves / leaves.sum(-1)[..., None] + _LEAF_FLOOR
+def _close(leaves: Any, floor: float) -> Any:
+    leaves = leaves / leaves.sum(-1)[..., None] + floor
     return leaves / leaves.sum(-1)[..., None]
 
 

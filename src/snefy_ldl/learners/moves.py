@@ -22,7 +22,6 @@ from torch import Tensor
 from snefy_ldl._types import Array, Index
 from snefy_ldl.learners.storage import pack_learner, unpack_learner
 from snefy_ldl.learners.trees import TreesLDL
-from snefy_ldl.validation import ZERO_SHARE
 from snefy_ldl.validation.rows import take_rows
 
 #: The mean that a centre is made of is lifted to this part of an even share.
@@ -72,12 +71,14 @@ class Mover:
         base: log odds of presence in the training rows (L,); None where every label is always there.
         slope: by which the trees' departure from that is multiplied.
         trees: predict presence: shares of 2 L labels, present and absent each with a part of 1/L.
+        log_centre: of the shares that the guides learnt (L,), where those were divided by one; else None.
     """
 
     weights: Array
     base: Array | None = None
     slope: float = 0.0
     trees: TreesLDL | None = None
+    log_centre: Array | None = None
 
     def moves(self, seen: Array, X: Any) -> Moves:
         """Moves of new rows.
@@ -94,35 +95,44 @@ class Mover:
 
     def _moves(self, seen: Array, chance: Array | None) -> Moves:
         mean = mixed_mean(seen, self.weights)
+        offset = 0.0 if self.log_centre is None else self.log_centre
         if self.base is None or chance is None:
-            return Moves(np.log(mean), None)
+            return Moves(np.log(mean) + offset, None)
         shift = self.slope * departure(chance, self.base)
         presence = np.maximum(expit(self.base + shift), LOWEST_PRESENCE)
-        return Moves(np.log(mean / presence), shift)
+        return Moves(np.log(mean / presence) + offset, shift)
 
 
 def fit_mover(
-    seen: Array, X: Any, D: Array, rows: Index, n_trees: int | None, most_rows: int, seed: int
+    seen: Array,
+    X: Any,
+    D: Array,
+    rows: Index,
+    n_trees: int | None,
+    most_rows: int,
+    seed: int,
+    log_centre: Array | None = None,
 ) -> tuple[Mover, Moves]:
     """Fit what moves a law to some rows, and the moves of every row without having seen its label.
 
     Args:
         seen: centred logs of the guides' predictions of all rows (N, G L), out of sample.
         X: features of all rows.
-        D: label distributions of all rows (N, L).
+        D: label distributions of all rows (N, L), as the guides learnt them.
         rows: the rows that may be seen.
         n_trees: that predict presence; None where every label is taken to be there.
         most_rows: the trees see a sample of this size at most.
         seed: of that sample and of the trees.
+        log_centre: logarithm of what the rows' own shares were divided by (L,); None for ones.
 
     Returns:
         What serves new rows, and the moves of these.
     """
     weights = best_weights(seen[rows], D[rows])
     if n_trees is None:
-        mover = Mover(weights)
+        mover = Mover(weights, log_centre=log_centre)
         return mover, mover.moves(seen, X)
-    there = (D > ZERO_SHARE).astype(np.float64)
+    there = (D > 0.0).astype(np.float64)
     frequency = (there[rows].sum(0) + 0.5) / (len(rows) + 1.0)
     base = logit(frequency)
     random = np.random.default_rng(seed)
@@ -139,7 +149,7 @@ def fit_mover(
     slope = minimize_scalar(
         lambda by: float(np.logaddexp(0.0, sign * (base + by * gap)).mean()), bounds=(0.0, LARGEST_SLOPE)
     ).x
-    mover = Mover(weights, base, float(slope), trees)
+    mover = Mover(weights, base, float(slope), trees, log_centre)
     return mover, mover._moves(seen, chance)
 
 
@@ -199,11 +209,13 @@ def pack_mover(mover: Mover, arrays: dict[str, Any], prefix: str) -> dict[str, A
     Returns:
         What :func:`unpack_mover` takes.
     """
+    offset = {} if mover.log_centre is None else {"log_centre": mover.log_centre.tolist()}
     return {
         "weights": mover.weights.tolist(),
         "base": None if mover.base is None else mover.base.tolist(),
         "slope": mover.slope,
         "trees": None if mover.trees is None else pack_learner(mover.trees, arrays, prefix),
+        **offset,
     }
 
 
@@ -217,10 +229,11 @@ def unpack_mover(description: dict[str, Any], arrays: dict[str, Any]) -> Mover:
     Returns:
         The mover.
     """
-    trees = description["trees"]
+    trees, log_centre = description["trees"], description.get("log_centre")
     return Mover(
         np.array(description["weights"], dtype=np.float64),
         None if description["base"] is None else np.array(description["base"], dtype=np.float64),
         float(description["slope"]),
         None if trees is None else unpack_learner(trees, arrays),
+        None if log_centre is None else np.array(log_centre, dtype=np.float64),
     )

@@ -293,4 +293,4 @@ class ShallowSLDL(Learner):
         return np.concatenate([X, *answers], axis=1)
 
     def _predict(self, X: Array) -> Array:
-        return close_rows(np.asarray(self.last_.predict(self._widened(X))))
+        return close_rows(np.asarray(self.last_.predict(self._widened(X))), self.share_floor_)

@@ -19,7 +19,6 @@ from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.starts import CONCENTRATION_RANGE
 from snefy_ldl.special import EXPONENT_LIMIT, EXPONENT_MARGIN
-from snefy_ldl.validation import ZERO_SHARE
 
 #: How much of the averages a neuron's start holds, beside the row it is taken from.
 BLEND = 0.2
@@ -42,7 +41,7 @@ def fit_faces(D: Array) -> tuple[Array, Array]:
         >>> alpha.round(), bool((log_odds > 5).all())
         (array([2., 3., 5.]), True)
     """
-    there = D > ZERO_SHARE
+    there = D > 0.0
     logs = np.where(there, np.log(np.where(there, D, 1.0)), 0.0).sum(0)
     times = there.sum(0)
     patterns, rows = np.unique(there, axis=0, return_counts=True)
@@ -91,7 +90,7 @@ def presence_init(
     D = D.double()
     alpha, log_odds = fit_faces(D.numpy())
     concentration, odds = torch.as_tensor(alpha), torch.as_tensor(log_odds)
-    there = D > ZERO_SHARE
+    there = D > 0.0
     rows = torch.randint(len(D), (n_neurons,), generator=generator)
     here = there[rows].double()
     # absent labels take the share that the averages lead one to expect beside the present ones

@@ -8,7 +8,7 @@ from torch import Tensor
 from snefy_ldl._limits import block_elements
 from snefy_ldl.special.tolerances import NEGLIGIBLE_TERM_EXPONENT
 
-#: Shares are lifted here before a logarithm; smaller ones are not numbers anybody measured.
+#: Shares of zero are lifted here before a logarithm; positive ones, however small, are not.
 SMALLEST_SHARE = 1e-300
 
 
@@ -42,8 +42,9 @@ def log_signed_sum(log_magnitude: Tensor, weight: Tensor) -> Tensor:
 
 
 def log_share(share: Tensor) -> Tensor:
-    """Logarithm of a share, with exact zeros lifted to the smallest share the library knows."""
-    return share.clamp_min(max(SMALLEST_SHARE, torch.finfo(share.dtype).tiny)).log()
+    """Logarithm of shares in float64, which holds positive ones of any size; exact zeros are lifted to 1e-300."""
+    share = share.double()
+    return torch.where(share <= 0.0, SMALLEST_SHARE, share).log()
 
 
 def quick_log_norms(scale: Tensor, exponents: Tensor, readout: Tensor, logs: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from snefy_ldl.training.fit import fit
 from snefy_ldl.training.large import LARGE_ROWS, fit_large, is_large
 from snefy_ldl.training.plan import Job
 from snefy_ldl.training.state import FittedState, Inputs, lead
+from snefy_ldl.validation import ZeroPolicy
 
 #: Features above which guides stand beside them only if the user brings the guides: wide networks are slow to train.
 WIDE = 600
@@ -49,6 +50,9 @@ FEW_ROWS_PRICE = 0.5
 #: Members of a guided law, where nobody says how many, and the rows up to which so many pay; a law that moves has one,
 #: since each would answer every row anew.
 GUIDED_MEMBERS, MEMBER_ROWS = 3, 10_000
+#: A part whose geometric mean is below this is too small for a guide to see beside the others: guides then learn
+#: shares that were divided by a centre.
+SMALL_PART = 1e-9
 #: Rows below which no guide is tried by itself.
 LEAST_ROWS = 12
 
@@ -109,11 +113,15 @@ class Guidance:
         guides: fitted.
         table: their predictions of all rows, out of sample (N, G L).
         seen: the rows they learnt from.
+        labels: label distributions of all rows as the guides learnt them (N, L).
+        log_centre: logarithm of what the rows' own shares were divided by (L,); None where by nothing.
     """
 
     guides: Guides
     table: Array
     seen: Index
+    labels: Array
+    log_centre: Array | None
 
 
 def _guidance(job: Job, large: bool = False) -> Guidance | None:
@@ -122,9 +130,20 @@ def _guidance(job: Job, large: bool = False) -> Guidance | None:
     if not learners:
         return None
     seen = job.rows if data.weights is None else job.rows[data.weights[job.rows] > 0]
-    floor = min(job.labels.policy.floor, 1e-3)
-    guides, table = fit_guides(learners, data.features, data.labels, seen, floor, derive_seed(job.seed, 9))
-    return Guidance(guides, table, seen)
+    labels, floor, log_centre = data.labels, job.labels.policy.floor, _small_parts(data.labels[seen])
+    if log_centre is not None:
+        labels = labels / np.exp(log_centre)
+        labels /= labels.sum(1, keepdims=True)
+        floor = ZeroPolicy.from_data(labels[seen], "shrink").floor
+    guides, table = fit_guides(learners, data.features, labels, seen, min(floor, 1e-3), derive_seed(job.seed, 9))
+    return Guidance(guides, table, seen, labels, log_centre)
+
+
+def _small_parts(D: Array) -> Array | None:
+    """Logarithm of the geometric means (L,) of the parts where they are there; None where no part is very small."""
+    there = D > 0.0
+    mean = np.log(D, out=np.zeros_like(D), where=there).sum(0) / np.maximum(there.sum(0), 1)
+    return mean if mean.min() < np.log(SMALL_PART) else None
 
 
 def _fit_inputs(job: Job, guidance: Guidance | None, may_move: bool) -> FittedState:
@@ -208,7 +227,8 @@ def _fit_moves(job: Job, guidance: Guidance) -> tuple[Mover, Moves]:
     if job.models_zeros:
         n_trees = 100 if min(len(seen), GUIDE_ROWS) * data.n_labels < 10**6 else 50
     seed = derive_seed(job.seed, 12)
-    return fit_mover(guidance.table, data.features, data.labels, seen, n_trees, GUIDE_ROWS, seed)
+    table, labels = guidance.table, guidance.labels
+    return fit_mover(table, data.features, labels, seen, n_trees, GUIDE_ROWS, seed, guidance.log_centre)
 
 
 def _train(job: Job, candidate: Candidate, n_members: int) -> FittedState:

@@ -32,7 +32,7 @@ from snefy_ldl.training.objectives.zeros import ZeroObjective
 from snefy_ldl.training.recipe import PRESENCE_RATE, Recipe, make_recipe
 from snefy_ldl.training.settings import Settings
 from snefy_ldl.training.state import FittedState
-from snefy_ldl.validation import ZERO_SHARE, ZeroPolicy, check_features
+from snefy_ldl.validation import ZeroPolicy, check_features
 from snefy_ldl.validation.rows import take_rows
 
 #: Parts whose geometric means differ by this factor are unequal enough for a centre to be tried by itself.
@@ -119,7 +119,7 @@ class Job:
         """Part of the rows that hold an exact zero."""
         if self.data.are_counts or self.data.has_gaps:
             return 0.0
-        return float((self.data.labels[self.rows] < ZERO_SHARE).any(1).mean())
+        return float((self.data.labels[self.rows] <= 0.0).any(1).mean())
 
     @property
     def may_model_zeros(self) -> bool:

@@ -17,16 +17,40 @@ CLOSURE_TOLERANCE = 1e-3
 ROUNDING_TOLERANCE = 0.02
 #: Units in which shares may come, if the rows sum to that many; they are divided, with a note.
 UNITS = {100.0: "percentages", 1000.0: "shares per mille"}
+#: What is left of a row by subtraction is rounding below this, and then nothing is left.
+REST_ROUNDING = 1e-9
 #: A float64 tells whole numbers apart up to 9e15; totals must stay below it, too.
 LARGEST_COUNT = 1e15
 #: Votes an item up to which shares are looked at as votes, and how far from a whole number of them they may be.
 MOST_SUGGESTED, SHARE_ROUNDING = 60, 1e-6
 
 
+def _refuse_one_column(values: Any, what: str) -> None:
+    """Raise where labels are one number or one class per row, with what makes shares of them."""
+    try:
+        shape = np.shape(values)
+    except ValueError:  # rows of different lengths, which have a message of their own
+        return
+    if len(shape) == 2 and shape[1] == 1:
+        rule = f"{what} has 1 label column; a label distribution needs at least 2."
+    elif len(shape) == 1:
+        rule = f"{what} must be two-dimensional (rows, labels); got shape {shape}."
+    else:
+        return
+    flat = np.ravel(np.asarray(values))
+    numbers = flat.astype(np.float64) if flat.dtype.kind in "fiu" else np.zeros(0)
+    if len(numbers) and ((numbers >= 0) & (numbers <= 1)).all() and (numbers != np.round(numbers)).any():
+        advice = f"Shares of one of two labels: y = np.ravel({what}); {what} = np.column_stack([1 - y, y])"
+    else:
+        one_hot = f"y = np.ravel({what}); {what} = (y[:, None] == np.unique(y)).astype(float)"
+        advice = f"One class per row, as one-hot shares: {one_hot}"
+    raise InputError(f"{rule} {advice}")
+
+
 def _check_labels(values: Any, what: str, n_rows: int | None, n_labels: int | None) -> tuple[Array, list[str] | None]:
     table, names = check_table(values, what, "labels")
     if table.shape[1] < 2:
-        raise InputError(f"{what} has {table.shape[1]} label column; a label distribution needs at least 2.")
+        raise InputError(f"{what} has {table.shape[1]} label columns; a label distribution needs at least 2.")
     if n_labels is not None and table.shape[1] != n_labels:
         raise InputError(f"{what} has {table.shape[1]} labels, but the model was fitted with {n_labels}.")
     if n_rows is not None and table.shape[0] != n_rows:
@@ -68,6 +92,7 @@ def check_distributions(
     snefy_ldl.errors.InputError: D row 0 sums to 1.4; a label distribution must sum to 1 (tolerance 0.02). \
 Divide each row by its sum, or pass vote counts with fit(X, counts=...).
     """
+    _refuse_one_column(D, what)
     gaps = np.zeros((0, 0), dtype=bool)
     if missing:
         names, given = check_table(D, what, "labels")[1], as_float(D, what)
@@ -89,7 +114,25 @@ Divide each row by its sum, or pass vote counts with fit(X, counts=...).
             f"{ROUNDING_TOLERANCE:g}). Divide each row by its sum, or pass vote counts with fit(X, counts=...)."
         )
     _note_rounding(sums, what, names)
-    return table / sums[:, None], names
+    return divide_shares(table, sums[:, None]), names
+
+
+def divide_shares(table: Array, by: Array | float) -> Array:
+    """Shares divided by positive numbers; a positive share stays positive, however small it is.
+
+    Args:
+        table: (N, L).
+        by: what broadcasts with it.
+
+    Returns:
+        (N, L).
+
+    >>> divide_shares(np.array([[5e-324, 2.0]]), 2.0)
+    array([[5.e-324, 1.e+000]])
+    """
+    shares: Array = table / by
+    smallest = float(np.finfo(np.float64).smallest_subnormal)
+    return np.where((shares == 0.0) & (table > 0.0), smallest, shares)
 
 
 def _in_shares(table: Array, whole: Mask, what: str) -> Array:
@@ -99,7 +142,7 @@ def _in_shares(table: Array, whole: Mask, what: str) -> Array:
     for unit, words in UNITS.items():
         if len(sums) and (np.abs(sums - unit) <= ROUNDING_TOLERANCE * unit).all():
             _note(f"{what} holds {words}: every row sums to about {unit:g}; it was divided by {unit:g}.")
-            return table / unit
+            return divide_shares(table, unit)
     return table
 
 
@@ -153,9 +196,15 @@ def _fill_gaps(table: Array, gaps: Mask, sums: Array, what: str, names: list[str
         place = f"{what} {row_name(row, names)}"
         raise InputError(f"{place} sums to {sums[row]:.6g}; {rule} (tolerance {ROUNDING_TOLERANCE:g}).")
     _note_rounding(np.where(n_gaps > 0, np.maximum(sums, 1.0), sums), what, names)
-    closed = table / np.where((n_gaps == 0) | (sums > 1.0), sums, 1.0)[:, None]
-    rest = np.maximum(1.0 - closed.sum(axis=1), 0.0)
+    closed = divide_shares(table, np.where((n_gaps == 0) | (sums > 1.0), sums, 1.0)[:, None])
+    rest = _rest(closed.sum(axis=1))
     return np.where(gaps, np.where(n_gaps == 1, rest, np.nan)[:, None], closed)
+
+
+def _rest(sums: Array) -> Array:
+    """What known shares that sum to this much leave for the others, exactly zero where that is rounding."""
+    left = 1.0 - sums
+    return np.where(left < REST_ROUNDING, 0.0, left)
 
 
 def spread_rest(D: Array, shares: Array | None = None) -> Array:
@@ -170,8 +219,8 @@ def spread_rest(D: Array, shares: Array | None = None) -> Array:
            [0.2, 0.3, 0.5]])
     """
     gaps = np.isnan(D)
-    weight = gaps * (np.ones(D.shape[1]) if shares is None else np.maximum(shares, 1e-6))
-    rest = np.maximum(1.0 - np.nansum(D, 1), 0.0)
+    weight = gaps * (np.ones(D.shape[1]) if shares is None else np.where(shares > 0.0, shares, 1e-6))
+    rest = _rest(np.nansum(D, 1))
     spread: Array = np.where(gaps, weight * (rest / np.maximum(weight.sum(1), 1e-300))[:, None], D)
     return spread
 
@@ -183,6 +232,7 @@ def check_counts(
 
     With ``missing``, NaN stands for a label that was not counted in that row; two labels must have been.
     """
+    _refuse_one_column(counts, "counts")
     gaps = np.isnan(as_float(counts, "counts")) if missing else np.zeros(0, dtype=bool)
     if gaps.any():
         names = column_names(counts)

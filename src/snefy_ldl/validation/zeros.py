@@ -16,8 +16,8 @@ from snefy_ldl.validation.distributions import spread_rest
 
 ZeroOption = float | Literal["auto", "model", "shrink", "error"]
 
-#: A share this small is rounding dust, and is treated as an exact zero.
-ZERO_SHARE = 1e-9
+#: A share is zero where it is exactly zero; the logarithm of one is taken at 1e-300, and this lies just above it.
+ZERO_SHARE = 2e-300
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class ZeroPolicy:
             return cls("floor", float(zeros))
         if zeros not in ("auto", "model", "shrink", "error"):
             raise InputError(f'zeros={zeros!r}: use "auto", "model", "shrink", "error" or a number for the floor.')
-        positive = D[D > ZERO_SHARE]
+        positive = D[D > 0.0]
         mode = "shrink" if zeros == "auto" else str(zeros)
-        smallest = positive.min() if len(positive) else 1.0  # nothing but zeros may be known
-        return cls(mode, float(min(smallest / 2.0, 1.0 / (20.0 * n_labels))))
+        smallest = float(positive.min()) if len(positive) else 1.0  # nothing but zeros may be known
+        return cls(mode, min(smallest / 2.0 or smallest, 1.0 / (20.0 * n_labels)))
 
     def apply(self, D: Array, *, warn: bool = False, names: list[str] | None = None) -> Array:
         """Label distributions that are strictly positive; where shares are unknown (NaN), so is what is left for them.
@@ -62,23 +62,22 @@ class ZeroPolicy:
 
     def _lift(self, D: Array, warn: bool, names: list[str] | None) -> Array:
         if self.mode == "model":
-            clean: Array = np.where(D < ZERO_SHARE, 0.0, D)
-            return clean
+            return D
         smallest = D.min(axis=1)
-        threshold = self.floor if self.mode == "floor" else ZERO_SHARE
-        low = smallest < threshold
+        low = smallest < self.floor if self.mode == "floor" else smallest <= 0.0
         if not low.any():
             return D
         if self.mode == "error":
-            row, column = first_cell(threshold > D)
+            row, column = first_cell(D <= 0.0)
             raise InputError(
                 f"D is zero at {cell_name(row, column, names)}, and zeros='error' was asked for. "
                 'Use zeros="shrink", a floor, or fit(X, counts=...), whose likelihood is exact with zeros.'
             )
         if warn:
+            held = f"a share below {self.floor:g}" if self.mode == "floor" else "a share of zero"
             warnings.warn(
-                f"{int(low.sum())} of {len(D)} label distributions hold a share below {threshold:g}; those rows were "
-                f"shrunk toward the uniform so that their smallest share is {self.floor:.3g} (zeros={self.mode!r}).",
+                f"{int(low.sum())} of {len(D)} label distributions hold {held}; those rows were shrunk toward the "
+                f"uniform so that their smallest share is {self.floor:.3g} (zeros={self.mode!r}).",
                 ZeroLabelWarning,
                 stacklevel=5,
             )

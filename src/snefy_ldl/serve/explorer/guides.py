@@ -59,13 +59,15 @@ def export_mover(mover: Mover, pack: Pack) -> dict[str, Any]:
         pack: takes the arrays.
 
     Returns:
-        Weights of the guides; base, slope and trees where labels may be absent, else None.
+        Weights of the guides; base, slope and trees where labels may be absent, else None; the logarithm of what the
+        guides' shares were divided by, or None.
     """
     return {
         "weights": mover.weights.tolist(),
         "base": None if mover.base is None else mover.base.tolist(),
         "slope": mover.slope,
         "trees": None if mover.trees is None else _trees(mover.trees, pack),
+        "logCentre": None if mover.log_centre is None else mover.log_centre.tolist(),
     }
 
 

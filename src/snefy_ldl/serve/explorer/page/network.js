@@ -86,7 +86,7 @@ class Model {
   }
 
   moves(x, seen) {
-    const L = this.nLabels, { weights, base, slope } = this.mover, mean = new Float64Array(L);
+    const L = this.nLabels, { weights, base, slope, logCentre } = this.mover, mean = new Float64Array(L);
     weights.forEach((weight, g) => {
       const logs = seen.slice(g * L, (g + 1) * L), top = Math.max(...logs);
       let sum = 0;
@@ -94,7 +94,7 @@ class Model {
       for (let r = 0; r < L; r++) mean[r] += weight * Math.exp(logs[r] - top) / sum;
     });
     for (let r = 0; r < L; r++) mean[r] = Math.max(mean[r], LOWEST_MEAN / L);
-    const total = mean.reduce((a, b) => a + b, 0), centre = mean.map(value => Math.log(value / total));
+    const total = mean.reduce((a, b) => a + b, 0), centre = mean.map((value, r) => Math.log(value / total) + (logCentre ? logCentre[r] : 0));
     if (!base) return { centre: topped(centre), shift: null };
     const chances = treeShares(this.presenceTrees, x, 2 * L), shift = new Float64Array(L);
     for (let r = 0; r < L; r++) {

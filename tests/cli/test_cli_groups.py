@@ -1,0 +1,114 @@
+"""Rows of a table are rows: ids that repeat, columns that name groups, and what a person should know before a fit."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from commands import succeed
+from snefy_ldl import SnefyLDL
+from snefy_ldl.errors import TableNote
+from snefy_ldl.inputs.columns import TableEncoder
+
+LABELS = ["a", "b", "c"]
+
+
+def children(n: int = 300) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(n, 2)), columns=["x", "y"])
+    return table.assign(**dict(zip(LABELS, rng.dirichlet([3, 2, 1], n).T)))
+
+
+def fitted(table: pd.DataFrame, folder: Path, *more: object) -> tuple[str, str]:
+    """What a quick fit of a table prints: on standard output, and beside it."""
+    table.to_csv(folder / "table.csv", index=False)
+    words = ("--epochs", 1, "-q", "--set", "guides=null", "--out", folder / "model")
+    said = succeed("fit", folder / "table.csv", "--labels", ",".join(LABELS), *words, *more)
+    return said.stdout, said.stderr
+
+
+@pytest.mark.parametrize(("ids", "words"), [(np.arange(300) // 3, "100 values"), (np.full(300, 7), "one value")])
+def test_ids_that_repeat_lose_no_row(ids: np.ndarray, words: str, tmp_path: Path) -> None:
+    out, notes = fitted(children().assign(id=ids), tmp_path)
+    assert out.startswith("300 rows, 2 features")
+    sentence = f"column 'id' has {words} in 300 rows: it names groups of rows and is no feature; every row is kept"
+    assert notes.count(sentence) == 1
+    assert "later one counts" not in notes
+
+
+def test_a_group_is_not_replaced_by_appended_rows(tmp_path: Path) -> None:
+    table = children(40).assign(id=np.arange(40) // 2)
+    table[:8].to_csv(tmp_path / "more.csv", index=False)
+    out, _ = fitted(table, tmp_path, "--append", tmp_path / "more.csv")
+    assert "more.csv: 8 labelled rows added\n48 rows" in out
+
+
+def test_appended_rows_replace_those_with_their_name(tmp_path: Path) -> None:
+    table = children(40).assign(id=range(40))
+    pd.concat([table[:4], table[:1]]).to_csv(tmp_path / "more.csv", index=False)
+    out, notes = fitted(table, tmp_path, "--append", tmp_path / "more.csv")
+    assert "more.csv: 4 labelled rows added, 4 of them in place of earlier ones\n40 rows" in out
+    assert "1 rows name a row that comes again later; the later one counts" in notes
+    assert "every row is kept" not in notes
+
+
+def test_labels_of_one_item_in_several_rows_all_find_its_features(tmp_path: Path) -> None:
+    from snefy_ldl.datasets.joins import join_features
+    from snefy_ldl.datasets.labelled import read_labelled
+
+    (tmp_path / "labels.csv").write_text("item,a,b\nq,0.2,0.8\np,0.5,0.5\nq,0.4,0.6\n")
+    (tmp_path / "items.csv").write_text("item,x\np,1\nq,2\n")
+    rows = join_features(read_labelled(tmp_path / "labels.csv", ["a", "b"]), tmp_path / "items.csv", ["x"])
+    assert rows.features["x"].tolist() == [2, 1, 2]
+    assert rows.labels[:, 0].tolist() == [0.2, 0.5, 0.4]
+
+
+@pytest.mark.parametrize("cells", [[f"p{k // 3:03d}" for k in range(300)], np.arange(300) // 3])
+def test_a_column_of_patients_is_named_as_a_group(cells: object, tmp_path: Path) -> None:
+    table = children().assign(patient=cells)
+    _, notes = fitted(table, tmp_path)
+    assert notes.count("column 'patient' has 100 values in 300 rows, so it likely names groups of rows") == 1
+    assert "(--drop leaves it out)" in notes
+    out, notes = fitted(table, tmp_path, "--drop", "patient")
+    assert out.startswith("300 rows, 2 features")
+    assert "patient" not in notes
+
+
+def test_the_library_says_so_too() -> None:
+    table = children().assign(patient=[f"p{k // 3:03d}" for k in range(300)])
+    quick = {"epochs": 1, "guides": None, "random_state": 0}
+    with pytest.warns(TableNote, match=r"'patient' has 100 values .* columns=\{name: \"drop\"\} leaves it out"):
+        SnefyLDL(**quick).fit(table[["x", "patient"]], table[LABELS])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SnefyLDL(**quick, columns={"patient": "drop"}).fit(table[["x", "patient"]], table[LABELS])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series(np.arange(300) % 60 + 18, name="age"),  # a quantity in whole numbers
+        pd.Series([f"r{k % 5}" for k in range(300)], name="rock"),  # few values
+        pd.Series([f"n{k // 2 if k < 20 else k}" for k in range(300)], name="name"),  # hardly any twice
+    ],
+    ids=lambda column: column.name,
+)
+def test_other_columns_are_no_groups(column: pd.Series) -> None:
+    notes = TableEncoder.fit(pd.DataFrame({"x": np.arange(300) % 7, column.name: column})).notes
+    assert not any("groups of rows" in remark for remark in notes)
+
+
+def test_spellings_copies_and_few_rows_are_noted(tmp_path: Path) -> None:
+    table = children(60).assign(rock=["Granit", "granit", "lime"] * 20)
+    table.loc[[7, 9]] = table.loc[[1, 1]].to_numpy()
+    _, notes = fitted(table, tmp_path)
+    assert notes.count("column 'rock': 'Granit' and 'granit' differ in case or blanks only") == 1
+    assert notes.count("2 of 60 rows repeat earlier ones in all features and labels (row 8)") == 1
+    assert "few to learn from" not in notes
+    _, notes = fitted(children(5), tmp_path)
+    assert notes.count("5 rows are few to learn from") == 1
+    assert "repeat" not in notes

@@ -1,0 +1,77 @@
+"""What commands tell a person who types them: options of the shell, the extra that is missing, six measures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from commands import fail, succeed
+from snefy_ldl import SnefyLDL
+from snefy_ldl.metrics import MEASURES
+
+SIX = ["chebyshev", "clark", "canberra", "kl_divergence", "cosine", "intersection"]
+QUICK = ("--epochs", 2, "-q", "--set", "guides=null")
+
+
+@pytest.fixture(scope="module")
+def holes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table with four labels and zeros, and a model of it."""
+    folder = tmp_path_factory.mktemp("holes")
+    rng = np.random.default_rng(0)
+    D = rng.dirichlet(np.ones(4), 120) * (rng.random((120, 4)) > 0.3)
+    D[D.sum(1) == 0, 0] = 1.0
+    table = pd.DataFrame(rng.normal(size=(120, 2)), columns=["x", "y"])
+    table.assign(**dict(zip("abcd", (D / D.sum(1, keepdims=True)).T))).to_csv(folder / "t.csv", index=False)
+    succeed("fit", folder / "t.csv", "--labels", "a,b,c,d", "--out", folder / "model", *QUICK)
+    return folder
+
+
+def test_a_triangle_of_a_model_with_zeros_needs_no_python(holes: Path) -> None:
+    words = ("plot", "ternary", holes / "model", holes / "t.csv", "--out", holes / "t.png")
+    said = succeed(*words).stderr
+    assert (holes / "t.png").stat().st_size > 1000
+    assert "are drawn among themselves; --ternary A,B,C picks other labels" in said
+    line = fail(*words, "--ternary", "a,b,c+d")
+    assert "--ternary a,b,c+d: this model has no density of sums of labels. Name three single labels" in line
+    assert "dist." not in line
+    succeed(*words, *line.split("labels, ")[1].split(" say")[0].split())  # what it advises works
+
+
+def test_texts_without_numbers_name_the_extra(tmp_path: Path) -> None:
+    items = pd.DataFrame({"item": range(12), "text": [f"a story about {k} cats" for k in range(12)]})
+    items.to_csv(tmp_path / "items.csv", index=False)
+    votes = pd.DataFrame({"item": np.repeat(range(12), 3), "annotator": list("abc") * 12, "label": ["no", "yes"] * 18})
+    votes.to_csv(tmp_path / "votes.csv", index=False)
+    line = fail("fit", tmp_path / "items.csv", "--vote-file", tmp_path / "votes.csv", "--out", tmp_path / "m")
+    assert "pip install 'snefy-ldl[text]'" in line
+
+
+def test_compare_prints_six_measures_and_more_on_request(holes: Path) -> None:
+    words = ("compare", holes / "t.csv", "--labels", "a,b,c,d", "--learners", "SABFGS", "--folds", 2, "-q", "--json")
+
+    def measures(*more: object) -> list[str]:
+        row = json.loads(succeed(*words, *more).stdout)["rows"][0]
+        return [name for name in row if name in MEASURES]
+
+    assert measures() == SIX
+    assert len(measures("--measures", "ordinal")) == 11
+    assert measures("--measures", "kl_divergence,earth_movers_distance") == ["kl_divergence", "earth_movers_distance"]
+    assert measures("--measures", "all") == list(MEASURES)
+    assert "--measures entropy: use all, ordinal, or names" in fail(*words, "--measures", "entropy")
+
+
+def test_info_shows_the_centre(holes: Path, tmp_path: Path) -> None:
+    assert "centre          none" in succeed("info", holes / "model").stdout
+    table = pd.read_csv(holes / "t.csv")
+    D = table[list("abcd")].to_numpy() + 0.1
+    D *= np.array([1.0, 1.0, 1e-3, 1e-6])
+    shares = pd.DataFrame(D / D.sum(1, keepdims=True), columns=list("abcd"))
+    model = SnefyLDL(epochs=1, guides=None, centre="geometric", random_state=0).fit(table[["x", "y"]], shares)
+    model.save(tmp_path / "m")
+    line = next(line for line in succeed("info", tmp_path / "m").stdout.splitlines() if line.startswith("centre"))
+    part = model.centre_[3] / model.centre_.sum()
+    assert f"d {part:.3g}" in line
