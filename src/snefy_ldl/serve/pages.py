@@ -8,8 +8,6 @@ import time
 from concurrent.futures import Future
 from pathlib import Path
 
-import numpy as np
-
 from snefy_ldl.serve.explorer import PageRows, make_page
 from snefy_ldl.serve.faults import Overload
 from snefy_ldl.serve.pace import Caller
@@ -68,8 +66,6 @@ class Pages:
     def _make(self, served: ServedModel, made: Future[str]) -> None:
         try:
             rows = None if self._data is None else PageRows.read(served.model, self._data)
-            state = served.calibrated
-            levels = [] if state is None else np.atleast_1d(state.confidence_level).tolist()
-            made.set_result(make_page(served.model, rows, served.name, levels))
+            made.set_result(make_page(served.model, rows, served.name, served.calibrated))
         except Exception as error:  # whoever waits meets it
             made.set_exception(error)

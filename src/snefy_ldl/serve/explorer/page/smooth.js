@@ -65,7 +65,7 @@ class DrawnShare {
       const at = Math.round(p * BINS / CURVE_POINTS), t = logistic(low + at * step);
       let height = 0;
       for (let b = Math.max(0, at - reach); b <= Math.min(BINS, at + reach); b++) height += bins[b] * kernel[Math.abs(b - at)];
-      if (t > 1e-4 && t < 1 - 1e-4) points.push([this.left * t, height / this.total / (t * (1 - t)) / this.left]);
+      if (t > 1e-7 && t < 1 - 1e-7) points.push([this.left * t, height / this.total / (t * (1 - t)) / this.left]);
     }
     const least = 1e-3 * Math.max(...points.map(point => point[1])), seen = points.map(point => point[1] > least);
     return points.slice(seen.indexOf(true), seen.lastIndexOf(true) + 1);
