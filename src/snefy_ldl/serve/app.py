@@ -225,7 +225,8 @@ class Service:
         self.telemetry.rows(f"/v1/{path}", rows)
         is_long = sum(values.size for values in made.columns.values()) > LONG_ANSWER
         accept = request.headers.get("accept", "")
-        return await self._beside(is_long, lambda: reply(made, served, accept))
+        response: Response = await self._beside(is_long, lambda: reply(made, served, accept))
+        return response
 
     def _read(self, kind: type[Question], request: Request, body: bytes, caller: Caller) -> Asked:
         question = read_question(kind, request, body, self.limits)

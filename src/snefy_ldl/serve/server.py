@@ -51,6 +51,7 @@ def make_protocol(limits: Limits, base: type[Any] = HttpProtocol) -> type[asynci
     class Protocol(base):  # type: ignore[misc]
         """One connection."""
 
+        app_state: dict[str, Any]
         timer: asyncio.TimerHandle | None = None
         seen: Any = None  # the last request whose head is whole
 

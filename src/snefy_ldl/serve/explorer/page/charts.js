@@ -135,7 +135,7 @@ function drawDensities(answer, wanted, quick) {
   let cut = 0;
   shown.forEach(({ part, points }, k) => {
     const left = (k % across) * (width + gap), top = Math.floor(k / across) * height + 24, bottom = top + height - 24 - FOOT - 10;
-    const { low, high, most, whole } = frame(points, answer, part), { ticks, format } = percentTicks(low, high, Math.min(5, width / 56));
+    const { low, high, most, whole } = frame(points, answer, part), { ticks, format } = percentTicks(low, high, Math.min(5, width / 64));
     const x = t => width * (t - low) / (high - low), y = p => (bottom - top) * (1 - 0.96 * Math.min(p / most, 3));
     axis(svg, left, left + width, top, bottom, low, high, ticks, "", format);
     shape(svg, "rect", { x: left, y: top - 19, width: 11, height: 11, rx: 3, fill: colour(part) });
