@@ -191,8 +191,11 @@ class Service:
 
     def close(self) -> None:
         """Finish what was accepted, and stop."""
-        for lane in (*self._quick.values(), *self._slow.values()):
-            lane.close()
+        lanes, end = [*self._quick.values(), *self._slow.values()], time.monotonic() + self.limits.seconds + 5.0
+        for lane in lanes:
+            lane.close(0.0)
+        for lane in lanes:
+            lane.close(max(end - time.monotonic(), 0.0))
         self._readers.shutdown(wait=False)
 
     async def answer(self, path: str, kind: type[Question], request: Request) -> Response:
