@@ -20,6 +20,8 @@ from sklearn.linear_model import LinearRegression
 
 from commands import succeed
 from snefy_ldl import SnefyLDL
+from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.files.models import load_calibration
 from snefy_ldl.learners import SABFGS, TreesLDL
 from snefy_ldl.serve.app import create_app
 from snefy_ldl.serve.explorer import PageRows
@@ -29,6 +31,8 @@ pytestmark = pytest.mark.browser
 
 ROWS = [0, 3, 17, 40]
 CLOSE = 1e-6
+DESKTOP = {"viewport": {"width": 1920, "height": 1000}}
+PHONE = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobile": True}
 Table = tuple[pd.DataFrame, pd.DataFrame]
 SMALL: dict[str, Any] = {
     "n_neurons": 12,
@@ -377,10 +381,9 @@ def test_theme_and_many_features(browser: Any, tmp_path: Path, tab: Any) -> None
 def test_everything_has_a_name_and_nothing_is_wider_than_a_phone(
     browser: Any, tmp_path: Path, small: Any, city: Table
 ) -> None:
-    phone = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobile": True}
-    with open_page(browser, tmp_path, small, city[0], **phone) as tab:
+    with open_page(browser, tmp_path, small, city[0], **PHONE) as tab:
         nameless = tab.evaluate(
-            """Array.from(document.querySelectorAll("input, select, button, canvas, svg")).filter(node => !(
+            """Array.from(document.querySelectorAll("input, select, button, canvas, section > svg")).filter(node => !(
                  (node.labels && node.labels.length && node.labels[0].textContent.trim()) || node.ariaLabel
                  || node.getAttribute("aria-label") || node.textContent.trim())).map(node => node.id)"""
         )
@@ -402,6 +405,114 @@ def test_names_are_never_markup(browser: Any, tmp_path: Path, city: Table) -> No
         assert tab.faults == []
 
 
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
+#: Texts of pictures that reach beyond them, or are too small to read.
+BAD_TEXTS = """Array.from(document.querySelectorAll("svg text")).filter(text => {
+  const box = text.getBoundingClientRect(), whole = text.closest("section > svg").getBoundingClientRect();
+  const inside = box.left >= whole.left - 0.5 && box.right <= whole.right + 0.5 && box.bottom <= whole.bottom + 0.5;
+  return !inside || box.height < 11;
+}).map(text => text.textContent)"""
+#: What a curve says: heights of the drawn line over shares, in units of the highest.
+DRAWN = """([part, shares]) => {
+  const path = document.querySelector("#density path"), plot = path.parentNode, length = path.getTotalLength();
+  const { low, high } = frame(explorer.answer.curve(part), explorer.answer, part), width = plot.width.baseVal.value;
+  const at = Array.from({ length: 4000 }, (_, k) => path.getPointAtLength(length * k / 3999));
+  return shares.map(share => {
+    const x = width * (share - low) / (high - low), k = at.findIndex(point => point.x >= x);
+    return plot.height.baseVal.value - at[k].y;
+  });
+}"""
+
+
+@pytest.fixture(scope="module")
+def sharp() -> tuple[SnefyLDL, pd.DataFrame]:
+    """A model of four labels; one of them is nearly the same small share everywhere."""
+    random = np.random.default_rng(0)
+    X = pd.DataFrame(random.normal(size=(120, 3)), columns=["age", "income", "rent"])
+    D = random.dirichlet([12.0, 8.0, 5.0, 3.0], size=120)
+    D[:, 3] = 0.02 + 0.002 * random.random(120)
+    D /= D.sum(1, keepdims=True)
+    labels = ["work", "study", "sport", "volunteering"]
+    return SnefyLDL(**SMALL).fit(X, pd.DataFrame(D, columns=labels)), X
+
+
+@pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_texts_stay_in_their_pictures_and_spikes_flatten_nothing(
+    browser: Any, tmp_path: Path, sharp: Any, screen: dict[str, Any]
+) -> None:
+    with open_page(browser, tmp_path, *sharp, **screen) as tab:
+        settled(tab)
+        assert tab.locator("svg text").count() > 10
+        assert tab.evaluate(BAD_TEXTS) == []
+        heights = tab.evaluate(
+            """Array.from(document.querySelectorAll("#density path")).map(path =>
+                 path.getBoundingClientRect().height / path.parentNode.getBoundingClientRect().height)"""
+        )
+        assert len(heights) == 4
+        assert min(heights) > 0.6
+        used = tab.evaluate("document.querySelector('#density').clientWidth / innerWidth")
+        assert used > 0.7
+        assert tab.evaluate("document.documentElement.scrollWidth") <= screen["viewport"]["width"]
+        assert tab.faults == []
+
+
+def test_curves_are_smooth_and_are_the_densities(browser: Any, tmp_path: Path, sharp: Any) -> None:
+    model, X = sharp
+    with open_page(browser, tmp_path, model, X, **DESKTOP) as tab:
+        for part in (0, 3):
+            tab.select_option("#density-part", str(part))
+            row = settled(tab)["row"]
+            share = model.predict_dist(X.iloc[[row]]).marginal(part)
+            shares = share.quantiles(np.linspace(0.02, 0.98, 97))[0].numpy()
+            expected = share.log_prob(torch.tensor(shares)[:, None]).exp()[:, 0].numpy()
+            drawn = np.array(tab.evaluate(DRAWN, [part, shares.tolist()]))
+            np.testing.assert_allclose(drawn / drawn.max(), expected / expected.max(), atol=0.01)
+
+
+def test_a_density_without_bound_is_cut_and_marked(browser: Any, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(80, 2))
+    model = SnefyLDL(**SMALL).fit(X, random.dirichlet([0.3, 2.0, 2.0], size=80))
+    with open_page(browser, tmp_path, model, X) as tab:
+        settled(tab)
+        assert tab.locator("#density .cut").count() >= 1
+        assert "goes on above the picture" in tab.text_content("#density-note")
+
+
+def test_calibrated_intervals_are_shown_where_there_are_some(
+    browser: Any, folder: Path, small: SnefyLDL, city: Table, tmp_path: Path
+) -> None:
+    table = city[0][:9].assign(sample=[f"S-{number:04d}" for number in range(9)])
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    succeed("explore", folder, tmp_path / "rows.csv", "--out", tmp_path / "page.html")
+    state = load_calibration(folder)
+    assert state is not None
+    ends = ConformalIntervals.from_dict(small, state).predict_interval(city[0][:9])
+    with open_file(browser, (tmp_path / "page.html").as_uri()) as tab:
+        row = settled(tab)["row"]
+        assert tab.input_value("#level") == "0.8"
+        got = tab.evaluate("[explorer.answer.low, explorer.answer.high]")
+        np.testing.assert_allclose(np.transpose(got), ends[row], atol=CLOSE)
+        assert "are calibrated" in tab.text_content("#mix-note")
+        assert tab.text_content("#mix-row") == f"sample S-{row:04d}"
+        law = small.predict_dist(city[0].iloc[[row]])
+        tab.select_option("#level", "0.5")
+        np.testing.assert_allclose(settled(tab)["low"], law.quantiles([0.25])[0, :, 0], atol=CLOSE)
+        assert "model's own" in tab.text_content("#mix-note")
+        tab.select_option("#level", "0.8")
+        tab.locator("#votes input").nth(1).fill("2")
+        after = law.posterior([[0, 2, 0]])
+        np.testing.assert_allclose(settled(tab)["low"], after.quantiles([0.1])[0, :, 0], atol=CLOSE)
+        tab.click("#votes-clear")
+        np.testing.assert_allclose(settled(tab)["low"], ends[row, :, 0], atol=CLOSE)
+        tab.focus("#feature-0")
+        tab.keyboard.press("ArrowRight")
+        moved = small.predict_dist(np.array(tab.evaluate("Array.from(explorer.state.x)"))[None])
+        np.testing.assert_allclose(settled(tab)["low"], moved.quantiles([0.1])[0, :, 0], atol=CLOSE)
+        assert tab.faults == []
+
+
 # -- served ------------------------------------------------------------------------------------------------------------
 
 
@@ -420,7 +531,8 @@ def test_the_service_shows_the_page_under_its_policy(browser: Any, folder: Path,
             time.sleep(0.02)
         with open_file(browser, f"http://127.0.0.1:{port}/") as tab:
             assert tab.evaluate("explorer.rows.count") == 20
-            assert "0.8" in tab.text_content("#mix-note")
+            assert tab.input_value("#level") == "0.8"
+            assert "calibrated (conformal)" in tab.text_content("#mix-note")
             assert tab.faults == []
     finally:
         server.should_exit = True

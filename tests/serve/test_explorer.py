@@ -11,9 +11,11 @@ import pytest
 
 from commands import fail, succeed
 from snefy_ldl import SnefyLDL
+from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.learners import TreesLDL
 from snefy_ldl.serve.explorer import PageRows, export, make_page
 from snefy_ldl.serve.explorer.export import export_model
+from snefy_ldl.serve.store import load_served
 
 Table = tuple[pd.DataFrame, pd.DataFrame]
 
@@ -61,3 +63,33 @@ def test_the_command_refuses_what_it_cannot_write_or_read(folder: Path, city: Ta
     city[0][:5].assign(item=list("abcde")).to_csv(table, index=False)
     done = succeed("explore", folder, table, "--out", tmp_path / "page.html")
     assert "5 rows" in done.output
+
+
+def test_rows_are_named_by_the_column_that_tells_them_apart(small: SnefyLDL, city: Table, tmp_path: Path) -> None:
+    table, count = tmp_path / "rows.csv", 6
+    X = city[0][:count]
+    names = [f"S-{number}" for number in range(count)]
+    measured = np.linspace(0.125, 0.75, count)
+    X.assign(depth=measured, place=["a"] * count, sample=names).to_csv(table, index=False)
+    rows = PageRows.read(small, table)
+    assert (rows.id_name, rows.ids) == ("sample", names)
+    X.assign(depth=measured, place=["a"] * count).to_csv(table, index=False)
+    assert PageRows.read(small, table).ids is None
+    pd.concat([X, city[1][:count]], axis=1).to_csv(table, index=False)  # labels name nothing
+    assert PageRows.read(small, table).ids is None
+    X.assign(sample=names, id=range(10, 10 + count)).to_csv(table, index=False)
+    assert PageRows.read(small, table).ids == [str(number) for number in range(10, 10 + count)]
+
+
+def test_calibrated_intervals_come_with_the_rows(folder: Path, city: Table) -> None:
+    served = load_served(folder, "city")
+    content, _ = export_model(served.model, PageRows(city[0]), "city", served.calibrated)
+    assert content["calibrated"]["levels"] == [0.8]
+    assert content["calibrated"]["ends"]["shape"] == [160, 3, 2, 1]
+    groups = np.arange(160) % 2
+    by_group = ConformalIntervals(served.inner, confidence_level=0.8).conformalize(
+        city[0].to_numpy(), city[1], groups=groups
+    )
+    content, _ = export_model(served.model, PageRows(city[0]), "city", by_group)
+    assert content["calibrated"] is None
+    assert "need groups" in content["notes"][-1]

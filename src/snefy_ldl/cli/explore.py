@@ -26,20 +26,17 @@ def explore(
     """
     # torch, and what reads tables: only when the command runs
     from snefy_ldl.errors import InputError
-    from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.files.atomic import write_bytes
-    from snefy_ldl.files.models import load_calibration
     from snefy_ldl.serve.explorer import PageRows, make_page
+    from snefy_ldl.serve.store import load_served
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--out {out}: name a file that ends in .html.")
     if out.is_dir():
         raise InputError(f"--out {out} is a folder; name a file in it.")
     not_an_input("--out", out, table)
-    fitted = SnefyLDL.load(model)
-    rows = PageRows.read(fitted, table, id_name)
-    state = load_calibration(model)
-    levels = [] if state is None else state["confidence_level"]
-    page = make_page(fitted, rows, model.resolve().name, levels if isinstance(levels, list) else [levels]).encode()
+    served = load_served(model, model.resolve().name)
+    rows = PageRows.read(served.model, table, id_name)
+    page = make_page(served.model, rows, served.name, served.calibrated).encode()
     write_bytes(out, page)
     say(f"{len(rows):,} rows, {len(page) / 1e6:.1f} MB written to {out}; open it in a browser", "green")

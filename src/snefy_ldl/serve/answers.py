@@ -1,8 +1,7 @@
-"""The answers of the service: from checked rows and a question to arrays with one entry a row."""
+"""The answers of the service: from checked rows and a question to arrays with one entry per row."""
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +12,9 @@ import torch
 
 from snefy_ldl._types import Array
 from snefy_ldl.active.query import query
-from snefy_ldl.serve.faults import Fault, Overload
+from snefy_ldl.serve.faults import Fault
 from snefy_ldl.serve.limits import Limits
+from snefy_ldl.serve.pace import MOST_ROWS, Caller, Pace, Size
 from snefy_ldl.serve.rows import joined_rows
 from snefy_ldl.serve.schemas import Condition, Density, Groups, Next, Predict, Query, Question, Update
 from snefy_ldl.serve.store import ServedModel
@@ -22,8 +22,10 @@ from snefy_ldl.validation import check_distributions
 
 __all__ = ["Answer", "Asked", "answer_alone", "answer_predictions", "prediction_key"]
 
-#: Rows that a question about single rows takes at a time; between two such blocks the time is looked at.
+#: Rows that a question takes at a time at most; a condition that is answered by draws shares them among so many.
 BLOCK_ROWS = 64
+#: Points of a density from which on rows are answered one by one, and their points in slices of at most so many.
+MANY_POINTS, MOST_POINTS = 1_000, 20_000
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Answer:
     """What comes back.
 
     Args:
-        columns: arrays with one entry a row, or a chosen item (N, ...), by name.
+        columns: arrays with one entry per row, or per chosen item (N, ...), by name.
         notes: plain values that hold for all of them.
     """
 
@@ -48,14 +50,38 @@ class Asked:
         question: checked.
         X: features (N, d).
         limits: of the service.
-        deadline: by ``time.monotonic()``, when nobody waits for the answer any more.
+        caller: who waits for the answer.
     """
 
     served: ServedModel
     question: Question
     X: Array
     limits: Limits
-    deadline: float
+    caller: Caller
+
+    @property
+    def pace(self) -> Pace:
+        """How it is worked on."""
+        return Pace(_size(self.question, len(self.X)), self.served.meter, self.limits, [self.caller])
+
+
+def _size(question: Question, rows: int) -> Size:
+    """How much a question asks for; keys hold what the time per unit depends on."""
+    if isinstance(question, Predict):
+        return Size(("predict", len(question.levels)), rows)
+    if isinstance(question, Density):
+        given = question.points or question.at or []
+        name = "points" if question.points is not None else "at"
+        return Size(("density", name), rows, max(len(given), 1), name)
+    if isinstance(question, Groups):
+        return Size("groups", rows, len(question.groups), "groups")
+    if isinstance(question, Condition):
+        return Size(("condition", len(question.known)), rows)
+    if isinstance(question, Query):
+        return Size(("query", question.strategy, question.diverse), rows)
+    if isinstance(question, Next):
+        return Size(("next", question.criterion), rows)
+    return Size("update", rows)
 
 
 def prediction_key(asked: Asked) -> tuple[Any, ...]:
@@ -79,17 +105,26 @@ def answer_predictions(requests: Sequence[Asked]) -> list[Answer]:
 
     Returns:
         One answer each, in order.
+
+    Raises:
+        Fault: 413, it would take longer than a request may.
+        Overload: the time of all of them is up.
     """
     served, question = requests[0].served, requests[0].question
     assert isinstance(question, Predict)
     X = joined_rows([asked.X for asked in requests])
-    with torch.no_grad():
-        law = served.inner.predict_dist(X)
+    callers = [asked.caller for asked in requests]
+    pace = Pace(_size(question, len(X)), served.meter, requests[0].limits, callers)
+    known = _calibrated_levels(served, question)
+
+    def predictions(law: Any, part: slice) -> tuple[Any, ...]:
         mean, variance = law.mean_and_variance()
-        ends, calibrated = _intervals(served, law, X, question)
-        zero = law.prob_zero()
-    columns = {"mean": _array(mean), "variance": _array(variance), "interval": ends, "zero": _array(zero)}
-    notes = {"levels": question.levels, "calibrated": calibrated}
+        return mean, variance, _intervals(served, law, X[part], question.levels, known), law.prob_zero()
+
+    with torch.no_grad():
+        values = _by_slices(pace, served, X, predictions, most=MOST_ROWS)
+    columns = dict(zip(("mean", "variance", "interval", "zero"), values))
+    notes = {"levels": question.levels, "calibrated": [place is not None for place in known]}
     answers, start = [], 0
     for asked in requests:
         part = slice(start, start + len(asked.X))
@@ -98,26 +133,27 @@ def answer_predictions(requests: Sequence[Asked]) -> list[Answer]:
     return answers
 
 
-def _intervals(served: ServedModel, law: Any, X: Array, question: Predict) -> tuple[Array, list[bool]]:
-    """Ends (N, L, levels, 2), conformal where that is wanted and was calibrated; and where it was."""
-    levels = np.array(question.levels)
-    tails = 0.5 * (1.0 - levels)
-    ends = _array(law.quantiles(np.concatenate([tails, 1.0 - tails])))
-    ends = np.stack([ends[..., : len(levels)], ends[..., len(levels) :]], -1)
+def _calibrated_levels(served: ServedModel, question: Predict) -> list[int | None]:
+    """For every level its place among those that were calibrated, if that is wanted."""
     if served.calibrated is None or not question.calibrated:
-        return ends, [False] * len(levels)
+        return [None] * len(question.levels)
     state = served.calibrated.confidence_level
     known = [float(level) for level in (state if isinstance(state, Sequence) else [state])]
-    wanted = [known.index(level) if level in known else None for level in question.levels]
-    if any(place is not None for place in wanted):
+    return [known.index(level) if level in known else None for level in question.levels]
+
+
+def _intervals(served: ServedModel, law: Any, X: Array, levels: list[float], known: list[int | None]) -> Array:
+    """Ends (N, L, levels, 2), conformal where a level is known."""
+    ends = _pairs(_array(law.quantiles(_tails(levels))))
+    if served.calibrated is not None and any(place is not None for place in known):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of intervals that are the whole range: whoever asked sees the ends
             made = served.calibrated.predict_interval(X)
         made = made if made.ndim == 4 else made[..., None]  # (N, L, 2, levels)
-        for place, source in enumerate(wanted):
+        for place, source in enumerate(known):
             if source is not None:
                 ends[:, :, place] = made[..., source]
-    return ends, [place is not None for place in wanted]
+    return ends
 
 
 def answer_alone(asked: Asked) -> Answer:
@@ -130,7 +166,7 @@ def answer_alone(asked: Asked) -> Answer:
         The answer.
 
     Raises:
-        Fault: 422, the question does not fit the model.
+        Fault: 422, the question does not fit the model; 413, it would take longer than a request may.
         Overload: the time is up.
         InputError: a rule of the library is broken.
     """
@@ -157,16 +193,37 @@ def _density(asked: Asked, question: Density) -> Answer:
             raise Fault(422, f"every point needs {len(asked.served.labels)} shares.", field="points")
         checked, names = check_distributions(np.array(question.points, dtype=np.float64))
         points = torch.as_tensor(asked.served.model.zero_policy_.apply(checked, names=names))[:, None]
-        return Answer({"log_density": _by_blocks(asked, lambda law: law.log_prob(points).T)})
+        (values,) = _at_points(asked, points, lambda law: law, lambda law, some: (law.log_prob(some),))
+        return Answer({"log_density": values})
     labels = _known_labels(asked, question.labels or [], "labels")
     at = torch.tensor(question.at, dtype=torch.float64)[:, None]
+    density, below = _at_points(
+        *(asked, at, lambda law: law.marginal(labels)),
+        lambda share, some: (share.log_prob(some).exp(), share.cdf(some)),
+    )
+    return Answer({"density": density, "probability_below": below}, {"at": question.at})
 
-    def both(law: Any) -> Any:
-        share = law.marginal(labels)
-        return torch.stack([share.log_prob(at).exp().T, share.cdf(at).T], 1)
 
-    values = _by_blocks(asked, both)
-    return Answer({"density": values[:, 0], "probability_below": values[:, 1]}, {"at": question.at})
+def _at_points(
+    asked: Asked, points: Any, share: Callable[[Any], Any], values: Callable[[Any, Any], tuple[Any, ...]]
+) -> list[Array]:
+    """Values (rows, points) of a law at points (P, 1, ...); many points are sliced, else rows are."""
+    pace = asked.pace
+    if len(points) <= MANY_POINTS:
+
+        def at_all(law: Any, part: slice) -> tuple[Any, ...]:
+            return tuple(value.T for value in values(share(law), points))
+
+        return _by_slices(pace, asked.served, asked.X, at_all, len(points))
+    lines = []
+    for row in range(len(asked.X)):
+        law = share(asked.served.inner.predict_dist(asked.X[row : row + 1]))
+        parts = [
+            [_array(value)[:, 0] for value in values(law, points[part])]
+            for part in pace.slices(len(points), most=MOST_POINTS)
+        ]
+        lines.append([np.concatenate(pieces) for pieces in zip(*parts)])
+    return [np.stack(line) for line in zip(*lines)]
 
 
 def _groups(asked: Asked, question: Groups) -> Answer:
@@ -178,40 +235,35 @@ def _groups(asked: Asked, question: Groups) -> Answer:
             raise Fault(422, "a group of all labels has the share one.", field="groups")
         member[number, group] = 1.0
 
-    def moments(law: Any) -> Any:
-        covariance = member @ law.covariance_matrix @ member.T
-        return torch.cat([(law.mean @ member.T)[:, None], covariance], 1)
+    alpha = _tails(question.levels)
 
-    values = _by_blocks(asked, moments)
-    shares = _level_ends(asked, question.levels, lambda law, alpha: _stacked(law, groups, alpha))
-    columns = {"mean": values[:, 0], "covariance": values[:, 1:], "interval": shares}
+    def sums(law: Any, part: slice) -> tuple[Any, ...]:
+        ends = torch.stack([law.marginal(group).quantiles(alpha) for group in groups], 1)
+        return law.mean @ member.T, member @ law.covariance_matrix @ member.T, _pairs(_array(ends))
+
+    values = _by_slices(asked.pace, asked.served, asked.X, sums, len(groups))
+    columns = dict(zip(("mean", "covariance", "interval"), values))
     return Answer(columns, {"groups": list(question.groups), "levels": question.levels})
-
-
-def _stacked(law: Any, groups: list[list[int]], alpha: Array) -> Any:
-    return torch.stack([law.marginal(group).quantiles(alpha) for group in groups], 1)
 
 
 def _condition(asked: Asked, question: Condition) -> Answer:
     _check_heavy(asked)
     known = dict(zip(_known_labels(asked, list(question.known), "known"), question.known.values()))
-    errors: list[Array] = []
+    alpha, pace = _tails(question.levels), asked.pace
 
-    def all_of(law: Any, alpha: Array) -> Any:
+    def conditioned(law: Any, part: slice) -> tuple[Any, ...]:
         if asked.served.moves and len(law) > 1:  # rows that share no components are asked one by one
-            return torch.cat([all_of(law[row], alpha) for row in range(len(law))])
-        generator = torch.Generator().manual_seed(0)
-        other = law.condition(known, generator=generator)
-        if hasattr(other, "std_error"):
-            errors.append(_array(other.std_error))
-        ends = other.quantiles(alpha)
-        return torch.cat([other.mean[..., None], other.variance[..., None], ends], -1)
+            rows = [conditioned(law[row], part) for row in range(len(law))]
+            return tuple(np.concatenate([_array(value) for value in values]) for values in zip(*rows))
+        other = law.condition(known, generator=torch.Generator().manual_seed(0))
+        errors = [other.std_error] if hasattr(other, "std_error") else []
+        return other.mean, other.variance, _pairs(_array(other.quantiles(alpha))), *errors
 
-    values = _by_blocks(asked, lambda law: all_of(law, _tails(question.levels)))
-    columns = {"mean": values[..., 0], "variance": values[..., 1], "interval": _pairs(values[..., 2:])}
-    if errors:
-        columns["standard_error"] = np.concatenate(errors)
-    return Answer(columns, {"levels": question.levels})
+    least = 1 if asked.served.moves else BLOCK_ROWS  # rows of one block share their draws
+    if least > 1:
+        pace.try_out(lambda n: conditioned(asked.served.inner.predict_dist(asked.X[:n]), slice(n)))
+    values = _by_slices(pace, asked.served, asked.X, conditioned, least=least)
+    return Answer(dict(zip(("mean", "variance", "interval", "standard_error"), values)), {"levels": question.levels})
 
 
 def _update(asked: Asked, question: Update) -> Answer:
@@ -219,14 +271,14 @@ def _update(asked: Asked, question: Update) -> Answer:
     _check_votes(asked)
     votes = _vote_table(asked, question.votes)
 
-    def posterior(law: Any, part: slice) -> Any:
-        after = law.posterior(torch.as_tensor(votes[part]))
-        mean, variance = after.mean_and_variance()
-        return torch.cat([mean[..., None], variance[..., None], after.quantiles(_tails(question.levels))], -1)
+    alpha = _tails(question.levels)
 
-    values = _by_slices(asked, posterior)
-    columns = {"mean": values[..., 0], "variance": values[..., 1], "interval": _pairs(values[..., 2:])}
-    return Answer(columns, {"levels": question.levels})
+    def posterior(law: Any, part: slice) -> tuple[Any, ...]:
+        after = law.posterior(torch.as_tensor(votes[part]))
+        return *after.mean_and_variance(), _pairs(_array(after.quantiles(alpha)))
+
+    values = _by_slices(asked.pace, asked.served, asked.X, posterior)
+    return Answer(dict(zip(("mean", "variance", "interval"), values)), {"levels": question.levels})
 
 
 def _next(asked: Asked, question: Next) -> Answer:
@@ -235,15 +287,19 @@ def _next(asked: Asked, question: Next) -> Answer:
     votes = None if question.votes is None else _vote_table(asked, question.votes)
     if question.n > len(asked.X) * question.max_per_item:
         raise Fault(422, f"n={question.n}: there are {len(asked.X)} rows; ask for fewer.", field="n")
-    rows, values = asked.served.inner.next_vote(
-        asked.X,
-        votes,
-        question.n,
-        criterion=question.criterion,
-        max_per_item=question.max_per_item,
-        new_item_cost=question.new_item_cost,
-        return_values=True,
-    )
+
+    def choose(number: int) -> Any:
+        return asked.served.inner.next_vote(
+            asked.X[:number],
+            None if votes is None else votes[:number],
+            min(question.n, number * question.max_per_item),
+            criterion=question.criterion,
+            max_per_item=question.max_per_item,
+            new_item_cost=question.new_item_cost,
+            return_values=True,
+        )
+
+    rows, values = _whole(asked, choose)
     return Answer({"item": np.asarray(rows), "expected_gain": np.asarray(values)})
 
 
@@ -251,16 +307,20 @@ def _query(asked: Asked, question: Query) -> Answer:
     if question.n > len(asked.X):
         raise Fault(422, f"n={question.n}: there are {len(asked.X)} rows; ask for fewer.", field="n")
     options = {"diverse": True} if question.diverse else {}
-    rows, scores = query(
-        question.strategy,
-        asked.X,
-        question.n,
-        model=asked.served.inner,
-        random_state=question.seed,
-        return_utilities=True,
-        verbose=False,
-        **options,
-    )
+
+    def choose(number: int) -> Any:
+        return query(
+            question.strategy,
+            asked.X[:number],
+            min(question.n, number),
+            model=asked.served.inner,
+            random_state=question.seed,
+            return_utilities=True,
+            verbose=False,
+            **options,
+        )
+
+    rows, scores = _whole(asked, choose)
     return Answer({"item": np.asarray(rows), "score": np.asarray(scores)[rows]}, {"strategy": question.strategy})
 
 
@@ -281,19 +341,43 @@ def _array(values: Any) -> Array:
     return array
 
 
-def _by_slices(asked: Asked, answer: Callable[[Any, slice], Any]) -> Array:
-    """Answers of some rows at a time; whoever stopped waiting is not worked for."""
+def _by_slices(
+    pace: Pace,
+    served: ServedModel,
+    X: Array,
+    answer: Callable[[Any, slice], tuple[Any, ...]],
+    units: int = 1,
+    most: int = BLOCK_ROWS,
+    least: int = 1,
+) -> list[Array]:
+    """Answers of some rows at a time; whoever stopped waiting is not worked for.
+
+    Args:
+        pace: how many rows at a time.
+        served: the model.
+        X: features (N, d).
+        answer: from the law of some rows, and where they are, to values with one entry per row.
+        units: per row, of the pace.
+        most: rows at a time.
+        least: rows at a time.
+
+    Returns:
+        The values of all rows.
+    """
     parts = []
-    for start in range(0, len(asked.X), BLOCK_ROWS):
-        if time.monotonic() > asked.deadline:
-            raise Overload("the time for this request is up; ask for less, or try again.")
-        part = slice(start, min(start + BLOCK_ROWS, len(asked.X)))
-        parts.append(_array(answer(asked.served.inner.predict_dist(asked.X[part]), part)))
-    return np.concatenate(parts)
+    for part in pace.slices(len(X), units, most, least):
+        values = answer(served.inner.predict_dist(X[part]), part)
+        parts.append([_array(value) for value in values])
+    return [np.concatenate(pieces) for pieces in zip(*parts)]
 
 
-def _by_blocks(asked: Asked, answer: Callable[[Any], Any]) -> Array:
-    return _by_slices(asked, lambda law, part: answer(law))
+def _whole(asked: Asked, choose: Callable[[int], Any]) -> Any:
+    """An answer that needs all rows at once, unless few of them show that it would take too long."""
+    pace = asked.pace
+    pace.try_out(choose)
+    for _ in pace.slices(1, len(asked.X)):
+        made = choose(len(asked.X))
+    return made
 
 
 def _tails(levels: list[float]) -> Array:
@@ -305,10 +389,6 @@ def _pairs(ends: Array) -> Array:
     """Quantiles (..., 2 A), the lower ones first, as ends (..., A, 2)."""
     half = ends.shape[-1] // 2
     return np.stack([ends[..., :half], ends[..., half:]], -1)
-
-
-def _level_ends(asked: Asked, levels: list[float], quantiles: Callable[[Any, Array], Any]) -> Array:
-    return _pairs(_by_blocks(asked, lambda law: quantiles(law, _tails(levels))))
 
 
 def _known_labels(asked: Asked, names: list[str], place: str) -> list[int]:

@@ -1,11 +1,14 @@
-"""The service as an application: routes, lanes, models and their reloading."""
+"""The service as an application: routes, lanes, models, their preparation and reloading."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +18,31 @@ from starlette.exceptions import HTTPException
 
 from snefy_ldl._version import __version__
 from snefy_ldl.errors import SnefyError
-from snefy_ldl.serve.answers import Asked, answer_alone, answer_predictions, prediction_key
+from snefy_ldl.serve.answers import Answer, Asked, answer_alone, answer_predictions, prediction_key
 from snefy_ldl.serve.batching import Lane
 from snefy_ldl.serve.card import model_card, typical_row
-from snefy_ldl.serve.faults import Fault
+from snefy_ldl.serve.faults import Fault, HungUp, Overload
 from snefy_ldl.serve.guard import Guard
 from snefy_ldl.serve.limits import Limits
 from snefy_ldl.serve.openapi import describe
+from snefy_ldl.serve.pace import Caller
 from snefy_ldl.serve.pages import Pages
 from snefy_ldl.serve.replies import fault_reply, json_reply, read_body, read_question, reply
 from snefy_ldl.serve.rows import feature_rows
 from snefy_ldl.serve.schemas import QUESTIONS, Predict, Question
-from snefy_ldl.serve.store import ModelStore
+from snefy_ldl.serve.store import ModelStore, ServedModel
 from snefy_ldl.serve.telemetry import Log, Telemetry
 
 __all__ = ["Service", "create_app"]
+
+#: Bytes of a body, and numbers of an answer, from which on they are read and written beside the event loop.
+LONG_BODY, LONG_ANSWER = 1 << 16, 20_000
+#: Threads that do so.
+READERS = 4
+#: What the browser shows, and asks for again, while a model's page is being made.
+WAITING_PAGE = "<!DOCTYPE html><title>preparing</title><p>This model is being prepared; its page will appear here."
+#: Seconds for which preparing a model may take: as long as it needs.
+PREPARING_SECONDS = 86_400.0
 
 
 class Service:
@@ -60,35 +73,130 @@ class Service:
         self, folders: Sequence[Path], limits: Limits, data: Path | None, reload_seconds: float, log: Log
     ) -> None:
         self.limits, self.log, self.telemetry = limits, log, Telemetry()
-        self.store = ModelStore(folders, self._loaded)
-        self.quick = Lane("predictions", limits, self.telemetry.batch)
-        self.slow = Lane("questions", limits, self.telemetry.batch)
+        self.store = ModelStore(folders, self._loaded, self._prepare)
         self.pages = Pages(data)
         self.stopping = False
         self._reload_seconds = reload_seconds
-        self.telemetry.waiting.set_function(lambda: float(len(self.quick) + len(self.slow)))
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="reader")
+        names = [served.name for served in self.store.models]
+        # a queue and a thread for each model, so that a slow one keeps nobody else waiting
+        self._quick = {name: Lane(f"{name}: predictions", limits, self.telemetry.batch) for name in names}
+        self._slow = {name: Lane(f"{name}: questions", limits, self.telemetry.batch) for name in names}
+        lanes = [*self._quick.values(), *self._slow.values()]
+        self.telemetry.waiting.set_function(lambda: float(sum(len(lane) for lane in lanes)))
+        self._prepared: dict[str, Future[None]] = {name: Future() for name in names}
         for served in self.store.models:
-            self._warm(served)
+            threading.Thread(target=self._prepare_first, args=(served,), name="prepare", daemon=True).start()
 
     def _loaded(self, event: str, **fields: Any) -> None:
         self.telemetry.load(fields["model"], event)
         self.log(event, **fields)
 
-    def _warm(self, served: Any) -> None:
-        """Ask one row, so that tables are made before anybody waits for them."""
+    # -- preparation ---------------------------------------------------------------------------------------------------
+
+    def _prepare(self, served: ServedModel) -> None:
+        """Ask one row twice: tables are made before anybody waits for them, and it is known how long a row takes."""
+        self.log("preparing", model=served.name, version=served.version)
+        began = time.perf_counter()
         X = feature_rows(served, [typical_row(served)])
-        question = Predict(rows=[{}], levels=[0.9])
-        answer_predictions([Asked(served, question, X, self.limits, time.monotonic() + 60.0)])
+        question, limits = Predict(rows=[{}], levels=[0.9]), replace(self.limits, seconds=PREPARING_SECONDS)
+        for _ in range(2):
+            asked_at = time.perf_counter()
+            answer_predictions([Asked(served, question, X, limits, Caller(PREPARING_SECONDS))])
+        done = time.perf_counter()
+        seconds, row_seconds = round(done - began, 3), round(done - asked_at, 4)
+        self.log("prepared", model=served.name, version=served.version, seconds=seconds, row_seconds=row_seconds)
 
-    def is_full(self) -> bool:
-        """Whether no further question may wait."""
-        return len(self.quick) >= self.limits.queue or len(self.slow) >= self.limits.queue
+    def _prepare_first(self, served: ServedModel) -> None:
+        prepared = self._prepared[served.name]
+        try:
+            self._prepare(served)
+        except Exception as error:  # whatever a model meets, the others go on
+            self.log("prepare failed", model=served.name, version=served.version, reason=str(error)[:300])
+            prepared.set_exception(error)
+        else:
+            prepared.set_result(None)
+            if all(other.done() and other.exception() is None for other in self._prepared.values()):
+                self.log("ready")
 
-    async def watch(self) -> None:
-        """Read models again when their folders change, for ever."""
-        while True:
-            await asyncio.sleep(self._reload_seconds)
-            await asyncio.to_thread(self.store.refresh)
+    def state(self) -> tuple[str, list[str]]:
+        """Whether the service takes requests.
+
+        Returns:
+            "ready", "stopping", or what keeps it from being ready, "preparing" or "failed"; and which models that
+            is about.
+        """
+        if self.stopping:
+            return "stopping", []
+        failed = [name for name, one in self._prepared.items() if one.done() and one.exception() is not None]
+        preparing = [name for name, one in self._prepared.items() if not one.done()]
+        if failed or preparing:
+            return ("failed", failed) if failed else ("preparing", preparing)
+        return "ready", list(self._prepared)
+
+    def wait(self) -> None:
+        """Wait until all models are prepared.
+
+        Raises:
+            Exception: what a model met.
+        """
+        for prepared in self._prepared.values():
+            prepared.result()
+
+    async def until_prepared(self, name: str, caller: Caller) -> None:
+        """Wait for a model.
+
+        Args:
+            name: of the model.
+            caller: who waits.
+
+        Raises:
+            Overload: it is not prepared when the caller's time is up.
+            Fault: 503, it could not be prepared.
+        """
+        prepared = self._prepared[name]
+        if not prepared.done():
+            left = max(caller.deadline - time.monotonic(), 0.0)
+            try:
+                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(prepared)), left)
+            except asyncio.TimeoutError:
+                raise Overload(f"model {name!r} is being prepared; try again in a moment.") from None
+            except Exception:
+                pass  # told below
+        if prepared.exception() is not None:
+            raise Fault(503, f"model {name!r} could not be prepared; the log says why.", field="model")
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    def is_full(self, path: str) -> bool:
+        """Whether no further question may wait, whichever model it is for.
+
+        Args:
+            path: of the question.
+
+        Returns:
+            True if all queues that the path may lead to are full.
+        """
+        lanes = self._quick if path == "/v1/predict" else self._slow
+        return all(len(lane) >= self.limits.queue for lane in lanes.values())
+
+    def watch(self, stopped: threading.Event) -> None:
+        """Read models again when their folders change.
+
+        Args:
+            stopped: ends it.
+        """
+        while not stopped.wait(self._reload_seconds):
+            self.store.refresh()
+
+    def close(self) -> None:
+        """Finish what was accepted, and stop."""
+        lanes, end = [*self._quick.values(), *self._slow.values()], time.monotonic() + self.limits.seconds + 5.0
+        for lane in lanes:
+            lane.close(0.0)
+        for lane in lanes:
+            lane.close(max(end - time.monotonic(), 0.0))
+        self._readers.shutdown(wait=False)
 
     async def answer(self, path: str, kind: type[Question], request: Request) -> Response:
         """The whole way of a question.
@@ -105,24 +213,66 @@ class Service:
             Fault: it cannot be answered.
         """
         body = await read_body(request, self.limits)
-        question = read_question(kind, request, body, self.limits)
-        served = self.store.get(question.model)
-        X = feature_rows(served, question.rows)
+        caller = Caller(self.limits.seconds)
+        asked = await self._beside(len(body) > LONG_BODY, lambda: self._read(kind, request, body, caller))
+        served, rows = asked.served, len(asked.X)
         request.scope.setdefault("state", {})["logged"] = {
-            "rows": len(X),
+            "rows": rows,
             "model": served.name,
             "version": served.version,
         }
-        asked = Asked(served, question, X, self.limits, time.monotonic() + self.limits.seconds)
         try:
-            if isinstance(question, Predict):
-                made = await self.quick.ask(prediction_key(asked), asked, len(X), answer_predictions)
-            else:
-                made = await self.slow.ask(None, asked, len(X), lambda parts: [answer_alone(part) for part in parts])
+            made = await _while_there(request, caller, self._work(asked))
         except SnefyError as error:
             raise Fault(422, " ".join(str(error).split())) from None
-        self.telemetry.rows(f"/v1/{path}", len(X))
-        return reply(made, served, request.headers.get("accept", ""))
+        self.telemetry.rows(f"/v1/{path}", rows)
+        is_long = sum(values.size for values in made.columns.values()) > LONG_ANSWER
+        accept = request.headers.get("accept", "")
+        response: Response = await self._beside(is_long, lambda: reply(made, served, accept))
+        return response
+
+    def _read(self, kind: type[Question], request: Request, body: bytes, caller: Caller) -> Asked:
+        question = read_question(kind, request, body, self.limits)
+        served = self.store.get(question.model)
+        return Asked(served, question, feature_rows(served, question.rows), self.limits, caller)
+
+    async def _work(self, asked: Asked) -> Answer:
+        name, rows, pace = asked.served.name, len(asked.X), asked.pace
+        await self.until_prepared(name, asked.caller)
+        pace.check_size()
+        if isinstance(asked.question, Predict):
+            key, lane, work = prediction_key(asked), self._quick[name], answer_predictions
+        else:
+            key, lane, work = None, self._slow[name], _answer_each
+        made: Answer = await lane.ask(key, asked, rows, work, asked.caller, pace.seconds)
+        return made
+
+    async def _beside(self, is_long: bool, work: Callable[[], Any]) -> Any:
+        """Run something, and beside the event loop if it takes long."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work) if is_long else work()
+
+
+def _answer_each(requests: Sequence[Asked]) -> list[Answer]:
+    return [answer_alone(asked) for asked in requests]
+
+
+async def _while_there(request: Request, caller: Caller, work: Coroutine[Any, Any, Answer]) -> Answer:
+    """What some work returns, unless the client leaves before; whoever works on it is told so."""
+
+    async def leave() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(leave())
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise HungUp
+        return working.result()
+    finally:
+        caller.gone = True
+        working.cancel()
+        leaving.cancel()
 
 
 def create_app(
@@ -167,11 +317,11 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        watcher = asyncio.create_task(service.watch())
+        stopped = threading.Event()
+        threading.Thread(target=service.watch, args=(stopped,), name="watch", daemon=True).start()
         yield
-        watcher.cancel()
-        await asyncio.to_thread(service.quick.close)
-        await asyncio.to_thread(service.slow.close)
+        stopped.set()
+        await asyncio.to_thread(service.close)
 
     app = FastAPI(
         title="SNEFY-LDL",
@@ -233,10 +383,12 @@ def _add_pages(app: FastAPI, service: Service) -> None:
 
     @app.get("/readyz")
     async def readyz() -> Response:
-        """Whether the service takes requests."""
-        if service.stopping:
-            return json_reply({"status": "stopping"}, 503, {"Retry-After": "5"})
-        return json_reply({"status": "ready", "models": [one.name for one in service.store.models]})
+        """Whether the service takes requests: 200 once all models are prepared."""
+        status, names = service.state()
+        ready = status == "ready"
+        return json_reply(
+            {"status": status, "models": names}, 200 if ready else 503, {} if ready else {"Retry-After": "5"}
+        )
 
     @app.get("/metrics")
     async def metrics() -> Response:
@@ -246,9 +398,12 @@ def _add_pages(app: FastAPI, service: Service) -> None:
     @app.get("/", response_class=HTMLResponse)
     async def explorer(model: str | None = None) -> Response:
         """The page that explores a model."""
-        served = service.store.get(model)
+        served, caller = service.store.get(model), Caller(service.limits.seconds)
         try:
-            page = await asyncio.to_thread(service.pages.get, served)
+            await service.until_prepared(served.name, caller)
+            page = await service.pages.get(served, caller)
+        except Overload:
+            return HTMLResponse(WAITING_PAGE, 503, {"Retry-After": "3", "Refresh": "3"})
         except SnefyError as error:  # the rows are those of another model, say
             raise Fault(404, f"there is no page of this model: {' '.join(str(error).split())}") from None
         return HTMLResponse(page, headers={"Content-Security-Policy": service.pages.policy})

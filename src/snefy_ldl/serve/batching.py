@@ -1,4 +1,4 @@
-"""A queue with one worker: requests that ask the same of one model are answered together."""
+"""A queue with one worker, for one model: requests that ask the same of it are answered together."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from typing import Any
 
 from snefy_ldl.serve.faults import Overload
 from snefy_ldl.serve.limits import Limits
+from snefy_ldl.serve.pace import Caller
 
 __all__ = ["Lane"]
 
 #: From payloads to one answer each.
 Work = Callable[[list[Any]], Sequence[Any]]
+#: Part of the time for a request that requests answered together may take.
+BATCH_PART = 0.1
 
 
 @dataclass(eq=False)
@@ -24,10 +27,11 @@ class _Job:
     key: Hashable
     payload: Any
     rows: int
+    seconds: float
     work: Work
     future: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
-    deadline: float
+    caller: Caller
 
 
 class Lane:
@@ -57,7 +61,15 @@ class Lane:
         """Requests that wait."""
         return len(self._jobs)
 
-    async def ask(self, key: Hashable, payload: Any, rows: int, work: Work) -> Any:
+    async def ask(
+        self,
+        key: Hashable,
+        payload: Any,
+        rows: int,
+        work: Work,
+        caller: Caller | None = None,
+        seconds: float = 0.0,
+    ) -> Any:
         """Wait for an answer.
 
         Args:
@@ -65,6 +77,8 @@ class Lane:
             payload: what ``work`` gets.
             rows: how much it counts.
             work: from payloads to answers, one each; where it raises for several, each is tried alone.
+            caller: who waits; by default one who waits for the limit's seconds.
+            seconds: it will take by what was measured; long ones are not answered together with others.
 
         Returns:
             The answer.
@@ -73,7 +87,8 @@ class Lane:
             Overload: too many wait already, the time is up, or the service stops.
         """
         loop = asyncio.get_running_loop()
-        job = _Job(key, payload, rows, work, loop.create_future(), loop, time.monotonic() + self._limits.seconds)
+        caller = caller or Caller(self._limits.seconds)
+        job = _Job(key, payload, rows, seconds, work, loop.create_future(), loop, caller)
         with self._ready:
             if self._closed:
                 raise Overload("the service is stopping.")
@@ -82,7 +97,7 @@ class Lane:
             self._jobs.append(job)
             self._ready.notify()
         try:
-            return await asyncio.wait_for(job.future, self._limits.seconds)
+            return await asyncio.wait_for(job.future, max(caller.deadline - time.monotonic(), 0.0))
         except asyncio.TimeoutError:
             raise Overload(f"no answer within {self._limits.seconds:g} s; ask for less, or try again.") from None
 
@@ -125,17 +140,18 @@ class Lane:
                 if not self._jobs:
                     return []
                 first = self._jobs.popleft()
-                if first.deadline > time.monotonic() and not first.future.cancelled():
+                if first.caller.is_waiting() and not first.future.cancelled():
                     break
             if first.key is None:
                 return [first]
             if self._crowded and not self._closed and self._limits.batch_wait > 0:
                 self._ready.wait(self._limits.batch_wait)
-            batch, rows = [first], first.rows
+            batch, rows, seconds = [first], first.rows, first.seconds
             for job in list(self._jobs):
-                if job.key == first.key and rows + job.rows <= self._limits.batch_rows:
+                fits = rows + job.rows <= self._limits.batch_rows
+                if job.key == first.key and fits and seconds + job.seconds <= BATCH_PART * self._limits.seconds:
                     batch.append(job)
-                    rows += job.rows
+                    rows, seconds = rows + job.rows, seconds + job.seconds
                     self._jobs.remove(job)
             self._crowded = len(batch) > 1 or bool(self._jobs)
             return batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["Fault", "Overload", "printable"]
+__all__ = ["Fault", "HungUp", "Overload", "printable"]
 
 _ROW = re.compile(r"\brow (\d+)")
 
@@ -14,7 +14,7 @@ class Fault(Exception):
     """A request that cannot be answered, and why.
 
     Args:
-        status: of HTTP: 401, 404, 406, 413, 415, 422 or 503.
+        status: of HTTP: 401, 404, 408, 413, 415, 422 or 503; 499 where the client has left.
         message: one sentence; it names the row and the field where there are some.
         row: number of the row, from 0, or None; by default the one that the message names.
         field: name of the field, or None.
@@ -66,6 +66,18 @@ class Overload(Fault):
 
     def __init__(self, message: str) -> None:
         super().__init__(503, message, retry_after=1)
+
+
+class HungUp(Fault):
+    """The client has left: nobody reads the answer, and nothing went wrong here.
+
+    Example:
+        >>> HungUp().status
+        499
+    """
+
+    def __init__(self) -> None:
+        super().__init__(499, "the client has left.")
 
 
 def printable(text: str, most: int = 500) -> str:

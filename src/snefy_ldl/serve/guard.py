@@ -1,4 +1,4 @@
-"""The door of the service: token, shedding, one log line and one count a request."""
+"""The door of the service: token, shedding, headers, one log line and one count per request."""
 
 from __future__ import annotations
 
@@ -25,17 +25,25 @@ class Guard:
         app: what is guarded.
         routes: its paths; all others are counted as one.
         token: that requests must bring, or None.
-        is_full: whether questions are to be refused at once.
+        is_full: whether questions to a path are to be refused at once.
         telemetry: counts requests.
-        log: writes a line a request.
+        log: writes one line per request.
     """
+
+    #: Headers of every reply; a page that says itself what it may do keeps its own policy.
+    headers = (
+        (b"x-content-type-options", b"nosniff"),
+        (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    )
+    #: What connections beyond the limit may ask.
+    spare_paths = frozenset(["/healthz", "/readyz"])
 
     def __init__(
         self,
         app: Any,
         routes: Iterable[str],
         token: str | None,
-        is_full: Callable[[], bool],
+        is_full: Callable[[str], bool],
         telemetry: Telemetry,
         log: Log,
     ) -> None:
@@ -57,12 +65,17 @@ class Guard:
             nonlocal status, started
             if message["type"] == "http.response.start":
                 status, started = message["status"], True
-                message["headers"] = [*message.get("headers", []), (b"x-request-id", number.encode())]
+                headers = list(message.get("headers", []))
+                named = {name.lower() for name, _ in headers}
+                headers += [(name, value) for name, value in self.headers if name not in named]
+                message["headers"] = [*headers, (b"x-request-id", number.encode())]
             await send(message)
 
         try:
             self._check_token(dict(scope["headers"]).get(b"authorization", b""))
-            if scope["method"] == "POST" and self._is_full():
+            if scope.get("state", {}).get("spare") and scope["path"] not in self.spare_paths:
+                raise Overload("too many connections are open; try again in a moment.")
+            if scope["method"] == "POST" and self._is_full(scope["path"]):
                 raise Overload("too many requests are waiting; try again in a moment.")
             await self._app(scope, receive, send_on)
         except Fault as fault:

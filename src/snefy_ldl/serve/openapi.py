@@ -12,7 +12,8 @@ __all__ = ["describe"]
 _FAULTS = {
     "401": "The token is missing or wrong.",
     "404": "There is no such model.",
-    "413": "The body is too long.",
+    "408": "The body did not come in time.",
+    "413": "The body is too long, or its rows would take too long; the message says how many would do.",
     "415": "The body is neither JSON nor an Arrow stream.",
     "422": "The body breaks a rule; row and field are named.",
     "503": "More than the service takes on; try again after Retry-After seconds.",
@@ -39,7 +40,7 @@ def describe(path: str, kind: type[Question], labels: list[str], row: Any) -> di
     Example:
         >>> from snefy_ldl.serve.schemas import Predict
         >>> sorted(describe("predict", Predict, ["a", "b"], [0.0])["responses"])
-        ['200', '401', '404', '413', '415', '422', '503']
+        ['200', '401', '404', '408', '413', '415', '422', '503']
     """
     schema = _inlined(kind.model_json_schema())
     body: dict[str, Any] = {"schema": schema}

@@ -1,13 +1,16 @@
-"""The explorer's page of each served model, made once a version."""
+"""The explorer's page of each served model, made once per version."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
+from concurrent.futures import Future
 from pathlib import Path
 
-import numpy as np
-
 from snefy_ldl.serve.explorer import PageRows, make_page
+from snefy_ldl.serve.faults import Overload
+from snefy_ldl.serve.pace import Caller
 from snefy_ldl.serve.store import ServedModel
 
 __all__ = ["Pages"]
@@ -27,31 +30,42 @@ class Pages:
     #: What a browser lets the page do: run its own script and style, and nothing from elsewhere.
     policy = (
         "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
-        "connect-src data:; base-uri 'none'; form-action 'none'"
+        "connect-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
 
     def __init__(self, data: Path | None) -> None:
         self._data, self._lock = data, threading.Lock()
-        self._made: dict[str, tuple[str, str]] = {}
+        self._made: dict[str, tuple[str, Future[str]]] = {}
 
-    def get(self, served: ServedModel) -> str:
-        """The page of a model as it is now.
+    async def get(self, served: ServedModel, caller: Caller) -> str:
+        """The page of a model as it is now; a page is made once, however many ask for it.
 
         Args:
             served: the model.
+            caller: who waits.
 
         Returns:
             One HTML document.
 
         Raises:
             InputError: where the rows of the table do not fit the model.
+            Overload: it is not made when the caller's time is up; it will be there later.
         """
         with self._lock:
-            version, page = self._made.get(served.name, ("", ""))
-            if version != served.version:
-                rows = None if self._data is None else PageRows.read(served.model, self._data)
-                state = served.calibrated
-                levels = [] if state is None else np.atleast_1d(state.confidence_level).tolist()
-                page = make_page(served.model, rows, served.name, levels)
-                self._made[served.name] = (served.version, page)
-            return page
+            version, made = self._made.get(served.name, ("", Future()))
+            if version != served.version or (made.done() and made.exception() is not None):
+                made = Future()
+                self._made[served.name] = (served.version, made)
+                threading.Thread(target=self._make, args=(served, made), name="page", daemon=True).start()
+        left = max(caller.deadline - time.monotonic(), 0.0)
+        try:
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(made)), left)
+        except asyncio.TimeoutError:
+            raise Overload("the page is being made; try again in a moment.") from None
+
+    def _make(self, served: ServedModel, made: Future[str]) -> None:
+        try:
+            rows = None if self._data is None else PageRows.read(served.model, self._data)
+            made.set_result(make_page(served.model, rows, served.name, served.calibrated))
+        except Exception as error:  # whoever waits meets it
+            made.set_exception(error)

@@ -131,4 +131,6 @@ def build_app(models: list[tuple[str, ShippedModel]], token: str | None, limits:
     place = Path(tempfile.mkdtemp(prefix="snefy-ldl-"))  # lives as long as the replica: models are read from it
     for name, model in models:
         model.write(place / name)
-    return create_app([place / name for name, _ in models], token=token, limits=limits, reload_seconds=3600.0)
+    app = create_app([place / name for name, _ in models], token=token, limits=limits, reload_seconds=3600.0)
+    app.service.wait()  # Ray sends requests as soon as this returns
+    return app

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -10,10 +11,11 @@ import numpy as np
 from fastapi import Request
 from fastapi.responses import Response
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
 
 from snefy_ldl.serve.answers import Answer
 from snefy_ldl.serve.arrow import ARROW, read_stream, write_stream
-from snefy_ldl.serve.faults import Fault
+from snefy_ldl.serve.faults import Fault, HungUp
 from snefy_ldl.serve.limits import Limits
 from snefy_ldl.serve.schemas import Question
 from snefy_ldl.serve.store import ServedModel
@@ -34,15 +36,25 @@ async def read_body(request: Request, limits: Limits) -> bytes:
         The bytes.
 
     Raises:
-        Fault: 413, it is longer than the limit.
+        Fault: 413, it is longer than the limit; 408, it did not come in time.
+        HungUp: the client left before it was whole.
     """
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limits.body_bytes:
-            raise Fault(413, f"the body is longer than {limits.body_bytes:,} bytes; send fewer rows at a time.")
-        parts.append(part)
-    return b"".join(parts)
+
+    async def read() -> bytes:
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > limits.body_bytes:
+                raise Fault(413, f"the body is longer than {limits.body_bytes:,} bytes; send fewer rows at a time.")
+            parts.append(part)
+        return b"".join(parts)
+
+    try:
+        return await asyncio.wait_for(read(), limits.body_seconds)
+    except asyncio.TimeoutError:
+        raise Fault(408, f"the body was not there within {limits.body_seconds:g} s.") from None
+    except ClientDisconnect:
+        raise HungUp from None
 
 
 def read_question(kind: type[Question], request: Request, body: bytes, limits: Limits) -> Question:
@@ -60,7 +72,7 @@ def read_question(kind: type[Question], request: Request, body: bytes, limits: L
     Raises:
         Fault: 415 for another type, 422 where the body breaks a rule.
     """
-    media = request.headers.get("content-type", JSON).split(";")[0].strip().lower()
+    media = request.headers.get("content-type", "").split(";")[0].strip().lower()
     try:
         if media == ARROW:
             options = request.query_params.get("options", "{}")
@@ -69,10 +81,10 @@ def read_question(kind: type[Question], request: Request, body: bytes, limits: L
                 raise Fault(422, "options must be a JSON object without rows.", field="options")
             names, cells = read_stream(body, limits.rows)
             question = kind.model_validate({**given, "rows": [dict(zip(names, row)) for row in cells]})
-        elif media in (JSON, "text/json", ""):
+        elif media in (JSON, "text/json"):
             question = kind.model_validate_json(body)
         else:
-            raise Fault(415, f"send {JSON} or {ARROW}.")
+            raise Fault(415, f"the content type must be {JSON} or {ARROW}.")
     except ValidationError as error:
         raise _first_fault(error) from None
     except (ValueError, RecursionError) as error:
@@ -119,6 +131,8 @@ def fault_reply(fault: Fault) -> Response:
     headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
     if fault.status == 401:
         headers["WWW-Authenticate"] = 'Bearer, Basic realm="snefy-ldl", charset="UTF-8"'
+    if fault.status in (401, 408, 413):  # the rest of the body is not read
+        headers["Connection"] = "close"
     return json_reply(fault.content(), fault.status, headers)
 
 
@@ -137,7 +151,14 @@ def reply(answer: Answer, served: ServedModel, accept: str) -> Response:
     if ARROW in accept:
         texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in notes.items()}
         return Response(write_stream(answer.columns, texts), 200, None, ARROW)
-    return json_reply({**notes, **{name: _listed(values) for name, values in answer.columns.items()}})
+    columns = [f"{json.dumps(name)}:[{','.join(_lines(values))}]" for name, values in answer.columns.items()]
+    head = json.dumps(notes, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Response(f"{head[:-1]},{','.join(columns)}}}".encode("utf-8", "replace"), 200, None, JSON)
+
+
+def _lines(values: Any) -> list[str]:
+    """One text per row: writing millions of numbers in one go would hold up every other thread."""
+    return [json.dumps(row, allow_nan=False, separators=(",", ":")) for row in _listed(values)]
 
 
 def _listed(values: Any) -> Any:

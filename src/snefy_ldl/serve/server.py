@@ -1,17 +1,143 @@
-"""The service as a process: uvicorn, a graceful stop, and threads that let the door answer meanwhile."""
+"""The service as a process: uvicorn, time-outs for slow clients, a limit on connections, and a graceful stop."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
+from dataclasses import replace
 from typing import Any
 
 import uvicorn
 
-__all__ = ["run"]
+from snefy_ldl.serve.limits import Limits
+
+try:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as HttpProtocol
+except ImportError:  # without httptools uvicorn reads requests in Python
+    from uvicorn.protocols.http.h11_impl import H11Protocol as HttpProtocol  # type: ignore[assignment]
+
+__all__ = ["make_protocol", "make_server", "run"]
 
 #: Seconds a thread may hold the interpreter while another waits: health checks answer between two steps of the model.
 SWITCH_SECONDS = 0.0005
+#: Files that the process itself may have open, beside its connections.
+OWN_FILES = 64
+#: Connections that the system may hold ready.
+BACKLOG = 512
+#: Seconds after the time for a body in which the application itself refuses it.
+GRACE_SECONDS = 1.0
+
+
+def make_protocol(limits: Limits, base: type[Any] = HttpProtocol) -> type[asyncio.Protocol]:
+    """uvicorn's protocol with time-outs for heads and bodies, and a limit on connections.
+
+    Beyond the limit the oldest connection that has not sent the head of a request is closed. Where there is none,
+    further connections are marked ``scope["state"]["spare"]``, and closed at once when there are too many of these.
+
+    Args:
+        limits: ``head_seconds``, ``body_seconds``, ``connections`` and ``spare_connections``.
+        base: uvicorn's class.
+
+    Returns:
+        The class, for ``uvicorn.Config(http=...)``.
+
+    Example:
+        >>> make_protocol(Limits()).__name__
+        'Protocol'
+    """
+    waiting: dict[Any, None] = {}  # connections without the head of a request, the oldest first
+
+    class Protocol(base):  # type: ignore[misc]
+        """One connection."""
+
+        app_state: dict[str, Any]
+        timer: asyncio.TimerHandle | None = None
+        seen: Any = None  # the last request whose head is whole
+
+        def connection_made(self, transport: Any) -> None:
+            """Make room, or mark what is beyond it."""
+            taken = sum(not one.transport.is_closing() for one in self.connections)
+            if taken >= limits.connections and waiting:
+                oldest = next(iter(waiting))
+                oldest.stop_waiting()
+                oldest.transport.abort()
+                taken -= 1
+            super().connection_made(transport)
+            if taken >= limits.connections:
+                self.app_state = {**self.app_state, "spare": True}
+            if taken < limits.connections + limits.spare_connections:
+                self.wait_for(limits.head_seconds)
+            else:
+                transport.abort()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            """Forget the connection."""
+            self.stop_waiting()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            """Read on, and see what is missing now."""
+            super().data_received(data)
+            if not self.look() and self.timer is None:  # another head has begun
+                self.wait_for(limits.head_seconds)
+
+        def on_response_complete(self) -> None:
+            """See whether the connection is idle now; how long it may be so is uvicorn's to say."""
+            super().on_response_complete()
+            if not self.look() and not self.transport.is_closing():
+                waiting[self] = None
+
+        def look(self) -> bool:
+            """Whether a request is here, in part or whole; a part of a body must become a whole one in time."""
+            cycle = self.cycle
+            if cycle is None:
+                return False
+            if cycle is not self.seen:  # its head is whole
+                self.seen = cycle
+                self.stop_waiting()
+                if cycle.more_body:
+                    self.timer = self.loop.call_later(limits.body_seconds + GRACE_SECONDS, self.close_late)
+            elif not cycle.response_complete and not cycle.more_body:
+                self.stop_waiting()
+            return bool(cycle.more_body or not cycle.response_complete)
+
+        def wait_for(self, seconds: float) -> None:
+            """Close the connection unless the head of a request comes in time."""
+            waiting[self] = None
+            self.timer = self.loop.call_later(seconds, self.close_late)
+
+        def stop_waiting(self) -> None:
+            """What was waited for is there."""
+            waiting.pop(self, None)
+            if self.timer is not None:
+                self.timer.cancel()
+                self.timer = None
+
+        def close_late(self) -> None:
+            """What was waited for did not come."""
+            self.stop_waiting()
+            if self.cycle is None:
+                self.transport.write(b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            self.transport.close()
+
+    return Protocol
+
+
+def _fitted(limits: Limits) -> tuple[Limits, int]:
+    """Limits with no more connections than the process may open files, and how many the system may hold ready."""
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return limits, BACKLOG
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if most == resource.RLIM_INFINITY:
+        return limits, BACKLOG
+    room = max(most - OWN_FILES, 8)
+    backlog = min(BACKLOG, max(room // 4, 1))  # asyncio may accept so many before it looks at any
+    spare = min(limits.spare_connections, max(room // 8, 1))
+    connections = min(limits.connections, max(room - backlog - spare, 1))
+    return replace(limits, connections=connections, spare_connections=spare), backlog
 
 
 class _Server(uvicorn.Server):
@@ -27,6 +153,33 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
+def make_server(app: Any, host: str = "127.0.0.1", port: int = 8000) -> uvicorn.Server:
+    """A server that has not started.
+
+    Args:
+        app: what :func:`snefy_ldl.serve.app.create_app` returned.
+        host: address to listen at.
+        port: to listen at; 0 takes a free one.
+
+    Returns:
+        The server; ``run()`` starts it.
+    """
+    limits, backlog = _fitted(app.service.limits)
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=make_protocol(limits),
+        access_log=False,
+        log_level="warning",
+        timeout_graceful_shutdown=int(limits.seconds) + 5,
+        timeout_keep_alive=30,
+        server_header=False,
+        backlog=backlog,
+    )
+    return _Server(config, app.service)
+
+
 def run(app: Any, host: str = "127.0.0.1", port: int = 8000) -> None:
     """Serve until the process is told to stop; what was accepted by then is finished.
 
@@ -39,18 +192,7 @@ def run(app: Any, host: str = "127.0.0.1", port: int = 8000) -> None:
     # what is there by now stays: without this a collection walks all of torch's objects, and answers wait for it
     gc.collect()
     gc.freeze()
-    seconds = int(app.service.limits.seconds) + 5
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        access_log=False,
-        log_level="warning",
-        timeout_graceful_shutdown=seconds,
-        timeout_keep_alive=30,
-        server_header=False,
-        backlog=512,
-    )
+    server = make_server(app, host, port)
     app.service.log("listening", host=host, port=port)
-    _Server(config, app.service).run()
+    server.run()
     app.service.log("stopped")

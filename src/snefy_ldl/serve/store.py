@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from snefy_ldl.files.models import CALIBRATION, CONFIG, load_calibration, read_c
 from snefy_ldl.inputs.columns import TableEncoder
 from snefy_ldl.serve.explorer.rows import past_columns
 from snefy_ldl.serve.faults import Fault
+from snefy_ldl.serve.pace import Meter
 
 __all__ = ["ModelStore", "ServedModel", "load_served"]
 
@@ -36,6 +37,7 @@ class ServedModel:
         config: what the folder's JSON says.
         version: first digits of the weights' checksum.
         loaded: when, in seconds since 1970.
+        meter: how long its answers take.
     """
 
     name: str
@@ -46,6 +48,7 @@ class ServedModel:
     config: dict[str, Any]
     version: str
     loaded: float
+    meter: Meter = field(default_factory=Meter)
 
     @property
     def labels(self) -> list[str]:
@@ -79,7 +82,7 @@ def load_served(folder: Path, name: str) -> ServedModel:
         name: under which it is served.
 
     Returns:
-        The model, which has answered one row, so that its tables are made.
+        The model.
 
     Raises:
         ModelFileError: the folder holds no whole model, or one whose code is not saved with it.
@@ -104,14 +107,21 @@ class ModelStore:
     Args:
         folders: of the models; the first is the default. Their names must differ.
         on_event: called with an event's name and fields ("loaded", "load failed"), for logs and counters.
+        prepare: called with a model that is to replace another, before it does.
 
     Raises:
         ModelFileError: one of them cannot be read.
         InputError: there is none, or two have one name.
     """
 
-    def __init__(self, folders: Sequence[Path], on_event: Callable[..., None] | None = None) -> None:
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        on_event: Callable[..., None] | None = None,
+        prepare: Callable[[ServedModel], None] | None = None,
+    ) -> None:
         self._event = on_event or (lambda name, **fields: None)
+        self._prepare = prepare or (lambda served: None)
         names = [Path(folder).resolve().name or "model" for folder in folders]
         if not names:
             raise InputError("name at least one model folder to serve.")
@@ -163,6 +173,7 @@ class ModelStore:
                     continue
                 try:
                     fresh = load_served(present.folder, name)
+                    self._prepare(fresh)
                 except Exception as error:  # whatever a damaged folder meets, the whole model in memory goes on
                     self._seen[name] = now
                     self._event("load failed", model=name, version=present.version, reason=str(error)[:300])

@@ -8,6 +8,7 @@ intervals come with the first rows). ``network`` is None where features cannot b
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from snefy_ldl._types import Array
 from snefy_ldl._version import __version__
 from snefy_ldl.distributions.components import ComponentMoments
+from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.serve.explorer.guides import export_guides, export_mover, guide_numbers
 from snefy_ldl.serve.explorer.pack import Pack
@@ -39,13 +41,16 @@ EXACT_WORK = 30_000
 QUANTILE_LEVELS = (0.025, 0.05, 0.1, 0.25, 0.75, 0.9, 0.95, 0.975)
 
 
-def export_model(model: Any, rows: PageRows | None, name: str = "model") -> tuple[dict[str, Any], str]:
+def export_model(
+    model: Any, rows: PageRows | None, name: str = "model", intervals: Any = None
+) -> tuple[dict[str, Any], str]:
     """Everything the page needs of a model and some rows.
 
     Args:
         model: fitted.
         rows: to be shown, or None for one typical row.
         name: of the model.
+        intervals: its conformal intervals, which take encoded features, or None.
 
     Returns:
         What goes in as JSON, and the arrays as text.
@@ -74,7 +79,7 @@ def export_model(model: Any, rows: PageRows | None, name: str = "model") -> tupl
         "components": None,
         "mean": pack.add(mean.cpu().numpy().astype(np.float32)),
         "uncertainty": pack.add(variance.sum(-1).sqrt().cpu().numpy().astype(np.float32)),
-        "calibrated": [],
+        "calibrated": None,
         "notes": notes,
     }
     content["network"], content["components"] = _network(model, pack, notes), _components(law, pack)
@@ -82,7 +87,25 @@ def export_model(model: Any, rows: PageRows | None, name: str = "model") -> tupl
         _add_law(law, content, pack, notes)
     if content["network"] is None:
         content["places"] = _places(law, pack, notes)
+    if intervals is not None:
+        most = MOST_SLOW_ROWS if content["law"] == "moving" else len(encoded)
+        content["calibrated"] = _calibrated(intervals, encoded[:most], pack, notes)
     return content, pack.text()
+
+
+def _calibrated(intervals: Any, encoded: Array, pack: Pack, notes: list[str]) -> dict[str, Any] | None:
+    """Conformal intervals of the first rows at all levels that were calibrated."""
+    levels = np.atleast_1d(intervals.confidence_level).tolist()
+    kept = max(1, MOST_TABULATED // (2 * intervals.n_labels_ * len(levels)))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of intervals that are the whole range: the page shows them
+            ends = intervals.predict_interval(encoded[:kept])
+    except InputError:  # calibrated by groups or weights, which the table does not name
+        notes.append("The model's calibrated intervals need groups or weights; this page shows the model's own.")
+        return None
+    ends = ends if ends.ndim == 4 else ends[..., None]  # (N, L, 2, levels)
+    return {"levels": levels, "ends": pack.add(ends.astype(np.float32))}
 
 
 def _encoded(model: Any, table: Any) -> Array:

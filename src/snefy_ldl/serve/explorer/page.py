@@ -18,16 +18,15 @@ _SCRIPTS = (
 )
 
 
-def make_page(
-    model: Any, rows: PageRows | None = None, name: str = "model", calibrated: list[float] | None = None
-) -> str:
+def make_page(model: Any, rows: PageRows | None = None, name: str = "model", intervals: Any = None) -> str:
     """A self-contained page that explores a model.
 
     Args:
         model: fitted.
         rows: to be shown; None for one typical row.
         name: of the model, for the title.
-        calibrated: levels of the model's conformal intervals, which the page mentions and does not compute.
+        intervals: the model's :class:`~snefy_ldl.conformal.ConformalIntervals`, which the page shows for the rows as
+            they are; they take features as the model's columns make them. None for none.
 
     Returns:
         One HTML document; it loads nothing from anywhere.
@@ -43,8 +42,7 @@ def make_page(
         >>> "<script src" in make_page(model, PageRows(city.X))
         False
     """
-    content, arrays = export_model(model, rows, name)
-    content["calibrated"] = calibrated or []
+    content, arrays = export_model(model, rows, name, intervals)
     folder = resources.files(__package__) / "page"
     page = (folder / "page.html").read_text(encoding="utf-8")
     script = "\n".join((folder / part).read_text(encoding="utf-8") for part in _SCRIPTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from snefy_ldl.networks.backbones import StackedMLP
 
 #: With fewer rows sliders reach this many units of the fit's scaling to either side of its middle.
 FEW_ROWS, REACH = 20, 2.5
+#: Columns that are neither features nor labels and are looked at for names of the rows.
+MOST_OTHERS = 8
+_FRACTION = re.compile(r"[-+]?\d*\.\d+(e[-+]?\d+)?", re.IGNORECASE)
 
 __all__ = ["PageRows", "make_controls", "past_columns", "typical_features"]
 
@@ -51,7 +55,8 @@ class PageRows:
         Args:
             model: fitted.
             file: CSV, TSV or Parquet.
-            id_name: column that names the rows; item, id or row by default.
+            id_name: column that names the rows; by default item, id or row, else the first column beside features
+                and labels that has another text in every row.
 
         Returns:
             The rows.
@@ -78,8 +83,13 @@ class PageRows:
                     f"{len(names)} columns for them."
                 )
         source.need([*names, *([] if id_name is None else [id_name])], "features of the model")
-        key = find_id(source.columns, id_name, names)
-        frame = source.whole([name for name in names if name not in texts], [*texts, *([key] if key else [])])
+        key, others = find_id(source.columns, id_name, names), list[str]()
+        if key is None:
+            taken = {*names, *(str(label) for label in model.label_names_)}
+            others = [name for name in source.columns if name not in taken][:MOST_OTHERS]
+        frame = source.whole([name for name in names if name not in texts], [*texts, *([key] if key else []), *others])
+        if key is None:
+            key = next((name for name in others if _names_rows(list(frame[name]))), None)
         ids = [str(cell) for cell in frame[key]] if key else None
         return cls(frame[names], ids, key or "row")
 
@@ -94,6 +104,11 @@ class PageRows:
         """
         table = self.table.iloc[rows].reset_index(drop=True) if hasattr(self.table, "iloc") else self.table[rows]
         return PageRows(table, None if self.ids is None else [self.ids[row] for row in rows], self.id_name)
+
+
+def _names_rows(cells: list[str]) -> bool:
+    """Whether texts tell rows apart: none is empty or twice there, and they are not measurements."""
+    return len(set(cells)) == len(cells) and all(cell and not _FRACTION.fullmatch(cell) for cell in cells)
 
 
 def past_columns(model: Any) -> Any:

@@ -8,7 +8,7 @@ async function start() {
   const model = new Model(content, array), plain = model.kind === "plain", canMove = Boolean(content.network);
   const state = {
     row: 0, x: null, moved: false, votes: new Array(model.nLabels).fill(0), parts: model.labels.map((_, r) => [r]),
-    known: null, level: 0.9, pending: false,
+    known: null, level: startLevel(content.calibrated), pending: false,
   };
   const rows = new Rows(model, content, array, row => { choose(row); byId("mix").focus(); });
   const partName = part => part.map(r => model.labels[r]).join(" + ");
@@ -48,11 +48,13 @@ async function start() {
       return shares.get(part);
     };
     const tail = 0.5 * (1 - state.level), all = [...Array(count).keys()], zero = plain ? null : other.zero();
+    const asGiven = other === law && !state.moved && x === state.x && count === model.nLabels && !state.votes.some(count => count > 0);
+    const conformal = asGiven ? calibratedEnds() : null;
     const tabled = other === law && law instanceof MovedLaw ? tabledQuantile() : null;
     const at = level => part => part === known ? state.known.share : tabled ? tabled(part, level) : share(part).quantile(level);
     return {
       names: names(), mean: spread(other.mean(), state.known && state.known.share), known, zero: zero && spread(zero, 0), law: other,
-      low: all.map(at(tail)), high: all.map(at(1 - tail)), quantile: (part, level) => at(level)(part), exactEnds: plain || Boolean(tabled || other.exactShares),
+      calibrated: Boolean(conformal), low: all.map(conformal ? conformal(0) : at(tail)), high: all.map(conformal ? conformal(1) : at(1 - tail)), quantile: (part, level) => at(level)(part), exactEnds: plain || Boolean(conformal || tabled || other.exactShares),
       endError: () => Math.max(...all.filter(part => part !== known).flatMap(part => [share(part).error(tail), share(part).error(1 - tail)])),
       hasCurve: part => part !== known, curve: (part, quick) => share(part).curve(quick), withoutCurves: "This share is known.",
       covariance: () => {
@@ -75,6 +77,15 @@ async function start() {
     const levels = content.levels, quantiles = array(content.quantiles), width = model.nLabels * levels.length;
     if (state.moved || state.parts.length < model.nLabels || (state.row + 1) * width > quantiles.length) return null;
     return (part, level) => quantiles[state.row * width + part * levels.length + levels.findIndex(one => Math.abs(one - level) < 1e-9)];
+  }
+
+  // Conformal intervals that came with a row of the table, at levels that were calibrated.
+  function calibratedEnds() {
+    if (!content.calibrated) return null;
+    const { levels, ends } = content.calibrated, place = levels.findIndex(one => Math.abs(one - state.level) < 1e-9);
+    const values = array(ends), width = model.nLabels * 2 * levels.length;
+    if (place < 0 || (state.row + 1) * width > values.length) return null;
+    return side => part => values[state.row * width + (part * 2 + side) * levels.length + place];
   }
 
   // -- pictures ---------------------------------------------------------------------------------------------------
@@ -123,7 +134,11 @@ async function start() {
 
   function mixNote(answer) {
     const notes = plain ? [] : [drawsNote(answer)];
-    if (content.calibrated.length) notes.push(`The model has conformal intervals too (level ${content.calibrated.join(", ")}); this page shows the intervals of the law itself.`);
+    if (content.calibrated) {
+      const levels = content.calibrated.levels.map(level => `${shortNumber(100 * level)} %`).join(", ");
+      notes.push(answer.calibrated ? "Intervals are calibrated (conformal)."
+        : `Intervals are the model's own. Calibrated ones are there for rows as they are, at ${levels}, without votes, known shares or merged parts.`);
+    }
     return notes.join(" ");
   }
 
@@ -202,7 +217,7 @@ async function start() {
       explorer.dependence = points;
       drawDependence(control.name, answer.names[part], part, points, state.x[control.at], value => shortNumber(value));
       const exact = plain || (answer.law instanceof MovedLaw && answer.law.pairWork <= BAND_WORK);
-      byId("dependence-note").textContent = `The band is the ${Math.round(100 * state.level)} % interval${exact ? "" : ", from draws"}; other features stay.`;
+      byId("dependence-note").textContent = `The band is ${content.calibrated ? "the model's own" : "the"} ${shortNumber(100 * state.level)} % interval${exact ? "" : ", from draws"}; other features stay.`;
       rest();
     };
     work();
@@ -239,6 +254,7 @@ async function start() {
     rows.current = state.row;
     byId("row").value = state.row;
     byId("row-name").textContent = content.rows.ids ? rows.name(state.row) : "";
+    byId("mix-row").textContent = content.rows.ids ? `${content.rows.id} ${rows.name(state.row)}` : `row ${state.row}`;
     byId("reset").disabled = true;
     showFeatures(); showLabel(); rows.draw(); update();
   }
@@ -439,6 +455,11 @@ async function start() {
   dark.addEventListener("change", () => theme(dark.matches ? "dark" : "light"));
   theme(dark.matches ? "dark" : "light");
   makeFeatures(); makeVotes(); showParts();
+  const known = content.calibrated ? content.calibrated.levels : [], isKnown = level => known.some(one => Math.abs(one - level) < 1e-9);
+  const offered = [...[0.5, 0.8, 0.9, 0.95].filter(level => !isKnown(level)), ...known].sort((a, b) => a - b);
+  byId("level").append(...offered.map(level => new Option(`${shortNumber(100 * level)} %${isKnown(level) ? ", calibrated" : ""}`, level, false, level === state.level)));
+  let drawnWidth = innerWidth;
+  addEventListener("resize", () => { if (innerWidth !== drawnWidth) { drawnWidth = innerWidth; update(); } });
   byId("row").max = rows.count - 1;
   byId("row").addEventListener("change", () => choose(Number(byId("row").value)));
   byId("previous").addEventListener("click", () => choose(state.row - 1));
@@ -459,6 +480,12 @@ async function start() {
   byId("label-download").addEventListener("click", () => { unsaved = false; });
   Object.assign(explorer, { model, state, rows, answerAt, lawAt, ready: true });
   choose(rows.order.length && byId("sort").value === "uncertainty" ? rows.order[0] : 0);
+}
+
+// The level that is shown first: 90 %, or the nearest one that was calibrated.
+function startLevel(calibrated) {
+  if (!calibrated) return 0.9;
+  return calibrated.levels.reduce((best, level) => Math.abs(level - 0.9) < Math.abs(best - 0.9) ? level : best);
 }
 
 function shortNumber(value) {

@@ -46,50 +46,117 @@ function drawBars(answer) {
   });
 }
 
-function axes(svg, left, right, top, bottom, low, high, label, format) {
-  for (let tick = 0; tick <= 4; tick++) {
-    const x = left + (right - left) * tick / 4;
+// Pictures are drawn in the pixels they get, so that text has one size on every screen.
+const LETTER = 7.2, FOOT = 22;
+
+function stretch(svg, height) {
+  const width = Math.max(svg.clientWidth || 560, 200);
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.replaceChildren();
+  return width;
+}
+
+const shorten = (name, room) => name.length * LETTER <= room ? name : `${name.slice(0, Math.max(1, Math.floor(room / LETTER) - 1))}…`;
+
+// Round numbers between two others, at most so many steps apart.
+function roundTicks(low, high, most) {
+  const rough = (high - low) / Math.max(most, 1), size = 10 ** Math.floor(Math.log10(rough));
+  const step = size * [1, 2, 2.5, 5, 10].find(times => times * size >= rough * (1 - 1e-9)), ticks = [];
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step && ticks.length < 50; k++) ticks.push(k * step);
+  return ticks;
+}
+
+// The share as a percentage, with as many digits as the ticks between two shares need.
+function percentTicks(low, high, most) {
+  const ticks = roundTicks(low, high, most), step = ticks.length > 1 ? 100 * (ticks[1] - ticks[0]) : 1;
+  const digits = [0, 1, 2, 3].find(count => Math.abs(step * 10 ** count - Math.round(step * 10 ** count)) < 1e-6) ?? 4;
+  return { ticks, format: value => `${(100 * value).toFixed(digits)} %` };
+}
+
+function axis(svg, left, right, top, bottom, low, high, ticks, label, format) {
+  for (const tick of ticks) {
+    const x = left + (right - left) * (tick - low) / (high - low || 1), text = format(tick), half = 0.5 * LETTER * text.length;
     shape(svg, "line", { x1: x, x2: x, y1: top, y2: bottom, class: "axis" });
-    const anchor = tick === 0 ? "start" : tick === 4 ? "end" : "middle";
-    shape(svg, "text", { x, y: bottom + 15, "text-anchor": anchor }, format(low + (high - low) * tick / 4));
+    const anchor = x - half < left ? "start" : x + half > right ? "end" : "middle";
+    shape(svg, "text", { x, y: bottom + 15, "text-anchor": anchor }, text);
   }
   shape(svg, "line", { x1: left, x2: right, y1: bottom, y2: bottom, class: "axis" });
-  if (label) shape(svg, "text", { x: right, y: bottom + 30, "text-anchor": "end" }, label);
+  if (label) shape(svg, "text", { x: right, y: bottom + 31, "text-anchor": "end" }, shorten(label, right - left));
+}
+
+// A smooth path through points: at each one the slope of the parabola through it and its neighbours.
+function smoothPath(points) {
+  const last = points.length - 1, slope = k => (points[k + 1][1] - points[k][1]) / (points[k + 1][0] - points[k][0]);
+  const slopes = points.map((point, k) => {
+    if (last < 1) return 0;
+    if (k === 0 || k === last) return slope(k ? k - 1 : 0);
+    const before = points[k][0] - points[k - 1][0], after = points[k + 1][0] - points[k][0];
+    return (slope(k - 1) * after + slope(k) * before) / (before + after);
+  });
+  return points.map(([x, y], k) => {
+    if (k === 0) return `M${x.toFixed(2)},${y.toFixed(2)}`;
+    const third = (x - points[k - 1][0]) / 3;
+    return `C${(x - 2 * third).toFixed(2)},${(points[k - 1][1] + slopes[k - 1] * third).toFixed(2)} `
+      + `${(x - third).toFixed(2)},${(y - slopes[k] * third).toFixed(2)} ${x.toFixed(2)},${y.toFixed(2)}`;
+  }).join("");
+}
+
+// Where a curve lies: shares between which nearly all of its mass is, and how high it is away from its ends.
+function frame(points, answer, part) {
+  let mass = 0, low = points[0][0], high = points[points.length - 1][0];
+  const sums = points.map(([t, p], at) => mass += at ? 0.5 * (p + points[at - 1][1]) * (t - points[at - 1][0]) : 0);
+  for (let at = 0; at < points.length; at++) {
+    if (sums[at] < 0.002 * mass) low = points[at][0];
+    if (sums[at] < 0.998 * mass) high = points[Math.min(at + 1, points.length - 1)][0];
+  }
+  low = Math.min(low, answer.low[part], answer.mean[part]); high = Math.max(high, answer.high[part], answer.mean[part]);
+  const room = 0.04 * (high - low);
+  low = low < 0.3 * high ? 0 : Math.max(low - room, 0); high = Math.min(high + room, 1);
+  // a density may grow without bound at the ends; the picture stops at what the middle reaches
+  const edge = 0.03 * (high - low), inner = points.filter(([t]) => t > low + edge && t < high - edge).map(point => point[1]);
+  const whole = Math.max(...points.filter(([t]) => t >= low && t <= high).map(point => point[1]));
+  const most = inner.length ? Math.max(...inner) : whole;
+  return { low, high, most: whole > 1.3 * most ? 1.15 * most : whole, whole };
 }
 
 function drawDensities(answer, wanted, quick) {
-  const svg = byId("density"), legend = byId("legend");
-  svg.replaceChildren(); legend.replaceChildren();
-  const shown = wanted.filter(answer.hasCurve);
-  byId("density-note").textContent = shown.length ? "" : answer.withoutCurves;
-  if (!shown.length) { svg.setAttribute("aria-label", answer.withoutCurves); return; }
-  const curves = shown.map(part => answer.curve(part, quick));
-  let high = 0, reach = 0.02;
-  shown.forEach((part, k) => {
-    let mass = 0;
-    const points = curves[k];
-    for (let at = 1; at < points.length; at++) {
-      mass += 0.5 * (points[at][1] + points[at - 1][1]) * (points[at][0] - points[at - 1][0]);
-      if (mass < 0.999) reach = Math.max(reach, points[at][0]);
+  const svg = byId("density"), shown = wanted.filter(answer.hasCurve).map(part => ({ part, points: answer.curve(part, quick) })).filter(one => one.points.length > 1);
+  if (!shown.length) {
+    stretch(svg, 10);
+    svg.setAttribute("aria-label", answer.withoutCurves);
+    byId("density-note").textContent = answer.withoutCurves;
+    return;
+  }
+  const alone = shown.length === 1, gap = 22, height = alone ? 240 : 150;
+  const columns = Math.min(shown.length, Math.max(1, Math.floor(((svg.clientWidth || 560) + gap) / 210)));
+  // as many in each line as the lines need, not four and then one
+  const lines = Math.ceil(shown.length / columns), across = Math.ceil(shown.length / lines);
+  const total = stretch(svg, lines * height), width = (total - gap * (across - 1)) / across;
+  let cut = 0;
+  shown.forEach(({ part, points }, k) => {
+    const left = (k % across) * (width + gap), top = Math.floor(k / across) * height + 24, bottom = top + height - 24 - FOOT - 10;
+    const { low, high, most, whole } = frame(points, answer, part), { ticks, format } = percentTicks(low, high, Math.min(5, width / 64));
+    const x = t => width * (t - low) / (high - low), y = p => (bottom - top) * (1 - 0.96 * Math.min(p / most, 3));
+    axis(svg, left, left + width, top, bottom, low, high, ticks, "", format);
+    shape(svg, "rect", { x: left, y: top - 19, width: 11, height: 11, rx: 3, fill: colour(part) });
+    shape(svg, "text", { x: left + 17, y: top - 9, class: "name" }, shorten(answer.names[part], width - 17));
+    const plot = shape(svg, "svg", { x: left, y: top, width, height: bottom - top, "aria-hidden": "true" });
+    const seen = points.filter(([t], at) => (at + 1 >= points.length || points[at + 1][0] >= low) && (at === 0 || points[at - 1][0] <= high));
+    const inside = seen.filter(([t]) => t >= answer.low[part] && t <= answer.high[part]);
+    if (inside.length > 1) {
+      const floor = bottom - top, first = x(inside[0][0]), end = x(inside[inside.length - 1][0]);
+      shape(plot, "polygon", { points: [[first, floor], ...inside.map(([t, p]) => [x(t), y(p)]), [end, floor]].map(pair => pair.map(value => value.toFixed(1)).join(",")).join(" "), fill: colour(part), "fill-opacity": 0.2 });
     }
-    // a density may grow without bound at the ends; the picture stops at what the middle reaches
-    const inner = points.filter(([t]) => t > 0.005 && t < 0.995).map(point => point[1]);
-    high = Math.max(high, ...(inner.length ? inner : points.map(point => point[1])));
-  });
-  const last = Math.min(1, Math.ceil(20 * reach * 1.05) / 20), [left, right, top, bottom] = [8, 552, 8, 190];
-  axes(svg, left, right, top, bottom, 0, last, "", value => `${(100 * value).toFixed(last < 0.2 ? 1 : 0)} %`);
-  const clip = value => bottom - (bottom - top) * Math.min(value / high, 1);
-  shown.forEach((part, k) => {
-    const path = curves[k].filter(([t]) => t <= last && t > 0.002 * last && t < 0.998).map(([t, p], at) =>
-      `${at ? "L" : "M"}${(left + (right - left) * t / last).toFixed(1)},${clip(p).toFixed(1)}`).join("");
-    if (path) {
-      shape(svg, "path", { d: path, fill: "none", stroke: colour(part), "stroke-width": 2.2 });
+    shape(plot, "line", { x1: x(answer.mean[part]), x2: x(answer.mean[part]), y1: 0, y2: bottom - top, class: "mean" });
+    shape(plot, "path", { d: smoothPath(seen.map(([t, p]) => [x(t), y(p)])), fill: "none", stroke: colour(part), "stroke-width": 2 });
+    if (whole > most) {
+      cut += 1;
+      const at = x(seen.reduce((best, point) => point[1] > best[1] ? point : best)[0]);
+      shape(svg, "text", { x: left + Math.min(Math.max(at, 8), width - 8), y: top + 11, "text-anchor": "middle", class: "cut" }, "▲");
     }
-    const swatch = element("i");
-    swatch.style.background = colour(part);
-    legend.append(element("span", {}, swatch, answer.names[part]));
   });
-  svg.setAttribute("aria-label", `Densities of ${shown.map(part => `${answer.names[part]}, mean ${percent(answer.mean[part])}`).join("; ")}`);
+  byId("density-note").textContent = `Shaded: the interval; dashed: the mean.${alone ? "" : " Each picture has scales of its own."}${cut ? " ▲ The density goes on above the picture." : ""}`;
+  svg.setAttribute("aria-label", `Densities of ${shown.map(({ part }) => `${answer.names[part]}, mean ${percent(answer.mean[part])}`).join("; ")}`);
 }
 
 // -- the triangle -------------------------------------------------------------------------------------------------
@@ -177,7 +244,7 @@ function drawTernary(names, densities, mean, points) {
   context.fillStyle = theme.card; context.fill();
   context.lineWidth = 2; context.strokeStyle = theme.ink; context.stroke(); context.lineWidth = 1;
   context.fillStyle = theme.ink;
-  context.font = "13px system-ui, sans-serif";
+  context.font = `${(13 * width / (canvas.clientWidth || width)).toFixed(1)}px system-ui, sans-serif`;
   const short = name => name.length > 22 ? `${name.slice(0, 21)}…` : name;
   context.textAlign = "center"; context.fillText(short(names[0]), width / 2, 16);
   context.textAlign = "left"; context.fillText(short(names[1]), 4, height - 14);
@@ -212,12 +279,16 @@ function drawCorrelations(names, covariance) {
 }
 
 function drawDependence(feature, name, part, points, here, format) {
-  const svg = byId("dependence"), [left, right, top, bottom] = [40, 552, 10, 196];
-  svg.replaceChildren();
+  const svg = byId("dependence"), height = 260, width = stretch(svg, height);
   const low = points[0].x, high = points[points.length - 1].x, most = Math.min(1, 1.08 * Math.max(...points.map(point => point.high)));
+  const shares = percentTicks(0, most, 4), top = 10, bottom = height - 40, right = width - 4;
+  const left = 8 + LETTER * Math.max(...shares.ticks.map(share => shares.format(share).length));
   const x = value => left + (right - left) * (value - low) / (high - low || 1), y = value => bottom - (bottom - top) * value / most;
-  axes(svg, left, right, top, bottom, low, high, feature, format);
-  for (const share of [0, 0.5, 1]) shape(svg, "text", { x: left - 5, y: y(share * most) + 4, "text-anchor": "end" }, `${Math.round(100 * share * most)} %`);
+  axis(svg, left, right, top, bottom, low, high, roundTicks(low, high, Math.min(6, (right - left) / 80)), feature, format);
+  for (const share of shares.ticks) {
+    shape(svg, "line", { x1: left, x2: right, y1: y(share), y2: y(share), class: "axis" });
+    shape(svg, "text", { x: left - 6, y: y(share) + 4, "text-anchor": "end" }, shares.format(share));
+  }
   const line = (key, back) => (back ? points.slice().reverse() : points).map((point, k) => `${k || back ? "L" : "M"}${x(point.x).toFixed(1)},${y(point[key]).toFixed(1)}`).join("");
   shape(svg, "path", { d: `${line("high")}${line("low", true)}Z`, fill: colour(part), "fill-opacity": 0.22 });
   shape(svg, "path", { d: line("mean"), fill: "none", stroke: colour(part), "stroke-width": 2.4 });

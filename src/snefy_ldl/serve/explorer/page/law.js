@@ -418,9 +418,9 @@ class Share {
     return this.left * logistic(edges[g] + half * (0.5 * (low + high) + 1));
   }
 
-  // Points of the density curve on the scale of the share itself: four a panel, or one while something moves.
+  // Points of the density curve on the scale of the share itself: eight per panel, or one while something moves.
   curve(quick) {
-    const step = quick ? 8 : 2;
+    const step = quick ? 8 : 1;
     const { z } = this.table, heights = new Float64Array(z.length), points = [];
     this.forms.forEach((form, k) => {
       const table = this.table.neurons[k], active = this.law.active[k];
@@ -428,7 +428,7 @@ class Share {
     });
     for (let at = quick ? 3 : 0; at < z.length; at += step) {
       const t = logistic(z[at]), rest = logistic(-z[at]);
-      if (t > 1e-4 && rest > 1e-4) points.push([this.left * t, Math.max(this.scale * heights[at] / (t * rest) / this.left, 0)]);
+      if (t > 1e-7 && rest > 1e-7) points.push([this.left * t, Math.max(this.scale * heights[at] / (t * rest) / this.left, 0)]);
     }
     return points;
   }

@@ -1,6 +1,6 @@
 // Quantiles, densities and pictures out of weighted draws, and the triangle as a law with a centre sees it.
 
-const BINS = 512, CURVE_POINTS = 140;
+const BINS = 512, CURVE_POINTS = 140, WIDEST = 5;
 
 // One share in draws; some may be exactly zero, or all there is.
 class DrawnShare {
@@ -59,13 +59,21 @@ class DrawnShare {
       const at = Math.min(Math.max((z[s] - low) / step, 0), BINS - 1e-9), floor = Math.floor(at);
       bins[floor] += w[s] * (floor + 1 - at); bins[floor + 1] += w[s] * (at - floor);
     }
-    const points = [], reach = Math.ceil(4 * width / step);
-    const kernel = Float64Array.from({ length: reach + 1 }, (_, d) => Math.exp(-0.5 * (d * step / width) ** 2) / (width * Math.sqrt(2 * Math.PI)));
+    // where draws are few the kernel is wider, so that single ones make no bumps
+    const reach = Math.ceil(4 * width / step), root = Math.sqrt(2 * Math.PI), widths = new Float64Array(BINS + 1);
+    const kernel = Float64Array.from({ length: reach + 1 }, (_, d) => Math.exp(-0.5 * (d * step / width) ** 2));
+    let logs = 0;
+    for (let at = 0; at <= BINS; at++) {
+      for (let b = Math.max(0, at - reach); b <= Math.min(BINS, at + reach); b++) widths[at] += bins[b] * kernel[Math.abs(b - at)];
+      if (bins[at] > 0) logs += bins[at] * Math.log(widths[at]) / sum;
+    }
+    for (let at = 0; at <= BINS; at++) widths[at] = width * Math.min(WIDEST, Math.max(1, Math.sqrt(Math.exp(logs) / widths[at])));
+    const points = [];
     for (let p = 0; p <= CURVE_POINTS; p++) {
       const at = Math.round(p * BINS / CURVE_POINTS), t = logistic(low + at * step);
       let height = 0;
-      for (let b = Math.max(0, at - reach); b <= Math.min(BINS, at + reach); b++) height += bins[b] * kernel[Math.abs(b - at)];
-      if (t > 1e-4 && t < 1 - 1e-4) points.push([this.left * t, height / this.total / (t * (1 - t)) / this.left]);
+      for (let b = 0; b <= BINS; b++) if (bins[b] > 0) height += bins[b] * Math.exp(-0.5 * ((b - at) * step / widths[b]) ** 2) / (widths[b] * root);
+      if (t > 1e-7 && t < 1 - 1e-7) points.push([this.left * t, height / this.total / (t * (1 - t)) / this.left]);
     }
     const least = 1e-3 * Math.max(...points.map(point => point[1])), seen = points.map(point => point[1] > least);
     return points.slice(seen.indexOf(true), seen.lastIndexOf(true) + 1);
