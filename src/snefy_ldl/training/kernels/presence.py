@@ -1,0 +1,661 @@
+"""The log density of label distributions with zeros, and its gradient written out, for K stacked members.
+
+    log p(S, ℓ_S | x) = log Σ_ij M_ij e^{u_i + u_j} Γ(s_i + s_j) - log Σ_ij M_ij R_ij e^{h̃_i + h̃_j},
+    u_i = h̃_i - g_i + Σ_{r in S} (a_ir + w_ir log ℓ_r),   s_i = Σ_{r in S} (w_ir + ½),   M = VᵀV,
+    log K_ij = log(Π_r (1 + o_ijr) - 1),   g_i = ½ log K_ii,   log R_ij = log K_ij - g_i - g_j,
+    log o_ijr = b_ir + b_jr + log Γ(α_ijr) - ½ log Γ(α_iir) - ½ log Γ(α_jjr),   a_ir = b_ir - ½ log Γ(α_iir),
+
+with ``α_ijr = 1 + w_ir + w_jr`` and b the presence that is trained; a row's own shift is added to its ``log o``.
+
+Most of the time goes into ``Γ(s_i + s_j)``, one number per support and pair of neurons. Where the table has few
+supports these numbers are made once per step and each row is a quadratic form; otherwise each row has its own, and
+value and gradient are computed together, block by block, so that nothing leaves the processor's cache. Pairs stand in
+circulant order (:mod:`snefy_ldl.special.pairs`). The objective's plain form in the tests is the oracle.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import softplus
+
+from snefy_ldl._limits import CHUNK_ELEMENTS, SWEEP_ELEMENTS
+from snefy_ldl.special import GammaSweep, circulant_from_full, full_from_circulant
+from snefy_ldl.special.tolerances import LOG_ODDS_LIMIT, NEGLIGIBLE_TERM_EXPONENT
+
+#: Up to so many supports in a table, every row is multiplied with the matrices of all of them.
+DENSE_SUPPORTS = 12
+
+
+@dataclass(frozen=True)
+class ZeroRows:
+    """Labels of a batch.
+
+    Args:
+        known: which labels are there, and their logs, zero where absent (K, B, 2 L), float64.
+        offset: what is added to each log density (K, B), float64.
+        place: which of the table's supports each row has (K, B), or None where every row brings its own.
+        background: log likelihood of the background (K, B), float64, or None.
+        log_odds: of the background's share (K,), or None.
+        shift: of the log odds of presence (K, B, L), or None.
+    """
+
+    known: Tensor
+    offset: Tensor
+    place: Tensor | None = None
+    background: Tensor | None = None
+    log_odds: Tensor | None = None
+    shift: Tensor | None = None
+
+
+class PairGamma:
+    """``log Γ(s_i + s_j)`` and ``ψ(s_i + s_j)`` of all pairs of n neurons, for several rows, with memory that stays.
+
+    Args:
+        rows: how many sets of neurons.
+        n: neurons.
+        like: gives device and the slopes' dtype.
+        slopes: whether ψ is needed.
+
+    Attributes:
+        values: log Γ in circulant order (rows, S, n), float64; on a CPU less Stirling's linear part, see :meth:`linear`.
+        slopes: ψ (rows, S, n), or None.
+
+    Example:
+        >>> table = PairGamma(1, 2, torch.empty(0, dtype=torch.float64))
+        >>> s = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
+        >>> table.compute(s)
+        >>> (table.values[:, 0] + 2.0 * table.linear(s)).exp()  # Γ(2), Γ(4)
+        tensor([[1.0000, 6.0000]], dtype=torch.float64)
+    """
+
+    def __init__(self, rows: int, n: int, like: Tensor, slopes: bool = True) -> None:
+        shifts, device = n // 2 + 1, like.device
+        halves = torch.empty(rows, n + shifts - 1, dtype=torch.float64, device=device)
+        self._halves = Wrapped(halves, n)
+        self.values = torch.empty(rows, shifts, n, dtype=torch.float64, device=device)
+        self.slopes = torch.empty(rows, shifts, n, dtype=like.dtype, device=device) if slopes else None
+        self._sweep: GammaSweep | None = None
+        if device.type == "cpu":
+            self._sweep = GammaSweep(self._halves.left, self._halves.right, self.values, self.slopes, like.dtype)
+
+    def compute(self, halves: Tensor) -> None:
+        """Fill values and slopes for s (rows, n), float64."""
+        left, right = self._halves.fill(halves)
+        if self._sweep is not None:
+            self._sweep.run()
+            return
+        torch.lgamma(left + right, out=self.values)
+        if self.slopes is not None:
+            torch.digamma((left + right).to(self.slopes.dtype), out=self.slopes)
+
+    def linear(self, halves: Tensor) -> Tensor | float:
+        """What each neuron of a pair adds to ``values`` to make it log Γ: half of Stirling's linear part."""
+        return 0.0 if self._sweep is None else 0.5 * GammaSweep.linear_part() - halves
+
+
+class Wrapped:
+    """Numbers of n neurons, continued beyond the last with the first, as the two neurons of all pairs see them.
+
+    Args:
+        memory: (..., n + S - 1).
+        n: neurons.
+
+    Attributes:
+        left: of the first neuron (..., 1, n).
+        right: of the second (..., S, n).
+    """
+
+    def __init__(self, memory: Tensor, n: int) -> None:
+        shifts = n // 2 + 1
+        self.memory, self.n = memory, n
+        self._first, self._rest, self._start = memory[..., :n], memory[..., n:], memory[..., : shifts - 1]
+        self.left = self._first.unsqueeze(-2)
+        self.right = memory.as_strided((*memory.shape[:-1], shifts, n), (*memory.stride()[:-1], 1, 1))
+
+    def fill(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Take numbers (..., n); gives ``left`` and ``right``."""
+        self._first.copy_(numbers)
+        self._rest.copy_(self._start)
+        return self.left, self.right
+
+
+class PairSums:
+    """Sums of numbers of pairs over all pairs that a neuron is part of, with memory that stays.
+
+    Args:
+        rows: how many sets of pairs.
+        n: neurons.
+        like: gives device and dtype.
+
+    Attributes:
+        pairs: where the numbers go (rows, S, n), in circulant order.
+
+    Example:
+        >>> sums = PairSums(1, 2, torch.empty(0))
+        >>> _ = sums.pairs.copy_(torch.tensor([[[1.0, 10.0], [2.0, 2.0]]]))  # (0, 0), (1, 1); (0, 1), (1, 0)
+        >>> sums.by_neuron()
+        tensor([[ 6., 24.]])
+    """
+
+    def __init__(self, rows: int, n: int, like: Tensor) -> None:
+        shifts = n // 2 + 1
+        # The second neurons' sums run along diagonals, which are read from the table written twice side by side.
+        doubled = like.new_empty(rows, shifts, 2 * n)
+        self.pairs, self._again = doubled[..., :n], doubled[..., n:]
+        strides = (doubled.stride(0), 2 * n - 1, 1)
+        self._diagonals = doubled.as_strided((rows, shifts, n), strides, storage_offset=n)
+
+    def by_neuron(self) -> Tensor:
+        """The sums (rows, n)."""
+        self._again.copy_(self.pairs)
+        return self.pairs.sum(1).add_(self._diagonals.sum(1))
+
+
+def _pair_weights(n: int, like: Tensor) -> Tensor:
+    """How often each circulant entry counts in a sum over all n² pairs, (S n,)."""
+    weight = like.new_full((n // 2 + 1, n), 2.0)
+    weight[0] = 1.0
+    if n % 2 == 0:  # pairs half-way round stand there twice
+        weight[-1] = 1.0
+    return weight.flatten()
+
+
+def log_norm(total: Tensor) -> tuple[Tensor, Tensor]:
+    """``log(e^T - 1)`` of T >= 0 and its slope ``1 / (1 - e^-T)``; T is lifted to where both are finite."""
+    total = total.clamp_min(1e-30)
+    rest = torch.expm1(-total).neg_()
+    return total + rest.log(), rest.reciprocal_()
+
+
+class PresenceTable:
+    """The normalising kernel ``K_ij`` with the odds it comes from.
+
+    Args:
+        shape: members K, neurons n and labels L.
+        like: gives device and the network's dtype.
+        slopes: whether :meth:`pull_back` will be asked for.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], like: Tensor, slopes: bool) -> None:
+        self.shape = n_members, n, n_labels = shape
+        shifts = n // 2 + 1
+        rows = n_members * n_labels
+        self.gamma = PairGamma(rows, n, like, slopes)
+        self.log_odds = self.gamma.values.view(n_members, n_labels, shifts, n)
+        self._own = Wrapped(like.new_empty(rows, n + shifts - 1, dtype=torch.float64), n)
+        self._chances = like.new_empty(n_members, n_labels, shifts, n)
+        self._work = torch.empty_like(self._chances)
+        if slopes:
+            self._sums = PairSums(rows, n, like)
+
+    def compute(self, exponents: Tensor, presence: Tensor) -> Tensor:
+        """Fill the table of log odds for w and b (K, n, L), float64; gives a (K, n, L)."""
+        n_members, n, n_labels = self.shape
+        halves = (exponents.mT + 0.5).reshape(-1, n)
+        self.gamma.compute(halves)
+        own = torch.add(presence.mT.reshape(-1, n), self.gamma.values[:, 0], alpha=-0.5)
+        left, right = self._own.fill(own)
+        self.gamma.values.add_(left).add_(right)
+        return (own - self.gamma.linear(halves)).view(n_members, n_labels, n).mT
+
+    def log_norms(self) -> tuple[Tensor, Tensor]:
+        """``log K_ij`` of every pair (K, S, n), float64, and its slope by ``Σ_r log(1 + o_r)``, without a shift."""
+        certain = self.log_odds.clamp_min(0.0).sum(1)
+        odds = self._chances.copy_(self.log_odds)
+        rest = torch.abs(odds, out=self._work).neg_().exp_().log1p_().sum(1)
+        odds.sigmoid_()
+        return log_norm(certain.add_(rest))
+
+    def pull_back(self, d_total: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients by way of :meth:`log_norms`, for one for ``Σ_r log(1 + o_r)`` (K, S, n); see :meth:`from_odds`."""
+        return self.from_odds(self._chances.mul_(d_total[:, None]))
+
+    def from_odds(self, d_log_odds: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients for b, and for w by way of ``log Γ(α_ijr)`` alone, (K, L, n) each, for one for ``log o_ijr``."""
+        slopes, sums = self.gamma.slopes, self._sums
+        assert slopes is not None
+        n_members, n, n_labels = self.shape
+        sums.pairs.copy_(d_log_odds.view(sums.pairs.shape))
+        d_presence = sums.by_neuron()
+        sums.pairs.mul_(slopes)
+        return d_presence.view(n_members, n_labels, n), sums.by_neuron().view(n_members, n_labels, n)
+
+    @property
+    def own_slopes(self) -> Tensor:
+        """``ψ(α_iir)`` (K, L, n)."""
+        slopes = self.gamma.slopes
+        assert slopes is not None
+        n_members, n, n_labels = self.shape
+        return slopes[:, 0].view(n_members, n_labels, n)
+
+
+def _blocks(n_members: int, n_rows: int, width: int, limit: int) -> list[tuple[slice, slice]]:
+    """Members and rows, cut so that a block holds about ``limit`` numbers, ``width`` per row, in equal parts."""
+    if n_rows * width <= limit:
+        size = max(1, limit // (n_rows * width))
+        return [(slice(k, k + size), slice(None)) for k in range(0, n_members, size)]
+    parts = math.ceil(n_rows * width / limit)
+    size = math.ceil(n_rows / parts)
+    return [(slice(k, k + 1), slice(b, b + size)) for k in range(n_members) for b in range(0, n_rows, size)]
+
+
+class Weigher:
+    """Log likelihoods from the two sums, and how much each row's gradient counts.
+
+    Args:
+        rows: labels of the batch.
+        log_z: log of the normalising sum (K, B), float64.
+        slope: gradient for the log likelihood (K, B), or None where none is needed.
+
+    Attributes:
+        log_p: log likelihood (K, B), float64, background included.
+        weight: gradient for the log density of the network alone (K, B).
+    """
+
+    def __init__(self, rows: ZeroRows, log_z: Tensor, slope: Tensor | None) -> None:
+        self.log_p = torch.sub(rows.offset, log_z)
+        self.slope = slope
+        self.weight = None if slope is None else slope.clone()
+        self.background: Tensor | None = None
+        if rows.background is not None and rows.log_odds is not None:
+            odds = rows.log_odds[:, None]
+            self.log_p -= softplus(odds)
+            self.background = rows.background - softplus(-odds)
+
+    def take(self, block: tuple[slice, slice], log_form: Tensor) -> Tensor | None:
+        """Add log Σ_ij M_ij e^{u_i + u_j} Γ(s_i + s_j) of a block of rows; gives their weights."""
+        log_p = self.log_p[block].add_(log_form)
+        weight = None if self.weight is None else self.weight[block]
+        if self.background is not None:
+            background = self.background[block]
+            if weight is not None:
+                weight.mul_(torch.sub(log_p, background).sigmoid_())
+            log_p.copy_(torch.logaddexp(log_p, background))
+        return weight
+
+
+class RowForm:
+    """``log Σ_ij M_ij e^{u_i + u_j} Γ(s_i + s_j)`` where every row has a support of its own.
+
+    Args:
+        shape: members K, rows B and neurons n.
+        like: gives device and the network's dtype.
+        gradients: whether gradients will be asked for.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], like: Tensor, gradients: bool) -> None:
+        n_members, n_rows, n = shape
+        shifts = n // 2 + 1
+        on_cpu = like.device.type == "cpu"
+        limit = SWEEP_ELEMENTS if on_cpu else n_members * n_rows * shifts * n
+        self.blocks = _blocks(n_members, n_rows, shifts * n, limit)
+        self.gradients, self.like, self.n = gradients, like, n
+        self._full = full_from_circulant(n, like.device)
+        self._lowest = _lowest(like)
+        self._work: dict[int, tuple[PairGamma, Wrapped, Tensor, PairSums | None]] = {}
+        for rows in {torch.empty(n_members, n_rows, 0, device="meta")[block].shape[:2].numel() for block in self.blocks}:
+            wrapped = Wrapped(like.new_empty(rows, n + shifts - 1, dtype=torch.float64), n)
+            terms = like.new_empty(rows, shifts, n)
+            sums = PairSums(rows, n, like) if gradients else None
+            self._work[rows] = PairGamma(rows, n, like, gradients), wrapped, terms, sums
+
+    def run(self, u: Tensor, s: Tensor, rows: ZeroRows, gram: Tensor, pair_gram: Tensor, weigher: Weigher) -> Any:
+        """Log forms into the weigher; where it has slopes, gradients for u and s (K, B, n), and M (K, n, n)."""
+        n = self.n
+        if self.gradients:
+            d_u, d_s = torch.empty_like(u, dtype=gram.dtype), torch.empty_like(s, dtype=gram.dtype)
+            d_pairs = torch.zeros_like(pair_gram)
+        for block in self.blocks:
+            here, halves = u[block], s[block]
+            shape, members = here.shape[:2], pair_gram[block[0]]
+            gamma, wrapped, terms, sums = self._work[shape.numel()]
+            flat = halves.reshape(-1, n)
+            gamma.compute(flat)
+            lifted = here.reshape(-1, n) + gamma.linear(flat)
+            top = torch.add(lifted, gamma.values[:, 0], alpha=0.5).amax(-1, keepdim=True)
+            left, right = wrapped.fill(lifted.sub_(top))
+            gamma.values.add_(left).add_(right)
+            terms.copy_(gamma.values).clamp_min_(self._lowest).exp_()
+            grouped = terms.view(*shape, -1)
+            total = torch.bmm(grouped, members[..., None]).squeeze(-1).clamp_min_(torch.finfo(terms.dtype).tiny)
+            log_form = total.log().double().add_(top.view(shape), alpha=2.0)
+            weight = weigher.take(block, log_form)
+            if sums is None or weight is None:
+                continue
+            weight = (weight / total).to(terms.dtype)
+            d_pairs[block[0]] += torch.bmm(weight[:, None], grouped).squeeze(1)
+            grouped.mul_(members[:, None])
+            torch.mul(terms, weight.reshape(-1, 1, 1), out=sums.pairs)
+            d_u[block] = sums.by_neuron().view(*shape, n)
+            assert gamma.slopes is not None
+            sums.pairs.mul_(gamma.slopes)
+            d_s[block] = sums.by_neuron().view(*shape, n)
+        if not self.gradients:
+            return None
+        return d_u, d_s, d_pairs.index_select(1, self._full).view_as(gram)
+
+
+class DenseForm:
+    """The same where the table has few supports: one matrix per support, and every row times all of them.
+
+    Args:
+        shape: members K, rows B and neurons n.
+        supports: of the table (Q, L), float64.
+        like: gives device and the network's dtype.
+        gradients: whether gradients will be asked for.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], supports: Tensor, like: Tensor, gradients: bool) -> None:
+        n_members, n_rows, n = shape
+        q, shifts = len(supports), n // 2 + 1
+        self.shape, self.supports, self.gradients = shape, supports, gradients
+        self.gamma = PairGamma(n_members * q, n, like, gradients)
+        self._own = Wrapped(like.new_empty(n_members * q, n + shifts - 1, dtype=torch.float64), n)
+        self._ratio = like.new_empty(n_members * q, shifts * n)
+        self._kernel, self._mixed = like.new_empty(2, n_members, q, n, n)
+        self._full_index = full_from_circulant(n, like.device)[None].expand(n_members * q, -1)
+        self._numbers = torch.arange(q, device=like.device)
+        self._chunk = max(1, CHUNK_ELEMENTS // (n_members * q * n))
+        if gradients:
+            self._circulant_index = circulant_from_full(n, like.device)[None].expand(n_members * q, -1)
+            self._weights = _pair_weights(n, like)
+            self._sums = PairSums(n_members * q, n, like)
+            self._outer = torch.empty_like(self._mixed)
+
+    def run(self, u: Tensor, s: Tensor, rows: ZeroRows, gram: Tensor, pair_gram: Tensor, weigher: Weigher) -> Any:
+        """As :meth:`RowForm.run`, but s and its gradient are of the supports (K, Q, n)."""
+        assert rows.place is not None
+        n_members, n_rows, n = self.shape
+        q = len(self.supports)
+        flat = s.reshape(-1, n)
+        self.gamma.compute(flat)
+        half_own = 0.5 * self.gamma.values[:, 0]
+        left, right = self._own.fill(half_own)
+        self._ratio.copy_(self.gamma.values.sub_(left).sub_(right).flatten(1)).exp_()
+        torch.gather(self._ratio, 1, self._full_index, out=self._kernel.view(n_members * q, n * n))
+        torch.mul(self._kernel, gram[:, None], out=self._mixed)
+        own = half_own.add_(self.gamma.linear(flat)).view(n_members, q, n)
+        lifted = own.gather(1, rows.place[..., None].expand(-1, -1, n)).add_(u)
+        top = lifted.amax(-1, keepdim=True)
+        e = lifted.sub_(top).to(gram.dtype).exp_()  # (K, B, n)
+        columns, half = self._mixed.view(n_members, q * n, n).mT, torch.empty_like(e)
+        for start in range(0, n_rows, self._chunk):
+            part = slice(start, start + self._chunk)
+            every = torch.bmm(e[:, part], columns).view(n_members, -1, q, n)
+            place = rows.place[:, part, None, None].expand(-1, -1, 1, n)
+            half[:, part] = every.gather(2, place).squeeze(2)
+        total = torch.linalg.vecdot(half, e).clamp_min_(torch.finfo(e.dtype).tiny)
+        weight = weigher.take((slice(None), slice(None)), total.log().double().add_(top.squeeze(-1), alpha=2.0))
+        if not self.gradients or weight is None:
+            return None
+        by = e * (weight / total).to(e.dtype)[..., None]
+        mask = (rows.place[..., None] == self._numbers).to(e.dtype)
+        spread = (by[:, :, None] * mask[..., None]).view(n_members, n_rows, q * n)
+        outer = self._outer
+        torch.bmm(spread.mT, e, out=outer.view(n_members, q * n, n))
+        pairs = self._sums.pairs.view(n_members * q, -1, n)
+        entries = torch.gather((outer * self._mixed).view(n_members * q, -1), 1, self._circulant_index)
+        assert self.gamma.slopes is not None
+        torch.mul(entries.mul_(self._weights).view(pairs.shape), self.gamma.slopes, out=pairs)
+        d_s = self._sums.by_neuron().view(n_members, q, n)
+        return by.mul_(half).mul_(2.0), d_s, outer.mul_(self._kernel).sum(1)
+
+
+class SharedNormaliser:
+    """``log Σ_ij M_ij R_ij e^{h̃_i + h̃_j}`` with one kernel for all rows.
+
+    Args:
+        table: the kernel.
+        like: gives device and the network's dtype.
+    """
+
+    def __init__(self, table: PresenceTable, like: Tensor) -> None:
+        self.table = table
+        n_members, n, _ = table.shape
+        self._full_index = full_from_circulant(n, like.device)[None].expand(n_members, -1)
+        self._circulant_index = circulant_from_full(n, like.device)[None].expand(n_members, -1)
+        self._own = Wrapped(like.new_empty(n_members, n + n // 2, dtype=torch.float64), n)
+        self._weights = _pair_weights(n, like)
+
+    def forward(self, output: Tensor, gram: Tensor, pair_gram: Tensor, shift: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The log sums (K, B), and g (K, 1, n), float64."""
+        log_kernel, self._slope = self.table.log_norms()
+        g = 0.5 * log_kernel[:, 0]
+        left, right = self._own.fill(g)
+        ratio = log_kernel.sub_(left).sub_(right).flatten(1).to(gram.dtype).exp_()
+        self._kernel = ratio.gather(1, self._full_index).view_as(gram)
+        self._mixed = self._kernel * gram
+        top = output.amax(-1, keepdim=True)
+        self._e = torch.sub(output, top).exp_()
+        self._half = torch.bmm(self._e, self._mixed)
+        self._total = torch.linalg.vecdot(self._half, self._e).clamp_min_(torch.finfo(output.dtype).tiny)
+        return self._total.log().double().add_(top.squeeze(-1), alpha=2.0), g[:, None]
+
+    def backward(self, weight: Tensor, d_u: Tensor, d_gram: Tensor, d_output: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of minus the log sums, and of -g for which ``d_u`` is one.
+
+        Args:
+            weight: of the rows (K, B).
+            d_u: gradient for ``h̃ - g`` by way of u (K, B, n).
+            d_gram: that for M (K, n, n), to which this one's is added.
+            d_output: takes the gradient for h̃ (K, B, n).
+
+        Returns:
+            :meth:`PresenceTable.from_odds`' two.
+        """
+        n_members, n, _ = self.table.shape
+        by = self._e * (weight / self._total).to(d_u.dtype)[..., None]
+        torch.addcmul(d_u, by, self._half, value=-2.0, out=d_output)
+        outer = torch.bmm(by.mT, self._e)
+        d_kernel = (outer * self._mixed).neg_()
+        d_gram.addcmul_(outer, self._kernel, value=-1.0)
+        d_g = d_u.sum(1).add_(d_kernel.sum(-1), alpha=2.0)
+        d_kernel.diagonal(dim1=1, dim2=2).add_(d_g, alpha=-0.5)
+        pairs = d_kernel.flatten(1).gather(1, self._circulant_index).mul_(self._weights)
+        pairs = pairs.view(n_members, -1, n).mul_(self._slope)
+        return self.table.pull_back(pairs)
+
+
+class RowNormaliser:
+    """The same where each row's shift gives it a kernel of its own.
+
+    Args:
+        table: the kernels without a shift.
+        like: gives device and the network's dtype.
+        n_rows: B.
+        gradients: whether gradients will be asked for.
+    """
+
+    def __init__(self, table: PresenceTable, like: Tensor, n_rows: int, gradients: bool) -> None:
+        self.table, self.gradients = table, gradients
+        n_members, n, n_labels = table.shape
+        shifts = n // 2 + 1
+        rows, on_cpu = n_members * n_rows, like.device.type == "cpu"
+        limit = 4 * SWEEP_ELEMENTS if on_cpu else rows * n_labels * shifts * n
+        self.blocks = _blocks(n_members, n_rows, n_labels * shifts * n, limit)
+        self._lowest, self._full = _lowest(like), full_from_circulant(n, like.device)
+        self._own = Wrapped(like.new_empty(rows, n + shifts - 1), n)
+        self._totals = like.new_empty(n_members, n_rows, shifts * n)
+        self._chances: list[Tensor] = []
+        shape = self._totals.shape
+        for members, part in self.blocks:
+            count = self._totals[members, part].shape[:2]
+            if gradients or not self._chances:
+                self._chances.append(like.new_empty(*count, n_labels, shape[2]))
+        self._work = torch.empty_like(max(self._chances, key=Tensor.numel)).flatten()
+        if gradients:
+            self._sums = PairSums(rows, n, like)
+
+    def forward(self, output: Tensor, gram: Tensor, pair_gram: Tensor, shift: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The log sums (K, B), and g (K, B, n), float64."""
+        assert shift is not None
+        n_members, n, n_labels = self.table.shape
+        n_rows, dtype = output.shape[1], output.dtype
+        log_odds = self.table.log_odds.flatten(2).to(dtype)[:, None]  # (K, 1, L, S n)
+        shift = shift.to(dtype)[..., None]
+        for number, block in enumerate(self.blocks):
+            log_o, moved = log_odds[block[0]], shift[block]
+            shape = (*moved.shape[:3], log_o.shape[3])
+            buffer = self._chances[number if self.gradients else 0]
+            odds = buffer if buffer.shape == shape else buffer.flatten()[: math.prod(shape)].view(shape)
+            work = self._work[: odds.numel()].view(shape)
+            torch.add(log_o, moved, out=odds).clamp_(-LOG_ODDS_LIMIT, LOG_ODDS_LIMIT)
+            torch.abs(odds, out=work).neg_().exp_().log1p_()
+            total = torch.sum(work, 2, out=self._totals[block])
+            total += torch.clamp_min(odds, 0.0, out=work).sum(2)
+            if self.gradients:
+                odds.sigmoid_()
+        log_kernel, self._slope = log_norm(self._totals)
+        g = 0.5 * log_kernel[..., :n]
+        top = output.amax(-1, keepdim=True)
+        left, right = self._own.fill((output - top - g).view(-1, n))
+        terms = log_kernel.view(n_members * n_rows, -1, n).add_(left).add_(right)
+        self._terms = terms.clamp_min_(self._lowest).exp_().view(n_members, n_rows, -1)
+        self._pair_gram = pair_gram
+        total = torch.bmm(self._terms, pair_gram[..., None]).squeeze(-1)
+        self._total = total.clamp_min_(torch.finfo(dtype).tiny)
+        return self._total.log().double().add_(top.squeeze(-1), alpha=2.0), g.double()
+
+    def backward(self, weight: Tensor, d_u: Tensor, d_gram: Tensor, d_output: Tensor) -> tuple[Tensor, Tensor]:
+        """As :meth:`SharedNormaliser.backward`."""
+        n_members, n, n_labels = self.table.shape
+        weight = (weight / self._total).to(d_u.dtype)
+        d_pairs = torch.bmm(weight[:, None], self._terms).squeeze(1)
+        d_gram.sub_(d_pairs.index_select(1, self._full).view_as(d_gram))
+        share = self._terms.mul_(self._pair_gram[:, None]).mul_(weight[..., None])
+        self._sums.pairs.copy_(share.view_as(self._sums.pairs))
+        torch.sub(d_u, self._sums.by_neuron().view_as(d_u), out=d_output)
+        share[..., :n].add_(d_output, alpha=0.5)  # g_i = ½ log K_ii, whose gradient is minus the output's
+        share.mul_(self._slope).neg_()
+        chances = share.new_zeros(n_members, n_labels, share.shape[2])
+        for block, block_chances in zip(self.blocks, self._chances):
+            chances[block[0]] += torch.mul(block_chances, share[block][:, :, None], out=block_chances).sum(1)
+        return self.table.from_odds(chances)
+
+
+def _lowest(like: Tensor) -> float:
+    """Exponents of terms that change nothing in a sum whose largest term is 1."""
+    return NEGLIGIBLE_TERM_EXPONENT if like.dtype == torch.float32 else -700.0
+
+
+class ZeroPass:
+    """Value and gradient of the log likelihood, every large array made once; see the module.
+
+    Args:
+        shape: members K, rows B, neurons n and labels L.
+        supports: all supports of the table (Q, L) where they are few (at most :data:`DENSE_SUPPORTS`), or None.
+        moves: whether rows have a shift.
+        like: gives device and the network's dtype.
+        gradients: whether gradients will be asked for.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int, int],
+        supports: Tensor | None,
+        moves: bool,
+        like: Tensor,
+        gradients: bool = True,
+    ) -> None:
+        n_members, n_rows, n, n_labels = shape
+        self.supports, self.gradients = supports, gradients
+        self.table = PresenceTable((n_members, n, n_labels), like, gradients)
+        self.normaliser: SharedNormaliser | RowNormaliser = (
+            RowNormaliser(self.table, like, n_rows, gradients) if moves else SharedNormaliser(self.table, like)
+        )
+        self.form: RowForm | DenseForm = (
+            RowForm((n_members, n_rows, n), like, gradients)
+            if supports is None
+            else DenseForm((n_members, n_rows, n), supports, like, gradients)
+        )
+        self._circulant = circulant_from_full(n, like.device)
+        self._weights = _pair_weights(n, like)
+
+    def run(
+        self,
+        output: Tensor,
+        exponents: Tensor,
+        presence: Tensor,
+        readout: Tensor,
+        rows: ZeroRows,
+        slope: Tensor | None = None,
+        into: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """Log likelihood (K, B), float64.
+
+        Args:
+            output: the network's, ``h̃`` (K, B, n).
+            exponents: ``w`` (K, n, L), float64.
+            presence: ``b`` (K, n, L).
+            readout: ``V`` (K, m, n).
+            rows: labels.
+            slope: gradient for the log likelihood (K, B), or None where none is needed.
+            into: with a slope, what takes the gradients for output, exponents, presence and readout.
+        """
+        n_labels = exponents.shape[2]
+        presence = presence.double()
+        gram = torch.bmm(readout.mT, readout)
+        pair_gram = gram.flatten(1).index_select(1, self._circulant).mul_(self._weights)
+        a = self.table.compute(exponents, presence)
+        log_z, g = self.normaliser.forward(output, gram, pair_gram, rows.shift)
+        u = torch.baddbmm(output - g, rows.known, torch.cat([a.mT, exponents.mT], 1))
+        there = rows.known[..., :n_labels] if self.supports is None else self.supports.expand(len(u), -1, -1)
+        s = torch.bmm(there, exponents.mT + 0.5)
+        weigher = Weigher(rows, log_z, slope)
+        gradients = self.form.run(u, s, rows, gram, pair_gram, weigher)
+        if gradients is None or into is None or weigher.weight is None:
+            return weigher.log_p
+        d_output, d_exponents, d_presence, d_readout = into
+        d_u, d_s, d_gram = gradients
+        d_b, d_w = self.normaliser.backward(weigher.weight, d_u, d_gram, d_output)
+        d_both = torch.bmm(rows.known.mT.to(d_u.dtype), d_u)  # for a and w (K, 2 L, n)
+        d_b.add_(d_both[:, :n_labels])
+        d_w.add_(d_both[:, n_labels:]).baddbmm_(there.mT.to(d_s.dtype), d_s).addcmul_(
+            self.table.own_slopes, d_b, value=-1.0
+        )
+        d_presence.copy_(d_b.mT)
+        d_exponents.copy_(d_w.mT)
+        torch.bmm(readout, d_gram, out=d_readout).mul_(2.0)
+        return weigher.log_p
+
+
+class ZeroLogDensity(torch.autograd.Function):
+    """``apply(output, exponents, presence, readout, rows, supports)``: one node of autograd, (K, B).
+
+    The arguments are :class:`ZeroPass`'s; gradients flow to the first four. The backward pass computes value and
+    gradient together once more, from the few arrays that it keeps.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        """The log likelihood."""
+        output, exponents, presence, readout, rows, supports = inputs
+        ctx.save_for_backward(output, exponents, presence, readout)
+        ctx.rows, ctx.supports = rows, supports
+        kernel = ZeroPass((*output.shape, exponents.shape[2]), supports, rows.shift is not None, output, False)
+        return kernel.run(output, exponents, presence, readout, rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradient for output, exponents, presence and readout."""
+        inputs, rows = ctx.saved_tensors, ctx.rows
+        output, exponents = inputs[:2]
+        kernel = ZeroPass((*output.shape, exponents.shape[2]), ctx.supports, rows.shift is not None, output)
+        into = tuple(torch.empty_like(value) for value in inputs)
+        kernel.run(*inputs, rows, grad.to(output.dtype), into)
+        return (*into, None, None)
+
+
+def zero_log_density(
+    output: Tensor, exponents: Tensor, presence: Tensor, readout: Tensor, rows: ZeroRows, supports: Tensor | None
+) -> Tensor:
+    """Log likelihood (K, B) of K stacked members at labels with zeros; see :class:`ZeroPass`."""
+    result: Tensor = ZeroLogDensity.apply(output, exponents, presence, readout, rows, supports)  # type: ignore[no-untyped-call]
+    return result
