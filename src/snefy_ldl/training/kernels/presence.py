@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from torch.nn.functional import softplus
 
 from snefy_ldl._limits import CHUNK_ELEMENTS, SWEEP_ELEMENTS
 from snefy_ldl.special import GammaSweep, circulant_from_full, full_from_circulant
+from snefy_ldl.special.log_gamma import HALF_LOG_TWO_PI, STIRLING, STIRLING_SLOPES, horner
 from snefy_ldl.special.tolerances import LOG_ODDS_LIMIT, NEGLIGIBLE_TERM_EXPONENT
 
 #: Up to so many supports in a table, every row is multiplied with the matrices of all of them.
@@ -117,12 +118,13 @@ class Wrapped:
         self._first, self._rest, self._start = memory[..., :n], memory[..., n:], memory[..., : shifts - 1]
         self.left = self._first.unsqueeze(-2)
         self.right = memory.as_strided((*memory.shape[:-1], shifts, n), (*memory.stride()[:-1], 1, 1))
+        self.views = self.left, self.right
 
     def fill(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
         """Take numbers (..., n); gives ``left`` and ``right``."""
         self._first.copy_(numbers)
         self._rest.copy_(self._start)
-        return self.left, self.right
+        return self.views
 
 
 class PairSums:
@@ -144,16 +146,16 @@ class PairSums:
     """
 
     def __init__(self, rows: int, n: int, like: Tensor) -> None:
-        shifts = n // 2 + 1
-        # The second neurons' sums run along diagonals, which are read from the table written twice side by side.
-        doubled = like.new_empty(rows, shifts, 2 * n)
-        self.pairs, self._again = doubled[..., :n], doubled[..., n:]
-        strides = (doubled.stride(0), 2 * n - 1, 1)
-        self._diagonals = doubled.as_strided((rows, shifts, n), strides, storage_offset=n)
+        shifts, length = n // 2 + 1, n + n // 2
+        # The second neurons' sums run along diagonals, which go on, before the first column, with the last ones.
+        memory = like.new_empty(rows, shifts, length)
+        self.pairs, self._before, self._last = memory[..., shifts - 1 :], memory[..., : shifts - 1], memory[..., n:]
+        strides = (memory.stride(0), length - 1, 1)
+        self._diagonals = memory.as_strided((rows, shifts, n), strides, storage_offset=shifts - 1)
 
     def by_neuron(self) -> Tensor:
         """The sums (rows, n)."""
-        self._again.copy_(self.pairs)
+        self._before.copy_(self._last)
         return self.pairs.sum(1).add_(self._diagonals.sum(1))
 
 
@@ -239,10 +241,29 @@ def _blocks(n_members: int, n_rows: int, width: int, limit: int) -> list[tuple[s
     """Members and rows, cut so that a block holds about ``limit`` numbers, ``width`` per row, in equal parts."""
     if n_rows * width <= limit:
         size = max(1, limit // (n_rows * width))
-        return [(slice(k, k + size), slice(None)) for k in range(0, n_members, size)]
+        return [(slice(k, min(k + size, n_members)), slice(0, n_rows)) for k in range(0, n_members, size)]
     parts = math.ceil(n_rows * width / limit)
     size = math.ceil(n_rows / parts)
-    return [(slice(k, k + 1), slice(b, b + size)) for k in range(n_members) for b in range(0, n_rows, size)]
+    cuts = [slice(b, min(b + size, n_rows)) for b in range(0, n_rows, size)]
+    return [(slice(k, k + 1), cut) for k in range(n_members) for cut in cuts]
+
+
+class FormResult(NamedTuple):
+    """A signed sum over pairs of neurons, and its gradients.
+
+    Attributes:
+        log_form: log of the sum (K, B), float64.
+        d_u: gradient for u (K, B, n), rows' weights included, as in the others.
+        d_s: that for s, (K, B or Q, n).
+        d_gram: that for M (K, n, n).
+        weights: gradient for each row's log density under the network alone (K, B).
+    """
+
+    log_form: Tensor
+    d_u: Tensor | None = None
+    d_s: Tensor | None = None
+    d_gram: Tensor | None = None
+    weights: Tensor | None = None
 
 
 class Weigher:
@@ -254,30 +275,110 @@ class Weigher:
         slope: gradient for the log likelihood (K, B), or None where none is needed.
 
     Attributes:
-        log_p: log likelihood (K, B), float64, background included.
-        weight: gradient for the log density of the network alone (K, B).
+        gap: what makes of the other sum's log the log odds that a row is the network's, and not the background's (K, B),
+            float64; None without a background.
     """
 
     def __init__(self, rows: ZeroRows, log_z: Tensor, slope: Tensor | None) -> None:
-        self.log_p = torch.sub(rows.offset, log_z)
-        self.slope = slope
-        self.weight = None if slope is None else slope.clone()
-        self.background: Tensor | None = None
+        self.slope, self.gap, self._background = slope, None, None
+        self._rest = rows.offset - log_z
         if rows.background is not None and rows.log_odds is not None:
             odds = rows.log_odds[:, None]
-            self.log_p -= softplus(odds)
-            self.background = rows.background - softplus(-odds)
+            self._rest -= softplus(odds)
+            self._background = rows.background - softplus(-odds)
+            self.gap = self._rest - self._background
 
-    def take(self, block: tuple[slice, slice], log_form: Tensor) -> Tensor | None:
-        """Add log Σ_ij M_ij e^{u_i + u_j} Γ(s_i + s_j) of a block of rows; gives their weights."""
-        log_p = self.log_p[block].add_(log_form)
-        weight = None if self.weight is None else self.weight[block]
-        if self.background is not None:
-            background = self.background[block]
-            if weight is not None:
-                weight.mul_(torch.sub(log_p, background).sigmoid_())
-            log_p.copy_(torch.logaddexp(log_p, background))
-        return weight
+    def log_p(self, log_form: Tensor) -> Tensor:
+        """Log likelihood (K, B), background included, for the log of the other sum (K, B), float64."""
+        log_p = log_form + self._rest
+        return log_p if self._background is None else torch.logaddexp(log_p, self._background)
+
+
+class GammaTerms:
+    """``e^{u_i + u_j} Γ(s_i + s_j)`` of all pairs, block by block, with memory that stays.
+
+    A CPU sums up Stirling's series as :mod:`snefy_ldl.special.log_gamma` does, with shift 4, but keeps the product out of
+    the exponent: ``Γ(x) = √2π e^{(z-½) log z - z + ...} / (x (x+1) (x+2) (x+3))``, ``z = x + 4``.
+
+    Args:
+        rows: how many sets of neurons.
+        n: neurons.
+        blocks: rows of each block.
+        like: gives device and dtype.
+        slopes: whether ψ is needed.
+
+    Example:
+        >>> gamma = GammaTerms(1, 1, [slice(0, 1)], torch.empty(0, dtype=torch.float64), slopes=False)
+        >>> zero, s = torch.zeros(1, 1, dtype=torch.float64), torch.full((1, 1), 2.0, dtype=torch.float64)
+        >>> top = gamma.fill(zero, s)
+        >>> terms, _ = gamma.block(0)
+        >>> terms * (2.0 * top).exp()  # Γ(4)
+        tensor([[[6.0000]]], dtype=torch.float64)
+    """
+
+    def __init__(self, rows: int, n: int, blocks: list[slice], like: Tensor, slopes: bool) -> None:
+        shifts, length = n // 2 + 1, n + n // 2
+        count = 5 if like.dtype == torch.float64 else 2  # a third term is below 1e-6, less than float32's rounding
+        self._series, self._slope_series, self._steps = (
+            [torch.tensor(number, dtype=like.dtype, device=like.device) for number in numbers]
+            for numbers in (STIRLING[:count], STIRLING_SLOPES[:count], (1.0, 1.5, 2.0, 3.0, 4.0))
+        )
+        self._halves, self._lifted = (Wrapped(like.new_empty(rows, length, dtype=torch.float64), n) for _ in range(2))
+        self._small_halves = Wrapped(like.new_empty(rows, length), n)
+        limit = max(part.stop - part.start for part in blocks)
+        exact, work = like.new_empty(3, limit, shifts, n, dtype=torch.float64), like.new_empty(8, limit, shifts, n)
+        inputs = [view for wrapped in (self._halves, self._lifted, self._small_halves) for view in wrapped.views]
+        self._blocks = [
+            (
+                tuple(view[part] for view in inputs),
+                tuple(array[: part.stop - part.start] for array in (*exact, *work)),
+            )
+            for part in blocks
+        ]
+        self._needs_slopes, self._on_cpu = slopes, like.device.type == "cpu"
+        # the product of four factors divides afterwards, so that nothing may come near the denormal numbers, slow ones
+        self._lowest = 0.5 * NEGLIGIBLE_TERM_EXPONENT if like.dtype == torch.float32 else -600.0
+
+    def fill(self, u: Tensor, s: Tensor) -> Tensor:
+        """Take u and s (rows, n), float64; gives half the log of the scale of each row's terms (rows, 1)."""
+        z = torch.add(s, s).add_(4.0)
+        product = (z - 1.0).mul_(z - 2.0).mul_(z - 3.0).mul_(s).log_()
+        own = z.log().mul_(z - 0.5).sub_(z).sub_(product)  # log Γ(2 s), nearly
+        top = torch.add(u, own, alpha=0.5).amax(-1, keepdim=True)
+        lifted = torch.sub(u, top)
+        if self._on_cpu:
+            self._small_halves.fill(s)
+            lifted.sub_(s).add_(0.5 * HALF_LOG_TWO_PI - 2.0)
+            s = s + 2.0
+        self._halves.fill(s)
+        self._lifted.fill(lifted)
+        return top
+
+    def block(self, number: int) -> tuple[Tensor, Tensor]:
+        """Scaled terms of a block's rows and ``ψ(s_i + s_j)``, (rows, S, n) each, which stand until the next call."""
+        inputs, arrays = self._blocks[number]
+        z, log_z, exponent, x, y, factors, inverse, square, series, terms, slopes = arrays
+        torch.add(inputs[0], inputs[1], out=z)
+        torch.add(inputs[2], inputs[3], out=exponent)
+        if not self._on_cpu:
+            torch.exp(terms.copy_(exponent.add_(torch.lgamma(z, out=log_z))).clamp_min_(self._lowest), out=terms)
+            return terms, torch.digamma(slopes.copy_(z), out=slopes) if self._needs_slopes else slopes
+        one, one_and_half, two, three, four = self._steps
+        torch.log(z, out=log_z)
+        terms.copy_(exponent.addcmul_(z, log_z))
+        slopes.copy_(log_z)
+        torch.add(inputs[4], inputs[5], out=x)
+        torch.add(x, three, out=y).mul_(x)
+        torch.add(y, two, out=factors).mul_(y)
+        torch.add(x, four, out=inverse).reciprocal_()
+        torch.mul(inverse, inverse, out=square)
+        terms.addcmul_(horner(self._series, square, series), inverse).add_(slopes, alpha=-0.5)
+        terms.clamp_min_(self._lowest).exp_().div_(factors)
+        if self._needs_slopes:
+            # ψ = log z - 1/(2z) - Σ_k (2k-1) c_k z^-2k - d log(factors)/dx, the last (2x + 3) (2y + 2) / (y (y + 2))
+            slopes.add_(inverse, alpha=-0.5).addcmul_(horner(self._slope_series, square, series), square, value=-1.0)
+            slopes.add_(x.add_(one_and_half).mul_(y.add_(one)).div_(factors), alpha=-4.0)
+        return terms, slopes
 
 
 class RowForm:
@@ -291,54 +392,63 @@ class RowForm:
 
     def __init__(self, shape: tuple[int, int, int], like: Tensor, gradients: bool) -> None:
         n_members, n_rows, n = shape
-        shifts = n // 2 + 1
-        on_cpu = like.device.type == "cpu"
-        limit = SWEEP_ELEMENTS if on_cpu else n_members * n_rows * shifts * n
-        self.blocks = _blocks(n_members, n_rows, shifts * n, limit)
-        self.gradients, self.like, self.n = gradients, like, n
+        width = (n // 2 + 1) * n
+        size = SWEEP_ELEMENTS if like.device.type == "cpu" else n_members * n_rows * width
+        blocks = []  # of rows of one member, or of several whole members, in the flat table
+        for members, rows in _blocks(n_members, n_rows, width, size):
+            first, last = members.start * n_rows + rows.start, (members.stop - 1) * n_rows + rows.stop
+            blocks.append((members, slice(first, last)))
+        self.gradients, self.n = gradients, n
         self._full = full_from_circulant(n, like.device)
-        self._lowest = _lowest(like)
-        self._work: dict[int, tuple[PairGamma, Wrapped, Tensor, PairSums | None]] = {}
-        for rows in {torch.empty(n_members, n_rows, 0, device="meta")[block].shape[:2].numel() for block in self.blocks}:
-            wrapped = Wrapped(like.new_empty(rows, n + shifts - 1, dtype=torch.float64), n)
-            terms = like.new_empty(rows, shifts, n)
-            sums = PairSums(rows, n, like) if gradients else None
-            self._work[rows] = PairGamma(rows, n, like, gradients), wrapped, terms, sums
+        self._gamma = GammaTerms(n_members * n_rows, n, [part for _, part in blocks], like, gradients)
+        self._total, self._weights, self._gap = like.new_empty(3, n_members * n_rows)
+        self._pair_gram, self._d_pairs = like.new_empty(2, n_members, width)
+        self._d_u, self._d_s = like.new_empty(2, n_members * n_rows, n)
+        sums = {rows: PairSums(rows, n, like) for rows in {part.stop - part.start for _, part in blocks} if gradients}
+        self._blocks = []
+        for members, part in blocks:
+            views = tuple(array[part] for array in (self._total, self._weights, self._gap, self._d_u, self._d_s))
+            pairs = self._pair_gram[members]
+            count, rows_there = pairs.shape[0], part.stop - part.start
+            own = sums.get(rows_there)
+            shape = (count, rows_there // count, n // 2 + 1, n)
+            grouped = None if own is None else own.pairs.view(shape)
+            square = pairs.view(count, 1, *shape[2:])
+            self._blocks.append((views, pairs[..., None], square, self._d_pairs[members], own, grouped))
 
-    def run(self, u: Tensor, s: Tensor, rows: ZeroRows, gram: Tensor, pair_gram: Tensor, weigher: Weigher) -> Any:
-        """Log forms into the weigher; where it has slopes, gradients for u and s (K, B, n), and M (K, n, n)."""
-        n = self.n
-        if self.gradients:
-            d_u, d_s = torch.empty_like(u, dtype=gram.dtype), torch.empty_like(s, dtype=gram.dtype)
-            d_pairs = torch.zeros_like(pair_gram)
-        for block in self.blocks:
-            here, halves = u[block], s[block]
-            shape, members = here.shape[:2], pair_gram[block[0]]
-            gamma, wrapped, terms, sums = self._work[shape.numel()]
-            flat = halves.reshape(-1, n)
-            gamma.compute(flat)
-            lifted = here.reshape(-1, n) + gamma.linear(flat)
-            top = torch.add(lifted, gamma.values[:, 0], alpha=0.5).amax(-1, keepdim=True)
-            left, right = wrapped.fill(lifted.sub_(top))
-            gamma.values.add_(left).add_(right)
-            terms.copy_(gamma.values).clamp_min_(self._lowest).exp_()
-            grouped = terms.view(*shape, -1)
-            total = torch.bmm(grouped, members[..., None]).squeeze(-1).clamp_min_(torch.finfo(terms.dtype).tiny)
-            log_form = total.log().double().add_(top.view(shape), alpha=2.0)
-            weight = weigher.take(block, log_form)
-            if sums is None or weight is None:
+    def run(
+        self, u: Tensor, s: Tensor, rows: ZeroRows, gram: Tensor, pair_gram: Tensor, weigher: Weigher
+    ) -> FormResult:
+        """The log form (K, B); with slopes also gradients for u and s (K, B, n) and M (K, n, n), and rows' weights."""
+        n, tiny, slope = self.n, torch.finfo(gram.dtype).tiny, weigher.slope
+        top = self._gamma.fill(u.view(-1, n), s.view(-1, n)).squeeze(1).mul_(2.0)
+        self._pair_gram.copy_(pair_gram)
+        if slope is not None:
+            self._weights.copy_(slope.flatten())
+            self._d_pairs.zero_()
+            if weigher.gap is not None:
+                self._gap.copy_(torch.add(weigher.gap.view(-1), top))
+        for number, (views, column, square, d_pairs, sums, entries) in enumerate(self._blocks):
+            terms, slopes = self._gamma.block(number)
+            total, weight, gap, d_u, d_s = views
+            grouped = terms.view(len(column), -1, column.shape[1])
+            torch.bmm(grouped, column, out=total.view(len(column), -1, 1)).clamp_min_(tiny)
+            if slope is None:
                 continue
-            weight = (weight / total).to(terms.dtype)
-            d_pairs[block[0]] += torch.bmm(weight[:, None], grouped).squeeze(1)
-            grouped.mul_(members[:, None])
-            torch.mul(terms, weight.reshape(-1, 1, 1), out=sums.pairs)
-            d_u[block] = sums.by_neuron().view(*shape, n)
-            assert gamma.slopes is not None
-            sums.pairs.mul_(gamma.slopes)
-            d_s[block] = sums.by_neuron().view(*shape, n)
-        if not self.gradients:
-            return None
-        return d_u, d_s, d_pairs.index_select(1, self._full).view_as(gram)
+            if weigher.gap is not None:
+                weight.mul_(gap.add_(total.log()).sigmoid_())
+            by = (weight / total)[:, None]
+            d_pairs.add_(torch.bmm(by.view(len(column), 1, -1), grouped).squeeze(1))
+            torch.mul(terms.view(entries.shape), square, out=entries)
+            torch.mul(sums.by_neuron(), by, out=d_u)
+            sums.pairs.mul_(slopes)
+            torch.mul(sums.by_neuron(), by, out=d_s)
+        log_form = self._total.log().double().add_(top).view(u.shape[:2])
+        if slope is None:
+            return FormResult(log_form)
+        d_gram = self._d_pairs.index_select(1, self._full).view_as(gram)
+        d_u, d_s = self._d_u.view(u.shape), self._d_s.view(u.shape)
+        return FormResult(log_form, d_u, d_s, d_gram, self._weights.view(slope.shape))
 
 
 class DenseForm:
@@ -368,7 +478,9 @@ class DenseForm:
             self._sums = PairSums(n_members * q, n, like)
             self._outer = torch.empty_like(self._mixed)
 
-    def run(self, u: Tensor, s: Tensor, rows: ZeroRows, gram: Tensor, pair_gram: Tensor, weigher: Weigher) -> Any:
+    def run(
+        self, u: Tensor, s: Tensor, rows: ZeroRows, gram: Tensor, pair_gram: Tensor, weigher: Weigher
+    ) -> FormResult:
         """As :meth:`RowForm.run`, but s and its gradient are of the supports (K, Q, n)."""
         assert rows.place is not None
         n_members, n_rows, n = self.shape
@@ -391,10 +503,13 @@ class DenseForm:
             place = rows.place[:, part, None, None].expand(-1, -1, 1, n)
             half[:, part] = every.gather(2, place).squeeze(2)
         total = torch.linalg.vecdot(half, e).clamp_min_(torch.finfo(e.dtype).tiny)
-        weight = weigher.take((slice(None), slice(None)), total.log().double().add_(top.squeeze(-1), alpha=2.0))
-        if not self.gradients or weight is None:
-            return None
-        by = e * (weight / total).to(e.dtype)[..., None]
+        log_form = total.log().double().add_(top.squeeze(-1), alpha=2.0)
+        if weigher.slope is None:
+            return FormResult(log_form)
+        weights = weigher.slope.to(e.dtype)
+        if weigher.gap is not None:
+            weights = weights * torch.add(log_form, weigher.gap).to(e.dtype).sigmoid_()
+        by = e * (weights / total)[..., None]
         mask = (rows.place[..., None] == self._numbers).to(e.dtype)
         spread = (by[:, :, None] * mask[..., None]).view(n_members, n_rows, q * n)
         outer = self._outer
@@ -404,7 +519,7 @@ class DenseForm:
         assert self.gamma.slopes is not None
         torch.mul(entries.mul_(self._weights).view(pairs.shape), self.gamma.slopes, out=pairs)
         d_s = self._sums.by_neuron().view(n_members, q, n)
-        return by.mul_(half).mul_(2.0), d_s, outer.mul_(self._kernel).sum(1)
+        return FormResult(log_form, by.mul_(half).mul_(2.0), d_s, outer.mul_(self._kernel).sum(1), weights)
 
 
 class SharedNormaliser:
@@ -608,12 +723,14 @@ class ZeroPass:
         there = rows.known[..., :n_labels] if self.supports is None else self.supports.expand(len(u), -1, -1)
         s = torch.bmm(there, exponents.mT + 0.5)
         weigher = Weigher(rows, log_z, slope)
-        gradients = self.form.run(u, s, rows, gram, pair_gram, weigher)
-        if gradients is None or into is None or weigher.weight is None:
-            return weigher.log_p
+        form = self.form.run(u, s, rows, gram, pair_gram, weigher)
+        log_p = weigher.log_p(form.log_form)
+        if into is None:
+            return log_p
         d_output, d_exponents, d_presence, d_readout = into
-        d_u, d_s, d_gram = gradients
-        d_b, d_w = self.normaliser.backward(weigher.weight, d_u, d_gram, d_output)
+        _, d_u, d_s, d_gram, weights = form
+        assert d_u is not None and d_s is not None and d_gram is not None and weights is not None
+        d_b, d_w = self.normaliser.backward(weights, d_u, d_gram, d_output)
         d_both = torch.bmm(rows.known.mT.to(d_u.dtype), d_u)  # for a and w (K, 2 L, n)
         d_b.add_(d_both[:, :n_labels])
         d_w.add_(d_both[:, n_labels:]).baddbmm_(there.mT.to(d_s.dtype), d_s).addcmul_(
@@ -622,7 +739,7 @@ class ZeroPass:
         d_presence.copy_(d_b.mT)
         d_exponents.copy_(d_w.mT)
         torch.bmm(readout, d_gram, out=d_readout).mul_(2.0)
-        return weigher.log_p
+        return log_p
 
 
 class ZeroLogDensity(torch.autograd.Function):

@@ -168,9 +168,7 @@ class WrittenOutZeroStep(_NetworkStep):
     def _density(self, index: Tensor, slope: Tensor) -> Tensor:
         net, rows = self.net, self.labels.rows(self.net, index)
         into = self.d_layers[-1], self.d_exponents, self.d_presence, self.d_readout
-        return self.density.run(
-            self.layers[-1], self._exponents(), net.raw_presence, net.readout, rows, slope, into
-        )
+        return self.density.run(self.layers[-1], self._exponents(), net.raw_presence, net.readout, rows, slope, into)
 
 
 def _gradient(parameter: Tensor) -> Tensor:
