@@ -82,6 +82,10 @@ CASES = {
     "one present": {"n_labels": 4, "n": 4, "kind": "one present"},
     "many labels, one present": {"n_labels": 20, "n": 4, "kind": "one present"},
     "all present": {"n_labels": 4, "n": 4, "kind": "all present"},
+    "many neurons": {"n_labels": 6, "n": 17, "kind": "some present"},
+    "many neurons, one present": {"n_labels": 20, "n": 16, "kind": "one present"},
+    "many neurons, extreme": {"n_labels": 6, "n": 20, "kind": "some present", "spread": 3.0},
+    "many neurons, rather extreme": {"n_labels": 6, "n": 40, "kind": "some present", "spread": 1.5},
     "extreme": {"n_labels": 6, "n": 4, "kind": "some present", "spread": 3.0},
     "extreme, few supports": {"n_labels": 3, "n": 4, "kind": "some present", "spread": 3.0},
 }
