@@ -67,7 +67,7 @@ class PairGamma:
         slopes: whether ψ is needed.
 
     Attributes:
-        values: log Γ in circulant order (rows, S, n), float64; on a CPU less Stirling's linear part, see :meth:`linear`.
+        values: log Γ in circulant order (rows, S, n), float64; on a CPU less a linear part, see :meth:`linear`.
         slopes: ψ (rows, S, n), or None.
 
     Example:
@@ -240,6 +240,11 @@ class PresenceTable:
         return slopes[:, 0].view(n_members, n_labels, n)
 
 
+def _block_size(like: Tensor) -> int:
+    """Numbers that an array of a block holds: a CPU's cache keeps a dozen of them, a GPU takes many."""
+    return SWEEP_ELEMENTS if like.device.type == "cpu" else CHUNK_ELEMENTS
+
+
 def _blocks(n_members: int, n_rows: int, width: int, limit: int) -> list[tuple[slice, slice]]:
     """Members and rows, cut so that a block holds about ``limit`` numbers, ``width`` per row, in equal parts."""
     if n_rows * width <= limit:
@@ -288,8 +293,8 @@ class Weigher:
         slope: gradient for the log likelihood (K, B), or None where none is needed.
 
     Attributes:
-        gap: what makes of the other sum's log the log odds that a row is the network's, and not the background's (K, B),
-            float64; None without a background.
+        gap: added to the log of the other sum it gives the log odds that a row is the network's, and not the
+            background's (K, B), float64; None without a background.
     """
 
     def __init__(self, rows: ZeroRows, log_z: Tensor, slope: Tensor | None) -> None:
@@ -318,8 +323,8 @@ def _scale(u: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
 class GammaTerms:
     """``e^{u_i + u_j} Γ(s_i + s_j)`` of all pairs, block by block, with memory that stays.
 
-    A CPU sums up Stirling's series as :mod:`snefy_ldl.special.log_gamma` does, with shift 4, but keeps the product out of
-    the exponent: ``Γ(x) = √2π e^{(z-½) log z - z + ...} / (x (x+1) (x+2) (x+3))``, ``z = x + 4``.
+    A CPU sums up Stirling's series as :mod:`snefy_ldl.special.log_gamma` does, with shift 4, but keeps the product out
+    of the exponent: ``Γ(x) = √2π e^{(z-½) log z - z + ...} / (x (x+1) (x+2) (x+3))``, ``z = x + 4``.
 
     Args:
         rows: how many sets of neurons.
@@ -411,7 +416,7 @@ class RowForm:
     def __init__(self, shape: tuple[int, int, int], like: Tensor, gradients: bool) -> None:
         n_members, n_rows, n = shape
         width = (n // 2 + 1) * n
-        size = SWEEP_ELEMENTS if like.device.type == "cpu" else n_members * n_rows * width
+        size = _block_size(like)
         blocks = []  # of rows of one member, or of several whole members, in the flat table
         for members, rows in _blocks(n_members, n_rows, width, size):
             first, last = members.start * n_rows + rows.start, (members.stop - 1) * n_rows + rows.stop
@@ -471,9 +476,9 @@ class RowForm:
 class RadialNodes:
     """Nodes ``y_k`` and weights with ``Σ_k weight_k e^{m y_k} = Γ(m)`` for every m from 0.01 up to millions.
 
-    ``Γ(m) = ∫ e^{m y - e^y} dy`` by the trapezoidal rule in v, ``y = 2 log(½ log(1 + e^{κv}) / κ) - e^{-ηv}``. To the right
-    ``e^y`` is ``v² / 4``, which gives every integrand the same width, so that a dozen nodes around its peak suffice; to the
-    left y falls exponentially, so that small m need no long tail.
+    ``Γ(m) = ∫ e^{m y - e^y} dy`` by the trapezoidal rule in v, ``y = 2 log(½ log(1 + e^{κv}) / κ) - e^{-ηv}``. To the
+    right ``e^y`` is ``v² / 4``, which gives every integrand the same width, so that a dozen nodes around its peak
+    suffice; to the left y falls exponentially, so that small m need no long tail.
 
     Args:
         dtype: float32 has errors of 7e-7 in log Γ, float64 of 1e-12.
@@ -482,7 +487,8 @@ class RadialNodes:
         x: ``e^{y_k}``, rising.
         y: the nodes.
         half_log_weight: half the log of their weights.
-        first, last: the nodes that the integral for ``m = x_k`` needs; a last one beyond all nodes where they do not reach.
+        first: of the nodes that the integral for ``m = x_k`` needs.
+        last: likewise; beyond all nodes where they do not reach far enough.
     """
 
     KAPPA, ETA = 0.3, 0.5
@@ -537,6 +543,7 @@ class RadialForm:
         self.shape, self.like, self.gradients = shape, like, gradients
         self.nodes = radial_nodes(like.dtype)
         self._pairs: RowForm | None = None
+        self._lowest = 0.5 * _lowest(like)  # squares are added up
         self._relevant = -16.0 if like.dtype == torch.float32 else -37.0
 
     def run(self, u: Tensor, s: Tensor, rows: ZeroRows, net: Readout, weigher: Weigher) -> FormResult:
@@ -552,23 +559,26 @@ class RadialForm:
                 self._pairs = RowForm(self.shape, self.like, self.gradients)
             return self._pairs.run(u, s, rows, net, weigher)
         places = (first[..., None] + torch.arange(count)).clamp_max_(len(self.nodes.y) - 1)
-        y, constant = self.nodes.y[places], self.nodes.half_log_weight[places]  # (K, B, nodes)
-        lifted, readout, slope, dtype = u - top, net.readout, weigher.slope, self.like.dtype
+        y = self.nodes.y[places]  # (K, B, nodes)
+        # Seen from the middle of a row's nodes, exponents are small enough for float32.
+        middle = y[..., count // 2, None]
+        readout, slope, dtype = net.readout, weigher.slope, self.like.dtype
+        nodes = torch.stack([y - middle, torch.ones_like(y), self.nodes.half_log_weight[places]], -1).to(dtype)
+        neurons = torch.stack([s, torch.addcmul(u - top, s, middle), torch.ones_like(s)], -2).to(dtype)
         total = self.like.new_empty(n_members, n_rows)
         if slope is not None:
             d_u, d_s = self.like.new_empty(2, n_members, n_rows, n)
             d_readout, weights = torch.zeros_like(readout), slope.to(dtype, copy=True)
             gap = None if weigher.gap is None else torch.add(weigher.gap, top.squeeze(-1), alpha=2.0).to(dtype)
-            moments = torch.stack([torch.ones_like(y), y], 2).to(dtype)  # (K, B, 2, nodes)
-        for block in _blocks(n_members, n_rows, count * n, 4 * SWEEP_ELEMENTS):
-            exponent = y[block][..., None] * s[block][..., None, :]
-            exponent += lifted[block][..., None, :]
-            exponent += constant[block][..., None]
-            members = readout[block[0]]
-            shape = exponent.shape  # members, rows, nodes, n
-            e = exponent.to(dtype).clamp_min_(NEGLIGIBLE_TERM_EXPONENT).exp_().view(shape[0], -1, n)
+            middle = middle.to(dtype)
+        for block in _blocks(n_members, n_rows, count * n, 8 * SWEEP_ELEMENTS):
+            members, own_nodes = readout[block[0]], nodes[block]
+            shape = own_nodes.shape[:2]
+            flat_nodes, flat_neurons = own_nodes.view(-1, count, 3), neurons[block].view(-1, 3, n)
+            exponents = torch.bmm(flat_nodes, flat_neurons).clamp_min_(self._lowest)
+            e = exponents.exp_().view(len(members), -1, n)
             outputs = torch.bmm(e, members.mT)
-            flat = outputs.view(*shape[:2], -1)
+            flat = outputs.view(*shape, -1)
             square = torch.linalg.vecdot(flat, flat)
             total[block] = square
             if slope is None:
@@ -578,9 +588,10 @@ class RadialForm:
                 weight.mul_(square.log().add_(gap[block]).sigmoid_())
             flat.mul_((2.0 * weight).div_(square)[..., None])
             d_readout[block[0]] += torch.bmm(outputs.mT, e)
-            by_node = torch.bmm(outputs, members).mul_(e).view(-1, *shape[2:])
-            both = torch.bmm(moments[block].view(-1, 2, count), by_node).view(*shape[:2], 2, n)
-            d_u[block], d_s[block] = both.unbind(2)
+            by_node = torch.bmm(outputs, members).mul_(e).view(-1, count, n)
+            both = torch.bmm(flat_nodes[..., :2].mT, by_node).view(*shape, 2, n)
+            d_u[block] = both[..., 1, :]
+            torch.addcmul(both[..., 0, :], both[..., 1, :], middle[block], out=d_s[block])
         log_form = total.log_().double().add_(top.squeeze(-1), alpha=2.0)
         if slope is None:
             return FormResult(log_form)
@@ -598,7 +609,7 @@ class DenseForm:
     """
 
     def __init__(self, shape: tuple[int, int, int], supports: Tensor, like: Tensor, gradients: bool) -> None:
-        n_members, n_rows, n = shape
+        n_members, _, n = shape
         q, shifts = len(supports), n // 2 + 1
         self.shape, self.supports, self.gradients = shape, supports, gradients
         self.gamma = PairGamma(n_members * q, n, like, gradients)
@@ -725,9 +736,8 @@ class RowNormaliser:
         self.table, self.gradients = table, gradients
         n_members, n, n_labels = table.shape
         shifts = n // 2 + 1
-        rows, on_cpu = n_members * n_rows, like.device.type == "cpu"
-        limit = 4 * SWEEP_ELEMENTS if on_cpu else rows * n_labels * shifts * n
-        self.blocks = _blocks(n_members, n_rows, n_labels * shifts * n, limit)
+        rows = n_members * n_rows
+        self.blocks = _blocks(n_members, n_rows, n_labels * shifts * n, 4 * _block_size(like))
         self._lowest, self._full = _lowest(like), full_from_circulant(n, like.device)
         self._own = Wrapped(like.new_empty(rows, n + shifts - 1), n)
         self._totals = like.new_empty(n_members, n_rows, shifts * n)
@@ -744,7 +754,7 @@ class RowNormaliser:
     def forward(self, output: Tensor, gram: Tensor, pair_gram: Tensor, shift: Tensor | None) -> tuple[Tensor, Tensor]:
         """The log sums (K, B), and g (K, B, n), float64."""
         assert shift is not None
-        n_members, n, n_labels = self.table.shape
+        n_members, n, _ = self.table.shape
         n_rows, dtype = output.shape[1], output.dtype
         log_odds = self.table.log_odds.flatten(2).to(dtype)[:, None]  # (K, 1, L, S n)
         shift = shift.to(dtype)[..., None]
@@ -866,7 +876,10 @@ class ZeroPass:
             return log_p
         d_output, d_exponents, d_presence, d_readout = into
         _, d_u, d_s, d_gram, weights, more = form
-        assert d_u is not None and d_s is not None and d_gram is not None and weights is not None
+        assert d_u is not None
+        assert d_s is not None
+        assert d_gram is not None
+        assert weights is not None
         d_b, d_w = self.normaliser.backward(weights, d_u, d_gram, d_output)
         d_both = torch.bmm(rows.known.mT.to(d_u.dtype), d_u)  # for a and w (K, 2 L, n)
         d_b.add_(d_both[:, :n_labels])
