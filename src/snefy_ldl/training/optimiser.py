@@ -212,12 +212,12 @@ def limit_gradients(net: SnefyNet, limit: float) -> None:
     """
     named = [(name, parameter.grad) for name, parameter in net.named_parameters() if parameter.grad is not None]
     stacked = [gradient.flatten(1) for name, gradient in named if copy_of_member(name) is None]
-    norms = [torch.linalg.vector_norm(gradient, dim=1, dtype=torch.float64) for gradient in stacked]
+    norms = [torch.linalg.vector_norm(gradient, dim=1) for gradient in stacked]
     alone = torch.zeros_like(norms[0])
     for name, gradient in named:
         member = copy_of_member(name)
         if member is not None:
-            alone[member] += gradient.double().square().sum()
+            alone[member] += gradient.square().sum()
     norm = torch.linalg.vector_norm(torch.stack([*norms, alone.sqrt()]), dim=0)
     factor = (limit / norm.clamp_min(limit)).to(net.readout.dtype)
     torch._foreach_mul_(

@@ -179,35 +179,59 @@ def log_norm(total: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class PresenceTable:
-    """The normalising kernel ``K_ij`` with the odds it comes from.
+    """The odds of all pairs, from which the normalising kernel ``K_ij`` comes, and Gamma functions of a few supports.
+
+    One table holds the concentrations of single labels and, below them, their sums over supports.
 
     Args:
         shape: members K, neurons n and labels L.
+        supports: (Q, L), float64, or None for none.
         like: gives device and the network's dtype.
-        slopes: whether :meth:`pull_back` will be asked for.
+        slopes: whether gradients will be asked for.
+
+    Attributes:
+        log_odds: ``log o_ijr`` (K, L, S, n), float64.
+        log_ratio: ``log Γ(s_i + s_j) - ½ log Γ(2 s_i) - ½ log Γ(2 s_j)`` of the supports (K, Q, S, n), float64.
+        half_log: ``½ log Γ(2 s_i)`` of the supports (K, Q, n), float64.
+        d_log_ratio: takes the gradient for ``log_ratio`` before the one for the odds is pulled back.
     """
 
-    def __init__(self, shape: tuple[int, int, int], like: Tensor, slopes: bool) -> None:
+    half_log: Tensor
+
+    def __init__(self, shape: tuple[int, int, int], supports: Tensor | None, like: Tensor, slopes: bool) -> None:
         self.shape = n_members, n, n_labels = shape
-        shifts = n // 2 + 1
-        rows = n_members * n_labels
+        shifts, width = n // 2 + 1, n_labels + (0 if supports is None else len(supports))
+        self._sets: Tensor | None = None  # which labels each row of the table sums up (K, L + Q, L)
+        if supports is not None:
+            labels = torch.eye(n_labels, dtype=torch.float64, device=like.device)
+            self._sets = torch.cat([labels, supports]).expand(n_members, -1, -1)
+        rows = n_members * width
         self.gamma = PairGamma(rows, n, like, slopes)
-        self.log_odds = self.gamma.values.view(n_members, n_labels, shifts, n)
+        values = self.gamma.values.view(n_members, width, shifts, n)
+        self.log_odds, self.log_ratio = values[:, :n_labels], values[:, n_labels:]
         self._own = Wrapped(like.new_empty(rows, n + shifts - 1, dtype=torch.float64), n)
-        self._chances = like.new_empty(n_members, n_labels, shifts, n)
-        self._work = torch.empty_like(self._chances)
+        self._chances, self._work = like.new_empty(2, n_members, n_labels, shifts, n)
         if slopes:
             self._sums = PairSums(rows, n, like)
+            entries = self._sums.pairs.view(values.shape)
+            self._d_log_odds, self.d_log_ratio = entries[:, :n_labels], entries[:, n_labels:]
+            assert self.gamma.slopes is not None
+            self.own_slopes = self.gamma.slopes.view(values.shape)[:, :n_labels, 0]  # ψ(α_iir) (K, L, n)
 
     def compute(self, exponents: Tensor, presence: Tensor) -> Tensor:
-        """Fill the table of log odds for w and b (K, n, L), float64; gives a (K, n, L)."""
+        """Fill the table for w and b (K, n, L), float64; gives a (K, L, n)."""
         n_members, n, n_labels = self.shape
-        halves = (exponents.mT + 0.5).reshape(-1, n)
-        self.gamma.compute(halves)
-        own = torch.add(presence.mT.reshape(-1, n), self.gamma.values[:, 0], alpha=-0.5)
+        halves = exponents.mT + 0.5
+        halves = halves.contiguous() if self._sets is None else torch.bmm(self._sets, halves)
+        flat = halves.view(-1, n)
+        self.gamma.compute(flat)
+        own = torch.mul(self.gamma.values[:, 0], -0.5)
+        own.view(n_members, -1, n)[:, :n_labels].add_(presence.mT)
         left, right = self._own.fill(own)
         self.gamma.values.add_(left).add_(right)
-        return (own - self.gamma.linear(halves)).view(n_members, n_labels, n).mT
+        own = own.sub_(self.gamma.linear(flat)).view(n_members, -1, n)
+        self.half_log = own[:, n_labels:].neg()
+        return own[:, :n_labels]
 
     def log_norms(self) -> tuple[Tensor, Tensor]:
         """``log K_ij`` of every pair (K, S, n), float64, and its slope by ``Σ_r log(1 + o_r)``, without a shift."""
@@ -222,22 +246,16 @@ class PresenceTable:
         return self.from_odds(self._chances.mul_(d_total[:, None]))
 
     def from_odds(self, d_log_odds: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients for b, and for w by way of ``log Γ(α_ijr)`` alone, (K, L, n) each, for one for ``log o_ijr``."""
-        slopes, sums = self.gamma.slopes, self._sums
-        assert slopes is not None
+        """Gradients for b, and for w by way of ``log Γ(s_i + s_j)``, (K, L, n) each, for one for ``log o_ijr``."""
         n_members, n, n_labels = self.shape
-        sums.pairs.copy_(d_log_odds.view(sums.pairs.shape))
-        d_presence = sums.by_neuron()
+        sums, slopes = self._sums, self.gamma.slopes
+        self._d_log_odds.copy_(d_log_odds.view(self._d_log_odds.shape))
+        d_presence = sums.by_neuron().view(n_members, -1, n)[:, :n_labels]
         sums.pairs.mul_(slopes)
-        return d_presence.view(n_members, n_labels, n), sums.by_neuron().view(n_members, n_labels, n)
-
-    @property
-    def own_slopes(self) -> Tensor:
-        """``ψ(α_iir)`` (K, L, n)."""
-        slopes = self.gamma.slopes
-        assert slopes is not None
-        n_members, n, n_labels = self.shape
-        return slopes[:, 0].view(n_members, n_labels, n)
+        d_halves = sums.by_neuron().view(n_members, -1, n)
+        if self._sets is None:
+            return d_presence, d_halves
+        return d_presence, torch.bmm(self._sets.mT.to(d_halves.dtype), d_halves)
 
 
 def _block_size(like: Tensor) -> int:
@@ -270,7 +288,7 @@ class FormResult(NamedTuple):
     Attributes:
         log_form: log of the sum (K, B), float64.
         d_u: gradient for u (K, B, n), rows' weights included, as in the others.
-        d_s: that for s, (K, B or Q, n).
+        d_s: that for s (K, B, n), or None where the table takes it.
         d_gram: that for M (K, n, n).
         weights: gradient for each row's log density under the network alone (K, B).
         d_readout: gradient for V (K, m, n) beside M's, or None.
@@ -439,8 +457,9 @@ class RowForm:
             square = pairs.view(count, 1, *shape[2:])
             self._blocks.append((views, pairs[..., None], square, self._d_pairs[members], own, grouped))
 
-    def run(self, u: Tensor, s: Tensor, rows: ZeroRows, net: Readout, weigher: Weigher) -> FormResult:
+    def run(self, u: Tensor, s: Tensor | None, rows: ZeroRows, net: Readout, weigher: Weigher) -> FormResult:
         """The log form (K, B); with slopes also gradients for u and s (K, B, n) and M (K, n, n), and rows' weights."""
+        assert s is not None
         n, gram, slope = self.n, net.gram, weigher.slope
         tiny = torch.finfo(gram.dtype).tiny
         top = self._gamma.fill(u.view(-1, n), s.view(-1, n)).squeeze(1).mul_(2.0)
@@ -546,8 +565,9 @@ class RadialForm:
         self._lowest = 0.5 * _lowest(like)  # squares are added up
         self._relevant = -16.0 if like.dtype == torch.float32 else -37.0
 
-    def run(self, u: Tensor, s: Tensor, rows: ZeroRows, net: Readout, weigher: Weigher) -> FormResult:
+    def run(self, u: Tensor, s: Tensor | None, rows: ZeroRows, net: Readout, weigher: Weigher) -> FormResult:
         """See :meth:`RowForm.run`."""
+        assert s is not None
         n_members, n_rows, n = self.shape
         top, own = _scale(u, s)
         relevant = own > top + self._relevant
@@ -603,18 +623,16 @@ class DenseForm:
 
     Args:
         shape: members K, rows B and neurons n.
-        supports: of the table (Q, L), float64.
+        table: holds the supports' Gamma functions.
         like: gives device and the network's dtype.
         gradients: whether gradients will be asked for.
     """
 
-    def __init__(self, shape: tuple[int, int, int], supports: Tensor, like: Tensor, gradients: bool) -> None:
+    def __init__(self, shape: tuple[int, int, int], table: PresenceTable, like: Tensor, gradients: bool) -> None:
         n_members, _, n = shape
-        q, shifts = len(supports), n // 2 + 1
-        self.shape, self.supports, self.gradients = shape, supports, gradients
-        self.gamma = PairGamma(n_members * q, n, like, gradients)
-        self._own = Wrapped(like.new_empty(n_members * q, n + shifts - 1, dtype=torch.float64), n)
-        self._ratio = like.new_empty(n_members * q, shifts * n)
+        q = table.log_ratio.shape[1]
+        self.shape, self.table = shape, table
+        self._ratio = like.new_empty(table.log_ratio.shape)
         self._kernel, self._mixed = like.new_empty(2, n_members, q, n, n)
         self._full_index = full_from_circulant(n, like.device)[None].expand(n_members * q, -1)
         self._numbers = torch.arange(q, device=like.device)
@@ -622,31 +640,24 @@ class DenseForm:
         if gradients:
             self._circulant_index = circulant_from_full(n, like.device)[None].expand(n_members * q, -1)
             self._weights = _pair_weights(n, like)
-            self._sums = PairSums(n_members * q, n, like)
             self._outer = torch.empty_like(self._mixed)
 
-    def run(self, u: Tensor, s: Tensor, rows: ZeroRows, net: Readout, weigher: Weigher) -> FormResult:
-        """As :meth:`RowForm.run`, but s and its gradient are of the supports (K, Q, n)."""
+    def run(self, u: Tensor, s: Tensor | None, rows: ZeroRows, net: Readout, weigher: Weigher) -> FormResult:
+        """As :meth:`RowForm.run`, but s is the table's, which takes the gradient, too."""
         assert rows.place is not None
-        (n_members, n_rows, n), gram = self.shape, net.gram
-        q = len(self.supports)
-        flat = s.reshape(-1, n)
-        self.gamma.compute(flat)
-        half_own = 0.5 * self.gamma.values[:, 0]
-        left, right = self._own.fill(half_own)
-        self._ratio.copy_(self.gamma.values.sub_(left).sub_(right).flatten(1)).exp_()
-        torch.gather(self._ratio, 1, self._full_index, out=self._kernel.view(n_members * q, n * n))
+        (n_members, n_rows, n), gram, table = self.shape, net.gram, self.table
+        q = table.log_ratio.shape[1]
+        ratio = self._ratio.copy_(table.log_ratio).exp_().view(n_members * q, -1)
+        torch.gather(ratio, 1, self._full_index, out=self._kernel.view(n_members * q, n * n))
         torch.mul(self._kernel, gram[:, None], out=self._mixed)
-        own = half_own.add_(self.gamma.linear(flat)).view(n_members, q, n)
-        lifted = own.gather(1, rows.place[..., None].expand(-1, -1, n)).add_(u)
+        lifted = table.half_log.gather(1, rows.place[..., None].expand(-1, -1, n)).add_(u)
         top = lifted.amax(-1, keepdim=True)
         e = lifted.sub_(top).to(gram.dtype).exp_()  # (K, B, n)
-        columns, half = self._mixed.view(n_members, q * n, n).mT, torch.empty_like(e)
-        for start in range(0, n_rows, self._chunk):
-            part = slice(start, start + self._chunk)
-            every = torch.bmm(e[:, part], columns).view(n_members, -1, q, n)
-            place = rows.place[:, part, None, None].expand(-1, -1, 1, n)
-            half[:, part] = every.gather(2, place).squeeze(2)
+        columns, halves = self._mixed.view(n_members, q * n, n).mT, []
+        for part, place in zip(e.split(self._chunk, 1), rows.place.split(self._chunk, 1)):
+            every = torch.bmm(part, columns).view(n_members, -1, q, n)
+            halves.append(every.gather(2, place[..., None, None].expand(-1, -1, 1, n)).squeeze(2))
+        half = halves[0] if len(halves) == 1 else torch.cat(halves, 1)
         total = torch.linalg.vecdot(half, e).clamp_min_(torch.finfo(e.dtype).tiny)
         log_form = total.log().double().add_(top.squeeze(-1), alpha=2.0)
         if weigher.slope is None:
@@ -659,12 +670,9 @@ class DenseForm:
         spread = (by[:, :, None] * mask[..., None]).view(n_members, n_rows, q * n)
         outer = self._outer
         torch.bmm(spread.mT, e, out=outer.view(n_members, q * n, n))
-        pairs = self._sums.pairs.view(n_members * q, -1, n)
         entries = torch.gather((outer * self._mixed).view(n_members * q, -1), 1, self._circulant_index)
-        assert self.gamma.slopes is not None
-        torch.mul(entries.mul_(self._weights).view(pairs.shape), self.gamma.slopes, out=pairs)
-        d_s = self._sums.by_neuron().view(n_members, q, n)
-        return FormResult(log_form, by.mul_(half).mul_(2.0), d_s, outer.mul_(self._kernel).sum(1), weights)
+        table.d_log_ratio.copy_(entries.mul_(self._weights).view(table.d_log_ratio.shape))
+        return FormResult(log_form, by.mul_(half).mul_(2.0), None, outer.mul_(self._kernel).sum(1), weights)
 
 
 class SharedNormaliser:
@@ -823,15 +831,15 @@ class ZeroPass:
         gradients: bool = True,
     ) -> None:
         n_members, n_rows, n, n_labels = shape
-        self.supports, self.gradients = supports, gradients
-        self.table = PresenceTable((n_members, n, n_labels), like, gradients)
+        self.supports = supports
+        self.table = PresenceTable((n_members, n, n_labels), supports, like, gradients)
         self.normaliser: SharedNormaliser | RowNormaliser = (
             RowNormaliser(self.table, like, n_rows, gradients) if moves else SharedNormaliser(self.table, like)
         )
         rows = n_members, n_rows, n
         self.form: RowForm | RadialForm | DenseForm
         if supports is not None:
-            self.form = DenseForm(rows, supports, like, gradients)
+            self.form = DenseForm(rows, self.table, like, gradients)
         elif like.device.type == "cpu" and n >= RADIAL_NEURONS:
             self.form = RadialForm(rows, like, gradients)
         else:
@@ -866,9 +874,9 @@ class ZeroPass:
         pair_gram = gram.flatten(1).index_select(1, self._circulant).mul_(self._weights)
         a = self.table.compute(exponents, presence)
         log_z, g = self.normaliser.forward(output, gram, pair_gram, rows.shift)
-        u = torch.baddbmm(output - g, rows.known, torch.cat([a.mT, exponents.mT], 1))
-        there = rows.known[..., :n_labels] if self.supports is None else self.supports.expand(len(u), -1, -1)
-        s = torch.bmm(there, exponents.mT + 0.5)
+        u = torch.baddbmm(output - g, rows.known, torch.cat([a, exponents.mT], 1))
+        there = rows.known[..., :n_labels]
+        s = torch.bmm(there, exponents.mT + 0.5) if self.supports is None else None
         weigher = Weigher(rows, log_z, slope)
         form = self.form.run(u, s, rows, Readout(readout, gram, pair_gram), weigher)
         log_p = weigher.log_p(form.log_form)
@@ -877,15 +885,15 @@ class ZeroPass:
         d_output, d_exponents, d_presence, d_readout = into
         _, d_u, d_s, d_gram, weights, more = form
         assert d_u is not None
-        assert d_s is not None
         assert d_gram is not None
         assert weights is not None
         d_b, d_w = self.normaliser.backward(weights, d_u, d_gram, d_output)
         d_both = torch.bmm(rows.known.mT.to(d_u.dtype), d_u)  # for a and w (K, 2 L, n)
-        d_b.add_(d_both[:, :n_labels])
-        d_w.add_(d_both[:, n_labels:]).baddbmm_(there.mT.to(d_s.dtype), d_s).addcmul_(
-            self.table.own_slopes, d_b, value=-1.0
-        )
+        d_b = d_both[:, :n_labels].add_(d_b)
+        d_w.add_(d_both[:, n_labels:])
+        if d_s is not None:
+            d_w.baddbmm_(there.mT.to(d_s.dtype), d_s)
+        d_w.addcmul_(self.table.own_slopes, d_b, value=-1.0)  # a_ir = b_ir - ½ log Γ(α_iir)
         d_presence.copy_(d_b.mT)
         d_exponents.copy_(d_w.mT)
         torch.bmm(readout, d_gram, out=d_readout).mul_(2.0)
