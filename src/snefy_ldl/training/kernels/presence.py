@@ -515,7 +515,7 @@ class RadialNodes:
     REACH = 60
 
     def __init__(self, dtype: torch.dtype) -> None:
-        step, negligible = (1.15, 1e-8) if dtype == torch.float32 else (0.5, 1e-15)
+        step, negligible = (1.15, 1e-7) if dtype == torch.float32 else (0.5, 1e-15)
         v = torch.arange(-20.0, 10_000.0, step, dtype=torch.float64)
         grown = softplus(self.KAPPA * v) / self.KAPPA
         self.y = 2.0 * (0.5 * grown).log() - (-self.ETA * v).exp()
@@ -563,16 +563,19 @@ class RadialForm:
         self.nodes = radial_nodes(like.dtype)
         self._pairs: RowForm | None = None
         self._lowest = 0.5 * _lowest(like)  # squares are added up
-        self._relevant = -16.0 if like.dtype == torch.float32 else -37.0
+        self._relevant = 14.0 if like.dtype == torch.float32 else 37.0
 
     def run(self, u: Tensor, s: Tensor | None, rows: ZeroRows, net: Readout, weigher: Weigher) -> FormResult:
         """See :meth:`RowForm.run`."""
         assert s is not None
         n_members, n_rows, n = self.shape
         top, own = _scale(u, s)
-        relevant = own > top + self._relevant
-        low = s.masked_fill(~relevant, torch.inf).amin(-1).mul_(2.0)
-        high = s.masked_fill(~relevant, 0.0).amax(-1).mul_(2.0)
+        # A pair counts where t_i + t_j is close to 2 max t; one of the two is then half as close.
+        behind = torch.sub(top, own)
+        far, near = (s.masked_fill(behind > limit, torch.inf) for limit in (self._relevant, 0.5 * self._relevant))
+        low = far.amin(-1).add_(near.amin(-1))
+        far, near = (part.masked_fill_(part == torch.inf, 0.0) for part in (far, near))
+        high = far.amax(-1).add_(near.amax(-1))
         first, count = self.nodes.window(low, high)
         if count > 3 * (n // 2 + 1):  # pairs are cheaper
             if self._pairs is None:
