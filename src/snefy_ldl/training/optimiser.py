@@ -220,9 +220,8 @@ def limit_gradients(net: SnefyNet, limit: float) -> None:
             alone[member] += gradient.square().sum()
     norm = torch.linalg.vector_norm(torch.stack([*norms, alone.sqrt()]), dim=0)
     factor = (limit / norm.clamp_min(limit)).to(net.readout.dtype)
-    torch._foreach_mul_(
-        [gradient for _, gradient in named], [_shaped(factor, name, gradient) for name, gradient in named]
-    )
+    for name, gradient in named:
+        gradient.mul_(_shaped(factor, name, gradient))
 
 
 def set_rate(optimizer: StackedAdamW, share: float) -> None:

@@ -249,6 +249,7 @@ class PresenceTable:
         """Gradients for b, and for w by way of ``log Γ(s_i + s_j)``, (K, L, n) each, for one for ``log o_ijr``."""
         n_members, n, n_labels = self.shape
         sums, slopes = self._sums, self.gamma.slopes
+        assert slopes is not None
         self._d_log_odds.copy_(d_log_odds.view(self._d_log_odds.shape))
         d_presence = sums.by_neuron().view(n_members, -1, n)[:, :n_labels]
         sums.pairs.mul_(slopes)
@@ -439,7 +440,7 @@ class RowForm:
         for members, rows in _blocks(n_members, n_rows, width, size):
             first, last = members.start * n_rows + rows.start, (members.stop - 1) * n_rows + rows.stop
             blocks.append((members, slice(first, last)))
-        self.gradients, self.n = gradients, n
+        self.n = n
         self._full = full_from_circulant(n, like.device)
         self._gamma = GammaTerms(n_members * n_rows, n, [part for _, part in blocks], like, gradients)
         self._total, self._weights, self._gap = like.new_empty(3, n_members * n_rows)
@@ -452,10 +453,9 @@ class RowForm:
             pairs = self._pair_gram[members]
             count, rows_there = pairs.shape[0], part.stop - part.start
             own = sums.get(rows_there)
-            shape = (count, rows_there // count, n // 2 + 1, n)
-            grouped = None if own is None else own.pairs.view(shape)
-            square = pairs.view(count, 1, *shape[2:])
-            self._blocks.append((views, pairs[..., None], square, self._d_pairs[members], own, grouped))
+            entries = None if own is None else own.pairs.view(count, -1, n // 2 + 1, n)
+            square = pairs.view(count, 1, n // 2 + 1, n)
+            self._blocks.append((views, pairs[..., None], square, self._d_pairs[members], own, entries))
 
     def run(self, u: Tensor, s: Tensor | None, rows: ZeroRows, net: Readout, weigher: Weigher) -> FormResult:
         """The log form (K, B); with slopes also gradients for u and s (K, B, n) and M (K, n, n), and rows' weights."""
@@ -474,7 +474,7 @@ class RowForm:
             total, weight, gap, d_u, d_s = views
             grouped = terms.view(len(column), -1, column.shape[1])
             torch.bmm(grouped, column, out=total.view(len(column), -1, 1)).clamp_min_(tiny)
-            if slope is None:
+            if slope is None or sums is None or entries is None:
                 continue
             if weigher.gap is not None:
                 weight.mul_(gap.add_(total.log()).sigmoid_())
@@ -925,11 +925,15 @@ class ZeroLogDensity(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradient for output, exponents, presence and readout."""
-        inputs, rows = ctx.saved_tensors, ctx.rows
-        output, exponents = inputs[:2]
+        (output, exponents, presence, readout), rows = ctx.saved_tensors, ctx.rows
         kernel = ZeroPass((*output.shape, exponents.shape[2]), ctx.supports, rows.shift is not None, output)
-        into = tuple(torch.empty_like(value) for value in inputs)
-        kernel.run(*inputs, rows, grad.to(output.dtype), into)
+        into = (
+            torch.empty_like(output),
+            torch.empty_like(exponents),
+            torch.empty_like(presence),
+            torch.empty_like(readout),
+        )
+        kernel.run(output, exponents, presence, readout, rows, grad.to(output.dtype), into)
         return (*into, None, None)
 
 

@@ -70,7 +70,9 @@ class ZeroObjective(Objective):
         if shift is not None:
             self.offset = self.offset + torch.where(there, shift, 0.0).sum(-1)  # a shift lifts all neurons alike
         supports, which = torch.unique(there, dim=0, return_inverse=True)
-        self.supports, self.which = (supports.double(), which) if len(supports) <= DENSE_SUPPORTS else (None, None)
+        few = len(supports) <= DENSE_SUPPORTS
+        self.supports: Tensor | None = supports.double() if few else None
+        self.which: Tensor | None = which if few else None
         if net.has_background:
             self.background = self._background(net)  # (K, N)
 
