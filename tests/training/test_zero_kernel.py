@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from scipy.special import gammaln
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from snefy_ldl.networks import SnefyNet, StackedMLP, presence_init
 from snefy_ldl.networks.scaling import ScaledFeatures
+from snefy_ldl.training.kernels.presence import radial_nodes
 from snefy_ldl.training.objectives import ZeroObjective
 
 MEMBERS, ROWS, FEATURES = 2, 11, 3
@@ -69,10 +72,6 @@ def oracle(
     return torch.stack(every)
 
 
-def background_of(net: SnefyNet, objective: ZeroObjective, log_p: Tensor, index: Tensor) -> Tensor:
-    return net.mix(log_p, objective.background_of(index))
-
-
 CASES = {
     "few supports": {"n_labels": 3, "n": 6, "kind": "some present"},
     "many supports": {"n_labels": 6, "n": 5, "kind": "some present"},
@@ -127,3 +126,43 @@ def test_value_and_gradients_are_autograds(case: str, moved: str, background: fl
             scale = max(1.0, float(expected[name].abs().max()))
             error = float((gradient - expected[name]).abs().max()) / scale
             assert error < 1e-6, f"{route}, {name}: {error}"
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.float64, 1e-9)])
+def test_nodes_within_a_window_give_the_gamma_function(dtype: torch.dtype, tolerance: float) -> None:
+    nodes = radial_nodes(dtype)
+    for m in np.geomspace(0.01, 1e6, 300):
+        size = torch.tensor([m], dtype=torch.float64)
+        first, count = nodes.window(size, size)
+        part = slice(int(first), int(first) + count)
+        value = torch.logsumexp(m * nodes.y[part] + 2.0 * nodes.half_log_weight[part], 0)
+        assert abs(float(value) - gammaln(m)) < tolerance * max(1.0, 1e-6 * abs(gammaln(m)))
+        assert count < 60
+
+
+def test_sizes_beyond_the_nodes_are_noticed() -> None:
+    _, count = radial_nodes(torch.float32).window(torch.tensor([1e12]).double(), torch.tensor([1e12]).double())
+    assert count > 10_000
+
+
+@pytest.mark.parametrize(("n_labels", "n"), [(3, 24), (6, 24), (6, 8)])
+def test_single_precision_is_close(n_labels: int, n: int) -> None:
+    """Few supports, integrals over the radius, and pairs: values and gradients to float32's own precision."""
+    D = labels(n_labels, "some present")
+    net = make_net(D, n, 0.02)
+    x, index = torch.randn(30, FEATURES, generator=torch.Generator().manual_seed(5)), torch.arange(30).expand(2, 30)
+    group = torch.zeros(MEMBERS, dtype=torch.long)
+    exact = ZeroObjective([D], net, group).log_prob(net, x.double()[index], index)
+    exact.sum().backward()
+    gradients = {name: p.grad.clone() for name, p in net.named_parameters() if p.grad is not None}
+    net = net.float()
+    net.log_odds, net.background = net.log_odds.double(), net.background.double()
+    net.background_odds, net.centre = net.background_odds.double(), net.centre.double()
+    net.zero_grad()
+    value = ZeroObjective([D], net, group).log_prob(net, x[index], index)
+    value.sum().backward()
+    torch.testing.assert_close(value, exact, rtol=1e-5, atol=2e-4)
+    for name, parameter in net.named_parameters():
+        scale = max(1.0, float(gradients[name].abs().max()))
+        assert parameter.grad is not None
+        assert float((parameter.grad.double() - gradients[name]).abs().max()) < 1e-3 * scale, name
