@@ -147,18 +147,18 @@ class GammaSweep:
         torch.log(z.add_(self.SHIFT), out=log_z)
         torch.add(x, four, out=inverse).reciprocal_()
         torch.mul(inverse, inverse, out=square)
-        _horner(self._series, square, series).mul_(inverse)
+        horner(self._series, square, series).mul_(inverse)
         if slope is not None:
             # d log(factors)/dx = (2x + 3) (2y + 2) / (y (y + 2))
             x.add_(one_and_half).mul_(y.add_(one)).div_(factors)
             slope.copy_(log_z)
-            slope.sub_(_horner(self._slope_series, square, y).mul_(square)).add_(inverse, alpha=-0.5)
+            slope.sub_(horner(self._slope_series, square, y).mul_(square)).add_(inverse, alpha=-0.5)
             slope.add_(x, alpha=-4.0)
         series.sub_(factors.log_())
         torch.mul(z.sub_(0.5), log_z, out=value).add_(series)
 
 
-def _horner(constants: list[Tensor], variable: Tensor, out: Tensor) -> Tensor:
+def horner(constants: list[Tensor], variable: Tensor, out: Tensor) -> Tensor:
     """The polynomial ``Σ_k constants_k variable^k``."""
     torch.mul(variable, constants[-1], out=out).add_(constants[-2])
     for constant in constants[-3::-1]:

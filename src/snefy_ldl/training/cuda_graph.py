@@ -6,6 +6,7 @@ import gc
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -16,6 +17,12 @@ from snefy_ldl.training.optimiser import StackedAdamW, rate_table
 REHEARSALS = 4
 
 log = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=1)
+def _warn_once() -> None:
+    """Print a warning, once per process, that steps are not captured: fits are right, but slower."""
+    log.warning("training steps could not be captured as a CUDA graph, so this process runs them one by one: slower")
 
 
 @contextmanager
@@ -105,8 +112,8 @@ class GraphedStep:
             with _no_collection(), torch.cuda.graph(graph):
                 self.step()
             self.graph = graph
-        except RuntimeError as error:
+        except RuntimeError:  # of memory, or of a step that asks the device: what CUDA says of it helps nobody
             self.failed = True
             torch.cuda.synchronize()
-            log.warning("the training step could not be captured as a CUDA graph and runs eagerly: %s", error)
+            _warn_once()
         self.restore(before)

@@ -211,14 +211,17 @@ def limit_gradients(net: SnefyNet, limit: float) -> None:
         limit: the largest norm.
     """
     named = [(name, parameter.grad) for name, parameter in net.named_parameters() if parameter.grad is not None]
-    squares = torch.zeros(net.n_members, dtype=torch.float64, device=net.readout.device)
+    stacked = [gradient.flatten(1) for name, gradient in named if copy_of_member(name) is None]
+    norms = [torch.linalg.vector_norm(gradient, dim=1) for gradient in stacked]
+    alone = torch.zeros_like(norms[0])
     for name, gradient in named:
         member = copy_of_member(name)
-        if member is None:
-            squares += gradient.double().square().flatten(1).sum(1)
-        else:
-            squares[member] += gradient.double().square().sum()
-    factor = (limit / squares.sqrt().clamp_min(limit)).to(net.readout.dtype)
+        if member is not None:
+            alone[member] += gradient.square().sum()
+    norm = torch.linalg.vector_norm(torch.stack([*norms, alone.sqrt()]), dim=0)
+    if norm.device.type == "cpu" and bool((norm <= limit).all()):  # a captured step may not ask
+        return
+    factor = (limit / norm.clamp_min(limit)).to(net.readout.dtype)
     for name, gradient in named:
         gradient.mul_(_shaped(factor, name, gradient))
 

@@ -95,8 +95,8 @@ class Steps:
             log_p = self.objective.log_prob(self.net, gather_rows(self.net, self.X, self.index), self.index)
             self.optimizer.zero_grad()
             torch.autograd.backward(log_p, slope.to(log_p.dtype))
-            if self.objective.gradient_limit is not None:
-                limit_gradients(self.net, self.objective.gradient_limit)
+        if self.objective.gradient_limit is not None:
+            limit_gradients(self.net, self.objective.gradient_limit)
         self.optimizer.step()
         self.net.project()
         self.total += (log_p.detach() * slope).sum(1)

@@ -6,6 +6,7 @@ next one reads, and autograd is not asked; the tests hold its gradients against 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 import torch
@@ -16,6 +17,7 @@ from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
 from snefy_ldl.special import EXPONENT_MARGIN
 from snefy_ldl.training.kernels.density import DensityPass
+from snefy_ldl.training.kernels.presence import ZeroPass, ZeroRows
 
 
 class LabelRows(Protocol):
@@ -30,26 +32,31 @@ class LabelRows(Protocol):
         ...
 
 
-class WrittenOutStep:
+class ZeroLabelRows(Protocol):
+    """Labels with zeros of a batch."""
+
+    def rows(self, net: SnefyNet, index: Tensor) -> ZeroRows:
+        """Labels of the rows index (K, B)."""
+        ...
+
+
+class _NetworkStep(ABC):
     """Gradients of ``Σ_kb slope_kb log p_kb`` for every parameter of a net with the library's own backbone.
 
     Args:
         net: what to train; its parameters get ``grad`` arrays that stay.
         X: features, scaled for every member.
-        labels: label distributions.
-        batch_size: rows a step.
+        batch_size: rows per step.
 
     Raises:
         TypeError: where the backbone is a custom one, which needs autograd.
     """
 
-    def __init__(self, net: SnefyNet, X: ScaledFeatures, labels: LabelRows, batch_size: int) -> None:
+    def __init__(self, net: SnefyNet, X: ScaledFeatures, batch_size: int) -> None:
         if not isinstance(net.backbone, StackedMLP):
             raise TypeError("a custom backbone needs autograd")
-        self.net, self.labels = net, labels
-        n_members, n_readouts, n_neurons = net.readout.shape
-        shape = (n_members, batch_size, n_neurons, n_readouts, net.raw_exponents.shape[2])
-        self.density = DensityPass(shape, net.readout)
+        self.net = net
+        n_members = net.n_members
         self.weights = [*net.backbone.weights, net.head_weight]
         self.biases = [*net.backbone.biases, net.head_bias]
         self.d_weights, self.d_biases = [_gradient(p) for p in self.weights], [_gradient(p) for p in self.biases]
@@ -58,7 +65,7 @@ class WrittenOutStep:
         self.layers = [like.new_empty(n_members, batch_size, weight.shape[2]) for weight in self.weights]
         self.d_layers = [torch.empty_like(layer) for layer in self.layers]
         self.table, self.first_row = X.values.flatten(0, 1), X.first_row
-        self.rows = torch.empty(n_members, batch_size, dtype=torch.long, device=like.device)
+        self.gathered = torch.empty(n_members, batch_size, dtype=torch.long, device=like.device)
         self.features = like.new_empty(n_members, batch_size, self.table.shape[1])
         self.flat = self.features.flatten(0, 1)
         self.exponents = torch.empty_like(net.raw_exponents, dtype=torch.float64)
@@ -67,21 +74,14 @@ class WrittenOutStep:
     @torch.no_grad()
     def __call__(self, index: Tensor, slope: Tensor) -> Tensor:
         """Log density (K, B) of the rows index (K, B); the gradients lie in the parameters' ``grad`` afterwards."""
-        net = self.net
-        torch.index_select(self.table, 0, torch.add(index, self.first_row, out=self.rows).view(-1), out=self.flat)
+        torch.index_select(self.table, 0, torch.add(index, self.first_row, out=self.gathered).view(-1), out=self.flat)
         features = self.features  # (K, B, d)
         inputs = features
         for number, (weight, bias, layer) in enumerate(zip(self.weights, self.biases, self.layers)):
             torch.baddbmm(bias, inputs, weight, out=layer)
             inputs = layer.relu_() if number + 1 < len(self.layers) else layer
-        logs, background = self.labels.rows(index)
-        odds = None if background is None else net.log_odds
-        log_p = self.density.forward(
-            inputs, self._exponents(), net.readout, logs, background, odds, balanced=net.balanced
-        )
-
-        self.density.backward(slope, self.d_layers[-1], self.d_exponents, self.d_readout)
-        if net.exponent_form == "log":
+        log_p = self._density(index, slope)
+        if self.net.exponent_form == "log":
             self.d_exponents.mul_(self.powers)
         for number in range(len(self.layers) - 1, -1, -1):
             d_layer, below = self.d_layers[number], self.layers[number - 1] if number else features
@@ -90,7 +90,11 @@ class WrittenOutStep:
             if number:
                 d_below = torch.bmm(d_layer, self.weights[number].transpose(1, 2), out=self.d_layers[number - 1])
                 d_below.mul_(below.sign())  # what the ReLU let through
-        return self.labels.in_one_measure(log_p, index)
+        return log_p
+
+    @abstractmethod
+    def _density(self, index: Tensor, slope: Tensor) -> Tensor:
+        """Log density (K, B) from the last of ``layers``; gradients go to the last of ``d_layers`` and beside it."""
 
     def _exponents(self) -> Tensor:
         net = self.net
@@ -98,6 +102,73 @@ class WrittenOutStep:
             return self.exponents.copy_(net.raw_exponents)
         torch.exp(net.raw_exponents, out=self.powers)
         return self.exponents.copy_(self.powers + (EXPONENT_MARGIN - 0.5))
+
+
+class WrittenOutStep(_NetworkStep):
+    """The step for label distributions without zeros.
+
+    Args:
+        net: what to train; its parameters get ``grad`` arrays that stay.
+        X: features, scaled for every member.
+        labels: label distributions.
+        batch_size: rows per step.
+
+    Raises:
+        TypeError: where the backbone is a custom one, which needs autograd.
+    """
+
+    def __init__(self, net: SnefyNet, X: ScaledFeatures, labels: LabelRows, batch_size: int) -> None:
+        super().__init__(net, X, batch_size)
+        self.labels = labels
+        n_members, n_readouts, n_neurons = net.readout.shape
+        shape = (n_members, batch_size, n_neurons, n_readouts, net.raw_exponents.shape[2])
+        self.density = DensityPass(shape, net.readout)
+
+    def _density(self, index: Tensor, slope: Tensor) -> Tensor:
+        net = self.net
+        logs, background = self.labels.rows(index)
+        odds = None if background is None else net.log_odds
+        log_p = self.density.forward(
+            self.layers[-1], self._exponents(), net.readout, logs, background, odds, balanced=net.balanced
+        )
+        self.density.backward(slope, self.d_layers[-1], self.d_exponents, self.d_readout)
+        return self.labels.in_one_measure(log_p, index)
+
+
+class WrittenOutZeroStep(_NetworkStep):
+    """The step for label distributions with zeros.
+
+    Args:
+        net: with presence; its parameters get ``grad`` arrays that stay.
+        X: features, scaled for every member.
+        labels: label distributions with zeros.
+        batch_size: rows per step.
+        supports: all supports of the labels (Q, L) where they are few, or None.
+        moves: whether rows have a shift of their own.
+
+    Raises:
+        TypeError: where the backbone is a custom one, which needs autograd.
+    """
+
+    def __init__(
+        self,
+        net: SnefyNet,
+        X: ScaledFeatures,
+        labels: ZeroLabelRows,
+        batch_size: int,
+        supports: Tensor | None,
+        moves: bool,
+    ) -> None:
+        super().__init__(net, X, batch_size)
+        self.labels = labels
+        self.d_presence = _gradient(net.raw_presence)
+        n_members, n_neurons, n_labels = net.raw_exponents.shape
+        self.density = ZeroPass((n_members, batch_size, n_neurons, n_labels), supports, moves, net.readout)
+
+    def _density(self, index: Tensor, slope: Tensor) -> Tensor:
+        net, rows = self.net, self.labels.rows(self.net, index)
+        into = self.d_layers[-1], self.d_exponents, self.d_presence, self.d_readout
+        return self.density.run(self.layers[-1], self._exponents(), net.raw_presence, net.readout, rows, slope, into)
 
 
 def _gradient(parameter: Tensor) -> Tensor:
