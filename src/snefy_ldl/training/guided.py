@@ -269,10 +269,11 @@ class _Race:
         n_rows, best = self._n_rows, None
 
         def handicap(one: Job, other: Job) -> float:
-            n_labels = one.data.n_labels
-            return _allowance(one.inputs, other.inputs, n_rows, n_labels) - _allowance(
-                other.inputs, one.inputs, n_rows, n_labels
-            )
+            here, there, n_labels = one.inputs, other.inputs, one.data.n_labels
+            given = _allowance(here, there, n_rows, n_labels) - _allowance(there, here, n_rows, n_labels)
+            if here == "guides" != there and n_rows >= MANY_ROWS:  # it sees nothing else, and starts slowly
+                return max(given, GUIDE_ALLOWANCE)
+            return given
 
         run_race(self.stacks, [self.field], progress, say, handicap)
         for way, stack in zip(self._ways, self.stacks):
