@@ -290,4 +290,4 @@ def expected_lead(leader: Standing, other: Standing) -> float:
     before = other.best_losses[half] - leader.best_losses[half]
     now = other.best_losses[-1] - leader.best_losses[-1]
     closing = max(0.0, before - now)
-    return (float(gain.mean()) - closing) / max(error, SMALLEST_POSITIVE)
+    return float((float(gain.mean()) - closing) / max(error, SMALLEST_POSITIVE))

@@ -162,7 +162,7 @@ def conclude(
         optimizer=optimizer,
         centre=first.centre,
         validation=validation,
-        candidates=candidates,
+        candidates=[] if scores is None else candidates,  # a stream tries one only
     )
 
 
