@@ -76,6 +76,12 @@ class Progress:
         elif self._show and time.monotonic() - self._last_line >= LINE_SECONDS:
             self._write_line()
 
+    def extend(self, amount: int) -> None:
+        """Say that there is more to do than was known."""
+        self.total += amount
+        if self._bar is not None:
+            self._bar.update(self._task, total=self.total)
+
     def advance(self, amount: int = 1) -> None:
         """Say that some more is done."""
         self.update(self.completed + amount, self.note)

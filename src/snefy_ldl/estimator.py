@@ -43,6 +43,9 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
     The density is the squared neural family (Zhang, Tsuchida, Sejdinovic; UAI 2025): mean, variance, covariance,
     marginal quantiles, draws and vote probabilities are exact.
 
+    By default ``fit`` tries several candidates and keeps the one that does best on validation rows (``candidates_``).
+    ``guides=None, centre=None, zeros="shrink", standardize="unit"`` switches that search off.
+
     Args:
         n_neurons: n, neurons of the density; it has n(n+1)/2 Dirichlet components.
         n_readouts: m, rows of the readout V.
@@ -88,6 +91,9 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         inputs_: what the network sees: "features", "guides" or "both"; "moving" where the guides move the law itself.
         scaling_: how features are scaled: "unit", "pooled" or "none".
         history_: one record an epoch: ``epoch``, ``loss``, ``seconds``, and ``validation_loss`` where rows were held.
+        candidates_: what the fit tried, one dict per candidate: ``name``, ``log_likelihood`` and ``kl`` on validation
+            rows, ``epochs``, ``networks``, ``seconds``, and ``outcome``: "kept", "not chosen", "dropped early" or
+            "failed". Empty for streams and for models saved by older versions.
         training_: what the fit did: rows, epochs, best epoch and validation loss of each member, repairs, seconds, ...
         n_labels_: L.
         label_names_: names of the labels (L); made up where they had none.

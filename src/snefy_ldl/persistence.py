@@ -88,6 +88,7 @@ def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) 
         "scaling": state.scaling,
         "training": state.summary,
         "history": state.history,
+        "candidates": state.candidates,
     }
     tensors = net.state_dict()
     description["inputs"] = state.inputs
@@ -150,6 +151,7 @@ def load_state(
             inputs=config.get("inputs", "features"),
             guides=seen,
             columns=read_encoder(config.get("columns")),
+            candidates=config.get("candidates", []),  # older models do not say
         )
     except SnefyError:
         raise
@@ -279,6 +281,7 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
     #: Where :meth:`partial_fit` goes on.
     _optimizer: StackedAdamW | None
     columns_: Encoder | None
+    candidates_: list[dict[str, Any]]
 
     def adopt(self, state: FittedState) -> Self:
         """Become the fitted model of a state; what was fitted before is forgotten.
@@ -294,7 +297,7 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
         self.n_labels_, self.label_names_ = state.n_labels, state.label_names
         self._labels_were_named, self.zero_policy_ = state.labels_were_named, state.zero_policy
         self._optimizer, self.guides_, self.inputs_ = state.optimizer, state.guides, state.inputs
-        self.centre_, self.columns_ = state.centre, state.columns
+        self.centre_, self.columns_, self.candidates_ = state.centre, state.columns, state.candidates
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         if state.n_features is not None:
@@ -323,6 +326,7 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
             inputs=self.inputs_,
             guides=self.guides_,
             columns=self.columns_,
+            candidates=self.candidates_,
         )
 
     def save(self, folder: str | Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -138,6 +139,20 @@ def test_info_tells_what_the_model_is(folder: Path) -> None:
         assert words in text
     config = json.loads(succeed("info", folder / "model", "--json"))
     assert config["label_names"] == LABELS
+
+
+def test_the_candidates_of_a_fit_are_shown(folder: Path, tmp_path: Path) -> None:
+    said = succeed(
+        *("fit", folder / "city.csv", "--labels", ",".join(LABELS), "--drop", "code"),
+        *("--out", tmp_path / "m", "--epochs", 2),
+    )
+    assert re.search(r"kept of 2 candidates, 0 of them dropped early: (guides|moving law)\n", said)
+    shown = succeed("info", tmp_path / "m").split("candidates")[1]
+    assert re.search(r"name +log likelihood +KL +epochs +seconds +outcome", shown)
+    assert re.search(r"guides +-?\d+\.\d{4} +\d+\.\d{4} +2 +\d+\.\d +(kept|not chosen)", shown)
+    assert re.search(r"moving law .*(kept|not chosen)", shown)
+    tried = json.loads(succeed("info", tmp_path / "m", "--json"))["candidates"]
+    assert [one["name"] for one in tried] == ["guides", "moving law"]
 
 
 def test_votes_round(tmp_path: Path) -> None:

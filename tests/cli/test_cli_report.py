@@ -106,6 +106,7 @@ def test_report_writes_one_page_that_needs_nothing_else(folder: Path, tmp_path: 
     for expected in ("business, entertainment and education", "SA-BFGS", "KL divergence", "constant mean", "row "):
         assert expected in words
     assert "learned from these rows" in words
+    assert re.search(r"What the fit tried .*guides \S+ \S+ 3 \S+ (kept|not chosen)", words)
 
 
 def test_report_says_where_the_rivals_learned_and_takes_the_stored_calibration(folder: Path, tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ def test_a_stream_of_tables_learns_as_well_as_the_whole_table():
     gain = streamed.score(TEST.X, TEST.D) + dull
     assert gain > 0.85 * (plain.score(TEST.X, TEST.D) + dull) > 0
     assert streamed.training_["streamed"]
+    assert streamed.candidates_ == []
     assert streamed.training_["rows"] + 225 == pytest.approx(1500, abs=60), "15 % of the rows are held back"
     assert streamed.history_[-1]["rows"] == 1500
 

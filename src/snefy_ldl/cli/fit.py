@@ -233,6 +233,11 @@ def _conclude(model: Any, rows: Labelled, table: Path, out: Path) -> None:
         f"{len(rows):,} rows, {len(model.columns_.names_used)} features, {len(rows.label_names)} labels{kind}: {table}"
     )
     typer.echo(f"fitted in {done['seconds']:.1f} s, {done['epochs']} epochs, on {done['device']}")
+    tried = model.candidates_
+    if len(tried) > 1:
+        name = next(one["name"] for one in tried if one["outcome"] == "kept")
+        early = sum(one["outcome"] == "dropped early" for one in tried)
+        typer.echo(f"kept of {len(tried)} candidates, {early} of them dropped early: {name}")
     if losses:
         typer.echo(f"mean log likelihood of the rows held back: {-sum(losses) / len(losses):.4f}")
     typer.echo(f"saved to {out}")

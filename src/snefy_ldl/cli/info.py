@@ -28,7 +28,10 @@ def info(model: ModelFolder, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(config, indent=2, ensure_ascii=False))
     else:
-        Console().print(_info_table(model, config))
+        console = Console()
+        console.print(_info_table(model, config))
+        if len(config.get("candidates", [])) > 1:
+            console.print(_candidate_table(config["candidates"]))
 
 
 def _info_table(folder: Path, config: dict[str, Any]) -> Table:
@@ -74,6 +77,27 @@ def _centre_line(weights: Path, config: dict[str, Any]) -> str:
     with safe_open(weights, "numpy") as content:
         centre = content.get_tensor("centre")[0]
     return shorten([f"{name} {part:.3g}" for name, part in zip(config["label_names"], centre / centre.sum())])
+
+
+def _candidate_table(candidates: list[dict[str, Any]]) -> Table:
+    """What the fit tried, and what became of it; scores are those of the rows held back."""
+    view = Table(title="candidates", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    view.add_column("name")
+    for name in ("log likelihood", "KL", "epochs", "seconds"):
+        view.add_column(name, justify="right")
+    view.add_column("outcome")
+    for one in candidates:
+        scores = [
+            (one["log_likelihood"], "{:.4f}"),
+            (one["kl"], "{:.4f}"),
+            (one["epochs"], "{}"),
+            (one["seconds"], "{:.1f}"),
+        ]
+        cells = ["" if value is None else form.format(value) for value, form in scores]
+        view.add_row(
+            Text(one["name"]), *cells, Text(one["outcome"]), style="bold" if one["outcome"] == "kept" else None
+        )
+    return view
 
 
 def _label_kind(training: dict[str, Any]) -> str:

@@ -85,6 +85,7 @@ def render_report(
         widths=[width.min(), np.median(width), width.max()],
         pictures=draw_pictures(report, pictures, counted),
         method=_method(report),
+        candidates=report.model.candidates_ if len(report.model.candidates_) > 1 else [],
         commands=list(commands),
         colors=color_variables(),
         version=__version__,

@@ -59,6 +59,15 @@ def _date(value: str) -> bool:
     return re.fullmatch(r"\d{4}-\d{2}-\d{2}( \d{2}:\d{2}:\d{2}(\.\d+)?)?", value) is not None
 
 
+def _is_candidate(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    words = all(isinstance(value.get(name), str) for name in ("name", "outcome"))
+    scores = all(value.get(name) is None or _number(value[name]) for name in ("log_likelihood", "kl"))
+    sizes = all(_whole(value.get(name), 0) for name in ("epochs", "networks"))
+    return words and scores and sizes and _number(value.get("seconds"))
+
+
 COUNT: Rule = (_whole, "a whole number >= 1")
 FLAG: Rule = (_is(bool), "true or false")
 TEXT: Rule = (_is(str), "a text")
@@ -98,6 +107,10 @@ DESCRIPTION: dict[str, Rule] = {
     "training.validation_loss": (_each(_optional(_number)), "a list of numbers"),
     "history": (_each(_is(dict)), "a list of objects"),
     "inputs?": _one_of("features", "guides", "both", "moving"),
+    "candidates?": (
+        _each(_is_candidate),
+        "a list of what was tried, each with its name, scores, epochs, networks, seconds and outcome",
+    ),
     "guides?": (_optional(_is(dict)), "an object or null"),
     "columns?": (_optional(_is(dict)), "an object or null"),
 }

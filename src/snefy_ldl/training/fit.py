@@ -9,31 +9,28 @@ from typing import Any
 
 import torch
 from joblib import Parallel, delayed
-from torch import Tensor
 
+from snefy_ldl._progress import Progress
 from snefy_ldl.training.checkpoint import Checkpoint, checkpoint_of
-from snefy_ldl.training.loop import fit_net
-from snefy_ldl.training.optimiser import make_optimizer
-from snefy_ldl.training.plan import Job, build_net, make_objective
-from snefy_ldl.training.recipe import Recipe
-from snefy_ldl.training.selection import conclude, score_held
+from snefy_ldl.training.plan import Job
+from snefy_ldl.training.race import candidates_of, conclude_stack, describe, run_race
+from snefy_ldl.training.stack import Stack
 from snefy_ldl.training.state import FittedState
 
 #: Members in one stack, at most. On a CPU the cost a member is flat from about 4 on; more only takes memory.
 CPU_STACK, GPU_STACK = 16, 1024
-#: From this many labels on, networks learn without their background, which joins them on validation rows.
-MANY_LABELS = 15
 #: Steps of single members below which processes of their own take longer to start than to work (a few seconds).
 FEW_STEPS = 10_000
 
 
-def fit(jobs: Sequence[Job], n_jobs: int | None = 1) -> list[FittedState]:
+def fit(jobs: Sequence[Job], n_jobs: int | None = 1, progress: Progress | None = None) -> list[FittedState]:
     """Train some jobs, stacked where their members have one shape; each gets what it would get alone.
 
     Args:
         jobs: on one and the same data and device. A job that goes on from a state or makes one pass must be the only
             one; only a single job writes a checkpoint.
         n_jobs: processes on a CPU; None takes all cores, or one where the work is over in a few seconds.
+        progress: where to show how far it is; a new one by default, if the settings ask for it.
 
     Returns:
         Fitted states, in the order of the jobs.
@@ -61,7 +58,12 @@ def fit(jobs: Sequence[Job], n_jobs: int | None = 1) -> list[FittedState]:
         answers = Parallel(n_jobs=workers)(delayed(_train_alone)(stack) for stack in stacks)
     else:
         checkpoint = checkpoint_of(jobs[0]) if len(jobs) == 1 else None
-        answers = [_train(stack, device, checkpoint) for stack in stacks]
+        if progress is None:
+            show = jobs[0].settings.verbose >= 1 and not jobs[0].one_pass
+            with Progress("fit", 0, show=show) as progress:
+                answers = [_train(stack, device, progress, checkpoint) for stack in stacks]
+        else:
+            answers = [_train(stack, device, progress, checkpoint) for stack in stacks]
     states = {id(job): state for stack, answer in zip(stacks, answers) for job, state in zip(stack, answer)}
     return [states[id(job)] for job in jobs]
 
@@ -94,49 +96,23 @@ def _stacks(jobs: Sequence[Job], limit: int) -> list[list[Job]]:
     return stacks
 
 
-def _train(jobs: Sequence[Job], device: torch.device, checkpoint: Checkpoint | None = None) -> list[FittedState]:
-    """Train the members of some jobs in one stack."""
-    first = jobs[0]
-    members = [member for job in jobs for member in job.members]
-    net = (build_net(members) if first.start is None else first.start.net).to(device)
-    X, objective = first.data.tensor(device), make_objective(net, members, device)
-    recipe, optimizer = first.recipe, None
-    if first.one_pass:
-        kept = None if first.start is None else first.start.optimizer
-        optimizer = kept or make_optimizer(net, recipe.learning_rate, recipe.exponent_rate, recipe.weight_decay)
-    # With many labels a background can out-score untrained networks by so many nats that their gradients vanish.
-    alone = first.data.n_labels >= MANY_LABELS and objective.background is not None
-    run = fit_net(
-        net,
-        X,
-        objective.without_background() if alone else objective,
-        [(member.train, member.valid) for member in members],
-        recipe,
-        [member.shuffle_seed for member in members],
-        weights=first.data.weight_tensor(device),
-        optimizer=optimizer,
-        rates=_rates([member.job.recipe for member in members], device),
-        verbose=0 if first.one_pass else first.settings.verbose,
-        checkpoint=checkpoint,
-    )
-    scores = score_held(net, X, objective, members)
-    states, start = [], 0
-    for job in jobs:
-        states.append(conclude(job, net, run, X, scores, optimizer, start))
-        start += len(job.members)
+def _train(
+    jobs: Sequence[Job], device: torch.device, progress: Progress, checkpoint: Checkpoint | None = None
+) -> list[FittedState]:
+    """Train the members of some jobs in one stack; the candidates of each job are rivals."""
+    stack = Stack(jobs, device, checkpoint)
+    field = candidates_of(stack)
+    progress.extend(stack.recipe.epochs)
+    rivals = [[one for one in field if one.job is job] for job in jobs]
+    more = f"{len(field[0].members)} more network(s), " if jobs[0].members_done else ""
+    run_race([stack], rivals, progress, lambda stack: more + (describe(stack, field) if len(jobs) == 1 else stack.note))
+    states = [state for state in conclude_stack(stack, field) if state is not None]  # no race is without a winner
+    kept = f", kept {next(one.name for one in field if one.outcome == 'kept')}" if len(rivals[0]) > 1 else ""
+    progress.update(progress.completed, stack.note + (kept if len(jobs) == 1 else ""))
     return states
 
 
 def _train_alone(jobs: Sequence[Job]) -> list[FittedState]:
-    """The same in a process of its own, with one thread."""
+    """The same in a process of its own, with one thread and nothing to show."""
     torch.set_num_threads(1)
-    return _train(jobs, torch.device("cpu"))
-
-
-def _rates(recipes: Sequence[Recipe], device: torch.device) -> tuple[Tensor, Tensor] | None:
-    """Learning rate and weight decay of each member (K,), or None where all are alike."""
-    pairs = [(recipe.learning_rate, recipe.weight_decay) for recipe in recipes]
-    if len(set(pairs)) == 1:
-        return None
-    table = torch.tensor(pairs, device=device)
-    return table[:, 0], table[:, 1]
+    return _train(jobs, torch.device("cpu"), Progress("fit", 0, show=False))

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from joblib import Parallel, delayed
 
+from snefy_ldl._progress import Progress
 from snefy_ldl._random import derive_seed
 from snefy_ldl._types import Array, Index
 from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.learners.guides import GUIDE_ROWS, Guides, default_guides, fit_guides
 from snefy_ldl.learners.moves import Mover, Moves, fit_mover
+from snefy_ldl.training.checkpoint import checkpoint_of
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.fit import fit
 from snefy_ldl.training.large import LARGE_ROWS, fit_large, is_large
 from snefy_ldl.training.plan import Job
-from snefy_ldl.training.state import FittedState, Inputs, lead
+from snefy_ldl.training.race import Candidate, candidates_of, conclude_stack, describe, run_race
+from snefy_ldl.training.selection import first_members, join_states
+from snefy_ldl.training.stack import Stack
+from snefy_ldl.training.state import FittedState, Inputs, Validation, lead
 from snefy_ldl.validation import ZeroPolicy
 
 #: Features above which guides stand beside them only if the user brings the guides: wide networks are slow to train.
@@ -57,17 +63,21 @@ SMALL_PART = 1e-9
 LEAST_ROWS = 12
 
 
-def fit_job(job: Job) -> FittedState:
+def fit_job(job: Job, progress: Progress | None = None) -> FittedState:
     """Train one job: with guides, and with zeros modelled, where its settings and data call for them.
 
     Args:
         job: one model and its rows.
+        progress: where to show how far it is; a new one by default, if the settings ask for it.
 
     Returns:
         The fitted state of what does best on validation rows.
     """
-    started = time.perf_counter()
-    state = fit_large(job, lambda part: _fit_zeros(part, large=True)) if is_large(job) else _fit_zeros(job)
+    if progress is None:
+        with Progress("fit", 0, show=job.settings.verbose >= 1) as progress:
+            return fit_job(job, progress)
+    started, bar = time.perf_counter(), progress
+    state = fit_large(job, lambda part: _search(part, bar, large=True)) if is_large(job) else _search(job, bar)
     _tell_if_nothing_was_learnt(state)
     # the guides and the candidates that were not chosen took their time, too
     seconds = max(state.summary["seconds"], round(time.perf_counter() - started, 3))
@@ -83,26 +93,45 @@ def _tell_if_nothing_was_learnt(state: FittedState) -> None:
             "the density is the labels' overall law. Try a lower learning_rate, fewer labels (merge rare ones), "
             "guides=[...] with a learner that does well on this data, or more rows.",
             TrainingWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
-def _fit_zeros(job: Job, large: bool = False) -> FittedState:
-    """The state under the zero policy that does best."""
+def _search(job: Job, progress: Progress, large: bool = False) -> FittedState:
+    """The state of the zero policy and the inputs that do best; further members join the one that was chosen."""
+    policies = [job]
+    if job.may_model_zeros:
+        policies = [job.with_policy("model")]
+        if job.zero_rows < MOSTLY_ZEROS:
+            policies.append(job.with_policy(job.labels.policy.mode))
+    if wanted_guides(job, light=large):
+        progress.update(progress.completed, "fitting guides")
     guidance = _guidance(job, large)
+    n_rows = len(job.rows if guidance is None else guidance.seen)
     # who has very many rows asks about many: a law that moves would answer each by integrals of its own
     may_move = not large or job.data.n_labels >= MANY_LABELS
-    if not job.may_model_zeros:
-        return _fit_inputs(job, guidance, may_move)
-    with_zeros = _fit_inputs(job.with_policy("model"), guidance, may_move)
-    if job.zero_rows >= MOSTLY_ZEROS:
-        return with_zeros
-    shrunk = _fit_inputs(job.with_policy(job.labels.policy.mode), guidance, may_move)
-    if with_zeros.validation is None or shrunk.validation is None:
-        return with_zeros
-    # the two likelihoods are of different measures; the means are not
-    worse = lead(-shrunk.validation.divergence, -with_zeros.validation.divergence) > 1.0
-    return shrunk if worse else with_zeros
+    if guidance is None and len(policies) == 1:
+        return fit(policies, progress=progress)[0]
+    races = [_Race(_ways(part, guidance, may_move), n_rows) for part in policies]
+    field = [candidate for race in races for candidate in race.field]
+    progress.extend(sum(stack.recipe.epochs for race in races for stack in race.stacks))
+    for race in races:
+        race.run(progress, lambda stack: describe(stack, field))
+    best = races[0]
+    if len(races) > 1 and _has_better_mean(races[1].validation, races[0].validation):
+        best = races[1]
+    for candidate in field:
+        if candidate.outcome == "kept" and candidate is not best.winner:
+            candidate.outcome = "not chosen"
+    state = best.state if guidance is None else _with_members(best, n_rows, progress)
+    records = [candidate.record() for candidate in field]
+    kept = records[field.index(best.winner)]
+    kept |= {
+        "networks": state.net.n_members,
+        "seconds": round(kept["seconds"] + state.summary["seconds"] - best.state.summary["seconds"], 3),
+    }
+    progress.update(progress.completed, f"{_last_losses(state)}, kept {kept['name']}")
+    return replace(state, candidates=records)
 
 
 @dataclass(frozen=True)
@@ -146,70 +175,171 @@ def _small_parts(D: Array) -> Array | None:
     return mean if mean.min() < np.log(SMALL_PART) else None
 
 
-def _fit_inputs(job: Job, guidance: Guidance | None, may_move: bool) -> FittedState:
-    """The state of the best inputs under one zero policy."""
-    if guidance is None:
-        return fit([job])[0]
-    best: tuple[Candidate, FittedState] | None = None
-    failure: TrainingError | None = None
-    n_choosing = CHOOSING_MEMBERS if len(guidance.seen) < FEW_ROWS else 1
-    ways = [way for way in _inputs_to_try(job) if may_move or way != "moving"]
-    for candidate in _candidates(job, guidance, ways):
-        try:
-            state = _train(job, candidate, n_choosing)
-        except TrainingError as error:  # the others may do
-            failure = error
-            continue
-        if best is None or _better(state, best[1], len(guidance.seen)):
-            best = candidate, state
-    if best is None:
-        raise failure or TrainingError("there is nothing to train.")
-    candidate, state = best
-    n_members = job.settings.n_members
-    if n_members == "auto":
-        settled = n_choosing > 1 or candidate.inputs == "moving" or len(guidance.seen) > MEMBER_ROWS
-        n_members = n_choosing if settled else GUIDED_MEMBERS
-    return state if n_members == n_choosing else _train(job, candidate.settled(state), n_members)
-
-
 @dataclass(frozen=True)
-class Candidate:
-    """One way for the guides to take part.
+class Way:
+    """One way for the guides to take part, under one zero policy.
 
     Args:
+        base: the job without its guides.
         inputs: what the network sees.
         data: those inputs, and the moves of the rows where the law moves.
         guides: the fitted guides; None where the network sees the features alone.
         changes: settings that go with it.
     """
 
+    base: Job
     inputs: Inputs
     data: TrainingData
     guides: Guides | None
     changes: dict[str, Any]
 
-    def settled(self, state: FittedState) -> Candidate:
-        """The same with the scaling and the centre that one member chose, for all of them."""
-        scaling = False if state.scaling == "none" else state.scaling
-        return replace(self, changes={**self.changes, "standardize": scaling, "centre": state.centre})
+    def job(self, n_members: int | Literal["auto"], settled: FittedState | None = None) -> Job:
+        """The job of some members.
+
+        Args:
+            n_members: how many it has in all.
+            settled: what its first members chose, for those that come after them; None where nothing is chosen yet.
+
+        Returns:
+            The job, to be compared with others where nothing is settled.
+        """
+        base, changes = self.base, {**self.changes, "guides": None, "n_members": n_members}
+        done = 0
+        if settled is not None:
+            done = settled.net.n_members
+            changes["standardize"] = False if settled.scaling == "none" else settled.scaling
+            changes["centre"] = settled.centre
+        if base.settings.checkpoint_dir is not None:
+            mode = f"{base.labels.policy.mode}-" if base.remark else ""
+            place = f"{mode}{self.inputs}" + (f"-{n_members}" if n_members not in (1, "auto") else "")
+            changes["checkpoint_dir"] = Path(base.settings.checkpoint_dir) / place
+        return Job(
+            replace(base.settings, **changes),
+            self.data,
+            base.rows,
+            policy=base.labels.policy,
+            warn=False,
+            seed=base.seed,
+            compared=settled is None,
+            inputs=self.inputs,
+            remark=base.remark,
+            members_done=done,
+        )
 
 
-def _candidates(job: Job, guidance: Guidance, ways: list[Inputs]) -> Iterator[Candidate]:
-    """The ways to try; each is made when it is asked for."""
-    guides, table = guidance.guides, guidance.table
+def _ways(job: Job, guidance: Guidance | None, may_move: bool) -> list[Way]:
+    """The ways to try under one zero policy, in the order in which they are compared."""
     data, unit = job.data, {"standardize": "unit"}
-    for inputs in ways:
+    if guidance is None:
+        return [Way(job, "features", data, None, {})]
+    guides, table = guidance.guides, guidance.table
+    ways: list[Way] = []
+    for inputs in _inputs_to_try(job):
         if inputs == "features":
-            yield Candidate(inputs, data.with_features(data.features), None, {})
+            ways.append(Way(job, inputs, data.with_features(data.features), None, {}))
         elif inputs == "guides":
-            yield Candidate(inputs, data.with_features(table), guides, unit)
+            ways.append(Way(job, inputs, data.with_features(table), guides, unit))
         elif inputs == "both":
             dense = data.features.toarray() if sp.issparse(data.features) else data.features
-            yield Candidate(inputs, data.with_features(np.hstack([dense, table])), guides, {})
-        else:
+            ways.append(Way(job, inputs, data.with_features(np.hstack([dense, table])), guides, {}))
+        elif may_move:
             mover, moves = _fit_moves(job, guidance)
             changes = unit | _moving_sizes(job)
-            yield Candidate(inputs, data.with_features(table, moves), replace(guides, mover=mover), changes)
+            ways.append(Way(job, inputs, data.with_features(table, moves), replace(guides, mover=mover), changes))
+    return ways
+
+
+class _Race:
+    """The ways of one zero policy against each other.
+
+    Args:
+        ways: in the order in which they are compared.
+        n_rows: that may be seen.
+
+    Attributes:
+        stacks: one for each way.
+        field: the candidates of all of them.
+        way: the one that won.
+        state: of the winner.
+        winner: the candidate.
+    """
+
+    way: Way
+    state: FittedState
+    winner: Candidate
+
+    def __init__(self, ways: list[Way], n_rows: int) -> None:
+        self._ways, self._n_rows = ways, n_rows
+        base = ways[0].base
+        n_members: int | Literal["auto"] = CHOOSING_MEMBERS if n_rows < FEW_ROWS else 1
+        if len(ways) == 1:  # nothing to choose between: all members at once
+            n_members = base.settings.n_members
+        jobs = [way.job(n_members) for way in ways]
+        self.stacks = [Stack([job], job.settings.torch_device, checkpoint_of(job)) for job in jobs]
+        self.field = [candidate for stack in self.stacks for candidate in candidates_of(stack)]
+
+    @property
+    def validation(self) -> Validation | None:
+        """How the winner did on the validation rows."""
+        return self.state.validation
+
+    def run(self, progress: Progress, say: Callable[[Stack], str]) -> None:
+        """Train all ways, and keep the best."""
+        n_rows, best = self._n_rows, None
+
+        def handicap(one: Job, other: Job) -> float:
+            here, there, n_labels = one.inputs, other.inputs, one.data.n_labels
+            given = _allowance(here, there, n_rows, n_labels) - _allowance(there, here, n_rows, n_labels)
+            if here == "guides" != there and n_rows >= MANY_ROWS:  # it sees nothing else, and starts slowly
+                return max(given, GUIDE_ALLOWANCE)
+            return given
+
+        run_race(self.stacks, [self.field], progress, say, handicap)
+        for way, stack in zip(self._ways, self.stacks):
+            if stack.failure is not None:
+                continue
+            own = [candidate for candidate in self.field if candidate.stack is stack]
+            state = conclude_stack(stack, own)[0]
+            if state is None:
+                continue
+            state = replace(
+                state,
+                inputs=way.inputs,
+                guides=way.guides,
+                n_features=way.base.data.n_features,
+                feature_names=way.base.data.feature_names,
+                summary={**state.summary, "inputs": way.inputs},
+            )
+            kept = next(candidate for candidate in own if candidate.outcome == "kept")
+            if best is None or _better(state, best[1], n_rows):
+                best = way, state, kept
+        if best is None:
+            raise TrainingError("there is nothing to train.")
+        self.way, self.state, self.winner = best
+
+
+def _with_members(race: _Race, n_rows: int, progress: Progress) -> FittedState:
+    """The winner of a race with as many members as are wanted: the further ones are trained as it was."""
+    way, state = race.way, race.state
+    done, wanted = state.net.n_members, way.base.settings.n_members
+    if wanted == "auto":
+        settled = done > 1 or way.inputs == "moving" or n_rows > MEMBER_ROWS
+        wanted = done if settled else GUIDED_MEMBERS
+    if wanted <= done:
+        return first_members(state, wanted)
+    return join_states(state, fit([way.job(wanted, state)], progress=progress)[0])
+
+
+def _has_better_mean(challenger: Validation | None, incumbent: Validation | None) -> bool:
+    """Whether means are clearly better; likelihoods of two zero policies are of different measures, means are not."""
+    if challenger is None or incumbent is None:
+        return False
+    return lead(-challenger.divergence, -incumbent.divergence) > 1.0
+
+
+def _last_losses(state: FittedState) -> str:
+    last = state.history[-1]
+    return f"loss {last['loss']:.3f} validation {last.get('validation_loss', math.nan):.3f}"
 
 
 def _moving_sizes(job: Job) -> dict[str, Any]:
@@ -231,26 +361,6 @@ def _fit_moves(job: Job, guidance: Guidance) -> tuple[Mover, Moves]:
     return fit_mover(table, data.features, labels, seen, n_trees, GUIDE_ROWS, seed, guidance.log_centre)
 
 
-def _train(job: Job, candidate: Candidate, n_members: int) -> FittedState:
-    """One candidate's state, which is told what the user's features are."""
-    folder, changes = job.settings.checkpoint_dir, dict(candidate.changes)
-    if folder is not None:
-        place = candidate.inputs if n_members == 1 else f"{candidate.inputs}-{n_members}"
-        changes["checkpoint_dir"] = Path(folder) / place
-    settings = replace(job.settings, guides=None, n_members=n_members, **changes)
-    policy = job.labels.policy
-    part = Job(settings, candidate.data, job.rows, policy=policy, warn=False, seed=job.seed, compared=True)
-    state = fit([part])[0]
-    return replace(
-        state,
-        inputs=candidate.inputs,
-        guides=candidate.guides,
-        n_features=job.data.n_features,
-        feature_names=job.data.feature_names,
-        summary={**state.summary, "inputs": candidate.inputs},
-    )
-
-
 def fit_jobs(jobs: Sequence[Job], n_jobs: int | None = 1) -> list[FittedState]:
     """Train some jobs: those that try guides each by itself, the others stacked.
 
@@ -265,15 +375,16 @@ def fit_jobs(jobs: Sequence[Job], n_jobs: int | None = 1) -> list[FittedState]:
         return fit(jobs, n_jobs)
     workers = 1 if jobs[0].settings.torch_device.type != "cpu" else min(n_jobs or os.cpu_count() or 1, len(jobs))
     if workers == 1:
-        return [fit_job(job) for job in jobs]
+        with Progress("fit", 0, show=jobs[0].settings.verbose >= 1) as progress:
+            return [fit_job(job, progress) for job in jobs]
     states: list[FittedState] = Parallel(n_jobs=workers)(delayed(_fit_alone)(job) for job in jobs)
     return states
 
 
 def _fit_alone(job: Job) -> FittedState:
-    """The same in a process of its own, with one thread."""
+    """The same in a process of its own, with one thread and nothing to show."""
     torch.set_num_threads(1)
-    return fit_job(job)
+    return fit_job(job, Progress("fit", 0, show=False))
 
 
 def _better(state: FittedState, best: FittedState, n_rows: int) -> bool:
@@ -284,13 +395,20 @@ def _better(state: FittedState, best: FittedState, n_rows: int) -> bool:
     """
     if state.validation is None or best.validation is None:
         return False
-    allowance = GUIDE_ALLOWANCE if best.inputs == "features" and n_rows >= MANY_ROWS else 0.0
-    if state.inputs == "moving":
+    return state.validation.beats(
+        best.validation, _allowance(state.inputs, best.inputs, n_rows, len(state.label_names))
+    )
+
+
+def _allowance(inputs: Inputs, best: Inputs, n_rows: int, n_labels: int) -> float:
+    """Standard errors that a state with some inputs is given over one with others."""
+    allowance = GUIDE_ALLOWANCE if best == "features" != inputs and n_rows >= MANY_ROWS else 0.0
+    if inputs == "moving":
         if n_rows < FEW_ROWS:
             allowance = -FEW_ROWS_PRICE
-        elif len(state.label_names) <= FEW_LABELS:
+        elif n_labels <= FEW_LABELS:
             allowance -= MOVING_PRICE
-    return state.validation.beats(best.validation, allowance)
+    return allowance
 
 
 def wanted_guides(job: Job, light: bool = False) -> list[object]:

@@ -87,6 +87,7 @@ def fit_large(job: Job, fit_small: Callable[[Job], FittedState]) -> FittedState:
         guides=chosen.guides,
         n_features=data.n_features,
         summary={**state.summary, "inputs": chosen.inputs, "chosen_by": len(sample)},
+        candidates=chosen.candidates,
     )
 
 

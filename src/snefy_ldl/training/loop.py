@@ -1,18 +1,17 @@
-"""The one fit loop: K stacked members, seeds, early stopping, history and progress."""
+"""The one fit loop: K stacked members, seeds, early stopping, members that leave the stack, and history."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from snefy_ldl._limits import SCALED_NUMBERS
-from snefy_ldl._progress import Progress
 from snefy_ldl._random import derive_seed
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
@@ -48,7 +47,6 @@ def fit_net(
     weights: Tensor | None = None,
     optimizer: StackedAdamW | None = None,
     rates: tuple[Tensor, Tensor] | None = None,
-    verbose: int = 0,
     checkpoint: Checkpoint | None = None,
 ) -> Run:
     """Maximise the likelihood of every member on its own rows; the net ends at its best validated weights.
@@ -64,7 +62,6 @@ def fit_net(
         weights: row weights (N,).
         optimizer: one to go on with; a new one by default.
         rates: learning rate and weight decay of each member (K,), where they differ from the recipe's.
-        verbose: 1 shows progress.
         checkpoint: written after every epoch; a fit whose file is there goes on from it.
 
     Returns:
@@ -73,44 +70,167 @@ def fit_net(
     Raises:
         TrainingError: where losses stay infinite after several repairs, or the checkpoint belongs to another fit.
     """
-    with _threads(net, recipe.batch_size):
-        loop = TrainingLoop(net, X, objective, splits, recipe, seeds, weights, optimizer, rates)
-        return _run(loop, verbose, checkpoint, may_shrink=checkpoint is None and optimizer is None)
+    trainer = Trainer(
+        net,
+        X,
+        objective,
+        splits,
+        recipe,
+        seeds,
+        weights=weights,
+        optimizer=optimizer,
+        rates=rates,
+        checkpoint=checkpoint,
+    )
+    trainer.advance(recipe.epochs)
+    return trainer.finish()
 
 
-@contextmanager
-def _threads(net: SnefyNet, batch_size: int) -> Iterator[None]:
-    """One thread while a step is too small to share: threads that wait for each other cost more than they save.
+def _is_small(net: SnefyNet, batch_size: int) -> bool:
+    """Whether a step is too small to share: threads that wait for each other cost more than they save.
 
     On a busy machine they cost ten times as much. Custom backbones keep the threads they are given.
     """
     numbers = sum(parameter.numel() for parameter in net.parameters())
     small = 6 * batch_size * numbers < SHARED_PRODUCTS
-    on_cpu = net.readout.device.type == "cpu"
-    with one_thread(small and on_cpu and not isinstance(net.backbone, CustomBackbone)):
-        yield
+    return small and net.readout.device.type == "cpu" and not isinstance(net.backbone, CustomBackbone)
 
 
-def _run(loop: TrainingLoop, verbose: int, checkpoint: Checkpoint | None, may_shrink: bool) -> Run:
-    """Epochs until the end; loops of fewer members take over where most have stopped."""
-    if checkpoint is not None:
-        loop.resume(checkpoint)
-    loops = [loop]
-    with Progress("fit", loop.recipe.epochs, show=verbose >= 1, completed=loop.run.next_epoch) as progress:
-        while not loop.finished:
-            loop.epoch()
-            if checkpoint is not None:
-                checkpoint.save(loop.snapshot, loop.best, loop.run, loop.rate_factor)
-            last = loop.run.history[-1]
-            note = f"loss {last['loss']:.3f} validation {last.get('validation_loss', math.nan):.3f}"
-            progress.update(loop.run.next_epoch, note)
-            if may_shrink and loop.mostly_stopped:
-                loop = loop.without_the_stopped()
-                loops.append(loop)
-    loop.finish()
-    for whole, part in zip(loops[-2::-1], loops[:0:-1]):
-        whole.take_back(part)
-    return loops[0].run
+class Standing(NamedTuple):
+    """How a member stands between two epochs.
+
+    Args:
+        log_prob: log likelihoods of its validation rows at its best epoch so far (B,), on the CPU.
+        best_losses: its smallest validation loss up to each epoch.
+    """
+
+    log_prob: Tensor
+    best_losses: list[float]
+
+
+class Trainer:
+    """A fit that goes on in parts: between them members can be compared, and some of them dropped.
+
+    Loops of fewer members take over where members have stopped or were dropped. The arguments are those of
+    :func:`fit_net`; members are numbered as in ``net`` throughout.
+
+    Attributes:
+        epochs: done by each member (K).
+        seconds: spent on each member (K); members of a stack share its time evenly.
+        dropped: members that were dropped.
+    """
+
+    def __init__(
+        self,
+        net: SnefyNet,
+        X: Any,
+        objective: Objective,
+        splits: Splits,
+        recipe: Recipe,
+        seeds: Sequence[int],
+        *,
+        weights: Tensor | None = None,
+        optimizer: StackedAdamW | None = None,
+        rates: tuple[Tensor, Tensor] | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self._small = _is_small(net, recipe.batch_size)
+        with one_thread(self._small):
+            loop = TrainingLoop(net, X, objective, splits, recipe, seeds, weights, optimizer, rates)
+        if checkpoint is not None:
+            loop.resume(checkpoint)
+        self._loops, self._checkpoint = [loop], checkpoint
+        self._may_shrink = checkpoint is None and optimizer is None
+        self._places = list(range(net.n_members))  # of the present loop's members
+        self.epochs, self.seconds = [loop.run.next_epoch] * net.n_members, [0.0] * net.n_members
+        self.dropped: set[int] = set()
+
+    @property
+    def _loop(self) -> TrainingLoop:
+        return self._loops[-1]
+
+    @property
+    def run(self) -> Run:
+        """The course of the fit so far, of the members that are still in it."""
+        return self._loop.run
+
+    @property
+    def finished(self) -> bool:
+        """Whether no member has an epoch to do."""
+        return self._loop.finished
+
+    @property
+    def note(self) -> str:
+        """The last epoch's losses in words."""
+        if not self.run.history:
+            return ""
+        last = self.run.history[-1]
+        return f"loss {last['loss']:.3f} validation {last.get('validation_loss', math.nan):.3f}"
+
+    def advance(self, until: int, after_epoch: Callable[[], None] | None = None) -> None:
+        """Train until so many epochs are done, or every member has stopped.
+
+        Args:
+            until: epochs in all.
+            after_epoch: called after each.
+        """
+        with one_thread(self._small):
+            while not self.finished and self.run.next_epoch < until:
+                self._epoch()
+                if after_epoch is not None:
+                    after_epoch()
+
+    def _epoch(self) -> None:
+        loop = self._loop
+        learning = [place for place, stopped in zip(self._places, loop.stopped) if not stopped]
+        loop.epoch()
+        for place in learning:
+            self.epochs[place] = loop.run.next_epoch
+            self.seconds[place] += loop.run.history[-1]["seconds"] / len(learning)
+        if self._checkpoint is not None:
+            self._checkpoint.save(loop.snapshot, loop.best, loop.run, loop.rate_factor)
+        if self._may_shrink and loop.mostly_stopped:
+            self._shrink()
+
+    def standings(self) -> dict[int, Standing]:
+        """How the members stand that are still in the fit, by number."""
+        loop = self._loop
+        rows = {} if loop.held is None else dict(zip(self._places, loop.held.cpu()))
+        numbers = {place: k for k, place in enumerate(self._places)}
+        return {
+            place: Standing(row, [losses[numbers[place]] for losses in loop.best_losses])
+            for place, row in rows.items()
+            if place not in self.dropped
+        }
+
+    def drop(self, members: Sequence[int]) -> None:
+        """Train some members no further."""
+        loop, leaving = self._loop, set(members) - self.dropped
+        self.dropped |= leaving
+        loop.dropped |= {k for k, place in enumerate(self._places) if place in leaving}
+        if not leaving:
+            return
+        # A GPU trains a few members in the time of one, and a smaller stack would have to be captured anew.
+        if self._may_shrink and loop.net.readout.device.type == "cpu" and loop.can_shrink and not loop.finished:
+            with one_thread(self._small):
+                self._shrink()
+
+    def _shrink(self) -> None:
+        part = self._loop.without_the_stopped()
+        self._places = [self._places[k] for k in part.members]
+        self._loops.append(part)
+
+    def finish(self) -> Run:
+        """Put every member's best validated weights into the net.
+
+        Returns:
+            The course of the fit, of all members.
+        """
+        with one_thread(self._small):
+            self._loop.finish()
+            for whole, part in zip(self._loops[-2::-1], self._loops[:0:-1]):
+                whole.take_back(part)
+        return self._loops[0].run
 
 
 class TrainingLoop:
@@ -121,6 +241,9 @@ class TrainingLoop:
         best: the weights at which each member did best.
         rate_factor: halved by every repair.
         members: which members of the loop it came from these are; see :meth:`without_the_stopped`.
+        dropped: members that train no further.
+        held: log likelihoods of the validation rows at each member's best epoch (K, B); None before the first epoch.
+        best_losses: the smallest validation loss of each member up to each epoch.
     """
 
     def __init__(
@@ -154,6 +277,9 @@ class TrainingLoop:
         self.rate_factor = 1.0
         self.members = list(range(net.n_members))
         self.best = BestWeights(net)
+        self.dropped: set[int] = set()
+        self.held: Tensor | None = None
+        self.best_losses: list[list[float]] = []
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint of this very fit; start afresh where there is none."""
@@ -166,13 +292,16 @@ class TrainingLoop:
     @property
     def finished(self) -> bool:
         """Whether every epoch is done, or every member has run out of patience."""
-        return self.run.next_epoch >= self.recipe.epochs or all(self._stopped)
+        return self.run.next_epoch >= self.recipe.epochs or all(self.stopped)
 
     @property
-    def _stopped(self) -> list[bool]:
-        """Whether each member has run out of patience (K)."""
+    def stopped(self) -> list[bool]:
+        """Whether each member has run out of patience or was dropped (K)."""
         patience, now = self.recipe.patience, self.run.next_epoch - 1
-        return [patience is not None and best >= 0 and now - best >= patience for best in self.run.best_epoch]
+        return [
+            k in self.dropped or (patience is not None and best >= 0 and now - best >= patience)
+            for k, best in enumerate(self.run.best_epoch)
+        ]
 
     def epoch(self) -> None:
         """One pass, undone with the rate halved if anything in it was not finite."""
@@ -180,7 +309,8 @@ class TrainingLoop:
         while True:
             before = self.snapshot.take()
             loss = self._pass()
-            validation = self._validate()
+            log_p = self._log_prob_of_held()
+            validation = None if log_p is None else self._mean_loss(log_p)
             if is_sound(self.net, loss, validation):
                 break
             self.snapshot.put_back(before)
@@ -189,9 +319,11 @@ class TrainingLoop:
             count_repair(self.run, loss, diagnose(self.net, self.X, rate))
         number = self.run.next_epoch
         record = {"epoch": float(number), "loss": float(loss.mean()), "seconds": time.perf_counter() - started}
-        if validation is not None:
+        self.run.losses.append(loss.tolist())
+        if validation is not None and log_p is not None:
             record["validation_loss"] = float(validation.mean())
-            self._keep_best(number, validation.tolist())
+            self.run.validation_losses.append(validation.tolist())
+            self._keep_best(number, validation.tolist(), log_p)
         self.run.seconds += record["seconds"]
         self.run.history.append(record)
         self.run.next_epoch += 1
@@ -223,25 +355,31 @@ class TrainingLoop:
             torch.manual_seed(derive_seed(self.seeds[0], 2, number))
             yield
 
-    def _validate(self) -> Tensor | None:
-        """Validation loss of each member (K,), or None without validation rows."""
+    def _log_prob_of_held(self) -> Tensor | None:
+        """Log likelihood of each member's validation rows (K, B), or None without any."""
         if self.valid_rows.shape[1] == 0:
             return None
-        log_p = evaluate(self.net, self.X, self.objective, self.valid_rows)
+        return evaluate(self.net, self.X, self.objective, self.valid_rows)
+
+    def _mean_loss(self, log_p: Tensor) -> Tensor:
+        """Validation loss of each member (K,)."""
         if self.weights is not None:
             weights = self.weights[self.valid_rows]
             return -(log_p * weights).sum(1) / weights.sum(1).clamp_min(1e-12)
         return -log_p.mean(1)
 
-    def _keep_best(self, number: int, losses: list[float]) -> None:
+    def _keep_best(self, number: int, losses: list[float], log_p: Tensor) -> None:
         run = self.run
         if isinstance(self.net.backbone, CustomBackbone) and self.net.backbone.shared:  # one backbone, one best epoch
             losses = [sum(losses) / len(losses)] * len(losses)
-        better = [loss < best and not stopped for loss, best, stopped in zip(losses, run.best_loss, self._stopped)]
+        better = [loss < best and not stopped for loss, best, stopped in zip(losses, run.best_loss, self.stopped)]
         for k, is_better in enumerate(better):
             if is_better:
                 run.best_loss[k], run.best_epoch[k] = losses[k], number
         self.best.keep(better)
+        mask = torch.tensor(better, device=log_p.device)[:, None]
+        self.held = log_p if self.held is None else torch.where(mask, log_p, self.held)
+        self.best_losses.append(list(run.best_loss))
 
     def finish(self) -> None:
         """Put the best validated weights into the net, and free what only training needs."""
@@ -255,14 +393,18 @@ class TrainingLoop:
     # -- members that have stopped -----------------------------------------------------------------------------------
 
     @property
+    def can_shrink(self) -> bool:
+        """Whether a smaller stack can take over."""
+        return isinstance(self.net.backbone, StackedMLP) and isinstance(self.X, ScaledFeatures)
+
+    @property
     def mostly_stopped(self) -> bool:
         """Whether a stack of those that still learn would be at most half as large."""
-        stackable = isinstance(self.net.backbone, StackedMLP) and isinstance(self.X, ScaledFeatures)
-        return stackable and not self.finished and 2 * sum(self._stopped) >= self.net.n_members
+        return self.can_shrink and not self.finished and 2 * sum(self.stopped) >= self.net.n_members
 
     def without_the_stopped(self) -> TrainingLoop:
         """A loop that goes on with the others, at the same place and with the same moments."""
-        keep = [k for k, stopped in enumerate(self._stopped) if not stopped]
+        keep = [k for k, stopped in enumerate(self.stopped) if not stopped]
         splits = [(self.train_rows[k], self.valid_rows[k]) for k in keep]
         rates = None if self.rates is None else (self.rates[0][keep], self.rates[1][keep])
         net, X, objective = self.net.select(keep), self.X.select(keep), self.objective.select(keep)
@@ -275,17 +417,16 @@ class TrainingLoop:
                 whole = self.optimizer.state[parameters[name]][key]
                 moment.copy_(whole if key == "step" else whole[keep])
         part.run, part.rate_factor, part.members = self.run.of(keep), self.rate_factor, keep
+        part.held = None if self.held is None else self.held[keep]
+        part.best_losses = [[losses[k] for k in keep] for losses in self.best_losses]
         return part
 
     @torch.no_grad()
     def take_back(self, part: TrainingLoop) -> None:
         """Take over what was learnt since :meth:`without_the_stopped` made a part, and finish."""
-        run = part.run
-        for place, k in enumerate(part.members):
-            self.run.best_loss[k], self.run.best_epoch[k] = run.best_loss[place], run.best_epoch[place]
         for name, value in part.net.named_parameters():
             self.best.values[name][part.members] = value
-        self.run.next_epoch, self.run.repairs, self.run.seconds = run.next_epoch, run.repairs, run.seconds
+        self.run.go_on_with(part.run, part.members)
         self.finish()
 
 

@@ -31,7 +31,7 @@ from snefy_ldl.training.objectives import Counts, Gaps, Objective, Shares
 from snefy_ldl.training.objectives.zeros import ZeroObjective
 from snefy_ldl.training.recipe import PRESENCE_RATE, Recipe, make_recipe
 from snefy_ldl.training.settings import Settings
-from snefy_ldl.training.state import FittedState
+from snefy_ldl.training.state import FittedState, Inputs
 from snefy_ldl.validation import ZeroPolicy, check_features
 from snefy_ldl.validation.rows import take_rows
 
@@ -56,6 +56,9 @@ class Job:
         warn: whether to say how many labels were shrunk.
         compared: whether its state will be compared with another's on validation rows.
         settled: whether the zero policy is no longer open.
+        inputs: what the features of the data are.
+        remark: what a candidate's name ends with, where jobs of several zero policies are compared.
+        members_done: members that were trained before; the job trains those that come after them.
         seed: of the job; drawn from ``settings.random_state`` by default.
 
     Attributes:
@@ -79,8 +82,12 @@ class Job:
         seed: int | None = None,
         compared: bool = False,
         settled: bool = False,
+        inputs: Inputs = "features",
+        remark: str = "",
+        members_done: int = 0,
     ) -> None:
         self.compared, self.settled = compared, settled
+        self.inputs, self.remark, self.members_done = inputs, remark, members_done
         self.settings, self.data, self.start, self.one_pass = settings, data, start, one_pass
         self.rows = np.arange(data.n_rows) if rows is None else rows
         self.seed = seed_from(settings.random_state) if seed is None else seed
@@ -133,7 +140,10 @@ class Job:
     def with_policy(self, mode: str) -> Job:
         """The same job under another zero policy."""
         policy = ZeroPolicy(mode, self.labels.policy.floor)
-        return Job(self.settings, self.data, self.rows, policy=policy, warn=False, seed=self.seed, compared=True)
+        remark = ", zeros modelled" if mode == "model" else ", zeros shrunk"
+        return Job(
+            self.settings, self.data, self.rows, policy=policy, warn=False, seed=self.seed, compared=True, remark=remark
+        )
 
     @property
     def models_zeros(self) -> bool:
@@ -175,10 +185,10 @@ class Job:
 
     @property
     def n_members(self) -> int:
-        """Networks that the fitted model will have."""
+        """Networks that the job trains for each candidate."""
         wanted = self.settings.n_members
         if wanted != "auto":
-            return wanted
+            return wanted - self.members_done
         return 1 if self.start is None else self.start.net.n_members
 
     @cached_property
@@ -189,11 +199,12 @@ class Job:
         if fraction > 0 and not self.one_pass:
             n_held = min(max(1, round(fraction * n_rows)), n_rows - 2)
         # members of one backbone see the same rows
-        same = [0 if self.settings.shares_backbone else k for k in range(self.n_members)]
+        numbers = range(self.members_done, self.members_done + self.n_members)
+        same = [0 if self.settings.shares_backbone else k for k in numbers]
         splits = {k: self._split(derive_seed(self.seed, 4, k), n_held) for k in set(same)}
         members = []
         for scaling, centre in product(self.scalings, self.centres):
-            for k, at in enumerate(same):
+            for k, at in zip(numbers, same):
                 start_seed, shuffle_seed = derive_seed(self.seed, 5, k), derive_seed(self.seed, 7, at)
                 if self.one_pass:  # each pass in an order of its own
                     shuffle_seed = derive_seed(shuffle_seed, self.passes_done)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -97,6 +98,7 @@ def conclude(
     scores: HeldScores | None,
     optimizer: StackedAdamW | None = None,
     first_member: int = 0,
+    members: Sequence[Member] | None = None,
 ) -> FittedState:
     """Keep the job's best scaling and centre, and settle the background's share on validation rows.
 
@@ -108,15 +110,22 @@ def conclude(
         scores: of the whole stack; None where no rows were held back, or what they say is in the net already.
         optimizer: to be kept, where a further pass may go on with it.
         first_member: where the job's members begin in the stack.
+        members: those of the job that are in the stack; all of them by default.
 
     Returns:
-        The fitted state.
+        The fitted state; its ``candidates`` say of each group of members whether it was kept, and the KL divergence of
+        its mean where that was asked for.
     """
-    members, n_members = job.members, job.n_members
+    members, n_members = job.members if members is None else members, job.n_members
     keep, validation = list(range(n_members)), None
-    if scores is not None and scores.log_prob is not None and (len(members) > n_members or job.compared):
+    candidates: list[dict[str, Any]] = [{} for _ in range(0, len(members), n_members)]
+    if scores is not None and scores.log_prob is not None and (len(job.members) > n_members or job.compared):
         part = list(range(first_member, first_member + len(members)))
-        keep, validation = _Candidates(job, net, X, scores.of(part), first_member).best()
+        rivals = _Candidates(job, members, net, X, scores.of(part), first_member)
+        keep, validation = rivals.best()
+        for start, group in enumerate(candidates):
+            group["kl"] = rivals.divergences.get(start * n_members)
+    candidates[keep[0] // n_members]["kept"] = True
     first = members[keep[0]]
     keep = [first_member + k for k in keep]
     if len(keep) < net.n_members:
@@ -132,7 +141,7 @@ def conclude(
     report: dict[str, Any] = {}
     if isinstance(net.backbone, CustomBackbone) and net.backbone.reads is not None:
         report["reads"] = net.backbone.reads
-    report |= summarise(net, run, len(members[0].train), first.scaling)
+    report |= summarise(net, run, len(first.train), first.scaling)
     report["labels"] = "votes" if job.data.are_counts else "shares"
     if job.data.note is not None:
         report["note"] = job.data.note
@@ -153,6 +162,7 @@ def conclude(
         optimizer=optimizer,
         centre=first.centre,
         validation=validation,
+        candidates=[] if scores is None else candidates,  # a stream tries one only
     )
 
 
@@ -161,18 +171,26 @@ class _Candidates:
 
     Args:
         job: whose they are.
+        members: those that were trained to the end.
         net: the stack that holds them.
         X: features of all rows.
         scores: of exactly these members.
         first_member: where they begin in the stack.
+
+    Attributes:
+        divergences: mean KL divergence of the groups that were asked for their means, by their first member.
     """
 
-    def __init__(self, job: Job, net: SnefyNet, X: Any, scores: HeldScores, first_member: int) -> None:
-        self._job, self._net, self._X, self._scores, self._first = job, net, X, scores, first_member
+    def __init__(
+        self, job: Job, members: Sequence[Member], net: SnefyNet, X: Any, scores: HeldScores, first_member: int
+    ) -> None:
+        self._job, self._members, self._net, self._X = job, members, net, X
+        self._scores, self._first = scores, first_member
+        self.divergences: dict[int, float] = {}
 
     def best(self) -> tuple[list[int], Validation | None]:
         """Members of the candidate that does best on the validation rows, and how it does there."""
-        members, n_members, log_p = self._job.members, self._job.n_members, self._scores.log_prob
+        members, n_members, log_p = self._members, self._job.n_members, self._scores.log_prob
         assert log_p is not None
         best, best_validation = list(range(n_members)), None
         for start in range(n_members, len(members), n_members):
@@ -193,11 +211,13 @@ class _Candidates:
         counted = torch.ones_like(divergence, dtype=torch.bool)
         if self._job.data.weights is not None:
             counted = torch.as_tensor(self._job.data.weights)[self._scores.rows[part].cpu()] > 0.0
-        return Validation(log_p[part][counted], divergence[counted])
+        validation = Validation(log_p[part][counted], divergence[counted])
+        self.divergences[part[0]] = float(validation.divergence.double().mean())
+        return validation
 
     def _divergence(self, k: int) -> Tensor:
         """KL divergence of a member's mean prediction on each of its validation rows (B,)."""
-        job, rows = self._job, self._job.members[k].valid
+        job, rows = self._job, self._members[k].valid
         mean = self._mean(k) if self._scores.means is None else self._scores.means[k]
         plain = not (job.data.are_counts or job.data.has_gaps)  # then zeros of the labels are zeros here, too
         shares = torch.as_tensor((job.data.labels if plain else job.labels.shares)[rows.numpy()])
@@ -206,7 +226,7 @@ class _Candidates:
 
     def _mean(self, k: int) -> Tensor:
         """A member's mean prediction for its validation rows (B, L), asked by itself."""
-        rows, moves, net = self._job.members[k].valid, self._job.data.moves, self._net.select([self._first + k])
+        rows, moves, net = self._members[k].valid, self._job.data.moves, self._net.select([self._first + k])
         device = net.readout.device
         shifts = () if moves is None else moves.take(rows.numpy()).tensors(device)
         with torch.no_grad():
@@ -238,3 +258,54 @@ def summarise(net: SnefyNet, run: Run, rows: int, scaling: str) -> dict[str, Any
         "background_share": [round(share, 6) for share in torch.sigmoid(net.log_odds).tolist()],
         "device": str(net.readout.device),
     }
+
+
+def join_states(first: FittedState, second: FittedState) -> FittedState:
+    """One model of the members of two, which must have one shape and one scaling.
+
+    Args:
+        first: whose names, guides and candidates stay.
+        second: trained in the same way.
+
+    Returns:
+        The fitted state of all members.
+    """
+    one, other = first.net, second.net
+    net = one.select([0] * (one.n_members + other.n_members))
+    tensors = other.state_dict()
+    net.load_state_dict({name: torch.cat([value, tensors[name]]) for name, value in one.state_dict().items()})
+    history = []
+    sizes = one.n_members, other.n_members
+    for mine, theirs in zip_longest(first.history, second.history):
+        if mine is None or theirs is None:  # members that ran out of patience
+            history.append(mine or theirs)
+            continue
+        record = {**mine, "seconds": mine["seconds"] + theirs["seconds"]}
+        for name in ("loss", "validation_loss"):
+            if name in record:
+                record[name] = (sizes[0] * mine[name] + sizes[1] * theirs[name]) / sum(sizes)
+        history.append(record)
+    summary = {**first.summary, "epochs": max(first.summary["epochs"], second.summary["epochs"])}
+    for name in ("best_epoch", "validation_loss", "background_share"):
+        summary[name] = first.summary[name] + second.summary[name]
+    for name in ("repairs", "seconds"):
+        summary[name] = first.summary[name] + second.summary[name]
+    return replace(first, net=net.eval(), history=history, summary=summary, validation=None)
+
+
+def first_members(state: FittedState, number: int) -> FittedState:
+    """The same model with its first few members only.
+
+    Args:
+        state: of at least as many.
+        number: how many to keep.
+
+    Returns:
+        The fitted state.
+    """
+    if state.net.n_members == number:
+        return state
+    summary = dict(state.summary)
+    for name in ("best_epoch", "validation_loss", "background_share"):
+        summary[name] = summary[name][:number]
+    return replace(state, net=state.net.select(list(range(number))).eval(), summary=summary, validation=None)

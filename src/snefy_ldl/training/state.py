@@ -35,6 +35,8 @@ class Run:
         next_epoch: epochs done.
         repairs: how often an epoch was undone.
         seconds: spent in epochs.
+        losses: training loss of each member in each epoch (epochs, K); None where it no longer trained.
+        validation_losses: the same of the validation loss; empty without validation rows.
     """
 
     best_loss: list[float]
@@ -43,11 +45,37 @@ class Run:
     next_epoch: int = 0
     repairs: int = 0
     seconds: float = 0.0
+    losses: list[list[float | None]] = field(default_factory=list)
+    validation_losses: list[list[float | None]] = field(default_factory=list)
 
     def of(self, members: list[int]) -> Run:
-        """The part that concerns some of the members."""
+        """The part that concerns some of the members; its history is theirs alone."""
         best = [self.best_loss[k] for k in members], [self.best_epoch[k] for k in members]
-        return Run(*best, self.history, self.next_epoch, self.repairs, self.seconds)
+        parts = [[[row[k] for k in members] for row in rows] for rows in (self.losses, self.validation_losses)]
+        history = [dict(record) for record in self.history]
+        for name, rows in zip(("loss", "validation_loss"), parts):
+            for record, row in zip(history, rows):
+                known = [value for value in row if value is not None]
+                if known:
+                    record[name] = sum(known) / len(known)
+        return Run(*best, history, self.next_epoch, self.repairs, self.seconds, *parts)
+
+    def go_on_with(self, other: Run, members: list[int]) -> None:
+        """Take over what a run of some of the members did since it left this one."""
+        self.history, self.next_epoch, self.repairs, self.seconds = (
+            other.history,
+            other.next_epoch,
+            other.repairs,
+            other.seconds,
+        )
+        for place, k in enumerate(members):
+            self.best_loss[k], self.best_epoch[k] = other.best_loss[place], other.best_epoch[place]
+        for mine, theirs in ((self.losses, other.losses), (self.validation_losses, other.validation_losses)):
+            for row in theirs[len(mine) :]:
+                whole: list[float | None] = [None] * len(self.best_loss)
+                for place, k in enumerate(members):
+                    whole[k] = row[place]
+                mine.append(whole)
 
 
 @dataclass(frozen=True)
@@ -139,6 +167,7 @@ class FittedState:
         guides: the fitted guides, or None where the network does not see any.
         columns: what makes features of the columns of a table, or None.
         validation: how the kept members did on their validation rows; None where there were none.
+        candidates: one record for each candidate that was tried; see :mod:`snefy_ldl.training.race`.
     """
 
     net: SnefyNet
@@ -156,6 +185,7 @@ class FittedState:
     guides: Guides | None = None
     columns: Encoder | None = None
     validation: Validation | None = None
+    candidates: list[dict[str, Any]] = field(default_factory=list)
 
     def guided(self, data: TrainingData) -> TrainingData:
         """The same rows as this state's network sees them: through its guides, where it has some."""
