@@ -86,6 +86,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = pd.DataFrame(city.X, columns=city.feature_names).join(pd.DataFrame(city.D, columns=city.label_names))
     table[:120].to_csv(folder / "train.csv", index=False)
     table[120:].to_csv(folder / "test.csv", index=False)
+    other = make_city_districts(n=120, random_state=1)
+    rows = pd.DataFrame(other.X, columns=other.feature_names).join(pd.DataFrame(other.D, columns=other.label_names))
+    rows.to_csv(folder / "calibration.csv", index=False)
     random = np.random.default_rng(0)
     votes = table.copy()
     votes[city.label_names] = [random.multinomial(6, shares / shares.sum()) for shares in city.D]
@@ -109,7 +112,7 @@ def test_report_writes_one_page_that_needs_nothing_else(folder: Path, tmp_path: 
 
 
 def test_report_says_where_the_rivals_learned_and_takes_the_stored_calibration(folder: Path, tmp_path: Path) -> None:
-    succeed("conformalize", folder / "model", folder / "train.csv")
+    succeed("conformalize", folder / "model", folder / "calibration.csv")
     out = tmp_path / "report"
     succeed("report", folder / "model", folder / "test.csv", "--train", folder / "train.csv", "--out", out)
     words = check_page(out / "index.html")
@@ -180,7 +183,7 @@ def test_plot_draws_each_kind(folder: Path, tmp_path: Path, kind: str) -> None:
 
 
 def test_evaluate_shows_own_and_calibrated_coverage(folder: Path) -> None:
-    succeed("conformalize", folder / "model", folder / "train.csv")
+    succeed("conformalize", folder / "model", folder / "calibration.csv")
     text = succeed("evaluate", folder / "model", folder / "test.csv").stdout
     assert "the model's own" in text
     assert text.count("calibrated") == 2

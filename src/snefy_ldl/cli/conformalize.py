@@ -47,8 +47,10 @@ def conformalize(
 ) -> None:
     """Calibrate a model's intervals on rows it has not seen; predict --interval then uses them."""
     from snefy_ldl.conformal import ConformalIntervals
+    from snefy_ldl.errors import InputError
     from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.files.models import save_calibration
+    from snefy_ldl.training.seen import MOST_SEEN, count_seen
 
     levels = [number(part, "--level") for part in split(level)]
     fitted = SnefyLDL.load(model)
@@ -60,6 +62,13 @@ def conformalize(
     intervals = ConformalIntervals(
         fitted, levels if len(levels) > 1 else levels[0], method=cast(Any, method), simultaneous=simultaneous
     )
+    seen = count_seen(fitted, X, D)
+    if seen > MOST_SEEN * len(D):
+        raise InputError(
+            f"{seen:,} of the {len(D):,} rows of {table} trained this model: it is surer of them than of new rows, so "
+            "intervals calibrated on them would be too narrow. Hold rows back: split the table in two, fit on one part "
+            "and conformalize with the other."
+        )
     with table_notes(), progress_bar("conformalize") as progress:
         progress(0, 1)
         intervals.conformalize(X, D)

@@ -26,6 +26,7 @@ from snefy_ldl.conformal.thresholds import Calibration, SmallGroups
 from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.errors import CalibrationWarning, InputError
 from snefy_ldl.inputs.objects import shares_of
+from snefy_ldl.training.seen import check_unseen
 from snefy_ldl.validation import check_distributions
 from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
 
@@ -118,13 +119,15 @@ class ConformalIntervals(Conformalized):
             The object itself.
 
         Raises:
-            InputError: Rows, labels, groups or weights that break a rule; weights with ``cv``.
+            InputError: Rows, labels, groups or weights that break a rule; weights with ``cv``; rows that trained the
+                model.
         """
         X = as_rows(X)
         labels, _ = check_distributions(shares_of(X, D), n_rows=count_rows(X))
         names = check_groups(groups, len(labels))
         weights = check_weights(sample_weight, X, len(labels))
         if self.cv is None:
+            check_unseen(self.model, X, labels)
             models, folds = [self.model], np.zeros(len(labels), dtype=np.intp)
             scores = self._scores(self.model, X, labels)
         else:

@@ -24,6 +24,7 @@ from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.fit import fit
 from snefy_ldl.training.large import LARGE_ROWS, fit_large, is_large
 from snefy_ldl.training.plan import Job
+from snefy_ldl.training.selfcheck import finish, warn_if_failed
 from snefy_ldl.training.state import FittedState, Inputs, lead
 
 #: Features above which guides stand beside them only if the user brings the guides: wide networks are slow to train.
@@ -242,18 +243,20 @@ def fit_jobs(jobs: Sequence[Job], n_jobs: int | None = 1) -> list[FittedState]:
         Fitted states, in the order of the jobs.
     """
     if not any(wanted_guides(job) or job.may_model_zeros or is_large(job) for job in jobs):
-        return fit(jobs, n_jobs)
+        return [finish(state, job.data, job.rows) for job, state in zip(jobs, fit(jobs, n_jobs))]
     workers = 1 if jobs[0].settings.torch_device.type != "cpu" else min(n_jobs or os.cpu_count() or 1, len(jobs))
     if workers == 1:
-        return [fit_job(job) for job in jobs]
+        return [finish(fit_job(job), job.data, job.rows) for job in jobs]
     states: list[FittedState] = Parallel(n_jobs=workers)(delayed(_fit_alone)(job) for job in jobs)
+    for state in states:
+        warn_if_failed(state)
     return states
 
 
 def _fit_alone(job: Job) -> FittedState:
     """The same in a process of its own, with one thread."""
     torch.set_num_threads(1)
-    return fit_job(job)
+    return finish(fit_job(job), job.data, job.rows)
 
 
 def _better(state: FittedState, best: FittedState, n_rows: int) -> bool:

@@ -132,7 +132,7 @@ def conclude(
     report: dict[str, Any] = {}
     if isinstance(net.backbone, CustomBackbone) and net.backbone.reads is not None:
         report["reads"] = net.backbone.reads
-    report |= summarise(net, run, len(members[0].train), first.scaling)
+    report |= summarise(net, run, len(members[0].train), len(members[0].valid), first.scaling)
     report["labels"] = "votes" if job.data.are_counts else "shares"
     if job.data.note is not None:
         report["note"] = job.data.note
@@ -214,13 +214,14 @@ class _Candidates:
         return mean
 
 
-def summarise(net: SnefyNet, run: Run, rows: int, scaling: str) -> dict[str, Any]:
+def summarise(net: SnefyNet, run: Run, rows: int, validation_rows: int, scaling: str) -> dict[str, Any]:
     """What a fit did, as JSON can hold it.
 
     Args:
         net: as it ended.
         run: its course.
-        rows: it learnt from.
+        rows: it learnt from, per member.
+        validation_rows: held back from it, to pick the best epoch and candidate.
         scaling: of its features.
 
     Returns:
@@ -228,6 +229,7 @@ def summarise(net: SnefyNet, run: Run, rows: int, scaling: str) -> dict[str, Any
     """
     return {
         "rows": rows,
+        "validation_rows": validation_rows,
         "epochs": run.next_epoch,
         "best_epoch": run.best_epoch,
         "validation_loss": [loss if math.isfinite(loss) else None for loss in run.best_loss],

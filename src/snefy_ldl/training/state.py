@@ -15,6 +15,7 @@ from snefy_ldl.networks.scaling import Scaling
 from snefy_ldl.special.tolerances import SMALLEST_POSITIVE
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.optimiser import StackedAdamW
+from snefy_ldl.training.seen import SeenRows
 from snefy_ldl.validation import ZeroPolicy
 
 #: Standard errors, likelihood and mean added up, by which a challenger must lead: a later candidate costs more to ask.
@@ -139,6 +140,8 @@ class FittedState:
         guides: the fitted guides, or None where the network does not see any.
         columns: what makes features of the columns of a table, or None.
         validation: how the kept members did on their validation rows; None where there were none.
+        seen: fingerprints of the training rows; None where features are not numbers, or an old file has none.
+        self_check: what :func:`snefy_ldl.training.selfcheck.check_law` found; None in an old file.
     """
 
     net: SnefyNet
@@ -156,6 +159,8 @@ class FittedState:
     guides: Guides | None = None
     columns: Encoder | None = None
     validation: Validation | None = None
+    seen: SeenRows | None = None
+    self_check: dict[str, Any] | None = None
 
     def guided(self, data: TrainingData) -> TrainingData:
         """The same rows as this state's network sees them: through its guides, where it has some."""

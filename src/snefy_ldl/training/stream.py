@@ -33,7 +33,9 @@ from snefy_ldl.training.optimiser import copy_of_member, make_optimizer
 from snefy_ldl.training.plan import Job, build_net, make_objective
 from snefy_ldl.training.recipe import Recipe
 from snefy_ldl.training.repair import count_repair, diagnose, is_sound
+from snefy_ldl.training.seen import SeenRows
 from snefy_ldl.training.selection import conclude
+from snefy_ldl.training.selfcheck import finish
 from snefy_ldl.training.settings import Settings
 from snefy_ldl.training.state import FittedState, Run
 from snefy_ldl.training.step import Steps
@@ -138,6 +140,8 @@ class StreamFit:
         self.length = self.stream.n_rows
         self.masks: list[Mask] = []  # which rows of each chunk are held back
         self.held: list[Held] = []
+        self.seen: SeenRows | None = None
+        self.first_pass = True
         self.checkpoint = checkpoint_of(self.job)
         if self.checkpoint is not None:
             self._resume()
@@ -209,6 +213,9 @@ class StreamFit:
             warn=False,
             seed=derive_seed(self.job.seed, self.run.next_epoch, self.steps_done),
         )
+        if self.first_pass:
+            prints = SeenRows.of(job.data.features, job.data.labels)
+            self.seen = prints if self.seen is None or prints is None else self.seen.joined(prints)
         order = torch.stack([member.train for member in job.members]).to(self.device)
         return job.data.tensor(self.device), make_objective(self.net, job.members, self.device), order
 
@@ -235,7 +242,7 @@ class StreamFit:
                 continue
             loss += self._learn(part, seen) * len(part)
             rows += len(part)
-        self.length = seen
+        self.length, self.first_pass = seen, False
         if self.exchange is not None:  # running statistics of a backbone
             buffers = [value for name, value in self.net.named_buffers() if copy_of_member(name) is not None]
             self.exchange.average([value for value in buffers if value.is_floating_point()])
@@ -327,8 +334,10 @@ class StreamFit:
         state = conclude(self.job, net, self.run, None, None)
         held = sum(int(mask.sum()) for mask in self.masks)
         workers = 1 if self.exchange is None else self.exchange.n_workers
-        about = {"rows": workers * (self.rows_seen - held), "streamed": True}
-        return replace(state, summary=state.summary | about | ({} if workers == 1 else {"workers": workers}))
+        about = {"rows": workers * (self.rows_seen - held), "validation_rows": workers * held, "streamed": True}
+        summary = state.summary | about | ({} if workers == 1 else {"workers": workers})
+        seen = None if self.seen is None else replace(self.seen, rows=workers * self.seen.rows)
+        return replace(finish(state, self.job.data), summary=summary, seen=seen)
 
 
 def _words(chunk: Chunk) -> str:
