@@ -88,6 +88,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         scaling_: how features are scaled: "unit", "pooled" or "none".
         history_: one record an epoch: ``epoch``, ``loss``, ``seconds``, and ``validation_loss`` where rows were held.
         training_: what the fit did: rows, epochs, best epoch and validation loss of each member, repairs, seconds, ...
+            The validation loss is minus the mean log likelihood of the rows held back, as ``log_prob`` has it: of
+            votes, the multinomial coefficient included. (``history_`` holds losses as training sees them, without it.)
         n_labels_: L.
         label_names_: names of the labels (L); made up where they had none.
         zero_policy_: what happens to shares of zero, as settled by the fit.

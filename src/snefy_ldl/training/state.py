@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from torch import Tensor
@@ -49,6 +49,11 @@ class Run:
         """The part that concerns some of the members."""
         best = [self.best_loss[k] for k in members], [self.best_epoch[k] for k in members]
         return Run(*best, self.history, self.next_epoch, self.repairs, self.seconds)
+
+    def with_left_out(self, left_out: list[float]) -> Run:
+        """The same with what the losses leave out of the log likelihood, one figure per member."""
+        losses = [loss - part for loss, part in zip(self.best_loss, left_out)]
+        return replace(self, best_loss=losses)
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,7 @@ class StreamFit:
         self.held: list[Held] = []
         self.seen: SeenRows | None = None
         self.first_pass = True
+        self.left_out: list[float] | None = None
         self.checkpoint = checkpoint_of(self.job)
         if self.checkpoint is not None:
             self._resume()
@@ -305,6 +306,8 @@ class StreamFit:
             yield
 
     def _validate(self, record: dict[str, float]) -> None:
+        if self.left_out is None:
+            self.left_out = self._mean_left_out()
         parts = [evaluate(self.net, held.X, held.objective, held.index) for held in self.held]
         losses = -torch.cat(parts, 1).mean(1).double()
         if self.exchange is not None:  # each holds back as many rows as the others
@@ -319,6 +322,17 @@ class StreamFit:
                 self.run.best_loss[k], self.run.best_epoch[k] = float(losses[k]), self.run.next_epoch
         self.best.keep(better)
 
+    def _mean_left_out(self) -> list[float] | None:
+        """What the validation losses leave out of the log likelihood, one figure per member; None for nothing."""
+        means = [held.objective.mean_left_out(held.index) for held in self.held]
+        parts = [mean * held.index.shape[1] for mean, held in zip(means, self.held) if mean is not None]
+        if not parts:
+            return None
+        total = (torch.stack(parts).sum(0) / sum(held.index.shape[1] for held in self.held)).to(self.device)
+        if self.exchange is not None:
+            self.exchange.average([total])
+        return [float(part) for part in total]
+
     def conclude(self) -> FittedState:
         """The fitted state: best validated weights, the background's share settled on the rows held back."""
         if isinstance(self.net.backbone, CustomBackbone):
@@ -331,7 +345,8 @@ class StreamFit:
                 backgrounds = [held.objective.background_of(held.index) for held in self.held]
                 known = [background for background in backgrounds if background is not None]
                 net.refine_background(torch.cat([log_p for _, log_p in pairs], 1), torch.cat(known, 1))
-        state = conclude(self.job, net, self.run, None, None)
+        run = self.run if self.left_out is None else self.run.with_left_out(self.left_out)
+        state = conclude(self.job, net, run, None, None)
         held = sum(int(mask.sum()) for mask in self.masks)
         workers = 1 if self.exchange is None else self.exchange.n_workers
         about = {"rows": workers * (self.rows_seen - held), "validation_rows": workers * held, "streamed": True}
