@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -221,3 +223,31 @@ def test_from_a_persons_file_to_a_page(name: str, tmp_path: Path) -> None:
         assert "rock" in words
     if name == "long_votes":
         assert "noise that no prediction can avoid" in words
+
+
+def test_votes_are_calibrated_by_a_method_that_says_something(folder: Path, tmp_path: Path) -> None:
+    model = tmp_path / "votes"
+    shutil.copytree(folder / "votes", model)
+    said = succeed("conformalize", model, folder / "more_votes.csv", "--votes", "counts")
+    assert "method chebyshev" in said.stdout
+    assert "method cdf" in succeed("conformalize", folder / "model", folder / "calibration.csv").stdout
+    nothing = succeed("conformalize", model, folder / "more_votes.csv", "--votes", "counts", "--method", "cdf").stderr
+    assert "intervals say nothing" in " ".join(nothing.split())
+
+
+def test_fit_and_report_say_what_the_rows_were_for(folder: Path, tmp_path: Path) -> None:
+    words = "120 rows (102 to learn from, 18 held back for validation)"
+    labels = "business,entertainment,education"
+    out = tmp_path / "model"
+    assert words in succeed("fit", folder / "train.csv", "--labels", labels, "--epochs", 1, "-q", "--out", out).stdout
+    succeed("report", folder / "model", folder / "test.csv", "--out", tmp_path / "report")
+    assert f"the model was fitted to {words}" in check_page(tmp_path / "report" / "index.html")
+
+
+def test_fit_and_evaluate_report_one_likelihood_of_votes(folder: Path) -> None:
+    told = json.loads(succeed("info", folder / "votes", "--json").stdout)["training"]["validation_loss"]
+    found = json.loads(
+        succeed("evaluate", folder / "votes", folder / "more_votes.csv", "--votes", "counts", "--json").stdout
+    )
+    # on new rows of the same kind: without the coefficient (2.5 nats for six votes) the two would be apart
+    assert -np.mean(told) == pytest.approx(found["log_likelihood"]["value"], abs=1.0)

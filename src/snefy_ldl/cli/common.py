@@ -134,6 +134,7 @@ def report_votes(table: VoteTable) -> None:
 def warnings_as_notes() -> Iterator[None]:
     """Show the library's own warnings as yellow lines, and other ones as they are."""
     from snefy_ldl.errors import (
+        CalibrationWarning,
         ClosureNote,
         SeenRowsWarning,
         SelfCheckWarning,
@@ -142,7 +143,10 @@ def warnings_as_notes() -> Iterator[None]:
         ZeroLabelWarning,
     )
 
-    shown = (TrainingWarning, ZeroLabelWarning, ClosureNote, SeenRowsWarning, SelfCheckWarning)
+    shown = (
+        *(CalibrationWarning, ClosureNote, SeenRowsWarning),
+        *(SelfCheckWarning, TrainingWarning, ZeroLabelWarning),
+    )
 
     def show(
         message: Warning | str,

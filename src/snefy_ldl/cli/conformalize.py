@@ -23,6 +23,7 @@ from snefy_ldl.cli.common import (
     number,
     progress_bar,
     split,
+    warnings_as_notes,
 )
 from snefy_ldl.cli.model_tables import table_notes
 from snefy_ldl.cli.reader import Source, read_for_model
@@ -34,7 +35,9 @@ def conformalize(
     model: ModelFolder,
     table: TableFile,
     level: Annotated[str, typer.Option(metavar="0.9,0.95", help="Confidence level, or several.")] = "0.9",
-    method: Annotated[str, typer.Option(help="cdf, quantile or chebyshev (the paper's).")] = "cdf",
+    method: Annotated[
+        str, typer.Option(help="auto, cdf, quantile or chebyshev (the paper's); auto takes cdf unless it says nothing.")
+    ] = "auto",
     simultaneous: Annotated[bool, typer.Option(help="Cover all labels of a row at once.")] = False,
     labels: Labels = None,
     features: Features = None,
@@ -69,10 +72,10 @@ def conformalize(
             "intervals calibrated on them would be too narrow. Hold rows back: split the table in two, fit on one part "
             "and conformalize with the other."
         )
-    with table_notes(), progress_bar("conformalize") as progress:
+    with warnings_as_notes(), table_notes(), progress_bar("conformalize") as progress:
         progress(0, 1)
         intervals.conformalize(X, D)
         progress(1, 1)
     path = save_calibration(model, intervals.to_dict())
-    typer.echo(f"{len(D):,} calibration rows, method {method}, level {level_list(levels)}")
+    typer.echo(f"{len(D):,} calibration rows, method {intervals.method}, level {level_list(levels)}")
     typer.echo(f"saved to {path}; snefy-ldl predict --interval {levels[0]:g} now gives calibrated intervals")

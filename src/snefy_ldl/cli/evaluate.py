@@ -137,7 +137,10 @@ def _score_table(report: dict[str, Any], model: Path, table: Path) -> Table:
         error = "" if entry["std_error"] is None else f"{entry['std_error']:.4f}"
         view.add_row(name, f"{entry['value']:.4f}", error, entry["better"])
     if report["interval"]["coverage"] is None:
-        view.caption = "No coverage: the intervals are about the shares behind the votes, which votes do not show."
+        view.caption = (
+            "No coverage: the intervals are about the shares behind the votes, which votes do not show. "
+            "The log likelihood is that of the counts, multinomial coefficient included."
+        )
     elif not calibrated:
         view.caption = "Not calibrated for this level: snefy-ldl conformalize does that, on rows of their own."
     return view

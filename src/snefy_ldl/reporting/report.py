@@ -83,7 +83,7 @@ class Report:
         """One measure.
 
         Args:
-            name: "KL divergence", "log likelihood", ...
+            name: "KL divergence", "mean log likelihood", ...
 
         Returns:
             Its line.
