@@ -97,12 +97,12 @@ html_theme = "pydata_sphinx_theme"
 html_title = "SNEFY-LDL"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = [("mode.js", {"priority": 100})]
 html_show_sourcelink = False
 html_copy_source = False
 html_search_scorer = str(HERE / "_static" / "scorer.js")
 # A change of the search alone would not write its files again; a change of this value does.
-# The theme follows the reader's system; it logs an error on every page where the mode is not said.
-html_context = {"search": (HERE / "_static" / "scorer.js").read_text(encoding="utf-8"), "default_mode": "auto"}
+html_context = {"search": (HERE / "_static" / "scorer.js").read_text(encoding="utf-8")}
 html_sidebars = {"index": [], "questions": []}
 html_theme_options = {
     "logo": {"text": "SNEFY-LDL"},

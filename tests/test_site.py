@@ -155,4 +155,5 @@ def test_cards_of_the_start_page_are_what_the_results_say() -> None:
 def test_dark_pages_have_a_mode_and_no_white_hero() -> None:
     css = (DOCS / "_static" / "site.css").read_text(encoding="utf-8")
     assert re.search(r'data-theme="dark"\] \.bd-content \.hero img[^{]*\{[^}]*background: transparent', css)
-    assert '"default_mode": "auto"' in (DOCS / "conf.py").read_text(encoding="utf-8")
+    assert "mode.js" in (DOCS / "conf.py").read_text(encoding="utf-8")
+    assert 'dataset.mode ||= "auto"' in (DOCS / "_static" / "mode.js").read_text(encoding="utf-8")

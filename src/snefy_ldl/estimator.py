@@ -265,7 +265,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         start = self._state()
         data = self._data(X, D, counts, sample_weight, start, keep_constant=True)
         policy = start.zero_policy if start is not None and self.warm_start else None
-        return self.adopt(finish(*fit([Job(settings, data, start=start, one_pass=True, policy=policy)]), data))
+        (state,) = fit([Job(settings, data, start=start, one_pass=True, policy=policy)])
+        return self.adopt(finish(state, data))
 
     def _data(
         self, X: Any, D: Any, counts: Any, sample_weight: Any, start: FittedState | None, keep_constant: bool = False

@@ -227,8 +227,17 @@ def ask(parts: Sequence[Part], rows: JudgedRows, random_state: int = 0) -> Answe
                 joint[here] = _joint(law, shares)
     exact = not votes and np.isfinite(pit).all()
     whole = not votes and np.isfinite(joint).all()
-    transforms = (pit, below, up_to) if exact else (None, None, None)
-    return Answers(mean, low, high, log_prob, *transforms, joint if whole else None, kept or None)
+    return Answers(
+        mean,
+        low,
+        high,
+        log_prob,
+        pit=pit if exact else None,
+        below=below if exact else None,
+        up_to=up_to if exact else None,
+        joint=joint if whole else None,
+        draws=kept or None,
+    )
 
 
 def drawn_step(n_rows: int) -> int:

@@ -54,9 +54,9 @@ def evaluate(model: Any, X: Any, D: Any = None, *, counts: Any = None, level: fl
     if D is not None and counts is not None:
         raise InputError("evaluate takes label distributions or counts, not both.")
     if D is not None or counts is not None:
-        shares, *answers = _answers(model, X, D, counts, level)
-        warn_if_seen(count_seen(model, X, shares), len(shares))
-        return _figures(shares, *answers, level)
+        answers = _answers(model, X, D, counts, level)
+        warn_if_seen(count_seen(model, X, answers[0]), len(answers[0]))
+        return _figures(*answers, level)
     parts, seen = [], 0
     for chunk in make_stream(X).chunks():
         if chunk.labels is None:
