@@ -385,6 +385,8 @@ def training_rows(training: dict[str, Any]) -> str:
         '2,000 rows (1,700 to learn from, 300 held back for validation)'
     """
     rows, held = training["rows"], training.get("validation_rows", 0)
-    if not held:
-        return f"{rows:,} rows"
-    return f"{rows + held:,} rows ({rows:,} to learn from, {held:,} held back for validation)"
+    given = training.get("given_rows", rows + held)
+    parts = [f"{rows:,} to learn from", f"{held:,} held back for validation"]
+    if given > rows + held:  # of a large table, guides learn from rows of their own
+        parts.append(f"{given - rows - held:,} for the guides")
+    return f"{given:,} rows ({', '.join(parts)})" if held else f"{rows:,} rows"

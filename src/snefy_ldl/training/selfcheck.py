@@ -44,7 +44,7 @@ def finish(state: FittedState, data: TrainingData, rows: Index | None = None) ->
         rows: The rows that the model learned from; all by default.
 
     Returns:
-        The state with ``seen`` and ``self_check``.
+        The state with ``seen`` and ``self_check``, and the number of rows in its summary.
 
     Warns:
         SelfCheckWarning: The check failed.
@@ -57,7 +57,7 @@ def finish(state: FittedState, data: TrainingData, rows: Index | None = None) ->
     with torch.no_grad():
         law = state.net(*network_inputs(state.net, state.guides, state.inputs, data.features, some))
         check = check_law(law, some, state.label_names)
-    done = replace(state, seen=seen, self_check=check)
+    done = replace(state, seen=seen, self_check=check, summary={**state.summary, "given_rows": len(index)})
     warn_if_failed(done)
     return done
 
