@@ -97,6 +97,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "SNEFY-LDL"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = [("mode.js", {"priority": 100})]
 html_show_sourcelink = False
 html_copy_source = False
 html_search_scorer = str(HERE / "_static" / "scorer.js")

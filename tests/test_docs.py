@@ -7,6 +7,7 @@ the marker ``data``. Blocks marked ``py`` are for reading only.
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import shutil
@@ -22,6 +23,9 @@ from snefy_ldl import cli
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+sys.path.insert(0, str(DOCS))
+OUTPUTS = importlib.import_module("refresh_outputs")
+sys.path.remove(str(DOCS))
 #: Pages that the site's build copies into docs/ from elsewhere.
 MADE = {"changelog.md", "contributing.md"}
 PAGES = [
@@ -70,14 +74,53 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         if kind == "python":
             exec(compile("\n" * line + text, str(page), "exec"), namespace)  # lines count from the page's top
             continue
-        for program, *words in commands(text):
+        for command, shown in OUTPUTS.parts(text):
+            program, *words = shlex.split(command)
             if program == "snefy-ldl":
-                succeed(*words)
+                printed = succeed(*words).output
             else:
                 assert program in PLAIN, f"{page.name} calls {program}"
-                subprocess.run([program, *words], check=True, stdout=subprocess.DEVNULL)
+                printed = subprocess.run([program, *words], check=True, capture_output=True, text=True).stdout
+            for one in shown:
+                found = OUTPUTS.printed_line(one, printed.splitlines())
+                refresh = f"python docs/refresh_outputs.py {page.relative_to(ROOT)}"
+                assert found is not None, f"{command} prints no line like: {one}"
+                assert OUTPUTS.near(one, found), f"{page.name} shows {one!r}, printed is {found!r}; run: {refresh}"
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
+
+
+def test_outputs_are_compared_by_words_and_figures() -> None:
+    printed = [
+        "│ coverage │ 0.8852 │ near 0.9 │",
+        "12 rows, 0.3 MB written to page.html",
+        "sand -0.1 points [-0.2, +0.1]",
+    ]
+    shown = "│ coverage   │ 0.9407 │ near 0.9 │"
+    assert OUTPUTS.printed_line(shown, printed) == printed[0]
+    assert not OUTPUTS.near(shown, printed[0])
+    assert OUTPUTS.near("│ coverage │ 0.8900 │ near 0.9 │", printed[0])
+    assert OUTPUTS.printed_line("11 rows, 0.2 MB written to page.html", printed) == printed[1]
+    assert not OUTPUTS.near("11 rows, 0.2 MB written to page.html", printed[1])
+    assert OUTPUTS.near("sand -0.2 points [-0.3, +0.1]", printed[2])
+    assert OUTPUTS.printed_line("coverage 0.9", printed) is None
+
+
+def test_the_soil_tutorial_says_what_its_figures_show() -> None:
+    """``test_blocks_run`` holds the figures against the commands; here the prose is held against the figures."""
+    page = (DOCS / "tutorials" / "soil.md").read_text(encoding="utf-8")
+    covered, error = (float(figure) for figure in re.findall(r"coverage of 90%.*?│ ([\d.]+) │ +([\d.]+) │", page)[0])
+    said = re.search(
+        r"intervals hold (\d+) % of these shares, give or take (\d+) points: as often as they should", page
+    )
+    assert said is not None
+    assert [int(figure) for figure in said.groups()] == [round(100 * covered), round(100 * error)]
+    assert abs(covered - 0.9) <= 2 * error, "the lesson no longer holds: rewrite it"
+    answer = dict(
+        zip(*(line.split(",") for line in re.findall(r"^(?:sample_id,sand,silt|S0271,).*$", page, re.MULTILINE)))
+    )
+    sand = [round(100 * float(answer[name])) for name in ("sand", "sand_low", "sand_high")]
+    assert f"About {sand[0]} % sand, but anything from {sand[1]} to {sand[2]} %." in page
 
 
 def test_readme_and_guide_hold_code() -> None:

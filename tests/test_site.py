@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import pkgutil
 import re
 import sys
@@ -128,3 +129,31 @@ def test_every_page_stands_in_a_toctree() -> None:
             entries = [line for line in block.splitlines() if line and not line.startswith(":")]
             listed |= {str((page.parent / entry).relative_to(DOCS)) for entry in entries}
     assert {str(page.relative_to(DOCS).with_suffix("")) for page in pages} <= listed, "name it in docs/howto.md, say"
+
+
+def test_cards_of_the_start_page_are_what_the_results_say() -> None:
+    """In words that need no background, and recomputed from the tables that they link to."""
+    page = (DOCS / "index.md").read_text(encoding="utf-8")
+    results = DOCS.parent / "benchmarks" / "results"
+    cards = page.split(":class-container: numbers")[1].split("```python")[0]
+    assert "nats" not in cards
+
+    def row(file: str, start: str) -> list[str]:
+        lines = [line for line in (results / file).read_text(encoding="utf-8").splitlines() if line.startswith(start)]
+        return [cell.strip() for cell in lines[0].strip("|").split("|")]
+
+    ours, paper = (float(row("accuracy.md", f"| sbu_3dfe | {recipe} | 1 |")[3]) for recipe in ("default", "paper"))
+    assert f"{math.exp(paper - ours):.0f} times the density" in cards
+    assert f"{row('peer.md', '| fit |')[3]} times as fast" in cards
+    scene = (results / "conformal.md").read_text(encoding="utf-8").split("## natural_scene")[1]
+    pattern = r"^\| {} \| cdf \| 0\.\d+ ± 0\.\d+ \| (0\.\d+) ±"
+    widths = [float(re.findall(pattern.format(name), scene, re.MULTILINE)[0]) for name in ("SNEFY", "Dirichlet")]
+    assert f"{1 - widths[0] / widths[1]:.0%} narrower".replace("%", " %") in cards
+    assert f"{100 * widths[0]:.0f} points wide on average, a Dirichlet's {100 * widths[1]:.0f}" in cards
+
+
+def test_dark_pages_have_a_mode_and_no_white_hero() -> None:
+    css = (DOCS / "_static" / "site.css").read_text(encoding="utf-8")
+    assert re.search(r'data-theme="dark"\] \.bd-content \.hero img[^{]*\{[^}]*background: transparent', css)
+    assert "mode.js" in (DOCS / "conf.py").read_text(encoding="utf-8")
+    assert 'dataset.mode ||= "auto"' in (DOCS / "_static" / "mode.js").read_text(encoding="utf-8")

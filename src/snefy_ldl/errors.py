@@ -15,6 +15,8 @@ __all__ = [
     "ModelFileError",
     "NotConformalizedError",
     "NotFittedError",
+    "SeenRowsWarning",
+    "SelfCheckWarning",
     "SnefyError",
     "TableNote",
     "TrainingError",
@@ -74,6 +76,14 @@ class TableNote(UserWarning):
 
 class TrainingWarning(UserWarning):
     """Training met trouble and repaired it."""
+
+
+class SelfCheckWarning(UserWarning):
+    """After a fit, quantiles of the fitted law disagree with its own draws: an error in the library."""
+
+
+class SeenRowsWarning(UserWarning):
+    """A model was scored on rows that it learned from."""
 
 
 class CalibrationWarning(UserWarning):

@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import RegressorTags, Tags
@@ -20,7 +18,7 @@ from snefy_ldl._limits import BACKBONE_ROWS, PREDICTION_ROWS, SMALL_BATCH
 from snefy_ldl._progress import track
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.inputs.objects import Objects, open_rows
+from snefy_ldl.inputs.objects import open_rows
 from snefy_ldl.inputs.streams import as_stream, make_stream
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.persistence import StoredModel
@@ -29,9 +27,10 @@ from snefy_ldl.special.threads import one_thread
 from snefy_ldl.training import FittedState, Job, Settings, TrainingData
 from snefy_ldl.training.fit import fit
 from snefy_ldl.training.guided import fit_job
+from snefy_ldl.training.selfcheck import finish, network_inputs
 from snefy_ldl.training.stream import fit_stream
 from snefy_ldl.validation import LARGEST_FEATURE, ZeroOption, check_features, check_names
-from snefy_ldl.validation.rows import count_rows, move_rows, take_rows
+from snefy_ldl.validation.rows import count_rows
 
 #: Blocks of rows above which a prediction shows its progress, where ``verbose`` asks for it.
 MANY_BLOCKS = 50
@@ -95,9 +94,13 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             rows, ``epochs``, ``networks``, ``seconds``, and ``outcome``: "kept", "not chosen", "dropped early" or
             "failed". Empty for streams and for models saved by older versions.
         training_: what the fit did: rows, epochs, best epoch and validation loss of each member, repairs, seconds, ...
+            The validation loss is minus the mean log likelihood of the rows held back, as ``log_prob`` has it: of
+            votes, the multinomial coefficient included. (``history_`` holds losses as training sees them, without it.)
         n_labels_: L.
         label_names_: names of the labels (L); made up where they had none.
         zero_policy_: what happens to shares of zero, as settled by the fit.
+        seen_rows_: fingerprints of the training rows (:class:`snefy_ldl.training.seen.SeenRows`), or None.
+        self_check_: whether quantiles of the fitted law agree with its draws, a dict; None in an old file.
         n_features_in_: d; not with a custom backbone.
         feature_names_in_: names of the features (d,); only where X had some.
 
@@ -237,7 +240,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         if self.verbose and data.note is not None:
             print(f"note: {data.note}", file=sys.stderr)
         policy = None if start is None else start.zero_policy
-        return self.adopt(fit_job(Job(settings, data, start=start, policy=policy)))
+        return self.adopt(finish(fit_job(Job(settings, data, start=start, policy=policy)), data))
 
     def partial_fit(self, X: Any, D: Any = None, *, counts: Any = None, sample_weight: Any = None) -> SnefyLDL:
         """One pass over these rows at a constant rate; the first call also sets the model up from them.
@@ -268,7 +271,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         start = self._state()
         data = self._data(X, D, counts, sample_weight, start, keep_constant=True)
         policy = start.zero_policy if start is not None and self.warm_start else None
-        return self.adopt(*fit([Job(settings, data, start=start, one_pass=True, policy=policy)]))
+        (state,) = fit([Job(settings, data, start=start, one_pass=True, policy=policy)])
+        return self.adopt(finish(state, data))
 
     def _data(
         self, X: Any, D: Any, counts: Any, sample_weight: Any, start: FittedState | None, keep_constant: bool = False
@@ -335,7 +339,6 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
                 done += len(chunk)
             return
         features, rows = self._inputs(X)
-        device = self.net_.readout.device
         step = max(256, PREDICTION_ROWS // self.net_.n_members) if self.backbone is None else BACKBONE_ROWS
         starts = range(0, rows, step)
         show = bool(self.verbose) and len(starts) > MANY_BLOCKS
@@ -343,23 +346,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             block = slice(start, min(start + step, rows))
             small = self.backbone is None and block.stop - start <= SMALL_BATCH
             with torch.no_grad(), one_thread(small):
-                dist = self.net_(*self._network_inputs(features, block, device))
+                dist = self.net_(*network_inputs(self.net_, self.guides_, self.inputs_, features, block))
             yield block, dist
-
-    def _network_inputs(self, features: Any, block: slice, device: torch.device) -> tuple[Any, ...]:
-        """What the network takes of some rows: what it sees, and what moves each row's law where guides do that."""
-        if self.backbone is not None:
-            rows = torch.arange(block.start, block.stop)
-            fetched = isinstance(features, Objects)
-            return (move_rows(features.batch(rows) if fetched else take_rows(features, rows), device),)
-        seen = part = features[block]
-        moves: tuple[Any, ...] = ()
-        if self.guides_ is not None:
-            seen = self.guides_.inputs(part, self.inputs_)
-            if self.guides_.mover is not None:
-                moves = self.guides_.mover.moves(seen, part).tensors(device)
-        seen = seen.toarray() if sp.issparse(seen) else seen
-        return torch.as_tensor(np.require(seen, np.float32, ["C", "W"]), device=device), *moves
 
     def predict_dist(self, X: Any) -> SnefySimplex:
         """The whole conditional law, from which every other prediction follows.

@@ -29,6 +29,7 @@ from snefy_ldl.networks.scaling import Scaling
 from snefy_ldl.special import EXPONENT_LIMIT, EXPONENT_MARGIN
 from snefy_ldl.training import FittedState, Inputs, resolve_device
 from snefy_ldl.training.optimiser import StackedAdamW
+from snefy_ldl.training.seen import SeenRows
 from snefy_ldl.validation import ZeroPolicy
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ BOUNDS = {
 }
 #: Numbers that stand for nothing where they are infinite: no background, no limit.
 INFINITE = {"log_odds": -torch.inf, "backbone.scaler.limit": torch.inf}
+#: Name of the fingerprints among the weights.
+SEEN = "seen_rows"
 
 __all__ = ["StoredModel", "load_calibration", "load_state", "read_config", "save_calibration", "save_state"]
 
@@ -92,6 +95,10 @@ def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) 
     }
     tensors = net.state_dict()
     description["inputs"] = state.inputs
+    description["self_check"] = state.self_check
+    if state.seen is not None:
+        description["seen_rows"] = state.seen.rows
+        tensors[SEEN] = torch.as_tensor(state.seen.prints.view(np.int64))
     description["columns"] = None if state.columns is None else state.columns.to_dict()
     if state.guides is not None:
         description["guides"], arrays = pack_guides(state.guides)
@@ -117,6 +124,7 @@ def load_state(
     """
     config, tensors = read_model(folder)
     check_description(config, folder / CONFIG)
+    seen_rows = _read_seen(config, tensors, folder)
     tensors.setdefault("centre", torch.ones_like(tensors.get("background", torch.ones(1))))  # models of 0.1 have none
     free = ("guide.*", "backbone.*") if config["network"]["custom_backbone"] else ("guide.*",)
     check_shapes({name: tuple(t.shape) for name, t in tensors.items()}, expected_shapes(config), free, folder)
@@ -152,11 +160,23 @@ def load_state(
             guides=seen,
             columns=read_encoder(config.get("columns")),
             candidates=config.get("candidates", []),  # older models do not say
+            seen=seen_rows,
+            self_check=config.get("self_check"),
         )
     except SnefyError:
         raise
     except Exception as error:  # what a damaged entry meets depends on the entry
         raise ModelFileError(f"{folder / CONFIG} is damaged: {type(error).__name__} {error}.") from None
+
+
+def _read_seen(config: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> SeenRows | None:
+    """Fingerprints of the training rows, taken out of the tensors; None where the folder is older than they are."""
+    prints = tensors.pop(SEEN, None)
+    if prints is None:
+        return None
+    if prints.dtype != torch.int64 or prints.ndim != 1 or len(prints) > config.get("seen_rows", 0):
+        raise ModelFileError(f"{folder} is damaged: {SEEN} does not hold one fingerprint per training row.")
+    return SeenRows(prints.numpy().view(np.uint64), config["seen_rows"])
 
 
 def _as_it_was(backbone: Backbone, tensors: Mapping[str, Tensor], n_members: int) -> Backbone:
@@ -282,6 +302,8 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
     _optimizer: StackedAdamW | None
     columns_: Encoder | None
     candidates_: list[dict[str, Any]]
+    seen_rows_: SeenRows | None
+    self_check_: dict[str, Any] | None
 
     def adopt(self, state: FittedState) -> Self:
         """Become the fitted model of a state; what was fitted before is forgotten.
@@ -298,6 +320,7 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
         self._labels_were_named, self.zero_policy_ = state.labels_were_named, state.zero_policy
         self._optimizer, self.guides_, self.inputs_ = state.optimizer, state.guides, state.inputs
         self.centre_, self.columns_, self.candidates_ = state.centre, state.columns, state.candidates
+        self.seen_rows_, self.self_check_ = state.seen, state.self_check
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         if state.n_features is not None:
@@ -327,6 +350,8 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
             guides=self.guides_,
             columns=self.columns_,
             candidates=self.candidates_,
+            seen=self.seen_rows_,
+            self_check=self.self_check_,
         )
 
     def save(self, folder: str | Path) -> Path:

@@ -46,12 +46,16 @@ def fail(*words: object) -> str:
     return lines[0]
 
 
-@pytest.fixture(scope="module")
-def districts() -> pd.DataFrame:
-    city = make_city_districts(n=120, random_state=0)
+def make_districts(seed: int) -> pd.DataFrame:
+    city = make_city_districts(n=120, random_state=seed)
     table = pd.DataFrame(city.X, columns=city.feature_names).join(pd.DataFrame(city.D, columns=city.label_names))
     table.insert(0, "code", [f"{i:04d}" for i in range(len(table))])
     return table
+
+
+@pytest.fixture(scope="module")
+def districts() -> pd.DataFrame:
+    return make_districts(0)
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, districts: pd.DataFrame) ->
     """Tables in three formats, and a model fitted to the CSV by the command line."""
     folder = tmp_path_factory.mktemp("cli")
     districts.to_csv(folder / "city.csv", index=False)
+    make_districts(1).to_csv(folder / "new.csv", index=False)
     districts.to_csv(folder / "city.tsv.gz", index=False, sep="\t")
     districts.to_parquet(folder / "city.parquet", index=False)
     features = ",".join(districts.columns[1:6])
@@ -135,7 +140,12 @@ def test_evaluate_agrees_with_the_library(folder: Path, districts: pd.DataFrame)
 
 def test_info_tells_what_the_model_is(folder: Path) -> None:
     text = succeed("info", folder / "model")
-    for words in ("business, entertainment, education", "distance_to_centre_km", "format 1", "102 rows, 3 epochs"):
+    for words in (
+        "business, entertainment, education",
+        "distance_to_centre_km",
+        "format 1",
+        "120 rows (102 to learn from, 18 held",
+    ):
         assert words in text
     config = json.loads(succeed("info", folder / "model", "--json"))
     assert config["label_names"] == LABELS
@@ -389,13 +399,14 @@ def test_conformalize_then_predict_gives_calibrated_intervals(
 ) -> None:
     model = tmp_path / "model"
     shutil.copytree(folder / "model", model)
-    said = succeed("conformalize", model, folder / "city.csv", "--level", "0.8,0.9", "--method", "quantile")
+    said = succeed("conformalize", model, folder / "new.csv", "--level", "0.8,0.9", "--method", "quantile")
     assert "120 calibration rows" in said
     assert "calibrated by quantile" in succeed("info", model)
     out = tmp_path / "out.csv"
     succeed("predict", model, folder / "city.csv", "--interval", 0.9, "--out", out)
     fitted, X = SnefyLDL.load(model), districts[districts.columns[1:6]]
-    made = ConformalIntervals(fitted, 0.9, method="quantile").conformalize(X, districts[LABELS])
+    new = make_districts(1)
+    made = ConformalIntervals(fitted, 0.9, method="quantile").conformalize(new[X.columns], new[LABELS])
     ends = pd.read_csv(out)[[f"{label}_{end}" for label in LABELS for end in ("low", "high")]]
     np.testing.assert_allclose(ends.to_numpy().reshape(-1, 3, 2), made.predict_interval(X), atol=1e-6)
     succeed("predict", model, folder / "city.csv", "--interval", 0.9, "--uncalibrated", "--out", out)
@@ -406,10 +417,10 @@ def test_conformalize_then_predict_gives_calibrated_intervals(
 def test_a_calibration_does_not_outlive_its_model(folder: Path, districts: pd.DataFrame, tmp_path: Path) -> None:
     model = tmp_path / "model"
     shutil.copytree(folder / "model", model)
-    succeed("conformalize", model, folder / "city.csv")
+    succeed("conformalize", model, folder / "new.csv")
     SnefyLDL(epochs=1, random_state=9).fit(districts[districts.columns[1:6]], districts[LABELS]).save(model)
     assert not (model / "calibration.json").exists()
-    succeed("conformalize", model, folder / "city.csv")
+    succeed("conformalize", model, folder / "new.csv")
     state = json.loads((model / "calibration.json").read_text())
     (model / "calibration.json").write_text(json.dumps({**state, "weights_sha256": "other"}))
     assert "other weights" in fail("predict", model, folder / "city.csv", "--interval", 0.9)
@@ -419,3 +430,18 @@ def test_conformalize_says_what_is_wrong(folder: Path) -> None:
     assert "between 0 and 1" in fail("conformalize", folder / "model", folder / "city.csv", "--level", "90")
     assert "not a number" in fail("conformalize", folder / "model", folder / "city.csv", "--level", "high")
     assert "chebyshev" in fail("conformalize", folder / "model", folder / "city.csv", "--method", "magic")
+
+
+def test_rows_that_trained_the_model_neither_calibrate_nor_judge_it(folder: Path) -> None:
+    said = fail("conformalize", folder / "model", folder / "city.csv")
+    assert "120 of the 120 rows" in said
+    assert "city.csv trained this model" in said
+    assert "fit on one part and conformalize with the other" in said
+    judged = run("evaluate", folder / "model", folder / "city.csv")
+    assert judged.exit_code == 0
+    assert "120 of the 120 rows trained this model" in " ".join(judged.stderr.split())
+    assert "trained this model" not in run("evaluate", folder / "model", folder / "new.csv").stderr
+
+
+def test_info_shows_the_self_check(folder: Path) -> None:
+    assert "passed (quantiles against 2,000 draws of 8 rows)" in succeed("info", folder / "model")

@@ -195,7 +195,7 @@ def test_a_filled_in_table_comes_back(folder: Path, city: pd.DataFrame, features
     filled.to_csv(tmp_path / "filled.csv", index=False)
     said = succeed(*fit_words(folder, tmp_path / "m"), "--append", tmp_path / "filled.csv")
     assert "filled.csv: 5 labelled rows added" in said.stdout
-    assert "85 rows, 5 features" in said.stdout
+    assert "85 rows (72 to learn from, 13 held back for validation), 5 features" in said.stdout
     assert "1 row without labels skipped" in said.stderr
     expected = pd.concat([city[:80], truth[:5]])
     same_fit(tmp_path / "m", expected[features], expected[LABELS])
@@ -243,7 +243,8 @@ def test_row_numbers_of_a_pool_are_not_names_of_train(folder: Path, city: pd.Dat
         *("fit", tmp_path / "train.csv", "--labels", ",".join(LABELS), "--out", tmp_path / "m", "--epochs", 1, "-q"),
         *("--append", tmp_path / "labels.csv", "--pool", folder / "pool.csv"),
     )
-    assert "4 labelled rows added\n84 rows, 5 features" in result.stdout  # none replaced, and id is no feature
+    assert "4 labelled rows added\n84 rows (71 to" in result.stdout  # none replaced
+    assert "validation), 5 features" in result.stdout  # id is no feature
     assert "names the rows and is no feature" in result.stderr
 
 
@@ -339,7 +340,7 @@ def test_what_query_wrote_is_no_feature(folder: Path, city: pd.DataFrame, tmp_pa
     asked.assign(**truth).to_csv(tmp_path / "filled.csv", index=False)
     words = ("--labels", ",".join(LABELS), "--out", tmp_path / "m", "--epochs", 1, "-q")
     result = succeed("fit", tmp_path / "filled.csv", *words)
-    assert "60 rows, 5 features" in result.stdout
+    assert "60 rows (51 to learn from, 9 held back for validation), 5 features" in result.stdout
     assert "not used as features" in result.stderr
 
 

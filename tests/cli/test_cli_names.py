@@ -32,7 +32,7 @@ def write_model(folder: Path, labels: list[str]) -> pd.DataFrame:
     X = pd.DataFrame(city.X, columns=city.feature_names)
     model = SnefyLDL(**SMALL).fit(X, pd.DataFrame(city.D, columns=labels))
     model.save(folder / "model")
-    intervals = ConformalIntervals(model, 0.8).conformalize(X, city.D)
+    intervals = ConformalIntervals(model, 0.8).conformalize(X + 0.01, city.D)
     save_calibration(folder / "model", intervals.to_dict())
     X.assign(item=[f"i{k}" for k in range(len(X))], a_low="kept").to_csv(folder / "city.csv", index=False)
     votes = pd.DataFrame(np.ones((len(X), 3), dtype=int), columns=labels)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -86,6 +88,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = pd.DataFrame(city.X, columns=city.feature_names).join(pd.DataFrame(city.D, columns=city.label_names))
     table[:120].to_csv(folder / "train.csv", index=False)
     table[120:].to_csv(folder / "test.csv", index=False)
+    other = make_city_districts(n=120, random_state=1)
+    rows = pd.DataFrame(other.X, columns=other.feature_names).join(pd.DataFrame(other.D, columns=other.label_names))
+    rows.to_csv(folder / "calibration.csv", index=False)
     random = np.random.default_rng(0)
     votes = table.copy()
     votes[city.label_names] = [random.multinomial(6, shares / shares.sum()) for shares in city.D]
@@ -110,7 +115,7 @@ def test_report_writes_one_page_that_needs_nothing_else(folder: Path, tmp_path: 
 
 
 def test_report_says_where_the_rivals_learned_and_takes_the_stored_calibration(folder: Path, tmp_path: Path) -> None:
-    succeed("conformalize", folder / "model", folder / "train.csv")
+    succeed("conformalize", folder / "model", folder / "calibration.csv")
     out = tmp_path / "report"
     succeed("report", folder / "model", folder / "test.csv", "--train", folder / "train.csv", "--out", out)
     words = check_page(out / "index.html")
@@ -181,7 +186,7 @@ def test_plot_draws_each_kind(folder: Path, tmp_path: Path, kind: str) -> None:
 
 
 def test_evaluate_shows_own_and_calibrated_coverage(folder: Path) -> None:
-    succeed("conformalize", folder / "model", folder / "train.csv")
+    succeed("conformalize", folder / "model", folder / "calibration.csv")
     text = succeed("evaluate", folder / "model", folder / "test.csv").stdout
     assert "the model's own" in text
     assert text.count("calibrated") == 2
@@ -219,3 +224,31 @@ def test_from_a_persons_file_to_a_page(name: str, tmp_path: Path) -> None:
         assert "rock" in words
     if name == "long_votes":
         assert "noise that no prediction can avoid" in words
+
+
+def test_votes_are_calibrated_by_a_method_that_says_something(folder: Path, tmp_path: Path) -> None:
+    model = tmp_path / "votes"
+    shutil.copytree(folder / "votes", model)
+    said = succeed("conformalize", model, folder / "more_votes.csv", "--votes", "counts")
+    assert "method chebyshev" in said.stdout
+    assert "method cdf" in succeed("conformalize", folder / "model", folder / "calibration.csv").stdout
+    nothing = succeed("conformalize", model, folder / "more_votes.csv", "--votes", "counts", "--method", "cdf").stderr
+    assert "intervals say nothing" in " ".join(nothing.split())
+
+
+def test_fit_and_report_say_what_the_rows_were_for(folder: Path, tmp_path: Path) -> None:
+    words = "120 rows (102 to learn from, 18 held back for validation)"
+    labels = "business,entertainment,education"
+    out = tmp_path / "model"
+    assert words in succeed("fit", folder / "train.csv", "--labels", labels, "--epochs", 1, "-q", "--out", out).stdout
+    succeed("report", folder / "model", folder / "test.csv", "--out", tmp_path / "report")
+    assert f"the model was fitted to {words}" in check_page(tmp_path / "report" / "index.html")
+
+
+def test_fit_and_evaluate_report_one_likelihood_of_votes(folder: Path) -> None:
+    told = json.loads(succeed("info", folder / "votes", "--json").stdout)["training"]["validation_loss"]
+    found = json.loads(
+        succeed("evaluate", folder / "votes", folder / "more_votes.csv", "--votes", "counts", "--json").stdout
+    )
+    # on new rows of the same kind: without the coefficient (2.5 nats for six votes) the two would be apart
+    assert -np.mean(told) == pytest.approx(found["log_likelihood"]["value"], abs=1.0)

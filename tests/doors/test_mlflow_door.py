@@ -50,7 +50,7 @@ def test_calibrated_intervals_are_given_at_their_level(tmp_path: Path) -> None:
     frame = pd.DataFrame(CITY.X.copy(), columns=list("abcde"))
     D = pd.DataFrame(CITY.D, columns=["home", "work", "green"])
     model = SnefyLDL(n_neurons=6, epochs=2, guides=None, random_state=0).fit(frame, D)
-    intervals = ConformalIntervals(model, [0.8, 0.95]).conformalize(frame[:80], D[:80])
+    intervals = ConformalIntervals(model, [0.8, 0.95]).conformalize(frame[:80] + 0.01, D[:80])
     save_model(model, tmp_path / "city", intervals)
     served = mlflow.pyfunc.load_model(str(tmp_path / "city"))
     assert served.metadata.get_input_schema().input_names() == list("abcde")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +11,7 @@ import torch
 from scipy import stats
 
 from laws import mixture, moving
-from snefy_ldl import SnefyLDL, metrics
+from snefy_ldl import SnefyLDL, evaluate, metrics
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import SABFGS
@@ -92,6 +94,38 @@ def test_a_modelled_zero_is_spread_over_its_probability() -> None:
     assert (answers.pit[:60, 0] < zero).all()
     assert (answers.pit[60:, 0] >= np.asarray(model.predict_zero(X))[60:, 0] - 1e-9).all()
     assert np.ptp(answers.pit[:60, 0] / zero) > 0.5
+
+
+@pytest.mark.parametrize("zeros", ["model", "shrink"])
+def test_coverage_with_zeros_is_what_evaluate_and_a_recount_find(zeros: str) -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(260, 2))
+    D = random.dirichlet([2.0, 2.0, 2.0], 260)
+    D[random.random(260) < 0.5, 0] = 0.0
+    D /= D.sum(axis=1, keepdims=True)
+    settings = {"epochs": 2, "n_neurons": 10, "zeros": zeros, "guides": None, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = SnefyLDL(**settings).fit(X[:100], D[:100])
+        rows = JudgedRows(X[100:], D[100:], ["a", "b", "c"])
+        answers = ask(whole(model, rows), rows)
+        trust = judge_coverage(whole(model, rows), rows, answers)
+        evaluated = evaluate(model, rows.X, rows.D)["interval"]["coverage"]["value"]
+    assert trust is not None
+    ends = model.predict_interval(rows.X, LEVEL)
+    recount = np.mean((ends[..., 0] <= rows.D) & (ends[..., 1] >= rows.D))
+    assert trust.coverage.mean() == pytest.approx(evaluated, abs=1e-12)
+    assert trust.coverage.mean() == pytest.approx(recount, abs=1e-12)
+    for level, value in zip(LEVELS, trust.curve):
+        assert value == pytest.approx(metrics.coverage(rows.D, model.predict_interval(rows.X, level)), abs=1e-12)
+    # calibrated on halves: each half by conformal intervals made of the other
+    second = np.zeros(160, dtype=bool)
+    second[np.random.default_rng(0).permutation(160)[:80]] = True
+    parts = []
+    for cal, test in ((~second, second), (second, ~second)):
+        made = ConformalIntervals(model, LEVEL, method="cdf").conformalize(rows.X[cal], rows.D[cal])
+        parts.append(metrics.coverage(rows.D[test], made.predict_interval(rows.X[test]), per_label=True))
+    np.testing.assert_allclose(trust.calibrated, np.mean(parts, axis=0), atol=1e-12)
 
 
 def test_scores_are_the_metrics_and_paired(report: Report) -> None:

@@ -35,7 +35,7 @@ def small(city: tuple[pd.DataFrame, pd.DataFrame]) -> SnefyLDL:
 def folder(tmp_path_factory: pytest.TempPathFactory, small: SnefyLDL, city: tuple[pd.DataFrame, pd.DataFrame]) -> Path:
     """That model, saved, calibrated at 0.8."""
     place = small.save(tmp_path_factory.mktemp("serve") / "city")
-    calibrated = ConformalIntervals(small, confidence_level=0.8).conformalize(*city)
+    calibrated = ConformalIntervals(small, confidence_level=0.8).conformalize(city[0] * 1.001, city[1])  # as if new
     save_calibration(place, calibrated.to_dict())
     return place
 

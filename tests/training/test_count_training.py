@@ -11,12 +11,15 @@ import pytest
 import torch
 from scipy.special import digamma, gammaln
 from torch import Tensor
+from torch.utils.data import IterableDataset
 
 from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.many import fit_many
 from snefy_ldl.special import log_beta
 from snefy_ldl.synthetic import make_annotators
+from snefy_ldl.training import Job, Settings, TrainingData
+from snefy_ldl.training.guided import fit_job
 from snefy_ldl.training.kernels.counts import (
     CountLogDensity,
     DirectFactors,
@@ -36,6 +39,7 @@ from snefy_ldl.training.kernels.smooth_factors import (
 )
 from snefy_ldl.training.kernels.swept_factors import SweptFactors
 from snefy_ldl.training.labels import fill_missing, fit_dirichlet_multinomial
+from snefy_ldl.training.objectives import Counts
 from snefy_ldl.validation import PartialCounts
 
 KINDS = [SweptFactors, DirectFactors, ManyFactors]
@@ -529,3 +533,44 @@ def test_cuda_learns_the_same_from_votes(data) -> None:
     here = small(device="cpu").fit(data.X, counts=data.counts)
     there = small(device="cuda").fit(data.X, counts=data.counts)
     assert there.score(data.X, counts=data.counts) == pytest.approx(here.score(data.X, counts=data.counts), abs=0.02)
+
+
+class Pairs(IterableDataset):
+    def __init__(self, X: np.ndarray, counts: np.ndarray) -> None:
+        self.rows = list(zip(X, counts))
+
+    def __iter__(self):
+        return iter(self.rows)
+
+
+@pytest.mark.parametrize("votes_per_item", [12, 3000])
+def test_the_fit_reports_the_likelihood_that_log_prob_gives(votes_per_item: int) -> None:
+    """Multinomial coefficient included: the figure of the fit is that of ``log_prob`` on the same held-back rows."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))
+    counts = np.array([rng.multinomial(votes_per_item, rng.dirichlet([2.0, 3.0, 1.0])) for _ in range(40)])
+    settings = {"n_neurons": 6, "n_readouts": 3, "epochs": 1, "validation_fraction": 0.5, "random_state": 0}
+    job = Job(Settings(**settings), TrainingData(X, None, counts, None, None))
+    model = SnefyLDL(**settings).adopt(fit_job(job))
+    held = job.members[0].valid
+    exact = model.log_prob(X[held], counts=counts[held])
+    objective = Counts(torch.as_tensor(counts).double(), model.net_)
+    with torch.no_grad():
+        log_p = objective.log_prob(model.net_, torch.as_tensor(X[held]).float()[None], held[None])
+    assert objective.left_out is not None
+    np.testing.assert_allclose(log_p[0] + objective.left_out[held], exact, rtol=2e-5, atol=1e-4)
+    # the fit's figure was taken before those rows settled the background's share, which gains a little
+    told = -model.training_["validation_loss"][0]
+    assert told <= exact.mean() + 1e-3
+    assert told == pytest.approx(exact.mean(), abs=0.5)
+    assert abs(float(objective.left_out[held].mean())) > 5.0  # by which the two figures differed
+
+
+def test_a_stream_of_votes_reports_the_same_likelihood() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    counts = np.array([rng.multinomial(12, rng.dirichlet([2.0, 3.0, 1.0])) for _ in range(200)])
+    settings = {"n_neurons": 6, "n_readouts": 3, "epochs": 1, "validation_fraction": 0.5, "random_state": 0}
+    model = SnefyLDL(**settings).fit(Pairs(X, counts))
+    # the rows held back are half of all: their mean is near that of all, and 7 nats from one without coefficients
+    assert -model.training_["validation_loss"][0] == pytest.approx(model.score(X, counts=counts), abs=1.0)

@@ -11,6 +11,7 @@ from snefy_ldl._types import Array, Index, Mask
 from snefy_ldl.classification.largest import prob_largest, prob_largest_by_draws
 from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.errors import InputError, NotConformalizedError
+from snefy_ldl.training.seen import check_unseen
 from snefy_ldl.validation import check_confidence, check_count, check_distributions
 
 __all__ = ["LabelDecision"]
@@ -106,11 +107,12 @@ class LabelDecision:
             The object itself.
 
         Raises:
-            InputError: Rows, labels or the level break a rule.
+            InputError: Rows, labels or the level break a rule; rows that trained the model.
         """
         check_confidence(confidence_level, "confidence_level")
         p = self.probabilities(X)
         labels, _ = check_distributions(D, n_rows=len(p), n_labels=p.shape[1])
+        check_unseen(self.model, X, labels)
         scores = np.sort(1.0 - np.take_along_axis(p, labels.argmax(axis=1)[:, None], axis=1)[:, 0])
         place = math.ceil((len(scores) + 1) * confidence_level - 1e-9)
         self.threshold_ = float(scores[place - 1]) if place <= len(scores) else 1.0

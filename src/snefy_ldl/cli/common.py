@@ -133,9 +133,20 @@ def report_votes(table: VoteTable) -> None:
 @contextlib.contextmanager
 def warnings_as_notes() -> Iterator[None]:
     """Show the library's own warnings as yellow lines, and other ones as they are."""
-    from snefy_ldl.errors import ClosureNote, TableNote, TrainingWarning, ZeroLabelWarning
+    from snefy_ldl.errors import (
+        CalibrationWarning,
+        ClosureNote,
+        SeenRowsWarning,
+        SelfCheckWarning,
+        TableNote,
+        TrainingWarning,
+        ZeroLabelWarning,
+    )
 
-    shown = (TrainingWarning, ZeroLabelWarning, ClosureNote)
+    shown = (
+        *(CalibrationWarning, ClosureNote, SeenRowsWarning),
+        *(SelfCheckWarning, TrainingWarning, ZeroLabelWarning),
+    )
 
     def show(
         message: Warning | str,
@@ -358,3 +369,24 @@ def setting(text: str) -> tuple[str, Any]:
     except ValueError:
         words = {"True": True, "False": False, "None": None}
         return name.strip(), words.get(value.strip(), value.strip())
+
+
+def training_rows(training: dict[str, Any]) -> str:
+    """How many rows a fit was given and what they were for; models of 0.1 know only those it learned from.
+
+    Args:
+        training: The model's ``training_``.
+
+    Returns:
+        The words.
+
+    Example:
+        >>> training_rows({"rows": 1700, "validation_rows": 300})
+        '2,000 rows (1,700 to learn from, 300 held back for validation)'
+    """
+    rows, held = training["rows"], training.get("validation_rows", 0)
+    given = training.get("given_rows", rows + held)
+    parts = [f"{rows:,} to learn from", f"{held:,} held back for validation"]
+    if given > rows + held:  # of a large table, guides learn from rows of their own
+        parts.append(f"{given - rows - held:,} for the guides")
+    return f"{given:,} rows ({', '.join(parts)})" if held else f"{rows:,} rows"

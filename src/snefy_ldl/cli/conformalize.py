@@ -23,6 +23,7 @@ from snefy_ldl.cli.common import (
     number,
     progress_bar,
     split,
+    warnings_as_notes,
 )
 from snefy_ldl.cli.model_tables import table_notes
 from snefy_ldl.cli.reader import Source, read_for_model
@@ -34,7 +35,9 @@ def conformalize(
     model: ModelFolder,
     table: TableFile,
     level: Annotated[str, typer.Option(metavar="0.9,0.95", help="Confidence level, or several.")] = "0.9",
-    method: Annotated[str, typer.Option(help="cdf, quantile or chebyshev (the paper's).")] = "cdf",
+    method: Annotated[
+        str, typer.Option(help="auto, cdf, quantile or chebyshev (the paper's); auto takes cdf unless it says nothing.")
+    ] = "auto",
     simultaneous: Annotated[bool, typer.Option(help="Cover all labels of a row at once.")] = False,
     labels: Labels = None,
     features: Features = None,
@@ -47,8 +50,10 @@ def conformalize(
 ) -> None:
     """Calibrate a model's intervals on rows it has not seen; predict --interval then uses them."""
     from snefy_ldl.conformal import ConformalIntervals
+    from snefy_ldl.errors import InputError
     from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.files.models import save_calibration
+    from snefy_ldl.training.seen import MOST_SEEN, count_seen
 
     levels = [number(part, "--level") for part in split(level)]
     fitted = SnefyLDL.load(model)
@@ -60,10 +65,17 @@ def conformalize(
     intervals = ConformalIntervals(
         fitted, levels if len(levels) > 1 else levels[0], method=cast(Any, method), simultaneous=simultaneous
     )
-    with table_notes(), progress_bar("conformalize") as progress:
+    seen = count_seen(fitted, X, D)
+    if seen > MOST_SEEN * len(D):
+        raise InputError(
+            f"{seen:,} of the {len(D):,} rows of {table} trained this model: it is surer of them than of new rows, so "
+            "intervals calibrated on them would be too narrow. Hold rows back: split the table in two, fit on one part "
+            "and conformalize with the other."
+        )
+    with warnings_as_notes(), table_notes(), progress_bar("conformalize") as progress:
         progress(0, 1)
         intervals.conformalize(X, D)
         progress(1, 1)
     path = save_calibration(model, intervals.to_dict())
-    typer.echo(f"{len(D):,} calibration rows, method {method}, level {level_list(levels)}")
+    typer.echo(f"{len(D):,} calibration rows, method {intervals.method}, level {level_list(levels)}")
     typer.echo(f"saved to {path}; snefy-ldl predict --interval {levels[0]:g} now gives calibrated intervals")

@@ -23,6 +23,7 @@ from snefy_ldl.cli.common import (
     Normalize,
     VoteColumns,
     VoteFile,
+    warnings_as_notes,
 )
 from snefy_ldl.cli.model_tables import no_table_notes, table_notes
 from snefy_ldl.cli.parts import Address, EngineName, Patience, Tables, Workers, choose_engine, evaluate_parts, one_table
@@ -82,7 +83,7 @@ def evaluate(
     form = "counts" if counts else votes
     source = Source(table, labels, features, form, vote_file, columns, id_name, normalize)
     rows, X = read_for_model(fitted, source)
-    with table_notes():
+    with warnings_as_notes(), table_notes():
         known = rows.labels if rows.are_counts else rows.labels / rows.labels.sum(axis=1, keepdims=True)
         report = score_model(fitted, X, **{"counts" if rows.are_counts else "D": known}, level=interval)
     if not rows.are_counts:
@@ -136,7 +137,10 @@ def _score_table(report: dict[str, Any], model: Path, table: Path) -> Table:
         error = "" if entry["std_error"] is None else f"{entry['std_error']:.4f}"
         view.add_row(name, f"{entry['value']:.4f}", error, entry["better"])
     if report["interval"]["coverage"] is None:
-        view.caption = "No coverage: the intervals are about the shares behind the votes, which votes do not show."
+        view.caption = (
+            "No coverage: the intervals are about the shares behind the votes, which votes do not show. "
+            "The log likelihood is that of the counts, multinomial coefficient included."
+        )
     elif not calibrated:
         view.caption = "Not calibrated for this level: snefy-ldl conformalize does that, on rows of their own."
     return view

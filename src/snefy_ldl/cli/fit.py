@@ -20,6 +20,7 @@ from snefy_ldl.cli.common import (
     note,
     setting,
     split,
+    training_rows,
     vote_columns,
     warnings_as_notes,
 )
@@ -132,8 +133,6 @@ def fit(
     stream = stream or trainer is not None
     if stream and (append or not alone or form not in (None, "counts")):
         raise typer.BadParameter("--stream takes shares or --votes counts in a folder of Parquet files only.")
-    from snefy_ldl.reporting.seen import save_seen
-
     _check_files(out, pool, append)
     if normalize and form is not None:
         raise typer.BadParameter("--normalize and votes exclude each other: votes are counted, amounts are divided.")
@@ -164,7 +163,6 @@ def fit(
         rows = reader.append(rows, file, pool or (None if alone else items or table), table)
     _fit(model.set_params(columns=words or "auto"), rows)
     model.save(out)
-    save_seen(out, model, rows.features, rows.labels)
     _conclude(model, rows, table, out)
 
 
@@ -228,10 +226,8 @@ def _conclude(model: Any, rows: Labelled, table: Path, out: Path) -> None:
     """Say what was fitted, how well, and where it is."""
     done = model.training_
     losses = [loss for loss in done["validation_loss"] if loss is not None]
-    kind = ", votes" if rows.are_counts else ""
-    typer.echo(
-        f"{len(rows):,} rows, {len(model.columns_.names_used)} features, {len(rows.label_names)} labels{kind}: {table}"
-    )
+    features, kind = len(model.columns_.names_used), ", votes" if rows.are_counts else ""
+    typer.echo(f"{training_rows(done)}, {features} features, {len(rows.label_names)} labels{kind}: {table}")
     typer.echo(f"fitted in {done['seconds']:.1f} s, {done['epochs']} epochs, on {done['device']}")
     tried = model.candidates_
     if len(tried) > 1:

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from snefy_ldl.cli.common import say, warnings_as_notes
+from snefy_ldl.cli.common import say, training_rows, warnings_as_notes
 
 
 def fit_streamed(
@@ -41,7 +41,7 @@ def fit_streamed(
             model.fit(ParquetRows((str(folder),), tuple(labels), tuple(names), counts), engine=engine)
     model.save(out)
     done = model.training_
-    typer.echo(f"{stream.n_rows:,} rows, {len(names)} features, {len(labels)} labels: {folder}, read as a stream")
+    typer.echo(f"{training_rows(done)}, {len(names)} features, {len(labels)} labels: {folder}, read as a stream")
     typer.echo(f"fitted in {done['seconds']:.1f} s, {done['epochs']} epochs, on {done['device']}")
     losses = [loss for loss in done["validation_loss"] if loss is not None]
     if losses:

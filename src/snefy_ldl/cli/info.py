@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from snefy_ldl._text import shorten
-from snefy_ldl.cli.common import AsJson, ModelFolder, level_list
+from snefy_ldl.cli.common import AsJson, ModelFolder, level_list, training_rows
 from snefy_ldl.engines.rows import calibrated_levels
 
 __all__ = ["info"]
@@ -48,7 +48,7 @@ def _info_table(folder: Path, config: dict[str, Any]) -> Table:
         **_column_lines(config.get("columns")),
         "network": f"{network['n_members']} member(s), {network['n_neurons']} neurons, {network['n_readouts']} readouts"
         + (", custom backbone" if network["custom_backbone"] else ""),
-        "trained on": f"{training['rows']:,} rows, {training['epochs']} epochs, {training['seconds']:.1f} s, "
+        "trained on": f"{training_rows(training)}, {training['epochs']} epochs, {training['seconds']:.1f} s, "
         f"{training['device']}",
         "best epoch": ", ".join(str(epoch + 1) for epoch in training["best_epoch"] if epoch >= 0) or "last",
         "held-back rows": f"mean log likelihood {-sum(losses) / len(losses):.4f}" if losses else "none",
@@ -56,6 +56,7 @@ def _info_table(folder: Path, config: dict[str, Any]) -> Table:
         "centre": _centre_line(weights, config),
         "zeros": f"{config['zero_policy']['mode']}, floor {config['zero_policy']['floor']:.3g}",
         "weights": f"{weights.name}, {size}",
+        "self-check": _self_check_line(config.get("self_check")),
         "intervals": _calibration_line(folder),
     }
     view = Table.grid(padding=(0, 2))
@@ -98,6 +99,17 @@ def _candidate_table(candidates: list[dict[str, Any]]) -> Table:
             Text(one["name"]), *cells, Text(one["outcome"]), style="bold" if one["outcome"] == "kept" else None
         )
     return view
+
+
+def _self_check_line(check: dict[str, Any] | None) -> str:
+    """What the check at the end of the fit found; older models have none."""
+    if check is None:
+        return "none: the model is older than the check"
+    about = f"quantiles against {check['draws']:,} draws of {len(check['rows'])} rows"
+    if check["passed"]:
+        return f"passed ({about})"
+    labels = shorten(list(dict.fromkeys(failure["label"] for failure in check["failures"])))
+    return f"FAILED ({about}): labels {labels}; intervals may be wrong, please report it"
 
 
 def _label_kind(training: dict[str, Any]) -> str:

@@ -92,7 +92,7 @@ def report(
     source = Source(table, labels, features, form, vote_file, columns, id_name, normalize)
     rows = judged_rows(fitted, source)
     others = None if train is None else judged_rows(fitted, replace(source, table=train))
-    folds, notes = _how_to_judge(fitted, model, rows, folds)
+    folds, notes = _how_to_judge(fitted, rows, folds)
     calibration = None if folds or rows.counts is not None else stored_calibration(fitted, model)
     with no_table_notes():
         made = make_report(fitted, rows, train=others, folds=folds, calibration=calibration)
@@ -108,11 +108,11 @@ def report(
     say(f"{len(rows):,} rows judged; the page: {page}   (open it in a browser)", "green")
 
 
-def _how_to_judge(model: SnefyLDL, folder: Path, rows: JudgedRows, folds: int | None) -> tuple[int, list[str]]:
+def _how_to_judge(model: SnefyLDL, rows: JudgedRows, folds: int | None) -> tuple[int, list[str]]:
     """In how many folds to fit anew, and what a reader should know: rows that trained a model flatter it."""
-    from snefy_ldl.reporting import share_seen
+    from snefy_ldl.training.seen import count_seen
 
-    seen = share_seen(folder, model, rows.X, rows.D if rows.counts is None else rows.counts)
+    seen = count_seen(model, rows.X, rows.D) / len(rows)
     if folds is None and seen >= MOSTLY_SEEN:
         words = f"these rows trained the model, so its settings are judged by {FOLDS} fits, each without a part of them"
         note(f"{words} (--folds 0 judges the model itself)")

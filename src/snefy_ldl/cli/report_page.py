@@ -8,6 +8,7 @@ import numpy as np
 
 from snefy_ldl._text import shorten
 from snefy_ldl._version import __version__
+from snefy_ldl.cli.common import training_rows
 from snefy_ldl.cli.pictures import Pictures, color_variables
 from snefy_ldl.cli.report_pictures import Corners, choose_corners, draw_pictures, draw_rows, label_order
 from snefy_ldl.reporting import LEVEL, Report
@@ -125,10 +126,10 @@ def _verdict(report: Report) -> str:
 
 
 def _cards(report: Report) -> list[tuple[str, str]]:
-    kl, likelihood = report.line("KL divergence"), report.line("log likelihood")
+    kl, likelihood = report.line("KL divergence"), report.line("mean log likelihood")
     rows = f"{len(report.rows):,}"
     seen = f"rows judged, each by one of {report.folds} models that have not seen it" if report.folds else "rows judged"
-    cards = [(rows, f"{seen}; {report.model.training_['rows']:,} rows trained the model")]
+    cards = [(rows, f"{seen}; the model was fitted to {training_rows(report.model.training_)}")]
     constant = kl.rivals[0]
     words = "KL divergence of the mean, in nats"
     if constant is not None:
@@ -136,7 +137,7 @@ def _cards(report: Report) -> list[tuple[str, str]]:
     cards.append((f"{kl.value:.3f}", words))
     constant = likelihood.rivals[0]
     what = "votes" if report.rows.counts is not None else "shares"
-    words = f"log likelihood of the {what}"
+    words = f"mean log likelihood of the {what}"
     if constant is not None:
         words += f"; one law for all rows gets {constant.value:.2f}"
     cards.append((f"{likelihood.value:.2f}", words))

@@ -21,16 +21,19 @@ from snefy_ldl.conformal.checks import (
     check_weights,
 )
 from snefy_ldl.conformal.cross import CrossEnds, fold_models
-from snefy_ldl.conformal.scores import LabelScore, find_score
+from snefy_ldl.conformal.scores import CdfScore, ChebyshevScore, LabelScore, find_score
 from snefy_ldl.conformal.thresholds import Calibration, SmallGroups
 from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.errors import CalibrationWarning, InputError
 from snefy_ldl.inputs.objects import shares_of
+from snefy_ldl.training.seen import check_unseen
 from snefy_ldl.validation import check_distributions
 from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
 
 #: Ends this near to 0 and 1 leave out nothing.
 WHOLE_RANGE = 1e-9
+#: Share of such intervals from which a calibration says nothing, and the rows that are looked at to find out.
+MOSTLY, LOOK_AT = 0.5, 100
 #: A name, a subclass or an object of :class:`~snefy_ldl.conformal.scores.LabelScore`.
 LabelMethod = str | type[LabelScore] | LabelScore
 
@@ -50,15 +53,16 @@ class ConformalIntervals(Conformalized):
             ``fit_folds(X, D, splits)`` is used if there, otherwise clones are fitted one by one.
         confidence_level: ``c``, or a list of levels.
         method: "chebyshev", ``E[ℓ] ± k q̂ sd`` (the paper's Algorithm A1); "quantile", exact marginal quantiles moved by
-            ``q̂``; "cdf", the exact interval between probabilities ``1/2 ∓ q̂``; or a score of your own
-            (:class:`~snefy_ldl.conformal.scores.LabelScore`): its name, its class or an object.
+            ``q̂``; "cdf", the exact interval between probabilities ``1/2 ∓ q̂``; "auto", "cdf" where it says something
+            about the calibration rows and "chebyshev" where it does not, as with proportions of few votes; or a score
+            of your own (:class:`~snefy_ldl.conformal.scores.LabelScore`): its name, its class or an object.
         simultaneous: Cover all labels of a row at once: one threshold, of the largest score over the labels.
         cv: Folds, or a scikit-learn splitter whose test folds hold every row once; None for split conformal.
         small_groups: For ``groups`` with too few rows for the level, or not seen before: "full" gives [0, 1], "pool"
             the threshold of all rows, "error" raises.
 
     Attributes:
-        method: Name of the score.
+        method: Name of the score; with "auto", once conformalized, of the one that was chosen.
         models_: The model, or with ``cv`` the fold models.
         thresholds_: Thresholds ``q̂`` of all calibration rows together, (n_levels, L), or (n_levels, 1) when
             simultaneous.
@@ -93,12 +97,17 @@ class ConformalIntervals(Conformalized):
     ) -> None:
         self.model = check_model(model)
         self.confidence_level = confidence_level
-        self._score = find_score(LabelScore, method)  # type: ignore[type-abstract]
-        self.method = self._score.name or type(self._score).__name__
+        self._choose = isinstance(method, str) and method == "auto"
+        self._use(find_score(LabelScore, "cdf" if self._choose else method))  # type: ignore[type-abstract]
+        if self._choose:
+            self.method = "auto"
         self.simultaneous = bool(simultaneous)
         self.cv = cv
         self.small_groups = check_choice(small_groups, ("full", "pool", "error"), "small_groups")
         self._levels, self._single = check_levels(confidence_level)
+
+    def _use(self, score: LabelScore) -> None:
+        self._score, self.method = score, score.name or type(score).__name__
 
     # -- calibration -------------------------------------------------------------------------------------------------
 
@@ -118,28 +127,79 @@ class ConformalIntervals(Conformalized):
             The object itself.
 
         Raises:
-            InputError: Rows, labels, groups or weights that break a rule; weights with ``cv``.
+            InputError: Rows, labels, groups or weights that break a rule; weights with ``cv``; rows that trained the
+                model.
         """
         X = as_rows(X)
         labels, _ = check_distributions(shares_of(X, D), n_rows=count_rows(X))
         names = check_groups(groups, len(labels))
         weights = check_weights(sample_weight, X, len(labels))
         if self.cv is None:
+            check_unseen(self.model, X, labels)
             models, folds = [self.model], np.zeros(len(labels), dtype=np.intp)
-            scores = self._scores(self.model, X, labels)
         else:
             if weights is not None:
                 raise InputError("sample_weight is not supported with cv; use split conformal (cv=None).")
             models, folds = fold_models(self.model, X, labels, self.cv)
-            scores = np.empty((len(labels), 1 if self.simultaneous else labels.shape[1], self._n_kinds))
-            for k, model in enumerate(models):
-                rows = np.flatnonzero(folds == k)
-                scores[rows] = self._scores(model, take_rows(X, rows), labels[rows])
-        calibration = Calibration(scores, names, weights, self.small_groups)
+        for score in self._scores_to_try(models[0], X):
+            self._use(score)
+            calibration = Calibration(self._all_scores(models, folds, X, labels), names, weights, self.small_groups)
+            self._set(calibration, models, folds, labels.shape[1])
+            whole = self._whole_share(X)
+            if whole.max() <= MOSTLY:
+                break
         calibration.check_sizes(self._levels)
-        self._set(calibration, models, folds, labels.shape[1])
         self._weight_function = sample_weight if callable(sample_weight) else None
+        self._warn_if_nothing_is_said(whole, labels)
         return self
+
+    def _scores_to_try(self, model: Any, X: Any) -> list[LabelScore]:
+        """The score, or with "auto" those to choose from: the first that says something about the calibration rows."""
+        if not self._choose:
+            return [self._score]
+        _, law = next(law_blocks(model, take_rows(X, np.zeros(1, dtype=np.intp))))
+        return [CdfScore(), ChebyshevScore()] if callable(getattr(law, "marginal", None)) else [ChebyshevScore()]
+
+    def _all_scores(self, models: list[Any], folds: Index, X: Any, labels: Array) -> Array:
+        """Scores of all rows (N, L or 1, kinds), each by the model that has not seen it."""
+        if len(models) == 1:
+            return self._scores(models[0], X, labels)
+        scores = np.empty((len(labels), 1 if self.simultaneous else labels.shape[1], self._n_kinds))
+        for k, model in enumerate(models):
+            rows = np.flatnonzero(folds == k)
+            scores[rows] = self._scores(model, take_rows(X, rows), labels[rows])
+        return scores
+
+    def _whole_share(self, X: Any) -> Array:
+        """Share of the calibration rows' intervals that are the whole of [0, 1], by level (A,).
+
+        Of :data:`LOOK_AT` rows at most, with ``cv`` by the first fold's model; 0 at a level without a finite threshold,
+        about which ``check_sizes`` warns.
+        """
+        rows = np.unique(np.linspace(0, count_rows(X) - 1, LOOK_AT).astype(np.intp))
+        shares = []
+        for _, law in law_blocks(self.models_[0], take_rows(X, rows)):
+            ends = split_ends(self._score.for_law(law, self._levels), self.thresholds_.T[None])
+            shares.append(_whole(ends).mean(axis=(0, 1)))
+        return np.where(np.isfinite(self.thresholds_).all(axis=1), np.mean(shares, axis=0), 0.0)
+
+    def _warn_if_nothing_is_said(self, whole: Array, labels: Array) -> None:
+        level, part = self._levels[int(whole.argmax())], float(whole.max())
+        if part <= MOSTLY:
+            return
+        extreme = float(((labels == 0.0) | (labels == 1.0)).mean())
+        why = "the calibration labels lie where"
+        if extreme > 1.0 - level:
+            why = (
+                f"{extreme:.0%} of the calibration shares are exactly 0 or 1 (few votes per row, one-hot labels), where"
+            )
+        warnings.warn(
+            f"the calibrated intervals say nothing: at level {level:g}, {part:.0%} of them are the whole of [0, 1], "
+            f'since {why} method="{self.method}" sees no difference; another method, or zeros="model" at the fit, may '
+            "say more.",
+            CalibrationWarning,
+            stacklevel=3,
+        )
 
     def _set(self, calibration: Calibration, models: list[Any], folds: Index, n_labels: int) -> None:
         self._calibration, self._folds = calibration, folds
@@ -194,8 +254,6 @@ class ConformalIntervals(Conformalized):
                 rows = blocks[0][0]
                 scores = [self._score.for_law(law, self._levels) for _, law in blocks]
                 out[rows] = _tidy(*ends.of(scores, rows.stop - rows.start, None if names is None else names[rows]))
-        if names is None and self.cv is None:  # small groups and few folds have said so when they were calibrated
-            _warn_whole(out, np.isfinite(self.thresholds_), self._levels, self.method)
         return out[..., 0] if self._single else out
 
     def _warn_unbounded(self, thresholds: Array, names: Any, weights: Array | None) -> None:
@@ -296,18 +354,9 @@ def split_ends(score: LabelScore, thresholds: Array) -> Array:
     return _tidy(np.where(safe, low, 0.0), np.where(safe, high, 1.0))
 
 
-def _warn_whole(ends: Array, bounded: Mask, levels: list[float], method: str) -> None:
-    """Say where most intervals (N, L, 2, levels) are the whole range; infinite thresholds were told in conformalize."""
-    whole = (ends[:, :, 0] <= WHOLE_RANGE) & (ends[:, :, 1] >= 1.0 - WHOLE_RANGE)
-    for level, part, row in zip(levels, whole.mean(axis=(0, 1)), bounded):
-        if part > 0.5 and row.all():
-            warnings.warn(
-                f"{part:.0%} of the intervals at level {level:g} are the whole of [0, 1]: the calibration labels lie "
-                f'where method="{method}" sees no difference (one-hot labels do). Another method, or zeros="model" at '
-                "the fit, may say more.",
-                CalibrationWarning,
-                stacklevel=3,
-            )
+def _whole(ends: Array) -> Mask:
+    """Which intervals (b, L, 2, levels) are the whole of [0, 1], (b, L, levels)."""
+    return np.asarray((ends[:, :, 0] <= WHOLE_RANGE) & (ends[:, :, 1] >= 1.0 - WHOLE_RANGE))
 
 
 def _tidy(low: Array, high: Array) -> Array:

@@ -21,6 +21,7 @@ from snefy_ldl.conformal.scores import RegionScore, find_score
 from snefy_ldl.conformal.thresholds import Calibration, SmallGroups
 from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.objects import shares_of
+from snefy_ldl.training.seen import check_unseen
 from snefy_ldl.validation import check_confidence, check_count, check_distributions
 from snefy_ldl.validation.rows import as_rows, count_rows
 
@@ -98,12 +99,13 @@ class ConformalRegion(RegionGeometry):
             The object itself.
 
         Raises:
-            InputError: Rows, labels, groups or weights that break a rule.
+            InputError: Rows, labels, groups or weights that break a rule; rows that trained the model.
         """
         X = as_rows(X)
         labels, names = check_distributions(shares_of(X, D), n_rows=count_rows(X))
         groups = check_groups(groups, len(labels))
         weights = check_weights(sample_weight, X, len(labels))
+        check_unseen(self.model, X, labels)
         scores = self._scores(X, labels, names, stream=0)
         calibration = Calibration(scores[:, None, None], groups, weights, self.small_groups)
         calibration.check_sizes([self.confidence_level])

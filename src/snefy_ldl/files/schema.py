@@ -113,6 +113,8 @@ DESCRIPTION: dict[str, Rule] = {
     ),
     "guides?": (_optional(_is(dict)), "an object or null"),
     "columns?": (_optional(_is(dict)), "an object or null"),
+    "seen_rows?": COUNT,
+    "self_check?": (_optional(_is(dict)), "an object or null"),
 }
 ENCODER: dict[str, Rule] = {"named": FLAG, "width": COUNT}
 FILLER: dict[str, Rule] = {

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from snefy_ldl._types import Mask
 from snefy_ldl.metrics.averages import check_intervals, check_observed, covered_labels, mean_over_rows
 from snefy_ldl.validation import check_confidence
 
-__all__ = ["coverage", "interval_score", "interval_width", "joint_coverage"]
+__all__ = ["coverage", "covered_within", "interval_score", "interval_width", "joint_coverage"]
 
 
 def coverage(D: Any, intervals: Any, *, per_label: bool = False, return_std_error: bool = False) -> Any:
@@ -33,6 +34,29 @@ def coverage(D: Any, intervals: Any, *, per_label: bool = False, return_std_erro
     """
     covered = covered_labels(D, intervals).astype(np.float64)
     return mean_over_rows(covered if per_label else covered.mean(axis=1), return_std_error)
+
+
+def covered_within(below: Any, up_to: Any, reach: Any) -> Mask:
+    """Which shares lie inside the interval between two quantiles of their law, without the quantiles themselves.
+
+    The interval reaches from the quantile at ``1/2 - reach`` to that at ``1/2 + reach``, ends included; a share lies in
+    it exactly when ``F(ℓ) >= 1/2 - reach`` and ``F(ℓ-) <= 1/2 + reach``. Where the law has an atom, such as shares of
+    exactly zero, the two probabilities differ, and the answer is still the one that :func:`coverage` gives.
+
+    Args:
+        below: ``F(ℓ-)``, the probability of less than the observed share, any shape.
+        up_to: ``F(ℓ)``, the probability of at most that, the same shape.
+        reach: Half the probability of the interval: 0.45 for a central 90 % interval; broadcasts with the others.
+
+    Returns:
+        True where the share is covered.
+
+    Example:
+        >>> covered_within([0.0, 0.0, 0.97], [0.04, 0.06, 0.97], 0.45)
+        array([False,  True, False])
+    """
+    inside: Mask = (np.asarray(up_to) >= 0.5 - reach) & (np.asarray(below) <= 0.5 + reach)
+    return inside
 
 
 def joint_coverage(D: Any, intervals: Any, *, return_std_error: bool = False) -> Any:

@@ -16,7 +16,6 @@ from snefy_ldl.reporting.importance import Importance, permutation_importance
 from snefy_ldl.reporting.report import Report, make_report
 from snefy_ldl.reporting.rivals import Rival, fit_rivals
 from snefy_ldl.reporting.scores import Difference, ScoreLine, score_lines
-from snefy_ldl.reporting.seen import save_seen, share_seen
 from snefy_ldl.reporting.trust import Trust, judge_coverage
 
 __all__ = [
@@ -39,9 +38,7 @@ __all__ = [
     "judge_coverage",
     "make_report",
     "permutation_importance",
-    "save_seen",
     "score_lines",
-    "share_seen",
     "worst_groups",
     "worst_rows",
 ]

@@ -28,6 +28,8 @@ LEVEL = 0.9
 DRAWS = 500
 #: Rows whose draws are kept for further questions, at most so many.
 DRAWN_ROWS = 500
+#: Where the probability of a share below one is asked.
+JUST_BELOW_ONE = 1.0 - 1e-9
 #: Fewest rows that a report can say anything about.
 FEWEST_ROWS = 10
 
@@ -109,7 +111,9 @@ class Answers:
         low: Lower ends of the central intervals of level :data:`LEVEL` (N, L).
         high: Their upper ends (N, L).
         log_prob: Log density of what was observed, or log probability of the votes (N,).
-        pit: Probability of a smaller share than the observed one (N, L); None for votes.
+        pit: Probability of a smaller share than the observed one (N, L), spread evenly over an atom; None for votes.
+        below: Probability of less than the observed share (N, L); None for votes.
+        up_to: Probability of at most the observed share (N, L); differs from ``below`` at an atom. None for votes.
         joint: Joint transform of all shares (N, L-1); None for votes and where the law has none.
         draws: Draws (n, L) that stand in for a row's marginal laws, of :data:`DRAWN_ROWS` rows at most, by their
             number; None where the marginal laws are at hand.
@@ -125,6 +129,8 @@ class Answers:
     high: Array
     log_prob: Array
     pit: Array | None = None
+    below: Array | None = None
+    up_to: Array | None = None
     joint: Array | None = None
     draws: dict[int, Array] | None = None
 
@@ -198,7 +204,7 @@ def ask(parts: Sequence[Part], rows: JudgedRows, random_state: int = 0) -> Answe
     """
     shape, votes = rows.D.shape, rows.counts is not None
     mean, low, high, log_prob = np.empty(shape), np.empty(shape), np.empty(shape), np.empty(len(rows))
-    pit, joint = np.full(shape, np.nan), np.full((shape[0], shape[1] - 1), np.nan)
+    below, up_to, pit, joint = (np.full((shape[0], width), np.nan) for width in (*[shape[1]] * 3, shape[1] - 1))
     random, kept = np.random.default_rng(random_state), dict[int, Array]()
     for part in parts:
         policy = getattr(part.model, "zero_policy_", None)
@@ -211,14 +217,27 @@ def ask(parts: Sequence[Part], rows: JudgedRows, random_state: int = 0) -> Answe
             tails = [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]
             ends = to_numpy(law.quantiles(tails)) if draws is None else np.moveaxis(np.quantile(draws, tails, 0), 0, 2)
             low[here], high[here] = np.clip(ends[..., 0], 0.0, 1.0), np.clip(ends[..., 1], 0.0, 1.0)
-            shares = rows.D[here] if policy is None else policy.apply(rows.D[here])
+            observed = rows.D[here]
+            shares = observed if policy is None else policy.apply(observed)
             log_prob[here] = log_probs(law, shares, None if rows.counts is None else rows.counts[here])
             if not votes:
-                pit[here] = _transform(law, shares, random, draws)
+                below[here], up_to[here] = known = _probabilities(law, observed, draws)
+                lifted = known if np.array_equal(shares, observed) else _probabilities(law, shares, draws)
+                pit[here] = _spread(*lifted, random)
                 joint[here] = _joint(law, shares)
-    known = not votes and np.isfinite(pit).all()
+    exact = not votes and np.isfinite(pit).all()
     whole = not votes and np.isfinite(joint).all()
-    return Answers(mean, low, high, log_prob, pit if known else None, joint if whole else None, kept or None)
+    return Answers(
+        mean,
+        low,
+        high,
+        log_prob,
+        pit=pit if exact else None,
+        below=below if exact else None,
+        up_to=up_to if exact else None,
+        joint=joint if whole else None,
+        draws=kept or None,
+    )
 
 
 def drawn_step(n_rows: int) -> int:
@@ -252,15 +271,26 @@ def draws_of(law: Any, random: np.random.Generator) -> Array | None:
     return to_numpy(draw_from(law, DRAWS, lambda: int(random.integers(2**31))))
 
 
-def _transform(law: Any, shares: Array, random: np.random.Generator, draws: Array | None) -> Array:
-    """Marginal cdf at what was observed (b, L); a zero that the law has room for is spread over its probability."""
+def _probabilities(law: Any, shares: Array, draws: Array | None) -> tuple[Array, Array]:
+    """Probability of less than these shares, and of at most them (b, L each)."""
     if draws is not None:
-        below, at = (draws < shares).mean(axis=0), (draws == shares).mean(axis=0)
-        spread: Array = below + at * random.uniform(size=below.shape)
-        return spread
+        return (draws < shares).mean(axis=0), (draws <= shares).mean(axis=0)
+    up_to = _cdf(law, shares)
+    below = np.where(shares == 0.0, 0.0, up_to)
+    whole = shares == 1.0  # an atom where all other labels are absent
+    if whole.any():
+        below = np.where(whole, _cdf(law, np.where(whole, JUST_BELOW_ONE, shares)), below)
+    return below, up_to
+
+
+def _cdf(law: Any, shares: Array) -> Array:
     columns = [to_numpy(law.marginal(r).cdf(tensor_for(law, shares[:, r]))) for r in range(shares.shape[1])]
-    pit: Array = np.stack(columns, axis=1)
-    return np.where(shares == 0.0, pit * random.uniform(size=pit.shape), pit)
+    return np.stack(columns, axis=1)
+
+
+def _spread(below: Array, up_to: Array, random: np.random.Generator) -> Array:
+    """One transform per share: where the law has an atom, drawn evenly from the probability it holds."""
+    return np.where(up_to > below, below + (up_to - below) * random.uniform(size=below.shape), up_to)
 
 
 def _joint(law: Any, shares: Array) -> Array:

@@ -10,8 +10,9 @@ import numpy as np
 
 from snefy_ldl import metrics
 from snefy_ldl._types import Array
-from snefy_ldl.errors import InputError, TableNote
+from snefy_ldl.errors import InputError, SeenRowsWarning, TableNote
 from snefy_ldl.inputs.streams import make_stream
+from snefy_ldl.training.seen import MOST_SEEN, count_seen
 from snefy_ldl.validation import check_confidence
 
 __all__ = ["evaluate", "figure"]
@@ -37,6 +38,9 @@ def evaluate(model: Any, X: Any, D: Any = None, *, counts: Any = None, level: fl
     Raises:
         InputError: where there are no labels, or they do not fit the rows.
 
+    Warns:
+        SeenRowsWarning: where more than a tenth of the rows trained the model.
+
     Example:
         >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.synthetic import make_city_districts
@@ -50,14 +54,40 @@ def evaluate(model: Any, X: Any, D: Any = None, *, counts: Any = None, level: fl
     if D is not None and counts is not None:
         raise InputError("evaluate takes label distributions or counts, not both.")
     if D is not None or counts is not None:
-        return _figures(*_answers(model, X, D, counts, level), level)
-    parts = []
+        answers = _answers(model, X, D, counts, level)
+        warn_if_seen(count_seen(model, X, answers[0]), len(answers[0]))
+        return _figures(*answers, level)
+    parts, seen = [], 0
     for chunk in make_stream(X).chunks():
         if chunk.labels is None:
             raise InputError("evaluate needs labels: pass D or counts, or a data set of pairs (x, labels).")
         parts.append(_answers(model, chunk.X, *chunk.split(None), level))
+        seen += count_seen(model, chunk.X, parts[-1][0])
     shares, predicted, ends, densities = (np.concatenate([part[place] for part in parts]) for place in range(4))
+    warn_if_seen(seen, len(shares))
     return _figures(shares, predicted, ends, densities, parts[0][4], level)
+
+
+def warn_if_seen(seen: int, rows: int) -> None:
+    """Warn where a clear share of the rows trained the model that is scored on them.
+
+    Args:
+        seen: How many did.
+        rows: How many there are.
+
+    Warns:
+        SeenRowsWarning: More than a tenth of the rows did.
+
+    Example:
+        >>> warn_if_seen(1, 100)
+    """
+    if seen > MOST_SEEN * rows:
+        warnings.warn(
+            f"{seen:,} of the {rows:,} rows trained this model, which looks better on them than on new rows; evaluate "
+            "it on rows that fit has not seen.",
+            SeenRowsWarning,
+            stacklevel=3,
+        )
 
 
 def _answers(model: Any, X: Any, D: Any, counts: Any, level: float) -> tuple[Array, Array, Array, Array, bool]:

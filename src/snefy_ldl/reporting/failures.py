@@ -12,6 +12,7 @@ from scipy import stats
 from snefy_ldl._types import Mask
 from snefy_ldl.explain.features import column_names
 from snefy_ldl.metrics import kl_divergence
+from snefy_ldl.metrics.averages import covered_labels
 from snefy_ldl.reporting.answers import Answers, JudgedRows
 
 __all__ = ["GroupMiss", "RowMiss", "number_words", "row_groups", "worst_groups", "worst_rows"]
@@ -91,7 +92,7 @@ def worst_rows(answers: Answers, rows: JudgedRows, n: int = 6) -> list[RowMiss]:
         11
     """
     kl = kl_divergence(rows.D, answers.mean, per_row=True)
-    missed = (answers.low > rows.D) | (answers.high < rows.D)
+    missed = ~covered_labels(rows.D, answers.ends)
     misses = []
     for row in np.argsort(-kl, kind="stable")[:n]:
         surprise = None
@@ -125,7 +126,7 @@ def worst_groups(answers: Answers, rows: JudgedRows, n: int = 6) -> tuple[list[G
         ('1', 2)
     """
     kl = kl_divergence(rows.D, answers.mean, per_row=True)
-    inside = ((answers.low <= rows.D) & (answers.high >= rows.D)).mean(axis=1)
+    inside = covered_labels(rows.D, answers.ends).mean(axis=1)
     groups = [group for group in row_groups(answers, rows) if FEWEST_ROWS <= group[2].sum() <= len(rows) - FEWEST_ROWS]
     misses = []
     for column, value, members in groups:

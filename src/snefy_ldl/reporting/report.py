@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,13 +10,12 @@ import numpy as np
 
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.blocks import law_blocks
-from snefy_ldl.errors import InputError
+from snefy_ldl.errors import InputError, TableNote
 from snefy_ldl.reporting.answers import FEWEST_ROWS, Answers, JudgedRows, Part, ask, cross_fit
 from snefy_ldl.reporting.failures import GroupMiss, RowMiss, worst_groups, worst_rows
 from snefy_ldl.reporting.importance import Importance, permutation_importance
 from snefy_ldl.reporting.rivals import fit_rivals
 from snefy_ldl.reporting.scores import ScoreLine, score_lines
-from snefy_ldl.reporting.seen import feature_numbers
 from snefy_ldl.reporting.trust import Trust, judge_coverage
 
 __all__ = ["Report", "make_report"]
@@ -83,7 +83,7 @@ class Report:
         """One measure.
 
         Args:
-            name: "KL divergence", "log likelihood", ...
+            name: "KL divergence", "mean log likelihood", ...
 
         Returns:
             Its line.
@@ -131,9 +131,9 @@ def make_report(
     answers = ask(parts, rows, random_state)
     rivals = fit_rivals(
         rows,
-        feature_numbers(model, rows.X),
+        _feature_numbers(model, rows.X),
         train,
-        None if train is None else feature_numbers(model, train.X),
+        None if train is None else _feature_numbers(model, train.X),
         density=getattr(getattr(model, "zero_policy_", None), "mode", "") != "model",
     )
     groups, looked = worst_groups(answers, rows)
@@ -159,3 +159,11 @@ def _shown_rows(width: Array) -> list[int]:
     """The surest, a typical and the least sure row."""
     order = np.argsort(width, kind="stable")
     return [int(order[place]) for place in (0, len(order) // 2, len(order) - 1)]
+
+
+def _feature_numbers(model: Any, X: Any) -> Array:
+    """Features as numbers without gaps (N, k), encoded as the model encodes them."""
+    columns = getattr(model, "columns_", None)
+    with warnings.catch_warnings():  # whoever asks the model for predictions is told what is odd about the table
+        warnings.simplefilter("ignore", TableNote)
+        return np.asarray(X if columns is None else columns.transform(X), dtype=np.float64)

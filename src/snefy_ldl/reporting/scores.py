@@ -105,7 +105,7 @@ def score_lines(answers: Answers, rows: JudgedRows, rivals: Sequence[Rival]) -> 
         lines.append(_line(NAMES.get(name, name), meaning, higher, ours, others))
     what = "log density of what was observed" if rows.counts is None else "log probability of a row's votes"
     others = [rival.log_prob for rival in rivals]
-    return [*lines, _line("log likelihood", what, True, answers.log_prob, others)]
+    return [*lines, _line("mean log likelihood", what, True, answers.log_prob, others)]
 
 
 def _line(name: str, meaning: str, higher: bool, ours: Array, others: Sequence[Array | None]) -> ScoreLine:

@@ -10,7 +10,8 @@ import numpy as np
 
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.blocks import law_blocks, tensor_for, to_numpy
-from snefy_ldl.metrics import JointCalibration, joint_calibration_test
+from snefy_ldl.metrics import JointCalibration, coverage, interval_width, joint_calibration_test
+from snefy_ldl.metrics.intervals import covered_within
 from snefy_ldl.metrics.joint import FEWEST_ROWS as FEWEST_JOINT
 from snefy_ldl.reporting.answers import LEVEL, Answers, JudgedRows, Part, drawn_step
 
@@ -77,25 +78,24 @@ def judge_coverage(
         >>> judge_coverage(parts, rows, ask(parts, rows)).calibrated.shape
         (3,)
     """
-    if answers.pit is None:
+    below, up_to = answers.below, answers.up_to
+    if below is None or up_to is None:
         return None
-    distance = np.abs(answers.pit - 0.5)
-    curve = np.array([(distance <= level / 2).mean() for level in LEVELS])
-    inside = (distance <= LEVEL / 2).mean(axis=0)
-    width = (answers.high - answers.low).mean(axis=0)
+    curve = np.array([covered_within(below, up_to, level / 2).mean() for level in LEVELS])
+    inside, width = coverage(rows.D, answers.ends, per_label=True), interval_width(answers.ends, per_label=True)
     joint = None
     if answers.joint is not None and len(rows) >= FEWEST_JOINT:
         joint = joint_calibration_test(answers.joint)
     if calibration is not None:
         ends = _stored_ends(calibration, rows)
-        held = ((ends[..., 0] <= rows.D) & (ends[..., 1] >= rows.D)).mean(axis=0)
-        return Trust(curve, None, inside, held, width, (ends[..., 1] - ends[..., 0]).mean(axis=0), joint, True)
+        held = coverage(rows.D, ends, per_label=True)
+        return Trust(curve, None, inside, held, width, interval_width(ends, per_label=True), joint, True)
     if len(rows) < FEWEST_ROWS:
         return Trust(curve, None, inside, None, width, None, joint, False)
-    halves = _halves(len(rows), random_state)
+    halves, distance = _halves(len(rows), random_state), np.abs(up_to - 0.5)
     reach = np.stack([_reach(distance[~halves], LEVELS), _reach(distance[halves], LEVELS)])  # (2, A, L)
     each = reach[halves.astype(np.intp) ^ 1]  # a row of the second half is judged by the first one's reach
-    calibrated = distance[:, None, :] <= each
+    calibrated = covered_within(below[:, None, :], up_to[:, None, :], each)
     place = LEVELS.index(LEVEL)
     widths = _widths(parts, rows, each[:, place], answers.draws)
     return Trust(

@@ -29,6 +29,7 @@ from snefy_ldl.training.large import LARGE_ROWS, fit_large, is_large
 from snefy_ldl.training.plan import Job
 from snefy_ldl.training.race import Candidate, candidates_of, conclude_stack, describe, run_race
 from snefy_ldl.training.selection import first_members, join_states
+from snefy_ldl.training.selfcheck import finish, warn_if_failed
 from snefy_ldl.training.stack import Stack
 from snefy_ldl.training.state import FittedState, Inputs, Validation, lead
 from snefy_ldl.validation import ZeroPolicy
@@ -372,19 +373,21 @@ def fit_jobs(jobs: Sequence[Job], n_jobs: int | None = 1) -> list[FittedState]:
         Fitted states, in the order of the jobs.
     """
     if not any(wanted_guides(job) or job.may_model_zeros or is_large(job) for job in jobs):
-        return fit(jobs, n_jobs)
+        return [finish(state, job.data, job.rows) for job, state in zip(jobs, fit(jobs, n_jobs))]
     workers = 1 if jobs[0].settings.torch_device.type != "cpu" else min(n_jobs or os.cpu_count() or 1, len(jobs))
     if workers == 1:
         with Progress("fit", 0, show=jobs[0].settings.verbose >= 1) as progress:
-            return [fit_job(job, progress) for job in jobs]
+            return [finish(fit_job(job, progress), job.data, job.rows) for job in jobs]
     states: list[FittedState] = Parallel(n_jobs=workers)(delayed(_fit_alone)(job) for job in jobs)
+    for state in states:
+        warn_if_failed(state)
     return states
 
 
 def _fit_alone(job: Job) -> FittedState:
     """The same in a process of its own, with one thread and nothing to show."""
     torch.set_num_threads(1)
-    return fit_job(job, Progress("fit", 0, show=False))
+    return finish(fit_job(job, Progress("fit", 0, show=False)), job.data, job.rows)
 
 
 def _better(state: FittedState, best: FittedState, n_rows: int) -> bool:

@@ -33,17 +33,19 @@ class HeldScores:
         log_prob: log densities as the members were trained (K, B), on the CPU; None where nothing is to be compared.
         log_odds: of the background's share as those rows settle it (K,), or None without a background.
         means: the members' mean predictions (K, B, L), on the CPU; None where each has to be asked by itself.
+        left_out: what the losses leave out of each member's mean log likelihood (K,), or None for nothing.
     """
 
     rows: Tensor
     log_prob: Tensor | None
     log_odds: Tensor | None
     means: Tensor | None = None
+    left_out: Tensor | None = None
 
     def of(self, part: list[int]) -> HeldScores:
         """The part that concerns some of the members, which stand in a row."""
         here = as_slice(part)
-        values = (self.log_prob, self.log_odds, self.means)
+        values = (self.log_prob, self.log_odds, self.means, self.left_out)
         return HeldScores(self.rows[here], *(None if value is None else value[here] for value in values))
 
 
@@ -63,16 +65,16 @@ def score_held(net: SnefyNet, X: Any, objective: Objective, members: Sequence[Me
     compare = any(len(member.job.members) > member.job.n_members or member.job.compared for member in members)
     if not rows.shape[1]:
         return HeldScores(rows, None, None)
-    log_prob = evaluate(net, X, objective, rows).cpu() if compare else None
+    log_prob, left_out = evaluate(net, X, objective, rows).cpu() if compare else None, objective.mean_left_out(rows)
     means = _member_means(net, X, rows) if compare and members[0].job.data.moves is None else None
     if objective.background is None:
-        return HeldScores(rows, log_prob, None, means)
+        return HeldScores(rows, log_prob, None, means, left_out)
     before = net.log_odds.clone()
     net.refine_background(evaluate(net, X, objective.without_background(), rows), objective.background.gather(1, rows))
     settled = net.log_odds.clone()
     with torch.no_grad():
         net.log_odds.copy_(before)  # candidates are compared as they were trained
-    return HeldScores(rows, log_prob, settled, means)
+    return HeldScores(rows, log_prob, settled, means, left_out)
 
 
 @torch.no_grad()
@@ -141,7 +143,9 @@ def conclude(
     report: dict[str, Any] = {}
     if isinstance(net.backbone, CustomBackbone) and net.backbone.reads is not None:
         report["reads"] = net.backbone.reads
-    report |= summarise(net, run, len(first.train), first.scaling)
+    if scores is not None and scores.left_out is not None:
+        run = run.with_left_out(scores.left_out[as_slice(keep)].tolist())
+    report |= summarise(net, run, len(first.train), len(first.valid), first.scaling)
     report["labels"] = "votes" if job.data.are_counts else "shares"
     if job.data.note is not None:
         report["note"] = job.data.note
@@ -234,13 +238,14 @@ class _Candidates:
         return mean
 
 
-def summarise(net: SnefyNet, run: Run, rows: int, scaling: str) -> dict[str, Any]:
+def summarise(net: SnefyNet, run: Run, rows: int, validation_rows: int, scaling: str) -> dict[str, Any]:
     """What a fit did, as JSON can hold it.
 
     Args:
         net: as it ended.
         run: its course.
-        rows: it learnt from.
+        rows: it learnt from, per member.
+        validation_rows: held back from it, to pick the best epoch and candidate.
         scaling: of its features.
 
     Returns:
@@ -248,6 +253,7 @@ def summarise(net: SnefyNet, run: Run, rows: int, scaling: str) -> dict[str, Any
     """
     return {
         "rows": rows,
+        "validation_rows": validation_rows,
         "epochs": run.next_epoch,
         "best_epoch": run.best_epoch,
         "validation_loss": [loss if math.isfinite(loss) else None for loss in run.best_loss],

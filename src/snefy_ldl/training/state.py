@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from torch import Tensor
@@ -15,6 +15,7 @@ from snefy_ldl.networks.scaling import Scaling
 from snefy_ldl.special.tolerances import SMALLEST_POSITIVE
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.optimiser import StackedAdamW
+from snefy_ldl.training.seen import SeenRows
 from snefy_ldl.validation import ZeroPolicy
 
 #: Standard errors, likelihood and mean added up, by which a challenger must lead: a later candidate costs more to ask.
@@ -76,6 +77,11 @@ class Run:
                 for place, k in enumerate(members):
                     whole[k] = row[place]
                 mine.append(whole)
+
+    def with_left_out(self, left_out: list[float]) -> Run:
+        """The same with what the losses leave out of the log likelihood, one figure per member."""
+        losses = [loss - part for loss, part in zip(self.best_loss, left_out)]
+        return replace(self, best_loss=losses)
 
 
 @dataclass(frozen=True)
@@ -168,6 +174,8 @@ class FittedState:
         columns: what makes features of the columns of a table, or None.
         validation: how the kept members did on their validation rows; None where there were none.
         candidates: one record for each candidate that was tried; see :mod:`snefy_ldl.training.race`.
+        seen: fingerprints of the training rows; None where features are not numbers, or an old file has none.
+        self_check: what :func:`snefy_ldl.training.selfcheck.check_law` found; None in an old file.
     """
 
     net: SnefyNet
@@ -186,6 +194,8 @@ class FittedState:
     columns: Encoder | None = None
     validation: Validation | None = None
     candidates: list[dict[str, Any]] = field(default_factory=list)
+    seen: SeenRows | None = None
+    self_check: dict[str, Any] | None = None
 
     def guided(self, data: TrainingData) -> TrainingData:
         """The same rows as this state's network sees them: through its guides, where it has some."""

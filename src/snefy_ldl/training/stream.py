@@ -33,7 +33,9 @@ from snefy_ldl.training.optimiser import copy_of_member, make_optimizer
 from snefy_ldl.training.plan import Job, build_net, make_objective
 from snefy_ldl.training.recipe import Recipe
 from snefy_ldl.training.repair import count_repair, diagnose, is_sound
+from snefy_ldl.training.seen import SeenRows
 from snefy_ldl.training.selection import conclude
+from snefy_ldl.training.selfcheck import finish
 from snefy_ldl.training.settings import Settings
 from snefy_ldl.training.state import FittedState, Run
 from snefy_ldl.training.step import Steps
@@ -138,6 +140,9 @@ class StreamFit:
         self.length = self.stream.n_rows
         self.masks: list[Mask] = []  # which rows of each chunk are held back
         self.held: list[Held] = []
+        self.seen: SeenRows | None = None
+        self.first_pass = True
+        self.left_out: list[float] | None = None
         self.checkpoint = checkpoint_of(self.job)
         if self.checkpoint is not None:
             self._resume()
@@ -209,6 +214,9 @@ class StreamFit:
             warn=False,
             seed=derive_seed(self.job.seed, self.run.next_epoch, self.steps_done),
         )
+        if self.first_pass:
+            prints = SeenRows.of(job.data.features, job.data.labels)
+            self.seen = prints if self.seen is None or prints is None else self.seen.joined(prints)
         order = torch.stack([member.train for member in job.members]).to(self.device)
         return job.data.tensor(self.device), make_objective(self.net, job.members, self.device), order
 
@@ -235,7 +243,7 @@ class StreamFit:
                 continue
             loss += self._learn(part, seen) * len(part)
             rows += len(part)
-        self.length = seen
+        self.length, self.first_pass = seen, False
         if self.exchange is not None:  # running statistics of a backbone
             buffers = [value for name, value in self.net.named_buffers() if copy_of_member(name) is not None]
             self.exchange.average([value for value in buffers if value.is_floating_point()])
@@ -298,6 +306,8 @@ class StreamFit:
             yield
 
     def _validate(self, record: dict[str, float]) -> None:
+        if self.left_out is None:
+            self.left_out = self._mean_left_out()
         parts = [evaluate(self.net, held.X, held.objective, held.index) for held in self.held]
         losses = -torch.cat(parts, 1).mean(1).double()
         if self.exchange is not None:  # each holds back as many rows as the others
@@ -312,6 +322,17 @@ class StreamFit:
                 self.run.best_loss[k], self.run.best_epoch[k] = float(losses[k]), self.run.next_epoch
         self.best.keep(better)
 
+    def _mean_left_out(self) -> list[float] | None:
+        """What the validation losses leave out of the log likelihood, one figure per member; None for nothing."""
+        means = [held.objective.mean_left_out(held.index) for held in self.held]
+        parts = [mean * held.index.shape[1] for mean, held in zip(means, self.held) if mean is not None]
+        if not parts:
+            return None
+        total = (torch.stack(parts).sum(0) / sum(held.index.shape[1] for held in self.held)).to(self.device)
+        if self.exchange is not None:
+            self.exchange.average([total])
+        return [float(part) for part in total]
+
     def conclude(self) -> FittedState:
         """The fitted state: best validated weights, the background's share settled on the rows held back."""
         if isinstance(self.net.backbone, CustomBackbone):
@@ -324,11 +345,14 @@ class StreamFit:
                 backgrounds = [held.objective.background_of(held.index) for held in self.held]
                 known = [background for background in backgrounds if background is not None]
                 net.refine_background(torch.cat([log_p for _, log_p in pairs], 1), torch.cat(known, 1))
-        state = conclude(self.job, net, self.run, None, None)
+        run = self.run if self.left_out is None else self.run.with_left_out(self.left_out)
+        state = conclude(self.job, net, run, None, None)
         held = sum(int(mask.sum()) for mask in self.masks)
         workers = 1 if self.exchange is None else self.exchange.n_workers
-        about = {"rows": workers * (self.rows_seen - held), "streamed": True}
-        return replace(state, summary=state.summary | about | ({} if workers == 1 else {"workers": workers}))
+        about = {"rows": workers * (self.rows_seen - held), "validation_rows": workers * held, "streamed": True}
+        summary = state.summary | about | ({} if workers == 1 else {"workers": workers})
+        seen = None if self.seen is None else replace(self.seen, rows=workers * self.seen.rows)
+        return replace(finish(state, self.job.data), summary=summary, seen=seen)
 
 
 def _words(chunk: Chunk) -> str:

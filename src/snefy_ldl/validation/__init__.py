@@ -28,14 +28,13 @@ from snefy_ldl.validation.distributions import (
     spread_rest,
 )
 from snefy_ldl.validation.partial_counts import PartialCounts
-from snefy_ldl.validation.zeros import ZERO_SHARE, ZeroOption, ZeroPolicy
+from snefy_ldl.validation.zeros import ZeroOption, ZeroPolicy
 
 __all__ = [
     "CLOSURE_TOLERANCE",
     "LARGEST_COUNT",
     "LARGEST_FEATURE",
     "MOST_SUGGESTED",
-    "ZERO_SHARE",
     "Array",
     "PartialCounts",
     "ZeroOption",

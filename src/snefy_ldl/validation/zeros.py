@@ -16,8 +16,6 @@ from snefy_ldl.validation.distributions import spread_rest
 
 ZeroOption = float | Literal["auto", "model", "shrink", "error"]
 
-#: A share is zero where it is exactly zero; the logarithm of one is taken at 1e-300, and this lies just above it.
-ZERO_SHARE = 2e-300
 
 
 @dataclass(frozen=True)

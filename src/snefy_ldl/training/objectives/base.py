@@ -28,10 +28,13 @@ class Objective(ABC):
     Attributes:
         background: log likelihood of every row under each member's background (K, N), or None without one. The
             background does not change in training, so this is computed once.
+        left_out: part of every row's log likelihood (N,) that no network changes and :meth:`log_prob` leaves out; None
+            for nothing. What people are told of a fit has it.
         gradient_limit: largest norm of a member's gradient, to which longer ones are cut; None for no limit.
     """
 
     background: Tensor | None = None
+    left_out: Tensor | None = None
     gradient_limit: float | None = None
 
     @abstractmethod
@@ -71,6 +74,10 @@ class Objective(ABC):
         other = copy.copy(self)
         other.background = None if self.background is None else self.background[members]
         return other
+
+    def mean_left_out(self, index: Tensor) -> Tensor | None:
+        """Mean of :attr:`left_out` over the rows index (K, B) of each member (K,), on the CPU; None for nothing."""
+        return None if self.left_out is None else self.left_out[index].mean(1).cpu()
 
     def background_of(self, index: Tensor) -> Tensor | None:
         """The background's log likelihood (K, B) of the rows index (K, B), or None."""

@@ -59,6 +59,11 @@ class Counts(Objective):
         if int(self.factors.count.max()) > MOST_VOTES:
             logs = torch.lgamma(self.factors.count.clamp_min(1).double())
             self.shared = (logs * self.factors.sign).sum(-1)  # (N,)
+        votes = counts if named is None else torch.cat([counts, named], 1)
+        votes = votes.double().nan_to_num(0.0)
+        self.left_out = torch.lgamma(votes.sum(1) + 1.0) - torch.lgamma(votes + 1.0).sum(1)  # multinomial coefficient
+        if self.shared is not None:
+            self.left_out = self.left_out + self.shared
         if net.has_background:
             members, rows = len(net.background), len(counts)
             columns = (self.factors.groups @ net.background.T).T[..., None]  # (K, Q, 1)

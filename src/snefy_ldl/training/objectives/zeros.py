@@ -30,7 +30,7 @@ class ZeroObjective(Objective):
     """Label distributions with exact zeros.
 
     Args:
-        tables: label distributions, one table (N, L) a group of members; shares below 1e-9 are zeros.
+        tables: label distributions, one table (N, L) per group of members.
         net: with presence; gives the background, which does not change in training.
         group: which table each member uses (K,).
         log_centre: ``log c`` of each member (K, 1, L), or of each row (1, N, L); None for zeros.

@@ -1,0 +1,183 @@
+"""Which rows a model has learned from: a short fingerprint per row, so that nobody is misled by scores on them."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy import stats
+from torch import Tensor
+
+from snefy_ldl._types import Array, Index
+from snefy_ldl.errors import InputError, TableNote
+from snefy_ldl.validation.rows import count_rows, take_rows
+
+__all__ = ["MOST_SEEN", "SeenRows", "check_unseen", "count_seen"]
+
+#: Rows that get a fingerprint, at most, evenly spaced over the table; and numbers that are read for them, at most.
+MOST_ROWS, MOST_NUMBERS = 20_000, 1 << 25
+#: Share of training rows in a table from which it is no test of the model.
+MOST_SEEN = 0.1
+#: Matching rows below which nothing is said.
+FEWEST_MATCHES = 5
+#: Chance of so many matches among new rows below which they are no coincidence.
+COINCIDENCE = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class SeenRows:
+    """Fingerprints of training rows: a 64-bit hash of each row's features and labels, as float32.
+
+    Args:
+        prints: The fingerprints (n,), uint64, in the order of the rows.
+        rows: Training rows there were; more than n in a large table.
+
+    Example:
+        >>> X, D = np.arange(20.0).reshape(10, 2), np.full((10, 2), 0.5)
+        >>> seen = SeenRows.of(X, D)
+        >>> seen.count_in(X[:6], D[:6]), seen.count_in(X + 0.5, D)
+        (6, 0)
+    """
+
+    prints: NDArray[np.uint64]
+    rows: int
+
+    @classmethod
+    def of(cls, features: Any, labels: Array, rows: Index | None = None) -> SeenRows | None:
+        """The fingerprints of a table.
+
+        Args:
+            features: Features as the model takes them, (N, ...).
+            labels: Shares or numbers of votes (N, L), which count by their proportions; NaN where unknown.
+            rows: The rows that count; all by default.
+
+        Returns:
+            The fingerprints; None where features are not numbers (texts, graphs, rows that are fetched one by one).
+        """
+        index = np.arange(len(labels)) if rows is None else rows
+        width = _width(features)
+        if width is None:
+            return None
+        most = min(MOST_ROWS, max(FEWEST_MATCHES, MOST_NUMBERS // max(width, 1)))
+        kept = index if len(index) <= most else index[np.linspace(0, len(index) - 1, most).astype(np.intp)]
+        return cls(_prints(features, labels, kept), len(index))
+
+    def joined(self, other: SeenRows) -> SeenRows:
+        """These rows and those of a further fit; a row of both counts once.
+
+        Args:
+            other: Rows that the model learned from later.
+
+        Returns:
+            All of them, at most as many fingerprints as one table keeps.
+        """
+        new = other.prints[~np.isin(other.prints, self.prints)]
+        prints = np.concatenate([self.prints, new])
+        rows = self.rows + round(other.rows * len(new) / max(len(other.prints), 1))
+        if len(prints) > MOST_ROWS:
+            prints = prints[np.linspace(0, len(prints) - 1, MOST_ROWS).astype(np.intp)]
+        return SeenRows(prints, rows)
+
+    @cached_property
+    def twins(self) -> int:
+        """Rows that have a twin among the others: their share is the chance that a new row matches by coincidence."""
+        _, counts = np.unique(self.prints, return_counts=True)
+        return int(counts[counts > 1].sum())
+
+    def count_in(self, features: Any, labels: Array) -> int:
+        """How many rows of another table are training rows, features and labels alike.
+
+        With few distinct rows (some yes-or-no features, one vote each) new rows match by coincidence. Training rows
+        tell how often: as often as they match each other, which a beta-binomial law takes to the new rows. Only what
+        clearly exceeds that counts.
+
+        Args:
+            features: Features as the model takes them, (N, ...).
+            labels: Shares or numbers of votes, (N, L).
+
+        Returns:
+            The number, estimated where the table that trained the model was too large to keep every row; 0 where
+            fewer than five rows match or coincidence explains the matches.
+        """
+        n = len(labels)
+        if _width(features) is None or not len(self.prints) or n == 0:
+            return 0
+        matches = int(np.isin(_prints(features, labels, np.arange(n)), self.prints).sum())
+        if matches < FEWEST_MATCHES:
+            return 0
+        pairs, single = self.twins / 2, (len(self.prints) - self.twins) / 2  # twins come in pairs: half as many facts
+        if stats.betabinom.sf(matches - 1, n, pairs + 0.1, single + 0.5) > COINCIDENCE:
+            return 0
+        alike, kept = self.twins / len(self.prints), len(self.prints) / self.rows
+        return min(n, round((matches - alike * n) / (kept * (1.0 - alike))))
+
+
+def count_seen(model: Any, X: Any, labels: Array) -> int:
+    """How many rows of a table a fitted model has learned from.
+
+    Args:
+        model: Fitted; one that does not know its training rows (another library's, an old file's) has seen none.
+        X: Features as the model's ``predict`` takes them, (N, d).
+        labels: Shares or numbers of votes, (N, L).
+
+    Returns:
+        The number, see :meth:`SeenRows.count_in`.
+    """
+    seen = getattr(model, "seen_rows_", None)
+    if not isinstance(seen, SeenRows):
+        return 0
+    with warnings.catch_warnings():  # the model's own prediction says what is odd about the table
+        warnings.simplefilter("ignore", TableNote)
+        features = model.encode(X)
+    return seen.count_in(features, labels)
+
+
+def check_unseen(model: Any, X: Any, labels: Array) -> None:
+    """Raise where a clear share of calibration rows are rows that the model has learned from.
+
+    Args:
+        model: Fitted.
+        X: Features of the calibration rows, (N, d).
+        labels: Their shares, (N, L).
+
+    Raises:
+        InputError: More than :data:`MOST_SEEN` of the rows trained the model.
+    """
+    seen = count_seen(model, X, labels)
+    if seen > MOST_SEEN * len(labels):
+        raise InputError(
+            f"{seen:,} of the {len(labels):,} calibration rows trained this model: it is surer of them than of new "
+            "rows, so the calibrated answers would not hold what they promise. Hold rows back from fit and calibrate "
+            "on those, or let ConformalIntervals(unfitted_model, cv=5) use every row for both."
+        )
+
+
+def _width(features: Any) -> int | None:
+    """Numbers per row; None where rows are not numbers."""
+    if isinstance(features, (np.ndarray, Tensor)) or sp.issparse(features):
+        if isinstance(features, np.ndarray) and features.dtype.kind not in "fiub":
+            return None
+        return int(np.prod(features.shape[1:]))
+    return None
+
+
+def _prints(features: Any, labels: Array, rows: Index) -> NDArray[np.uint64]:
+    """Fingerprints of some rows; as float32, so that a table in either precision gives the same."""
+    part = take_rows(features, rows) if len(rows) < count_rows(features) else features
+    if sp.issparse(part):
+        part = part.toarray()
+    elif isinstance(part, Tensor):
+        part = part.detach().cpu().float().numpy()
+    shares = np.asarray(labels, dtype=np.float64)[rows]
+    shares = shares / np.maximum(np.nansum(shares, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    with np.errstate(over="ignore"):
+        numbers = np.asarray(part).reshape(len(rows), -1).astype(np.float32)
+    table = np.hstack([numbers, shares.astype(np.float32)]) + np.float32(0.0)  # one zero, not two
+    hashes = b"".join(hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in np.ascontiguousarray(table))
+    return np.frombuffer(hashes, dtype="<u8").astype(np.uint64)
