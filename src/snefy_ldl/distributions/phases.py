@@ -35,10 +35,12 @@ from snefy_ldl.special.tolerances import TAIL_MASS
 __all__ = ["PresentShares", "ShareRow", "SparseShares", "beta_guess", "density_at_zero", "solve_quantiles"]
 
 #: Largest step of the trapezoid rule.
-LARGEST_STEP = 0.2
+LARGEST_STEP = 0.25
 #: Total concentration from which on components that lie on one side for certain are left out, and the rate at which
 #: phases of the others turn at most.
-SHARP, CERTAIN_RATE = 400.0, 70.0
+SHARP, CERTAIN_RATE = 400.0, 50.0
+#: Rate of a phase that the largest step can bear: where it turns fastest an integrand is small already.
+SPARE = 14.0
 #: A share, or what is left of one, with a smaller concentration than this has tails in which phases do not cancel.
 BROAD = 25.0
 #: Phases are followed until the integrand is below e to minus this.
@@ -117,7 +119,8 @@ def nodes(first: float, last: float, slowest: float, turning: Turning, device: t
     """
     start, stop = first - GROWTH * (1.0 + math.log(TAIL)), last + GROWTH * (1.0 + math.log(TAIL / slowest))
     # a window that rises with t and is one at least from the first place to the last
-    rate, low, high = turning.rate / (2.0 * math.pi * math.tanh(0.5)), turning.low - 1.0, turning.high + 1.0
+    rate = max(turning.rate - SPARE, 0.0) / (2.0 * math.pi * math.tanh(0.5))
+    low, high = turning.low - 1.0, turning.high + 1.0
 
     def count(v: Tensor) -> Tensor:
         return v / LARGEST_STEP + rate * (softplus(v - low) - softplus(v - high))
@@ -381,23 +384,24 @@ class PresentShares(ShareRow):
             moved = log_modulus(phase) - modulus[each, :, labels][:, None]  # (r, a, S, q)
             turned = torch.atan(phase.exp()) + angles[each, :, labels][:, None]
             half = half[:, None, None, :, :, None]
-            size = size - half * moved[:, :, :, None, None]
-            angle = angle + half * turned[:, :, :, None, None]
+            size = torch.addcmul(size, half, moved[:, :, :, None, None], value=-1.0)
+            angle = torch.addcmul(angle, half, turned[:, :, :, None, None])
             slopes.append((half, *_slope(phase)))
-        modulus = size.exp()
-        real, imaginary = modulus * angle.cos(), modulus * angle.sin()
+        modulus = size.exp_()
+        real, imaginary = angle.cos().mul_(modulus), angle.sin_().mul_(modulus)
         weights, sure = self._weights[None, None], 0.0
         if self._certain:
             near, above = self._tilts.near(u, groups)
             sure = (weights * above).sum((2, 3, 4, 5))  # type: ignore[assignment]
             weights = weights * near
         turned_real, turned_imaginary = weights @ real, weights @ imaginary
-        cross = real * turned_imaginary + imaginary * turned_real
-        plain = real * turned_real - imaginary * turned_imaginary
+        cross = (real * turned_imaginary).addcmul_(imaginary, turned_real)
+        plain = turned_real.mul_(real).addcmul_(imaginary, turned_imaginary, value=-1.0)
         integral = (cross.sum((2, 3, 4)) * weight).sum(-1)
         density = torch.zeros_like(integral)
         for half, real_slope, slope in slopes:  # d log z / du = -Σ a i s / (1 - i s)
-            rising, falling = ((half * part).sum((3, 4)) for part in (plain, cross))  # (r, a, S, q)
+            row = half.transpose(-1, -2)  # (r, 1, 1, K, 1, n)
+            rising, falling = ((row @ part).sum(3).squeeze(-2) for part in (plain, cross))  # (r, a, S, q)
             density = density + ((rising * slope + falling * real_slope).sum(2) * weight).sum(-1)
         cdf = 0.5 * weights.sum((2, 3, 4, 5)) - integral / math.pi + sure
         return cdf, 2.0 * density / math.pi
