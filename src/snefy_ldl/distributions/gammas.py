@@ -39,6 +39,7 @@ from snefy_ldl.distributions.family import PairFamily, root_of
 from snefy_ldl.distributions.parts import Parts, Rows, Scale, Square
 from snefy_ldl.distributions.phases import (
     PresentShares,
+    SeveralShares,
     ShareRow,
     SparseShares,
     beta_guess,
@@ -65,9 +66,11 @@ from snefy_ldl.special.tolerances import LOG_ODDS_LIMIT, LOGIT_LIMIT, NEGLIGIBLE
 __all__ = ["GammaRows"]
 
 #: Step of the integral over s, and the same times the root of the number of votes.
-VOTE_STEP, SHARP_VOTE_STEP = 0.35, 1.0
+VOTE_STEP, SHARP_VOTE_STEP = 0.5, 1.1
 #: An integrand is over where it is e to minus this of its largest value.
-VOTE_TAIL = 30.0
+VOTE_TAIL = 22.0
+#: Nodes with less weight than this have no part in the laws of shares.
+NEGLIGIBLE_PART = 1e-10
 #: Components with a smaller share of their neurons' own kernels are not tabulated; a row that gives those more weight
 #: than this in all is answered by itself.
 UNUSED, LEFT_OUT = 1e-9, 1e-7
@@ -522,7 +525,7 @@ class GammaRows(RowBlocks):
         if not self.has_atoms:
             n, (i, j) = family.n_neurons, pair_index(family.n_neurons, self.device)
             pairs = weights.unflatten(0, (family.n_members, -1)) * torch.where(i == j, 1.0, 0.5)
-            return PresentShares(family.half(), symmetric(pairs, n)[None], centre, groups)
+            return PresentShares(family.half(), symmetric(pairs, n), centre[0], groups)
         log_odds = self.row_components(row).log_odds
         return SparseShares(family.half().flatten(0, 1), *family.pairs(), weights, log_odds, centre, groups)
 
@@ -1048,20 +1051,8 @@ class Voted:
                 answer = answer + softplus(presence.log_odds[:, [r]] - alpha[:, [r]] * log1p[r])
             return answer
 
-        middle = -float(log_centre.amax())
-        coarse = torch.arange(-80.0, 81.0, 2.0, dtype=torch.float64, device=alpha.device) + middle
-        height = logs(coarse).amax(0)
-        seen = torch.nonzero(height > height.max() - VOTE_TAIL - 10.0).squeeze(1)
-        step = min(VOTE_STEP, SHARP_VOTE_STEP / math.sqrt(total))
-        low, high = float(coarse[seen[0]]) - 2.0, float(coarse[seen[-1]]) + 2.0
-        if (high - low) / step > 400.0:  # sharp: look closer first
-            fine = torch.linspace(low, high, 400, dtype=torch.float64, device=alpha.device)
-            height = logs(fine).amax(0)
-            seen = torch.nonzero(height > height.max() - VOTE_TAIL - 10.0).squeeze(1)
-            gap = float(fine[1] - fine[0])
-            low, high = float(fine[seen[0]]) - gap, float(fine[seen[-1]]) + gap
-        y = torch.arange(low, high + step, step, dtype=torch.float64, device=alpha.device)
-        table = logs(y) + math.log(step)
+        y, step = _vote_nodes(logs, -float(log_centre.amax()), total)
+        table = logs(y) + step.log()
         top = table.max()
         kept_nodes = torch.nonzero(table.amax(0) > top - VOTE_TAIL).squeeze(1)
         kept = torch.nonzero(table.amax(1) > top - VOTE_TAIL).squeeze(1)
@@ -1158,18 +1149,24 @@ class Voted:
 
     def shares(self, family: PairFamily, votes: Tensor, groups: list[list[int]]) -> ShareRow:
         """The laws of some sums of shares."""
-        half = family.half() + 0.5 * votes
+        half, parts = family.half() + 0.5 * votes, torch.nonzero(self.weights.abs().sum(0) > NEGLIGIBLE_PART).squeeze(1)
         if self.log_odds is None:
             n, (i, j) = family.n_neurons, pair_index(family.n_neurons, half.device)
-            every = half.new_zeros(self.n_parts, family.n_members * len(i))
-            every[:, self.pairs] = self.weights.T
+            every = half.new_zeros(len(parts), family.n_members * len(i))
+            every[:, self.pairs] = self.weights[:, parts].T
             pairs = every.unflatten(1, (family.n_members, -1)) * torch.where(i == j, 1.0, 0.5)
-            return PresentShares(half, symmetric(pairs, n), self.log_centre, groups)
-        first, second = (index[self.pairs].repeat_interleave(self.n_parts) for index in family.pairs())
-        centre = self.log_centre.repeat(len(self.pairs), 1)
-        return SparseShares(
-            half.flatten(0, 1), first, second, self.weights.flatten(), self.log_odds.flatten(0, 1), centre, groups
-        )
+            matrices = symmetric(pairs, n)  # (S, K, n, n)
+            return SeveralShares([
+                PresentShares(half, matrix, self.log_centre[part], groups) for matrix, part in zip(matrices, parts)
+            ])  # fmt: skip
+        first, second = (index[self.pairs] for index in family.pairs())
+        flat = half.flatten(0, 1)
+        return SeveralShares([
+            SparseShares(
+                flat, first, second, self.weights[:, s], self.log_odds[:, s], self.log_centre[[s]], groups
+            )
+            for s in parts.tolist()
+        ])  # fmt: skip
 
     def listed(self) -> tuple[Array, Array, Array, Array | None]:
         """Weights (C,), concentrations, log centres and log odds (C, L) of all pairs and nodes as one list."""
@@ -1181,6 +1178,32 @@ class Voted:
         used = torch.nonzero(parts[0].abs() > NEGLIGIBLE_WEIGHT).squeeze(1)
         arrays = [part[used].cpu().numpy() for part in parts]
         return arrays[0], arrays[1], arrays[2], arrays[3] if len(arrays) == 4 else None
+
+
+def _vote_nodes(logs: Callable[[Tensor], Tensor], middle: float, total: float) -> tuple[Tensor, Tensor]:
+    """Nodes ``y = log s`` and steps (S,) of the integral over s after some votes.
+
+    Far to the left an integrand falls as slowly as ``s^{|k|}``; there the step grows.
+
+    Args:
+        logs: log integrands at y (P, S).
+        middle: where to look for them.
+        total: ``|k|``.
+    """
+
+    def seen(y: Tensor) -> tuple[float, float, float]:
+        height = logs(y).amax(0)
+        alive = torch.nonzero(height > height.max() - VOTE_TAIL - 2.0).squeeze(1)
+        gap = float(y[1] - y[0])
+        return float(y[alive[0]]) - gap, float(y[height.argmax()]), float(y[alive[-1]]) + gap
+
+    low, top, high = seen(torch.arange(-80.0, 81.0, 2.0, dtype=torch.float64) + middle)
+    low, top, high = seen(torch.linspace(low, high, 200, dtype=torch.float64))
+    step = min(VOTE_STEP, SHARP_VOTE_STEP / math.sqrt(total))
+    bend = top - 6.0 * max(1.0 / math.sqrt(total), 0.3)  # left of it, only a power of s
+    v = torch.arange(bend - 2.0 * (1.0 + math.log(max(bend - low, 1.0) + 1.0)), high, step, dtype=torch.float64)
+    down = torch.exp((bend - v) / 2.0 - 1.0)
+    return v - down, step * (1.0 + 0.5 * down)
 
 
 def draw_presence(log_odds: Tensor, source: RandomStream) -> Tensor:

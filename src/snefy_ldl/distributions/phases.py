@@ -32,7 +32,7 @@ from torch.nn.functional import softplus
 from snefy_ldl._limits import SWEEP_ELEMENTS
 from snefy_ldl.special.tolerances import TAIL_MASS
 
-__all__ = ["PresentShares", "ShareRow", "SparseShares", "beta_guess", "density_at_zero", "solve_quantiles"]
+__all__ = ["PresentShares", "SeveralShares", "ShareRow", "SparseShares", "beta_guess", "density_at_zero", "solve_quantiles"]
 
 #: Largest step of the trapezoid rule.
 LARGEST_STEP = 0.25
@@ -80,102 +80,130 @@ class Turning:
     """How fast phases turn, as the trapezoid rule must know: at most ``rate`` radians per unit of y, near its place.
 
     Args:
-        rate: the fastest phase of a component while its integrand is to be seen.
-        low: the least ``y`` at which a component's integrand is over.
-        high: the largest.
+        rate: the fastest phase of a component while its integrand is to be seen, of every sum (R,).
+        low: the least ``y`` at which a component's integrand is over (R,).
+        high: the largest (R,).
     """
 
-    rate: float
-    low: float
-    high: float
+    rate: Tensor
+    low: Tensor
+    high: Tensor
 
     @classmethod
-    def union(cls, several: list[Turning]) -> Turning:
-        """What serves all of them."""
-        return cls(max(one.rate for one in several), min(one.low for one in several), max(one.high for one in several))
+    def of(
+        cls, alpha: Tensor, log_centre: Tensor, inside: Tensor, lowest: Tensor, highest: Tensor, certain: bool
+    ) -> Turning:
+        """Of some components, at logits between two ends.
 
+        The larger side's gammas turn the phase at the rate ``x √big`` where they have brought the modulus down to
+        ``e^{-x²/2}``, and the smaller side's lower it further.
 
-def nodes(first: float, last: float, slowest: float, turning: Turning, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Nodes ``y = log t`` and weights (q,) of the trapezoid rule: as dense as phases turn, and far apart outside.
-
-    The rule takes a wave of rate ω in y for one of rate ``2π/step - ω``. Without its phase an integrand holds waves of
-    rate ω in proportion to ``e^{-πω/4}``, so ``2π/step`` exceeds the rate of the phase by a constant. Phases turn in
-    proportion to t until their integrand is over, and those that live longer turn more slowly.
-
-    Args:
-        first: where the first phase begins.
-        last: where the last one has come to rest, and only powers of t are left.
-        slowest: the smallest of those powers.
-        turning: of the phases.
-        device: where the nodes lie.
-
-    Returns:
-        Both.
-
-    Example:
-        >>> y, weight = nodes(-1.0, 2.0, 1.0, Turning(0.0, 0.0, 0.0), torch.device("cpu"))
-        >>> round(float((weight / torch.cosh(y)).sum()) / torch.pi, 6)
-        1.0
-    """
-    start, stop = first - GROWTH * (1.0 + math.log(TAIL)), last + GROWTH * (1.0 + math.log(TAIL / slowest))
-    # a window that rises with t and is one at least from the first place to the last
-    rate = max(turning.rate - SPARE, 0.0) / (2.0 * math.pi * math.tanh(0.5))
-    low, high = turning.low - 1.0, turning.high + 1.0
-
-    def count(v: Tensor) -> Tensor:
-        return v / LARGEST_STEP + rate * (softplus(v - low) - softplus(v - high))
-
-    ends = count(torch.tensor([start, stop], dtype=torch.float64))
-    grid = torch.linspace(start, stop, 1 + int(4.0 * float(ends[1] - ends[0])), dtype=torch.float64)
-    number = torch.arange(math.ceil(float(ends[0])), float(ends[1]), dtype=torch.float64)
-    v = torch.as_tensor(np.interp(number.numpy(), count(grid).numpy(), grid.numpy()))
-    for _ in range(3):
-        dense = 1.0 / LARGEST_STEP + rate * (torch.sigmoid(v - low) - torch.sigmoid(v - high))
-        v = v - (count(v) - number) / dense
-    dense = 1.0 / LARGEST_STEP + rate * (torch.sigmoid(v - low) - torch.sigmoid(v - high))
-    up, down = torch.exp((v - last) / GROWTH - 1.0), torch.exp((first - v) / GROWTH - 1.0)
-    return (v + up - down).to(device), ((1.0 + (up + down) / GROWTH) / dense).to(device)
-
-
-def turning_of(alpha: Tensor, log_centre: Tensor, ends: list[tuple[list[int], float, float]], certain: bool) -> Turning:
-    """How fast the phases of some components turn at logits between two ends.
-
-    The larger side's gammas turn the phase at the rate ``x √big`` where they have brought the modulus down to
-    ``e^{-x²/2}``, and the smaller side's lower it further.
-
-    Args:
-        alpha: concentrations (P, L).
-        log_centre: ``log c`` (P or 1, L).
-        ends: the labels of every sum, and the two logits.
-        certain: whether components that lie on one side for certain are left out, so that phases of sharp ones cancel.
-
-    Returns:
-        The fastest, and where.
-    """
-    rates, places = [], []
-    for group, *logits in ends:
-        rest = [r for r in range(alpha.shape[1]) if r not in group]
-        own, others = alpha[:, group].sum(1), alpha[:, rest].sum(1)
+        Args:
+            alpha: concentrations (P, L).
+            log_centre: ``log c`` (P or 1, L).
+            inside: labels of every sum, a mask (R, L).
+            lowest: logits (R,).
+            highest: logits (R,).
+            certain: whether components that lie on one side for certain are left out, so that phases of sharp ones
+                cancel.
+        """
+        own = alpha @ inside.double().T  # (P, R)
+        others = alpha.sum(1, keepdim=True) - own
         small, big = torch.minimum(own, others), torch.maximum(own, others)
         reach = small + 4.0 * small.sqrt() + 10.0
         x = torch.full_like(small, math.sqrt(2.0 * SEEN))
         for _ in range(4):  # x²/2 + ½ small log(1 + big x²/reach²) = SEEN, from above
             lowered = 0.5 * small * torch.log1p(big * (x / reach).square())
             x = torch.sqrt(2.0 * (SEEN - lowered).clamp_min(0.5 * SEEN))
-        rate = x * big.sqrt()
-        broad = small < BROAD
+        rate, broad = x * big.sqrt(), small < BROAD
         if certain:
             rate = torch.where(broad, rate, rate.clamp_max(CERTAIN_RATE))
-        rates.append(float(rate.max()))
-        spread_rest = torch.logsumexp(alpha[:, rest].log() + 2.0 * log_centre[..., rest], -1)
-        spread_own = torch.logsumexp(alpha[:, group].log() + 2.0 * log_centre[..., group], -1)
-        fast = rate > 0.5 * rate.max()
-        for u in logits:
+        sizes = (alpha.log() + 2.0 * log_centre)[:, None]  # (P, 1, L)
+        spread_own = torch.where(inside, sizes, -torch.inf).logsumexp(-1)  # (P, R)
+        spread_rest = torch.where(inside, -torch.inf, sizes).logsumexp(-1)
+        slow = rate < 0.5 * rate.amax(0)
+        places = []
+        for u in (lowest, highest):
             moved = spread_own - 2.0 * u
             spread = torch.where(broad, torch.minimum(moved, spread_rest), torch.logaddexp(moved, spread_rest))
-            place = math.log(math.sqrt(2.0 * SEEN)) - 0.5 * spread[fast.expand_as(spread)]
-            places += [float(place.min()), float(place.max())]
-    return Turning(max(rates), min(places), max(places))
+            places.append(0.5 * math.log(2.0 * SEEN) - 0.5 * spread)
+        low = torch.stack([part.masked_fill(slow, torch.inf).amin(0) for part in places]).amin(0)
+        high = torch.stack([part.masked_fill(slow, -torch.inf).amax(0) for part in places]).amax(0)
+        return cls(rate.amax(0), low, high)
+
+
+def nodes(first: Tensor, last: Tensor, slowest: float, turning: Turning) -> tuple[Tensor, Tensor]:
+    """Nodes ``y = log t`` and weights of the trapezoid rule: as dense as phases turn, and far apart outside.
+
+    The rule takes a wave of rate ω in y for one of rate ``2π/step - ω``. Without its phase an integrand holds waves of
+    rate ω in proportion to ``e^{-πω/4}``, so ``2π/step`` exceeds the rate of the phase by a constant. Phases turn in
+    proportion to t until their integrand is over, and those that live longer turn more slowly.
+
+    Args:
+        first: where the first phase begins, of every sum (R,).
+        last: where the last one has come to rest, and only powers of t are left (R,).
+        slowest: the smallest of those powers.
+        turning: of the phases.
+
+    Returns:
+        Both (R, q); sums that need fewer nodes have some without weight at their end.
+
+    Example:
+        >>> one, none = torch.ones(1).double(), torch.zeros(1).double()
+        >>> y, weight = nodes(-one, 2.0 * one, 1.0, Turning(none, none, none))
+        >>> round(float((weight / torch.cosh(y)).sum()) / torch.pi, 6)
+        1.0
+    """
+    first, last = first[:, None], last[:, None]
+    start = first - GROWTH * (1.0 + math.log(TAIL))
+    stop = last + GROWTH * (1.0 + math.log(TAIL / slowest))
+    # a window that rises with t and is one at least from the first place to the last
+    rate = (turning.rate - SPARE).clamp_min(0.0)[:, None] / (2.0 * math.pi * math.tanh(0.5))
+    low, high = turning.low[:, None] - 1.0, turning.high[:, None] + 1.0
+
+    def count(v: Tensor) -> Tensor:
+        return v / LARGEST_STEP + rate * (softplus(v - low) - softplus(v - high))
+
+    begin, end = count(start).ceil(), count(stop)
+    number = begin + torch.arange(float((end - begin).max()), dtype=torch.float64, device=first.device)
+    left, right = start.expand_as(number), stop.expand_as(number) + LARGEST_STEP * (number - end).clamp_min(0.0)
+    for _ in range(12):
+        middle = 0.5 * (left + right)
+        below = count(middle) < number
+        left, right = torch.where(below, middle, left), torch.where(below, right, middle)
+    v = 0.5 * (left + right)
+    for _ in range(3):
+        dense = 1.0 / LARGEST_STEP + rate * (torch.sigmoid(v - low) - torch.sigmoid(v - high))
+        v = v - (count(v) - number) / dense
+    dense = 1.0 / LARGEST_STEP + rate * (torch.sigmoid(v - low) - torch.sigmoid(v - high))
+    v, within = torch.minimum(v, stop), number < end
+    up, down = torch.exp((v - last) / GROWTH - 1.0), torch.exp((first - v) / GROWTH - 1.0)
+    return v + up - down, torch.where(within, (1.0 + (up + down) / GROWTH) / dense, 0.0)
+
+
+def _ranges(
+    alpha: Tensor, log_centre: Tensor, inside: Tensor, lowest: Tensor, highest: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Logarithm of the largest phase and of the smallest at t = 1, of every sum (R,): centres (S, L), ends (R,)."""
+    top = torch.logsumexp(alpha.amax(0).log() + log_centre, 1).max()
+    own_most = torch.where(inside, log_centre.amax(0), -torch.inf).amax(1)
+    own_least = torch.where(inside, log_centre.amin(0), torch.inf).amin(1)
+    return torch.maximum(top, own_most - lowest), torch.minimum(log_centre.min(), own_least - highest)
+
+
+def _compact(y: Tensor, weight: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes that count, (R, q) moved to the front of every row; others have no weight."""
+    weight = torch.where(keep, weight, 0.0)
+    order = torch.argsort((~keep).to(torch.int8), dim=1, stable=True)[:, : max(1, int(keep.sum(1).max()))]
+    return y.gather(1, order), weight.gather(1, order)
+
+
+def _mask(groups: list[list[int]], n_labels: int, device: torch.device) -> Tensor:
+    """The labels of every sum (R, L)."""
+    inside = torch.zeros(len(groups), n_labels, dtype=torch.bool, device=device)
+    for number, group in enumerate(groups):
+        inside[number, group] = True
+    return inside
 
 
 class ShareRow:
@@ -196,6 +224,29 @@ class ShareRow:
     def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
         """Cdf and density of the logit at points u (r, A) of the sums ``which`` (r,); the atom at one is left out."""
         raise NotImplementedError
+
+
+class SeveralShares(ShareRow):
+    """The sum of several laws of one row: parts of a mixture, each with its own weight inside.
+
+    Args:
+        parts: of the same sums of shares.
+    """
+
+    def __init__(self, parts: list[ShareRow]) -> None:
+        self._parts = parts
+        self.at_zero = torch.stack([part.at_zero for part in parts]).sum(0)
+        self.inside = torch.stack([part.inside for part in parts]).sum(0)
+
+    def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
+        """See the base class."""
+        for part in self._parts:
+            part.prepare(lowest, highest, which)
+
+    def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+        """See the base class."""
+        cdfs, densities = zip(*(part.at(u, which) for part in self._parts))
+        return torch.stack(cdfs).sum(0), torch.stack(densities).sum(0)
 
 
 def beta_guess(mean: Tensor, second: Tensor, at_zero: Tensor, at_one: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
@@ -302,17 +353,15 @@ def _newton(
 class PresentShares(ShareRow):
     """Sums of shares of one row in which every label is there.
 
-    The row may be a mixture of S parts with centres of their own (votes make it one); their weights share the neurons.
-
     Args:
         half: ``a = ½ + w`` of every member's neurons (K, n, L), float64.
-        weights: of all pairs of neurons, ``Σ = 1`` (S, K, n, n), symmetric.
-        log_centre: ``log c`` (S, L).
+        weights: of all pairs of neurons (K, n, n), symmetric; ``Σ = 1``, or less where the row has other parts.
+        log_centre: ``log c`` (L,).
         groups: the labels of each sum.
 
     Example:
-        >>> half, one = torch.tensor([[[1.0, 1.5, 2.5]]]).double(), torch.ones(1, 1, 1, 1).double()
-        >>> row = PresentShares(half, one, torch.zeros(1, 3).double(), [[0]])  # Dirichlet(2, 3, 5)
+        >>> half, one = torch.tensor([[[1.0, 1.5, 2.5]]]).double(), torch.ones(1, 1, 1).double()
+        >>> row = PresentShares(half, one, torch.zeros(3).double(), [[0]])  # Dirichlet(2, 3, 5)
         >>> u, all_sums = torch.logit(torch.tensor([[0.2]]).double()), torch.tensor([0])
         >>> row.prepare(u[:, 0], u[:, 0], all_sums)
         >>> row.at(u, all_sums)[0].round(decimals=6)
@@ -323,7 +372,7 @@ class PresentShares(ShareRow):
         self._half, self._weights = _without_unused(half, weights)
         self._log_centre, self._groups = log_centre, groups
         self.at_zero = half.new_zeros(len(groups))
-        self.inside = half.new_ones(len(groups))
+        self.inside = weights.sum().expand(len(groups))
         self._total = 2.0 * float(self._half.sum(-1).max())
         self._certain = self._total > SHARP
 
@@ -331,80 +380,65 @@ class PresentShares(ShareRow):
         """See the base class."""
         alpha, centre = 2.0 * self._half.flatten(0, 1), self._log_centre
         self._position = {int(g): number for number, g in enumerate(which)}
-        every = [
-            self._group_nodes(alpha, self._groups[int(g)], float(a), float(b))
-            for g, a, b in zip(which, lowest, highest)
-        ]
-        width = max(len(y) for y, _ in every)
-        # sums with fewer nodes repeat their last one, without weight
-        self._y = torch.stack([torch.cat([y, y[-1:].expand(width - len(y))]) for y, _ in every])  # (R, q)
-        self._weight = torch.stack([torch.cat([w, w.new_zeros(width - len(w))]) for _, w in every])
-        phase = centre[..., None] + self._y[:, None, None]  # (R, S, L, q)
+        inside = _mask([self._groups[int(g)] for g in which], alpha.shape[1], alpha.device)
+        largest, smallest = _ranges(alpha, centre[None], inside, lowest, highest)
+        slowest = min(1.0, float(alpha.amin(0).topk(2, largest=False).values.sum()))
+        turning = Turning.of(alpha, centre[None], inside, lowest, highest, self._certain)
+        y, weight = nodes(-largest - 1.0, -smallest + 2.0, slowest, turning)
+        least, phase = alpha.amin(0), centre[:, None] + y[:, None]  # (R, L, q)
+        moved = torch.where(inside[..., None], phase - highest[:, None, None], phase)  # moduli fall as the logit rises
+        bound = -torch.einsum("l,rlq->rq", least, log_modulus(moved))
+        # before the first node, phases are as small
+        keep = (bound + weight.log() > math.log(LEAST)) & (y > -largest[:, None] - TAIL - 4.0)
+        self._y, self._weight = _compact(y, weight, keep)
+        phase = centre[:, None] + self._y[:, None]  # (R, L, q)
         self._modulus, self._angle = log_modulus(phase), torch.atan(phase.exp())
-        self._sizes = -torch.einsum("kil,rslq->rskiq", self._half, self._modulus)
-        self._angles = -torch.einsum("kil,rslq->rskiq", self._half, self._angle)
+        self._sizes = -torch.einsum("kil,rlq->rkiq", self._half, self._modulus)
+        self._angles = -torch.einsum("kil,rlq->rkiq", self._half, self._angle)
         if self._certain:
             self._tilts = _Tilts.of(self._half, self._log_centre, self._total)
 
-    def _group_nodes(self, alpha: Tensor, group: list[int], low: float, high: float) -> tuple[Tensor, Tensor]:
-        """Nodes and weights (q,) of the integrals of one sum at logits between two ends."""
-        centre, ends = self._log_centre, [(group, low, high)]
-        top = float(torch.logsumexp(alpha.amax(0).log() + centre, 1).max())
-        largest = max(top, float(centre[:, group].max()) - low)
-        smallest = min(float(centre.min()), float(centre[:, group].min()) - high)
-        slowest = min(1.0, float(alpha.amin(0).topk(2, largest=False).values.sum()))
-        turning = [turning_of(alpha, row, ends, self._certain) for row in centre]
-        y, weight = nodes(-largest - 1.0, -smallest + 2.0, slowest, Turning.union(turning), alpha.device)
-        least, phase = alpha.amin(0), centre[..., None] + y
-        modulus = log_modulus(phase)
-        moved = log_modulus(phase[:, group] - high) - modulus[:, group]  # moduli fall as the logit rises
-        bound = -(torch.einsum("l,slq->sq", least, modulus) + torch.einsum("g,sgq->sq", least[group], moved)).amin(0)
-        keep = (bound + weight.log() > math.log(LEAST)) & (y > -largest - TAIL - 4.0)  # before, phases are as small
-        return y[keep], weight[keep]
-
     def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
         """See the base class."""
-        _, n_parts, n_members, n, n_nodes = self._sizes.shape
-        size = max(1, 8 * SWEEP_ELEMENTS // (n_parts * n_members * n * max(n_nodes, n) * u.shape[1]))
+        _, n_members, n, n_nodes = self._sizes.shape
+        size = max(1, 8 * SWEEP_ELEMENTS // (n_members * n * max(n_nodes, n) * u.shape[1]))
         answers = [self._block(u[k : k + size], which[k : k + size].tolist()) for k in range(0, len(u), size)]
         cdf, density = (torch.cat(parts) for parts in zip(*answers))
-        return cdf.clamp(0.0, 1.0), density.clamp_min(0.0)
+        return cdf, density
 
     def _block(self, u: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
-        # axes: sum r, point a, part s, member k, neuron i, node q
+        # axes: sum r, point a, member k, neuron i, node q
         groups, rows = [self._groups[g] for g in which], [self._position[g] for g in which]
         y, weight = self._y[rows], self._weight[rows][:, None]
         size, angle = self._sizes[rows][:, None], self._angles[rows][:, None]
-        modulus, angles = self._modulus[rows], self._angle[rows]
-        slopes = []
+        moduli, angles = self._modulus[rows], self._angle[rows]
+        each, slopes = torch.arange(len(rows), device=u.device), []
         for place in range(max(len(group) for group in groups)):
             labels, half = _place_of(self._half, groups, place)
-            phase = self._log_centre[:, labels].T[:, None, :, None] - u[:, :, None, None] + y[:, None, None]
-            each = torch.arange(len(labels), device=u.device)
-            moved = log_modulus(phase) - modulus[each, :, labels][:, None]  # (r, a, S, q)
-            turned = torch.atan(phase.exp()) + angles[each, :, labels][:, None]
-            half = half[:, None, None, :, :, None]
-            size = torch.addcmul(size, half, moved[:, :, :, None, None], value=-1.0)
-            angle = torch.addcmul(angle, half, turned[:, :, :, None, None])
+            phase = self._log_centre[labels][:, None, None] - u[..., None] + y[:, None]  # (r, a, q)
+            moved = log_modulus(phase) - moduli[each, labels][:, None]
+            turned = torch.atan(phase.exp()) + angles[each, labels][:, None]
+            half = half[:, None, ..., None]  # (r, 1, K, n, 1)
+            size = torch.addcmul(size, half, moved[:, :, None, None], value=-1.0)
+            angle = torch.addcmul(angle, half, turned[:, :, None, None])
             slopes.append((half, *_slope(phase)))
         modulus = size.exp_()
         real, imaginary = angle.cos().mul_(modulus), angle.sin_().mul_(modulus)
-        weights, sure = self._weights[None, None], 0.0
+        weights, sure = self._weights[None, None], u.new_zeros(())
         if self._certain:
             near, above = self._tilts.near(u, groups)
-            sure = (weights * above).sum((2, 3, 4, 5))  # type: ignore[assignment]
+            sure = (weights * above).sum((2, 3, 4))
             weights = weights * near
         turned_real, turned_imaginary = weights @ real, weights @ imaginary
         cross = (real * turned_imaginary).addcmul_(imaginary, turned_real)
         plain = turned_real.mul_(real).addcmul_(imaginary, turned_imaginary, value=-1.0)
-        integral = (cross.sum((2, 3, 4)) * weight).sum(-1)
+        integral = (cross.sum((2, 3)) * weight).sum(-1)
         density = torch.zeros_like(integral)
         for half, real_slope, slope in slopes:  # d log z / du = -Σ a i s / (1 - i s)
-            row = half.transpose(-1, -2)  # (r, 1, 1, K, 1, n)
-            rising, falling = ((row @ part).sum(3).squeeze(-2) for part in (plain, cross))  # (r, a, S, q)
-            density = density + ((rising * slope + falling * real_slope).sum(2) * weight).sum(-1)
-        cdf = 0.5 * weights.sum((2, 3, 4, 5)) - integral / math.pi + sure
-        return cdf, 2.0 * density / math.pi
+            row = half.transpose(-1, -2)  # (r, 1, K, 1, n)
+            rising, falling = ((row @ part).sum(2).squeeze(-2) for part in (plain, cross))  # (r, a, q)
+            density = density + ((rising * slope + falling * real_slope) * weight).sum(-1)
+        return 0.5 * weights.sum((2, 3, 4)) - integral / math.pi + sure, 2.0 * density / math.pi
 
 
 def _place_of(half: Tensor, groups: list[list[int]], place: int) -> tuple[Tensor, Tensor]:
@@ -416,7 +450,7 @@ def _place_of(half: Tensor, groups: list[list[int]], place: int) -> tuple[Tensor
 
 def _without_unused(half: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Neurons that carry weight: as many per member as the member with most needs."""
-    size = weights.abs().sum((0, 3))  # (K, n)
+    size = weights.abs().sum(2)  # (K, n)
     order = size.argsort(1, descending=True)
     ranked = size.gather(1, order)
     left = ranked.flip(1).cumsum(1).flip(1)  # what a cut before this neuron leaves out
@@ -425,7 +459,7 @@ def _without_unused(half: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         return half, weights
     order = order[:, :n_kept].sort(1).values
     member = torch.arange(len(half), device=half.device)[:, None]
-    kept = weights[:, member[..., None], order[:, :, None], order[:, None, :]]
+    kept = weights[member[..., None], order[:, :, None], order[:, None, :]]
     return half[member, order], kept
 
 
@@ -437,10 +471,10 @@ class _Tilts:
 
     Args:
         half: ``a`` (K, n, L).
-        log_centre: ``log c`` (S, L).
+        log_centre: ``log c`` (L,).
         theta: of either sign (T,).
-        logs: ``log(1 + θ c)`` (S, L, T), infinite where there is no such expectation.
-        base: ``-Σ_r a_r log(1 + θ c_r)`` (S, K, n, T).
+        logs: ``log(1 + θ c)`` (L, T), zero where there is no such expectation.
+        base: ``-Σ_r a_r log(1 + θ c_r)`` (K, n, T), infinite there.
     """
 
     half: Tensor
@@ -451,40 +485,36 @@ class _Tilts:
 
     @classmethod
     def of(cls, half: Tensor, log_centre: Tensor, total: float) -> _Tilts:
-        scale = torch.logsumexp((2.0 * half).mean((0, 1)).log() + log_centre, 1).amax()
+        scale = torch.logsumexp((2.0 * half).mean((0, 1)).log() + log_centre, 0)
         powers = torch.arange(1.0, math.log2(max(total, 4.0)) + 1.5, device=half.device, dtype=torch.float64)
         theta = 2.0**powers * torch.exp(-scale)
         theta = torch.cat([theta, -theta])
-        lifted = 1.0 + theta * log_centre.exp()[..., None]  # (S, L, T)
-        logs = torch.where(lifted > 0.0, lifted.clamp_min(1e-300).log(), -torch.inf)
-        safe = logs.nan_to_num(neginf=0.0)
-        base = -torch.einsum("kil,slt->skit", half, safe)
-        base = torch.where(torch.isneginf(logs).any(1)[:, None, None], torch.inf, base)
-        return cls(half, log_centre, theta, safe, base)
+        lifted = 1.0 + theta * log_centre.exp()[:, None]  # (L, T)
+        logs = torch.where(lifted > 0.0, lifted.clamp_min(1e-300).log(), 0.0)
+        base = torch.where((lifted <= 0.0).any(0), torch.inf, -(half @ logs))
+        return cls(half, log_centre, theta, logs, base)
 
     def near(self, u: Tensor, groups: list[list[int]]) -> tuple[Tensor, Tensor]:
-        """Components that are not certain, and those that lie below the point, 0 or 1 (r, a, S, K, n, n)."""
+        """Components that are not certain, and those that lie below the point, 0 or 1 (r, a, K, n, n)."""
         bound = self.base[None, None]
         for place in range(max(len(group) for group in groups)):
             labels, half = _place_of(self.half, groups, place)
-            moved = (self.log_centre[:, labels].T[:, None, :] - u[:, :, None]).exp()  # c e^{-u} (r, a, S)
+            moved = (self.log_centre[labels][:, None] - u).exp()  # c e^{-u} (r, a)
             lifted = 1.0 - self.theta * moved[..., None]
             logs = torch.where(lifted > 0.0, lifted.clamp_min(1e-300).log(), -torch.inf)
-            change = self.logs[:, labels].transpose(0, 1)[:, None] - logs  # (r, a, S, T)
-            bound = bound + half[:, None, None, :, :, None] * change[:, :, :, None, None]
+            change = self.logs[labels][:, None] - logs  # (r, a, T)
+            bound = bound + half[:, None, ..., None] * change[:, :, None, None]
         bound = bound.nan_to_num(nan=torch.inf).float()
-        n_theta = bound.shape[-1] // 2
-        limit = math.log(CERTAIN)
+        n_theta, limit = bound.shape[-1] // 2, math.log(CERTAIN)
 
-        def lowest(part: Tensor) -> Tensor:
+        def certain(part: Tensor) -> Tensor:
             answer = part[..., :, None, 0] + part[..., None, :, 0]
             for t in range(1, part.shape[-1]):
                 torch.minimum(answer, part[..., :, None, t] + part[..., None, :, t], out=answer)
             return answer < limit
 
-        above_point, below_point = lowest(bound[..., n_theta:]), lowest(bound[..., :n_theta])
-        near = ~(above_point | below_point)
-        return near.double(), (below_point & ~above_point).double()
+        above, below = certain(bound[..., n_theta:]), certain(bound[..., :n_theta])
+        return (~(above | below)).double(), (below & ~above).double()
 
 
 # -- labels may be absent ----------------------------------------------------------------------------------------------
@@ -528,7 +558,7 @@ class SparseShares(ShareRow):
         if not by_pair:
             order = weights.abs().argsort(descending=True)
             left = weights.abs()[order].flip(0).cumsum(0).flip(0)
-            kept = order[: max(1, int((left > NEGLIGIBLE).sum()))].sort().values
+            kept = order[: max(1, int((left > NEGLIGIBLE).sum()))].sort().values  # at least one, of a part too
             first, second, weights, log_odds = first[kept], second[kept], weights[kept], log_odds[kept]
             log_centre = log_centre if len(log_centre) == 1 else log_centre[kept]
         self._first, self._second, self._weights = first, second, weights
@@ -568,14 +598,16 @@ class SparseShares(ShareRow):
         """Nodes, their weights, neurons and pairs of some pairs, and what lies outside each sum (r, p, q), complex."""
         alpha = self._alpha[pairs]
         centre = self._log_centre if len(self._log_centre) == 1 else self._log_centre[pairs]
-        ends = [(self._groups[int(g)], float(a), float(b)) for g, a, b in zip(which, lowest, highest)]
-        top = float(torch.logsumexp(alpha.log() + centre, 1).max())
-        largest = max([top] + [float(centre[:, group].max()) - low for group, low, _ in ends])
-        smallest = min([float(centre.min())] + [float(centre[:, group].min()) - high for group, _, high in ends])
+        inside = _mask([self._groups[int(g)] for g in which], alpha.shape[1], alpha.device)
+        largest, smallest = _ranges(alpha, centre, inside, lowest, highest)
         slowest = min(1.0, float(alpha.topk(2, 1, largest=False).values.sum(1).min()))
-        turning = turning_of(alpha, centre, ends, certain=False)
-        y, weight = nodes(-largest - 1.0, -smallest + 2.0, slowest, turning, alpha.device)
-        keep = y > -largest - TAIL - 4.0
+        turning = Turning.of(alpha, centre, inside, lowest, highest, certain=False)
+        # one grid for all sums: the product over labels is made once
+        union = Turning(turning.rate.amax()[None], turning.low.amin()[None], turning.high.amax()[None])
+        first_phase, last_phase = -largest.amax()[None], -smallest.amin()[None]
+        both = nodes(first_phase - 1.0, last_phase + 2.0, slowest, union)
+        y, weight = (part[0] for part in both)
+        keep = (y > first_phase - TAIL - 4.0) & (weight > 0.0)
         y, weight = y[keep], weight[keep]
         neurons, index = torch.unique(torch.cat([self._first[pairs], self._second[pairs]]), return_inverse=True)
         first, second = index[: len(pairs)], index[len(pairs) :]
@@ -612,9 +644,7 @@ class SparseShares(ShareRow):
             total_cdf, total_density = total_cdf + torch.stack(cdf), total_density + torch.stack(density)
         middle = (self.at_zero + 0.5 * self.inside)[which]
         assert isinstance(total_cdf, Tensor) and isinstance(total_density, Tensor)
-        if self._by_pair:
-            return middle[:, None] - total_cdf / math.pi, total_density / math.pi
-        return (middle[:, None] - total_cdf / math.pi).clamp(0.0, 1.0), (total_density / math.pi).clamp_min(0.0)
+        return middle[:, None] - total_cdf / math.pi, total_density / math.pi
 
     def _integrals(
         self, u: Tensor, group: list[int], y: Tensor, neurons: Tensor, ends: Tensor, pairs: Tensor, around: Tensor
@@ -723,11 +753,12 @@ def density_at_zero(
         tensor([0.5000], dtype=torch.float64)
     """
     both = torch.cat([own[:, None], alpha], 1)
-    centre = torch.cat([log_scale.reshape(1), log_centre])
-    largest = float(torch.logsumexp(both.log() + centre, 1).max())
+    centre = torch.cat([log_scale.reshape(1), log_centre])[None]
+    inside, at = _mask([[0]], both.shape[1], own.device), own.new_zeros(1)
+    largest, smallest = _ranges(both, centre, inside, at, at)
     slowest = min(1.0, float((own + alpha.amin(1) - 1.0).clamp_min(0.05).min()))
-    turning = turning_of(both, centre[None], [([0], 0.0, 0.0)], certain=False)
-    y, weight = nodes(-largest - 1.0, -float(centre.min()) + 2.0, slowest, turning, own.device)
+    turning = Turning.of(both, centre, inside, at, at, certain=False)
+    y, weight = (part[0] for part in nodes(-largest - 1.0, -smallest + 2.0, slowest, turning))
     integral = torch.empty_like(own)
     log_factor = torch.zeros_like(own) if log_odds is None else softplus(log_odds).sum(1)
     weight = weight * y.exp()
