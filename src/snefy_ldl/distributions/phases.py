@@ -607,7 +607,8 @@ class SparseShares(ShareRow):
                 density.append(slope)
             total_cdf, total_density = total_cdf + torch.stack(cdf), total_density + torch.stack(density)
         middle = (self.at_zero + 0.5 * self.inside)[which]
-        assert isinstance(total_cdf, Tensor) and isinstance(total_density, Tensor)
+        assert isinstance(total_cdf, Tensor)
+        assert isinstance(total_density, Tensor)
         if self._by_pair:
             return middle[:, None] - total_cdf / math.pi, total_density / math.pi
         return (middle[:, None] - total_cdf / math.pi).clamp(0.0, 1.0), (total_density / math.pi).clamp_min(0.0)

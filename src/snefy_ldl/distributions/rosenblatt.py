@@ -23,10 +23,10 @@ Why the u are independent uniforms: given S the v are; so given the presences of
 are, because v'_z is uniform on [0, π) with chance π and on [π, 1] else. And a band of chance b, drawn with that chance
 given the labels before, with a uniform place inside, makes a uniform that does not depend on them.
 
-**Components with centres of their own** (after votes) break the stick from the other end: ``t_k = ℓ_k / (ℓ_k + … + ℓ_L)``
-for k = L-1, …, 1. Given the proportions among labels k+1, …, L, these are one gamma with concentration
-``α_{k+1} + … + α_L`` and the harmonic mean of their centres, weighted by the proportions, as its scale; so t_k has the
-law of a Beta whose odds are multiplied by a ratio of centres.
+**Components with centres of their own** (after votes) break the stick from the other end:
+``t_k = ℓ_k / (ℓ_k + … + ℓ_L)`` for k = L-1, …, 1. Given the proportions among labels k+1, …, L, these are one gamma
+with concentration ``α_{k+1} + … + α_L`` and the harmonic mean of their centres, weighted by the proportions, as its
+scale; so t_k has the law of a Beta whose odds are multiplied by a ratio of centres.
 """
 
 from __future__ import annotations
