@@ -310,6 +310,25 @@ def test_votes_agree_with_weighted_draws(centre: Tensor | None) -> None:
     assert bool(((again.mean(0) - after.mean).abs() < 5.0 * error).all())
 
 
+def test_rows_without_votes_stay_as_they_were() -> None:
+    """One row with votes and one without: draws, levels and moments of the latter are those of before."""
+    law = make(seed=4, centre=CENTRE)
+    after = law.posterior(torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]))
+    for answer, before in (
+        (after.mean, law.mean),
+        (after.variance, law.variance),
+        (after.prob_zero(), law.prob_zero()),
+    ):
+        torch.testing.assert_close(answer[1], before[1], rtol=0, atol=1e-9)
+        assert not torch.allclose(answer[0], before[0])
+    torch.testing.assert_close(after.quantiles([0.4])[1], law.quantiles([0.4])[1], rtol=0, atol=1e-6)
+    draws = after.sample((4000,), torch.Generator().manual_seed(1))
+    error = draws.std(0) / 4000**0.5 + 1e-12
+    assert bool(((draws.mean(0) - after.mean).abs() < 5.0 * error).all())
+    few = draws[:20]
+    torch.testing.assert_close(after.inverse_rosenblatt(after.rosenblatt(few)), few, rtol=0, atol=1e-8)
+
+
 @pytest.mark.parametrize("centre", [None, CENTRE])
 def test_known_shares_among_unknown_ones(centre: Tensor | None) -> None:
     """One share known of three: the others' faces by Gauss-Legendre; a zero among three: its chance."""

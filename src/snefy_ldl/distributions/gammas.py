@@ -283,7 +283,15 @@ class GammaRows(RowBlocks):
             return torch.log_softmax(plain + self.log_centre, -1)
         seed = int(torch.randint(2**62, (), generator=generator, device=generator.device if generator else None))
         source = RandomStream(self.device, seed, generator)
-        return torch.stack([self._voted_draws(row, n, source) for row in range(len(self))], 1)
+        rows = [
+            self._voted_draws(row, n, source) if votes.any() else self._before(row).draw_logs(n, generator)[:, 0]
+            for row, votes in enumerate(self.offset)
+        ]
+        return torch.stack(rows, 1)
+
+    def _before(self, row: int) -> GammaRows:
+        """One row before its votes."""
+        return GammaRows(Parts(self.square, self.shift, self.parts.scale).take(slice(row, row + 1)))
 
     def _voted_draws(self, row: int, n: int, source: RandomStream) -> Tensor:
         """n draws of one row after votes (n, L): proposals from the positive part, kept as before the votes."""
@@ -938,8 +946,7 @@ class GammaRows(RowBlocks):
         """The chain of one row after votes, in terms of its shares themselves; see :func:`ratios_to_uniforms`."""
         assert self.offset is not None
         if not self.offset[row].any():
-            bare = GammaRows(Parts(self.square, self.shift, self.parts.scale).take(slice(row, row + 1)))
-            return bare._chains()[0][1]
+            return self._before(row)._chains()[0][1]
         listed = self.voted(row).listed()
 
         def forward(logs: Tensor, random_state: Any) -> Tensor:
