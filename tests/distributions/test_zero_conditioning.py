@@ -48,6 +48,9 @@ LAWS = {
     "centred": lambda: make(centre=CENTRE, seed=1),
     "members": lambda: make(n=3, members=2, seed=2, centre=CENTRE),
     "two labels": lambda: make(2, seed=3),
+    "votes": lambda: make(3, n=3, seed=1, centre=CENTRE[:3]).posterior(
+        torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.5, 0.0]])
+    ),
 }
 
 
@@ -82,12 +85,13 @@ def test_two_labels_by_hand() -> None:
 
 @pytest.mark.parametrize("kind", list(LAWS))
 def test_own_draws_become_uniform_and_come_back(kind: str) -> None:
-    """4 kinds x up to 3 KS tests and 2 x 3 rank correlations at 1e-5: a false alarm in 3,000 such suites."""
+    """5 kinds x up to 3 KS tests and 2 x 3 rank correlations at 1e-5: a false alarm in 3,000 such suites."""
     law = LAWS[kind]()
-    draws = law.sample((2000,), generator=rng(3))
+    n = 150 if kind == "votes" else 2000
+    draws = law.sample((n,), generator=rng(3))
     assert 0.05 < float((draws == 0.0).double().mean()) < 0.8
     uniforms = law.rosenblatt(draws, random_state=1)
-    assert uniforms.shape == (2000, 2, law.n_labels - 1)
+    assert uniforms.shape == (n, 2, law.n_labels - 1)
     again = law.inverse_rosenblatt(uniforms)
     torch.testing.assert_close(again, draws, rtol=0, atol=1e-8)
     assert torch.equal(again == 0.0, draws == 0.0)
@@ -108,7 +112,7 @@ def test_the_cube_is_filled_evenly(kind: str) -> None:
     assert scipy.stats.chisquare(counts).pvalue > 1e-5
 
 
-@pytest.mark.parametrize("kind", list(LAWS))
+@pytest.mark.parametrize("kind", ["signed", "centred", "members", "two labels"])
 def test_uniform_numbers_become_draws(kind: str) -> None:
     """Means, second moments and chances of zeros of 8,000 draws a row, each at 5.5 standard errors."""
     law = LAWS[kind]()

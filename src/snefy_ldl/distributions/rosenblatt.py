@@ -554,6 +554,7 @@ class _RatioChain:
         mean = np.log(self._alpha[:, k]) + self._log_centre[:, k] - np.log(self._total) - self._scale
         z = np.clip((np.abs(weights) * mean).sum(1) / np.abs(weights).sum(1), -LOGIT_LIMIT, LOGIT_LIMIT)
         low, high = np.full(len(z), -LOGIT_LIMIT), np.full(len(z), LOGIT_LIMIT)
+        rounding = 1e-15 * np.abs(weights).sum(1)  # of the cdf; below it steps have no meaning
         for _ in range(200):
             error = self.cdf(k, z, weights) - levels
             slope = (weights * np.exp(self.log_density(k, z))).sum(1)
@@ -561,8 +562,9 @@ class _RatioChain:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 step = z - error / slope
             new = np.where((step > low) & (step < high), step, 0.5 * (low + high))
-            settled = (error == 0.0) | (np.abs(new - z) <= 1e-13 * np.maximum(1.0, np.abs(z)))
-            z = np.where(error == 0.0, z, new)
+            good = np.abs(error) <= rounding
+            settled = good | (np.abs(new - z) <= 1e-13 * np.maximum(1.0, np.abs(z)))
+            z = np.where(good, z, new)
             if settled.all():
                 break
         return z
