@@ -72,7 +72,7 @@ class ComponentTable:
         >>> table = ComponentTable(np.array([[2.0, 3.0, 5.0]]), np.zeros(3), None, [[0]], np.arange(1))  # Beta(2, 8)
         >>> curves = table.rows(np.ones((1, 1)), 0)
         >>> curves.at(scipy.special.logit(np.array([[0.2]])))[0].round(6)
-        array([[0.563794]])
+        array([[0.563792]])
     """
 
     def __init__(
