@@ -15,10 +15,9 @@ import pytest
 import scipy.special
 import torch
 from hypothesis import settings
-from snefy_ldl import SnefySimplex
 from torch import Tensor
 
-from laws import mixture
+from snefy_ldl import SnefySimplex
 
 settings.register_profile("snefy", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("snefy")
@@ -103,7 +102,7 @@ class Quadrature:
     points: Tensor
     weights: Tensor
 
-    def expectation(self, dist: mixture) -> Callable[[Callable[[Tensor], Tensor]], Tensor]:
+    def expectation(self, dist: SnefySimplex) -> Callable[[Callable[[Tensor], Tensor]], Tensor]:
         """``f -> ∫ f(ℓ) p(ℓ|x) dℓ`` for each row of a batch (N,): f gives (T, ...), the answer is (N, ...)."""
         density = dist.log_prob(self.points[:, None]).exp() * self.weights[:, None]  # (T, N)
 

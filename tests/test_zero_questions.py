@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 import torch
 
-from laws import with_zeros
 from snefy_ldl import SnefyLDL
 from snefy_ldl.conformal import coverage_report
 from snefy_ldl.distributions import ConditionedDraws, ConditionedLaw
@@ -36,7 +35,7 @@ def model() -> SnefyLDL:
 def test_predicted_laws_answer_conditions(model: SnefyLDL) -> None:
     X, _ = trees(6, 1)
     law = model.predict_dist(X)
-    assert isinstance(law, with_zeros)
+    assert law.has_atoms
     without = law.condition({"oak": 0.0})
     assert isinstance(without, ConditionedLaw)
     assert (without.mean[:, 0] == 0.0).all()
@@ -48,7 +47,7 @@ def test_predicted_laws_answer_conditions(model: SnefyLDL) -> None:
     np.testing.assert_allclose(known.mean[:, 2:], np.tile([0.0, 0.5], (6, 1)), atol=1e-6)
     # P(oak absent) P(pine absent | oak absent) = P(both absent)
     in_turn = without.log_prob_known.exp() * without.prob_zero()[:, 1]
-    np.testing.assert_allclose(in_turn, law.weights() @ law.components.prob_absent([0, 1]), atol=1e-5)
+    np.testing.assert_allclose(in_turn, law.weights() @ law.family.components.prob_absent([0, 1]), atol=1e-5)
 
 
 def test_predicted_laws_go_to_uniforms_and_back(model: SnefyLDL, tmp_path) -> None:

@@ -23,7 +23,7 @@ Rng = Callable[[int], torch.Generator]
 SIGMAS = 5.5
 CENTRE = torch.tensor([0.02, 0.9, 0.3], dtype=torch.float64)
 VOTES = torch.tensor([[3.0, 0.0, 1.0, 0.0], [0.0, 0.0, 9.0, 2.0]])
-LAWS: dict[str, Callable[[Build, Build], mixture]] = {
+LAWS: dict[str, Callable[[Build, Build], SnefySimplex]] = {
     "signed": lambda snefy, _: snefy(4),
     "cancelling": lambda _, cancelling: cancelling(4),
     "members": lambda snefy, _: snefy(4, n=3, members=3),
@@ -33,7 +33,7 @@ LAWS: dict[str, Callable[[Build, Build], mixture]] = {
 }
 
 
-def centred(law: SnefySimplex, centre: Tensor) -> centred:
+def with_centre(law: SnefySimplex, centre: Tensor) -> SnefySimplex:
     return centred(law.exponents, law.readout, law.log_scale, centre)
 
 
@@ -61,7 +61,7 @@ def test_known_and_unknown_shares_multiply_to_the_density(kind: str, snefy: Buil
 
 @pytest.mark.parametrize("votes", [False, True])
 def test_moments_and_quantiles_against_quadrature(votes: bool, snefy: Build) -> None:
-    law: mixture = snefy(3, n=3, concentration=(1.5, 9.0))
+    law: SnefySimplex = snefy(3, n=3, concentration=(1.5, 9.0))
     law = law.posterior(torch.tensor([1.0, 0.0, 2.0])) if votes else law
     share = 0.37
     given = law.condition({0: share})
@@ -126,7 +126,7 @@ def test_against_draws_in_a_window(snefy: Build, rng: Rng) -> None:
 def test_reweighted_components_are_a_law(snefy: Build) -> None:
     law = snefy(4)
     shares = KnownShares.of(law, {1: 0.25})
-    weights, log_p = law.reweighted(shares, torch.tensor([[0.25, 0.75]] * 2, dtype=torch.float64).log())
+    weights, log_p = law.rows.reweighted(shares, torch.tensor([[0.25, 0.75]] * 2, dtype=torch.float64).log())
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, dtype=torch.float64))
     torch.testing.assert_close(log_p, law.marginal(1).log_prob(torch.full((2,), 0.25, dtype=torch.float64)))
 
@@ -196,7 +196,7 @@ def test_a_point_without_density_tells_nothing() -> None:
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.7])
 def test_centred_against_quadrature(share: float, snefy: Build, rng: Rng) -> None:
     """3 shares x 2 rows x 4 figures at 5.5 standard errors."""
-    law = centred(snefy(3, n=3, concentration=(1.5, 9.0), seed=3), CENTRE)
+    law = with_centre(snefy(3, n=3, concentration=(1.5, 9.0), seed=3), CENTRE)
     given = law.condition({0: share}, n_draws=6000, generator=rng(5))
     assert isinstance(given, ConditionedDraws)
     assert (given.effective_draws > 600).all()
@@ -217,7 +217,7 @@ def test_centred_against_quadrature(share: float, snefy: Build, rng: Rng) -> Non
 def test_centred_known_density_is_the_marginal_one(snefy: Build, rng: Rng) -> None:
     """Five labels and members: the table of the marginal law is the other route; 2 rows at 5.5 standard errors."""
     centre = torch.tensor([0.5, 0.01, 1.0, 0.2, 0.05], dtype=torch.float64)
-    law = centred(snefy(5, n=3, members=2, concentration=(1.5, 9.0)), centre)
+    law = with_centre(snefy(5, n=3, members=2, concentration=(1.5, 9.0)), centre)
     share = law.mean[:, 2] * 1.1
     given = law.condition({2: share}, generator=rng(6))
     expected = law.marginal(2).log_prob(share)
@@ -234,12 +234,12 @@ def test_centred_known_density_is_the_marginal_one(snefy: Build, rng: Rng) -> No
 
 def test_a_centre_of_ones_is_the_plain_law(snefy: Build, rng: Rng) -> None:
     plain = snefy(4)
-    given = centred(plain, torch.ones(4)).condition({1: 0.2, 3: 0.1}, generator=rng(8))
+    given = with_centre(plain, torch.ones(4)).condition({1: 0.2, 3: 0.1}, generator=rng(8))
     exact = plain.condition({1: 0.2, 3: 0.1})
     assert ((given.mean - exact.mean).abs() <= SIGMAS * given.std_error + 1e-12).all()
     assert ((given.log_prob_known - exact.log_prob_known).abs() <= SIGMAS * given.log_prob_std_error).all()
     with pytest.raises(InputError, match="at least 2 draws"):
-        centred(plain, torch.ones(4)).condition({1: 0.2}, n_draws=1)
+        with_centre(plain, torch.ones(4)).condition({1: 0.2}, n_draws=1)
     with pytest.raises(InputError, match="between 0 and 1"):
         given.quantiles([np.nan])
     assert "known=[1, 3]" in repr(given)

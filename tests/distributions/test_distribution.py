@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import scipy.special
 import torch
-from snefy_ldl import SnefySimplex
 from torch import Tensor
 from torch.distributions import Categorical, Dirichlet, MixtureSameFamily, Multinomial, constraints
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from laws import mixture
+from snefy_ldl import SnefySimplex
 from snefy_ldl._limits import CACHE_ELEMENTS
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_beta, pair_index
@@ -114,14 +114,14 @@ def test_float32_raw_parameters_do_not_round_the_kernel_first() -> None:
 # -- one shared case: every closed form against quadrature ------------------------------------------------------------
 
 
-def _cases(snefy: Build, cancelling: Build) -> dict[str, Callable[[int], mixture]]:
+def _cases(snefy: Build, cancelling: Build) -> dict[str, Callable[[int], SnefySimplex]]:
     """Hook one: how to build each kind of law, with batch (2,) and the wanted number of labels."""
 
-    def with_votes(n_labels: int) -> mixture:
+    def with_votes(n_labels: int) -> SnefySimplex:
         votes = torch.arange(2.0 * n_labels, dtype=float64).reshape(2, n_labels) % 4.0
         return snefy(n_labels, seed=3).posterior(votes)
 
-    def mixture(n_labels: int) -> mixture:
+    def listed(n_labels: int) -> SnefySimplex:
         signed = snefy(n_labels, seed=9)
         return mixture(signed.weights(slice(None)), signed.concentration)
 
@@ -140,7 +140,7 @@ def _cases(snefy: Build, cancelling: Build) -> dict[str, Callable[[int], mixture
         "amalgamated with votes": lambda n_labels: with_votes(n_labels + 1).amalgamate(whole(n_labels)),
         "subcomposition": lambda n_labels: snefy(n_labels + 2, seed=6).subcomposition(range(1, n_labels + 1)),
         "subcomposition with votes": lambda n_labels: with_votes(n_labels + 1).subcomposition(range(1, n_labels + 1)),
-        "plain mixture class": mixture,
+        "listed weights": listed,
     }
 
 
@@ -289,7 +289,7 @@ def test_members_average_the_densities(snefy: Build) -> None:
     together = snefy(4, n=3, members=3, batch=(5,))
     alone = [SnefySimplex(together.exponents[k], together.readout[k], together.log_scale[:, k]) for k in range(3)]
 
-    def average(answer: Callable[[mixture], Tensor]) -> Tensor:
+    def average(answer: Callable[[SnefySimplex], Tensor]) -> Tensor:
         return torch.stack([answer(member) for member in alone]).mean(0)
 
     ell, at, votes = interior(5, 4), double(0.3), double([3, 0, 1, 2])
@@ -448,7 +448,7 @@ def test_float32_in_float32_out_and_equal_to_float64(snefy: Build) -> None:
     exact = SnefySimplex(*(t.double() for t in (single.exponents, single.readout, single.log_scale)))
     values = interior(2, 5).float()
     votes = double([1, 0, 2, 0, 5])
-    answers: dict[str, Callable[[mixture], Any]] = {
+    answers: dict[str, Callable[[SnefySimplex], Any]] = {
         "log_prob": lambda d: d.log_prob(values),
         "mean": lambda d: d.mean,
         "variance": lambda d: d.variance,
@@ -497,7 +497,7 @@ class Largest(TorchDispatchMode):
 @pytest.mark.parametrize("votes", [False, True])
 def test_no_array_of_rows_by_pairs_by_labels(votes: bool, snefy: Build) -> None:
     """B = 2,000, n = 64, L = 20: (B, n, n) would be 8 million numbers, (B, n, n, L) 164 million."""
-    dist: mixture = snefy(20, n=64, m=32, batch=(2000,))
+    dist: SnefySimplex = snefy(20, n=64, m=32, batch=(2000,))
     ell = interior(2000, 20)
     if votes:
         dist = dist.posterior(torch.ones(2000, 20))
@@ -581,7 +581,7 @@ def test_a_neuron_switched_off_is_not_there(snefy: Build) -> None:
     off, on = SnefySimplex(dist.exponents, dist.readout, scale), [0, 1, 3]
     without = SnefySimplex(dist.exponents[:, on], dist.readout[..., on], dist.log_scale[..., on])
     ell, votes = interior(2, 3), double([1, 0, 2])
-    pairs: list[tuple[mixture, mixture]] = [
+    pairs: list[tuple[SnefySimplex, SnefySimplex]] = [
         (off, without),
         (off.posterior(votes), without.posterior(votes)),
     ]
@@ -601,20 +601,20 @@ def test_rows_in_chunks_are_rows_at_once(snefy: Build, monkeypatch: pytest.Monke
     ell = interior(4 * 50, 3).reshape(4, 50, 3)
 
     def answers() -> list[Tensor]:
-        laws: list[mixture] = [dist, plain, dist.posterior(votes), plain.posterior(votes)]
+        laws: list[SnefySimplex] = [dist, plain, dist.posterior(votes), plain.posterior(votes)]
         return [
             answer
             for law in laws
             for answer in (
                 law.mean, law.variance, law.covariance_matrix, law.log_prob(ell), law.covariance_log(),
                 law.log_prob_counts(votes), law.expected_entropy(), law.prob_greater(2, 0), law.sum_abs_weights,
-                law.log_prob_grid(ell[:, 0], slice(7, 30)), law.marginal(1).cdf(double(0.2)),
+                law.log_prob_at(ell[:, 0], slice(7, 30)), law.marginal(1).cdf(double(0.2)),
             )
         ]  # fmt: skip
 
     at_once = answers()
     monkeypatch.setattr("snefy_ldl._limits.CACHE_ELEMENTS", 100)
-    monkeypatch.setattr("snefy_ldl.distributions.expectations.CHUNK_ELEMENTS", 100)
+    monkeypatch.setattr("snefy_ldl.distributions.dirichlet.CHUNK_ELEMENTS", 100)
     for chunked, whole in zip(answers(), at_once):
         torch.testing.assert_close(chunked, whole, rtol=1e-11, atol=1e-12)
     half = len(at_once) // 4  # the class made of weights answers as the one made of neurons
@@ -622,7 +622,7 @@ def test_rows_in_chunks_are_rows_at_once(snefy: Build, monkeypatch: pytest.Monke
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", ["signed", "members", "with votes", "members with votes", "plain mixture class"])
+@pytest.mark.parametrize("kind", ["signed", "members", "with votes", "members with votes", "listed weights"])
 def test_expand(kind: str, snefy: Build, cancelling: Build) -> None:
     dist = _cases(snefy, cancelling)[kind](3)
     wide = dist.expand((4, 2))
@@ -731,6 +731,7 @@ def test_every_public_name_is_exercised() -> None:
     used = set()
     for file in Path(__file__).parent.glob("test_*.py"):
         if file.stem in {
+            "test_centred",
             "test_conditioning",
             "test_distribution",
             "test_family",
@@ -740,6 +741,7 @@ def test_every_public_name_is_exercised() -> None:
             "test_ratios",
             "test_rosenblatt",
             "test_sampling",
+            "test_zeros",
         }:
             tree = ast.parse(file.read_text(encoding="utf-8"))
             used |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
@@ -779,27 +781,62 @@ def test_rows_members_and_blocks_are_the_same_law(snefy: Build) -> None:
     torch.testing.assert_close(mixed, at_all, rtol=1e-10, atol=1e-10)
 
 
+def test_what_a_law_is_made_of_can_be_read(snefy: Build) -> None:
+    law, votes = snefy(3, batch=(2, 2), members=2), double([1, 0, 2])
+    assert law.offset is None
+    torch.testing.assert_close(law.posterior(votes).offset, votes.expand(4, 3))
+    torch.testing.assert_close(law.log_members.exp(), torch.full((4, 2), 0.5).double())
+    again = SnefySimplex.from_mixture(law.weights().reshape(2, 2, -1), law.concentration)
+    torch.testing.assert_close(again.mean, law.mean)
+    with pytest.raises(InputError, match="no neurons"):
+        again.family  # noqa: B018
+
+
+@pytest.mark.parametrize("kind", ["signed", "with a centre", "with zeros"])
+def test_sums_of_shares_flat_by_flat_row(kind: str, snefy: Build) -> None:
+    """What marginal laws are made of: (N, Q) tables of the flattened batch."""
+    law = snefy(3, batch=(2, 2))
+    if kind != "signed":
+        presence = torch.zeros_like(law.exponents) if kind == "with zeros" else None
+        centre = double([0.1, 1.0, 0.5])
+        law = SnefySimplex(law.exponents, law.readout, law.log_scale, centre=centre, presence=presence)
+    share, at = law.marginal([0, 2]), double([0.2, 0.7])
+    columns = at[:, None, None].expand(2, 2, 2)
+    cdf = share.cdf(columns).reshape(2, 4).T
+    table = at.expand(4, 2).numpy()
+    np.testing.assert_allclose(law.share_cdf([0, 2], table), cdf, atol=1e-12)
+    np.testing.assert_allclose(law.share_quantiles([0, 2], cdf.numpy()), table, atol=1e-6)
+    log_p = share.log_prob(columns).reshape(2, 4)
+    torch.testing.assert_close(law.share_log_prob([0, 2], columns.reshape(2, 4)), log_p)
+    at_zero, below_one = law.share_ends([0, 2])
+    ends = share.cdf(torch.zeros(()).double()).flatten(), 1.0 - law.marginal(1).cdf(torch.zeros(()).double()).flatten()
+    np.testing.assert_allclose(at_zero, ends[0], atol=1e-12)
+    np.testing.assert_allclose(below_one, ends[1], atol=1e-12)
+
+
 def test_blocks_of_rows_cover_every_row_once(snefy: Build) -> None:
     law = snefy(3, batch=(2, 3))
-    rows = torch.cat([torch.arange(6)[block] for block in law.chunks(per_pair=3)])
+    rows = torch.cat([torch.arange(6)[block] for block in law.rows.chunks(per_pair=3)])
     assert rows.tolist() == list(range(6))
-    assert law.offset_rows(slice(0, 2)) is None
+    assert law.rows.offset_rows(slice(0, 2)) is None
     assert not law.prob_zero().any()
     assert law.draw_logs(4).shape == (4, 6, 3)
-    everywhere = law.collect(lambda block: law.weights(block).sum(-1, keepdim=True))
+    everywhere = law.rows.collect(lambda block: law.weights(block).sum(-1, keepdim=True))
     assert law.shaped(everywhere).shape == (2, 3, 1)
     torch.testing.assert_close(everywhere, torch.ones_like(everywhere))
     ell = torch.tensor([[[0.2, 0.3, 0.5]]], dtype=torch.float64).log().expand(1, 6, 3)
-    log_p, positive = law.log_densities(slice(0, 6), ell, envelope=True)
+    log_p, positive = law.rows.log_densities(slice(0, 6), ell, envelope=True)
     assert (log_p <= positive + 1e-12).all()
     # the normaliser is what makes the squared network a density
-    raw = log_p.squeeze(0) + law.log_normaliser(slice(0, 6)).squeeze(-1)
-    square = law.readout[0] @ (law.flat_log_scale[:, 0] - law.log_root_norm[0] + ell[0] @ law.exponents[0].T).exp().T
+    raw = log_p.squeeze(0) + law.rows.log_normaliser(slice(0, 6)).squeeze(-1)
+    square = (
+        law.readout[0] @ (law.flat_log_scale[:, 0] - law.family.log_root_norm[0] + ell[0] @ law.exponents[0].T).exp().T
+    )
     torch.testing.assert_close(raw, square.square().sum(0).log())
 
 
 def test_the_same_weights_with_other_exponents(snefy: Build) -> None:
     law = snefy(3, batch=(4,), seed=6)
-    other = law.same_weights(law.exponents.double() * 1.5 + 0.3)
-    torch.testing.assert_close(other.weights(), law.weights(), rtol=1e-9, atol=1e-10)
+    other = law.rows.same_weights(law.exponents.double() * 1.5 + 0.3)
+    torch.testing.assert_close(other.weights(slice(None)), law.weights(), rtol=1e-9, atol=1e-10)
     assert (other.concentration > law.concentration).all()

@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from snefy_ldl import SnefySimplex
 from torch import Tensor
 
-from laws import mixture
+from snefy_ldl import SnefySimplex
 
 pytestmark = [
     pytest.mark.gpu,
@@ -32,7 +31,7 @@ def test_closed_forms_agree(members: int, dtype: torch.dtype, snefy: Build) -> N
     torch.manual_seed(0)
     ell = torch.distributions.Dirichlet(torch.ones(5, dtype=torch.float64)).sample((40,)).to(dtype)
     votes = torch.arange(200.0).reshape(40, 5) % 4.0
-    answers: dict[str, Callable[[mixture], Tensor]] = {
+    answers: dict[str, Callable[[SnefySimplex], Tensor]] = {
         "log_prob": lambda d: d.log_prob(ell.to(d.concentration.device)),
         "mean": lambda d: d.mean,
         "variance": lambda d: d.variance,
@@ -52,7 +51,7 @@ def test_closed_forms_agree(members: int, dtype: torch.dtype, snefy: Build) -> N
         "subcomposition": lambda d: d.subcomposition([1, 3]).mean,
     }
     for after_votes in (False, True):
-        pair: list[mixture] = [here, there]
+        pair: list[SnefySimplex] = [here, there]
         if after_votes:
             pair = [here.posterior(votes), there.posterior(votes.cuda())]
         for name, answer in answers.items():

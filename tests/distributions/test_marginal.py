@@ -11,14 +11,12 @@ import pytest
 import scipy.special
 import scipy.stats
 import torch
-from snefy_ldl import SnefySimplex
 from torch import Tensor
 from torch.distributions import constraints
 
-from laws import mixture
+from snefy_ldl import SnefySimplex
 from snefy_ldl.distributions import marginal as marginal_module
 from snefy_ldl.distributions import tables as panels
-from snefy_ldl.distributions.marginal import BetaMarginal
 from snefy_ldl.errors import InputError
 
 Build = Callable[..., SnefySimplex]
@@ -38,7 +36,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-def laws(snefy: Build, cancelling: Build) -> dict[str, mixture]:
+def laws(snefy: Build, cancelling: Build) -> dict[str, SnefySimplex]:
     return {
         "signed": snefy(3, n=5),
         "cancelling": cancelling(3),
@@ -175,8 +173,8 @@ def test_contract(snefy: Build) -> None:
     torch.testing.assert_close(dist.marginal([0, 3]).mean, dist.mean[..., [0, 3]].sum(-1))
     with pytest.raises(ValueError, match="support"):
         share.log_prob(double(1.5).expand(2, 3))
-    with pytest.raises(InputError, match="two-part"):
-        BetaMarginal(dist)
+    with pytest.raises(InputError, match="not all"):
+        dist.marginal([0, 1, 2, 3])
 
 
 def test_a_large_posterior_is_answered_in_chunks(snefy: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,14 +8,13 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from snefy_ldl import SnefySimplex
 from torch import Tensor
 
-from laws import mixture
+from snefy_ldl import SnefySimplex
 
 
 @st.composite
-def laws(draw: Any, min_labels: int = 2, votes: bool = True) -> mixture:
+def laws(draw: Any, min_labels: int = 2, votes: bool = True) -> SnefySimplex:
     """Signed laws: L from 2 to 8, n from 1 to 12, concentrations from 0.02 to 10,000, sometimes members and votes."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n_labels, n, m = draw(st.integers(min_labels, 8)), draw(st.integers(1, 12)), draw(st.integers(1, 4))
@@ -30,12 +29,12 @@ def laws(draw: Any, min_labels: int = 2, votes: bool = True) -> mixture:
     return dist
 
 
-def well_posed(dist: mixture) -> float:
+def well_posed(dist: SnefySimplex) -> float:
     """Rounding that signed sums may show: machine precision times their condition number."""
     return 1e-13 * float(dist.sum_abs_weights.max()) + 1e-12
 
 
-def points(dist: mixture, seed: int = 0) -> Tensor:
+def points(dist: SnefySimplex, seed: int = 0) -> Tensor:
     rng = np.random.default_rng(seed)
     return torch.as_tensor(rng.dirichlet(np.ones(dist.n_labels), size=tuple(dist.batch_shape)))
 
@@ -60,7 +59,7 @@ def test_permuting_labels_permutes_the_answers(dist: SnefySimplex, random: Any) 
 
 
 @given(laws())
-def test_moments_stay_in_the_simplex(dist: mixture) -> None:
+def test_moments_stay_in_the_simplex(dist: SnefySimplex) -> None:
     slack = well_posed(dist)
     mean, variance = dist.mean_and_variance()
     assert (mean >= 0.0).all()
@@ -80,7 +79,7 @@ def test_moments_stay_in_the_simplex(dist: mixture) -> None:
 
 
 @given(laws())
-def test_cdf_climbs_from_zero_to_one_and_quantiles_with_their_level(dist: mixture) -> None:
+def test_cdf_climbs_from_zero_to_one_and_quantiles_with_their_level(dist: SnefySimplex) -> None:
     slack = 10 * well_posed(dist)
     grid = torch.tensor([0.0, 1e-9, 0.01, 0.2, 0.5, 0.7, 0.95, 1.0], dtype=torch.float64)
     shape = (-1, *[1] * len(dist.batch_shape))
@@ -96,7 +95,7 @@ def test_cdf_climbs_from_zero_to_one_and_quantiles_with_their_level(dist: mixtur
 
 
 @given(laws(min_labels=3), st.randoms(use_true_random=False))
-def test_amalgamating_then_averaging_is_averaging_then_amalgamating(dist: mixture, random: Any) -> None:
+def test_amalgamating_then_averaging_is_averaging_then_amalgamating(dist: SnefySimplex, random: Any) -> None:
     labels = list(range(dist.n_labels))
     random.shuffle(labels)
     cut = random.randint(1, dist.n_labels - 1)
@@ -117,7 +116,7 @@ def test_amalgamating_then_averaging_is_averaging_then_amalgamating(dist: mixtur
 
 
 @given(laws())
-def test_votes_for_a_label_raise_it(dist: mixture) -> None:
+def test_votes_for_a_label_raise_it(dist: SnefySimplex) -> None:
     """``E[ℓ_0 | vote for 0] = E[ℓ_0²] / E[ℓ_0] >= E[ℓ_0]``."""
     vote = torch.zeros(dist.n_labels, dtype=torch.float64)
     vote[0] = 1.0
@@ -130,7 +129,7 @@ def test_votes_for_a_label_raise_it(dist: mixture) -> None:
 
 
 @given(laws())
-def test_densities_are_never_negative_and_draws_are_on_the_simplex(dist: mixture) -> None:
+def test_densities_are_never_negative_and_draws_are_on_the_simplex(dist: SnefySimplex) -> None:
     assert (dist.log_prob(points(dist)) < torch.inf).all()
     if float(dist.acceptance_rate.min()) > 1e-3:
         draws = dist.sample((3,), generator=torch.Generator().manual_seed(0))

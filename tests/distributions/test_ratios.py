@@ -23,17 +23,17 @@ CENTRE = torch.tensor([0.02, 0.9, 0.3, 0.1, 2.0], dtype=torch.float64)
 VOTES = torch.tensor([[3.0, 0.0, 1.0, 0.0, 2.0], [0.0, 0.0, 9.0, 2.0, 1.0]])
 
 
-def centred(law: SnefySimplex, centre: Tensor) -> centred:
+def with_centre(law: SnefySimplex, centre: Tensor) -> SnefySimplex:
     return centred(law.exponents, law.readout, law.log_scale, centre)
 
 
-LAWS: dict[str, Callable[[Build, Build], mixture]] = {
+LAWS: dict[str, Callable[[Build, Build], SnefySimplex]] = {
     "signed": lambda snefy, _: snefy(5),
     "cancelling": lambda _, cancelling: cancelling(5),
     "members": lambda snefy, _: snefy(5, n=3, members=3),
     "votes": lambda snefy, _: snefy(5).posterior(VOTES),
-    "centred": lambda snefy, _: centred(snefy(5), CENTRE),
-    "centred members": lambda snefy, _: centred(snefy(5, n=3, members=3), CENTRE),
+    "centred": lambda snefy, _: with_centre(snefy(5), CENTRE),
+    "centred members": lambda snefy, _: with_centre(snefy(5, n=3, members=3), CENTRE),
 }
 RATIOS: dict[str, dict[Any, float]] = {
     "one pair": {(1, 3): 0.4},
@@ -66,7 +66,7 @@ def test_ratios_and_totals_multiply_to_the_density(kind: str, ratios: str, snefy
 def test_three_labels_against_quadrature(kind: str, snefy: Build) -> None:
     """The line ℓ_0 / ℓ_1 = 0.6: mass, two moments and a cdf by Gauss-Legendre, to 1e-8 (1e-6 for the centred cdf)."""
     law = snefy(3, n=3, concentration=(1.6, 9.0))
-    law = centred(law, CENTRE[:3]) if kind == "centred" else law
+    law = with_centre(law, CENTRE[:3]) if kind == "centred" else law
     ratio = 0.6
     nodes, gauss = np.polynomial.legendre.leggauss(600)
     given = law.condition_ratios({(0, 1): ratio})
@@ -106,7 +106,7 @@ def test_three_labels_against_quadrature(kind: str, snefy: Build) -> None:
 def test_against_draws_in_a_window(kind: str, snefy: Build, rng: Rng) -> None:
     """Draws whose log ratio lies within 0.02 of log 0.8; 4 means at 5.5 standard errors and the window's bias."""
     law = snefy(4, n=3, batch=(), concentration=(1.5, 6.0), seed=1)
-    law = centred(law, torch.tensor([0.3, 0.5, 1.0, 0.1]).double()) if kind == "centred" else law
+    law = with_centre(law, torch.tensor([0.3, 0.5, 1.0, 0.1]).double()) if kind == "centred" else law
     ratio = 0.8
     draws = law.sample((400_000,), generator=rng(3))
     near = draws[((draws[:, 0] / draws[:, 2]).log() - math.log(ratio)).abs() < 0.02]
@@ -125,8 +125,8 @@ def test_a_centre_of_ones_is_the_plain_law(snefy: Build) -> None:
     """Two routes: reweighted components, and the square with known proportions put in."""
     plain = snefy(5, n=3, members=3)
     for ratios in RATIOS.values():
-        one, other = plain.condition_ratios(ratios), centred(plain, torch.ones(5)).condition_ratios(ratios)
-        assert isinstance(other.rest, centred)
+        one, other = plain.condition_ratios(ratios), with_centre(plain, torch.ones(5)).condition_ratios(ratios)
+        assert other.rest.log_centre is not None
         torch.testing.assert_close(one.log_prob_known, other.log_prob_known)
         torch.testing.assert_close(one.mean, other.mean, rtol=0, atol=1e-8)
         torch.testing.assert_close(one.covariance_matrix, other.covariance_matrix, rtol=0, atol=1e-8)
@@ -147,9 +147,14 @@ def test_rows_names_and_both_ways_round(snefy: Build) -> None:
     torch.testing.assert_close(given.marginal("c").mean, given.mean[:, 2])
     torch.testing.assert_close(given.proportions.sum(-1), torch.full((3,), 3.0, dtype=torch.float64))
     assert "groups=[[0, 2], [1], [3]]" in repr(given)
-    other = centred(snefy(4, batch=(3,)), CENTRE[:4])
-    with pytest.raises(InputError, match="the same in every row"):
-        other.condition_ratios({(0, 2): each})
+    other = with_centre(snefy(4, batch=(3,)), CENTRE[:4])
+    together = other.condition_ratios({(0, 2): each})  # the totals have a centre of their own in every row
+    assert together.rest.moves
+    for row in range(3):
+        alone = other[row].condition_ratios({(0, 2): each[row]})
+        torch.testing.assert_close(together.mean[row], alone.mean[0], rtol=0, atol=1e-8)
+        torch.testing.assert_close(together.log_prob_known[row], alone.log_prob_known[0])
+        torch.testing.assert_close(together.quantiles([0.3])[row], alone.quantiles([0.3])[0], rtol=0, atol=1e-6)
     assert other.named(["a", "b", "c", "d"]).condition_ratios({("a", "c"): 2.0}).rest.label_names == ("a + c", "b", "d")
     with pytest.raises(InputError, match="disagrees"):
         given.log_prob(torch.full((3, 4), 0.25).double())

@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import gammaln
-from snefy_ldl.distributions.shared_draws import shared_log_prob
 from torch import Tensor
 
 from laws import centred, mixture
 from snefy_ldl.distributions import SnefySimplex
-from snefy_ldl.distributions.partial import log_prob_known
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.kernels.density import squared_log_density
@@ -65,7 +63,7 @@ def by_kernel(law: SnefySimplex, points: Tensor) -> Tensor:
 
 def quickly(law: SnefySimplex, points: Tensor) -> Tensor:
     logs = points.log()[None].expand(ROWS, -1, -1).contiguous()
-    return law.quick_log_prob(slice(0, ROWS), logs).T
+    return law.rows.quick_log_prob(slice(0, ROWS), logs).T
 
 
 def with_a_centre_of_ones(law: SnefySimplex, points: Tensor) -> Tensor:
@@ -81,13 +79,13 @@ ROUTES: dict[str, tuple[Callable[[SnefySimplex, Tensor], Tensor], float]] = {
         1e-10,
     ),
     "with its envelope": (
-        lambda law, points: law.log_densities(slice(0, ROWS), points.log()[:, None].expand(-1, ROWS, -1), True)[0],
+        lambda law, points: law.rows.log_densities(slice(0, ROWS), points.log()[:, None].expand(-1, ROWS, -1), True)[0],
         1e-10,
     ),
     "sums in float32": (quickly, 1e-4),
-    "shared draws in float32": (lambda law, points: shared_log_prob(law, points.log())(slice(0, ROWS)).T, 1e-4),
+    "shared draws in float32": (lambda law, points: law.shared_log_prob(points.log())(slice(0, ROWS)).T, 1e-4),
     "known parts, none unknown": (
-        lambda law, points: torch.stack([log_prob_known(law, point.expand(ROWS, -1).numpy()) for point in points]),
+        lambda law, points: torch.stack([law.log_prob_known(point.expand(ROWS, -1).numpy()) for point in points]),
         1e-10,
     ),
     "training on shares": (lambda law, points: by_objective(Shares, law, points), 1e-8),

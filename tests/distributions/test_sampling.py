@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from snefy_ldl.distributions.shared_draws import shared_log_prob
-from snefy_ldl import SnefySimplex
 from torch import Tensor
 
 from laws import mixture
+from snefy_ldl import SnefySimplex
 from snefy_ldl.distributions import sampling
 from snefy_ldl.distributions.sampling import RandomStream, _components, log_dirichlet_draws
 from snefy_ldl.distributions.square_draws import MemberForms
@@ -29,7 +28,7 @@ SIGMAS = 5.5
 
 
 VOTES = torch.tensor([[3.0, 0.0, 1.0, 0.0, 2.0], [0.0, 0.0, 0.0, 9.0, 0.0]])
-LAWS: dict[str, Callable[[Build, Build], mixture]] = {
+LAWS: dict[str, Callable[[Build, Build], SnefySimplex]] = {
     "two labels": lambda snefy, _: snefy(2, n=6, m=2),
     "twenty labels": lambda snefy, _: snefy(20, n=8, m=3, concentration=(0.3, 20.0)),
     "cancelling": lambda _, cancelling: cancelling(4),
@@ -77,14 +76,14 @@ def test_acceptance_rate_is_the_observed_one(
     """Proposals come from p⁺ and are kept with probability p / p⁺; its average must be 1 / Σc⁺."""
     dist = LAWS[kind](snefy, cancelling)
     seen: list[Tensor] = []
-    original = type(dist).log_densities
+    original = type(dist.rows).log_densities
 
     def spy(self: Any, *args: Any, **kwargs: Any) -> list[Tensor]:
         density, envelope = original(self, *args, **kwargs)
         seen.append((density - envelope).exp())
         return [density, envelope]
 
-    monkeypatch.setattr(type(dist), "log_densities", spy)
+    monkeypatch.setattr(type(dist.rows), "log_densities", spy)
     monkeypatch.setattr(sampling, "draw_from_members", lambda *settings: None)  # the way of all other laws
     dist.sample((3000,), generator=rng(2))
     assert (seen[0] <= 1.0 + 1e-9).all()
@@ -99,7 +98,7 @@ def test_members_choose_pairs_and_keep_proposals_as_their_densities_say(
 ) -> None:
     """Both ways to choose a pair follow the weights; float32 decides no proposal other than float64 would."""
     dist = snefy(3, n=5, batch=(4,), concentration=concentration)
-    form, features = MemberForms(dist.family, 0), dist.unit_features()[0][0].numpy()
+    form, features = MemberForms(dist.family, 0), dist.rows.unit_features()[0][0].numpy()
     positive = dist.weights().clamp_min(0.0)
     np.testing.assert_allclose(form.positive_mass(features), positive.sum(-1), rtol=1e-12)
     source = sampling.RandomStream(torch.device("cpu"), 3)
@@ -113,7 +112,7 @@ def test_members_choose_pairs_and_keep_proposals_as_their_densities_say(
     alpha = torch.from_numpy(form.concentration[pairs])
     logs = sampling.log_dirichlet_draws(alpha, source)
     points = logs.reshape(4, 5000, 3).transpose(0, 1).contiguous()
-    density, envelope = dist.log_densities(slice(0, 4), points, envelope=True)
+    density, envelope = dist.rows.log_densities(slice(0, 4), points, envelope=True)
     ratio = (density - envelope).exp().T.reshape(-1).numpy()
     for level in (np.full(len(rows), 0.5), source.uniform(len(rows)).numpy(), ratio - 1e-6, ratio + 1e-6):
         kept = form.keeps(logs.numpy(), dist.flat_log_scale[:, 0].double().numpy(), rows, level)
@@ -123,8 +122,8 @@ def test_members_choose_pairs_and_keep_proposals_as_their_densities_say(
 def test_draws_of_members_come_in_no_order(snefy: Build, rng: Rng) -> None:
     """The first draws of a row are a sample of the law as the last ones are, not those of the first member."""
     dist = snefy(3, n=3, batch=(2,), members=2)
-    assert dist.has_members
-    assert not dist.posterior([1.0, 0.0, 2.0]).has_members
+    assert dist.rows.has_members
+    assert not dist.posterior([1.0, 0.0, 2.0]).rows.has_members
     draws = dist.sample((4000,), generator=rng(8))
     agrees(draws[:2000], dist.mean)
     agrees(draws[2000:], dist.mean)
@@ -223,7 +222,7 @@ def test_quick_densities_are_the_exact_ones(plain: SnefySimplex, rng: Rng) -> No
     uniform = torch.distributions.Dirichlet(torch.ones(4, dtype=torch.float64)).sample((60, 40))
     for dist in (plain, plain.posterior(counts)):
         for points in (dist.sample((60,), rng(7)), uniform):
-            quick = dist.quick_log_prob(slice(0, 40), points.log().transpose(0, 1)).T
+            quick = dist.rows.quick_log_prob(slice(0, 40), points.log().transpose(0, 1)).T
             torch.testing.assert_close(quick, dist.log_prob(points), rtol=1e-6, atol=3e-6)
 
 
@@ -262,7 +261,7 @@ def test_shared_points_have_the_exact_densities(plain: SnefySimplex, snefy: Buil
     for dist in (plain, snefy(4, n=6, members=2, batch=(7,)), cancelling(4)):
         rows = math.prod(dist.batch_shape)
         points = dist.sample((30,), rng(8))[:, 0]
-        quick = shared_log_prob(dist, points.log())(slice(0, rows))
+        quick = dist.shared_log_prob(points.log())(slice(0, rows))
         exact = dist.log_prob(points[:, None].expand(-1, rows, -1)).T
         seen = exact > exact.amax() - 25.0
         torch.testing.assert_close(quick[seen], exact[seen], rtol=1e-5, atol=1e-4)

@@ -39,7 +39,9 @@ def test_answers_are_the_laws(kind: str) -> None:
     dist = SnefyDistribution(LawRows(law), index=range(len(rows)), columns=["a", "b", "c"])
     np.testing.assert_allclose(dist.mean(), model.predict(rows))
     np.testing.assert_allclose(dist.var(), model.predict_var(rows))
-    np.testing.assert_allclose(dist.ppf(0.3), model.predict_quantiles(rows, [0.3])[..., 0], atol=1e-8)
+    # tables of one label and of all have grids of their own
+    tolerance = 1e-8 if kind == "plain" else 2e-7
+    np.testing.assert_allclose(dist.ppf(0.3), model.predict_quantiles(rows, [0.3])[..., 0], atol=tolerance)
     shares = np.clip(D, 0.01, 0.99)
     for r, name in enumerate("abc"):
         marginal = law.marginal(r)

@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from laws import mixture
-from snefy_ldl import LDLPipeline, SnefyLDL
+from snefy_ldl import LDLPipeline, SnefyLDL, SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain import dependence
 from snefy_ldl.learners import SABFGS
@@ -30,7 +30,7 @@ class Soil:
         lime = (X["rock"].astype(object) == "lime").to_numpy(dtype=float)
         return np.stack([2 + rain, np.full(len(rain), 3.0), 4 + 2 * lime], 1)
 
-    def predict_dist(self, X: Any) -> mixture:
+    def predict_dist(self, X: Any) -> SnefySimplex:
         alpha = self.alpha(X)
         # every row is a component of its own
         return mixture(torch.eye(len(alpha)).double(), torch.as_tensor(alpha))

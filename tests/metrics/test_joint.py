@@ -8,6 +8,7 @@ import torch
 
 from conformal.known_laws import ZeroModel
 from laws import mixture
+from snefy_ldl import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics import joint_calibration_test, joint_pit
 
@@ -18,7 +19,7 @@ class Dirichlets:
     def __init__(self, *alpha: list[float]) -> None:
         self.alpha = torch.tensor(alpha, dtype=torch.float64)
 
-    def predict_dist(self, X: object) -> mixture:
+    def predict_dist(self, X: object) -> SnefySimplex:
         weights = torch.full((len(np.asarray(X)), len(self.alpha)), 1.0 / len(self.alpha), dtype=torch.float64)
         return mixture(weights, self.alpha)
 

@@ -100,7 +100,7 @@ def test_ternary_density_takes_a_function_points_and_axes() -> None:
     np.testing.assert_allclose(offsets(ax), dots @ ax.corners_data, atol=1e-9)
 
 
-def every_kind_of_law() -> list[mixture]:
+def every_kind_of_law() -> list[SnefySimplex]:
     several = law(members=2)
     votes = torch.tensor([[1.0, 0, 2]] * 4, dtype=torch.float64)
     plain = mixture(torch.tensor([[0.3, 0.7], [0.6, 0.4]]), torch.tensor([[2.0, 3, 4], [4.0, 3, 2]]))
@@ -108,7 +108,7 @@ def every_kind_of_law() -> list[mixture]:
 
 
 @pytest.mark.parametrize("dist", every_kind_of_law())
-def test_the_row_that_is_drawn_is_the_row_that_was_asked_for(dist: mixture) -> None:
+def test_the_row_that_is_drawn_is_the_row_that_was_asked_for(dist: SnefySimplex) -> None:
     curve = plots.marginal_density(dist, 0, row=1).lines[0]
     share = torch.as_tensor(curve.get_xdata())[:, None]
     wanted = dist.marginal(0).log_prob(share).exp()[:, 1]

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from laws import mixture
+from snefy_ldl import SnefySimplex
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -28,7 +29,7 @@ def _close_figures() -> Iterator[None]:
     plt.close("all")
 
 
-def one_dirichlet(*alpha: float) -> mixture:
+def one_dirichlet(*alpha: float) -> SnefySimplex:
     return mixture(torch.ones(1, 1).double(), torch.tensor([alpha], dtype=torch.float64))
 
 

@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from laws import mixture, moving
-from snefy_ldl import SnefyLDL, evaluate, metrics
+from snefy_ldl import SnefyLDL, SnefySimplex, evaluate, metrics
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import SABFGS
@@ -198,7 +198,7 @@ def test_calibration_on_the_other_half_covers_what_it_says() -> None:
     class TooSure:
         """Always the same law, four times as sure as it should be."""
 
-        def predict_dist(self, X: np.ndarray) -> mixture:
+        def predict_dist(self, X: np.ndarray) -> SnefySimplex:
             return mixture(torch.ones(len(X), 1).double(), torch.tensor([[16.0, 16.0]]).double())
 
     answers = ask([Part(TooSure(), np.arange(400))], rows)
@@ -277,7 +277,7 @@ def test_draws_are_kept_for_the_widths_of_calibrated_intervals() -> None:
     class Moving:
         """A model whose law moves."""
 
-        def predict_dist(self, X: np.ndarray) -> moving:
+        def predict_dist(self, X: np.ndarray) -> SnefySimplex:
             rows = np.flatnonzero((X[:, None, 0] == all_rows[None, :, 0]).any(0))
             exponents, one = torch.full((1, 1, 3), 2.0).double(), torch.ones(1, 1, 1).double()
             return moving(exponents, None, one, torch.zeros(len(rows), 1, 1).double(), centre[rows])

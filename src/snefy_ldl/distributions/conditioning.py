@@ -43,7 +43,7 @@ def condition_by_draws(law: Any, shares: KnownShares, n: int, generator: torch.G
         InputError: fewer than two draws, or the law has no density at the known shares.
     """
     if n < 2:
-        raise InputError(f"conditioning by draws needs at least 2 of them; got n_draws={n}.")
+        raise InputError(f"conditioning by draws needs at least 2 draws; got n_draws={n}.")
     seed = int(torch.randint(2**62, (), generator=generator, device=generator.device if generator else None))
     pieces = [_row_draws(law, row, shares, n, law.stream(seed + row, generator)) for row in range(len(law))]
     logs, log_q = (torch.stack(part, 1) for part in zip(*pieces))

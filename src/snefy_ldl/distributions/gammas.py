@@ -2,17 +2,17 @@
 
 Every component is ``g_r = present_r · c_r · Gamma(α_r)``, closed. Its density is that of ``ℓ' = C(ℓ / c)`` times a
 Jacobian; its moments (:mod:`snefy_ldl.distributions.components`) and the laws of its shares
-(:mod:`snefy_ldl.distributions.phases`) are one-dimensional integrals. Where labels may be absent, with S the labels that
-are there (the support),
+(:mod:`snefy_ldl.distributions.phases`) are one-dimensional integrals. Where labels may be absent, with S the labels
+that are there (the support),
 
     p(S, ℓ_S | x) = Σ_ij M_ij e^{h_i+h_j} Π_{r in S} e^{a_ir+a_jr+b_r(x)} ℓ'_r^{w_ir+w_jr} Γ(Σ_{r in S} α_ijr)  /  Z(x),
     Z(x) = Σ_ij M_ij e^{h_i+h_j} K_ij(x),   K_ij = Π_r (1 + o_ijr) - 1,   o_ijr = e^{a_ir+a_jr+b_r(x)} Γ(α_ijr),
 
 with respect to the counting measure on supports times Lebesgue measure on the face (all present shares but one).
 
-Votes k multiply the density by ``Π ℓ_r^{k_r}``. As ``T^{-|k|} = ∫ s^{|k|-1} e^{-sT} ds / Γ(|k|)``, each component becomes a
-mixture over s of components of the same kind, with concentrations ``α + k``, centre ``c / (1 + c s)`` and, for labels
-without a vote, odds ``o (1 + c s)^{-α}``: see :class:`Voted`.
+Votes k multiply the density by ``Π ℓ_r^{k_r}``. As ``T^{-|k|} = ∫ s^{|k|-1} e^{-sT} ds / Γ(|k|)``, each component
+becomes a mixture over s of components of the same kind, with concentrations ``α + k``, centre ``c / (1 + c s)`` and,
+for labels without a vote, odds ``o (1 + c s)^{-α}``: see :class:`Voted`.
 """
 
 from __future__ import annotations
@@ -286,7 +286,15 @@ class GammaRows(RowBlocks):
             return torch.log_softmax(plain + self.log_centre, -1)
         seed = int(torch.randint(2**62, (), generator=generator, device=generator.device if generator else None))
         source = RandomStream(self.device, seed, generator)
-        return torch.stack([self._voted_draws(row, n, source) for row in range(len(self))], 1)
+        rows = [
+            self._voted_draws(row, n, source) if votes.any() else self._before(row).draw_logs(n, generator)[:, 0]
+            for row, votes in enumerate(self.offset)
+        ]
+        return torch.stack(rows, 1)
+
+    def _before(self, row: int) -> GammaRows:
+        """One row before its votes."""
+        return GammaRows(Parts(self.square, self.shift, self.parts.scale).take(slice(row, row + 1)))
 
     def _voted_draws(self, row: int, n: int, source: RandomStream) -> Tensor:
         """n draws of one row after votes (n, L): proposals from the positive part, kept as before the votes."""
@@ -704,13 +712,14 @@ class GammaRows(RowBlocks):
     def subcomposition(self, labels: list[int]) -> Parts:
         """The law of the proportions among some labels, given that at least one of them is there."""
         self._refuse_votes("subcomposition")
-        scale, shift = self._restricted(labels)
+        scale, _ = self._restricted(labels)
         family = self.family
         if not self.has_atoms:
             return Parts(self.frame.same_weights(family.exponents[..., labels].double()), None, scale)
         if self.shift is not None:
             raise InputError(WHY_NOT["subcomposition", "moving zeros"])
-        assert self.components is not None and family.presence is not None
+        assert self.components is not None
+        assert family.presence is not None
         rest = [r for r in range(self.n_labels) if r not in labels]
         n, (i, j) = family.n_neurons, pair_index(family.n_neurons, self.device)
         # M_ij takes the factor Π_rest (1 + o_ijr)
@@ -756,7 +765,8 @@ class GammaRows(RowBlocks):
         if not self.has_atoms:
             return self.subcomposition(labels)
         family = self.family
-        assert self.components is not None and family.presence is not None
+        assert self.components is not None
+        assert family.presence is not None
         exponents = family.exponents[..., present].double()
         n, (i, j) = family.n_neurons, pair_index(family.n_neurons, self.device)
         half = (exponents + 0.5).sum(-1)  # (K, n)
@@ -939,8 +949,7 @@ class GammaRows(RowBlocks):
         """The chain of one row after votes, in terms of its shares themselves; see :func:`ratios_to_uniforms`."""
         assert self.offset is not None
         if not self.offset[row].any():
-            bare = GammaRows(Parts(self.square, self.shift, self.parts.scale).take(slice(row, row + 1)))
-            return bare._chains()[0][1]
+            return self._before(row)._chains()[0][1]
         listed = self.voted(row).listed()
 
         def forward(logs: Tensor, random_state: Any) -> Tensor:
@@ -1277,16 +1286,16 @@ WHY_NOT = {
         "total; for the joint law take draws (dist.sample) and add them up, or fit with centre=None."
     ),
     ("amalgamate", "zeros"): (
-        "the joint law of merged labels leaves the family where labels may be absent. dist.marginal(group) is the exact "
-        "law of one group's total; for the joint law take draws (dist.sample) and add them up."
+        "the joint law of merged labels leaves the family where labels may be absent. dist.marginal(group) is the "
+        "exact law of one group's total; for the joint law take draws (dist.sample) and add them up."
     ),
     ("amalgamate", "votes"): (
         "after votes the joint law of merged labels leaves the family of a law with a centre or with zeros. "
         "dist.marginal(group) is the exact law of one group's total; for the joint law add up draws (dist.sample)."
     ),
     ("subcomposition", "votes"): (
-        "after votes the proportions among some labels leave the family of a law with a centre or with zeros. Take draws "
-        '(dist.sample) and close them, or fit with centre=None and zeros="shrink".'
+        "after votes the proportions among some labels leave the family of a law with a centre or with zeros. Take "
+        'draws (dist.sample) and close them, or fit with centre=None and zeros="shrink".'
     ),
     ("subcomposition", "moving zeros"): (
         "where every row has its own odds of presence, the proportions among some labels leave the family. Take draws "
@@ -1296,19 +1305,19 @@ WHY_NOT = {
         "say which labels are there before the votes: dist.given_support(present).posterior(counts)."
     ),
     ("condition_ratios", "zeros"): (
-        "labels that may be absent have no ratio. dist.given_support(present) is the law of the shares once it is known "
-        "which labels are there; condition_ratios is one of its questions."
+        "labels that may be absent have no ratio. dist.given_support(present) is the law of the shares once it is "
+        "known which labels are there; condition_ratios is one of its questions."
     ),
     ("condition_ratios", "votes"): (
-        "after votes known ratios leave the family of a law with a centre. Condition first on nothing but the ratios, or "
-        "take dist.condition({label: share}), which answers by weighted draws."
+        "after votes known ratios leave the family of a law with a centre. Condition first on nothing but the ratios, "
+        "or take dist.condition({label: share}), which answers by weighted draws."
     ),
     ("covariance_log", "zeros"): (
         "logarithms of labels that may be absent have no second moments. dist.given_support(present) is the law of the "
         "shares once it is known which labels are there."
     ),
     ("gaps", "votes"): (
-        "a share with votes is unknown: the density of the others then leaves the family of a law with a centre or with "
-        "zeros. Ask for the density before the votes, or take draws."
+        "a share with votes is unknown: the density of the others then leaves the family of a law with a centre or "
+        "with zeros. Ask for the density before the votes, or take draws."
     ),
 }

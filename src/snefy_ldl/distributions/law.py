@@ -3,9 +3,9 @@
     p(ℓ|x) = ‖V exp(W log ℓ + h(x))‖² / Z(x),   every W > -1/2,
 
 expands into a signed mixture of Dirichlets whose components do not depend on x. Read as gammas, every component is
-``g_r = present_r · c_r · Gamma(α_r)``, closed: a centre c makes room for shares of very unequal size, odds of presence for
-shares that are exactly zero. One law, made of four parts (:mod:`snefy_ldl.distributions.parts`); rows without a centre
-and without zeros are answered by matrix products (:mod:`snefy_ldl.distributions.dirichlet`), others by integrals
+``g_r = present_r · c_r · Gamma(α_r)``, closed: a centre c makes room for shares of very unequal size, odds of presence
+for shares that are exactly zero. One law, made of four parts (:mod:`snefy_ldl.distributions.parts`); rows without a
+centre and without zeros are answered by matrix products (:mod:`snefy_ldl.distributions.dirichlet`), others by integrals
 (:mod:`snefy_ldl.distributions.gammas`).
 """
 

@@ -643,7 +643,8 @@ class SparseShares(ShareRow):
                 density.append(slope)
             total_cdf, total_density = total_cdf + torch.stack(cdf), total_density + torch.stack(density)
         middle = (self.at_zero + 0.5 * self.inside)[which]
-        assert isinstance(total_cdf, Tensor) and isinstance(total_density, Tensor)
+        assert isinstance(total_cdf, Tensor)
+        assert isinstance(total_density, Tensor)
         return middle[:, None] - total_cdf / math.pi, total_density / math.pi
 
     def _integrals(

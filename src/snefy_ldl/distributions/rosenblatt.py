@@ -23,10 +23,10 @@ Why the u are independent uniforms: given S the v are; so given the presences of
 are, because v'_z is uniform on [0, π) with chance π and on [π, 1] else. And a band of chance b, drawn with that chance
 given the labels before, with a uniform place inside, makes a uniform that does not depend on them.
 
-**Components with centres of their own** (after votes) break the stick from the other end: ``t_k = ℓ_k / (ℓ_k + … + ℓ_L)``
-for k = L-1, …, 1. Given the proportions among labels k+1, …, L, these are one gamma with concentration
-``α_{k+1} + … + α_L`` and the harmonic mean of their centres, weighted by the proportions, as its scale; so t_k has the
-law of a Beta whose odds are multiplied by a ratio of centres.
+**Components with centres of their own** (after votes) break the stick from the other end:
+``t_k = ℓ_k / (ℓ_k + … + ℓ_L)`` for k = L-1, …, 1. Given the proportions among labels k+1, …, L, these are one gamma
+with concentration ``α_{k+1} + … + α_L`` and the harmonic mean of their centres, weighted by the proportions, as its
+scale; so t_k has the law of a Beta whose odds are multiplied by a ratio of centres.
 """
 
 from __future__ import annotations
@@ -554,6 +554,7 @@ class _RatioChain:
         mean = np.log(self._alpha[:, k]) + self._log_centre[:, k] - np.log(self._total) - self._scale
         z = np.clip((np.abs(weights) * mean).sum(1) / np.abs(weights).sum(1), -LOGIT_LIMIT, LOGIT_LIMIT)
         low, high = np.full(len(z), -LOGIT_LIMIT), np.full(len(z), LOGIT_LIMIT)
+        rounding = 1e-15 * np.abs(weights).sum(1)  # of the cdf; below it steps have no meaning
         for _ in range(200):
             error = self.cdf(k, z, weights) - levels
             slope = (weights * np.exp(self.log_density(k, z))).sum(1)
@@ -561,8 +562,9 @@ class _RatioChain:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 step = z - error / slope
             new = np.where((step > low) & (step < high), step, 0.5 * (low + high))
-            settled = (error == 0.0) | (np.abs(new - z) <= 1e-13 * np.maximum(1.0, np.abs(z)))
-            z = np.where(error == 0.0, z, new)
+            good = np.abs(error) <= rounding
+            settled = good | (np.abs(new - z) <= 1e-13 * np.maximum(1.0, np.abs(z)))
+            z = np.where(good, z, new)
             if settled.all():
                 break
         return z

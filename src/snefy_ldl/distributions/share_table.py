@@ -1,10 +1,10 @@
 """Cdfs of shares under every component of a law with a centre or with zeros, tabulated once for all rows.
 
-As in :mod:`snefy_ldl.distributions.phases`, ``P(share <= v) = ½ - π⁻¹ ∫ Im φ(e^y) dy``. The labels outside the sum give a
-factor C(y), those inside a factor ``k(y - u)`` of the difference alone, so that on even grids of y and ``u = logit v`` the
-integrals at all u together are one convolution: a fast Fourier transform per component. Components of similar sharpness
-share a grid; its step is the one that the trapezoid rule needs, and a cdf is read between two points of it by a
-polynomial through eight.
+As in :mod:`snefy_ldl.distributions.phases`, ``P(share <= v) = ½ - π⁻¹ ∫ Im φ(e^y) dy``. The labels outside the sum give
+a factor C(y), those inside a factor ``k(y - u)`` of the difference alone, so that on even grids of y and
+``u = logit v`` the integrals at all u together are one convolution: a fast Fourier transform per component. Components
+of similar sharpness share a grid; its step is the one that the trapezoid rule needs, and a cdf is read between two
+points of it by a polynomial through eight.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ComponentTable:
         >>> table = ComponentTable(np.array([[2.0, 3.0, 5.0]]), np.zeros(3), None, [[0]], np.arange(1))  # Beta(2, 8)
         >>> curves = table.rows(np.ones((1, 1)), 0)
         >>> curves.at(scipy.special.logit(np.array([[0.2]])))[0].round(6)
-        array([[0.563794]])
+        array([[0.563792]])
     """
 
     def __init__(

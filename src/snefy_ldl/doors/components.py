@@ -134,7 +134,7 @@ class Components:
         return chance
 
     def _tables(self) -> Iterator[Callable[[int], tuple[Array, Array, Array]]]:
-        """For each label, what gives points, cdfs and densities of the kept components, denser the larger its number."""
+        """For each label, what gives points, cdfs and densities of kept components, denser the larger its number."""
         alpha = self.law.concentration.detach().numpy()
         plain = self._presence is None and self.law.log_centre is None
         log_odds = None if self._presence is None else self._presence.log_odds.numpy()

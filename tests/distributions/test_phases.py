@@ -1,0 +1,202 @@
+"""Moments, cdfs and quantiles of rows with their own centres: against Betas, mpmath, quadrature and draws."""
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, special, stats
+from torch import Tensor
+
+from laws import moving
+from snefy_ldl.distributions import SnefySimplex, phases
+from snefy_ldl.distributions.phases import PresentShares, ShareRow, beta_guess, solve_quantiles
+from snefy_ldl.distributions.row_moments import RowMoments
+
+LEVELS = [0.001, 0.05, 0.5, 0.95, 0.999]
+
+
+def dirichlet(alpha, log_centre=None) -> tuple[Tensor, Tensor, Tensor]:
+    """One neuron: half of its concentration (1, 1, L), its weight (1, 1, 1) and the log centre (1, L)."""
+    half = 0.5 * torch.tensor(alpha, dtype=torch.float64)[None, None]
+    centre = [0.0] * half.shape[-1] if log_centre is None else log_centre
+    return half, torch.ones(1, 1, 1).double(), torch.tensor([centre], dtype=torch.float64)
+
+
+def moments_of(half, one, centre) -> RowMoments:
+    return RowMoments(half, one, one, centre)
+
+
+def shares_of(half, one, centre, group) -> PresentShares:
+    return PresentShares(half, one[None], centre, [group])
+
+
+def cdf_of(row: ShareRow, u: Tensor) -> tuple[Tensor, Tensor]:
+    """Cdf of the only sum of a row and density of its logit at logits u (A,): (A,) each."""
+    only = torch.tensor([0])
+    row.prepare(u.min()[None], u.max()[None], only)
+    value, density = row.at(u[None], only)
+    return value[0], density[0]
+
+
+def signed_law(concentration: float, n_rows: int = 6, n_labels: int = 4, seed: int = 0) -> SnefySimplex:
+    """Two members whose readouts have both signs."""
+    random = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=random, dtype=torch.float64)
+
+    shares = torch.softmax(normal(2, 5, n_labels), -1)
+    exponents = 0.5 * (concentration * shares - 1.0).clamp_min(-0.9)
+    centre = 1.5 * normal(n_rows, n_labels)
+    return moving(exponents, None, normal(2, 3, 5), normal(n_rows, 2, 5), centre)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 30.0, 3000.0])
+def test_without_a_centre_shares_are_betas(scale):
+    alpha = scale * np.array([2.0, 5.0, 3.0])
+    parts = dirichlet(alpha.tolist())
+    moments = moments_of(*parts)
+    first, second = moments.two()
+    torch.testing.assert_close(moments.first(), first)
+    expected = stats.dirichlet(alpha)
+    np.testing.assert_allclose(first[0], expected.mean(), atol=1e-9)
+    np.testing.assert_allclose((second - first.square())[0], expected.var(), atol=1e-9)
+    products = moments.products()[0].numpy()
+    np.testing.assert_allclose(products - np.outer(expected.mean(), expected.mean()), expected.cov(), atol=1e-9)
+    for group in ([0], [1], [0, 2]):
+        beta = stats.beta(alpha[group].sum(), alpha.sum() - alpha[group].sum())
+        points = beta.ppf(LEVELS)
+        row = shares_of(*parts, group)
+        value, density = cdf_of(row, torch.logit(torch.as_tensor(points)))
+        np.testing.assert_allclose(value, LEVELS, atol=1e-7)
+        np.testing.assert_allclose(density.numpy() / (points * (1.0 - points)), beta.pdf(points), rtol=1e-4)
+        levels, none = torch.tensor([LEVELS]).double(), torch.zeros(1).double()
+        guess = beta_guess(torch.tensor([0.5]).double(), torch.tensor([0.26]).double(), none, none, levels)
+        np.testing.assert_allclose(beta.cdf(solve_quantiles(row, levels, *guess)[0]), LEVELS, atol=2e-7)
+
+
+def test_mean_with_a_centre_by_mpmath():
+    alpha, centre = [0.7, 2.5, 4.0], [1.0, 0.01, 0.3]
+    rows = moments_of(*dirichlet(alpha, np.log(centre).tolist()))
+
+    def integrand(t, r):
+        product = mpmath.mpf(1)
+        for a, c in zip(alpha, centre):
+            product *= (1 + c * t) ** (-a)
+        return alpha[r] * centre[r] / (1 + centre[r] * t) * product
+
+    expected = [float(mpmath.quad(lambda t, r=r: integrand(t, r), [0, 1, 10, 100, 1000, mpmath.inf])) for r in range(3)]
+    np.testing.assert_allclose(rows.first()[0], expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("centre", [[0.0, -3.0], [-6.0, 0.0]])
+def test_two_labels_with_a_centre_by_quadrature(centre):
+    """``ℓ = c_0 b / (c_0 b + c_1 (1 - b))`` with b a Beta: the cdf is that of b at the point that goes there."""
+    parts = dirichlet([1.7, 4.2], centre)
+    beta, ratio = stats.beta(1.7, 4.2), np.exp(centre[1] - centre[0])
+    b = beta.ppf(LEVELS)
+    share = b / (b + ratio * (1.0 - b))
+    value, _ = cdf_of(shares_of(*parts, [0]), torch.logit(torch.as_tensor(share)))
+    np.testing.assert_allclose(value, LEVELS, atol=1e-7)
+    total, _ = integrate.quad(lambda x: x / (x + ratio * (1.0 - x)), 0, 1, weight="alg", wvar=(0.7, 3.2), epsabs=1e-12)
+    assert float(moments_of(*parts).first()[0, 0]) == pytest.approx(total / special.beta(1.7, 4.2), abs=1e-9)
+
+
+@pytest.mark.parametrize("concentration", [4.0, 60.0, 4000.0])
+def test_signed_rows_against_their_own_draws(concentration):
+    """Twelve cdfs of 100,000 draws each; the bound is that of Dvoretzky, Kiefer, Wolfowitz and Massart for 1e-6."""
+    law, n = signed_law(concentration), 100_000
+    draws = law.sample((n,), torch.Generator().manual_seed(1))
+    band = np.sqrt(np.log(2.0 / 1e-6) / (2.0 * n))
+    for group in ([0], [3, 1]):
+        share = draws[..., group].sum(-1)
+        points = torch.quantile(share[:1000], torch.tensor(LEVELS).double(), dim=0).T.clamp(1e-12, 1.0 - 1e-12)
+        value = torch.as_tensor(law.share_cdf(group, points.numpy()))
+        seen = (share[..., None] <= points).double().mean(0)
+        assert float((value - seen).abs().max()) < band
+
+
+def test_quantiles_are_found_far_from_the_guess():
+    law = signed_law(60.0)
+    levels = torch.tensor([LEVELS]).double()
+    wrong = torch.full((1, len(LEVELS)), 7.0).double()  # the logit of 0.999
+    for k in range(len(law)):
+        row = law.rows.share_row(k, [[0]])
+        quantiles = solve_quantiles(row, levels, wrong, torch.tensor([0.03]).double())
+        value, _ = cdf_of(row, torch.logit(quantiles[0]))
+        torch.testing.assert_close(value, levels[0], atol=1e-6, rtol=0)
+
+
+def test_covariances_are_those_of_each_rows_law():
+    law = signed_law(20.0)
+    alone = [
+        SnefySimplex(law.exponents, law.readout, law.log_scale[[k]], centre=law.log_centre[k].exp())
+        for k in range(len(law))
+    ]
+    expected = torch.cat([row.covariance_matrix for row in alone])
+    torch.testing.assert_close(law.covariance_matrix, expected, atol=1e-8, rtol=0)
+    first, second = law.rows.two_moments()
+    torch.testing.assert_close((second - first.square()), expected.diagonal(dim1=1, dim2=2), atol=1e-8, rtol=0)
+
+
+def test_marginal_of_one_label():
+    law = signed_law(20.0)
+    share = law.marginal(1)
+    levels = torch.tensor([0.1, 0.7]).double()[:, None].expand(-1, len(law))
+    torch.testing.assert_close(share.cdf(share.icdf(levels)), levels, atol=1e-6, rtol=0)
+    points = torch.linspace(0.2, 0.5, 1001).double()[:, None].expand(-1, len(law))
+    between = torch.trapezoid(share.log_prob(points).exp(), points, dim=0)
+    torch.testing.assert_close(between, share.cdf(points[-1]) - share.cdf(points[0]), atol=1e-5, rtol=0)
+
+
+def test_many_points_of_many_rows_are_those_asked_one_by_one():
+    law = signed_law(20.0, n_rows=9)
+    points = torch.linspace(0.01, 0.99, 120).double()
+    share = law.marginal(2)
+    together = share.cdf(points[:, None]), share.log_prob(points[:, None]).exp() * (points * (1.0 - points))[:, None]
+    for row, at in ((0, 0), (4, 63), (8, 119)):
+        alone = cdf_of(law.rows.share_row(row, [[2]]), torch.logit(points[[at]]))
+        for part, single in zip(together, alone):
+            torch.testing.assert_close(part[[at], row], single, atol=1e-7, rtol=0)
+
+
+def test_answers_do_not_depend_on_threads(monkeypatch):
+    law = signed_law(20.0, n_rows=60)
+    points, answers = np.full((60, 30), 0.5), []
+    for threads in (1, 2):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        answers.append((law.rows.first_moments(), torch.as_tensor(law.share_cdf([0], points))))
+    assert all(torch.equal(one, two) for one, two in zip(*answers))
+
+
+def test_nodes_are_as_far_apart_as_phases_allow(monkeypatch):
+    """Sharp neurons close to each other and far apart, at logits near and far: shorter steps change nothing."""
+    rng, counts, quick_turning = np.random.default_rng(0), [], phases.turning_of
+    only = torch.tensor([0])
+
+    def slow_turning(alpha, log_centre, ends, certain):
+        every = quick_turning(alpha, log_centre, ends, False)  # also the phases of components that are left out
+        return phases.Turning(1.5 * every.rate, every.low - 1.0, every.high + 1.0)
+
+    for scale in (5.0, 300.0, 20_000.0):
+        for spread in (0.02, 1.0):
+            shares = torch.as_tensor(np.exp(spread * rng.normal(size=(1, 5, 4))))
+            half = 0.5 * scale * shares / shares.sum(-1, keepdim=True) + 0.1
+            even = torch.full((1, 5, 5), 1.0 / 25.0).double()  # every pair alike
+            centre = torch.as_tensor(0.01 * rng.normal(size=(3, 4)))
+            centre = centre - centre.amax(1, keepdim=True)
+            mean = RowMoments(half, even, torch.ones(1, 3, 5).double(), centre).first()[:, 0]
+            for width in (0.1, 3.0):
+                for k in range(3):
+                    row = PresentShares(half, even[None], centre[[k]], [[0]])
+                    u = torch.logit(mean[k]) + torch.linspace(-width, width, 5).double()[None]
+                    answers = []
+                    for turning in (quick_turning, slow_turning):
+                        monkeypatch.setattr(phases, "turning_of", turning)
+                        row.prepare(u.amin(1), u.amax(1), only)
+                        answers.append(row.at(u, only))
+                        counts.append(row._y.shape[1])
+                    quick, slow = answers
+                    torch.testing.assert_close(quick[0], slow[0], rtol=0.0, atol=1e-8)
+                    torch.testing.assert_close(quick[1], slow[1], rtol=1e-6, atol=1e-6)
+    assert min(quick / slow for quick, slow in zip(counts[::2], counts[1::2])) < 0.4
