@@ -73,7 +73,7 @@ def prob_largest(law: Any) -> Array:
         Probabilities, (N, L); rows sum to one.
 
     Raises:
-        InputError: The law is of another kind (zeros are modelled, or it moves with x); use
+        InputError: Shares may be exactly zero, each row has its own centre, or votes were added; use
             :func:`prob_largest_by_draws`.
 
     Example:

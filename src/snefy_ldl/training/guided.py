@@ -45,7 +45,7 @@ PRESENCE_NEURONS = 12
 #: Neurons of a law that moves, up to this many labels or on few rows: more gain nothing there, and every row has
 #: integrals of its own.
 MOVING_NEURONS, FEW_LABELS = 24, 9
-#: Standard errors by which such a law must lead up to that many labels: it takes no votes, and rows share no tables.
+#: Standard errors by which such a law must lead up to that many labels: its rows share no tables.
 MOVING_PRICE = 1.5
 #: A part of rows with zeros from which they are modelled without a comparison.
 MOSTLY_ZEROS = 0.4
