@@ -27,7 +27,7 @@ def moments_of(half, one, centre) -> RowMoments:
 
 
 def shares_of(half, one, centre, group) -> PresentShares:
-    return PresentShares(half, one[None], centre, [group])
+    return PresentShares(half, one, centre[0], [group])
 
 
 def cdf_of(row: ShareRow, u: Tensor) -> tuple[Tensor, Tensor]:
@@ -171,11 +171,11 @@ def test_answers_do_not_depend_on_threads(monkeypatch):
 
 def test_nodes_are_as_far_apart_as_phases_allow(monkeypatch):
     """Sharp neurons close to each other and far apart, at logits near and far: shorter steps change nothing."""
-    rng, counts, quick_turning = np.random.default_rng(0), [], phases.turning_of
+    rng, counts, quick_turning = np.random.default_rng(0), [], phases.Turning.of
     only = torch.tensor([0])
 
-    def slow_turning(alpha, log_centre, ends, certain):
-        every = quick_turning(alpha, log_centre, ends, False)  # also the phases of components that are left out
+    def slow_turning(*parts, certain=False):
+        every = quick_turning(*parts[:5], False)  # also the phases of components that are left out
         return phases.Turning(1.5 * every.rate, every.low - 1.0, every.high + 1.0)
 
     for scale in (5.0, 300.0, 20_000.0):
@@ -188,11 +188,11 @@ def test_nodes_are_as_far_apart_as_phases_allow(monkeypatch):
             mean = RowMoments(half, even, torch.ones(1, 3, 5).double(), centre).first()[:, 0]
             for width in (0.1, 3.0):
                 for k in range(3):
-                    row = PresentShares(half, even[None], centre[[k]], [[0]])
+                    row = PresentShares(half, even, centre[k], [[0]])
                     u = torch.logit(mean[k]) + torch.linspace(-width, width, 5).double()[None]
                     answers = []
                     for turning in (quick_turning, slow_turning):
-                        monkeypatch.setattr(phases, "turning_of", turning)
+                        monkeypatch.setattr(phases.Turning, "of", turning)
                         row.prepare(u.amin(1), u.amax(1), only)
                         answers.append(row.at(u, only))
                         counts.append(row._y.shape[1])

@@ -40,7 +40,9 @@ def serve(
     ] = None,
     rows: Annotated[int, typer.Option(min=1, help="Most rows per request.")] = 10_000,
     body_mb: Annotated[float, typer.Option(help="Largest body of a request, in megabytes.")] = 8.0,
-    seconds: Annotated[float, typer.Option(help="Longest time for a request; what would take longer is refused.")] = 10.0,
+    seconds: Annotated[
+        float, typer.Option(help="Longest time for a request; what would take longer is refused.")
+    ] = 10.0,
     queue: Annotated[int, typer.Option(min=1, help="Requests that may wait per model; further ones get 503.")] = 64,
     batch_ms: Annotated[float, typer.Option(min=0.0, help="How long to wait for requests to answer together.")] = 2.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log only requests that failed.")] = False,

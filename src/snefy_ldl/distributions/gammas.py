@@ -529,11 +529,11 @@ class GammaRows(RowBlocks):
             return self.voted(row).shares(family, self.offset[row], groups)
         weights = self.weights(slice(row, row + 1))[0]
         check_weights(weights[None], row)
-        centre = self.row_centre(row)[None]
+        centre = self.row_centre(row)
         if not self.has_atoms:
             n, (i, j) = family.n_neurons, pair_index(family.n_neurons, self.device)
             pairs = weights.unflatten(0, (family.n_members, -1)) * torch.where(i == j, 1.0, 0.5)
-            return PresentShares(family.half(), symmetric(pairs, n), centre[0], groups)
+            return PresentShares(family.half(), symmetric(pairs, n), centre, groups)
         log_odds = self.row_components(row).log_odds
         return SparseShares(family.half().flatten(0, 1), *family.pairs(), weights, log_odds, centre, groups)
 
@@ -1172,7 +1172,7 @@ class Voted:
         flat = half.flatten(0, 1)
         return SeveralShares([
             SparseShares(
-                flat, first, second, self.weights[:, s], self.log_odds[:, s], self.log_centre[[s]], groups
+                flat, first, second, self.weights[:, s], self.log_odds[:, s], self.log_centre[s], groups
             )
             for s in parts.tolist()
         ])  # fmt: skip

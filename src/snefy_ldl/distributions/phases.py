@@ -32,7 +32,15 @@ from torch.nn.functional import softplus
 from snefy_ldl._limits import SWEEP_ELEMENTS
 from snefy_ldl.special.tolerances import TAIL_MASS
 
-__all__ = ["PresentShares", "SeveralShares", "ShareRow", "SparseShares", "beta_guess", "density_at_zero", "solve_quantiles"]
+__all__ = [
+    "PresentShares",
+    "SeveralShares",
+    "ShareRow",
+    "SparseShares",
+    "beta_guess",
+    "density_at_zero",
+    "solve_quantiles",
+]
 
 #: Largest step of the trapezoid rule.
 LARGEST_STEP = 0.25
@@ -527,16 +535,15 @@ class SparseShares(ShareRow):
         half: ``a = ½ + w`` of the neurons (n, L), float64.
         first: one neuron of every pair (P,).
         second: the other (P,).
-        weights: of the pairs (P,), ``Σ = 1``.
+        weights: of the pairs (P,); ``Σ = 1``, or less where the row has other parts.
         log_odds: of presence, in every pair (P, L).
-        log_centre: ``log c`` of every pair (P, L), or of all (1, L).
+        log_centre: ``log c`` (L,).
         groups: the labels of each sum.
-        by_pair: whether :meth:`at` tells the pairs apart, weights of one; its answers are then (r, A, P).
 
     Example:
         >>> half, odds = torch.tensor([[1.0, 1.5, 2.5]]).double(), torch.full((1, 3), 40.0).double()
         >>> pair, one = torch.tensor([0]), torch.ones(1).double()
-        >>> row = SparseShares(half, pair, pair, one, odds, torch.zeros(1, 3).double(), [[0]])  # Dirichlet(2, 3, 5)
+        >>> row = SparseShares(half, pair, pair, one, odds, torch.zeros(3).double(), [[0]])  # Dirichlet(2, 3, 5)
         >>> u = torch.logit(torch.tensor([[0.2]]).double())
         >>> row.prepare(u[:, 0], u[:, 0], pair)
         >>> row.at(u, pair)[0].round(decimals=6)
@@ -552,148 +559,94 @@ class SparseShares(ShareRow):
         log_odds: Tensor,
         log_centre: Tensor,
         groups: list[list[int]],
-        by_pair: bool = False,
     ) -> None:
-        self._half, self._groups, self._by_pair = half, groups, by_pair
-        if not by_pair:
-            order = weights.abs().argsort(descending=True)
-            left = weights.abs()[order].flip(0).cumsum(0).flip(0)
-            kept = order[: max(1, int((left > NEGLIGIBLE).sum()))].sort().values  # at least one, of a part too
-            first, second, weights, log_odds = first[kept], second[kept], weights[kept], log_odds[kept]
-            log_centre = log_centre if len(log_centre) == 1 else log_centre[kept]
-        self._first, self._second, self._weights = first, second, weights
+        order = weights.abs().argsort(descending=True)
+        left = weights.abs()[order].flip(0).cumsum(0).flip(0)  # what a cut before this pair leaves out
+        kept = order[: max(1, int((left > NEGLIGIBLE).sum()))].sort().values
+        self._first, self._second, log_odds = first[kept], second[kept], log_odds[kept]
+        self._half, self._groups, self._log_centre = half, groups, log_centre
+        self._alpha = half[self._first] + half[self._second]
         self._there, self._absent = torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
         log_absent = -softplus(log_odds)
-        norm = -torch.expm1(log_absent.sum(1))
-        self._alpha = half[first] + half[second]
-        self._log_centre = log_centre
-        none_in, none_out = [], []
-        for group in groups:
-            rest = [r for r in range(half.shape[1]) if r not in group]
-            none_in.append(log_absent[:, group].sum(1).exp())
-            none_out.append(log_absent[:, rest].sum(1).exp())
-        self._none_in, self._none_out = torch.stack(none_in), torch.stack(none_out)  # (R, P)
-        self._scale = weights / norm
+        inside = _mask(groups, half.shape[1], half.device).double()
+        self._none_in, self._none_out = ((part @ log_absent.T).exp() for part in (inside, 1.0 - inside))  # (R, P)
+        self._scale = weights[kept] / -torch.expm1(log_absent.sum(1))
         self.at_zero = (self._none_in * (1.0 - self._none_out)) @ self._scale
-        self._some = (1.0 - self._none_in) * (1.0 - self._none_out)
-        self.inside = self._some @ self._scale
+        self.inside = ((1.0 - self._none_in) * (1.0 - self._none_out)) @ self._scale
         total = self._alpha.sum(1)
         octave = torch.where(total > 64.0, torch.ceil(0.5 * torch.log2(total / 64.0)), torch.zeros_like(total))
         self._octaves = [torch.nonzero(octave == value).squeeze(1) for value in octave.unique()]
-        if by_pair:
-            self.at_zero, self.inside = self._none_in * (1.0 - self._none_out) / norm, self._some / norm
 
     def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
         """See the base class."""
-        self._parts = []
-        position = torch.full((len(self._groups),), -1, device=self._half.device)
-        position[which] = torch.arange(len(which), device=self._half.device)
-        self._position = position
-        for pairs in self._octaves:
-            self._parts.append(self._coefficients(pairs, lowest, highest, which))
+        self._position = {int(g): number for number, g in enumerate(which)}
+        self._parts = [self._coefficients(pairs, lowest, highest, which) for pairs in self._octaves]
 
     def _coefficients(
         self, pairs: Tensor, lowest: Tensor, highest: Tensor, which: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Nodes, their weights, neurons and pairs of some pairs, and what lies outside each sum (r, p, q), complex."""
-        alpha = self._alpha[pairs]
-        centre = self._log_centre if len(self._log_centre) == 1 else self._log_centre[pairs]
-        inside = _mask([self._groups[int(g)] for g in which], alpha.shape[1], alpha.device)
+        """Nodes, neurons and both ends of some pairs, the pairs, and what lies outside each sum (r, p, q), complex."""
+        alpha, centre = self._alpha[pairs], self._log_centre[None]
+        groups = [self._groups[int(g)] for g in which]
+        inside = _mask(groups, alpha.shape[1], alpha.device)
         largest, smallest = _ranges(alpha, centre, inside, lowest, highest)
         slowest = min(1.0, float(alpha.topk(2, 1, largest=False).values.sum(1).min()))
         turning = Turning.of(alpha, centre, inside, lowest, highest, certain=False)
         # one grid for all sums: the product over labels is made once
         union = Turning(turning.rate.amax()[None], turning.low.amin()[None], turning.high.amax()[None])
-        first_phase, last_phase = -largest.amax()[None], -smallest.amin()[None]
-        both = nodes(first_phase - 1.0, last_phase + 2.0, slowest, union)
-        y, weight = (part[0] for part in both)
-        keep = (y > first_phase - TAIL - 4.0) & (weight > 0.0)
+        begun, settled = -largest.amax()[None], -smallest.amin()[None]
+        y, weight = (part[0] for part in nodes(begun - 1.0, settled + 2.0, slowest, union))
+        keep = (y > begun - TAIL - 4.0) & (weight > 0.0)
         y, weight = y[keep], weight[keep]
         neurons, index = torch.unique(torch.cat([self._first[pairs], self._second[pairs]]), return_inverse=True)
-        first, second = index[: len(pairs)], index[len(pairs) :]
+        ends = index.reshape(2, -1)
         around = torch.empty(len(which), len(pairs), len(y), dtype=torch.complex128, device=alpha.device)
         there, absent = self._there[pairs], self._absent[pairs]
-        factors = _factors(self._half[neurons], centre, y) if len(centre) == 1 else None
+        factors = torch.exp(-self._half[neurons][..., None] * _log_factor(self._log_centre[:, None] + y))  # (n, L, q)
         block = max(1, 8 * SWEEP_ELEMENTS // (len(y) * alpha.shape[1]))
         for part in torch.arange(len(pairs), device=alpha.device).split(block):
-            if factors is not None:
-                each = factors[first[part]] * factors[second[part]]
-            else:
-                each = _pair_factors(alpha[part], centre[part], y)
-            each = each * there[part, :, None] + absent[part, :, None]  # (p, L, q)
-            around[:, part] = _leave_out(each, [self._groups[int(g)] for g in which])
+            each = factors[ends[0, part]] * factors[ends[1, part]]
+            around[:, part] = _leave_out(each * there[part, :, None] + absent[part, :, None], groups)
         around -= self._none_out[which][:, pairs, None]
-        around *= weight
-        if not self._by_pair:
-            around *= self._scale[pairs][:, None]
-            alive = around.abs().amax((0, 1)) > LEAST * weight  # the factors inside are at most one
-            y, around = y[alive], around[..., alive].contiguous()
-        return y, neurons, torch.stack([first, second]), pairs, around
+        around *= weight * self._scale[pairs][:, None]
+        alive = around.abs().amax((0, 1)) > LEAST * weight  # the factors inside are at most one
+        return y[alive], neurons, ends, pairs, around[..., alive].contiguous()
 
     def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
         """See the base class."""
-        total_cdf: Tensor | float = 0.0
-        total_density: Tensor | float = 0.0
-        rows = self._position[which]
-        for y, neurons, ends, pairs, around in self._parts:
-            cdf, density = [], []
-            for point, row, group in zip(u, rows, which):
-                integral, slope = self._integrals(point, self._groups[int(group)], y, neurons, ends, pairs, around[row])
-                cdf.append(integral)
-                density.append(slope)
-            total_cdf, total_density = total_cdf + torch.stack(cdf), total_density + torch.stack(density)
+        integral, slope = torch.zeros_like(u), torch.zeros_like(u)
+        for row, g in enumerate(which.tolist()):
+            for part in self._parts:
+                for place, point in enumerate(u[row]):
+                    change = self._integrals(point, g, *part[:4], part[4][self._position[g]])
+                    integral[row, place] += change[0]
+                    slope[row, place] += change[1]
         middle = (self.at_zero + 0.5 * self.inside)[which]
-        assert isinstance(total_cdf, Tensor)
-        assert isinstance(total_density, Tensor)
-        return middle[:, None] - total_cdf / math.pi, total_density / math.pi
+        return middle[:, None] - integral / math.pi, slope / math.pi
 
     def _integrals(
-        self, u: Tensor, group: list[int], y: Tensor, neurons: Tensor, ends: Tensor, pairs: Tensor, around: Tensor
+        self, u: Tensor, number: int, y: Tensor, neurons: Tensor, ends: Tensor, pairs: Tensor, around: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """``∫ Im φ dy`` and its derivative at points u (A,): (A,), or (A, P) by pair."""
-        centre = self._log_centre if len(self._log_centre) == 1 else self._log_centre[pairs]
-        out_cdf, out_density = [], []
-        for point in u:
-            each, slopes = [], []
-            for r in group:
-                if len(centre) == 1:
-                    phase = centre[0, r] - point + y
-                    factor = torch.exp(-self._half[neurons, r, None] * _log_factor(phase).conj())
-                    pair = factor[ends[0]] * factor[ends[1]]
-                else:
-                    phase = centre[:, r, None] - point + y
-                    pair = torch.exp(-self._alpha[pairs, r, None] * _log_factor(phase).conj())
-                each.append(pair * self._there[pairs, r, None])
-                slopes.append(torch.complex(*_slope(phase)))
-            if len(group) == 1:
-                product, rest = each[0], [None]
-            else:
-                either = torch.stack([part + self._absent[pairs, r, None] for part, r in zip(each, group)], 1)
-                without = _leave_out(either, [[k] for k in range(len(group))])
-                product = either.prod(1) - self._none_in_of(group, pairs)[:, None]
-                rest = list(without)
+        """``∫ Im φ dy`` of one sum at a logit, and its derivative."""
+        group, each, slopes = self._groups[number], [], []
+        for r in group:
+            phase = self._log_centre[r] - u + y
+            factor = torch.exp(-self._half[neurons, r, None] * _log_factor(phase).conj())
+            each.append(factor[ends[0]] * factor[ends[1]] * self._there[pairs, r, None])
+            slopes.append(torch.complex(*_slope(phase)))
+        if len(group) == 1:
+            product, changes = each[0], [each[0] * around]
+            terms = changes[0]
+        else:
+            either = torch.stack([part + self._absent[pairs, r, None] for part, r in zip(each, group)], 1)
+            product = either.prod(1) - self._none_in[number, pairs][:, None]
             terms = product * around
-            if self._by_pair:
-                cdf = torch.zeros(len(self._alpha), dtype=torch.float64, device=u.device)
-                cdf[pairs] = terms.imag.sum(1)
-                density = torch.zeros_like(cdf)
-            else:
-                cdf, density = terms.imag.sum(), torch.zeros((), dtype=torch.float64, device=u.device)
-            for r, part, slope, others in zip(group, each, slopes, rest):
-                change = part * around if others is None else part * others * around
-                if self._by_pair:
-                    density[pairs] += self._alpha[pairs, r] * (change * slope).imag.sum(1)
-                elif slope.dim() == 1:
-                    column = self._alpha[pairs, r].to(change.dtype) @ change
-                    density = density + (column * slope).imag.sum()
-                else:
-                    density = density + (self._alpha[pairs, r] * (change * slope).imag.sum(1)).sum()
-            out_cdf.append(cdf)
-            out_density.append(density)
-        return torch.stack(out_cdf), torch.stack(out_density)
-
-    def _none_in_of(self, group: list[int], pairs: Tensor) -> Tensor:
-        return self._none_in[self._groups.index(group), pairs]
+            others = _leave_out(either, [[k] for k in range(len(group))])
+            changes = [part * rest * around for part, rest in zip(each, others)]
+        slope = u.new_zeros(())
+        for r, change, turn in zip(group, changes, slopes):
+            slope = slope + ((self._alpha[pairs, r].to(change.dtype) @ change) * turn).imag.sum()
+        return terms.imag.sum(), slope
 
 
 def _log_factor(phase: Tensor) -> Tensor:
@@ -704,16 +657,6 @@ def _log_factor(phase: Tensor) -> Tensor:
 def _slope(phase: Tensor) -> tuple[Tensor, Tensor]:
     """Real and imaginary part of ``i s / (1 - i s)``, of ``log s``."""
     return -torch.sigmoid(2.0 * phase), 0.5 / torch.cosh(phase.clamp(-300.0, 300.0))
-
-
-def _factors(half: Tensor, log_centre: Tensor, y: Tensor) -> Tensor:
-    """``(1 + i t c_r)^{-a_ir}`` of neurons (n, L, q), complex; one centre (1, L)."""
-    return torch.exp(-half[..., None] * _log_factor(log_centre[0][:, None] + y))
-
-
-def _pair_factors(alpha: Tensor, log_centre: Tensor, y: Tensor) -> Tensor:
-    """``(1 + i t c_r)^{-α_r}`` of pairs with centres of their own (p, L, q), complex."""
-    return torch.exp(-alpha[..., None] * _log_factor(log_centre[..., None] + y))
 
 
 def _leave_out(each: Tensor, groups: list[list[int]]) -> Tensor:
@@ -764,7 +707,7 @@ def density_at_zero(
     log_factor = torch.zeros_like(own) if log_odds is None else softplus(log_odds).sum(1)
     weight = weight * y.exp()
     for part in torch.arange(len(own), device=own.device).split(max(1, 8 * SWEEP_ELEMENTS // (len(y) * both.shape[1]))):
-        others = _pair_factors(alpha[part], log_centre[None], y)
+        others = torch.exp(-alpha[part][..., None] * _log_factor(log_centre[:, None] + y))
         if log_odds is not None:
             absent = torch.sigmoid(-log_odds[part])
             others = others * torch.sigmoid(log_odds[part])[..., None] + absent[..., None]

@@ -17,7 +17,6 @@ from snefy_ldl.validation.distributions import spread_rest
 ZeroOption = float | Literal["auto", "model", "shrink", "error"]
 
 
-
 @dataclass(frozen=True)
 class ZeroPolicy:
     """What happens to shares of zero, whose logarithm the density needs.
