@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from snefy_ldl.cli.common import ModelFolder, say
+from snefy_ldl.cli.common import BackboneCode, ModelFolder, import_backbone, say
 
 __all__ = ["EXAMPLES", "export"]
 
@@ -26,6 +26,7 @@ def export(
         str | None,
         typer.Option(metavar="A,B,C", help="Levels of the quantiles; none leaves them out. By default nine of them."),
     ] = None,
+    backbone: BackboneCode = None,
 ) -> None:
     """Write a model as a file that gives mean, variance and quantiles without Python.
 
@@ -46,7 +47,7 @@ def export(
         wanted = LEVELS if levels is None else [] if levels == "none" else [float(part) for part in levels.split(",")]
     except ValueError:
         raise InputError(f"--levels {levels}: give numbers between 0 and 1 with commas between them.") from None
-    fitted = SnefyLDL.load(model, device="cpu")
+    fitted = SnefyLDL.load(model, import_backbone(backbone), device="cpu")
     write(fitted, out, wanted)
     say(f"{out.stat().st_size / 1e6:.1f} MB written to {out}", "green")
     if fitted.columns_ is not None and not fitted.columns_.is_plain:

@@ -155,7 +155,8 @@ class SnefyNet(nn.Module):
 
     def output(self, x: Any) -> Tensor:
         """The network's raw output (K, B, n)."""
-        return torch.baddbmm(self.head_bias, self.backbone(x), self.head_weight)
+        # a module of the user's own may compute in another precision
+        return torch.baddbmm(self.head_bias, self.backbone(x).to(self.head_weight.dtype), self.head_weight)
 
     def mix(self, log_p: Tensor, background: Tensor | None) -> Tensor:
         """``log((1-ε) p + ε p_background)``: each member's log likelihood with its background mixed in.

@@ -41,6 +41,7 @@ class Service:
         data: table whose rows the page at ``/`` shows, or None.
         reload_seconds: between two looks at the folders.
         log: writes lines.
+        backbone: the network of those models whose code is not saved with them, or None.
 
     Example:
         >>> import tempfile
@@ -57,10 +58,16 @@ class Service:
     """
 
     def __init__(
-        self, folders: Sequence[Path], limits: Limits, data: Path | None, reload_seconds: float, log: Log
+        self,
+        folders: Sequence[Path],
+        limits: Limits,
+        data: Path | None,
+        reload_seconds: float,
+        log: Log,
+        backbone: Any = None,
     ) -> None:
         self.limits, self.log, self.telemetry = limits, log, Telemetry()
-        self.store = ModelStore(folders, self._loaded)
+        self.store = ModelStore(folders, self._loaded, backbone)
         self.quick = Lane("predictions", limits, self.telemetry.batch)
         self.slow = Lane("questions", limits, self.telemetry.batch)
         self.pages = Pages(data)
@@ -76,7 +83,10 @@ class Service:
 
     def _warm(self, served: Any) -> None:
         """Ask one row, so that tables are made before anybody waits for them."""
-        X = feature_rows(served, [typical_row(served)])
+        row = typical_row(served)
+        if row is None:  # the network is the user's own
+            return
+        X = feature_rows(served, [row])
         question = Predict(rows=[{}], levels=[0.9])
         answer_predictions([Asked(served, question, X, self.limits, time.monotonic() + 60.0)])
 
@@ -133,6 +143,7 @@ def create_app(
     data: str | Path | None = None,
     reload_seconds: float = 2.0,
     log: Log | None = None,
+    backbone: Any = None,
 ) -> Any:
     """The service as an ASGI application.
 
@@ -143,6 +154,7 @@ def create_app(
         data: table whose rows the page at ``/`` shows; without, it shows one typical row.
         reload_seconds: between two looks at the folders.
         log: writes a line an event; to standard error by default.
+        backbone: the network of those models whose code is not saved with them, as ``SnefyLDL.load`` takes it.
 
     Returns:
         The application; ``.service`` is what it works with.
@@ -163,6 +175,7 @@ def create_app(
         None if data is None else Path(data),
         reload_seconds,
         log or Log(),
+        backbone,
     )
 
     @asynccontextmanager

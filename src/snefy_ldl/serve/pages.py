@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from snefy_ldl.errors import InputError
 from snefy_ldl.serve.explorer import PageRows, make_page
 from snefy_ldl.serve.store import ServedModel
 
@@ -44,8 +45,10 @@ class Pages:
             One HTML document.
 
         Raises:
-            InputError: where the rows of the table do not fit the model.
+            InputError: where the rows of the table do not fit the model, or its network is the user's own.
         """
+        if served.is_own:
+            raise InputError("its network is your own, and the page computes with the library's; ask /v1/predict.")
         with self._lock:
             version, page = self._made.get(served.name, ("", ""))
             if version != served.version:

@@ -37,11 +37,26 @@ def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Array:
         array([[1. , 2. ],
                [3. , 4.5]])
     """
+    if served.is_own:
+        return _own_rows(served, rows)
     columns = served.model.columns_
     cells = _cells(served, rows)
     if columns is None or (columns.is_plain and not columns.has_gaps):
         return _numbers(cells, served.features)
     return _encoded(cells, served.features, columns)
+
+
+def _own_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
+    """Rows for a network of the user's own: an array of numbers, or the rows as they came where it has a collate."""
+    if not served.takes_numbers:
+        return list(rows)
+    try:
+        table = np.array(rows, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise Fault(422, "rows must be lists of numbers, all of one shape: this model's network is its own.") from None
+    if not np.isfinite(table).all():
+        raise Fault(422, "rows hold numbers that are not finite.")
+    return table
 
 
 def _cells(served: ServedModel, rows: Sequence[Any]) -> list[Sequence[Any]]:
@@ -137,4 +152,6 @@ def joined_rows(parts: Sequence[Array]) -> Array:
     """
     if len(parts) == 1:
         return parts[0]
+    if isinstance(parts[0], list):
+        return [row for part in parts for row in part]  # type: ignore[return-value]
     return np.concatenate(list(parts))

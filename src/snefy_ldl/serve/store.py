@@ -61,6 +61,16 @@ class ServedModel:
         return None if names is None else [str(name) for name in names]
 
     @property
+    def is_own(self) -> bool:
+        """Whether its network is the user's own, of which nobody else knows what it takes."""
+        return self.model.backbone is not None
+
+    @property
+    def takes_numbers(self) -> bool:
+        """Whether a row is numbers, and not what a network's ``collate`` takes."""
+        return getattr(self.model.backbone, "collate", None) is None
+
+    @property
     def moves(self) -> bool:
         """Whether every row's law has components of its own."""
         return bool(self.model.inputs_ == "moving")
@@ -71,12 +81,13 @@ class ServedModel:
         return self.model.centre_ is None and not self.model.net_.has_presence and not self.moves
 
 
-def load_served(folder: Path, name: str) -> ServedModel:
+def load_served(folder: Path, name: str, backbone: Any = None) -> ServedModel:
     """Read a model and its calibration, both of one moment.
 
     Args:
         folder: of the model.
         name: under which it is served.
+        backbone: the network of a model whose code is not saved with it, or None.
 
     Returns:
         The model, which has answered one row, so that its tables are made.
@@ -86,7 +97,7 @@ def load_served(folder: Path, name: str) -> ServedModel:
     """
     for _ in range(5):
         config = read_config(folder)
-        model = SnefyLDL.load(folder)
+        model = SnefyLDL.load(folder, backbone if config["network"]["custom_backbone"] else None)
         state = load_calibration(folder)
         if read_config(folder)["weights"] == config["weights"]:  # nobody wrote in between
             break
@@ -104,14 +115,17 @@ class ModelStore:
     Args:
         folders: of the models; the first is the default. Their names must differ.
         on_event: called with an event's name and fields ("loaded", "load failed"), for logs and counters.
+        backbone: the network of those models whose code is not saved with them, or None.
 
     Raises:
         ModelFileError: one of them cannot be read.
         InputError: there is none, or two have one name.
     """
 
-    def __init__(self, folders: Sequence[Path], on_event: Callable[..., None] | None = None) -> None:
-        self._event = on_event or (lambda name, **fields: None)
+    def __init__(
+        self, folders: Sequence[Path], on_event: Callable[..., None] | None = None, backbone: Any = None
+    ) -> None:
+        self._event, self._backbone = on_event or (lambda name, **fields: None), backbone
         names = [Path(folder).resolve().name or "model" for folder in folders]
         if not names:
             raise InputError("name at least one model folder to serve.")
@@ -123,7 +137,7 @@ class ModelStore:
         self._lock = threading.Lock()
         for name, folder in zip(names, folders):
             self._seen[name] = _fingerprint(Path(folder))
-            self._models[name] = load_served(Path(folder), name)
+            self._models[name] = load_served(Path(folder), name, backbone)
             self._event("loaded", model=name, version=self._models[name].version)
 
     @property
@@ -162,7 +176,7 @@ class ModelStore:
                 if now == self._seen[name]:
                     continue
                 try:
-                    fresh = load_served(present.folder, name)
+                    fresh = load_served(present.folder, name, self._backbone)
                 except Exception as error:  # whatever a damaged folder meets, the whole model in memory goes on
                     self._seen[name] = now
                     self._event("load failed", model=name, version=present.version, reason=str(error)[:300])

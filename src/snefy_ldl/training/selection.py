@@ -131,7 +131,7 @@ def conclude(
         history = [*done, {**run.history[0], "epoch": float(job.passes_done)}]
     report: dict[str, Any] = {}
     if isinstance(net.backbone, CustomBackbone) and net.backbone.reads is not None:
-        report["reads"] = net.backbone.reads
+        report |= {"reads": net.backbone.reads, "row": net.backbone.row}
     report |= summarise(net, run, len(members[0].train), first.scaling)
     report["labels"] = "votes" if job.data.are_counts else "shares"
     if job.data.note is not None:
