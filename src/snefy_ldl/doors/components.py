@@ -74,7 +74,7 @@ class Components:
 
     @classmethod
     def of(cls, net: SnefyNet) -> Components:
-        """The components of a network on the CPU, whose body is the library's own.
+        """The components of a network on the CPU.
 
         Args:
             net: fitted.
@@ -83,7 +83,7 @@ class Components:
             Its components.
         """
         with torch.no_grad():
-            law = net(torch.zeros(1, net.backbone.n_inputs))
+            law = net.law(torch.zeros(net.n_members, 1, net.raw_exponents.shape[1]))
         n_own, n = net.raw_exponents.shape[1], law.exponents.shape[1]
         i, j = (index.numpy() for index in pair_index(n))
         used = np.flatnonzero(((i < n_own) & (j < n_own)) | ((i >= n_own) & (j >= n_own)))

@@ -252,10 +252,12 @@ class SnefyHead(nn.Module):
         return settings, net.to(own.readout.device).eval()
 
     def exportable(self) -> ExportedMoments:
-        """A module from features to mean and variance, plain tensors: ``torch.export`` takes it.
+        """A module from features to mean and variance, which ``torch.export`` and ``torch.onnx.export`` take.
+
+        For quantiles, or the whole way from x, make a model (:meth:`snefy_ldl.SnefyLDL.from_head`) and export that.
 
         Returns:
-            Features (B, width) -> mean (B, L) and variance (B, L); it shares the head's weights.
+            Features (B, width) -> mean (B, L) and variance (B, L), with a copy of the weights as they are now.
 
         Example:
             >>> head = SnefyHead(4, n_labels=3)
