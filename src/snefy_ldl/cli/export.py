@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -14,6 +14,8 @@ __all__ = ["EXAMPLES", "export"]
 EXAMPLES = """Examples:
 
 snefy-ldl export model/ model.onnx
+
+snefy-ldl export model/ model.onnx --dtype float32
 
 snefy-ldl export model/ model.pt2 --levels 0.05,0.5,0.95
 """
@@ -26,6 +28,9 @@ def export(
         str | None,
         typer.Option(metavar="A,B,C", help="Levels of the quantiles; none leaves them out. By default nine of them."),
     ] = None,
+    dtype: Annotated[
+        str, typer.Option(metavar="TYPE", help="In which features come in: float64, or float32 as many runtimes send.")
+    ] = "float64",
     backbone: BackboneCode = None,
 ) -> None:
     """Write a model as a file that gives mean, variance and quantiles without Python.
@@ -48,7 +53,9 @@ def export(
     except ValueError:
         raise InputError(f"--levels {levels}: give numbers between 0 and 1 with commas between them.") from None
     fitted = SnefyLDL.load(model, import_backbone(backbone), device="cpu")
-    write(fitted, out, wanted)
+    if dtype not in ("float64", "float32"):
+        raise InputError(f"--dtype {dtype}: use float64 or float32.")
+    write(fitted, out, wanted, dtype=cast(Any, dtype), verbose=1)
     say(f"{out.stat().st_size / 1e6:.1f} MB written to {out}", "green")
     if fitted.columns_ is not None and not fitted.columns_.is_plain:
         say("text, dates and gaps: the file's metadata says what goes in", "yellow")
