@@ -224,8 +224,9 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         names = [f"label_{r}" for r in range(n_labels)] if label_names is None else [str(name) for name in label_names]
         if len(names) != n_labels or len(set(names)) < n_labels:
             raise InputError(f"label_names must be {n_labels} different names, one per label; got {names}.")
-        sizes = {"n_neurons": net.raw_exponents.shape[1], "n_readouts": net.readout.shape[1]}
-        model = cls(**sizes, n_members=net.n_members, backbone=settings, zeros=zeros, centre=None, guides=None)
+        n_neurons, n_readouts = net.raw_exponents.shape[1], net.readout.shape[1]
+        model = cls(n_neurons, n_readouts, backbone=settings, n_members=net.n_members, zeros=zeros)
+        model.set_params(centre=None, guides=None)
         run = Run([float("inf")] * net.n_members, [-1] * net.n_members)
         body = net.backbone
         return model.adopt(

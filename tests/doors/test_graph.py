@@ -8,11 +8,12 @@ import pytest
 import torch
 from sklearn.linear_model import LinearRegression
 
-from door_models import CITY, KINDS, fitted
+from door_models import CITY, KINDS, fitted, moving
 from snefy_ldl import SnefyLDL
 from snefy_ldl.doors.components import Components
 from snefy_ldl.doors.graph import LEVELS, ModelGraph
 from snefy_ldl.errors import InputError, NotFittedError
+from snefy_ldl.learners.trees import TreesLDL
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "paper"])
@@ -138,7 +139,6 @@ def test_trees_take_little_room() -> None:
 def test_trees_whose_nodes_stand_in_another_order() -> None:
     from snefy_ldl.doors.guides import GuideGraph
     from snefy_ldl.learners.guides import Guides
-    from snefy_ldl.learners.trees import TreesLDL
 
     trees = TreesLDL(n_trees=1, n_parts=2, random_state=0).fit(CITY.X, CITY.D)
     order = np.arange(len(trees.children_))
@@ -154,10 +154,14 @@ def test_trees_whose_nodes_stand_in_another_order() -> None:
     torch.testing.assert_close(GuideGraph(Guides([other], 1e-6))(x), GuideGraph(Guides([trees], 1e-6))(x))
 
 
-def test_refuses_a_law_that_moves() -> None:
-    import copy
-
-    model = copy.copy(fitted("guides")[0])
-    model.inputs_ = "moving"
-    with pytest.raises(InputError, match="guides=None"):
-        ModelGraph(model)
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_law_that_moves_gives_means_and_variances(zeros: bool) -> None:
+    model, X = moving(zeros)
+    graph = ModelGraph(model)
+    mean, variance = (part.numpy() for part in graph(torch.as_tensor(X[:20])))
+    np.testing.assert_allclose(mean, model.predict(X[:20]), atol=1e-6)
+    np.testing.assert_allclose(variance, model.predict_var(X[:20]), atol=1e-6)
+    assert graph.left_out is not None
+    assert "only means and variances" in graph.left_out
+    with pytest.raises(InputError, match=r"only means and variances.*guides=None"):
+        ModelGraph(model, levels=(0.5,))

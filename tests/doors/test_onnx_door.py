@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from door_models import CITY, fitted
+from door_models import CITY, fitted, moving
 from snefy_ldl import SnefyHead, SnefyLDL
 from snefy_ldl.doors.graph import LEVELS
 from snefy_ldl.doors.onnx import export_onnx
@@ -56,6 +56,18 @@ def test_a_network_of_ones_own_and_its_pixels(tmp_path: Path) -> None:
     np.testing.assert_allclose(variance, model.predict_var(images), atol=1e-5)
     np.testing.assert_allclose(quantiles, model.predict_quantiles(images, (0.1, 0.9)), atol=1e-5)
     assert "uint8 (rows, 1, 6, 6)" in session.get_modelmeta().custom_metadata_map["input"]
+
+
+def test_a_law_that_moves(tmp_path: Path) -> None:
+    for package in ("onnx", "onnxscript"):
+        pytest.importorskip(package, reason="ONNX files need the extra onnx")
+    runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
+    model, X = moving(True)
+    session = runtime.InferenceSession(export_onnx(model, tmp_path / "model.onnx"))
+    mean, variance = session.run(None, {"features": X[:10]})
+    np.testing.assert_allclose(mean, model.predict(X[:10]), atol=1e-6)
+    np.testing.assert_allclose(variance, model.predict_var(X[:10]), atol=1e-6)
+    assert "only means and variances" in session.get_modelmeta().custom_metadata_map["left_out"]
 
 
 def test_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

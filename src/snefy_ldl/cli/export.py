@@ -39,7 +39,7 @@ def export(
     model makes of them, and says how in its metadata.
     """
     # torch, and what reads models: only when the command runs
-    from snefy_ldl.doors.graph import LEVELS
+    from snefy_ldl.doors.graph import LEFT_OUT
     from snefy_ldl.doors.onnx import export_onnx
     from snefy_ldl.doors.program import export_program
     from snefy_ldl.errors import InputError
@@ -49,7 +49,7 @@ def export(
     if write is None:
         raise InputError(f"{out}: name a file that ends in .onnx or .pt2.")
     try:
-        wanted = LEVELS if levels is None else [] if levels == "none" else [float(part) for part in levels.split(",")]
+        wanted = None if levels is None else [] if levels == "none" else [float(part) for part in levels.split(",")]
     except ValueError:
         raise InputError(f"--levels {levels}: give numbers between 0 and 1 with commas between them.") from None
     fitted = SnefyLDL.load(model, import_backbone(backbone), device="cpu")
@@ -57,5 +57,7 @@ def export(
         raise InputError(f"--dtype {dtype}: use float64 or float32.")
     write(fitted, out, wanted, dtype=cast(Any, dtype), verbose=1)
     say(f"{out.stat().st_size / 1e6:.1f} MB written to {out}", "green")
+    if fitted.inputs_ == "moving":
+        say(LEFT_OUT, "yellow")
     if fitted.columns_ is not None and not fitted.columns_.is_plain:
         say("text, dates and gaps: the file's metadata says what goes in", "yellow")

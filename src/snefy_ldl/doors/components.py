@@ -118,6 +118,10 @@ class Components:
         both: Array = torch.cat([first, second], 1).numpy()[self.kept]
         return both
 
+    def log_odds(self) -> torch.Tensor | None:
+        """Log odds that labels are there, under every kept component (C, L); None where all always are."""
+        return None if self._presence is None else self._presence.log_odds[self.kept]
+
     def prob_zero(self) -> Array:
         """Probability that a share is exactly 0, under every kept component (C, L)."""
         if self._presence is None:
@@ -135,7 +139,7 @@ class Components:
         return chance
 
     def _tables(self) -> Iterator[Callable[[int], tuple[Array, Array, Array]]]:
-        """For each label, what gives points, cdfs and densities of the kept components; a larger number, more points."""
+        """For each label, what gives points, cdfs and densities of the kept components, at more points or fewer."""
         alpha = self.law.concentration.detach().numpy()
         plain = self._presence is None and self.law.log_centre is None
         log_odds = None if self._presence is None else self._presence.log_odds.numpy()
@@ -223,7 +227,7 @@ def _factored(points: Array, cdf: Array, density: Array) -> tuple[Array, Array, 
 
 def _columns_needed(columns: Array, values: Array, table: Array) -> int:
     """The fewest first columns that carry a table; all of them do."""
-    low, high = 1, columns.shape[1]
+    low, high = 1, int(columns.shape[1])
     while low < high:
         middle = (low + high) // 2
         fits = float(np.abs(columns[:, :middle] @ values[:middle] - table).max()) <= COLUMN_ERROR

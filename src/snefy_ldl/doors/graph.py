@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from snefy_ldl._types import Array
 from snefy_ldl.doors.components import Components, ShareGrids
 from snefy_ldl.doors.guides import GuideGraph
+from snefy_ldl.doors.moving import MovingMoments, MovingRows
 from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.columns import TableEncoder
 from snefy_ldl.inputs.kinds import NumberColumn
@@ -31,6 +32,8 @@ __all__ = ["LEVELS", "InputColumns", "ModelGraph", "OwnInputs", "Precision"]
 
 #: Levels of the quantiles in an exported model: the median, and central intervals of 50, 80, 90 and 95 %.
 LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
+#: What the graph of a law that moves cannot answer.
+LEFT_OUT = "The law of this model moves with its rows, so that only means and variances can be exported, no quantiles."
 #: In which precision features come in; the law is computed in float64 either way.
 Precision = Literal["float64", "float32"]
 #: Newton steps to a root of a cubic that rises between 0 and 1.
@@ -297,17 +300,20 @@ def _root(rise: Tensor, first: Tensor, last: Tensor, height: Tensor) -> Tensor:
 class ModelGraph(nn.Module):
     """A fitted model from features to mean, variance and quantiles, in plain tensor operations.
 
-    The mean and the variance equal the model's to rounding, quantiles to 1e-5.
+    The mean and the variance equal the model's to rounding, quantiles to 1e-5. Of a law that moves with its rows, mean
+    and variance alone, right to 1e-6: the law of a share is another integral in every row, which no graph holds.
 
     Args:
         model: a fitted :class:`~snefy_ldl.SnefyLDL`; a network of the user's own must take single tensors.
-        levels: of the quantiles, strictly between 0 and 1 (A,); none leaves them out.
+        levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them,
+            and none of a law that moves.
         dtype: in which features come in: "float64" or "float32".
         verbose: 1 shows progress on stderr.
 
     Attributes:
         inputs: what goes in.
         levels: of the quantiles.
+        left_out: what the model answers and the graph does not, in a sentence; None where there is nothing.
 
     Raises:
         InputError: where the model has parts that no graph can hold; it says which, and what to do.
@@ -328,11 +334,15 @@ class ModelGraph(nn.Module):
     inputs: InputColumns | OwnInputs
 
     def __init__(
-        self, model: Any, levels: Sequence[float] = LEVELS, dtype: Precision = "float64", verbose: int = 0
+        self, model: Any, levels: Sequence[float] | None = None, dtype: Precision = "float64", verbose: int = 0
     ) -> None:
         super().__init__()
         _check_kind(model)
-        self.levels = _check_levels(levels)
+        moves = model.inputs_ == "moving"
+        self.left_out = LEFT_OUT if moves else None
+        if moves and levels is not None and len(levels):
+            raise InputError(f"{LEFT_OUT} Leave levels out, or fit with guides=None for a model without such a law.")
+        self.levels = _check_levels((() if moves else LEVELS) if levels is None else levels)
         if dtype not in ("float64", "float32"):
             raise InputError(f'dtype={dtype!r}: use "float64" or "float32".')
         is_own = not isinstance(model.net_.backbone, StackedMLP)
@@ -344,9 +354,13 @@ class ModelGraph(nn.Module):
         self.body = (_OwnBody if is_own else _Body)(
             net, parts.law.family.log_root_norm[:, : net.raw_exponents.shape[1]]
         )
+        self.mover = self.moving = self.quantiles = None
+        if moves:
+            self.mover = MovingRows(model.guides_.mover, model.n_labels_)
+            self.moving = MovingMoments(net, parts)
+            return
         self.weights = _Weights(net, parts)
         self.register_buffer("moments", torch.as_tensor(parts.moments()))
-        self.quantiles = None
         if self.levels:
             self.quantiles = _Quantiles(parts.grids(verbose), parts.prob_zero(), parts.prob_one(), self.levels)
 
@@ -355,6 +369,10 @@ class ModelGraph(nn.Module):
         seen = self.inputs(x)
         if self.guides is not None:
             guided = self.guides(seen)
+            if self.mover is not None and self.moving is not None:
+                mean, variance = self.moving(self.body(guided), *self.mover(guided, seen))
+                mean = torch.clamp(mean, min=0.0)
+                return mean / mean.sum(1, keepdim=True), variance
             seen = torch.cat([seen, guided], 1) if self._sees == "both" else guided
         weights = self.weights(self.body(seen))
         first, second = (weights @ self.moments).chunk(2, 1)
@@ -379,8 +397,3 @@ def _check_kind(model: Any) -> None:
             "and give it what the steps before make of a table."
         )
     check_is_fitted(model, "net_")
-    if model.inputs_ == "moving":
-        raise InputError(
-            "every row of this model has components of its own (its law moves with the guides), whose integrals no "
-            "graph holds; fit with guides=None for a model that can be exported."
-        )

@@ -14,7 +14,7 @@ from snefy_ldl.learners.guides import Guides
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.trees import TreesLDL, smallest_whole
 
-__all__ = ["GuideGraph"]
+__all__ = ["GuideGraph", "TreesGraph"]
 
 
 class _Linear(nn.Module):
@@ -41,7 +41,7 @@ class _Linear(nn.Module):
         return torch.softmax(scaled @ self.coef + self.intercept, -1)
 
 
-class _Trees(nn.Module):
+class TreesGraph(nn.Module):
     """Every tree a level at a time: features (B, d) -> shares (B, L), float64.
 
     A leaf is its own right child, and every row goes there, so that rows that arrived early wait. Features are compared
@@ -79,7 +79,10 @@ class _Trees(nn.Module):
         self.register_buffer("roots", torch.as_tensor(np.array(learner.roots_, dtype=np.int64)))
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = torch.clamp(x, -self._largest, self._largest).float().flatten()
+        """The average over all trees' leaves."""
+        # not by clamp: two forests that clamp the same features become one operation too few in ONNX's optimiser
+        rows = torch.where(x > self._largest, self._largest, torch.where(x < -self._largest, -self._largest, x))
+        rows = rows.float().flatten()
         first = torch.arange(x.shape[0]) * x.shape[1]
         first = first[:, None].expand(-1, len(self.roots)).flatten()  # where each walk's row begins, (B trees,)
         at = self.roots.expand(x.shape[0], -1).flatten()
@@ -89,7 +92,8 @@ class _Trees(nn.Module):
             left = at + 1 if self._preorder else torch.index_select(self.left, 0, at).long()
             at = torch.where(goes_right, torch.index_select(self.right, 0, at).long(), left)
         shares = torch.index_select(self.shares, 0, torch.index_select(self.number, 0, at).long())
-        return shares.unflatten(0, (x.shape[0], len(self.roots))).mean(1)
+        mean: Tensor = shares.unflatten(0, (x.shape[0], len(self.roots))).mean(1)
+        return mean
 
 
 def _depth(children: Any, roots: Any) -> int:
@@ -121,7 +125,7 @@ class GuideGraph(nn.Module):
             if type(learner) is SABFGS:
                 modules.append(_Linear(learner))
             elif type(learner) is TreesLDL:
-                modules.append(_Trees(learner))
+                modules.append(TreesGraph(learner))
             else:
                 raise InputError(
                     f"the model is guided by {type(learner).__name__}, which runs in Python only and cannot be "

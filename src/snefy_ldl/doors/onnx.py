@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from snefy_ldl._progress import Progress
-from snefy_ldl.doors.graph import LEVELS, ModelGraph, Precision
+from snefy_ldl.doors.graph import ModelGraph, Precision
 from snefy_ldl.doors.program import check_ending, describe, trace
 from snefy_ldl.files.atomic import write_bytes
 
@@ -29,7 +29,7 @@ INPUT, OUTPUTS = "features", ("mean", "variance", "quantiles")
 def export_onnx(
     model: Any,
     path: str | Path,
-    levels: Sequence[float] = LEVELS,
+    levels: Sequence[float] | None = None,
     *,
     dtype: Precision = "float64",
     verbose: int = 0,
@@ -43,9 +43,10 @@ def export_onnx(
 
     Args:
         model: a fitted :class:`~snefy_ldl.SnefyLDL`; with or without a centre, modelled zeros, members and the
-            library's guides, but not with a law that moves. A network of the user's own must take single tensors.
+            library's guides. A network of the user's own must take single tensors.
         path: file to write, ending in .onnx; one that is there is replaced.
-        levels: of the quantiles, strictly between 0 and 1 (A,); none leaves them out.
+        levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them. The
+            law of a model whose guides move it gives means and variances alone, which ``left_out`` says in the file.
         dtype: in which features come in, "float64" or "float32": a graph takes one of them. Whole numbers that a
             network of the user's own takes, pixels say, keep their type.
         verbose: 1 shows progress on stderr.

@@ -12,7 +12,7 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from snefy_ldl._version import __version__
-from snefy_ldl.doors.graph import LEVELS, ModelGraph, Precision
+from snefy_ldl.doors.graph import ModelGraph, Precision
 from snefy_ldl.errors import InputError
 from snefy_ldl.files.atomic import replace_file
 
@@ -25,7 +25,7 @@ DESCRIPTION = "snefy_ldl.json"
 def export_program(
     model: Any,
     path: str | Path,
-    levels: Sequence[float] = LEVELS,
+    levels: Sequence[float] | None = None,
     *,
     dtype: Precision = "float64",
     verbose: int = 0,
@@ -39,7 +39,8 @@ def export_program(
     Args:
         model: a fitted :class:`~snefy_ldl.SnefyLDL`.
         path: file to write, ending in .pt2; one that is there is replaced.
-        levels: of the quantiles, strictly between 0 and 1 (A,); none leaves them out.
+        levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them. The
+            law of a model whose guides move it gives means and variances alone, which ``left_out`` says in the file.
         dtype: in which features come in: "float64" or "float32".
         verbose: 1 shows progress on stderr.
 
@@ -106,7 +107,8 @@ def describe(model: Any, graph: ModelGraph) -> dict[str, Any]:
 
     Returns:
         ``labels``, ``features`` (None where the model knows no names), ``n_features``, ``levels``, ``input`` (a
-        sentence), ``columns`` (how text and dates became features, or None) and ``library_version``.
+        sentence), ``left_out`` (what is missing, a sentence or None), ``columns`` (how text and dates became features,
+        or None) and ``library_version``.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
@@ -122,6 +124,7 @@ def describe(model: Any, graph: ModelGraph) -> dict[str, Any]:
         "n_features": graph.inputs.width,
         "levels": list(graph.levels),
         "input": graph.inputs.words(),
+        "left_out": graph.left_out,
         "columns": model.columns_.to_dict() if graph.inputs.encoded else None,
         "library_version": __version__,
     }

@@ -126,7 +126,7 @@ class TreesLDL(Learner):
         if not any(name in vars(self) for name in short):
             return  # written before there was a shorter form
         try:
-            bits, shares, which, right, feature, threshold = (vars(self).pop(name) for name in short)
+            bits, shares, which, right, feature, threshold = (self.__dict__.pop(name) for name in short)
             is_leaf = np.unpackbits(bits)[: len(which) + len(right)].astype(bool)
             inner = np.flatnonzero(~is_leaf)
             self.children_ = np.full((len(is_leaf), 2), -1, dtype=np.int64)

@@ -17,7 +17,7 @@ from snefy_ldl.validation import LARGEST_FEATURE
 __all__ = ["feature_rows", "joined_rows"]
 
 
-def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Array:
+def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
     """Features of rows that name their cells, or list them in the model's order.
 
     Args:
@@ -25,7 +25,8 @@ def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Array:
         rows: each a dict with at least the model's columns, or a list of them.
 
     Returns:
-        Finite numbers (N, d), what the model's own columns make of the cells.
+        Finite numbers (N, d), what the model's own columns make of the cells; for a network of the user's own, numbers
+        of any shape, or the list itself where it has a ``collate``.
 
     Raises:
         Fault: 422, a cell is missing or not what its column holds; row and field are named.
@@ -137,14 +138,14 @@ def _in_words(read: Any, cells: Any) -> Any:
         raise Fault(422, f"a cell cannot be read ({type(error).__name__}).") from None
 
 
-def joined_rows(parts: Sequence[Array]) -> Array:
+def joined_rows(parts: Sequence[Any]) -> Any:
     """Rows of several requests as one table.
 
     Args:
-        parts: features (n_k, d) of each.
+        parts: features (n_k, d) of each, or lists.
 
     Returns:
-        (Σ n_k, d).
+        (Σ n_k, d), or one list.
 
     Example:
         >>> joined_rows([np.zeros((1, 2)), np.ones((2, 2))]).shape
@@ -153,5 +154,5 @@ def joined_rows(parts: Sequence[Array]) -> Array:
     if len(parts) == 1:
         return parts[0]
     if isinstance(parts[0], list):
-        return [row for part in parts for row in part]  # type: ignore[return-value]
+        return [row for part in parts for row in part]
     return np.concatenate(list(parts))
