@@ -198,6 +198,16 @@ def test_a_network_of_texts_on_the_command_line(code: str, tmp_path: Path, monke
     np.testing.assert_allclose(pd.read_csv(tmp_path / "answers.csv"), model.predict(texts), atol=1e-6)
 
 
+def test_the_command_exports_with_progress(folder: Path, model: SnefyLDL, code: str, tmp_path: Path) -> None:
+    words = ("export", folder, tmp_path / "model.pt2", "--backbone", code, "--dtype", "float32", "--levels", "0.5")
+    assert "labels 3/3" in succeed(*words).stderr
+    program = torch.export.load(tmp_path / "model.pt2").module()
+    mean, _, median = program(torch.as_tensor(CITY.X).float())
+    np.testing.assert_allclose(mean, model.predict(CITY.X), atol=1e-6)
+    np.testing.assert_allclose(median, model.predict_quantiles(CITY.X, [0.5]), atol=1e-5)
+    assert "use float64 or float32" in fail("export", folder, tmp_path / "m.pt2", "--backbone", code, "--dtype", "half")
+
+
 # -- the service -------------------------------------------------------------------------------------------------------
 
 
