@@ -161,7 +161,7 @@ def test_commands_take_the_code_by_name(model: SnefyLDL, folder: Path, table: Pa
     succeed("predict", folder, table, "--out", out, "--interval", 0.9, "--backbone", code)
     answers = pd.read_csv(out)
     np.testing.assert_allclose(answers[NAMES], model.predict(CITY.X), atol=1e-6)
-    assert "--backbone" not in succeed("info", folder).output
+    assert "a loop of your own" in succeed("info", folder).output
     scores = succeed("evaluate", folder, table, "--backbone", code, "--json").output
     assert '"log_likelihood"' in scores
 
