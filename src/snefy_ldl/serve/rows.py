@@ -33,7 +33,7 @@ def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
 
     Example:
         >>> from types import SimpleNamespace
-        >>> served = SimpleNamespace(features=["a", "b"], model=SimpleNamespace(columns_=None))
+        >>> served = SimpleNamespace(features=["a", "b"], model=SimpleNamespace(columns_=None), is_own=False)
         >>> feature_rows(served, [{"b": 2, "a": 1, "other": "x"}, [3, 4.5]])
         array([[1. , 2. ],
                [3. , 4.5]])
