@@ -69,3 +69,21 @@ def fitted(kind: str) -> tuple[SnefyLDL, Any, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return model.fit(X, D), X, D
+
+
+@cache
+def moving(zeros: bool) -> tuple[SnefyLDL, Any]:
+    """A model of many labels, some far smaller than others, whose guides move the law of each row."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(160, 4))
+    score = X @ random.normal(size=(4, 22)) * 0.6 + random.normal(size=22) * 1.5
+    amount = random.gamma(2.0, size=score.shape) * np.exp(score)
+    if zeros:
+        amount *= random.random(score.shape) < 0.7
+        amount[np.arange(len(X)), score.argmax(1)] += 0.1
+    guides = [SABFGS(), TreesLDL(n_trees=15, random_state=0)]
+    settings = {"n_neurons": 4, "n_members": 2, "epochs": 2, "guides": guides, "random_state": 0}
+    model = SnefyLDL(**settings).fit(X, amount / amount.sum(1, keepdims=True))
+    assert model.inputs_ == "moving"
+    assert model.net_.has_presence == zeros
+    return model, X

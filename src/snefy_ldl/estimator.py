@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import RegressorTags, Tags
@@ -21,15 +22,18 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.objects import open_rows
 from snefy_ldl.inputs.streams import as_stream, make_stream
 from snefy_ldl.networks.custom import Backbone, BackboneLike
+from snefy_ldl.networks.head import SnefyHead
 from snefy_ldl.persistence import StoredModel
 from snefy_ldl.prediction import DensityPredictor
 from snefy_ldl.special.threads import one_thread
 from snefy_ldl.training import FittedState, Job, Settings, TrainingData
 from snefy_ldl.training.fit import fit
 from snefy_ldl.training.guided import fit_job
+from snefy_ldl.training.selection import summarise
 from snefy_ldl.training.selfcheck import finish, network_inputs
+from snefy_ldl.training.state import Run
 from snefy_ldl.training.stream import fit_stream
-from snefy_ldl.validation import LARGEST_FEATURE, ZeroOption, check_features, check_names
+from snefy_ldl.validation import LARGEST_FEATURE, ZeroOption, ZeroPolicy, check_features, check_names
 from snefy_ldl.validation.rows import count_rows
 
 #: Blocks of rows above which a prediction shows its progress, where ``verbose`` asks for it.
@@ -191,6 +195,62 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             "recipe": "paper",
         }
         return cls(**(settings | changes))
+
+    @classmethod
+    def from_head(
+        cls, backbone: BackboneLike, head: SnefyHead, X: Any, *, label_names: Any = None, zeros: ZeroOption = "shrink"
+    ) -> SnefyLDL:
+        """A fitted model of a network that was trained in a loop of your own.
+
+        It answers, conformalizes, saves, serves and exports as any other model; its code is named again at loading,
+        ``SnefyLDL.load(folder, backbone=...)``. Later training of the network does not change it.
+
+        Args:
+            backbone: the trained module whose features the head took, or a :class:`snefy_ldl.Backbone` around it where
+                batches need a ``collate``.
+            head: the trained :class:`snefy_ldl.SnefyHead`.
+            X: some rows as the backbone takes them; a few are read, to see that both fit.
+            label_names: of the labels (L); made up where there are none.
+            zeros: what :meth:`log_prob` and scores do with shares of exactly zero: "shrink" lifts them to 1/(20 L),
+                "error" refuses them, a number is the floor itself.
+
+        Returns:
+            The fitted model.
+
+        Raises:
+            InputError: where backbone, head and X do not fit each other, or the names are not one per label.
+
+        Example:
+            >>> from snefy_ldl import SnefyHead
+            >>> body, head = torch.nn.Linear(5, 8), SnefyHead(8, n_labels=3, n_neurons=6)
+            >>> X = np.random.default_rng(0).normal(size=(10, 5))
+            >>> SnefyLDL.from_head(body, head, X).predict_interval(X, 0.9).shape
+            (10, 3, 2)
+        """
+        if zeros in ("auto", "model"):
+            raise InputError(f'zeros={zeros!r}: a SnefyHead has no zeros; use "shrink", "error" or a floor.')
+        settings, net = head.behind(backbone, X)
+        n_labels = head.n_labels
+        names = [f"label_{r}" for r in range(n_labels)] if label_names is None else [str(name) for name in label_names]
+        if len(names) != n_labels or len(set(names)) < n_labels:
+            raise InputError(f"label_names must be {n_labels} different names, one per label; got {names}.")
+        n_neurons, n_readouts = net.raw_exponents.shape[1], net.readout.shape[1]
+        model = cls(n_neurons, n_readouts, backbone=settings, n_members=net.n_members, zeros=zeros)
+        model.set_params(centre=None, guides=None)
+        run = Run([float("inf")] * net.n_members, [-1] * net.n_members)
+        body = net.backbone
+        return model.adopt(
+            FittedState(
+                net=net,
+                scaling="none",
+                history=[],
+                summary={"reads": body.reads, "row": body.row, **summarise(net, run, 0, 0, "none")},
+                zero_policy=ZeroPolicy.from_data(np.full((1, n_labels), 1.0 / n_labels), zeros),
+                label_names=names,
+                labels_were_named=label_names is not None,
+                centre=net.centre[0].cpu().numpy() if net.has_centre else None,
+            )
+        )
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 

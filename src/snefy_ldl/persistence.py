@@ -134,8 +134,8 @@ def load_state(
         parameters["hidden_sizes"] = tuple(parameters["hidden_sizes"])
         if config["network"]["custom_backbone"] and backbone is None:
             raise ModelFileError(
-                "the model was fitted with a custom backbone, whose code is not saved: load(folder, backbone=...) "
-                "needs it."
+                f"{folder} holds a model with a network of your own, whose code is not saved: "
+                "load(folder, backbone=...) needs the module, or the function that makes it."
             )
         if backbone is not None:
             backbone = _as_it_was(Backbone.of(backbone), tensors, config["network"]["n_members"])
@@ -196,8 +196,8 @@ def _build_net(config: dict[str, Any], hidden_sizes: tuple[int, ...], backbone: 
     if backbone is None:
         body = StackedMLP(shape["n_members"], config["n_features"] if inputs is None else inputs, hidden_sizes)
     else:
-        reads = config["training"].get("reads")
-        body = CustomBackbone.with_width(shape["n_members"], backbone, shape["width"], reads)
+        reads, row = (config["training"].get(name) for name in ("reads", "row"))
+        body = CustomBackbone.with_width(shape["n_members"], backbone, shape["width"], reads, row)
     return SnefyNet(
         body,
         shape["n_labels"],

@@ -8,11 +8,12 @@ import pytest
 import torch
 from sklearn.linear_model import LinearRegression
 
-from door_models import CITY, KINDS, fitted
+from door_models import CITY, KINDS, fitted, moving
 from snefy_ldl import SnefyLDL
 from snefy_ldl.doors.components import Components
 from snefy_ldl.doors.graph import LEVELS, ModelGraph
 from snefy_ldl.errors import InputError, NotFittedError
+from snefy_ldl.learners.trees import TreesLDL
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "paper"])
@@ -103,18 +104,64 @@ def test_refuses_what_no_graph_holds() -> None:
     own = SnefyLDL(guides=[LinearRegression()], **settings).fit(CITY.X, CITY.D)
     with pytest.raises(InputError, match=r"LinearRegression.*guides=None"):
         ModelGraph(own)
-    body = SnefyLDL(n_neurons=4, epochs=1, backbone=torch.nn.Linear(5, 4), guides=None, random_state=0)
-    body.fit((CITY.X - CITY.X.mean(0)) / CITY.X.std(0), CITY.D)
-    with pytest.raises(InputError, match="exportable"):
-        ModelGraph(body)
+    pairs = SnefyLDL(n_neurons=4, epochs=1, backbone=torch.nn.Bilinear(2, 3, 4), guides=None, random_state=0)
+    pairs.fit((torch.as_tensor(CITY.X[:, :2]), torch.as_tensor(CITY.X[:, 2:])), CITY.D)
+    with pytest.raises(InputError, match=r"float64 \(rows, 2\).*single tensor"):
+        ModelGraph(pairs)
+    with pytest.raises(InputError, match="float16"):
+        ModelGraph(fitted("plain")[0], dtype="float16")
     with pytest.raises(InputError, match="between 0 and 1"):
         ModelGraph(fitted("plain")[0], levels=(0.5, 1.0))
 
 
-def test_refuses_a_law_that_moves() -> None:
-    import copy
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_network_of_ones_own(dtype: str) -> None:
+    model = SnefyLDL(n_neurons=4, n_members=2, epochs=1, backbone=torch.nn.Linear(5, 4), random_state=0)
+    X = (CITY.X - CITY.X.mean(0)) / CITY.X.std(0)
+    graph = ModelGraph(model.fit(X, CITY.D), dtype=dtype)
+    assert graph.inputs.words().endswith(f"{dtype} (rows, 5)")
+    mean, variance, quantiles = (part.numpy() for part in graph(torch.as_tensor(X).to(graph.inputs.example().dtype)))
+    np.testing.assert_allclose(mean, model.predict(X), atol=1e-6)
+    np.testing.assert_allclose(variance, model.predict_var(X), atol=1e-6)
+    np.testing.assert_allclose(quantiles, model.predict_quantiles(X, LEVELS), atol=1e-5)
 
-    model = copy.copy(fitted("guides")[0])
-    model.inputs_ = "moving"
-    with pytest.raises(InputError, match="guides=None"):
-        ModelGraph(model)
+
+def test_trees_take_little_room() -> None:
+    guides = ModelGraph(fitted("guides")[0], levels=()).guides
+    assert guides is not None
+    trees = guides.learners[1]
+    kinds = {name: table.dtype for name, table in trees.named_buffers()}
+    assert kinds["feature"] == torch.int8
+    assert kinds["threshold"] == torch.float32
+    assert "left" not in kinds, "scikit-learn's left children stand behind their parents"
+
+
+def test_trees_whose_nodes_stand_in_another_order() -> None:
+    from snefy_ldl.doors.guides import GuideGraph
+    from snefy_ldl.learners.guides import Guides
+
+    trees = TreesLDL(n_trees=1, n_parts=2, random_state=0).fit(CITY.X, CITY.D)
+    order = np.arange(len(trees.children_))
+    last = len(order) - 1
+    order[[1, last]] = last, 1  # swap two nodes of the first and the last tree
+    place = np.argsort(order)
+    other = TreesLDL(n_trees=1, n_parts=2, random_state=0).fit(CITY.X, CITY.D)
+    other.children_ = np.where(trees.children_ < 0, -1, place[trees.children_])[order]
+    other.feature_, other.threshold_, other.value_ = trees.feature_[order], trees.threshold_[order], trees.value_[order]
+    np.testing.assert_array_equal(other.predict(CITY.X), trees.predict(CITY.X))
+    assert "children_" in other.stored()
+    x = torch.as_tensor(CITY.X)
+    torch.testing.assert_close(GuideGraph(Guides([other], 1e-6))(x), GuideGraph(Guides([trees], 1e-6))(x))
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_law_that_moves_gives_means_and_variances(zeros: bool) -> None:
+    model, X = moving(zeros)
+    graph = ModelGraph(model)
+    mean, variance = (part.numpy() for part in graph(torch.as_tensor(X[:20])))
+    np.testing.assert_allclose(mean, model.predict(X[:20]), atol=1e-6)
+    np.testing.assert_allclose(variance, model.predict_var(X[:20]), atol=1e-6)
+    assert graph.left_out is not None
+    assert "only means and variances" in graph.left_out
+    with pytest.raises(InputError, match=r"only means and variances.*guides=None"):
+        ModelGraph(model, levels=(0.5,))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from learner_cases import (
     D,
@@ -18,6 +20,8 @@ from snefy_ldl.learners import (
     SABFGS,
 )
 from snefy_ldl.learners.base import Learner
+from snefy_ldl.learners.trees import TreesLDL
+from snefy_ldl.synthetic import make_city_districts
 
 
 @pytest.fixture
@@ -74,3 +78,49 @@ def test_save_leaves_foreign_folders_alone_and_replaces_its_own(saved: Any, tmp_
     assert type(Learner.load(saved)) is AAKNN
     with pytest.raises(NotFittedError):
         SABFGS().save(tmp_path / "new")
+
+
+# -- forests -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def forest() -> TreesLDL:
+    city = make_city_districts(n=90, random_state=0)
+    return TreesLDL(n_trees=10, random_state=0).fit(city.X, city.D)
+
+
+def test_a_saved_forest_is_small_and_answers_the_same(forest: TreesLDL, tmp_path: Path) -> None:
+    X = make_city_districts(n=300, random_state=1).X
+    again = Learner.load(forest.save(tmp_path / "forest"))
+    np.testing.assert_array_equal(again.predict(X), forest.predict(X))
+    np.testing.assert_array_equal(again.children_, forest.children_)
+    leaves = forest.children_[:, 0] < 0
+    np.testing.assert_array_equal(again.value_[leaves], forest.value_[leaves])
+    nodes = sum(array.nbytes for array in (forest.children_, forest.feature_, forest.threshold_, forest.value_))
+    short = sum(array.nbytes for name, array in forest.stored().items() if name.startswith(("leaf_", "inner_")))
+    assert 5 * short < nodes
+    twice = Learner.load(again.save(tmp_path / "again"))
+    np.testing.assert_array_equal(twice.predict(X), forest.predict(X))
+
+
+def test_forests_that_were_written_at_full_length_still_load(
+    forest: TreesLDL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(TreesLDL, "stored", Learner.stored)
+        forest.save(tmp_path / "long")
+    again = Learner.load(tmp_path / "long")
+    X = make_city_districts(n=50, random_state=1).X
+    np.testing.assert_array_equal(again.predict(X), forest.predict(X))
+
+
+@pytest.mark.parametrize("name", ["leaf_bits_", "leaf_shares_", "leaf_which_", "inner_right_", "inner_threshold_"])
+def test_a_damaged_forest_is_told(forest: TreesLDL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    entries = forest.stored()
+    for number, broken in enumerate([{name: entries[name][:3]}, {}]):
+        changed = {key: value for key, value in entries.items() if broken or key != name} | broken
+        with monkeypatch.context() as patch:
+            patch.setattr(TreesLDL, "stored", lambda self, changed=changed: changed)
+            folder = forest.save(tmp_path / str(number))
+        with pytest.raises(ModelFileError, match="do not fit each other"):
+            Learner.load(folder)

@@ -112,6 +112,23 @@ def test_the_exported_head_gives_the_laws_moments(members):
     torch.testing.assert_close(variance, law.variance, rtol=1e-6, atol=1e-12)
 
 
+def test_the_exported_head_as_an_onnx_file(tmp_path):
+    for package in ("onnx", "onnxscript"):
+        pytest.importorskip(package, reason="ONNX files need the extra onnx")
+    runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
+    head = SnefyHead(5, n_labels=3, n_neurons=8, n_readouts=4).start_from(D)
+    law = head(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's own parts that will change
+        rows = ({0: torch.export.Dim("rows")},)
+        made = torch.onnx.export(head.exportable(), (X[:7],), dynamo=True, dynamic_shapes=rows, verbose=False)
+    made.save(tmp_path / "head.onnx")
+    session = runtime.InferenceSession(tmp_path / "head.onnx")
+    mean, variance = session.run(None, {session.get_inputs()[0].name: X.numpy()})
+    np.testing.assert_allclose(mean, law.mean.detach(), atol=1e-6)
+    np.testing.assert_allclose(variance, law.variance.detach(), atol=1e-6)
+
+
 def test_a_fitted_model_exports_scaling_and_all(tmp_path):
     settings = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "centre": None, "guides": None, "random_state": 0}
     model = SnefyLDL(n_members=2, **settings).fit(CITY.X, CITY.D)

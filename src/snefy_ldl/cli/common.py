@@ -6,8 +6,10 @@ What is heavy is imported inside functions, so that ``snefy-ldl --help`` answers
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import re
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -54,6 +56,15 @@ VoteColumns = Annotated[
     typer.Option("--vote-columns", metavar="I,A,L", help="Columns of a table with one vote a row; found by default."),
 ]
 
+BackboneCode = Annotated[
+    str | None,
+    typer.Option(
+        "--backbone",
+        metavar="MODULE:FUNCTION",
+        help="For a model with a network of your own: the function that makes it, run from code that you trust.",
+    ),
+]
+
 #: How messages of the library, which speak Python, are said on the command line.
 VOICE = (
     (r"zeros='(\w+)'", r"--zeros \1"),
@@ -66,6 +77,11 @@ VOICE = (
     (r"load\(folder, (--device \w+)\)", r"\1"),
     (r"validation_fraction=([\d.]+)", r"--set validation_fraction=\1"),
     (r"^D is zero", "a label is zero"),
+    (
+        r"load\(folder, backbone=\.\.\.\) needs the module, or the function that makes it",
+        "name the function that makes it with --backbone MODULE:FUNCTION, which predict, evaluate, conformalize, "
+        "export and serve take",
+    ),
 )
 #: Columns of a long table of votes.
 VOTE_COLUMNS = "item,annotator,label"
@@ -206,6 +222,51 @@ def _progress_lines(what: str) -> Progress:
             say(f"{what} {done / max(total, 1):.0%} {now - started:.0f} s", "")
 
     return tell
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def import_backbone(place: str | None) -> Any:
+    """The network that an option ``--backbone`` names; its code is imported, and found in the working folder, too.
+
+    Args:
+        place: ``module:function``; None where it was not given.
+
+    Returns:
+        A module of torch or a :class:`snefy_ldl.Backbone`, what the function returned or the name itself stands for;
+        None for None.
+
+    Raises:
+        InputError: There is no such module or function, or it gives neither.
+    """
+    if place is None:
+        return None
+    from torch import nn
+
+    from snefy_ldl.errors import InputError
+    from snefy_ldl.networks.custom import Backbone
+
+    module_name, sign, name = place.partition(":")
+    if not sign or not module_name or not name.isidentifier():
+        raise InputError(f"--backbone {place}: write MODULE:FUNCTION, mynets:make_backbone say.")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = importlib.import_module(module_name)
+    except ImportError as error:
+        raise InputError(f"--backbone {place}: {module_name} cannot be imported: {error}.") from error
+    if not hasattr(found, name):
+        raise InputError(f"--backbone {place}: {module_name} has no {name!r}.")
+    made = getattr(found, name)
+    if not isinstance(made, (nn.Module, Backbone)):
+        try:
+            made = made()
+        except TypeError as error:
+            raise InputError(f"--backbone {place}: it must be a function without arguments ({error}).") from error
+    if not isinstance(made, (nn.Module, Backbone)):
+        raise InputError(f"--backbone {place}: it gives a {type(made).__name__}, not a torch.nn.Module or a Backbone.")
+    return made
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

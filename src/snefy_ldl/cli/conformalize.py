@@ -8,6 +8,7 @@ import typer
 
 from snefy_ldl.cli.common import (
     VOTE_COLUMNS,
+    BackboneCode,
     Counts,
     Features,
     IdColumn,
@@ -18,6 +19,7 @@ from snefy_ldl.cli.common import (
     TableFile,
     VoteColumns,
     VoteFile,
+    import_backbone,
     level_list,
     note,
     number,
@@ -47,6 +49,7 @@ def conformalize(
     columns: VoteColumns = VOTE_COLUMNS,
     id_name: IdColumn = None,
     normalize: Normalize = False,
+    backbone: BackboneCode = None,
 ) -> None:
     """Calibrate a model's intervals on rows it has not seen; predict --interval then uses them."""
     from snefy_ldl.conformal import ConformalIntervals
@@ -56,7 +59,7 @@ def conformalize(
     from snefy_ldl.training.seen import MOST_SEEN, count_seen
 
     levels = [number(part, "--level") for part in split(level)]
-    fitted = SnefyLDL.load(model)
+    fitted = SnefyLDL.load(model, backbone=import_backbone(backbone))
     form = "counts" if counts else votes
     rows, X = read_for_model(fitted, Source(table, labels, features, form, vote_file, columns, id_name, normalize))
     if rows.are_counts:

@@ -14,6 +14,7 @@ from rich.text import Text
 from snefy_ldl.cli.common import (
     VOTE_COLUMNS,
     AsJson,
+    BackboneCode,
     Counts,
     Features,
     IdColumn,
@@ -23,6 +24,7 @@ from snefy_ldl.cli.common import (
     Normalize,
     VoteColumns,
     VoteFile,
+    import_backbone,
     warnings_as_notes,
 )
 from snefy_ldl.cli.model_tables import no_table_notes, table_notes
@@ -56,6 +58,7 @@ def evaluate(
     address: Address = None,
     workers: Workers = None,
     patience: Patience = 600.0,
+    backbone: BackboneCode = None,
 ) -> None:
     """Score a model on a table whose labels, or votes, are known.
 
@@ -73,13 +76,15 @@ def evaluate(
         else choose_engine(engine, address, workers, patience, tables, out or "")
     )
     if chosen is not None:
+        if backbone is not None:
+            raise typer.BadParameter("--backbone: only for one table, here; parts are scored in other processes.")
         if vote_file is not None or votes not in ("auto", "shares", "counts"):
             raise typer.BadParameter("work in parts takes shares or --counts in the same table only.")
         are_counts = counts or votes == "counts"
         report = evaluate_parts(chosen, model, tables, out or "", labels, features, are_counts, normalize, interval)
         return _show(report, as_json, model, Path(tables[0] if len(tables) == 1 else f"{len(tables)} tables"))
     table = one_table(tables)
-    fitted = SnefyLDL.load(model)
+    fitted = SnefyLDL.load(model, backbone=import_backbone(backbone))
     form = "counts" if counts else votes
     source = Source(table, labels, features, form, vote_file, columns, id_name, normalize)
     rows, X = read_for_model(fitted, source)

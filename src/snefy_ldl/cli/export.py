@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
-from snefy_ldl.cli.common import ModelFolder, say
+from snefy_ldl.cli.common import BackboneCode, ModelFolder, import_backbone, say
 
 __all__ = ["EXAMPLES", "export"]
 
 EXAMPLES = """Examples:
 
 snefy-ldl export model/ model.onnx
+
+snefy-ldl export model/ model.onnx --dtype float32
 
 snefy-ldl export model/ model.pt2 --levels 0.05,0.5,0.95
 """
@@ -26,6 +28,10 @@ def export(
         str | None,
         typer.Option(metavar="A,B,C", help="Levels of the quantiles; none leaves them out. By default nine of them."),
     ] = None,
+    dtype: Annotated[
+        str, typer.Option(metavar="TYPE", help="In which features come in: float64, or float32 as many runtimes send.")
+    ] = "float64",
+    backbone: BackboneCode = None,
 ) -> None:
     """Write a model as a file that gives mean, variance and quantiles without Python.
 
@@ -33,7 +39,7 @@ def export(
     model makes of them, and says how in its metadata.
     """
     # torch, and what reads models: only when the command runs
-    from snefy_ldl.doors.graph import LEVELS
+    from snefy_ldl.doors.graph import LEFT_OUT
     from snefy_ldl.doors.onnx import export_onnx
     from snefy_ldl.doors.program import export_program
     from snefy_ldl.errors import InputError
@@ -43,11 +49,15 @@ def export(
     if write is None:
         raise InputError(f"{out}: name a file that ends in .onnx or .pt2.")
     try:
-        wanted = LEVELS if levels is None else [] if levels == "none" else [float(part) for part in levels.split(",")]
+        wanted = None if levels is None else [] if levels == "none" else [float(part) for part in levels.split(",")]
     except ValueError:
         raise InputError(f"--levels {levels}: give numbers between 0 and 1 with commas between them.") from None
-    fitted = SnefyLDL.load(model, device="cpu")
-    write(fitted, out, wanted)
+    fitted = SnefyLDL.load(model, import_backbone(backbone), device="cpu")
+    if dtype not in ("float64", "float32"):
+        raise InputError(f"--dtype {dtype}: use float64 or float32.")
+    write(fitted, out, wanted, dtype=cast(Any, dtype), verbose=1)
     say(f"{out.stat().st_size / 1e6:.1f} MB written to {out}", "green")
+    if fitted.inputs_ == "moving":
+        say(LEFT_OUT, "yellow")
     if fitted.columns_ is not None and not fitted.columns_.is_plain:
         say("text, dates and gaps: the file's metadata says what goes in", "yellow")

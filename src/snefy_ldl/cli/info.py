@@ -49,7 +49,9 @@ def _info_table(folder: Path, config: dict[str, Any]) -> Table:
         "network": f"{network['n_members']} member(s), {network['n_neurons']} neurons, {network['n_readouts']} readouts"
         + (", custom backbone" if network["custom_backbone"] else ""),
         "trained on": f"{training_rows(training)}, {training['epochs']} epochs, {training['seconds']:.1f} s, "
-        f"{training['device']}",
+        f"{training['device']}"
+        if training["rows"]
+        else "rows of a loop of your own (SnefyLDL.from_head)",
         "best epoch": ", ".join(str(epoch + 1) for epoch in training["best_epoch"] if epoch >= 0) or "last",
         "held-back rows": f"mean log likelihood {-sum(losses) / len(losses):.4f}" if losses else "none",
         "scaling": config["scaling"],

@@ -126,6 +126,8 @@ def feature_names(model: SnefyLDL, option: str | None, source: TableSource, othe
         labels = [str(label) for label in model.label_names_]
         names = [c for c in source.columns if c not in (*labels, *others) and not is_answer(c, labels)]
     source.need(names, "features of the model")
+    if model.backbone is not None:  # only the user's own network knows what it takes
+        return names
     wanted = len(known_features(model, None) or []) if takes_gaps(model) else model.n_features_in_
     if len(names) != wanted:
         raise InputError(

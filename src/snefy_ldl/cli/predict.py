@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snefy_ldl.cli.common import (
+    BackboneCode,
     Device,
     Features,
     ModelFolder,
     TableOut,
     distinct_columns,
+    import_backbone,
     level_list,
     note,
     progress_bar,
@@ -49,6 +51,7 @@ def predict(
     address: Address = None,
     workers: Workers = None,
     patience: Patience = 600.0,
+    backbone: BackboneCode = None,
 ) -> None:
     """Predict the label distributions of a table, a part at a time, however long it is.
 
@@ -65,12 +68,14 @@ def predict(
         check_confidence(interval, "--interval")
     chosen = choose_engine(engine, address, workers, patience, tables, out)
     if chosen is not None:
+        if backbone is not None:
+            raise InputError("--backbone: only for one table, here; folders and engines run in other processes.")
         options = {"interval": interval, "uncalibrated": uncalibrated}
         return predict_parts(chosen, model, tables, out, split(keep), features, device, options)
     table = one_table(tables)
     table_output(out, table)
     source = TableSource(table)
-    fitted = SnefyLDL.load(model, device=None if device == "auto" else device)
+    fitted = SnefyLDL.load(model, import_backbone(backbone), None if device == "auto" else device)
     names = feature_names(fitted, features, source)
     kept = split(keep)
     source.need(kept, "--keep")

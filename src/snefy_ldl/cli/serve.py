@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from snefy_ldl.cli.common import BackboneCode, import_backbone
 from snefy_ldl.cli.parts import Address, EngineName
 
 EXAMPLES = """One model on this machine, its page at http://127.0.0.1:8000/:
@@ -16,6 +17,9 @@ EXAMPLES = """One model on this machine, its page at http://127.0.0.1:8000/:
 Two models, with rows for the page, behind a token:
   SNEFY_LDL_TOKEN=... snefy-ldl serve model other
   --data rows.csv --host 0.0.0.0 --port 8000
+
+A model with a network of your own, whose code mynets.py holds:
+  snefy-ldl serve model --backbone mynets:make_backbone
 
 Two to eight copies on a Ray cluster:
   snefy-ldl serve model --engine ray --address auto
@@ -52,6 +56,7 @@ def serve(
     most_replicas: Annotated[
         int | None, typer.Option(min=1, help="Up to so many, by how much is asked, with --engine ray.")
     ] = None,
+    backbone: BackboneCode = None,
 ) -> None:
     """Answer questions about a model over HTTP, and show its page at /.
 
@@ -76,11 +81,14 @@ def serve(
     if engine == "ray":
         if data is not None:
             raise typer.BadParameter("--data: replicas on Ray show typical rows only.")
+        if backbone is not None:
+            raise typer.BadParameter("--backbone: not with --engine ray, whose workers do not have that code.")
         from snefy_ldl.serve.replicas import serve_replicas
 
         number = {"replicas": replicas, "most_replicas": most_replicas}
         return serve_replicas(models, host, port, address, token=token or None, limits=limits, **number)
     if engine != "local" or address is not None:
         raise typer.BadParameter("--engine local or ray; --address names a Ray cluster, for --engine ray.")
-    app = create_app(models, token=token or None, limits=limits, data=data, log=Log(quiet=quiet))
+    own = import_backbone(backbone)
+    app = create_app(models, token=token or None, limits=limits, data=data, log=Log(quiet=quiet), backbone=own)
     run(app, host, port)

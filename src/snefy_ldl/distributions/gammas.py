@@ -617,7 +617,8 @@ class GammaRows(RowBlocks):
             return cdf, density
 
         parts = map_blocks(answer, range(len(self)), self.device)
-        return tuple(torch.cat(column).cpu().numpy() for column in zip(*parts))  # type: ignore[return-value]
+        cdf, density = (torch.cat(column).cpu().numpy() for column in zip(*parts))
+        return np.clip(cdf, 0.0, 1.0), np.maximum(density, 0.0)
 
     def share_cdf(self, group: list[int], points: Array) -> Array:
         """``P(share <= t)`` at points inside (0, 1), each row's own (N, Q)."""

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from sklearn.utils.extmath import randomized_svd
 
+from snefy_ldl._progress import track
 from snefy_ldl._types import Array, Index
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.distributions.components import ComponentMoments, PresenceComponents
@@ -74,7 +75,7 @@ class Components:
 
     @classmethod
     def of(cls, net: SnefyNet) -> Components:
-        """The components of a network on the CPU, whose body is the library's own.
+        """The components of a network on the CPU.
 
         Args:
             net: fitted.
@@ -83,7 +84,7 @@ class Components:
             Its components.
         """
         with torch.no_grad():
-            law = net(torch.zeros(1, net.backbone.n_inputs))
+            law = net.law(torch.zeros(net.n_members, 1, net.raw_exponents.shape[1]))
         n_own, n = net.raw_exponents.shape[1], law.exponents.shape[1]
         i, j = (index.numpy() for index in pair_index(n))
         used = np.flatnonzero(((i < n_own) & (j < n_own)) | ((i >= n_own) & (j >= n_own)))
@@ -117,6 +118,10 @@ class Components:
         both: Array = torch.cat([first, second], 1).numpy()[self.kept]
         return both
 
+    def log_odds(self) -> torch.Tensor | None:
+        """Log odds that labels are there, under every kept component (C, L); None where all always are."""
+        return None if self._presence is None else self._presence.log_odds[self.kept]
+
     def prob_zero(self) -> Array:
         """Probability that a share is exactly 0, under every kept component (C, L)."""
         if self._presence is None:
@@ -134,7 +139,7 @@ class Components:
         return chance
 
     def _tables(self) -> Iterator[Callable[[int], tuple[Array, Array, Array]]]:
-        """For each label, what gives points, cdfs and densities of kept components, denser the larger its number."""
+        """For each label, what gives points, cdfs and densities of the kept components, at more points or fewer."""
         alpha = self.law.concentration.detach().numpy()
         plain = self._presence is None and self.law.log_centre is None
         log_odds = None if self._presence is None else self._presence.log_odds.numpy()
@@ -146,9 +151,10 @@ class Components:
                 table = ComponentTable(alpha, self._log_centre().numpy(), log_odds, [[r]], self.kept)
                 yield partial(_even_grid, table, len(alpha), self.kept)
 
-    def grids(self) -> ShareGrids:
+    def grids(self, verbose: int = 0) -> ShareGrids:
         """Cdfs of every label's share; under a component they are right to 2e-6, and mostly to 1e-7."""
-        labels = [_factored(*_grid(table)) for table in self._tables()]
+        tables = track(self._tables(), self.law.n_labels, "labels", show=bool(verbose))
+        labels = [_factored(*_grid(table)) for table in tables]
         n_columns = max(columns.shape[1] for columns, _, _ in labels)
         n_points = max(len(points) for _, _, points in labels)
         parts = [_padded(*label, n_columns, n_points) for label in labels]
@@ -211,11 +217,22 @@ def _factored(points: Array, cdf: Array, density: Array) -> tuple[Array, Array, 
         root = np.sqrt(size)  # numbers of one size on both sides lose least in float32
         columns, values = left * root, root[:, None] * right
         if float(np.abs(columns @ values - table).max()) <= COLUMN_ERROR:
-            return columns, values, points
+            needed = _columns_needed(columns, values, table)
+            return columns[:, :needed], values[:needed], points
         n_columns *= 2
     if table.shape[0] <= table.shape[1]:
         return np.eye(len(table)), table, points
     return table, np.eye(table.shape[1]), points
+
+
+def _columns_needed(columns: Array, values: Array, table: Array) -> int:
+    """The fewest first columns that carry a table; all of them do."""
+    low, high = 1, int(columns.shape[1])
+    while low < high:
+        middle = (low + high) // 2
+        fits = float(np.abs(columns[:, :middle] @ values[:middle] - table).max()) <= COLUMN_ERROR
+        low, high = (low, middle) if fits else (middle + 1, high)
+    return high
 
 
 def _padded(columns: Array, values: Array, points: Array, n_columns: int, n_points: int) -> tuple[Array, Array, Array]:

@@ -8,9 +8,8 @@ model does, the law in float64.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,17 +19,23 @@ from torch import Tensor, nn
 from snefy_ldl._types import Array
 from snefy_ldl.doors.components import Components, ShareGrids
 from snefy_ldl.doors.guides import GuideGraph
+from snefy_ldl.doors.moving import MovingMoments, MovingRows
 from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.columns import TableEncoder
 from snefy_ldl.inputs.kinds import NumberColumn
 from snefy_ldl.networks.backbones import StackedMLP
+from snefy_ldl.networks.custom import call_module
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.special import pair_index
 
-__all__ = ["LEVELS", "InputColumns", "ModelGraph"]
+__all__ = ["LEVELS", "InputColumns", "ModelGraph", "OwnInputs", "Precision"]
 
 #: Levels of the quantiles in an exported model: the median, and central intervals of 50, 80, 90 and 95 %.
 LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
+#: What the graph of a law that moves cannot answer.
+LEFT_OUT = "The law of this model moves with its rows, so that only means and variances can be exported, no quantiles."
+#: In which precision features come in; the law is computed in float64 either way.
+Precision = Literal["float64", "float32"]
 #: Newton steps to a root of a cubic that rises between 0 and 1.
 NEWTON_STEPS = 7
 
@@ -42,6 +47,7 @@ class InputColumns(nn.Module):
 
     Args:
         model: fitted.
+        dtype: in which the numbers come.
 
     Attributes:
         names: of the columns that go in, or None where the model knows none.
@@ -52,8 +58,9 @@ class InputColumns(nn.Module):
     fills: Tensor
     order: Tensor
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, dtype: torch.dtype = torch.float64) -> None:
         super().__init__()
+        self._dtype = dtype
         columns = model.columns_
         known = getattr(model, "feature_names_in_", None)
         self.names = None if known is None else [str(name) for name in known]
@@ -86,11 +93,91 @@ class InputColumns(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, width) -> (B, d), float64."""
+        x = x.double()
         if not self._fill:
             return x
         missing = torch.isnan(x)
         both = torch.cat([torch.where(missing, self.fills, x), missing.double()], 1)
         return torch.index_select(both, 1, self.order)
+
+    def example(self) -> Tensor:
+        """Some rows as they come in."""
+        return torch.zeros(3, self.width, dtype=self._dtype)
+
+    def words(self) -> str:
+        """What goes in, in a sentence."""
+        if self.encoded:
+            return (
+                "numbers that model.encode(table) makes: text and dates are not part of the file; columns says what "
+                "became of each"
+            )
+        return "features as numbers, one column per feature, NaN where a cell is missing and the fit had such cells"
+
+
+class OwnInputs(nn.Module):
+    """What a network of the user's own takes: one tensor, as it is.
+
+    Args:
+        model: fitted.
+        dtype: in which real numbers come; others keep their type.
+
+    Attributes:
+        names: None: nobody knows names of columns.
+        encoded: False: there is no table to encode.
+        width: numbers per row, where a row is a vector of them; else None.
+
+    Raises:
+        InputError: where batches are no single tensors.
+    """
+
+    names = None
+    encoded = False
+
+    def __init__(self, model: Any, dtype: torch.dtype = torch.float64) -> None:
+        super().__init__()
+        row = model.training_.get("row")
+        if row is None:
+            raise InputError(
+                f"the network of this model takes {model.training_.get('reads') or 'more than one tensor'}; only one "
+                "that takes a single tensor can be exported. Export its features to such a model: "
+                "SnefyLDL.from_head(torch.nn.Identity(), head, features)."
+            )
+        self.shape = tuple(int(size) for size in row["shape"])
+        kind = getattr(torch, str(row["dtype"]), None)
+        assert isinstance(kind, torch.dtype)
+        self._dtype = dtype if kind.is_floating_point else kind
+        self.width = self.shape[0] if len(self.shape) == 1 else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The batch itself."""
+        return x
+
+    def example(self) -> Tensor:
+        """Some rows as they come in."""
+        return torch.zeros(3, *self.shape, dtype=self._dtype)
+
+    def words(self) -> str:
+        """What goes in, in a sentence."""
+        kind = str(self._dtype).removeprefix("torch.")
+        return f"what the model's own network takes: {kind} (rows, {', '.join(str(size) for size in self.shape)})"
+
+
+class _OwnBody(nn.Module):
+    """What a network of the user's own takes -> logarithms of the neurons' scales (K, B, n), float64."""
+
+    root: Tensor
+
+    def __init__(self, net: SnefyNet, root: Tensor) -> None:
+        super().__init__()
+        self.copies, self._n_members = net.backbone.copies.eval().requires_grad_(False), net.n_members
+        self.weight = nn.Parameter(net.head_weight.detach().clone(), False)
+        self.bias = nn.Parameter(net.head_bias.detach().clone(), False)
+        self.register_buffer("root", (torch.zeros_like(root) if net.balanced else root)[:, None])
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = torch.stack([call_module(module, x) for module in self.copies]).to(self.weight.dtype)
+        scale: Tensor = (features.expand(self._n_members, -1, -1) @ self.weight + self.bias).double() + self.root
+        return scale
 
 
 class _Body(nn.Module):
@@ -164,29 +251,24 @@ class _Quantiles(nn.Module):
 
     def __init__(self, grids: ShareGrids, zero: Array, one: Array, levels: Sequence[float]) -> None:
         super().__init__()
-        self._steps = math.ceil(math.log2(grids.points.shape[1]))
+        self._atoms = bool(zero.any() or one.any())
         # by far the largest tables: float32 holds them well enough, and products are in float64
         self.register_buffer("columns", torch.as_tensor(grids.columns.astype(np.float32)))
         self.register_buffer("values", torch.as_tensor(grids.values.astype(np.float32)))
         for name, table in {
             "points": grids.points[:, None],
             "levels": np.asarray(levels, dtype=np.float64)[None, None],
-            "zero": zero,
-            "one": one,
+            **({"zero": zero, "one": one} if self._atoms else {}),
         }.items():
             self.register_buffer(name, torch.as_tensor(np.ascontiguousarray(table)))
 
     def forward(self, weights: Tensor) -> Tensor:
         cdf, before, after = ((weights @ self.columns.double()) @ self.values.double()).chunk(3, 2)  # (L, B, G) each
         level = self.levels.expand(cdf.shape[0], cdf.shape[1], -1)
-        low = torch.zeros_like(level, dtype=torch.long)
-        high = low + (cdf.shape[2] - 1)
-        for _ in range(self._steps):
-            middle = (low + high) // 2
-            below = torch.gather(cdf, 2, middle) <= level
-            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        # a cdf rises: so many points below a level, so far along is its place
+        below = torch.stack([(cdf <= one).sum(2) for one in self.levels.flatten().unbind()], 2)
+        low = torch.clamp(below - 1, 0, cdf.shape[2] - 2)
         high = low + 1
-        high = torch.clamp(high, max=cdf.shape[2] - 1)
         left = torch.gather(cdf, 2, low)
         u = _root(
             torch.gather(cdf, 2, high) - left, torch.gather(after, 2, low), torch.gather(before, 2, high), level - left
@@ -194,6 +276,8 @@ class _Quantiles(nn.Module):
         points = self.points.expand(-1, cdf.shape[1], -1)
         start = torch.gather(points, 2, low)
         shares = torch.sigmoid(start + u * (torch.gather(points, 2, high) - start)).transpose(0, 1)
+        if not self._atoms:
+            return shares
         shares = torch.where(self.levels <= (weights @ self.zero)[..., None], 0.0, shares)
         return torch.where(self.levels >= 1.0 - (weights @ self.one)[..., None], 1.0, shares)
 
@@ -216,15 +300,20 @@ def _root(rise: Tensor, first: Tensor, last: Tensor, height: Tensor) -> Tensor:
 class ModelGraph(nn.Module):
     """A fitted model from features to mean, variance and quantiles, in plain tensor operations.
 
-    The mean and the variance equal the model's to rounding, quantiles to 1e-5.
+    The mean and the variance equal the model's to rounding, quantiles to 1e-5. Of a law that moves with its rows, mean
+    and variance alone, right to 1e-6: the law of a share is another integral in every row, which no graph holds.
 
     Args:
-        model: a fitted :class:`~snefy_ldl.SnefyLDL` with the library's own network.
-        levels: of the quantiles, strictly between 0 and 1 (A,); none leaves them out.
+        model: a fitted :class:`~snefy_ldl.SnefyLDL`; a network of the user's own must take single tensors.
+        levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them,
+            and none of a law that moves.
+        dtype: in which features come in: "float64" or "float32".
+        verbose: 1 shows progress on stderr.
 
     Attributes:
         inputs: what goes in.
         levels: of the quantiles.
+        left_out: what the model answers and the graph does not, in a sentence; None where there is nothing.
 
     Raises:
         InputError: where the model has parts that no graph can hold; it says which, and what to do.
@@ -242,27 +331,48 @@ class ModelGraph(nn.Module):
 
     moments: Tensor
 
-    def __init__(self, model: Any, levels: Sequence[float] = LEVELS) -> None:
+    inputs: InputColumns | OwnInputs
+
+    def __init__(
+        self, model: Any, levels: Sequence[float] | None = None, dtype: Precision = "float64", verbose: int = 0
+    ) -> None:
         super().__init__()
         _check_kind(model)
-        self.levels = _check_levels(levels)
+        moves = model.inputs_ == "moving"
+        self.left_out = LEFT_OUT if moves else None
+        if moves and levels is not None and len(levels):
+            raise InputError(f"{LEFT_OUT} Leave levels out, or fit with guides=None for a model without such a law.")
+        self.levels = _check_levels((() if moves else LEVELS) if levels is None else levels)
+        if dtype not in ("float64", "float32"):
+            raise InputError(f'dtype={dtype!r}: use "float64" or "float32".')
+        is_own = not isinstance(model.net_.backbone, StackedMLP)
+        self.inputs = (OwnInputs if is_own else InputColumns)(model, getattr(torch, dtype))
         net = copy.deepcopy(model.net_).cpu().eval()
         parts = Components.of(net)
         self._sees = model.inputs_
-        self.inputs = InputColumns(model)
         self.guides = None if model.guides_ is None or self._sees == "features" else GuideGraph(model.guides_)
-        self.body = _Body(net, parts.law.family.log_root_norm[:, : net.raw_exponents.shape[1]])
+        self.body = (_OwnBody if is_own else _Body)(
+            net, parts.law.family.log_root_norm[:, : net.raw_exponents.shape[1]]
+        )
+        self.mover = self.moving = self.quantiles = None
+        if moves:
+            self.mover = MovingRows(model.guides_.mover, model.n_labels_)
+            self.moving = MovingMoments(net, parts)
+            return
         self.weights = _Weights(net, parts)
         self.register_buffer("moments", torch.as_tensor(parts.moments()))
-        self.quantiles = None
         if self.levels:
-            self.quantiles = _Quantiles(parts.grids(), parts.prob_zero(), parts.prob_one(), self.levels)
+            self.quantiles = _Quantiles(parts.grids(verbose), parts.prob_zero(), parts.prob_one(), self.levels)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Features (B, d), float64 -> mean (B, L), variance (B, L) and, with levels, quantiles (B, L, A)."""
+        """Features (B, d) -> mean (B, L), variance (B, L) and, with levels, quantiles (B, L, A)."""
         seen = self.inputs(x)
         if self.guides is not None:
             guided = self.guides(seen)
+            if self.mover is not None and self.moving is not None:
+                mean, variance = self.moving(self.body(guided), *self.mover(guided, seen))
+                mean = torch.clamp(mean, min=0.0)
+                return mean / mean.sum(1, keepdim=True), variance
             seen = torch.cat([seen, guided], 1) if self._sees == "both" else guided
         weights = self.weights(self.body(seen))
         first, second = (weights @ self.moments).chunk(2, 1)
@@ -287,13 +397,3 @@ def _check_kind(model: Any) -> None:
             "and give it what the steps before make of a table."
         )
     check_is_fitted(model, "net_")
-    if not isinstance(model.net_.backbone, StackedMLP):
-        raise InputError(
-            "the model has a network of your own, of which only you know what goes in: put snefy_ldl.SnefyHead behind "
-            "it and export the two with SnefyHead.exportable()."
-        )
-    if model.inputs_ == "moving":
-        raise InputError(
-            "every row of this model has components of its own (its law moves with the guides), whose integrals no "
-            "graph holds; fit with guides=None for a model that can be exported."
-        )

@@ -12,9 +12,9 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.learners.features import CLIP
 from snefy_ldl.learners.guides import Guides
 from snefy_ldl.learners.maxent import SABFGS
-from snefy_ldl.learners.trees import TreesLDL
+from snefy_ldl.learners.trees import TreesLDL, smallest_whole
 
-__all__ = ["GuideGraph"]
+__all__ = ["GuideGraph", "TreesGraph"]
 
 
 class _Linear(nn.Module):
@@ -41,16 +41,18 @@ class _Linear(nn.Module):
         return torch.softmax(scaled @ self.coef + self.intercept, -1)
 
 
-class _Trees(nn.Module):
+class TreesGraph(nn.Module):
     """Every tree a level at a time: features (B, d) -> shares (B, L), float64.
 
-    A leaf is its own child, so that rows that arrived early wait there. Features are compared in float32, as the trees
-    do; a threshold is rounded down to it, which leaves every comparison as it was.
+    A leaf is its own right child, and every row goes there, so that rows that arrived early wait. Features are compared
+    in float32, as the trees do; a threshold is rounded down to it, which leaves every comparison as it was. Tables are
+    as narrow as their numbers allow, and left children, which stand behind their parents, need none.
     """
 
     feature: Tensor
     threshold: Tensor
-    branches: Tensor
+    left: Tensor
+    right: Tensor
     number: Tensor
     shares: Tensor
     roots: Tensor
@@ -59,26 +61,39 @@ class _Trees(nn.Module):
         super().__init__()
         walk = learner.walk()
         leaf = walk.is_leaf
-        # most leaves hold one training row, so their shares are kept once
-        shares, which = np.unique(learner.value_[leaf], axis=0, return_inverse=True)
-        number = np.zeros(len(leaf), dtype=np.int32)
-        number[leaf] = which.reshape(-1)
+        nodes = np.arange(len(leaf))
+        shares, which = learner.leaf_shares()
+        number = np.zeros(len(leaf), dtype=np.int64)
+        number[leaf] = which
+        child = walk.child.reshape(-1, 2)
+        self._preorder = bool((leaf | (child[:, 0] == nodes + 1)).all())
         self._depth = _depth(learner.children_, learner.roots_)
         self._largest = float(np.finfo(np.float32).max)
-        self.register_buffer("feature", torch.as_tensor(walk.feature.astype(np.int32)))
-        self.register_buffer("threshold", torch.as_tensor(walk.threshold))
-        self.register_buffer("branches", torch.as_tensor(walk.child.astype(np.int32)))
-        self.register_buffer("number", torch.as_tensor(number))
+        self.register_buffer("feature", torch.as_tensor(smallest_whole(walk.feature)))
+        self.register_buffer("threshold", torch.as_tensor(np.where(leaf, -np.inf, walk.threshold).astype(np.float32)))
+        self.register_buffer("right", torch.as_tensor(smallest_whole(child[:, 1])))
+        if not self._preorder:
+            self.register_buffer("left", torch.as_tensor(smallest_whole(child[:, 0])))
+        self.register_buffer("number", torch.as_tensor(smallest_whole(number)))
         self.register_buffer("shares", torch.as_tensor(shares))
         self.register_buffer("roots", torch.as_tensor(np.array(learner.roots_, dtype=np.int64)))
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = torch.clamp(x, -self._largest, self._largest).float()
-        at = self.roots.expand(x.shape[0], -1)  # (B, trees)
+        """The average over all trees' leaves."""
+        # not by clamp: two forests that clamp the same features become one operation too few in ONNX's optimiser
+        rows = torch.where(x > self._largest, self._largest, torch.where(x < -self._largest, -self._largest, x))
+        rows = rows.float().flatten()
+        first = torch.arange(x.shape[0]) * x.shape[1]
+        first = first[:, None].expand(-1, len(self.roots)).flatten()  # where each walk's row begins, (B trees,)
+        at = self.roots.expand(x.shape[0], -1).flatten()
         for _ in range(self._depth):
-            right = torch.gather(rows, 1, self.feature[at].long()) > self.threshold[at]
-            at = self.branches[2 * at + right.long()].long()
-        return self.shares[self.number[at].long()].mean(1)
+            asked = torch.index_select(rows, 0, torch.index_select(self.feature, 0, at).long() + first)
+            goes_right = asked > torch.index_select(self.threshold, 0, at)
+            left = at + 1 if self._preorder else torch.index_select(self.left, 0, at).long()
+            at = torch.where(goes_right, torch.index_select(self.right, 0, at).long(), left)
+        shares = torch.index_select(self.shares, 0, torch.index_select(self.number, 0, at).long())
+        mean: Tensor = shares.unflatten(0, (x.shape[0], len(self.roots))).mean(1)
+        return mean
 
 
 def _depth(children: Any, roots: Any) -> int:
@@ -110,7 +125,7 @@ class GuideGraph(nn.Module):
             if type(learner) is SABFGS:
                 modules.append(_Linear(learner))
             elif type(learner) is TreesLDL:
-                modules.append(_Trees(learner))
+                modules.append(TreesGraph(learner))
             else:
                 raise InputError(
                     f"the model is guided by {type(learner).__name__}, which runs in Python only and cannot be "

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from snefy_ldl.doors.graph import LEVELS, ModelGraph
+from snefy_ldl._progress import Progress
+from snefy_ldl.doors.graph import ModelGraph, Precision
 from snefy_ldl.doors.program import check_ending, describe, trace
 from snefy_ldl.files.atomic import write_bytes
 
@@ -25,19 +26,30 @@ OPSET = 20
 INPUT, OUTPUTS = "features", ("mean", "variance", "quantiles")
 
 
-def export_onnx(model: Any, path: str | Path, levels: Sequence[float] = LEVELS) -> Path:
+def export_onnx(
+    model: Any,
+    path: str | Path,
+    levels: Sequence[float] | None = None,
+    *,
+    dtype: Precision = "float64",
+    verbose: int = 0,
+) -> Path:
     """Write a fitted model as an ONNX file that gives mean, variance and quantiles.
 
-    Its input ``features`` is (B, d) in float64, NaN where the model was fitted with gaps; its outputs are ``mean``
-    (B, L), ``variance`` (B, L) and ``quantiles`` (B, L, A). Names of labels and features, levels and how a table was
-    read are in the file's metadata. Means and variances equal the model's to rounding (the network runs in float32),
-    quantiles to 1e-5.
+    Its input ``features`` is (B, d), NaN where the model was fitted with gaps, or what a network of the user's own
+    takes; its outputs are ``mean`` (B, L), ``variance`` (B, L) and ``quantiles`` (B, L, A), in float64. Names of labels
+    and features, levels and how a table was read are in the file's metadata. Means and variances
+    equal the model's to rounding (the network runs in float32), quantiles to 1e-5.
 
     Args:
-        model: a fitted :class:`~snefy_ldl.SnefyLDL` with the library's own network; with or without a centre, modelled
-            zeros, members and the library's guides, but not with a law that moves.
+        model: a fitted :class:`~snefy_ldl.SnefyLDL`; with or without a centre, modelled zeros, members and the
+            library's guides. A network of the user's own must take single tensors.
         path: file to write, ending in .onnx; one that is there is replaced.
-        levels: of the quantiles, strictly between 0 and 1 (A,); none leaves them out.
+        levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them. The
+            law of a model whose guides move it gives means and variances alone, which ``left_out`` says in the file.
+        dtype: in which features come in, "float64" or "float32": a graph takes one of them. Whole numbers that a
+            network of the user's own takes, pixels say, keep their type.
+        verbose: 1 shows progress on stderr.
 
     Returns:
         The file.
@@ -62,10 +74,14 @@ def export_onnx(model: Any, path: str | Path, levels: Sequence[float] = LEVELS) 
     if missing:
         raise ImportError(f"ONNX files need {' and '.join(missing)}: pip install 'snefy-ldl[onnx]'")
     path = check_ending(path, ".onnx")
-    graph = ModelGraph(model, levels)
-    program = trace(graph)
-    with _quietly():
-        made = torch.onnx.export(program, dynamo=True, opset_version=OPSET, verbose=False)
+    graph = ModelGraph(model, levels, dtype, verbose)
+    with Progress("export", 3, show=bool(verbose)) as progress:
+        progress.update(0, "tracing the model")
+        program = trace(graph)
+        progress.update(1, "translating it for ONNX")
+        with _quietly():
+            made = torch.onnx.export(program, dynamo=True, opset_version=OPSET, verbose=False)
+        progress.update(3, "done")
     assert made is not None
     proto = made.model_proto
     _rename(proto.graph)

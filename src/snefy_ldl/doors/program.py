@@ -12,7 +12,7 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from snefy_ldl._version import __version__
-from snefy_ldl.doors.graph import LEVELS, ModelGraph
+from snefy_ldl.doors.graph import ModelGraph, Precision
 from snefy_ldl.errors import InputError
 from snefy_ldl.files.atomic import replace_file
 
@@ -22,16 +22,27 @@ __all__ = ["DESCRIPTION", "describe", "export_program", "trace"]
 DESCRIPTION = "snefy_ldl.json"
 
 
-def export_program(model: Any, path: str | Path, levels: Sequence[float] = LEVELS) -> Path:
+def export_program(
+    model: Any,
+    path: str | Path,
+    levels: Sequence[float] | None = None,
+    *,
+    dtype: Precision = "float64",
+    verbose: int = 0,
+) -> Path:
     """Write a fitted model as a program of ``torch.export`` (``.pt2``): mean, variance and quantiles from features.
 
-    ``torch.export.load(path).module()(features)`` runs it: features (B, d) in float64, NaN where the model was fitted
-    with gaps; mean (B, L), variance (B, L) and quantiles (B, L, A) come out.
+    ``torch.export.load(path).module()(features)`` runs it: features (B, d), NaN where the model was fitted with gaps;
+    mean (B, L), variance (B, L) and quantiles (B, L, A) come out. Behind a network of the user's own, features are what
+    that network takes.
 
     Args:
-        model: a fitted :class:`~snefy_ldl.SnefyLDL` with the library's own network.
+        model: a fitted :class:`~snefy_ldl.SnefyLDL`.
         path: file to write, ending in .pt2; one that is there is replaced.
-        levels: of the quantiles, strictly between 0 and 1 (A,); none leaves them out.
+        levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them. The
+            law of a model whose guides move it gives means and variances alone, which ``left_out`` says in the file.
+        dtype: in which features come in: "float64" or "float32".
+        verbose: 1 shows progress on stderr.
 
     Returns:
         The file.
@@ -54,7 +65,7 @@ def export_program(model: Any, path: str | Path, levels: Sequence[float] = LEVEL
         True
     """
     path = check_ending(path, ".pt2")
-    graph = ModelGraph(model, levels)
+    graph = ModelGraph(model, levels, dtype, verbose)
     program = trace(graph)
     with replace_file(path) as temporary, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of endings, and of its own parts that will change
@@ -82,8 +93,9 @@ def trace(graph: ModelGraph) -> ExportedProgram:
     """
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # torch warns of its own parts that will change
-        example = torch.zeros(3, graph.inputs.width, dtype=torch.float64)
-        return torch.export.export(graph.eval(), (example,), dynamic_shapes=({0: Dim("rows")},))
+        return torch.export.export(
+            graph.eval(), (graph.inputs.example(),), dynamic_shapes=({0: Dim("rows")},), strict=False
+        )
 
 
 def describe(model: Any, graph: ModelGraph) -> dict[str, Any]:
@@ -95,7 +107,8 @@ def describe(model: Any, graph: ModelGraph) -> dict[str, Any]:
 
     Returns:
         ``labels``, ``features`` (None where the model knows no names), ``n_features``, ``levels``, ``input`` (a
-        sentence), ``columns`` (how text and dates became features, or None) and ``library_version``.
+        sentence), ``left_out`` (what is missing, a sentence or None), ``columns`` (how text and dates became features,
+        or None) and ``library_version``.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
@@ -105,18 +118,13 @@ def describe(model: Any, graph: ModelGraph) -> dict[str, Any]:
         >>> describe(model, ModelGraph(model, levels=(0.5,)))["levels"]
         [0.5]
     """
-    words = "features as numbers, one column a feature, NaN where a cell is missing and the fit had such cells"
-    if graph.inputs.encoded:
-        words = (
-            "numbers that model.encode(table) makes: text and dates are not part of the file; columns says what became "
-            "of each"
-        )
     return {
         "labels": [str(label) for label in model.label_names_],
         "features": graph.inputs.names,
         "n_features": graph.inputs.width,
         "levels": list(graph.levels),
-        "input": words,
+        "input": graph.inputs.words(),
+        "left_out": graph.left_out,
         "columns": model.columns_.to_dict() if graph.inputs.encoded else None,
         "library_version": __version__,
     }

@@ -41,11 +41,16 @@ def takes_gaps(model: SnefyLDL) -> bool:
         model: a fitted model.
 
     Returns:
-        True where the model was fitted to a table.
+        True where the model was fitted to a table, or its backbone has a ``collate``.
     """
     from snefy_ldl.inputs.columns import TableEncoder
 
-    return isinstance(model.columns_, TableEncoder)
+    return isinstance(model.columns_, TableEncoder) or _collates(model)
+
+
+def _collates(model: SnefyLDL) -> bool:
+    """Whether a network of the user's own makes batches of rows as they are."""
+    return getattr(model.backbone, "collate", None) is not None
 
 
 def model_rows(model: SnefyLDL, table: Any, names: list[str]) -> Any:
@@ -57,12 +62,16 @@ def model_rows(model: SnefyLDL, table: Any, names: list[str]) -> Any:
         names: the columns to feed the model, in its order.
 
     Returns:
-        A DataFrame with the names the model knows, or an array for a model that knows none.
+        A DataFrame with the names the model knows, or an array for a model that knows none. A backbone's ``collate``
+        gets a list: the cells of one column, or a dict per row of several.
     """
     from snefy_ldl.inputs.columns import TableEncoder
 
     if isinstance(model.columns_, TableEncoder):
         return table[names].set_axis(model.columns_.names_used, axis=1)
+    if _collates(model):
+        rows: list[Any] = table[names[0]].tolist() if len(names) == 1 else table[names].to_dict("records")
+        return rows
     return table[names].to_numpy(dtype="float64")
 
 

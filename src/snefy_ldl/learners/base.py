@@ -126,6 +126,13 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
     def _predict(self, X: Array) -> Array:
         """Shares (N, L) of clean features."""
 
+    def stored(self) -> dict[str, Any]:
+        """What a file holds of a fit, by name: all that it left behind, or the same in a shorter form."""
+        return {name: value for name, value in vars(self).items() if is_fitted_name(name)}
+
+    def restore(self) -> None:
+        """Undo the shorter form of :meth:`stored`; called as soon as a file is read."""
+
     def after_load(self) -> None:
         """Rebuild what is derived from the saved arrays (a search tree, say); called by :meth:`load`."""
 

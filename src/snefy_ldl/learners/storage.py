@@ -80,9 +80,7 @@ def pack_learner(learner: Learner, arrays: dict[str, Any], prefix: str) -> dict[
         ModelFileError: a hyperparameter cannot be written as JSON.
     """
     fitted: dict[str, Any] = {}
-    for name, value in vars(learner).items():
-        if not is_fitted_name(name):
-            continue
+    for name, value in learner.stored().items():
         if isinstance(value, np.ndarray) and value.dtype.kind in "OU":
             fitted[name] = {"names": [str(v) for v in value]}
         elif isinstance(value, np.ndarray):
@@ -146,6 +144,7 @@ def unpack_learner(state: dict[str, Any], arrays: dict[str, Any]) -> Learner:
         name = key.removeprefix(prefix)
         if key.startswith(prefix) and is_fitted_name(name) and "." not in name:
             setattr(learner, name, value)
+    learner.restore()
     if hasattr(learner, "n_labels_"):
         if (damage := learner.find_damage()) is not None:
             raise ModelFileError(f"{prefix}{damage}.")

@@ -8,7 +8,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from sklearn.ensemble import ExtraTreesRegressor
 
-from snefy_ldl._types import Array
+from snefy_ldl._types import Array, Index
+from snefy_ldl.errors import ModelFileError
 from snefy_ldl.learners.base import Learner
 from snefy_ldl.validation import check_count
 
@@ -113,6 +114,57 @@ class TreesLDL(Learner):
         sizes = [len(node[0]) for node in nodes]
         self.roots_ = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
 
+    def leaf_shares(self) -> tuple[Array, Index]:
+        """The different shares that leaves hold (U, L), and which of them each leaf has, leaves in order of nodes.
+
+        Most leaves hold one training row, and every tree has a leaf for it.
+        """
+        values = np.ascontiguousarray(self.value_[self.children_[:, 0] < 0])
+        rows = values.view(np.dtype((np.void, values.dtype.itemsize * values.shape[1]))).ravel()
+        _, first, which = np.unique(rows, return_index=True, return_inverse=True)
+        shares: Array = values[first]
+        return shares, which.reshape(-1)
+
+    def stored(self) -> dict[str, Any]:
+        """The forest in a tenth of its room: thresholds as walks compare them, equal shares of leaves once."""
+        entries = super().stored()
+        is_leaf = self.children_[:, 0] < 0
+        inner = np.flatnonzero(~is_leaf)
+        if not np.array_equal(self.children_[inner, 0], inner + 1):
+            return entries  # scikit-learn puts a left child behind its parent
+        for name in ("children_", "feature_", "threshold_", "value_"):
+            del entries[name]
+        shares, which = self.leaf_shares()
+        return entries | {
+            "leaf_bits_": np.packbits(is_leaf),
+            "leaf_shares_": shares,
+            "leaf_which_": smallest_whole(which),
+            "inner_right_": smallest_whole(self.children_[inner, 1]),
+            "inner_feature_": smallest_whole(self.feature_[inner]),
+            "inner_threshold_": self.walk().threshold[inner],
+        }
+
+    def restore(self) -> None:
+        """The arrays of a fit from those of :meth:`stored`; predictions are the same to the last bit."""
+        names = ("bits", "shares", "which"), ("right", "feature", "threshold")
+        short = [f"leaf_{name}_" for name in names[0]] + [f"inner_{name}_" for name in names[1]]
+        if not any(name in vars(self) for name in short):
+            return  # written before there was a shorter form
+        try:
+            bits, shares, which, right, feature, threshold = (self.__dict__.pop(name) for name in short)
+            is_leaf = np.unpackbits(bits)[: len(which) + len(right)].astype(bool)
+            inner = np.flatnonzero(~is_leaf)
+            self.children_ = np.full((len(is_leaf), 2), -1, dtype=np.int64)
+            self.children_[inner, 0], self.children_[inner, 1] = inner + 1, right
+            self.feature_ = np.full(len(is_leaf), -2, dtype=np.int64)
+            self.feature_[inner] = feature
+            self.threshold_ = np.full(len(is_leaf), -2.0)
+            self.threshold_[inner] = threshold
+            self.value_ = np.zeros((len(is_leaf), shares.shape[1]))
+            self.value_[is_leaf] = shares[which]
+        except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+            raise ModelFileError(f"the arrays of a forest do not fit each other ({error}).") from None
+
     def _grow(self, X: Any, D: Array, number: int, n_parts: int, random: np.random.RandomState) -> Any:
         """One part of the forest; the parts differ by at most one tree."""
         n_trees = max(1, (self.n_trees + n_parts - 1 - number) // n_parts)
@@ -191,6 +243,18 @@ class Walk(NamedTuple):
 
 #: Kept beside the learners, whose attributes no prediction may change.
 _walks: WeakKeyDictionary[TreesLDL, Walk] = WeakKeyDictionary()
+
+
+def smallest_whole(numbers: Any) -> Any:
+    """Whole numbers in the narrowest signed type that holds them all.
+
+    >>> smallest_whole(np.array([0, 300])).dtype
+    dtype('int16')
+    """
+    largest = int(numbers.max(initial=0))
+    return numbers.astype(
+        next(kind for kind in (np.int8, np.int16, np.int32, np.int64) if largest <= np.iinfo(kind).max)
+    )
 
 
 def _single(X: Array) -> Any:

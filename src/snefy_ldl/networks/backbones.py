@@ -96,6 +96,7 @@ class CustomBackbone(nn.Module):
         copies: the modules, K or one.
         width: of the features that come out.
         reads: what it was fitted on, in words, for messages.
+        row: shape and type of one row, where a batch is one tensor; None where it is anything else.
         frozen: whether it learns nothing for now.
 
     Raises:
@@ -105,6 +106,7 @@ class CustomBackbone(nn.Module):
 
     copies: nn.ModuleList
     reads: str | None
+    row: dict[str, Any] | None
 
     def __init__(self, n_members: int, make: BackboneLike, example: Any) -> None:
         super().__init__()
@@ -115,20 +117,29 @@ class CustomBackbone(nn.Module):
             features = [self._features(module.eval(), example) for module in self.copies]
         self.width = features[0].shape[1]
         self.copies.train(training)
-        self.reads = describe(example, rows=True)
+        self.reads, self.row = describe(example, rows=True), None
+        if isinstance(example, Tensor):
+            self.row = {"shape": list(example.shape[1:]), "dtype": str(example.dtype).removeprefix("torch.")}
 
     def _set_up(self, n_members: int, settings: Backbone) -> None:
         self.n_members, self.settings, self.frozen = n_members, settings, False
-        self.reads = None
+        self.reads = self.row = None
         self.copies = nn.ModuleList(settings.make() for _ in range(1 if settings.shared else n_members))
 
     @classmethod
-    def with_width(cls, n_members: int, make: BackboneLike, width: int, reads: str | None = None) -> CustomBackbone:
+    def with_width(
+        cls,
+        n_members: int,
+        make: BackboneLike,
+        width: int,
+        reads: str | None = None,
+        row: dict[str, Any] | None = None,
+    ) -> CustomBackbone:
         """Modules whose output width is already known, as for a saved model."""
         backbone = cls.__new__(cls)
         nn.Module.__init__(backbone)
         backbone._set_up(n_members, Backbone.of(make))
-        backbone.width, backbone.reads = width, reads
+        backbone.width, backbone.reads, backbone.row = width, reads, row
         return backbone
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -10,15 +11,21 @@ from torch import Tensor, nn
 from snefy_ldl._random import torch_generator
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
+from snefy_ldl.inputs.objects import Objects, open_rows
+from snefy_ldl.networks.backbones import CustomBackbone
+from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.export import ExportedMoments
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.starts import fit_dirichlet, label_concentration, prototype_init
 from snefy_ldl.validation import ZeroPolicy, check_count, check_counts, check_distributions
+from snefy_ldl.validation.rows import count_rows, take_rows
 
 #: Exponents live on a log scale and learn this many times faster than the rest.
 EXPONENT_RATE = 20.0
 #: Share of the background Dirichlet.
 BACKGROUND_SHARE = 0.02
+#: Rows on which a backbone and a head are tried together.
+EXAMPLE_ROWS = 4
 
 
 class Features(nn.Module):
@@ -31,6 +38,14 @@ class Features(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The features, once for each member, in float32."""
         return x.float().expand(self.n_members, *x.shape)
+
+
+def _on_the_cpu(backbone: Backbone) -> Backbone:
+    """The same settings around a copy of the module on the CPU, where an example is at hand."""
+    other = copy.copy(backbone)
+    assert isinstance(backbone.module, nn.Module)
+    other.module = copy.deepcopy(backbone.module).cpu()
+    return other
 
 
 class SnefyHead(nn.Module):
@@ -193,11 +208,56 @@ class SnefyHead(nn.Module):
             {"params": [net.raw_exponents], "lr": EXPONENT_RATE * learning_rate, "weight_decay": 0.0},
         ]
 
-    def exportable(self) -> ExportedMoments:
-        """A module from features to mean and variance, plain tensors: ``torch.export`` takes it.
+    def behind(self, backbone: BackboneLike, X: Any) -> tuple[Backbone, SnefyNet]:
+        """The trained backbone and this head as one network; :meth:`snefy_ldl.SnefyLDL.from_head` makes a model of it.
+
+        Args:
+            backbone: the trained module that stands before the head, or a :class:`snefy_ldl.Backbone` around it, which
+                also says how batches are made (``collate``).
+            X: some rows as the backbone takes them; a few are read, to see that both fit.
 
         Returns:
-            Features (B, width) -> mean (B, L) and variance (B, L); it shares the head's weights.
+            The backbone as members share it, and a network with copies of all weights, in evaluation mode.
+
+        Raises:
+            InputError: where the backbone is no module, cannot take X, or returns features of another width.
+
+        Example:
+            >>> body, head = torch.nn.Linear(5, 8), SnefyHead(8, n_labels=3)
+            >>> _, net = head.behind(body, torch.zeros(2, 5))
+            >>> net(torch.zeros(2, 5)).mean.shape
+            torch.Size([2, 3])
+        """
+        settings = copy.copy(Backbone.of(backbone))
+        if not isinstance(settings.module, nn.Module):
+            raise InputError(
+                "a head was trained behind one module with its weights: pass that module, not a function that makes "
+                "another one."
+            )
+        settings.shared = True
+        rows = open_rows(X, settings.collate, self.n_labels)
+        some = torch.arange(min(EXAMPLE_ROWS, count_rows(rows)))
+        example = rows.batch(some) if isinstance(rows, Objects) else take_rows(rows, some)
+        own = self.net
+        body = CustomBackbone(own.n_members, _on_the_cpu(settings), example)
+        if body.width != own.backbone.width:
+            raise InputError(
+                f"the backbone returns features of width {body.width}, and the head takes {own.backbone.width}."
+            )
+        body.settings = settings
+        n_neurons, n_readouts = own.raw_exponents.shape[1], own.readout.shape[1]
+        net = SnefyNet(body, self.n_labels, n_neurons, n_readouts, own.exponent_form, own.balanced)
+        net.load_state_dict(net.state_dict() | own.state_dict())
+        net.centred = own.centred
+        return settings, net.to(own.readout.device).eval()
+
+    def exportable(self) -> ExportedMoments:
+        """A module from features to mean and variance, which ``torch.export`` and ``torch.onnx.export`` take.
+
+        For quantiles, or the whole way from x, make a model (:meth:`snefy_ldl.SnefyLDL.from_head`) and export that.
+
+        Returns:
+            Features (B, width) -> mean (B, L) and variance (B, L), with a copy of the weights as they are now.
 
         Example:
             >>> head = SnefyHead(4, n_labels=3)

@@ -155,7 +155,8 @@ class SnefyNet(nn.Module):
 
     def output(self, x: Any) -> Tensor:
         """The network's raw output (K, B, n)."""
-        return torch.baddbmm(self.head_bias, self.backbone(x), self.head_weight)
+        # a module of the user's own may compute in another precision
+        return torch.baddbmm(self.head_bias, self.backbone(x).to(self.head_weight.dtype), self.head_weight)
 
     def mix(self, log_p: Tensor, background: Tensor | None) -> Tensor:
         """``log((1-ε) p + ε p_background)``: each member's log likelihood with its background mixed in.
@@ -198,10 +199,14 @@ class SnefyNet(nn.Module):
         Returns:
             The law.
         """
+        return self.law(self.output(x), log_centre, shift)
+
+    def law(self, output: Tensor, log_centre: Tensor | None = None, shift: Tensor | None = None) -> SnefySimplex:
+        """The density that belongs to a raw output (K, B, n); :meth:`forward` has the other arguments."""
         if self.has_presence:
-            return zero_law(self, self.output(x).double(), log_centre, shift)
+            return zero_law(self, output.double(), log_centre, shift)
         parts: LawParts = self.kept(self._law_sources(), self._law_parts)
-        log_scale = self.output(x).double()
+        log_scale = output.double()
         if not self.balanced:
             log_scale = log_scale + parts.log_root_norm[:, None, :]
         if parts.normaliser is not None:

@@ -54,6 +54,7 @@ class Service:
         data: table whose rows the page at ``/`` shows, or None.
         reload_seconds: between two looks at the folders.
         log: writes lines.
+        backbone: the network of those models whose code is not saved with them, or None.
 
     Example:
         >>> import tempfile
@@ -70,10 +71,16 @@ class Service:
     """
 
     def __init__(
-        self, folders: Sequence[Path], limits: Limits, data: Path | None, reload_seconds: float, log: Log
+        self,
+        folders: Sequence[Path],
+        limits: Limits,
+        data: Path | None,
+        reload_seconds: float,
+        log: Log,
+        backbone: Any = None,
     ) -> None:
         self.limits, self.log, self.telemetry = limits, log, Telemetry()
-        self.store = ModelStore(folders, self._loaded, self._prepare)
+        self.store = ModelStore(folders, self._loaded, self._prepare, backbone)
         self.pages = Pages(data)
         self.stopping = False
         self._reload_seconds = reload_seconds
@@ -98,7 +105,10 @@ class Service:
         """Ask one row twice: tables are made before anybody waits for them, and it is known how long a row takes."""
         self.log("preparing", model=served.name, version=served.version)
         began = time.perf_counter()
-        X = feature_rows(served, [typical_row(served)])
+        row = typical_row(served)
+        if row is None:  # the network is the user's own
+            return
+        X = feature_rows(served, [row])
         question, limits = Predict(rows=[{}], levels=[0.9]), replace(self.limits, seconds=PREPARING_SECONDS)
         for _ in range(2):
             asked_at = time.perf_counter()
@@ -283,6 +293,7 @@ def create_app(
     data: str | Path | None = None,
     reload_seconds: float = 2.0,
     log: Log | None = None,
+    backbone: Any = None,
 ) -> Any:
     """The service as an ASGI application.
 
@@ -293,6 +304,7 @@ def create_app(
         data: table whose rows the page at ``/`` shows; without, it shows one typical row.
         reload_seconds: between two looks at the folders.
         log: writes a line an event; to standard error by default.
+        backbone: the network of those models whose code is not saved with them, as ``SnefyLDL.load`` takes it.
 
     Returns:
         The application; ``.service`` is what it works with.
@@ -313,6 +325,7 @@ def create_app(
         None if data is None else Path(data),
         reload_seconds,
         log or Log(),
+        backbone,
     )
 
     @asynccontextmanager

@@ -8,7 +8,6 @@ import numpy as np
 
 from snefy_ldl.inputs.columns import TableEncoder
 from snefy_ldl.inputs.kinds import CategoryColumn, NumberColumn
-from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.serve.explorer.rows import typical_features
 from snefy_ldl.serve.store import ServedModel
 
@@ -22,8 +21,12 @@ def typical_row(served: ServedModel) -> Any:
         served: the model.
 
     Returns:
-        A dict by name, or a list where the model knows no names.
+        A dict by name, or a list where the model knows no names; None where its network is the user's own and takes
+        anything but plain numbers.
     """
+    if served.is_own:
+        row = served.model.training_.get("row")
+        return np.zeros(row["shape"]).tolist() if row is not None and served.takes_numbers else None
     columns = served.model.columns_
     if isinstance(columns, TableEncoder):
         return {column.name: _typical_cell(column) for column in columns.columns if column.names_out}
@@ -73,7 +76,7 @@ def model_card(served: ServedModel) -> dict[str, Any]:
         },
         "law": {"members": net.n_members, "neurons": int(net.raw_exponents.shape[1]), "sees": model.inputs_},
         "limits": _limits(served),
-        "example_row": typical_row(served) if isinstance(net.backbone, StackedMLP) else None,
+        "example_row": typical_row(served),
     }
 
 

@@ -8,6 +8,7 @@ import time
 from concurrent.futures import Future
 from pathlib import Path
 
+from snefy_ldl.errors import InputError
 from snefy_ldl.serve.explorer import PageRows, make_page
 from snefy_ldl.serve.faults import Overload
 from snefy_ldl.serve.pace import Caller
@@ -48,9 +49,11 @@ class Pages:
             One HTML document.
 
         Raises:
-            InputError: where the rows of the table do not fit the model.
+            InputError: where the rows of the table do not fit the model, or its network is the user's own.
             Overload: it is not made when the caller's time is up; it will be there later.
         """
+        if served.is_own:
+            raise InputError("its network is your own, and the page computes with the library's; ask /v1/predict.")
         with self._lock:
             version, made = self._made.get(served.name, ("", Future()))
             if version != served.version or (made.done() and made.exception() is not None):

@@ -17,7 +17,7 @@ from snefy_ldl.validation import LARGEST_FEATURE
 __all__ = ["feature_rows", "joined_rows"]
 
 
-def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Array:
+def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
     """Features of rows that name their cells, or list them in the model's order.
 
     Args:
@@ -25,23 +25,39 @@ def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Array:
         rows: each a dict with at least the model's columns, or a list of them.
 
     Returns:
-        Finite numbers (N, d), what the model's own columns make of the cells.
+        Finite numbers (N, d), what the model's own columns make of the cells; for a network of the user's own, numbers
+        of any shape, or the list itself where it has a ``collate``.
 
     Raises:
         Fault: 422, a cell is missing or not what its column holds; row and field are named.
 
     Example:
         >>> from types import SimpleNamespace
-        >>> served = SimpleNamespace(features=["a", "b"], model=SimpleNamespace(columns_=None))
+        >>> served = SimpleNamespace(features=["a", "b"], model=SimpleNamespace(columns_=None), is_own=False)
         >>> feature_rows(served, [{"b": 2, "a": 1, "other": "x"}, [3, 4.5]])
         array([[1. , 2. ],
                [3. , 4.5]])
     """
+    if served.is_own:
+        return _own_rows(served, rows)
     columns = served.model.columns_
     cells = _cells(served, rows)
     if columns is None or (columns.is_plain and not columns.has_gaps):
         return _numbers(cells, served.features)
     return _encoded(cells, served.features, columns)
+
+
+def _own_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
+    """Rows for a network of the user's own: an array of numbers, or the rows as they came where it has a collate."""
+    if not served.takes_numbers:
+        return list(rows)
+    try:
+        table = np.array(rows, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise Fault(422, "rows must be lists of numbers, all of one shape: this model's network is its own.") from None
+    if not np.isfinite(table).all():
+        raise Fault(422, "rows hold numbers that are not finite.")
+    return table
 
 
 def _cells(served: ServedModel, rows: Sequence[Any]) -> list[Sequence[Any]]:
@@ -122,14 +138,14 @@ def _in_words(read: Any, cells: Any) -> Any:
         raise Fault(422, f"a cell cannot be read ({type(error).__name__}).") from None
 
 
-def joined_rows(parts: Sequence[Array]) -> Array:
+def joined_rows(parts: Sequence[Any]) -> Any:
     """Rows of several requests as one table.
 
     Args:
-        parts: features (n_k, d) of each.
+        parts: features (n_k, d) of each, or lists.
 
     Returns:
-        (Σ n_k, d).
+        (Σ n_k, d), or one list.
 
     Example:
         >>> joined_rows([np.zeros((1, 2)), np.ones((2, 2))]).shape
@@ -137,4 +153,6 @@ def joined_rows(parts: Sequence[Array]) -> Array:
     """
     if len(parts) == 1:
         return parts[0]
+    if isinstance(parts[0], list):
+        return [row for part in parts for row in part]
     return np.concatenate(list(parts))

@@ -28,14 +28,15 @@ class Question(BaseModel):
     """What every question holds: rows, and which model.
 
     Attributes:
-        rows: as the model's table had them: objects with at least the model's features, or lists in its order.
+        rows: as the model's table had them: objects with at least the model's features, or lists in its order; what a
+            network of the user's own takes may also be nested lists or texts.
         model: name of the model; the first by default.
     """
 
     model_config = ConfigDict(extra="forbid", strict=False, allow_inf_nan=False)
 
     rows: Annotated[
-        list[dict[str, Any] | list[Any]],
+        list[dict[str, Any] | list[Any] | str],
         Field(min_length=1, description="Rows as the model's table had them: objects with the features by name."),
     ]
     model: Annotated[str | None, Field(description="Name of the model; the first by default.")] = None

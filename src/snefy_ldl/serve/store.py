@@ -64,6 +64,16 @@ class ServedModel:
         return None if names is None else [str(name) for name in names]
 
     @property
+    def is_own(self) -> bool:
+        """Whether its network is the user's own, of which nobody else knows what it takes."""
+        return self.model.backbone is not None
+
+    @property
+    def takes_numbers(self) -> bool:
+        """Whether a row is numbers, and not what a network's ``collate`` takes."""
+        return getattr(self.model.backbone, "collate", None) is None
+
+    @property
     def moves(self) -> bool:
         """Whether every row's law has components of its own."""
         return bool(self.model.inputs_ == "moving")
@@ -74,12 +84,13 @@ class ServedModel:
         return self.model.centre_ is None and not self.model.net_.has_presence and not self.moves
 
 
-def load_served(folder: Path, name: str) -> ServedModel:
+def load_served(folder: Path, name: str, backbone: Any = None) -> ServedModel:
     """Read a model and its calibration, both of one moment.
 
     Args:
         folder: of the model.
         name: under which it is served.
+        backbone: the network of a model whose code is not saved with it, or None.
 
     Returns:
         The model.
@@ -89,7 +100,7 @@ def load_served(folder: Path, name: str) -> ServedModel:
     """
     for _ in range(5):
         config = read_config(folder)
-        model = SnefyLDL.load(folder)
+        model = SnefyLDL.load(folder, backbone if config["network"]["custom_backbone"] else None)
         state = load_calibration(folder)
         if read_config(folder)["weights"] == config["weights"]:  # nobody wrote in between
             break
@@ -108,6 +119,7 @@ class ModelStore:
         folders: of the models; the first is the default. Their names must differ.
         on_event: called with an event's name and fields ("loaded", "load failed"), for logs and counters.
         prepare: called with a model that is to replace another, before it does.
+        backbone: the network of those models whose code is not saved with them, or None.
 
     Raises:
         ModelFileError: one of them cannot be read.
@@ -119,7 +131,9 @@ class ModelStore:
         folders: Sequence[Path],
         on_event: Callable[..., None] | None = None,
         prepare: Callable[[ServedModel], None] | None = None,
+        backbone: Any = None,
     ) -> None:
+        self._backbone = backbone
         self._event = on_event or (lambda name, **fields: None)
         self._prepare = prepare or (lambda served: None)
         names = [Path(folder).resolve().name or "model" for folder in folders]
@@ -133,7 +147,7 @@ class ModelStore:
         self._lock = threading.Lock()
         for name, folder in zip(names, folders):
             self._seen[name] = _fingerprint(Path(folder))
-            self._models[name] = load_served(Path(folder), name)
+            self._models[name] = load_served(Path(folder), name, backbone)
             self._event("loaded", model=name, version=self._models[name].version)
 
     @property
@@ -172,7 +186,7 @@ class ModelStore:
                 if now == self._seen[name]:
                     continue
                 try:
-                    fresh = load_served(present.folder, name)
+                    fresh = load_served(present.folder, name, self._backbone)
                     self._prepare(fresh)
                 except Exception as error:  # whatever a damaged folder meets, the whole model in memory goes on
                     self._seen[name] = now

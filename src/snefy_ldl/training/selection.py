@@ -142,7 +142,7 @@ def conclude(
         history = [*done, {**run.history[0], "epoch": float(job.passes_done)}]
     report: dict[str, Any] = {}
     if isinstance(net.backbone, CustomBackbone) and net.backbone.reads is not None:
-        report["reads"] = net.backbone.reads
+        report |= {"reads": net.backbone.reads, "row": net.backbone.row}
     if scores is not None and scores.left_out is not None:
         run = run.with_left_out(scores.left_out[as_slice(keep)].tolist())
     report |= summarise(net, run, len(first.train), len(first.valid), first.scaling)

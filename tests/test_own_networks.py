@@ -1,0 +1,259 @@
+"""A network that was trained elsewhere is a model like any other: it answers, saves, loads, conformalizes, serves."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from commands import fail, succeed
+from snefy_ldl import Backbone, SnefyHead, SnefyLDL
+from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.errors import InputError, ModelFileError
+from snefy_ldl.synthetic import make_city_districts
+
+CITY = make_city_districts(n=120, random_state=0)
+NAMES = ["work", "home", "leisure"]
+WORDS = ["good", "bad", "odd"]
+
+#: Code that commands import by name.
+CODE = """
+import torch
+from torch import nn
+from snefy_ldl import Backbone
+
+width = 8
+
+def make():
+    return nn.Sequential(nn.Linear(5, 8), nn.ReLU())
+
+def needs_more(size):
+    return make()
+
+def spell(texts):
+    known = ["good", "bad", "odd"]
+    return torch.tensor([[text.split().count(word) for word in known] for text in texts]).float()
+
+def reader():
+    return Backbone(nn.Linear(3, 8), collate=spell)
+"""
+
+
+def make_body() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 8), nn.ReLU())
+
+
+def make_head(n_members: int = 1) -> SnefyHead:
+    head = SnefyHead(8, n_labels=3, n_neurons=6, n_readouts=4, n_members=n_members).start_from(CITY.D)
+    with torch.no_grad():
+        head.net.head_weight.normal_(generator=torch.Generator().manual_seed(1))
+    return head
+
+
+@pytest.fixture
+def model() -> SnefyLDL:
+    return SnefyLDL.from_head(make_body(), make_head(), CITY.X, label_names=NAMES)
+
+
+@pytest.fixture
+def folder(model: SnefyLDL, tmp_path: Path) -> Path:
+    return model.save(tmp_path / "model")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    columns = {f"f{k}": CITY.X[:, k] for k in range(5)} | dict(zip(NAMES, CITY.D.T))
+    pd.DataFrame(columns).to_csv(tmp_path / "rows.csv", index=False)
+    return tmp_path / "rows.csv"
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "my_networks.py").write_text(CODE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)  # where commands look for it
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "my_networks", raising=False)
+    return "my_networks:make"
+
+
+@pytest.mark.parametrize("n_members", [1, 2])
+def test_answers_are_those_of_the_law_in_the_loop(n_members: int) -> None:
+    body, head = make_body(), make_head(n_members)
+    model = SnefyLDL.from_head(body, head, CITY.X)
+    with torch.no_grad():
+        law = head(body(torch.as_tensor(CITY.X).float()))
+    np.testing.assert_array_equal(model.predict(CITY.X), law.mean.numpy())
+    np.testing.assert_array_equal(model.log_prob(CITY.X, CITY.D), law.log_prob(torch.as_tensor(CITY.D)).numpy())
+    np.testing.assert_allclose(
+        model.predict_interval(CITY.X[:5], 0.9)[..., 1], model.predict_dist(CITY.X[:5]).quantiles([0.95])[..., 0]
+    )
+    assert model.sample(CITY.X[:5], 7, random_state=0).shape == (7, 5, 3)
+
+
+def test_training_on_leaves_the_model_as_it_was() -> None:
+    body, head = make_body(), make_head()
+    model = SnefyLDL.from_head(body, head, CITY.X)
+    before = model.predict(CITY.X)
+    with torch.no_grad():
+        body[0].weight.zero_()
+        head.net.raw_exponents.zero_()
+    np.testing.assert_array_equal(model.predict(CITY.X), before)
+    assert body.training, "and the module as it was"
+
+
+def test_a_brain_float_network() -> None:
+    body = make_body().bfloat16()
+    model = SnefyLDL.from_head(body, make_head(), CITY.X)
+    assert np.isfinite(model.predict(CITY.X)).all()
+
+
+def test_saved_and_loaded_with_code_named_again(model: SnefyLDL, folder: Path) -> None:
+    with pytest.raises(ModelFileError, match=r"load\(folder, backbone=\.\.\.\) needs the module"):
+        SnefyLDL.load(folder)
+    again = SnefyLDL.load(folder, backbone=make_body)
+    np.testing.assert_array_equal(again.predict(CITY.X), model.predict(CITY.X))
+    assert list(again.predict(CITY.X).columns) == NAMES
+    twice = SnefyLDL.load(again.save(folder), backbone=make_body())
+    np.testing.assert_array_equal(twice.log_prob(CITY.X, CITY.D), model.log_prob(CITY.X, CITY.D))
+
+
+def test_conformal_intervals_cover(model: SnefyLDL) -> None:
+    intervals = ConformalIntervals(model, 0.9).conformalize(CITY.X[:80], CITY.D[:80])
+    low, high = np.moveaxis(intervals.predict_interval(CITY.X[80:]), -1, 0)
+    assert ((low <= CITY.D[80:]) & (CITY.D[80:] <= high)).mean() > 0.75
+
+
+def test_goes_on_with_fits_of_the_library(model: SnefyLDL) -> None:
+    model.set_params(epochs=1).partial_fit(CITY.X, CITY.D)
+    assert len(model.history_) == 1
+
+
+@pytest.mark.parametrize(
+    ("backbone", "X", "settings", "words"),
+    [
+        (nn.Linear(5, 7), CITY.X, {}, "width 7, and the head takes 8"),
+        (make_body, CITY.X, {}, "pass that module"),
+        (nn.Linear(4, 8), CITY.X, {}, r"the backbone Linear .* and failed"),
+        (nn.Linear(5, 8), CITY.X, {"label_names": ["a", "a", "b"]}, "3 different names"),
+        (nn.Linear(5, 8), CITY.X, {"zeros": "model"}, "has no zeros"),
+        (nn.Linear(5, 8), CITY.X[:0], {}, "0 rows"),
+    ],
+)
+def test_what_does_not_fit_is_told(backbone: Any, X: Any, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        SnefyLDL.from_head(backbone, make_head(), X, **settings)
+
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+
+def test_commands_take_the_code_by_name(model: SnefyLDL, folder: Path, table: Path, code: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    succeed("conformalize", folder, table, "--backbone", code)
+    succeed("predict", folder, table, "--out", out, "--interval", 0.9, "--backbone", code)
+    answers = pd.read_csv(out)
+    np.testing.assert_allclose(answers[NAMES], model.predict(CITY.X), atol=1e-6)
+    assert "a loop of your own" in succeed("info", folder).output
+    scores = succeed("evaluate", folder, table, "--backbone", code, "--json").output
+    assert '"log_likelihood"' in scores
+
+
+@pytest.mark.parametrize(
+    ("backbone", "words"),
+    [
+        (None, "--backbone MODULE:FUNCTION, which predict"),
+        ("my_networks", "write MODULE:FUNCTION"),
+        ("not_there:make", "not_there cannot be imported"),
+        ("my_networks:nothing", "has no 'nothing'"),
+        ("my_networks:width", "function without arguments"),
+        ("my_networks:needs_more", "function without arguments"),
+        ("my_networks:spell", "function without arguments"),
+    ],
+)
+def test_commands_say_what_is_wrong_with_the_name(
+    folder: Path, table: Path, code: str, backbone: str | None, words: str
+) -> None:
+    option = [] if backbone is None else ["--backbone", backbone]
+    assert words in fail("predict", folder, table, *option)
+
+
+def test_a_network_of_texts_on_the_command_line(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    my_networks = importlib.import_module("my_networks")
+    texts = [f"{WORDS[k % 3]} film" for k in range(40)]
+    reader = my_networks.reader()
+    model = SnefyLDL.from_head(reader, make_head(), texts, label_names=NAMES)
+    pd.DataFrame({"text": texts} | dict(zip(NAMES, CITY.D[:40].T))).to_csv(tmp_path / "texts.csv", index=False)
+    words = (model.save(tmp_path / "texts"), tmp_path / "texts.csv", "--backbone", "my_networks:reader")
+    succeed("conformalize", *words)
+    succeed("predict", *words, "--out", tmp_path / "answers.csv")
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "answers.csv"), model.predict(texts), atol=1e-6)
+
+
+def test_the_command_exports_with_progress(folder: Path, model: SnefyLDL, code: str, tmp_path: Path) -> None:
+    words = ("export", folder, tmp_path / "model.pt2", "--backbone", code, "--dtype", "float32", "--levels", "0.5")
+    assert "labels 3/3" in succeed(*words).stderr
+    program = torch.export.load(tmp_path / "model.pt2").module()
+    mean, _, median = program(torch.as_tensor(CITY.X).float())
+    np.testing.assert_allclose(mean, model.predict(CITY.X), atol=1e-6)
+    np.testing.assert_allclose(median, model.predict_quantiles(CITY.X, [0.5]), atol=1e-5)
+    assert "use float64 or float32" in fail("export", folder, tmp_path / "m.pt2", "--backbone", code, "--dtype", "half")
+
+
+# -- the service -------------------------------------------------------------------------------------------------------
+
+
+def test_the_service_answers(model: SnefyLDL, folder: Path) -> None:
+    pytest.importorskip("fastapi", reason="the service needs the extra serve")
+    from starlette.testclient import TestClient
+
+    from snefy_ldl.serve.app import create_app
+
+    with pytest.raises(ModelFileError, match="backbone"):
+        create_app([folder])
+    with TestClient(create_app([folder], backbone=make_body)) as client:
+        rows = CITY.X[:4].tolist()
+        answer = client.post("/v1/predict", json={"rows": rows}).json()
+        np.testing.assert_allclose(answer["mean"], model.predict(CITY.X[:4]), atol=1e-9)
+        assert client.post("/v1/density", json={"rows": rows, "points": CITY.D[:4].tolist()}).status_code == 200
+        assert client.get("/v1/model").json()["example_row"] == [0.0] * 5
+        wrong = client.post("/v1/predict", json={"rows": [[1.0, 2.0]]})
+        assert wrong.status_code == 422
+        assert "float64 (rows, 5)" in wrong.json()["error"]
+        for row in ({"f0": 1.0}, "text", ["a"] * 5, [[1.0], [2.0, 3.0]]):
+            assert client.post("/v1/predict", json={"rows": [row]}).status_code == 422
+        assert client.get("/").status_code == 404
+
+
+def test_the_service_reads_texts(tmp_path: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    pytest.importorskip("fastapi", reason="the service needs the extra serve")
+    from starlette.testclient import TestClient
+
+    from snefy_ldl.serve.app import create_app
+
+    my_networks = importlib.import_module("my_networks")
+    texts = ["good film", "bad odd film"]
+    model = SnefyLDL.from_head(my_networks.reader(), make_head(), texts)
+    with TestClient(create_app([model.save(tmp_path / "texts")], backbone=my_networks.reader())) as client:
+        answer = client.post("/v1/predict", json={"rows": texts})
+        np.testing.assert_allclose(answer.json()["mean"], model.predict(texts), atol=1e-9)
+        assert client.get("/v1/model").json()["example_row"] is None
+
+
+def test_fits_with_a_backbone_serve_as_well(table: Path, code: str, tmp_path: Path) -> None:
+    backbone = Backbone(make_body(), learning_rate=1e-3)
+    model = SnefyLDL(backbone=backbone, n_neurons=6, epochs=1, random_state=0).fit(
+        CITY.X, pd.DataFrame(CITY.D, columns=NAMES)
+    )
+    folder = model.save(tmp_path / "fitted")
+    succeed("predict", folder, table, "--out", tmp_path / "out.csv", "--backbone", code)
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv"), model.predict(CITY.X), atol=1e-6)
