@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from snefy_ldl.distributions.snefy import SnefySimplex
 
 import snefy_ldl.training.selfcheck as selfcheck
-from snefy_ldl import SnefyLDL
+from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl.errors import SelfCheckWarning
 from snefy_ldl.many import fit_many
 from snefy_ldl.synthetic import make_annotators, make_city_districts
