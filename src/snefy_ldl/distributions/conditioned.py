@@ -263,7 +263,7 @@ class ScaledMarginal:
 
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact draws (*sample_shape, *batch)."""
-        draws: Tensor = self.proportion.sample(tuple(sample_shape), generator)  # type: ignore[call-arg]
+        draws: Tensor = self.proportion.sample(tuple(sample_shape), generator)
         return draws * self.left
 
 

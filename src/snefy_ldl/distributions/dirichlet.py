@@ -646,8 +646,8 @@ class DirichletRows(RowBlocks):
             after, log_p = _times(current, logs, "ratios", rows.start or 0)
             weights.append(after)
             densities.append(log_p)
-        votes = None if self.offset is None else known.merged(self.offset)
-        return Parts(Listed(torch.cat(weights), known.merged(self.concentration)), votes=votes), torch.cat(densities)
+        seen = None if self.offset is None else known.merged(self.offset)
+        return Parts(Listed(torch.cat(weights), known.merged(self.concentration)), votes=seen), torch.cat(densities)
 
     # -- Rosenblatt --------------------------------------------------------------------------------------------------
 

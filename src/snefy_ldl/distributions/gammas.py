@@ -30,7 +30,7 @@ from torch.nn.functional import softplus
 
 from snefy_ldl._limits import CHUNK_ELEMENTS, block_elements
 from snefy_ldl._random import seed_from
-from snefy_ldl._types import Array, Index
+from snefy_ldl._types import Array, Index, Mask
 from snefy_ldl.distributions.components import ComponentMoments, PresenceComponents, integral_nodes, moved_log_norm
 from snefy_ldl.distributions.conditioned import KnownShares, Remainder, WeightedDraws
 from snefy_ldl.distributions.conditioning import always_there, condition_by_draws
@@ -409,8 +409,7 @@ class GammaRows(RowBlocks):
                 weights = self.weights(slice(row, row + 1))[0].detach()
                 parts = self.row_components(row)
                 answers.append(moments_with_presence(half, parts.alpha, parts.log_odds, self.row_centre(row), weights))
-            first, second = zip(*answers)
-            return torch.stack(first), torch.stack(second)
+            return torch.stack([one for one, _ in answers]), torch.stack([two for _, two in answers])
         both = self._expected(
             lambda tables: torch.cat([tables.first(), tables.second()], 1),
             lambda voted: torch.cat([voted.first(), voted.second()]),
@@ -574,7 +573,7 @@ class GammaRows(RowBlocks):
         made = self.family.keep(name, make)
         return None if isinstance(made, str) else made
 
-    def _tabled(self, table: ComponentTable, rows: slice) -> tuple[Array, Array]:
+    def _tabled(self, table: ComponentTable, rows: slice) -> tuple[Array, Mask]:
         """Weights of some rows (b, P), and which rows the table's components suffice for (b,)."""
         weights = self.weights(rows).detach().cpu().numpy()
         check_weights(weights, rows.start or 0)

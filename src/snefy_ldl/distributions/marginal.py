@@ -78,7 +78,8 @@ class Marginal(Distribution):
         if not self._fits(shape):
             return self.expand(shape).log_prob(value)
         points = value.expand(shape).reshape(-1, len(self.law))
-        return self.law.share_log_prob(self.labels, points).reshape(shape).to(self.law.dtype)
+        log_p: Tensor = self.law.share_log_prob(self.labels, points).reshape(shape).to(self.law.dtype)
+        return log_p
 
     @torch.no_grad()
     def cdf(self, value: Tensor) -> Tensor:

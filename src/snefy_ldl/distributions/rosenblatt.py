@@ -539,7 +539,8 @@ class _RatioChain:
         moved = self._moved(k, z)
         a, b = self._alpha[:, k], self._total
         log_p: Array = scipy.special.log_expit(moved) * a + scipy.special.log_expit(-moved) * b
-        return log_p - scipy.special.betaln(a, b)
+        density: Array = log_p - scipy.special.betaln(a, b)
+        return density
 
     def join(self, k: int, z: Array) -> None:
         """Label k joins the others, at these logits (T,)."""
@@ -567,7 +568,8 @@ class _RatioChain:
             z = np.where(good, z, new)
             if settled.all():
                 break
-        return z
+        logits: Array = z
+        return logits
 
 
 def ratios_to_uniforms(

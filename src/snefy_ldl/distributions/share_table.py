@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import scipy.fft
 import scipy.special
 
@@ -21,6 +22,8 @@ from snefy_ldl._limits import CHUNK_ELEMENTS
 from snefy_ldl._types import Array, Index
 
 __all__ = ["ComponentTable", "RowCurves"]
+
+Complex = npt.NDArray[np.complex128]
 
 #: An integrand is over where it is e to minus this; what lies outside a tabulated range.
 OVER, OUTSIDE = 25.0, 1e-11
@@ -117,7 +120,7 @@ class ComponentTable:
         length = scipy.fft.next_fast_len(n_y + n_u)
         if length > LONGEST:
             raise ValueError("too long")
-        y = first_y + step * np.arange(n_y)
+        y: Array = first_y + step * np.arange(n_y, dtype=np.float64)
         cdf = np.empty((len(self.groups), len(pairs), n_u * FINER))
         block = max(1, CHUNK_ELEMENTS // (16 * max(length, n_y * alpha.shape[1])))
         for part in np.array_split(np.arange(len(pairs)), math.ceil(len(pairs) / block)):
@@ -161,7 +164,7 @@ class ComponentTable:
         alive = np.flatnonzero(worst < OVER)
         return float(y[min(alive[-1] + 1, len(y) - 1)])
 
-    def _outside(self, pairs: Index, y: Array) -> Array:
+    def _outside(self, pairs: Index, y: Array) -> Complex:
         """``C(y)`` of every sum (R, p, n_y): the labels that are not in it."""
         alpha = self._alpha[pairs]
         logs = _log_factor(self._centre[:, None] + y)  # (L, n_y)
@@ -191,9 +194,9 @@ class ComponentTable:
         out -= self._none_out[:, pairs, None]
         return out
 
-    def _inside(self, pairs: Index, number: int, group: list[int], v: Array) -> Array:
+    def _inside(self, pairs: Index, number: int, group: list[int], v: Array) -> Complex:
         """``k(y - u)`` (p, ...): the labels of a sum."""
-        product: Array | None = None
+        product: Complex | None = None
         for r in group:
             factor = np.exp(-self._alpha[pairs, r][:, None] * np.conj(_log_factor(self._centre[r] + v)))
             if self._there is not None and self._absent is not None:
@@ -210,7 +213,7 @@ class ComponentTable:
         pairs: Index,
         number: int,
         group: list[int],
-        outside: Array,
+        outside: Complex,
         apart: float,
         step: float,
         n_u: int,
@@ -233,7 +236,8 @@ class ComponentTable:
             # before the first node an integrand falls as e^y
             integral += (outside[:, :1] * kernel[:, :n_u]).imag / math.expm1(step)
             cdf[:, :, fine] = 0.5 * mass[:, None] - integral * (step / math.pi)
-        return self.at_zero[number, pairs][:, None] + np.clip(cdf.reshape(len(pairs), -1) / norm, 0.0, 1.0)
+        whole: Array = self.at_zero[number, pairs][:, None] + np.clip(cdf.reshape(len(pairs), -1) / norm, 0.0, 1.0)
+        return whole
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
@@ -308,12 +312,13 @@ class RowCurves:
             u = np.where(np.abs(error) < 1e-12, u, new)
             if settled.all():
                 break
-        return u
+        logits: Array = u
+        return logits
 
 
-def _log_factor(log_phase: Array) -> Array:
+def _log_factor(log_phase: Array) -> Complex:
     """``log(1 + i s)`` of ``log s``, complex."""
-    factor: Array = 0.5 * np.logaddexp(0.0, 2.0 * log_phase) + 1j * np.arctan(np.exp(np.minimum(log_phase, 700.0)))
+    factor: Complex = 0.5 * np.logaddexp(0.0, 2.0 * log_phase) + 1j * np.arctan(np.exp(np.minimum(log_phase, 700.0)))
     return factor
 
 
