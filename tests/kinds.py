@@ -8,8 +8,9 @@ from itertools import product
 from typing import Any
 
 import torch
-from snefy_ldl import SnefySimplex
 from torch import Tensor
+
+from snefy_ldl import SnefySimplex
 
 #: Kinds of laws, and what each is made of.
 KINDS = {

@@ -425,15 +425,6 @@ class GammaRows(RowBlocks):
         products = self._expected(lambda tables: tables.products(), lambda voted: voted.products())
         return self.first_moments(), symmetric(products, self.n_labels)
 
-    def member_means(self) -> Tensor:
-        """The mean of every member by itself (K, N, L)."""
-        parts = [GammaRows(self._member(k)).first_moments() for k in range(self.family.n_members)]
-        return torch.stack(parts)
-
-    def _member(self, k: int) -> Parts:
-        square = Square(self.family.member(k), self.flat_log_scale[:, [k]], torch.zeros_like(self.log_members[:, [k]]))
-        return Parts(square, self.shift, self.parts.scale, self.offset)
-
     def expected_log(self) -> Tensor:
         """``E[log ℓ_r]`` (N, L): minus infinity for labels that may be absent."""
         if self.has_atoms:
