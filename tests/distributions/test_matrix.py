@@ -1,8 +1,8 @@
 """Every kind of law is asked every question: it answers right, or says no with a reason and ``supports`` says so, too.
 
 Answers are compared with integrals over the simplex of a density written down here from the formula, and with draws;
-the draws are compared with the integrals, too. Comparisons with draws ask for Z = 6.6 standard errors: below 4e-11 each,
-so that fewer than 20,000 of them raise a false alarm once in a million runs; the seeds are fixed.
+the draws are compared with the integrals, too. Comparisons with draws ask for Z = 6.6 standard errors, below 4e-11
+each, so that fewer than 20,000 of them raise a false alarm once in a million runs; the seeds are fixed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import itertools
 import math
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
+import scipy.stats
 import torch
 from torch import Tensor
 
@@ -751,9 +753,9 @@ def check_rows(case: Case) -> None:
 
 
 @asks(
-    "family", "exponents", "readout", "presence", "shift", "centre", "log_centre", "moves", "has_atoms", "flat_log_scale",
-    "log_scale", "log_members", "n_components", "concentration", "weights", "sum_abs_weights", "acceptance_rate",
-    "arg_constraints", "support", "has_rsample", "from_raw", "from_mixture",
+    "family", "exponents", "readout", "presence", "shift", "centre", "log_centre", "moves", "has_atoms",
+    "flat_log_scale", "log_scale", "log_members", "n_components", "concentration", "weights", "sum_abs_weights",
+    "acceptance_rate", "arg_constraints", "support", "has_rsample", "from_raw", "from_mixture",
 )  # fmt: skip
 def check_parts(case: Case) -> None:
     law, numbers = case.law, case.numbers
@@ -831,3 +833,197 @@ def test_no_question_is_missing() -> None:
     public = {name for name in vars(SnefySimplex) if not name.startswith("_")}
     assert public <= set(CHECKS)
     assert set(DENIED) <= set(ANSWERS) <= set(CHECKS)
+
+
+# -- shapes, sizes and sharp laws ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [(3, 1), (1, 3)], ids=str)
+@pytest.mark.parametrize("voted", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_of_any_shape(kind: str, voted: bool, batch: tuple[int, ...]) -> None:
+    flat, shaped = case_of(kind, 3, voted).law, case_of(kind, 3, voted).numbers.law(batch=batch)
+    points = torch.tensor(POINTS, dtype=torch.float64)
+    assert shaped.batch_shape == batch
+    counts = torch.tensor(MORE_VOTES).reshape(*batch, 3)
+    for answer, truth in (
+        (shaped.mean, flat.mean),
+        (shaped.covariance_matrix, flat.covariance_matrix),
+        (shaped.prob_greater(0, 1), flat.prob_greater(0, 1)),
+        (shaped.log_prob(points.reshape(*batch, 3)), flat.log_prob(points)),
+        (shaped.log_prob_counts(counts), flat.log_prob_counts(MORE_VOTES)),
+        (shaped.posterior(counts).mean, flat.posterior(MORE_VOTES).mean),
+        (shaped.marginal(0).cdf(points[:, 0].reshape(batch)), flat.marginal(0).cdf(points[:, 0])),
+        (shaped.rosenblatt(points.reshape(*batch, 3)), flat.rosenblatt(points)),
+    ):
+        agree(answer, truth.reshape(*batch, *truth.shape[1:]), 1e-8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_without_dimensions(kind: str) -> None:
+    numbers = numbers_of(kind, 3, voted=True)
+    first = {name: getattr(numbers, name)[:1] for name in ("log_scale", "log_members", "votes")}
+    if numbers.shift is not None:
+        first["shift"] = numbers.shift[:1]
+    if numbers.centre is not None and numbers.centre.dim() == 2:
+        first["centre"] = numbers.centre[:1]
+    law = replace(numbers, **first).law(batch=())
+    assert law.batch_shape == ()
+    agree(law.mean, numbers.law().mean[0], 1e-9)
+    assert law.sample((2,)).shape == (2, 3)
+    assert law.marginal(0).cdf(torch.tensor(0.3)).shape == ()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", ["plain", "centre", "zeros"])
+@pytest.mark.parametrize("size", [1e10, 1e-10, 1e30])
+def test_a_readout_of_any_size(kind: str, size: float, dtype: torch.dtype) -> None:
+    """A member's readout matters up to a factor; tables in float32 overflowed where it was large."""
+    numbers = numbers_of(kind, 3)
+    law = numbers.law(dtype=dtype)
+    large = replace(numbers, readout=numbers.readout * torch.tensor([size, 1.0, 1.0 / size])[:, None, None]).law(
+        dtype=dtype
+    )
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-8
+    for question in ("mean", "covariance_matrix", "quantiles", "log_prob", "log_prob_counts", "posterior", "weights"):
+        agree(ANSWERS[question](large), ANSWERS[question](law), tolerance)
+    for question in ("subcomposition", "given_support"):
+        agree(ANSWERS[question](large), ANSWERS[question](law), 10.0 * tolerance)
+
+
+@pytest.mark.parametrize("votes", [(1e3, 2e3, 5e2), (1e3, 0.0, 0.0), (0.5, 0.25, 1e-3)], ids=str)
+def test_many_votes_and_parts_of_votes(votes: tuple[float, ...]) -> None:
+    """A centre of ones changes nothing, but takes the other route: an integral over a scale."""
+    plain = numbers_of("plain", 3)
+    before, other = plain.law(), replace(plain, centre=torch.ones(3, dtype=torch.float64)).law()
+    agree(other.log_prob_counts(votes), before.log_prob_counts(votes), 1e-7)
+    first, second = before.posterior(votes), other.posterior(votes)
+    for question in ("mean", "expected_entropy", "expected_log", "covariance_log", "prob_greater", "log_prob"):
+        agree(ANSWERS[question](second), ANSWERS[question](first), 1e-6)
+    torch.testing.assert_close(second.variance, first.variance, rtol=1e-6, atol=0.0)
+
+
+def dirichlet(alpha: Any, centre: Any = None, rows: int = 1, **more: Any) -> SnefySimplex:
+    """One neuron: one Dirichlet, with a centre."""
+    half = 0.5 * (torch.as_tensor(alpha, dtype=torch.float64)[None] - 1.0)
+    centre = torch.as_tensor(np.ones(3) if centre is None else centre, dtype=torch.float64)
+    one = torch.ones(1, 1, dtype=torch.float64)
+    return SnefySimplex(half, one, torch.zeros(rows, 1, dtype=torch.float64), centre=centre, **more)
+
+
+def routes(alpha: Any, centre: Any = None) -> list[SnefySimplex]:
+    """The same law, answered row by row, from a table, with odds of presence that leave no doubt, and both."""
+    centre = np.ones(3) if centre is None else np.asarray(centre, dtype=np.float64)
+    odds = torch.as_tensor(0.5 * (40.0 - scipy.special.gammaln(np.asarray(alpha, dtype=np.float64))))[None]
+    shift = torch.zeros(1, 3, dtype=torch.float64)
+    return [
+        dirichlet(alpha, centre[None]),
+        dirichlet(alpha, centre, rows=40),
+        dirichlet(alpha, centre, presence=odds),
+        dirichlet(alpha, centre[None], presence=odds, shift=shift),
+    ]
+
+
+SHARP = (0.05, 0.5, 0.95)
+
+
+def level_error(shares: Any, cdf: Callable[[float], float]) -> float:
+    """The largest difference between the levels asked for and those reached, for shares that a float64 can hold."""
+    held = [(level, float(q)) for level, q in zip(SHARP, shares) if 1e-250 < q < 1.0 - 1e-12]
+    return max((abs(cdf(q) - level) for level, q in held), default=0.0)
+
+
+@pytest.mark.parametrize("size", [0.01, 1.0, 100.0, 1e4, 1e5])
+@pytest.mark.parametrize("proportions", [(1.0, 1.0, 1.0), (1.0, 2.0, 5.0), (1.0, 0.01, 3.0)], ids=str)
+def test_quantiles_of_sharp_and_of_flat_dirichlets(proportions: tuple[float, ...], size: float) -> None:
+    alpha = np.array(proportions) * size
+    for law in routes(alpha):
+        shares = law.quantiles(SHARP)[0]
+        for r in range(3):
+            assert level_error(shares[r], scipy.stats.beta(alpha[r], alpha.sum() - alpha[r]).cdf) < 1e-6
+        both = scipy.stats.beta(alpha[0] + alpha[2], alpha[1])
+        at = both.ppf(0.3)
+        if 1e-250 < at < 1.0 - 1e-12:
+            assert (
+                abs(float(law.marginal([0, 2]).cdf(torch.full((len(law),), at, dtype=torch.float64))[0]) - 0.3) < 1e-6
+            )
+
+
+def test_quantiles_of_one_sharp_component() -> None:
+    law = SnefySimplex(
+        torch.full((1, 3), 249.5).double(), torch.ones(1, 1).double(), torch.zeros(1, 1).double(), centre=torch.ones(3)
+    )
+    agree(law.quantiles(SHARP)[0, 0], torch.tensor([0.3134, 0.3333, 0.3535]).double(), 1e-4)
+
+
+@pytest.mark.parametrize("small", [1e-4, 1e-8])
+@pytest.mark.parametrize("alpha", [(0.3, 0.2, 0.5), (2.0, 3.0, 5.0), (1e4, 2e4, 3e4)], ids=str)
+def test_quantiles_with_a_very_uneven_centre(alpha: tuple[float, ...], small: float) -> None:
+    """Under the centre (1, c, 1) the odds of label 1 are c times those of a Beta; label 0 is held against draws."""
+    odds = scipy.stats.beta(alpha[1], alpha[0] + alpha[2])
+
+    def cdf(share: float) -> float:
+        return float(odds.cdf(share / small / (share / small + 1.0 - share)))
+
+    rng = np.random.default_rng(0)
+    gammas = rng.gamma(alpha, size=(200_000, 3)) * (1.0, small, 1.0)
+    first = gammas[:, 0] / gammas.sum(1)
+    answers = [law.quantiles(SHARP)[0] for law in routes(alpha, (1.0, small, 1.0))]
+    for shares in answers:
+        assert level_error(shares[1], cdf) < 1e-6
+        for level, share in zip(SHARP, shares[0].tolist()):
+            assert abs((first <= share).mean() - level) < Z * math.sqrt(0.25 / len(first))
+    for shares in answers[1:]:  # row by row, or from a table
+        spread = (answers[0][:, 2] - answers[0][:, 0])[:, None]
+        assert ((shares - answers[0]).abs() / spread).max() < 1e-6
+
+
+@pytest.mark.parametrize("log_odds", [(0.0, 0.0, 0.0), (1.0, -2.0, 0.5)], ids=str)
+@pytest.mark.parametrize("alpha", [(0.05, 0.5, 3.0), (50.0, 200.0, 10.0), (2.7e4, 1.5e3, 1.5e3)], ids=str)
+def test_sharp_laws_with_zeros(alpha: tuple[float, ...], log_odds: tuple[float, ...]) -> None:
+    """Each support has its own Dirichlet: shares are mixtures of Betas and atoms."""
+    presence = torch.as_tensor(0.5 * (np.array(log_odds) - scipy.special.gammaln(alpha)))[None]
+    supports = [s for k in (1, 2, 3) for s in itertools.combinations(range(3), k)]
+    chance = np.exp([sum(log_odds[r] for r in s) for s in supports])
+    chance /= chance.sum()
+
+    def cdf(r: int, share: float) -> float:
+        answer = 0.0
+        for support, weight in zip(supports, chance):
+            rest = sum(alpha[q] for q in support if q != r)
+            if r not in support:
+                answer += weight
+            elif rest > 0.0:
+                answer += weight * scipy.stats.beta(alpha[r], rest).cdf(share)
+            else:
+                answer += weight * (share >= 1.0)
+        return float(answer)
+
+    at = np.array([0.01, 0.2, 0.5, 0.9])
+    ones = np.ones(3)
+    for law in (dirichlet(alpha, ones, rows=40, presence=presence), dirichlet(alpha, ones[None], presence=presence)):
+        points = torch.as_tensor(at)[:, None].expand(-1, len(law))
+        for r in range(3):
+            agree(law.marginal(r).cdf(points)[:, 0], torch.tensor([cdf(r, t) for t in at]).double(), 1e-6)
+        shares = law.quantiles(SHARP)[0]
+        for r, (number, level) in itertools.product(range(3), enumerate(SHARP)):
+            share = float(shares[r, number])
+            if 1e-250 < share < 1.0 - 1e-12:
+                # next to a gap in the mixture the cdf is flat, and any share in it will do
+                assert cdf(r, share * (1.0 - 1e-9)) < level + 1e-6
+                assert cdf(r, share * (1.0 + 1e-9)) > level - 1e-6
+            else:
+                assert cdf(r, share) >= level - 1e-6
+
+
+def test_two_sharp_members_and_a_sum() -> None:
+    alphas = np.array([[300.0, 500.0, 200.0], [4.0, 1.0, 2.0]])
+    half = torch.as_tensor(0.5 * (alphas - 1.0))[:, None]
+    one, log_members = torch.ones(2, 1, 1, dtype=torch.float64), torch.tensor([0.3, 0.7]).double().log()
+    law = SnefySimplex(half, one, torch.zeros(1, 2, 1).double(), log_members=log_members, centre=torch.ones(3))
+    betas = [scipy.stats.beta(alpha[0] + alpha[2], alpha[1]) for alpha in alphas]
+
+    def cdf(share: float) -> float:
+        return float(0.3 * betas[0].cdf(share) + 0.7 * betas[1].cdf(share))
+
+    assert level_error(law.marginal([0, 2]).quantiles(SHARP)[0], cdf) < 1e-6
