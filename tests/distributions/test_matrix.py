@@ -979,7 +979,9 @@ def test_quantiles_with_a_very_uneven_centre(alpha: tuple[float, ...], small: fl
 
 
 @pytest.mark.parametrize("log_odds", [(0.0, 0.0, 0.0), (1.0, -2.0, 0.5)], ids=str)
-@pytest.mark.parametrize("alpha", [(0.05, 0.5, 3.0), (50.0, 200.0, 10.0), (2.7e4, 1.5e3, 1.5e3)], ids=str)
+@pytest.mark.parametrize(
+    "alpha", [(0.05, 0.5, 3.0), (50.0, 200.0, 10.0), (2.7e4, 1.5e3, 1.5e3), (3e4, 0.3, 30.0)], ids=str
+)
 def test_sharp_laws_with_zeros(alpha: tuple[float, ...], log_odds: tuple[float, ...]) -> None:
     """Each support has its own Dirichlet: shares are mixtures of Betas and atoms."""
     presence = torch.as_tensor(0.5 * (np.array(log_odds) - scipy.special.gammaln(alpha)))[None]
@@ -1001,7 +1003,8 @@ def test_sharp_laws_with_zeros(alpha: tuple[float, ...], log_odds: tuple[float, 
 
     at = np.array([0.01, 0.2, 0.5, 0.9])
     ones = np.ones(3)
-    for law in (dirichlet(alpha, ones, rows=40, presence=presence), dirichlet(alpha, ones[None], presence=presence)):
+    rows = 40 if min(alpha) * 1e5 > max(alpha) else 1  # there is no table of laws so uneven
+    for law in (dirichlet(alpha, ones, rows=rows, presence=presence), dirichlet(alpha, ones[None], presence=presence)):
         points = torch.as_tensor(at)[:, None].expand(-1, len(law))
         for r in range(3):
             agree(law.marginal(r).cdf(points)[:, 0], torch.tensor([cdf(r, t) for t in at]).double(), 1e-6)

@@ -51,6 +51,8 @@ LEAST = 1e-10
 CERTAIN = 1e-11
 #: Neurons and pairs whose weights sum up to less than this are left out of a row.
 NEGLIGIBLE = 1e-8
+#: Concentration of a label that is absent.
+GONE = 1e-12
 #: Logits of shares between which quantiles are looked for.
 LOWEST, HIGHEST = -690.0, 60.0
 #: How far around a guess quantiles are looked for at first, in standard deviations and at most, and by what that grows.
@@ -569,7 +571,8 @@ class SparseShares(ShareRow):
         largest = max([top] + [float(centre[:, group].max()) - low for group, low, _ in ends])
         smallest = min([float(centre.min())] + [float(centre[:, group].min()) - high for group, _, high in ends])
         slowest = min(1.0, float(alpha.topk(2, 1, largest=False).values.sum(1).min()))
-        turning = turning_of(alpha, centre, ends, certain=False)
+        turnings = [turning_of(alpha, centre, ends, certain=False), *self._lone_turnings(pairs, centre, ends)]
+        turning = Turning.union(turnings)
         y, weight = nodes(-largest - 1.0, -smallest + 2.0, slowest, turning, alpha.device)
         keep = y > -largest - TAIL - 4.0
         y, weight = y[keep], weight[keep]
@@ -593,6 +596,24 @@ class SparseShares(ShareRow):
             alive = around.abs().amax((0, 1)) > LEAST * weight  # the factors inside are at most one
             y, around = y[alive], around[..., alive].contiguous()
         return y, neurons, torch.stack([first, second]), pairs, around
+
+    def _lone_turnings(
+        self, pairs: Tensor, centre: Tensor, ends: list[tuple[list[int], float, float]]
+    ) -> list[Turning]:
+        """How fast phases turn where of one side only the smallest label is there, which lowers the modulus least."""
+        turnings = []
+        for group, low, high in ends:
+            for side in (group, [r for r in range(self._half.shape[1]) if r not in group]):
+                alpha, absent = self._alpha[pairs], self._absent[pairs][:, side]
+                smallest = alpha[:, side].argmin(1, keepdim=True)
+                alone = absent.scatter(1, smallest, 1.0).prod(1) > NEGLIGIBLE
+                if len(side) == 1 or not bool(alone.any()):
+                    continue
+                kept = torch.full_like(absent, GONE).scatter(1, smallest, alpha[:, side].gather(1, smallest))
+                alpha[:, side] = kept
+                own = centre if len(centre) == 1 else centre[alone]
+                turnings.append(turning_of(alpha[alone], own, [(group, low, high)], certain=False))
+        return turnings
 
     def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
         """See the base class."""
