@@ -22,6 +22,9 @@ from snefy_ldl.special import pair_concentration, pair_gram, pair_index, symmetr
 
 Part = TypeVar("Part")
 
+#: Readouts with a larger binary exponent, of either sign, are scaled.
+MODERATE_EXPONENT = 16
+
 
 class PairFamily:
     """The pairs of neurons of K members, and everything about them that does not depend on a row.
@@ -37,7 +40,7 @@ class PairFamily:
 
     Attributes:
         exponents: as given.
-        readout: as given.
+        readout: as given; members with very large or very small entries are scaled, which changes no density.
         presence: as given.
         components: odds of presence of every pair, or None where all labels are there.
         log_kernel: ``log R`` over the pairs (K, P), float64: of ``B(α_ij)``, or of ``K_ij`` where labels may be absent.
@@ -64,6 +67,7 @@ class PairFamily:
             raise InputError(f"a distribution on the simplex needs at least 2 labels; got {exponents.shape[-1]}.")
         if not bool((exponents > -0.5).all()):
             raise InputError("every exponent must be a number above -1/2, or the density cannot be normalised.")
+        readout, gram = moderate(readout, gram)
         self.exponents, self.readout, self.presence = exponents, readout, presence
         self.concentration = pair_concentration(exponents.double()).reshape(-1, exponents.shape[-1])
         self.total = self.concentration.sum(-1)
@@ -188,6 +192,40 @@ class PairFamily:
             (K P,).
         """
         return self.keep(name, partial(make, self.concentration.detach()))
+
+
+def moderate(readout: Tensor, gram: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """A readout whose squares and products neither overflow nor vanish, in float32 tables neither.
+
+    Every density is a square over its integral, so that a member's readout matters only up to a factor: a power of two,
+    which rounds nothing.
+
+    Args:
+        readout: ``V`` (K, m, n).
+        gram: ``VᵀV`` over the pairs (K, P), or None.
+
+    Returns:
+        Both, scaled; as given where the largest entry of every member is of moderate size.
+
+    Example:
+        >>> moderate(torch.full((1, 1, 2), 2.0**40), None)[0]
+        tensor([[[0.5000, 0.5000]]])
+    """
+    if readout.numel() == 0:
+        return readout, gram
+    exponent = torch.frexp(readout.detach().abs().amax((1, 2))).exponent  # of 0, inf and nan, whatever it is
+    extreme = exponent.abs() > MODERATE_EXPONENT
+    if not bool(extreme.any()):
+        return readout, gram
+    # in two steps: 2 to this power need not be a number of the readout's kind
+    lower = torch.where(extreme, exponent, 0) // 2
+    upper = torch.where(extreme, exponent, 0) - lower
+    one = torch.ones_like(readout[:, 0, 0])
+    factors = [torch.ldexp(one, -power)[:, None] for power in (lower, upper)]
+    for factor in factors:
+        readout = readout * factor[..., None]
+        gram = None if gram is None else gram * factor.double().square()
+    return readout, gram
 
 
 def root_of(gram: Tensor) -> Tensor:

@@ -425,15 +425,6 @@ class GammaRows(RowBlocks):
         products = self._expected(lambda tables: tables.products(), lambda voted: voted.products())
         return self.first_moments(), symmetric(products, self.n_labels)
 
-    def member_means(self) -> Tensor:
-        """The mean of every member by itself (K, N, L)."""
-        parts = [GammaRows(self._member(k)).first_moments() for k in range(self.family.n_members)]
-        return torch.stack(parts)
-
-    def _member(self, k: int) -> Parts:
-        square = Square(self.family.member(k), self.flat_log_scale[:, [k]], torch.zeros_like(self.log_members[:, [k]]))
-        return Parts(square, self.shift, self.parts.scale, self.offset)
-
     def expected_log(self) -> Tensor:
         """``E[log ℓ_r]`` (N, L): minus infinity for labels that may be absent."""
         if self.has_atoms:
@@ -797,44 +788,38 @@ class GammaRows(RowBlocks):
 
             Π_A v_r^{α_r - 1} c_r^{-α_r} / Γ(α_r) · Γ(A_A + 1) κ^{-A_A - 1} · π⁻¹ ∫ Re[(1 - i t λ)^{-A_A - 1} φ_B(t)] dt
 
-        with ``λ = (1 - Σ v) / κ`` and φ_B the transform of the other labels' gammas.
+        with ``λ = (1 - Σ v) / κ`` and φ_B the transform of the other labels' gammas. Votes for known labels alone multiply
+        it by ``Π v_r^{k_r}``; others change the components first.
         """
         unknown = torch.isnan(values[0])
-        rows = [self._row_log_known(row, values[row], unknown) for row in range(len(self))]
-        log_p = torch.stack(rows)
+        log_p = torch.stack([self._row_log_known(row, values[row], unknown) for row in range(len(self))])
         if self.offset is not None:
-            if bool((self.offset[:, unknown] > 0.0).any()):
-                raise InputError(WHY_NOT["gaps", "votes"])
-            seen = torch.where(self.offset > 0.0, self.offset * values.nan_to_num(1.0).log(), 0.0).sum(-1)
-            log_p = log_p + seen - self.log_evidence()
+            seen = torch.where(self.offset > 0.0, self.offset * values.log(), 0.0).sum(-1)
+            hidden = (self.offset[:, unknown] > 0.0).any(-1)
+            log_p = torch.where(hidden, log_p, log_p + seen - self.log_evidence())
         return log_p
 
     def _row_log_known(self, row: int, values: Tensor, unknown: Tensor) -> Tensor:
+        """Log density of one row's known shares: before its votes, or after them where unknown shares have some."""
+        if self.offset is not None and bool((self.offset[row][unknown] > 0.0).any()):
+            if bool((self.offset[row][values == 0.0] > 0.0).any()):  # a label with votes is there
+                return torch.full((), -math.inf, dtype=torch.float64, device=self.device)
+            voted = self.voted(row)
+            terms = []
+            for s in range(voted.n_parts):
+                parts = None if voted.log_odds is None else PresenceComponents(voted.alpha, voted.log_odds[:, s])
+                own = log_known(values, unknown, voted.alpha, voted.log_centre[s], parts)
+                terms.append((own[0], voted.weights[:, s] * own[1]))
+            logs, weights = (torch.cat(column) for column in zip(*terms))
+            return log_signed_sum(logs, weights)
         weights = self.weights(slice(row, row + 1))[0].detach()
         used = torch.nonzero(weights != 0.0).squeeze(1)
-        alpha, centre = self.concentration.detach()[used], self.row_centre(row)
-        absent = ~unknown & (values == 0.0)
-        known = ~unknown & (values > 0.0)
-        if bool(absent.any()) and not self.has_atoms:
-            return torch.full((), -math.inf, dtype=torch.float64, device=self.device)
-        logs = values[known].log()
-        left = 1.0 - values[known].sum()
-        log_kappa = torch.logsumexp(logs - centre[known], 0) if bool(known.any()) else None
-        own = alpha[:, known].sum(1)
-        log_p = alpha[:, known] @ logs - logs.sum() - alpha[:, known] @ centre[known]
-        log_p = log_p - torch.lgamma(alpha[:, known]).sum(1)
-        log_odds, log_norm = None, torch.zeros_like(own)
+        parts = None
         if self.has_atoms:
-            parts = self.row_components(row)
-            log_odds, log_norm = parts.log_odds[used], parts.log_norm[used]
-            log_p = log_p + log_odds[:, known].sum(1)
-        rest = alpha[:, unknown], centre[unknown], None if log_odds is None else log_odds[:, unknown]
-        if log_kappa is None:  # zeros alone
-            chance = torch.ones_like(own).log() if log_odds is None else PresenceComponents(rest[0], rest[2]).log_norm  # type: ignore[arg-type]
-            return log_signed_sum(chance - log_norm, weights[used])
-        log_p = log_p + torch.lgamma(own + 1.0) - (own + 1.0) * log_kappa
-        log_factor, integral = density_at_zero(own + 1.0, left.log() - log_kappa, *rest)
-        return log_signed_sum(log_p + log_factor - log_norm, weights[used] * integral)
+            whole = self.row_components(row)
+            parts = PresenceComponents(whole.alpha[used], whole.log_odds[used])
+        logs, integral = log_known(values, unknown, self.concentration.detach()[used], self.row_centre(row), parts)
+        return log_signed_sum(logs, weights[used] * integral)
 
     def condition(self, shares: KnownShares, n: int, generator: torch.Generator | None) -> Remainder | WeightedDraws:
         """The law of the other shares: exact where all known shares are zeros, else by weighted draws."""
@@ -1215,6 +1200,43 @@ def _vote_nodes(logs: Callable[[Tensor], Tensor], middle: float, total: float) -
     return v - down, step * (1.0 + 0.5 * down)
 
 
+def log_known(
+    values: Tensor, unknown: Tensor, alpha: Tensor, log_centre: Tensor, presence: PresenceComponents | None
+) -> tuple[Tensor, Tensor]:
+    """Density of known shares under every component; see :meth:`GammaRows.log_prob_known`.
+
+    Args:
+        values: shares (L,); zero for labels that are known to be absent.
+        unknown: which of them are not known (L,).
+        alpha: concentrations (P, L).
+        log_centre: ``log c`` (L,).
+        presence: odds of presence, or None where all labels are there.
+
+    Returns:
+        The logarithm of a factor, and what it multiplies (P,) each.
+    """
+    known = ~unknown & (values > 0.0)
+    own = alpha[:, known].sum(1)
+    one, log_norm, log_odds = torch.ones_like(own), torch.zeros_like(own), None
+    if presence is not None:
+        log_odds, log_norm = presence.log_odds, presence.log_norm
+    elif bool((values == 0.0).any()):
+        return torch.full_like(own, -math.inf), one
+    rest = alpha[:, unknown], log_centre[unknown], None if log_odds is None else log_odds[:, unknown]
+    if not bool(known.any()):  # zeros alone
+        assert rest[2] is not None
+        return PresenceComponents(rest[0], rest[2]).log_norm - log_norm, one
+    logs = values[known].log()
+    log_kappa = torch.logsumexp(logs - log_centre[known], 0)
+    log_p = alpha[:, known] @ (logs - log_centre[known]) - logs.sum() - torch.lgamma(alpha[:, known]).sum(1)
+    if log_odds is not None:
+        log_p = log_p + log_odds[:, known].sum(1)
+    log_p = log_p + torch.lgamma(own + 1.0) - (own + 1.0) * log_kappa
+    left = 1.0 - values[known].sum()
+    log_factor, integral = density_at_zero(own + 1.0, left.log() - log_kappa, *rest)
+    return log_p + log_factor - log_norm, integral
+
+
 def draw_presence(log_odds: Tensor, source: RandomStream) -> Tensor:
     """Which labels are there, given that one is: log odds (..., L) -> (..., L), however small the odds are.
 
@@ -1315,9 +1337,5 @@ WHY_NOT = {
     ("covariance_log", "zeros"): (
         "logarithms of labels that may be absent have no second moments. dist.given_support(present) is the law of the "
         "shares once it is known which labels are there."
-    ),
-    ("gaps", "votes"): (
-        "a share with votes is unknown: the density of the others then leaves the family of a law with a centre or "
-        "with zeros. Ask for the density before the votes, or take draws."
     ),
 }

@@ -377,7 +377,9 @@ class SnefySimplex(Distribution):
 
     def member_means(self) -> Tensor:
         """The mean of every member by itself (K, N, L)."""
-        return self.rows.member_means()
+        if isinstance(self.rows, DirichletRows) and self.rows.has_members:
+            return self.rows.member_means()
+        return torch.stack([member.rows.first_moments() for member in self.members()])
 
     def checking(self, wanted: bool = True) -> Self:
         """The law itself, which from now on refuses points off the simplex, as laws that users hold do."""

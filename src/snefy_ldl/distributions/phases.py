@@ -61,6 +61,8 @@ LEAST = 1e-10
 CERTAIN = 1e-11
 #: Neurons and pairs whose weights sum up to less than this are left out of a row.
 NEGLIGIBLE = 1e-8
+#: Concentration of a label that is absent.
+GONE = 1e-12
 #: Logits of shares between which quantiles are looked for.
 LOWEST, HIGHEST = -690.0, 60.0
 #: How far around a guess quantiles are looked for at first, in standard deviations and at most, and by what that grows.
@@ -591,9 +593,14 @@ class SparseShares(ShareRow):
         inside = _mask(groups, alpha.shape[1], alpha.device)
         largest, smallest = _ranges(alpha, centre, inside, lowest, highest)
         slowest = min(1.0, float(alpha.topk(2, 1, largest=False).values.sum(1).min()))
-        turning = Turning.of(alpha, centre, inside, lowest, highest, certain=False)
+        every = [Turning.of(alpha, centre, inside, lowest, highest, False)]
+        every += self._lone_turnings(pairs, inside, lowest, highest)
         # one grid for all sums: the product over labels is made once
-        union = Turning(turning.rate.amax()[None], turning.low.amin()[None], turning.high.amax()[None])
+        union = Turning(
+            torch.cat([one.rate for one in every]).amax()[None],
+            torch.cat([one.low for one in every]).amin()[None],
+            torch.cat([one.high for one in every]).amax()[None],
+        )
         begun, settled = -largest.amax()[None], -smallest.amin()[None]
         y, weight = (part[0] for part in nodes(begun - 1.0, settled + 2.0, slowest, union))
         keep = (y > begun - TAIL - 4.0) & (weight > 0.0)
@@ -611,6 +618,22 @@ class SparseShares(ShareRow):
         around *= weight * self._scale[pairs][:, None]
         alive = around.abs().amax((0, 1)) > LEAST * weight  # the factors inside are at most one
         return y[alive], neurons, ends, pairs, around[..., alive].contiguous()
+
+    def _lone_turnings(self, pairs: Tensor, inside: Tensor, lowest: Tensor, highest: Tensor) -> list[Turning]:
+        """How fast phases turn where of one side only the smallest label is there, which lowers the modulus least."""
+        turnings = []
+        for number, mask in enumerate(inside):
+            for side in (mask.nonzero().flatten(), (~mask).nonzero().flatten()):
+                alpha, absent = self._alpha[pairs], self._absent[pairs][:, side]
+                smallest = alpha[:, side].argmin(1, keepdim=True)
+                alone = absent.scatter(1, smallest, 1.0).prod(1) > NEGLIGIBLE
+                if len(side) == 1 or not bool(alone.any()):
+                    continue
+                alpha[:, side] = torch.full_like(absent, GONE).scatter(1, smallest, alpha[:, side].gather(1, smallest))
+                one = slice(number, number + 1)
+                centre = self._log_centre[None]
+                turnings.append(Turning.of(alpha[alone], centre, inside[one], lowest[one], highest[one], False))
+        return turnings
 
     def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
         """See the base class."""
