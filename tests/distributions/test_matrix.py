@@ -804,16 +804,26 @@ def check_supports(case: Case) -> None:
 TOGETHER = {check: [name for name, other in CHECKS.items() if other is check] for check in CHECKS.values()}
 
 
-def cells() -> list[Any]:
-    """Every law and every check; the three answers that take longest after votes wait for the slow tests."""
+def takes_long(kind: str, members: int, voted: bool, check: Check) -> bool:
+    """Whether a check is left to the slow tests: laws of one share after votes, and all that is made of them."""
+    if not voted or kind == "plain":
+        return False
     heavy = [check_marginal, check_quantiles, check_rosenblatt, check_bayes_point]
+    return (members == 3 and check in heavy) or (kind in ZEROS and check is check_marginal)
+
+
+def cells() -> list[Any]:
+    """Every law and every check."""
     return [
         pytest.param(
-            *law, check, id="-".join(map(str, (*law, TOGETHER[check][0]))),
-            marks=[pytest.mark.slow] if law[1:] == (3, True) and law[0] != "plain" and check in heavy else [],
+            *law,
+            check,
+            id="-".join(map(str, (*law, TOGETHER[check][0]))),
+            marks=[pytest.mark.slow] if takes_long(*law, check) else [],
         )
-        for law in LAWS for check in TOGETHER
-    ]  # fmt: skip
+        for law in LAWS
+        for check in TOGETHER
+    ]
 
 
 @pytest.mark.parametrize(("kind", "members", "voted", "check"), cells())
