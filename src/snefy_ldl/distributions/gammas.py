@@ -66,11 +66,11 @@ from snefy_ldl.special.tolerances import LOG_ODDS_LIMIT, LOGIT_LIMIT, NEGLIGIBLE
 __all__ = ["GammaRows"]
 
 #: Step of the integral over s, and the same times the root of the number of votes.
-VOTE_STEP, SHARP_VOTE_STEP = 0.5, 1.1
+VOTE_STEP, SHARP_VOTE_STEP = 0.33, 0.9
 #: An integrand is over where it is e to minus this of its largest value.
-VOTE_TAIL = 22.0
+VOTE_TAIL = 26.0
 #: Nodes with less weight than this have no part in the laws of shares.
-NEGLIGIBLE_PART = 1e-10
+NEGLIGIBLE_PART = 1e-9
 #: Components with a smaller share of their neurons' own kernels are not tabulated; a row that gives those more weight
 #: than this in all is answered by itself.
 UNUSED, LEFT_OUT = 1e-9, 1e-7
@@ -788,8 +788,8 @@ class GammaRows(RowBlocks):
 
             Π_A v_r^{α_r - 1} c_r^{-α_r} / Γ(α_r) · Γ(A_A + 1) κ^{-A_A - 1} · π⁻¹ ∫ Re[(1 - i t λ)^{-A_A - 1} φ_B(t)] dt
 
-        with ``λ = (1 - Σ v) / κ`` and φ_B the transform of the other labels' gammas. Votes for known labels alone multiply
-        it by ``Π v_r^{k_r}``; others change the components first.
+        with ``λ = (1 - Σ v) / κ`` and φ_B the transform of the other labels' gammas. Votes for known labels alone
+        multiply it by ``Π v_r^{k_r}``; others change the components first.
         """
         unknown = torch.isnan(values[0])
         log_p = torch.stack([self._row_log_known(row, values[row], unknown) for row in range(len(self))])

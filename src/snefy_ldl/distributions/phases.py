@@ -43,12 +43,12 @@ __all__ = [
 ]
 
 #: Largest step of the trapezoid rule.
-LARGEST_STEP = 0.25
+LARGEST_STEP = 0.2
 #: Total concentration from which on components that lie on one side for certain are left out, and the rate at which
 #: phases of the others turn at most.
-SHARP, CERTAIN_RATE = 400.0, 50.0
+SHARP, CERTAIN_RATE = 400.0, 60.0
 #: Rate of a phase that the largest step can bear: where it turns fastest an integrand is small already.
-SPARE = 14.0
+SPARE = 10.0
 #: A share, or what is left of one, with a smaller concentration than this has tails in which phases do not cancel.
 BROAD = 25.0
 #: Phases are followed until the integrand is below e to minus this.
