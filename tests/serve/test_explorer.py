@@ -88,7 +88,7 @@ def test_calibrated_intervals_come_with_the_rows(folder: Path, city: Table) -> N
     assert content["calibrated"]["ends"]["shape"] == [160, 3, 2, 1]
     groups = np.arange(160) % 2
     by_group = ConformalIntervals(served.inner, confidence_level=0.8).conformalize(
-        city[0].to_numpy(), city[1], groups=groups
+        city[0].to_numpy() + 1e-3, city[1], groups=groups
     )
     content, _ = export_model(served.model, PageRows(city[0]), "city", by_group)
     assert content["calibrated"] is None

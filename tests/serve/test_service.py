@@ -350,7 +350,7 @@ def test_columns_of_text_and_gaps_are_read_by_the_models_own_reader(
 
 
 @pytest.mark.slow
-def test_every_question_to_a_law_that_moves_is_answered_or_refused_in_words(tmp_path: Path, moving: Any) -> None:
+def test_every_question_to_a_law_that_moves_is_answered(tmp_path: Path, moving: Any) -> None:
     model, X = moving
     place = model.save(tmp_path / "moving")
     labels = [str(label) for label in model.label_names_]
@@ -358,13 +358,11 @@ def test_every_question_to_a_law_that_moves_is_answered_or_refused_in_words(tmp_
         answer = ask(client, "predict", {"rows": X[:2].tolist()})
         np.testing.assert_allclose(answer["zero"], model.predict_zero(X[:2]), atol=1e-9)
         for path, body in make_examples(labels, X[0].tolist()).items():
-            refused = path in ("update", "next")
-            assert "votes cannot be added" in str(ask(client, path, body, 422 if refused else 200)) or not refused
-        assert any("Votes cannot" in limit for limit in client.get("/v1/model").json()["limits"])
+            ask(client, path, body)
 
 
 @pytest.mark.parametrize("settings", [{"centre": "geometric"}, {"zeros": "model"}])
-def test_every_question_to_the_wider_family_is_answered_or_refused_in_words(
+def test_every_question_to_the_wider_family_is_answered(
     tmp_path: Path, city: tuple[pd.DataFrame, pd.DataFrame], settings: dict[str, Any]
 ) -> None:
     shares = city[1].to_numpy(copy=True)
@@ -378,5 +376,4 @@ def test_every_question_to_the_wider_family_is_answered_or_refused_in_words(
     with TestClient(create_app([place], log=Log(io.StringIO()))) as client:
         labels = client.get("/v1/model").json()["labels"]
         for path, body in make_examples(labels, city[0].iloc[0].to_dict()).items():
-            refused = path in ("update", "next")
-            assert "votes cannot be added" in str(ask(client, path, body, 422 if refused else 200)) or not refused
+            ask(client, path, body)

@@ -1,6 +1,7 @@
 """Votes on a law: what one more vote is worth, how many are needed, and the counts a law predicts for a label.
 
-All of it follows from one fact: votes k turn the law's components ``Dirichlet(α_p)`` into ``Dirichlet(α_p + k)``.
+Votes k turn the components ``Dirichlet(α_p)`` of a plain law into ``Dirichlet(α_p + k)``; with a centre or zeros, the
+share of one label is taken for a Beta with its own mean and variance.
 Everything here takes a law, or the laws of consecutive blocks of rows, and knows no model.
 """
 

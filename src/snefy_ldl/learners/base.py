@@ -275,6 +275,8 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         """Why a learner that was read from a file does not answer, in words; None where it does."""
         try:
             answer = self._predict_array(np.zeros((1, self._width)))
+        except InputError:  # an answer, too: some learners know the rows they were fitted to only
+            return None
         except Exception as error:  # what a damaged learner meets depends on the learner
             return f"does not answer: {type(error).__name__}: {shorten_text(error)}"
         return None if answer.shape == (1, self.n_labels_) else f"answers for {answer.shape[1:]} labels"

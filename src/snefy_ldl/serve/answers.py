@@ -252,9 +252,6 @@ def _condition(asked: Asked, question: Condition) -> Answer:
     alpha, pace = _tails(question.levels), asked.pace
 
     def conditioned(law: Any, part: slice) -> tuple[Any, ...]:
-        if asked.served.moves and len(law) > 1:  # rows that share no components are asked one by one
-            rows = [conditioned(law[row], part) for row in range(len(law))]
-            return tuple(np.concatenate([_array(value) for value in values]) for values in zip(*rows))
         other = law.condition(known, generator=torch.Generator().manual_seed(0))
         errors = [other.std_error] if hasattr(other, "std_error") else []
         return other.mean, other.variance, _pairs(_array(other.quantiles(alpha))), *errors
@@ -268,7 +265,6 @@ def _condition(asked: Asked, question: Condition) -> Answer:
 
 def _update(asked: Asked, question: Update) -> Answer:
     _check_heavy(asked)
-    _check_votes(asked)
     votes = _vote_table(asked, question.votes)
 
     alpha = _tails(question.levels)
@@ -283,7 +279,6 @@ def _update(asked: Asked, question: Update) -> Answer:
 
 def _next(asked: Asked, question: Next) -> Answer:
     _check_heavy(asked)
-    _check_votes(asked)
     votes = None if question.votes is None else _vote_table(asked, question.votes)
     if question.n > len(asked.X) * question.max_per_item:
         raise Fault(422, f"n={question.n}: there are {len(asked.X)} rows; ask for fewer.", field="n")
@@ -416,13 +411,3 @@ def _vote_table(asked: Asked, votes: list[dict[str, int]]) -> Array:
 def _check_heavy(asked: Asked) -> None:
     if len(asked.X) > asked.limits.heavy_rows:
         raise Fault(422, f"at most {asked.limits.heavy_rows:,} rows at a time for this question.", field="rows")
-
-
-def _check_votes(asked: Asked) -> None:
-    if not asked.served.takes_votes:
-        raise Fault(
-            422,
-            "votes cannot be added to the law of this model, which has a centre or models zeros; fit with "
-            'centre=None and zeros="shrink", or on the votes themselves.',
-            field="votes",
-        )

@@ -86,8 +86,6 @@ def _limits(served: ServedModel) -> list[str]:
     limits = ["It knows rows like those it was trained on; far from them its answers are extrapolation."]
     if model.centre_ is not None or served.moves:
         limits.append("Its law has a centre, so condition answers by draws, with their standard errors.")
-    if not served.takes_votes:
-        limits.append("Votes cannot be added to its law: update and next are not available.")
     if model.net_.has_presence:
         limits.append("Shares may be exactly zero: zero is the chance of that.")
     return limits

@@ -78,11 +78,6 @@ class ServedModel:
         """Whether every row's law has components of its own."""
         return bool(self.model.inputs_ == "moving")
 
-    @property
-    def takes_votes(self) -> bool:
-        """Whether votes can be added to its laws: not with a centre, nor where shares may be exactly zero."""
-        return self.model.centre_ is None and not self.model.net_.has_presence and not self.moves
-
 
 def load_served(folder: Path, name: str, backbone: Any = None) -> ServedModel:
     """Read a model and its calibration, both of one moment.

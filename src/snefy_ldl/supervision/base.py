@@ -83,6 +83,10 @@ class DensityLearner(Learner):
         self._density.save(path / "density")
         return path
 
+    def find_silence(self) -> str | None:
+        """None: its density, without which it has no answer, is read from a folder of its own and checked there."""
+        return None
+
     @classmethod
     def load(cls: type[Self], folder: str | os.PathLike[str]) -> Self:
         """Read a learner that :meth:`save` wrote; nothing in the folder is executed.
