@@ -172,7 +172,9 @@ def change_tensor(tensors: dict[str, torch.Tensor], rng: np.random.Generator) ->
             flat[index] = torch.as_tensor(number, dtype=torch.float64).to(flat.dtype)
         else:
             whole = int(np.clip(np.nan_to_num(number), -(2**62), 2**62))
-            flat[index] = pick(rng, (whole, 0, 1, -1, len(flat), int(rng.integers(max(len(flat), 1)))))
+            wanted = pick(rng, (whole, 0, 1, -1, len(flat), int(rng.integers(max(len(flat), 1)))))
+            limits = torch.iinfo(flat.dtype)
+            flat[index] = min(max(wanted, limits.min), limits.max)
         tensors[name] = flat.reshape(tensor.shape)
         return f"{name}: {number} in {many} of {len(flat)}"
     return f"{name}: act {act}"

@@ -34,7 +34,7 @@ def fitted(table: pd.DataFrame, folder: Path, *more: object) -> tuple[str, str]:
 @pytest.mark.parametrize(("ids", "words"), [(np.arange(300) // 3, "100 values"), (np.full(300, 7), "one value")])
 def test_ids_that_repeat_lose_no_row(ids: np.ndarray, words: str, tmp_path: Path) -> None:
     out, notes = fitted(children().assign(id=ids), tmp_path)
-    assert out.startswith("300 rows, 2 features")
+    assert out.startswith("300 rows (255 to learn from, 45 held back for validation), 2 features")
     sentence = f"column 'id' has {words} in 300 rows: it names groups of rows and is no feature; every row is kept"
     assert notes.count(sentence) == 1
     assert "later one counts" not in notes
@@ -74,7 +74,7 @@ def test_a_column_of_patients_is_named_as_a_group(cells: object, tmp_path: Path)
     assert notes.count("column 'patient' has 100 values in 300 rows, so it likely names groups of rows") == 1
     assert "(--drop leaves it out)" in notes
     out, notes = fitted(table, tmp_path, "--drop", "patient")
-    assert out.startswith("300 rows, 2 features")
+    assert out.startswith("300 rows (255 to learn from, 45 held back for validation), 2 features")
     assert "patient" not in notes
 
 

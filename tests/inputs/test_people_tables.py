@@ -29,7 +29,7 @@ def test_file_to_predictions(name, tmp_path):
     if name != "forty_rows":  # which has rows without labels
         score = json.loads(succeed("evaluate", tmp_path / "model", case.table, *case.scored, "--json").stdout)
         assert score["rows"] == len(answer)
-        succeed("conformalize", tmp_path / "model", case.table, *case.scored)
+        assert "trained this model" in fail("conformalize", tmp_path / "model", case.table, *case.scored)
     shown = succeed("info", tmp_path / "model").stdout
     assert ("(votes)" if name == "long_votes" else "(shares)") in shown
 
