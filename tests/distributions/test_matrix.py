@@ -809,7 +809,7 @@ def takes_long(kind: str, members: int, voted: bool, check: Check) -> bool:
     if not voted or kind == "plain":
         return False
     heavy = [check_marginal, check_quantiles, check_rosenblatt, check_bayes_point]
-    return (members == 3 and check in heavy) or (kind in ZEROS and check is check_marginal)
+    return check in heavy and (members == 3 or kind in ZEROS or check in (check_marginal, check_bayes_point))
 
 
 def cells() -> list[Any]:

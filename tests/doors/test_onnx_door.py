@@ -18,7 +18,12 @@ from snefy_ldl.errors import InputError
 
 
 @pytest.mark.parametrize(
-    ("kind", "dtype"), [("guides", "float64"), ("gaps", "float32"), ("zeros and centre", "float64")]
+    ("kind", "dtype"),
+    [
+        pytest.param("guides", "float64", marks=pytest.mark.slow),
+        ("gaps", "float32"),
+        pytest.param("zeros and centre", "float64", marks=pytest.mark.slow),
+    ],
 )
 def test_onnxruntime_answers_as_the_model(kind: str, dtype: str, tmp_path: Path) -> None:
     for package in ("onnx", "onnxscript"):
@@ -40,6 +45,7 @@ def test_onnxruntime_answers_as_the_model(kind: str, dtype: str, tmp_path: Path)
     assert json.loads(words["levels"]) == list(LEVELS)
 
 
+@pytest.mark.slow
 def test_a_network_of_ones_own_and_its_pixels(tmp_path: Path) -> None:
     for package in ("onnx", "onnxscript"):
         pytest.importorskip(package, reason="ONNX files need the extra onnx")
@@ -58,6 +64,7 @@ def test_a_network_of_ones_own_and_its_pixels(tmp_path: Path) -> None:
     assert "uint8 (rows, 1, 6, 6)" in session.get_modelmeta().custom_metadata_map["input"]
 
 
+@pytest.mark.slow
 def test_a_law_that_moves(tmp_path: Path) -> None:
     for package in ("onnx", "onnxscript"):
         pytest.importorskip(package, reason="ONNX files need the extra onnx")

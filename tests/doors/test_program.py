@@ -15,6 +15,7 @@ from snefy_ldl.doors.program import DESCRIPTION, export_program
 from snefy_ldl.errors import InputError
 
 
+@pytest.mark.slow
 def test_program_answers_as_the_model(tmp_path: Path) -> None:
     model, X, _ = fitted("guides")
     words = {DESCRIPTION: ""}

@@ -32,7 +32,9 @@ def test_skpros_own_suite(kind: type) -> None:
     assert not failures
 
 
-@pytest.mark.parametrize("kind", ["plain", "centre", "zeros"])
+@pytest.mark.parametrize(
+    "kind", ["plain", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("centre", "zeros"))]
+)
 def test_answers_are_the_laws(kind: str) -> None:
     model, rows, D = fitted(kind)
     law = model.predict_dist(rows)

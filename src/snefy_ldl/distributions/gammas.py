@@ -1045,7 +1045,7 @@ class Voted:
                 answer = answer + softplus(presence.log_odds[:, [r]] - alpha[:, [r]] * log1p[r])
             return answer
 
-        y, step = _vote_nodes(logs, -float(log_centre.amax()), total)
+        y, step = _vote_nodes(logs, -float(log_centre.amax()), total, alpha.device)
         table = logs(y) + step.log()
         top = table.max()
         kept_nodes = torch.nonzero(table.amax(0) > top - VOTE_TAIL).squeeze(1)
@@ -1174,7 +1174,9 @@ class Voted:
         return arrays[0], arrays[1], arrays[2], arrays[3] if len(arrays) == 4 else None
 
 
-def _vote_nodes(logs: Callable[[Tensor], Tensor], middle: float, total: float) -> tuple[Tensor, Tensor]:
+def _vote_nodes(
+    logs: Callable[[Tensor], Tensor], middle: float, total: float, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """Nodes ``y = log s`` and steps (S,) of the integral over s after some votes.
 
     Far to the left an integrand falls as slowly as ``s^{|k|}``; there the step grows.
@@ -1183,7 +1185,9 @@ def _vote_nodes(logs: Callable[[Tensor], Tensor], middle: float, total: float) -
         logs: log integrands at y (P, S).
         middle: where to look for them.
         total: ``|k|``.
+        device: where the nodes lie.
     """
+    kind = {"dtype": torch.float64, "device": device}
 
     def seen(y: Tensor) -> tuple[float, float, float]:
         height = logs(y).amax(0)
@@ -1191,11 +1195,11 @@ def _vote_nodes(logs: Callable[[Tensor], Tensor], middle: float, total: float) -
         gap = float(y[1] - y[0])
         return float(y[alive[0]]) - gap, float(y[height.argmax()]), float(y[alive[-1]]) + gap
 
-    low, top, high = seen(torch.arange(-80.0, 81.0, 2.0, dtype=torch.float64) + middle)
-    low, top, high = seen(torch.linspace(low, high, 200, dtype=torch.float64))
+    low, top, high = seen(torch.arange(-80.0, 81.0, 2.0, **kind) + middle)
+    low, top, high = seen(torch.linspace(low, high, 200, **kind))
     step = min(VOTE_STEP, SHARP_VOTE_STEP / math.sqrt(total))
     bend = top - 6.0 * max(1.0 / math.sqrt(total), 0.3)  # left of it, only a power of s
-    v = torch.arange(bend - 2.0 * (1.0 + math.log(max(bend - low, 1.0) + 1.0)), high, step, dtype=torch.float64)
+    v = torch.arange(bend - 2.0 * (1.0 + math.log(max(bend - low, 1.0) + 1.0)), high, step, **kind)
     down = torch.exp((bend - v) / 2.0 - 1.0)
     return v - down, step * (1.0 + 0.5 * down)
 

@@ -26,7 +26,7 @@ from snefy_ldl.validation.rows import move_rows, take_rows
 __all__ = ["check_law", "finish", "network_inputs", "warn_if_failed"]
 
 #: Rows of the check, evenly spaced over the training rows, and draws per row.
-ROWS, DRAWS = 8, 2000
+ROWS, DRAWS = 4, 1000
 #: Probabilities whose quantiles are compared with the draws, for every label.
 LEVELS = (0.05, 0.5, 0.95)
 #: Chance that a sound law fails, over all comparisons of a fit together.
