@@ -50,8 +50,8 @@ STREAM_BYTES = 1 << 28
 
 #: Tables of component laws kept for the next question about the same model, and the numbers each may hold.
 KEPT_TABLES, KEPT_TABLE_NUMBERS = 64, 1 << 22
-#: Numbers that the tables kept with one network's pairs of neurons may hold (128 MiB of float64).
-FAMILY_NUMBERS = 1 << 24
+#: Numbers that the tables kept with one network's pairs of neurons may hold (256 MiB of float64).
+FAMILY_NUMBERS = 1 << 25
 #: Up to this many rows are answered by their weights, one number a pair; quadratic forms must be set up first.
 FEW_ROWS = 16
 #: Below this many evaluations a question about one share goes straight to the incomplete Beta function.

@@ -104,7 +104,7 @@ class ComponentTable:
     @property
     def n_numbers(self) -> int:
         """How much is kept."""
-        return sum(octave.cdf.size for octave in self.octaves)
+        return sum(octave.cdf.size for octave in self.octaves) // 2  # numbers of half the size
 
     # -- grids -------------------------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class ComponentTable:
         if length > LONGEST:
             raise ValueError("too long")
         y: Array = first_y + step * np.arange(n_y, dtype=np.float64)
-        cdf = np.empty((len(self.groups), len(pairs), n_u * FINER))
+        cdf = np.empty((len(self.groups), len(pairs), n_u * FINER), dtype=np.float32)
         block = max(1, CHUNK_ELEMENTS // (16 * max(length, n_y * alpha.shape[1])))
         for part in np.array_split(np.arange(len(pairs)), math.ceil(len(pairs) / block)):
             outside = self._outside(pairs[part], y)  # (R, p, n_y)
