@@ -34,7 +34,7 @@ MARGIN = 26.0
 #: Points of the table in every step of the integral, points of the polynomial between them.
 FINER, POINTS = 2, 8
 #: Longest convolution; laws with very small concentrations need longer ones, and are not tabulated.
-LONGEST = 1 << 15
+LONGEST = 1 << 12
 #: Logits of shares that are told apart from 0 and 1.
 LOWEST, HIGHEST = -690.0, 60.0
 #: Rounds of Newton's method at most, and points that are looked at before.
