@@ -564,6 +564,12 @@ class GammaRows(RowBlocks):
         made = self.family.keep(name, make)
         return None if isinstance(made, str) else made
 
+    def _table_of(self, group: list[int]) -> tuple[ComponentTable | None, int]:
+        """A table that holds one sum, and its number there: single labels share one, which quantiles need as well."""
+        if len(group) > 1:
+            return self._table([group]), 0
+        return self._table([[r] for r in range(self.n_labels)]), group[0]
+
     def _tabled(self, table: ComponentTable, rows: slice) -> tuple[Array, Mask]:
         """Weights of some rows (b, P), and which rows the table's components suffice for (b,)."""
         weights = self.weights(rows).detach().cpu().numpy()
@@ -612,7 +618,7 @@ class GammaRows(RowBlocks):
 
     def share_cdf(self, group: list[int], points: Array) -> Array:
         """``P(share <= t)`` at points inside (0, 1), each row's own (N, Q)."""
-        table = self._table([group]) if points.size > FEW_POINTS else None
+        table, number = self._table_of(group) if points.size > FEW_POINTS else (None, 0)
         if table is None:
             return self._share_at(group, points)[0]
         with np.errstate(divide="ignore"):
@@ -620,7 +626,7 @@ class GammaRows(RowBlocks):
         out = np.empty(points.shape)
         for rows in self._blocks():
             weights, enough = self._tabled(table, rows)
-            out[rows] = table.rows(weights, 0).at(logits[rows])[0]
+            out[rows] = table.rows(weights, number).at(logits[rows])[0]
             if not enough.all():
                 few = np.flatnonzero(~enough) + rows.start
                 out[few] = GammaRows(self.parts.take(torch.as_tensor(few)))._share_at(group, points[few])[0]
@@ -1187,7 +1193,7 @@ def _vote_nodes(
         total: ``|k|``.
         device: where the nodes lie.
     """
-    kind = {"dtype": torch.float64, "device": device}
+    kind: dict[str, Any] = {"dtype": torch.float64, "device": device}
 
     def seen(y: Tensor) -> tuple[float, float, float]:
         height = logs(y).amax(0)

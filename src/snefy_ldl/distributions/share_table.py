@@ -55,7 +55,7 @@ class Octave:
     pairs: Index
     first: float
     step: float
-    cdf: Array
+    cdf: npt.NDArray[np.float32]
 
 
 class ComponentTable:
