@@ -8,6 +8,7 @@ expectation is ``E[φ(ℓ)|x] = Σ_p c_p(x) E_p[φ]``: (rows × pairs) @ (pairs 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -51,14 +52,15 @@ from snefy_ldl.special.tolerances import (
 __all__ = ["DirichletRows", "RowBlocks", "beta_below"]
 
 
-class RowBlocks:
+class RowBlocks(ABC):
     """Rows that are worked on some at a time: what both kinds of rows have in common."""
 
     n_components: int
     device: torch.device
 
+    @abstractmethod
     def __len__(self) -> int:
-        raise NotImplementedError
+        """How many rows there are."""
 
     def chunks(self, per_pair: int = 1) -> Iterator[slice]:
         """Rows that are worked on at a time, ``per_pair`` numbers held for each of their components."""

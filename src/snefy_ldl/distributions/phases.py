@@ -21,6 +21,7 @@ others are slow however sharp they are.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -216,7 +217,7 @@ def _mask(groups: list[list[int]], n_labels: int, device: torch.device) -> Tenso
     return inside
 
 
-class ShareRow:
+class ShareRow(ABC):
     """The laws of some sums of shares of one row: what :func:`solve_quantiles` asks.
 
     Attributes:
@@ -227,13 +228,13 @@ class ShareRow:
     at_zero: Tensor
     inside: Tensor
 
+    @abstractmethod
     def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
         """Choose nodes for logits between two ends (r,) of the sums ``which`` (r,)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
         """Cdf and density of the logit at points u (r, A) of the sums ``which`` (r,); the atom at one is left out."""
-        raise NotImplementedError
 
 
 class SeveralShares(ShareRow):
