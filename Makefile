@@ -38,7 +38,7 @@ browser-tests: $(VENV)/.installed
 ray-tests: $(VENV)/.installed
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[ray]'
 	for file in engine_ray ray_serve ray_tasks; do \
-		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray -rs tests/engines/test_$$file.py || exit 1; done
+		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray -rs tests/cluster/test_$$file.py || exit 1; done
 
 # Wheel and sdist, built and installed away from the checkout; WHEEL_TEST=full also fits on the oldest and newest Python here.
 wheel-test: $(VENV)/.installed

@@ -25,7 +25,7 @@ def check_package() -> None:
     """Everything is there that is no Python, and every module is Python to this interpreter."""
     root = Path(snefy_ldl.__file__).parent
     assert "site-packages" in root.parts, f"{root} is no installed package"
-    for name in ("py.typed", "cli/templates/page.css", "serve/explorer/page", "experiments/report/templates"):
+    for name in ("py.typed", "cli/templates/page.css", "serve/explorer/page", "paper/report/templates"):
         assert files("snefy_ldl").joinpath(name).is_dir() or files("snefy_ldl").joinpath(name).is_file(), name
     assert compileall.compile_dir(root, quiet=1, force=True), "a module does not compile"
 
@@ -48,7 +48,7 @@ def check_command() -> None:
 def check_model() -> None:
     """A model is fitted, answers, and comes back from a folder."""
     from snefy_ldl import SnefyLDL
-    from snefy_ldl.synthetic import make_city_districts
+    from snefy_ldl.datasets.synthetic import make_city_districts
 
     city = make_city_districts(n=120, random_state=0)
     model = SnefyLDL(n_neurons=16, epochs=3, random_state=0).fit(city.X, city.D)

@@ -12,13 +12,13 @@ import typer
 from snefy_ldl.cli.common import distinct_columns, note, progress_bar, say, split
 from snefy_ldl.cli.items import read_votes
 from snefy_ldl.cli.model_tables import feature_names, known_features, say_odd_cells
-from snefy_ldl.engines.rows import calibrated_levels, interval_columns
+from snefy_ldl.cluster.rows import calibrated_levels, interval_columns
 
 if TYPE_CHECKING:
-    from snefy_ldl.engines.base import Engine, Run
-    from snefy_ldl.engines.parts import PartTable
-    from snefy_ldl.engines.shipped import ShippedModel
-    from snefy_ldl.engines.work import Work
+    from snefy_ldl.cluster.base import Engine, Run
+    from snefy_ldl.cluster.parts import PartTable
+    from snefy_ldl.cluster.shipped import ShippedModel
+    from snefy_ldl.cluster.work import Work
     from snefy_ldl.estimator import SnefyLDL
 
 Tables = Annotated[
@@ -64,11 +64,11 @@ def choose_engine(
             raise typer.BadParameter("work in parts writes many files: name a folder for them with --out.")
         return None
     if engine == "local":
-        from snefy_ldl.engines.local import LocalEngine
+        from snefy_ldl.cluster.local import LocalEngine
 
         return LocalEngine(workers)
-    from snefy_ldl.engines.cluster import import_ray
-    from snefy_ldl.engines.ray import RayEngine
+    from snefy_ldl.cluster.cluster import import_ray
+    from snefy_ldl.cluster.ray import RayEngine
 
     import_ray()  # says at once what is missing
     return RayEngine(address, workers, patience)
@@ -94,7 +94,7 @@ def jobs_on(engine: str, address: str | None, jobs: int) -> AbstractContextManag
         if address is not None:
             raise typer.BadParameter("--address names a Ray cluster: say --engine ray, too.")
         return nullcontext()
-    from snefy_ldl.engines.tasks import ray_jobs
+    from snefy_ldl.cluster.tasks import ray_jobs
 
     return ray_jobs(address, jobs if jobs > 0 else None)
 
@@ -139,9 +139,9 @@ class Setup:
         Returns:
             All of it.
         """
-        from snefy_ldl.engines.parts import PartTable
-        from snefy_ldl.engines.places import find_tables
-        from snefy_ldl.engines.shipped import ShippedModel
+        from snefy_ldl.cluster.parts import PartTable
+        from snefy_ldl.cluster.places import find_tables
+        from snefy_ldl.cluster.shipped import ShippedModel
 
         table = PartTable(find_tables(tables))
         shipped = ShippedModel.read(model, device)
@@ -194,7 +194,7 @@ def work_through(engine: Engine, work: Work, table: PartTable, out: str, what: s
     Returns:
         What came of it.
     """
-    from snefy_ldl.engines.base import run_parts
+    from snefy_ldl.cluster.base import run_parts
 
     with progress_bar(what) as progress:
         run = run_parts(engine, work, table, out, progress=progress)
@@ -224,9 +224,9 @@ def predict_parts(
         keep: Columns to copy.
         features: Text of ``--features``, or None.
         device: Where workers put the model.
-        options: Of :class:`snefy_ldl.engines.questions.Predictions`.
+        options: Of :class:`snefy_ldl.cluster.questions.Predictions`.
     """
-    from snefy_ldl.engines.questions import Predictions
+    from snefy_ldl.cluster.questions import Predictions
 
     setup = Setup.read(model, tables, device)
     setup.table.need(keep, "--keep")
@@ -270,7 +270,7 @@ def evaluate_parts(
     Returns:
         The report, as ``evaluate`` makes it of one table.
     """
-    from snefy_ldl.engines.questions import Evaluation
+    from snefy_ldl.cluster.questions import Evaluation
 
     setup = Setup.read(model, tables)
     names = split(labels) or setup.labels
@@ -299,7 +299,7 @@ def evaluation_report(run: Run, level: float, counts: bool) -> dict[str, Any]:
     from math import isfinite
 
     from snefy_ldl import metrics
-    from snefy_ldl.engines.figures import Tally
+    from snefy_ldl.cluster.figures import Tally
 
     tallies: dict[str, Tally] = {}
     for outcome in run.outcomes:
@@ -354,9 +354,9 @@ def update_parts(
         id_name: Column that names the items.
         features: Text of ``--features``, or None.
     """
+    from snefy_ldl.cluster.questions import Updates
     from snefy_ldl.datasets.labelled import ID_NAMES
     from snefy_ldl.datasets.tables import cell_text
-    from snefy_ldl.engines.questions import Updates
     from snefy_ldl.errors import InputError
 
     if form not in ("auto", "long", "wide", "counts"):

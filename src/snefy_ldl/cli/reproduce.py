@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from snefy_ldl.cli.parts import Address, EngineName
-from snefy_ldl.experiments.config import RECIPES, STUDIES, quick, select
+from snefy_ldl.paper.config import RECIPES, STUDIES, quick, select
 
 
 def reproduce(
@@ -47,7 +47,7 @@ def reproduce(
         )
     _need_report_libraries()
     if not report_only:
-        from snefy_ldl.experiments.runner import reproduce as run
+        from snefy_ldl.paper.runner import reproduce as run
 
         run(
             [quick(study) for study in chosen] if quick_run else chosen,
@@ -57,7 +57,7 @@ def reproduce(
             jobs=jobs,
             spread=_spread(engine, address, jobs),
         )
-    from snefy_ldl.experiments.report.page import write_report
+    from snefy_ldl.paper.report.page import write_report
 
     typer.echo(f"The report: {write_report(out)}   (open it in a browser)")
 
@@ -70,8 +70,8 @@ def _spread(engine: str, address: str | None, jobs: int | None) -> Any:
         if address is not None:
             raise typer.BadParameter("--address names a Ray cluster: say --engine ray, too.")
         return None
-    from snefy_ldl.engines.cluster import import_ray
-    from snefy_ldl.engines.tasks import RayTasks
+    from snefy_ldl.cluster.cluster import import_ray
+    from snefy_ldl.cluster.tasks import RayTasks
 
     import_ray()  # says at once what is missing
     return RayTasks(address, jobs)

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation.rows import count_rows, take_rows
 from snefy_ldl.distributions.law import SnefySimplex
-from snefy_ldl.validation.rows import count_rows, take_rows
 
 #: Rows whose predicted laws are held at one time.
 BLOCK_ROWS = 1 << 15

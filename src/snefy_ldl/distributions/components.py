@@ -29,9 +29,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from snefy_ldl._limits import CHUNK_ELEMENTS
-from snefy_ldl.special import pair_index
-from snefy_ldl.special.tolerances import INTEGRAL_TAIL, LOG_ODDS_LIMIT
+from snefy_ldl._internal.limits import CHUNK_ELEMENTS
+from snefy_ldl._internal.special import pair_index
+from snefy_ldl._internal.special.tolerances import INTEGRAL_TAIL, LOG_ODDS_LIMIT
 
 __all__ = ["ComponentMoments", "PresenceComponents", "integral_nodes", "log_expm1", "moved_log_norm"]
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Size, Tensor
 
+from snefy_ldl._internal.special.tolerances import SHARE_SUM_ROUNDING
 from snefy_ldl.distributions.marginal import Marginal
 from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.errors import InputError
-from snefy_ldl.special.tolerances import SHARE_SUM_ROUNDING
 
 
 @dataclass(frozen=True)

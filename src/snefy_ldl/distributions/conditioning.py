@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snefy_ldl._limits import block_elements
+from snefy_ldl._internal.limits import block_elements
+from snefy_ldl._internal.special import log_beta
+from snefy_ldl._internal.special.tolerances import LOG_ODDS_LIMIT
 from snefy_ldl.distributions.components import PresenceComponents
 from snefy_ldl.distributions.conditioned import KnownShares, WeightedDraws
 from snefy_ldl.errors import InputError
-from snefy_ldl.special import log_beta
-from snefy_ldl.special.tolerances import LOG_ODDS_LIMIT
 
 __all__ = ["condition_by_draws"]
 

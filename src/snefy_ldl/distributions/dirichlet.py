@@ -17,8 +17,25 @@ import scipy.special
 import torch
 from torch import Tensor
 
-from snefy_ldl._limits import CHUNK_ELEMENTS, FEW_ROWS, block_elements
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.limits import CHUNK_ELEMENTS, FEW_ROWS, block_elements
+from snefy_ldl._internal.special import (
+    log_beta,
+    log_beta_ratio,
+    log_quadratic_form,
+    log_share,
+    log_signed_sum,
+    log_squared_norm,
+    pair_index,
+    quick_log_norms,
+    symmetric,
+    unit_kernel,
+)
+from snefy_ldl._internal.special.tolerances import (
+    NEGLIGIBLE_FACTOR_EXPONENT,
+    SMALLEST_DENSITY_SHARE,
+    SMALLEST_SHARED_DENSITY,
+)
+from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions.conditioned import KnownShares, Remainder, WeightedDraws
 from snefy_ldl.distributions.family import PairFamily, root_of
 from snefy_ldl.distributions.marginal import direct_cdf, direct_quantiles
@@ -31,23 +48,6 @@ from snefy_ldl.distributions.square_quantiles import square_quantiles
 from snefy_ldl.distributions.tables import beta_table, label_quantiles, row_blocks, row_weights
 from snefy_ldl.distributions.weights import check_sizes, check_weights
 from snefy_ldl.errors import InputError
-from snefy_ldl.special import (
-    log_beta,
-    log_beta_ratio,
-    log_quadratic_form,
-    log_share,
-    log_signed_sum,
-    log_squared_norm,
-    pair_index,
-    quick_log_norms,
-    symmetric,
-    unit_kernel,
-)
-from snefy_ldl.special.tolerances import (
-    NEGLIGIBLE_FACTOR_EXPONENT,
-    SMALLEST_DENSITY_SHARE,
-    SMALLEST_SHARED_DENSITY,
-)
 
 __all__ = ["DirichletRows", "RowBlocks", "beta_below"]
 

@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from snefy_ldl._limits import FAMILY_NUMBERS
+from snefy_ldl._internal.limits import FAMILY_NUMBERS
+from snefy_ldl._internal.special import pair_concentration, pair_gram, pair_index, symmetric, unit_kernel
 from snefy_ldl.distributions.components import PresenceComponents
 from snefy_ldl.distributions.moments import PairMoments
 from snefy_ldl.errors import InputError
-from snefy_ldl.special import pair_concentration, pair_gram, pair_index, symmetric, unit_kernel
 
 Part = TypeVar("Part")
 

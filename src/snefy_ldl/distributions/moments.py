@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from snefy_ldl.special import symmetric
+from snefy_ldl._internal.special import symmetric
 
 Order = Literal["first", "diagonal", "full"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions.blocks import tensor_for, to_numpy
 from snefy_ldl.distributions.law import SnefySimplex
 

@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snefy_ldl._internal.special import pair_index
 from snefy_ldl.distributions.family import PairFamily
-from snefy_ldl.special import pair_index
 
 __all__ = ["Listed", "Parts", "Rows", "Scale", "Square"]
 

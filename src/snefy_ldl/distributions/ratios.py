@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Size, Tensor
 
+from snefy_ldl._internal.special.tolerances import SHARE_SUM_ROUNDING
 from snefy_ldl.distributions.conditioned import ScaledMarginal
 from snefy_ldl.errors import InputError
-from snefy_ldl.special.tolerances import SHARE_SUM_ROUNDING
 
 
 @dataclass(frozen=True)

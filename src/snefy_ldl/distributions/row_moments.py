@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from snefy_ldl._limits import CHUNK_ELEMENTS, SWEEP_ELEMENTS
+from snefy_ldl._internal.limits import CHUNK_ELEMENTS, SWEEP_ELEMENTS
+from snefy_ldl._internal.special import pair_index
+from snefy_ldl._internal.special.threads import map_blocks
+from snefy_ldl._internal.special.tolerances import NEGLIGIBLE_MOMENT_WEIGHT
 from snefy_ldl.distributions.components import integral_nodes
-from snefy_ldl.special import pair_index
-from snefy_ldl.special.threads import map_blocks
-from snefy_ldl.special.tolerances import NEGLIGIBLE_MOMENT_WEIGHT
 
 __all__ = ["RowMoments", "moments_with_presence"]
 

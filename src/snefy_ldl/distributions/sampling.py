@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snefy_ldl._limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
+from snefy_ldl._internal.special.threads import one_thread
+from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions.parts import Rows
 from snefy_ldl.distributions.rosenblatt import to_shares
 from snefy_ldl.distributions.square_draws import draw_from_members
 from snefy_ldl.distributions.weights import check_weights
 from snefy_ldl.errors import InputError
-from snefy_ldl.special.threads import one_thread
 
 Answer = TypeVar("Answer")
 #: Rows that would keep a smaller share of their proposals than this take the inverse Rosenblatt map.

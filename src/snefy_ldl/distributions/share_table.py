@@ -18,8 +18,8 @@ import numpy.typing as npt
 import scipy.fft
 import scipy.special
 
-from snefy_ldl._limits import CHUNK_ELEMENTS
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.limits import CHUNK_ELEMENTS
+from snefy_ldl._internal.types import Array, Index
 
 __all__ = ["ComponentTable", "RowCurves"]
 

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snefy_ldl._limits import CACHE_ELEMENTS
-from snefy_ldl._types import Array, Index, Mask
+from snefy_ldl._internal.limits import CACHE_ELEMENTS
+from snefy_ldl._internal.special import full_index, pair_index, symmetric
+from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.distributions.family import PairFamily
-from snefy_ldl.special import full_index, pair_index, symmetric
 
 DirichletDraws = Callable[[Tensor, Any], Tensor]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._limits import KEPT_TABLE_NUMBERS, KEPT_TABLES
+from snefy_ldl._internal.limits import KEPT_TABLE_NUMBERS, KEPT_TABLES
 
 
 class TableCache:

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from scipy.special import gammaln, ndtri
 
-from snefy_ldl._limits import VALUED_ROWS
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.limits import VALUED_ROWS
+from snefy_ldl._internal.special.tolerances import COUNT_ROUNDING, SMALLEST_POSITIVE, SMALLEST_TOTAL_CONCENTRATION
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation import LARGEST_COUNT, as_float, check_confidence, check_count
 from snefy_ldl.distributions.blocks import to_numpy
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.distributions.partial import rows_of
 from snefy_ldl.errors import InputError
-from snefy_ldl.special.tolerances import COUNT_ROUNDING, SMALLEST_POSITIVE, SMALLEST_TOTAL_CONCENTRATION
-from snefy_ldl.validation import LARGEST_COUNT, as_float, check_confidence, check_count
 
 __all__ = [
     "CHOICE_ROWS",

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from snefy_ldl._internal.special.tolerances import SMALLEST_DENSITY_SHARE, WEIGHT_SUM_ROUNDING
 from snefy_ldl.errors import InputError
-from snefy_ldl.special.tolerances import SMALLEST_DENSITY_SHARE, WEIGHT_SUM_ROUNDING
 
 __all__ = ["check_sizes", "check_weights"]
 

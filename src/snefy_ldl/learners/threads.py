@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from snefy_ldl.special.threads import one_blas_thread, one_thread
+from snefy_ldl._internal.special.threads import one_blas_thread, one_thread
 
 #: Fits of fewer feature cells than this keep to one thread.
 SHARED_CELLS = 4_000_000

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from snefy_ldl.engines.cluster import MOST_CPUS, connected, import_ray
-from snefy_ldl.engines.shipped import ShippedModel
+from snefy_ldl.cluster.cluster import MOST_CPUS, connected, import_ray
+from snefy_ldl.cluster.shipped import ShippedModel
 from snefy_ldl.errors import InputError
 from snefy_ldl.serve.limits import Limits
 

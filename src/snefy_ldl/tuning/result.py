@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
 from snefy_ldl.errors import InputError
 from snefy_ldl.estimator import SnefyLDL
 
@@ -35,7 +35,7 @@ class TuneResult:
 
     Example:
         >>> from snefy_ldl import SnefyLDL, tune
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> base = SnefyLDL(epochs=1, guides=None)
         >>> result = tune(base, city.X, city.D, {"n_neurons": [8, 16]}, cv=2, random_state=0, n_jobs=1)

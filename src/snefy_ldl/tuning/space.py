@@ -13,10 +13,10 @@ from sklearn.model_selection import KFold, ParameterGrid, ParameterSampler
 from sklearn.pipeline import Pipeline
 
 from snefy_ldl import metrics
-from snefy_ldl._types import Index
+from snefy_ldl._internal.types import Index
+from snefy_ldl._internal.validation import check_count, check_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.estimator import SnefyLDL
-from snefy_ldl.validation import check_count, check_rows
 
 Space = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 Fold = tuple[Index, Index]
