@@ -1,6 +1,6 @@
 """Little or noisy supervision: rows without labels, and labels that are not quite right.
 
-- :mod:`~snefy_ldl.supervision.rankmatch`, :mod:`~snefy_ldl.supervision.pseudo`: few rows with labels, many without.
+- :mod:`~snefy_ldl.supervision.pseudo`: few rows with labels, many without.
 - :mod:`~snefy_ldl.supervision.noise`, :mod:`~snefy_ldl.supervision.generative`: label distributions with noise.
 """
 
@@ -9,12 +9,10 @@ from __future__ import annotations
 from snefy_ldl.supervision.generative import GenerativeCalibrator
 from snefy_ldl.supervision.noise import LabelCalibrator, estimate_votes, votes_of_repeats
 from snefy_ldl.supervision.pseudo import SemiSnefyLDL
-from snefy_ldl.supervision.rankmatch import RankMatch
 
 __all__ = [
     "GenerativeCalibrator",
     "LabelCalibrator",
-    "RankMatch",
     "SemiSnefyLDL",
     "estimate_votes",
     "votes_of_repeats",
