@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -72,31 +71,6 @@ def choose_engine(
 
     import_ray()  # says at once what is missing
     return RayEngine(address, workers, patience)
-
-
-def jobs_on(engine: str, address: str | None, jobs: int) -> AbstractContextManager[None]:
-    """Where the jobs of a block run that go through joblib.
-
-    Args:
-        engine: Name of the engine.
-        address: Of a Ray cluster, or None.
-        jobs: At one time; a negative number takes all processors.
-
-    Returns:
-        The block's context.
-
-    Raises:
-        BadParameter: The options do not go together.
-    """
-    if engine not in ("local", "ray"):
-        raise typer.BadParameter(f"--engine {engine}: use local or ray.")
-    if engine == "local":
-        if address is not None:
-            raise typer.BadParameter("--address names a Ray cluster: say --engine ray, too.")
-        return nullcontext()
-    from snefy_ldl.engines.tasks import ray_jobs
-
-    return ray_jobs(address, jobs if jobs > 0 else None)
 
 
 def one_table(tables: list[str]) -> Path:

@@ -29,13 +29,7 @@ from snefy_ldl.experiments.config import RECIPES, Study
 from snefy_ldl.experiments.records import RunFile, data_digest, fingerprint, tidy
 from snefy_ldl.experiments.tasks import Answer, Ledger, Loader, Task, compute
 
-__all__ = ["Spread", "reproduce"]
-
-#: Runs tasks elsewhere: from a function of a task and its data set, the tasks, and what gives a task's data set, to
-#: tasks with their answers, in any order.
-Spread = Callable[
-    [Callable[[Task, Dataset], Answer], Sequence[Task], Callable[[Task], Dataset]], Iterator[tuple[Task, Answer]]
-]
+__all__ = ["reproduce"]
 
 
 def reproduce(
@@ -46,7 +40,6 @@ def reproduce(
     repeats: int | None = None,
     jobs: int | None = None,
     loader: Loader = load_dataset,
-    spread: Spread | None = None,
 ) -> Path:
     """Run studies into a folder, one JSON a repeat; what is there already is not run again.
 
@@ -57,7 +50,6 @@ def reproduce(
         repeats: repeats of every study; by default each study's own number.
         jobs: worker processes, one thread each; all cores by default. With one, no process is started.
         loader: gives a data set by its name; with several jobs it must be importable.
-        spread: runs tasks elsewhere, on a cluster say (:class:`snefy_ldl.engines.tasks.RayTasks`); here by default.
 
     Returns:
         The folder.
@@ -89,12 +81,8 @@ def reproduce(
         return out
     run_file.write()
     with _bar(console, tasks) as advance:
-        if spread is not None:
-            answers = spread(compute, tasks, lambda task: _data(loader, task.study.dataset))
-        elif workers == 1:
-            answers = _run_here(tasks, loader)
-        else:
-            answers = _run_in_workers(tasks, loader, min(workers, len(tasks)))
+        alone = workers == 1
+        answers = _run_here(tasks, loader) if alone else _run_in_workers(tasks, loader, min(workers, len(tasks)))
         said: set[tuple[str, str]] = set()
         for task, answer in answers:
             ledger.enter(task, answer)
