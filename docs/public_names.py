@@ -37,14 +37,10 @@ SUBJECTS: dict[str, list[str]] = {
     "Services and clusters": [
         "snefy_ldl.serve.app",
         "snefy_ldl.engines.base",
-        "snefy_ldl.engines.local",
         "snefy_ldl.engines.parts",
-        "snefy_ldl.engines.places",
-        "snefy_ldl.engines.questions",
         "snefy_ldl.engines.ray",
-        "snefy_ldl.engines.shards",
-        "snefy_ldl.engines.shipped",
         "snefy_ldl.engines.training",
+        "snefy_ldl.engines.work",
     ],
 }
 #: Rooms that nobody outside relies on, and why.

@@ -19,7 +19,7 @@ from snefy_ldl._version import __version__
 from snefy_ldl.comparison.adapter import RegressorLDL
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner
-from snefy_ldl.tuning.space import Fold, list_folds
+from snefy_ldl.tuning.search import Fold, list_folds
 from snefy_ldl.validation import check_count, check_distributions, check_features
 from snefy_ldl.validation.rows import as_rows
 

@@ -22,7 +22,7 @@ from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.files.atomic import read_json, write_json
 from snefy_ldl.learners.base import close_rows, share_floor
 from snefy_ldl.many import fit_many
-from snefy_ldl.tuning.space import Fold
+from snefy_ldl.tuning.search import Fold
 from snefy_ldl.validation.rows import take_rows
 
 __all__ = ["run_plan"]
