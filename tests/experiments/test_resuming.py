@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tiny_studies import GRID, STUDIES, assert_same, records, run
 
-from snefy_ldl.experiments.studies import sensitivity as sensitivity_study
+from snefy_ldl.experiments.studies import missing_parts
 
 
 def test_nothing_is_run_twice(whole_run):
@@ -140,7 +140,7 @@ def test_a_wider_grid_adds_to_the_record(tmp_path):
     run([narrow], tmp_path, recipes=["default"])
     path = tmp_path / "results/figureA1/default/000.json"
     first = json.loads(path.read_text())
-    assert sensitivity_study.missing(study, "default", first["figures"]) == ["base"]
+    assert missing_parts(study, "default", first["figures"]) == ["base"]
     run([study], tmp_path, recipes=["default"])
     second = json.loads(path.read_text())
     assert second["figures"]["panels"]["epochs"]["2"] == first["figures"]["panels"]["epochs"]["2"]

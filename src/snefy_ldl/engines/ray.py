@@ -17,7 +17,7 @@ from snefy_ldl.engines.base import Engine, EngineError
 from snefy_ldl.engines.parts import Part, Place
 from snefy_ldl.engines.work import Outcome, PartWorker, Work
 
-__all__ = ["PATIENCE", "RayEngine", "Shares", "connected", "import_ray", "share_out"]
+__all__ = ["PATIENCE", "RayEngine"]
 
 #: Part of the processors that workers may take together: what is left is for Ray itself and for those who read.
 #: A pool that takes every processor can wait for ever for readers that never start.

@@ -24,19 +24,7 @@ from snefy_ldl.errors import InputError, ModelFileError, SnefyError
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
 
-__all__ = [
-    "NUMBER",
-    "Answers",
-    "Evaluation",
-    "Outcome",
-    "PartWorker",
-    "Predictions",
-    "Query",
-    "ShippedModel",
-    "Tally",
-    "Updates",
-    "Work",
-]
+__all__ = ["NUMBER", "Evaluation", "Predictions", "Query", "ShippedModel", "Updates"]
 
 
 @dataclass(frozen=True)

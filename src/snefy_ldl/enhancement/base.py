@@ -15,8 +15,6 @@ from snefy_ldl.learners.features import apply_scale, column_scale
 from snefy_ldl.validation import check_distributions, check_features, check_number
 from snefy_ldl.validation.arrays import cell_name, check_table, first_cell
 
-__all__ = ["Enhancer", "binarise", "check_logical"]
-
 
 def binarise(D: Any, threshold: float = 0.5) -> Mask:
     """Logical labels of label distributions: the largest labels, as few as hold ``threshold`` of the whole.

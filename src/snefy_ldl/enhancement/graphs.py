@@ -19,8 +19,6 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.special.tolerances import SMALLEST_POSITIVE
 from snefy_ldl.validation import check_count, check_number
 
-__all__ = ["FCM", "GLLE", "KM", "LP", "ML", "mean_distance", "neighbour_graph", "reconstruction_weights"]
-
 #: Rows whose distances to all others are held at once.
 _CHUNK = 1000
 

@@ -23,16 +23,6 @@ from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.validation import check_count, check_features, check_number
 
-__all__ = [
-    "Pool",
-    "Recovered",
-    "SnefyEnhancer",
-    "condition_rows",
-    "dirichlet_log_density",
-    "groups_of",
-    "size_concentration",
-]
-
 #: Fewest draws of a set's size; where the threshold leaves fewer, the order alone counts.
 _FEWEST = 200
 #: Draws are made until every size that occurs has enough, or this many times as many as wanted.

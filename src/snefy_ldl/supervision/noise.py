@@ -20,8 +20,6 @@ from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.supervision.pseudo import DensityLearner
 from snefy_ldl.validation import check_count, check_distributions, check_number
 
-__all__ = ["GenerativeCalibrator", "LabelCalibrator", "estimate_votes", "votes_of_repeats"]
-
 #: Most votes an observed row counts for: from there on noise is too small to matter.
 _MOST_VOTES = 1000.0
 #: Folds of the predictions that ``votes="auto"`` is judged by.

@@ -21,8 +21,6 @@ from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.validation import check_number
 
-__all__ = ["DensityLearner", "SemiSnefyLDL"]
-
 Self = TypeVar("Self", bound="DensityLearner")
 
 
