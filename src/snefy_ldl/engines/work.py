@@ -105,29 +105,9 @@ class ShippedModel:
             (folder / name).write_bytes(content)
 
 
-class Answers(ABC):
-    """What becomes of one part, batch after batch."""
-
-    @abstractmethod
-    def add(self, batch: Any, X: Any, first: int) -> Any:
-        """Answer some rows.
-
-        Args:
-            batch: all columns that the work reads, a batch of pyarrow's.
-            X: the features as the model takes them.
-            first: number in the file of the first row.
-
-        Returns:
-            A table of pyarrow's to be written, or None where there is nothing yet.
-        """
-
-    def finish(self) -> tuple[Any, dict[str, Any]]:
-        """What is left when every row is answered.
-
-        Returns:
-            A table of pyarrow's or None, and figures of the whole part, as JSON holds them.
-        """
-        return None, {}
+#: Rows of a part, some at a time: a batch of pyarrow's, the features as the model takes them, the first row's number in
+#: its file.
+Batches = Iterator[tuple[Any, Any, int]]
 
 
 @dataclass(frozen=True)
@@ -146,8 +126,9 @@ class Work(ABC):
 
     @property
     def columns(self) -> list[str]:
-        """Every column that is read."""
-        return list(dict.fromkeys([*self.keep, *self.features]))
+        """Every column that is read: kept ones, features, and those that name labels or rows."""
+        key = getattr(self, "key", None)
+        return list(dict.fromkeys([*self.keep, *self.features, *getattr(self, "labels", ()), *([key] if key else [])]))
 
     def digest(self) -> str:
         """Of everything that decides the answers."""
@@ -156,16 +137,25 @@ class Work(ABC):
         return hashlib.sha256(content.encode()).hexdigest()
 
     @abstractmethod
-    def open(self, model: SnefyLDL, calibration: dict[str, Any] | None, part: Part) -> Answers:
-        """Start on a part.
+    def answer(
+        self,
+        model: SnefyLDL,
+        calibration: dict[str, Any] | None,
+        part: Part,
+        batches: Batches,
+        summary: dict[str, Any],
+    ) -> Iterator[Any]:
+        """Answer the rows of a part.
 
         Args:
-            model: loaded once a worker.
+            model: loaded once per worker.
             calibration: of the model, or None.
             part: whose rows follow.
+            batches: the rows.
+            summary: filled with figures of the whole part, as JSON holds them.
 
-        Returns:
-            What answers them.
+        Yields:
+            Tables of pyarrow's.
         """
 
 
@@ -240,15 +230,11 @@ class PartWorker:
         import pyarrow
         from pyarrow import parquet
 
-        answers = self.work.open(self.model, self.calibration, part)
+        summary: dict[str, Any] = {}
         with self.out.child(part.file_name).replaced() as file:
             writer = None
             try:
-                for table in self._tables(part, answers, odd):
-                    writer = writer or parquet.ParquetWriter(file, table.schema)
-                    writer.write_table(table)
-                table, summary = answers.finish()
-                if table is not None:
+                for table in self._tables(part, summary, odd):
                     writer = writer or parquet.ParquetWriter(file, table.schema)
                     writer.write_table(table)
                 writer = writer or parquet.ParquetWriter(file, pyarrow.schema([]))
@@ -259,27 +245,32 @@ class PartWorker:
                     writer.close()
         return summary
 
-    def _tables(self, part: Part, answers: Answers, odd: list[Any]) -> Iterator[Any]:
+    def _tables(self, part: Part, summary: dict[str, Any], odd: list[Any]) -> Iterator[Any]:
         """Answers to a part's rows, some at a time."""
         from snefy_ldl.datasets.tables import check_finite, check_numbers  # loads pandas
         from snefy_ldl.inputs.columns import TableEncoder
 
-        names, where = list(self.work.features), f"{part.source.name}, data row"
-        for first, batch in part.batches(self.work.columns):
-            frame = batch.select(names).to_pandas()
-            check_finite(frame, where, first + 1)
-            if not self.gaps:
-                for name in names:
-                    check_numbers(frame[name], where, first + 1)
-            X = model_rows(self.model, frame, names)
-            if isinstance(self.model.columns_, TableEncoder):
-                odd.extend(self.model.columns_.surprises(X))
-            try:
-                table = answers.add(batch, X, first)
-            except InputError as error:
-                raise InputError(f"{part.source.name}, rows {first + 1} to {first + batch.num_rows}: {error}") from None
-            if table is not None:
-                yield table
+        names, where, asked = list(self.work.features), f"{part.source.name}, data row", ""
+
+        def batches() -> Batches:
+            nonlocal asked
+            for first, batch in part.batches(self.work.columns):
+                asked = ""  # what is wrong with cells says by itself where they are
+                frame = batch.select(names).to_pandas()
+                check_finite(frame, where, first + 1)
+                if not self.gaps:
+                    for name in names:
+                        check_numbers(frame[name], where, first + 1)
+                X = model_rows(self.model, frame, names)
+                if isinstance(self.model.columns_, TableEncoder):
+                    odd.extend(self.model.columns_.surprises(X))
+                asked = f"{part.source.name}, rows {first + 1} to {first + batch.num_rows}: "
+                yield batch, X, first
+
+        try:
+            yield from self.work.answer(self.model, self.calibration, part, batches(), summary)
+        except InputError as error:
+            raise InputError(f"{asked}{error}") from None
 
 
 def _peak_mb() -> float:
@@ -381,21 +372,15 @@ class Predictions(Work):
     interval: float | None = None
     uncalibrated: bool = False
 
-    def open(self, model: SnefyLDL, calibration: dict[str, Any] | None, part: Part) -> Answers:
-        """See :meth:`Work.open`."""
+    def answer(self, model: Any, calibration: Any, part: Part, batches: Batches, summary: Any) -> Iterator[Any]:
+        """See :meth:`Work.answer`."""
         level = self.interval
-        if level is None:
-            return _PredictionAnswers(self, model, None)
-        ends = None if self.uncalibrated else calibrated_intervals(model, calibration, level)
-        return _PredictionAnswers(self, model, ends or (lambda X: model.predict_interval(X, level)))
-
-
-class _PredictionAnswers(Answers):
-    def __init__(self, work: Predictions, model: SnefyLDL, intervals: Callable[[Any], Any] | None) -> None:
-        self.work, self.model, self.intervals = work, model, intervals
-
-    def add(self, batch: Any, X: Any, first: int) -> Any:
-        return _table(batch, self.work.keep, prediction_columns(self.model, X, self.intervals))
+        ends: Callable[[Any], Any] | None = None
+        if level is not None:
+            ends = None if self.uncalibrated else calibrated_intervals(model, calibration, level)
+            ends = ends or (lambda X: model.predict_interval(X, level))
+        for batch, X, _ in batches:
+            yield _table(batch, self.keep, prediction_columns(model, X, ends))
 
 
 # -- evaluate ----------------------------------------------------------------------------------------------------------
@@ -422,54 +407,40 @@ class Evaluation(Work):
     normalize: bool = False
     interval: float = 0.9
 
-    @property
-    def columns(self) -> list[str]:
-        """Every column that is read."""
-        return list(dict.fromkeys([*super().columns, *self.labels]))
+    def answer(self, model: Any, calibration: Any, part: Part, batches: Batches, summary: Any) -> Iterator[Any]:
+        """See :meth:`Work.answer`."""
+        calibrated = None if self.counts else calibrated_intervals(model, calibration, self.interval)
+        tallies: dict[str, Tally] = {}
+        for batch, X, _ in batches:
+            columns = self._scores(model, calibrated, X, batch.select(list(self.labels)).to_pandas())
+            for name, values in columns.items():
+                tallies[name] = tallies.get(name, Tally()) + Tally.of(values)
+            yield _table(batch, self.keep, columns)
+        summary |= {name: tally.to_list() for name, tally in tallies.items()}
 
-    def open(self, model: SnefyLDL, calibration: dict[str, Any] | None, part: Part) -> Answers:
-        """See :meth:`Work.open`."""
-        ends = None if self.counts else calibrated_intervals(model, calibration, self.interval)
-        return _EvaluationAnswers(self, model, ends)
-
-
-class _EvaluationAnswers(Answers):
-    def __init__(self, work: Evaluation, model: SnefyLDL, calibrated: Callable[[Any], Any] | None) -> None:
-        self.work, self.model, self.calibrated = work, model, calibrated
-        self.tallies: dict[str, Tally] = {}
-
-    def add(self, batch: Any, X: Any, first: int) -> Any:
+    def _scores(self, model: Any, calibrated: Callable[[Any], Any] | None, X: Any, labels: Any) -> dict[str, Any]:
+        """Scores of some rows (b,) by name."""
         import numpy as np
 
         from snefy_ldl import metrics
         from snefy_ldl.metrics.averages import covered_labels
         from snefy_ldl.validation import check_counts, check_distributions
 
-        frame = batch.select(list(self.work.labels)).to_pandas()
-        given = frame.to_numpy(dtype=np.float64)
-        if self.work.counts:
-            given = check_counts(frame)[0]
-        elif self.work.normalize:
+        given = check_counts(labels)[0] if self.counts else labels.to_numpy(dtype=np.float64)
+        if self.normalize and not self.counts:
             given = given / given.sum(axis=1, keepdims=True)
-        D = given / given.sum(axis=1, keepdims=True) if self.work.counts else check_distributions(given)[0]
-        mean, ends = np.asarray(self.model.predict(X)), self.model.predict_interval(X, self.work.interval)
+        D = given / given.sum(axis=1, keepdims=True) if self.counts else check_distributions(given)[0]
+        mean, ends = np.asarray(model.predict(X)), model.predict_interval(X, self.interval)
         columns = {name: getattr(metrics, name)(D, mean, per_row=True) for name in metrics.HIGHER_IS_BETTER}
-        columns["log_likelihood"] = (
-            self.model.log_prob(X, counts=given) if self.work.counts else self.model.log_prob(X, D)
-        )
-        if not self.work.counts:
+        columns["log_likelihood"] = model.log_prob(X, counts=given) if self.counts else model.log_prob(X, D)
+        if not self.counts:
             columns["covered"] = covered_labels(D, ends).mean(axis=1)
         columns["width"] = (ends[:, :, 1] - ends[:, :, 0]).mean(axis=1)
-        if self.calibrated is not None:
-            ends = self.calibrated(X)
+        if calibrated is not None:
+            ends = calibrated(X)
             columns["calibrated_covered"] = covered_labels(D, ends).mean(axis=1)
             columns["calibrated_width"] = (ends[:, :, 1] - ends[:, :, 0]).mean(axis=1)
-        for name, values in columns.items():
-            self.tallies[name] = self.tallies.get(name, Tally()) + Tally.of(values)
-        return _table(batch, self.work.keep, columns)
-
-    def finish(self) -> tuple[Any, dict[str, Any]]:
-        return None, {name: tally.to_list() for name, tally in self.tallies.items()}
+        return columns
 
 
 # -- update ------------------------------------------------------------------------------------------------------------
@@ -494,38 +465,25 @@ class Updates(Work):
     votes: tuple[tuple[str, tuple[float, ...]], ...] = ()
     interval: float = 0.9
 
-    @property
-    def columns(self) -> list[str]:
-        """Every column that is read."""
-        return list(dict.fromkeys([*super().columns, *([] if self.key is None else [self.key])]))
-
-    def open(self, model: SnefyLDL, calibration: dict[str, Any] | None, part: Part) -> Answers:
-        """See :meth:`Work.open`."""
-        return _UpdateAnswers(self, model, part)
-
-
-class _UpdateAnswers(Answers):
-    def __init__(self, work: Updates, model: SnefyLDL, part: Part) -> None:
-        self.work, self.model, self.part, self.votes = work, model, part, dict(work.votes)
-
-    def add(self, batch: Any, X: Any, first: int) -> Any:
+    def answer(self, model: Any, calibration: Any, part: Part, batches: Batches, summary: Any) -> Iterator[Any]:
+        """See :meth:`Work.answer`."""
         import numpy as np
 
         from snefy_ldl.datasets.labelled import ID_NAMES
         from snefy_ldl.datasets.sinks import DECIMALS
 
-        numbers = row_numbers(self.part, first, batch.num_rows)
-        names = row_names(batch, self.work.key, numbers)
-        labels = [str(label) for label in self.model.label_names_]
-        counts = np.array([self.votes.get(name, (0.0,) * len(labels)) for name in names])
-        law = self.model.update(X, counts)
-        tail = 0.5 * (1.0 - self.work.interval)
-        mean, ends = law.mean.cpu().numpy(), law.quantiles([tail, 1.0 - tail]).cpu().numpy()
-        columns: dict[str, Any] = {self.work.key or ID_NAMES[-1]: names, "votes": counts.sum(axis=1).astype(np.int64)}
-        for r, label in enumerate(labels):
-            columns[label] = mean[:, r].round(DECIMALS)
-            columns |= dict(zip(interval_columns([label]), ends[:, r].round(DECIMALS).T))
-        return _table(batch, self.work.keep, columns)
+        votes, labels = dict(self.votes), [str(label) for label in model.label_names_]
+        tail = 0.5 * (1.0 - self.interval)
+        for batch, X, first in batches:
+            names = row_names(batch, self.key, row_numbers(part, first, batch.num_rows))
+            counts = np.array([votes.get(name, (0.0,) * len(labels)) for name in names])
+            law = model.update(X, counts)
+            mean, ends = law.mean.cpu().numpy(), law.quantiles([tail, 1.0 - tail]).cpu().numpy()
+            columns: dict[str, Any] = {self.key or ID_NAMES[-1]: names, "votes": counts.sum(axis=1).astype(np.int64)}
+            for r, label in enumerate(labels):
+                columns[label] = mean[:, r].round(DECIMALS)
+                columns |= dict(zip(interval_columns([label]), ends[:, r].round(DECIMALS).T))
+            yield _table(batch, self.keep, columns)
 
 
 # -- query -------------------------------------------------------------------------------------------------------------
@@ -549,64 +507,49 @@ class Query(Work):
     key: str | None = None
     skip: tuple[str, ...] = ()
 
-    @property
-    def columns(self) -> list[str]:
-        """Every column that is read."""
-        return list(dict.fromkeys([*super().columns, *([] if self.key is None else [self.key])]))
-
-    def open(self, model: SnefyLDL, calibration: dict[str, Any] | None, part: Part) -> Answers:
-        """See :meth:`Work.open`."""
-        return _QueryAnswers(self, model, part)
-
-
-class _QueryAnswers(Answers):
-    def __init__(self, work: Query, model: SnefyLDL, part: Part) -> None:
-        self.work, self.model, self.part, self.skip = work, model, part, frozenset(work.skip)
-        self.best: Any = None
-        self.free = 0
-
-    def add(self, batch: Any, X: Any, first: int) -> Any:
+    def answer(self, model: Any, calibration: Any, part: Part, batches: Batches, summary: Any) -> Iterator[Any]:
+        """See :meth:`Work.answer`; one table, of the best rows."""
         import numpy as np
         import pyarrow
 
         from snefy_ldl.datasets.labelled import ID_NAMES, PREDICTED, SCORE
         from snefy_ldl.datasets.sinks import DECIMALS
 
-        numbers = row_numbers(self.part, first, batch.num_rows)
-        names = row_names(batch, self.work.key, numbers)
-        scores = self._scores(X, first)
-        free = np.array([name not in self.skip for name in names]) if self.skip else np.ones(len(names), dtype=bool)
-        self.free += int(free.sum())
-        order = best_rows(np.where(free, scores, np.nan), numbers, self.work.n)
-        order = order[free[order]]
-        rows = batch.take(pyarrow.array(order))
-        shares = np.asarray(self.model.predict(X.iloc[order] if hasattr(X, "iloc") else X[order])).round(DECIMALS)
-        columns = {name: rows.column(name) for name in dict.fromkeys([*self.work.keep, *self.work.features])}
-        columns |= {f"{PREDICTED}{label}": shares[:, r] for r, label in enumerate(self.model.label_names_)}
-        head = {self.work.key or ID_NAMES[-1]: [names[k] for k in order], SCORE: scores[order]}
-        table = pyarrow.table({NUMBER: numbers[order], **head, **columns})
-        self.best = table if self.best is None else pyarrow.concat_tables([self.best, table])
-        if self.best.num_rows > 4 * self.work.n:
-            self.best = take_best(self.best, self.work.n)
-        return None
+        skip, best, n_free = frozenset(self.skip), None, 0
+        for batch, X, first in batches:
+            numbers = row_numbers(part, first, batch.num_rows)
+            names = row_names(batch, self.key, numbers)
+            scores = self._scores(model, part, X, first)
+            free = np.array([name not in skip for name in names])
+            n_free += int(free.sum())
+            order = best_rows(np.where(free, scores, np.nan), numbers, self.n)
+            order = order[free[order]]
+            rows = batch.take(pyarrow.array(order))
+            shares = np.asarray(model.predict(X.iloc[order] if hasattr(X, "iloc") else X[order])).round(DECIMALS)
+            columns = {name: rows.column(name) for name in dict.fromkeys([*self.keep, *self.features])}
+            columns |= {f"{PREDICTED}{label}": shares[:, r] for r, label in enumerate(model.label_names_)}
+            head = {self.key or ID_NAMES[-1]: [names[k] for k in order], SCORE: scores[order]}
+            table = pyarrow.table({NUMBER: numbers[order], **head, **columns})
+            best = table if best is None else pyarrow.concat_tables([best, table])
+            if best.num_rows > 4 * self.n:
+                best = take_best(best, self.n)
+        summary["free"] = n_free
+        yield take_best(best, self.n)
 
-    def _scores(self, X: Any, first: int) -> Any:
+    def _scores(self, model: Any, part: Part, X: Any, first: int) -> Any:
         """Scores (b,), by blocks of as many rows as the strategy holds at a time."""
         import numpy as np
 
         from snefy_ldl._random import derive_seed, numpy_random
 
-        strategy, parts = self.work.strategy, []
-        step = strategy.block_rows(self.model)
-        draws = int(numpy_random(self.work.seed).randint(2**31 - 1))  # as a query on one machine draws it
+        strategy, scores = self.strategy, []
+        step = strategy.block_rows(model)
+        draws = int(numpy_random(self.seed).randint(2**31 - 1))  # as a query on one machine draws it
         for start in range(0, len(X), step):
             block = X.iloc[start : start + step] if hasattr(X, "iloc") else X[start : start + step]
-            seed = draws if strategy.same_draws else derive_seed(self.work.seed, self.part.number, first + start)
-            parts.append(strategy.score(strategy.predicted_law(self.model, block), np.random.RandomState(seed % 2**32)))
-        return np.concatenate(parts)
-
-    def finish(self) -> tuple[Any, dict[str, Any]]:
-        return take_best(self.best, self.work.n), {"free": self.free}
+            seed = draws if strategy.same_draws else derive_seed(self.seed, part.number, first + start)
+            scores.append(strategy.score(strategy.predicted_law(model, block), np.random.RandomState(seed % 2**32)))
+        return np.concatenate(scores)
 
 
 def row_numbers(part: Part, first: int, rows: int) -> Any:

@@ -122,39 +122,45 @@ def run_conformal(study: Study, recipe: str, repeats: Sequence[int], data: Datas
     protocol = study.protocol
     assert isinstance(protocol, Conformal)
     splits = [parted_rows(len(data.D), repeat, protocol.train, protocol.calibration) for repeat in repeats]
+    trains = [train for train, _, _ in splits]
     models: list[Any]
     if recipe == "baseline":
-        models = [
-            DirichletLDL(random_state=repeat).fit(data.X[train], data.D[train])
-            for repeat, (train, _, _) in zip(repeats, splits)
-        ]
+        pairs = zip(repeats, trains)
+        models = [DirichletLDL(random_state=repeat).fit(data.X[rows], data.D[rows]) for repeat, rows in pairs]
     else:
-        seeds = [{"random_state": repeat} for repeat in repeats]
-        models = list(
-            fit_many(make_model(study, recipe), data.X, data.D, [train for train, _, _ in splits], seeds, n_jobs=1)
-        )
+        models = _fit_splits(make_model(study, recipe), data, trains, repeats)
     return [
         Outcome(recipe, repeat, _conformal_figures(protocol, recipe, model, data, calibration, test))
         for repeat, model, (_, calibration, test) in zip(repeats, models, splits)
     ]
 
 
+def _fit_splits(estimator: SnefyLDL, data: Dataset, rows: Sequence[Rows], seeds: Sequence[int]) -> list[SnefyLDL]:
+    """One model per training set, all trained in one stack."""
+    return list(fit_many(estimator, data.X, data.D, rows, [{"random_state": seed} for seed in seeds], n_jobs=1))
+
+
+def _calibrated_figures(
+    protocol: Conformal, model: Any, method: Any, data: Dataset, calibration: Rows, test: Rows
+) -> dict[str, Any]:
+    """Figures of a model's calibrated intervals on the test rows."""
+    intervals = ConformalIntervals(model, protocol.level, method)
+    intervals.conformalize(data.X[calibration], data.D[calibration])
+    return interval_figures(protocol, data.D[test], data.X[test, 0], intervals.predict_interval(data.X[test]))
+
+
 def _conformal_figures(
     protocol: Conformal, recipe: str, model: Any, data: Dataset, calibration: Rows, test: Rows
 ) -> dict[str, Any]:
-    def block(method: Any) -> dict[str, Any]:
-        intervals = ConformalIntervals(model, protocol.level, method)
-        intervals.conformalize(data.X[calibration], data.D[calibration])
-        return interval_figures(protocol, data.D[test], data.X[test, 0], intervals.predict_interval(data.X[test]))
-
+    rows = (data, calibration, test)
     shared: dict[str, Any] = {
         "ceiling": ceilings(protocol, data.X[test, 0]),
         "labels": [str(name) for name in data.label_names],
     }
     if recipe == "baseline":
-        return {"models": {"dirichlet": block(protocol.score)}, **shared}
-    figures = block(protocol.score)
-    extra = block(protocol.extra_score)
+        return {"models": {"dirichlet": _calibrated_figures(protocol, model, protocol.score, *rows)}, **shared}
+    figures = _calibrated_figures(protocol, model, protocol.score, *rows)
+    extra = _calibrated_figures(protocol, model, protocol.extra_score, *rows)
     figures["pit"] = pit_counts(model.predict_dist(data.X[test]), data.D[test], protocol.pit_bins)
     return {"models": {"snefy": figures}, "methods": {f"snefy_{protocol.extra_score}": extra}, **shared}
 
@@ -235,16 +241,13 @@ def run_active(study: Study, recipe: str, repeats: Sequence[int], data: Dataset)
     estimator = make_model(study, recipe)
     queries = [one for one in protocol.queries if recipe in one.recipes]
 
-    def fitted(rows: Sequence[Rows], seeds: Sequence[int]) -> list[SnefyLDL]:
-        return fit_many(estimator, data.X, data.D, rows, [{"random_state": seed} for seed in seeds], n_jobs=1)
-
-    starts = fitted([train[: protocol.first] for train, _ in splits], repeats)
+    starts = _fit_splits(estimator, data, [train[: protocol.first] for train, _ in splits], repeats)
     labelled = [
         np.concatenate([train[: protocol.first], _wanted(protocol, one, recipe, start, train, repeat, data)])
         for repeat, start, (train, _) in zip(repeats, starts, splits)
         for one in queries
     ]
-    after = iter(fitted(labelled, [repeat for repeat in repeats for _ in queries]))
+    after = iter(_fit_splits(estimator, data, labelled, [repeat for repeat in repeats for _ in queries]))
     return [
         Outcome(
             recipe,
@@ -300,19 +303,15 @@ def run_ensemble(study: Study, recipes: Sequence[str], repeats: Sequence[int], d
     protocol = study.protocol
     assert isinstance(protocol, Ensemble)
     splits = [held_out_rows(len(data.D), repeat, protocol.test) for repeat in repeats]
-    seeds = [{"random_state": repeat} for repeat in repeats]
-    densities = {
-        recipe: fit_many(make_model(study, recipe), data.X, data.D, [train for train, _ in splits], seeds, n_jobs=1)
-        for recipe in recipes
-    }
+    trains = [train for train, _ in splits]
+    densities = {recipe: _fit_splits(make_model(study, recipe), data, trains, repeats) for recipe in recipes}
     outcomes = []
     for number, (repeat, (train, test)) in enumerate(zip(repeats, splits)):
         X, D = data.X[test], data.D[test]
         figures: dict[str, dict[str, Any]] = {}
         for recipe in recipes:
             density = densities[recipe][number]
-            alone = {**scores(D, np.asarray(density.predict(X))), "log_likelihood": float(density.score(X, D))}
-            figures[recipe] = {"learners": {}, "density": alone, "effective_members": {}}
+            figures[recipe] = {"learners": {}, "density": _score(density, data, test), "effective_members": {}}
         for name, _ in protocol.learners:
             bag = DensityWeightedBagging(
                 make_learner(protocol, name),
@@ -402,20 +401,11 @@ def run_sensitivity(study: Study, recipe: str, part: str, repeats: Sequence[int]
     """
     protocol = _protocol(study).protocol
     splits = [parted_rows(len(data.D), repeat, protocol.train, protocol.calibration) for repeat in repeats]
-    models = fit_many(
-        make_model(study, recipe, **grid_parts(study, recipe)[part]),
-        data.X,
-        data.D,
-        [train for train, _, _ in splits],
-        [{"random_state": repeat} for repeat in repeats],
-        n_jobs=1,
-    )
+    estimator = make_model(study, recipe, **grid_parts(study, recipe)[part])
+    models = _fit_splits(estimator, data, [train for train, _, _ in splits], repeats)
     outcomes = []
     for repeat, model, (_, calibration, test) in zip(repeats, models, splits):
-        intervals = ConformalIntervals(model, protocol.level, protocol.score)
-        intervals.conformalize(data.X[calibration], data.D[calibration])
-        ends = intervals.predict_interval(data.X[test])
-        figures = interval_figures(protocol, data.D[test], data.X[test, 0], ends)
+        figures = _calibrated_figures(protocol, model, protocol.score, data, calibration, test)
         setting = {
             "fsc": {count: float(np.mean(labels)) for count, labels in figures["fsc"].items()},
             "coverage": float(np.mean(figures["coverage"])),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
 
 import numpy as np
 
@@ -103,14 +106,19 @@ def labels_of(results: Results, study: str) -> list[str]:
     return [str(name) for name in results.first(study, "labels") or []]
 
 
+def _gaps(pairs: Iterable[tuple[tuple[str, ...], Series, Series, bool]]) -> Gaps:
+    """Differences by key, where both sides have repeats in common."""
+    gaps = {key: paired(first, second, higher=higher) for key, first, second, higher in pairs}
+    return {key: gap for key, gap in gaps.items() if gap is not None}
+
+
 def fsc_gaps(results: Results, study: str, side: str, against: str = "dirichlet") -> Gaps:
     """One difference in coverage for each label and level."""
-    pairs = {
-        (level, str(label)): paired(fsc(results, study, side, level, label), fsc(results, study, against, level, label))
+    return _gaps(
+        ((level, str(label)), *(fsc(results, study, one, level, label) for one in (side, against)), True)
         for level in LEVELS
         for label in range(len(labels_of(results, study)))
-    }
-    return {key: gap for key, gap in pairs.items() if gap is not None}
+    )
 
 
 def query(results: Results, study: str, recipe: str, strategy: str, metric: str) -> Series:
@@ -122,15 +130,10 @@ def query(results: Results, study: str, recipe: str, strategy: str, metric: str)
 
 def query_gaps(results: Results, study: str, recipe: str, strategy: str, against: str = "Random") -> Gaps:
     """One difference between two strategies for each measure."""
-    pairs = {
-        (metric,): paired(
-            query(results, study, recipe, strategy, metric),
-            query(results, study, recipe, against, metric),
-            higher=METRICS[metric].higher,
-        )
-        for metric in METRICS
-    }
-    return {key: gap for key, gap in pairs.items() if gap is not None}
+    return _gaps(
+        ((metric,), *(query(results, study, recipe, one, metric) for one in (strategy, against)), measure.higher)
+        for metric, measure in METRICS.items()
+    )
 
 
 def weighting(results: Results, study: str, recipe: str, learner: str, kind: str, metric: str) -> Series:
@@ -140,34 +143,26 @@ def weighting(results: Results, study: str, recipe: str, learner: str, kind: str
 
 def weighting_gaps(results: Results, study: str, recipe: str) -> Gaps:
     """Weighted against Average for each learner and measure."""
-    pairs = {
-        (learner, metric): paired(
-            weighting(results, study, recipe, learner, "Weighted", metric),
-            weighting(results, study, recipe, learner, "Average", metric),
-            higher=METRICS[metric].higher,
-        )
-        for learner in LEARNERS
-        for metric in METRICS
-    }
-    return {key: gap for key, gap in pairs.items() if gap is not None}
+    kinds = ("Weighted", "Average")
+    return _gaps(
+        ((name, metric), *(weighting(results, study, recipe, name, kind, metric) for kind in kinds), measure.higher)
+        for name in LEARNERS
+        for metric, measure in METRICS.items()
+    )
 
 
 def recipe_gaps(results: Results, study: str) -> Gaps:
     """The default recipe against the paper's on the same splits: each cell of a table in which SNEFY-LDL has a part."""
     if study in ("table2", "table3"):
         return fsc_gaps(results, study, "default", "paper")
-    pairs: dict[tuple[str, ...], Gap | None] = {}
-    for metric, measure in METRICS.items():
-        if study in ("table4", "table5"):
-            sides = [query(results, study, recipe, "SNEFY-LDL", metric) for recipe in ("default", "paper")]
-            pairs[metric,] = paired(*sides, higher=measure.higher)
-        else:
-            for learner in LEARNERS:
-                sides = [
-                    weighting(results, study, recipe, learner, "Weighted", metric) for recipe in ("default", "paper")
-                ]
-                pairs[learner, metric] = paired(*sides, higher=measure.higher)
-    return {key: gap for key, gap in pairs.items() if gap is not None}
+    is_query = study in ("table4", "table5")
+    kind, names, rest = ("strategies", ("SNEFY-LDL",), ()) if is_query else ("learners", LEARNERS, ("Weighted",))
+    recipes = ("default", "paper")
+    return _gaps(
+        ((name, metric), *(results.series(study, one, kind, name, *rest, metric) for one in recipes), m.higher)
+        for metric, m in METRICS.items()
+        for name in names
+    )
 
 
 def panel_settings(results: Results, panel: str) -> list[str]:
@@ -426,105 +421,53 @@ class Claim:
     cases: list[Case] = field(default_factory=list)
 
 
+#: Titles, quotes, rules and captions of the report.
+WORDS: dict[str, Any] = json.loads(files("snefy_ldl.experiments").joinpath("words.json").read_text(encoding="utf-8"))
+Judge = Callable[[Results, Tables, str, str], Verdict]
+#: The rules of the paper's claims, as ``words.json`` names them.
+JUDGES: dict[str, Judge] = {
+    "fsc": judge_fsc,
+    "best_query": judge_best_query,
+    "random": judge_random,
+    "weighting": judge_weighting,
+    "stable": judge_stable,
+    "drops": judge_drops,
+}
+
+
 def claims_of_the_paper(results: Results, tables: Tables) -> list[Claim]:
     """The paper's claims, judged for its own recipe and for the default one."""
     return [
         Claim(
-            "SNEFY-LDL's intervals reach higher feature-stratified coverage than the Dirichlet's",
-            _places(tables, "table2", "table3"),
-            "the proposed SNEFY-LDL model outperforms the Dirichlet baseline in most cases",
-            "Holds: a higher mean in more than half of the cells (labels × group numbers), and the interval of the "
-            "average difference lies above zero. Does not hold: neither. In part: one of the two.",
-            _cases(results, tables, ("table2", "table3"), judge_fsc),
-        ),
-        Claim(
-            "The entropy query of SNEFY-LDL is the best of six strategies",
-            _places(tables, "table4", "table5"),
-            "SNEFY-LDL consistently achieves the best performance in terms of all metrics",
-            "Holds: the best mean of the six strategies in all six measures. In part: in more than half of them.",
-            _cases(results, tables, ("table4", "table5"), judge_best_query),
-        ),
-        Claim(
-            "The entropy query of SNEFY-LDL is clear of picking at random",
-            _places(tables, "table4", "table5"),
-            "SNEFY-LDL can pick up more informative unlabeled samples",
-            "Holds: better than Random in all six measures, with every interval clear of zero. In part: better on "
-            "average in more than half of the measures.",
-            _cases(results, tables, ("table4", "table5"), judge_random),
-        ),
-        Claim(
-            "Weighting an ensemble by the density beats its plain average",
-            _places(tables, "table6", "table7"),
-            "the Weighted strategy is significantly better than Average in terms of all metrics",
-            "Holds: better in all 24 cells (learners × measures), with every interval clear of zero. In part: better "
-            "on average in more than half of the cells.",
-            _cases(results, tables, ("table6", "table7"), judge_weighting),
-        ),
-        Claim(
-            "Coverage is stable under n, m, batch size and epochs",
-            "Figure A1",
-            "the performance of SNEFY-LDL remains relatively stable with the change of the four hyperparameters in "
-            "most cases",
-            f"A case is one setting at G = 2 or 4; it is stable when its mean lies within {STABLE} of the panel's "
-            "median setting. Holds: all cases but the four settings that the paper excepts. In part: more than half.",
-            _cases(results, tables, ("figureA1",), judge_stable),
-        ),
-        Claim(
-            "Coverage drops at m = 48 and 96 and at batch size 32 and 96",
-            "Figure A1",
-            "except for the cases with m=48 and 96 […] as well as batch size =32 and 96 […] goes through a obvious "
-            "drop",
-            "A case is one of the four settings, as far as it was run, at G = 2 or 4. Holds: in all cases the interval "
-            "of the difference to the mean of the panel's other settings lies below zero. In part: in more than half.",
-            _cases(results, tables, ("figureA1",), judge_drops),
-        ),
+            words["title"],
+            _places(tables, *words["studies"]),
+            words["quote"],
+            words["rule"].format(stable=STABLE),
+            _cases(results, tables, words["studies"], JUDGES[words["judge"]]),
+        )
+        for words in WORDS["claims"]
     ]
 
 
 def claims_of_ours(results: Results, tables: Tables) -> list[Claim]:
     """What the paper could not claim: this library against the paper's own figures and recipe."""
-    both = Case(
-        "both tables", {recipe: judge_published(results, tables, ("table6", "table7"), recipe) for recipe in RECIPES}
-    )
+    ensembles, queries, studies = (words["studies"] for words in WORDS["beyond"])
+    both = {recipe: judge_published(results, tables, ensembles, recipe) for recipe in RECIPES}
+    each = _cases(results, tables, ensembles, lambda r, t, study, recipe: judge_published(r, t, (study,), recipe))
+    rows = [
+        Case(
+            f"{_name(tables, study)}, {words}",
+            {recipe: judge_rows(results, tables, study, recipe, strategy) for recipe in RECIPES},
+        )
+        for study in queries
+        for strategy, words in QUERIES.items()
+    ]
+    recipes = [Case(_name(tables, study), {"default": judge_recipe(results, study)}) for study in studies]
+    cases = ([*each, Case("both tables", both)], rows, recipes)
+    places = (_places(tables, *ensembles), _places(tables, *queries), "Tables 2 to 7")
     return [
-        Claim(
-            "Our Weighted ensembles beat the paper's published Weighted ones",
-            _places(tables, "table6", "table7"),
-            "",
-            "Holds: a better mean than the printed one in every cell. In part: in more than half of them. Clear: "
-            "Welch's interval, from both standard deviations, leaves zero out (the splits are not the same).",
-            [
-                *_cases(results, tables, ("table6", "table7"), lambda r, t, s, c: judge_published(r, t, (s,), c)),
-                both,
-            ],
-        ),
-        Claim(
-            "With the entropy query, SnefyLDL beats every published row on all six measures",
-            _places(tables, "table4", "table5"),
-            "",
-            "Holds: a better mean than each of the six printed rows in all six measures; otherwise it does not. The "
-            "same count for random queries tells what is owed to the model and not to the query.",
-            [
-                Case(
-                    f"{_name(tables, study)}, {words}",
-                    {recipe: judge_rows(results, tables, study, recipe, strategy) for recipe in RECIPES},
-                )
-                for study in ("table4", "table5")
-                for strategy, words in QUERIES.items()
-            ],
-        ),
-        Claim(
-            "The default recipe beats the paper's on the same splits",
-            "Tables 2 to 7",
-            "",
-            "Holds: better in all cells in which SNEFY-LDL has a part (labels × G; the six measures of its query; "
-            "Weighted), every interval clear of zero. In part: better on average in more than half. For FSC better "
-            "means higher, as in the paper: read it beside coverage and width.",
-            [
-                Case(_name(tables, study), {"default": judge_recipe(results, study)})
-                for study in ("table2", "table3", "table4", "table5", "table6", "table7")
-            ],
-        ),
+        Claim(words["title"], place, "", words["rule"], judged)
+        for words, place, judged in zip(WORDS["beyond"], places, cases)
     ]
 
 
@@ -532,9 +475,6 @@ def tally(claims: Iterable[Claim], recipe: str) -> dict[str, int]:
     """How often each word was said for a recipe, over claims and data sets."""
     words = [case.verdicts[recipe].word for claim in claims for case in claim.cases if recipe in case.verdicts]
     return {word: words.count(word) for word in MARKS if word in words}
-
-
-Judge = Callable[[Results, Tables, str, str], Verdict]
 
 
 def _cases(results: Results, tables: Tables, studies: Iterable[str], judge: Judge) -> list[Case]:
@@ -551,4 +491,6 @@ def _name(tables: Tables, study: str) -> str:
 
 
 def _places(tables: Tables, *studies: str) -> str:
+    if "figureA1" in studies:
+        return "Figure A1"
     return "; ".join(tables[study].place for study in studies)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from snefy_ldl.experiments.report.claims import (
     DATASETS,
     MARKS,
     STABLE,
+    WORDS,
     Claim,
     Tables,
     claims_of_ours,
@@ -52,6 +54,11 @@ HEADINGS = {
     "table7": ("Table 7", "Ensembles"),
     "figureA1": ("Figure A1", "Sensitivity to settings"),
 }
+
+
+#: Kinds of studies.
+KINDS = dict.fromkeys(("table2", "table3"), "conformal") | dict.fromkeys(("table4", "table5"), "active")
+KINDS |= dict.fromkeys(("table6", "table7"), "ensemble") | {"figureA1": "sensitivity"}
 
 
 @dataclass(frozen=True)
@@ -97,9 +104,18 @@ def build_section(results: Results, tables: Tables, study: str) -> Section:
     notes = _gaps_in_the_run(results, study, tables[study].splits if study in tables else None)
     if not results.recipes(study):
         return Section(**heading, command=command, notes=notes)
-    build = {"table2": _conformal, "table3": _conformal, "table4": _active, "table5": _active}
-    build |= {"table6": _ensemble, "table7": _ensemble, "figureA1": _sensitivity}
-    return Section(**heading, command=command, notes=notes, **build[study](results, tables, study))
+    kind = KINDS[study]
+    summary, pictures, grids = _CONTENT[kind](results, tables, study)
+    words = WORDS["sections"][kind]
+    return Section(
+        **heading,
+        command=command,
+        notes=notes,
+        summary=summary,
+        summary_caption=words["summary"],
+        pictures=[Picture(one, *text) for one, text in zip(pictures, words["pictures"]) if one is not None],
+        grids=[(caption.format(stable=STABLE), grid) for caption, grid in zip(words["tables"], grids)],
+    )
 
 
 def _gaps_in_the_run(results: Results, study: str, splits: int | None) -> list[str]:
@@ -121,110 +137,25 @@ def _gaps_in_the_run(results: Results, study: str, splits: int | None) -> list[s
     return notes
 
 
-def _conformal(results: Results, tables: Tables, study: str) -> dict[str, Any]:
-    pictures = [
-        Picture(
-            conformal_figure(results, tables, study),
-            "Dots: mean feature-stratified coverage of each label with 2, 4 and 8 groups, published and ours.",
-            "Open diamonds are the paper's figures, filled marks ours. The dashed line is the ceiling: what a model "
-            "with perfect conditional coverage of 0.9 reaches, because the lowest of several small groups is low by "
-            "chance.",
-        )
-    ]
-    calibration = calibration_figure(results, study)
-    if calibration is not None:
-        pictures.append(
-            Picture(
-                calibration,
-                "Histograms of the model's own cdf at the test labels, one for each label, and a reliability curve.",
-                "Calibration before any conformal correction: the model's own cdf at the observed share, all repeats "
-                "together. Flat is right; a bowl means intervals too narrow, a hump too wide, a slope a bias. The last "
-                "panel: how many shares fall into the model's central intervals, against their level.",
-            )
-        )
-    return {
-        "summary": conformal_grid(results, tables, study, details=False),
-        "summary_caption": "Feature-stratified coverage, mean over labels; labels won: SNEFY-LDL's mean above the "
-        "Dirichlet's (clear: the interval leaves zero out). The paper prints no deviation of this mean.",
-        "pictures": pictures,
-        "grids": [
-            (
-                "What it costs: coverage should be 0.9, and among those narrow is good. FSC far below its ceiling "
-                "means that some group is served badly; above it, over-coverage or luck. Exact quantiles: our own "
-                "intervals from the density's marginal quantiles, where all other rows use the paper's score. The "
-                "interval score (lower is better) weighs width and misses together.",
-                coverage_grid(results, study),
-            ),
-            ("Feature-stratified coverage of each label.", conformal_grid(results, tables, study)),
-        ],
-    }
-
-
-def _active(results: Results, tables: Tables, study: str) -> dict[str, Any]:
-    return {
-        "summary": active_counts(results, study),
-        "summary_caption": "In how many of the six measures a strategy is better than Random on the same splits.",
-        "pictures": [
-            Picture(
-                active_figure(results, tables, study),
-                "Gain of each strategy over random queries in six measures, with intervals, published and ours.",
-                "Right of the line is better than Random, whichever way the measure goes. Bars are paired 95 % "
-                "intervals over the repeats; the paper's differences come without one.",
-            )
-        ],
-        "grids": [
-            (
-                "Scores of the model after 100 queried labels. Bold: the best of the paper's six strategies. * not in "
-                "the paper: the same entropy from exact draws of the model, the model before any query, and the "
-                "log-likelihood.",
-                active_grid(results, tables, study),
-            )
-        ],
-    }
-
-
-def _ensemble(results: Results, tables: Tables, study: str) -> dict[str, Any]:
-    return {
-        "pictures": [
-            Picture(
-                ensemble_figure(results, tables, study),
-                "Gain of the weighted over the plain ensemble for four learners in six measures, with intervals.",
-                "Right of the line the weighted ensemble is better. Bars are paired 95 % intervals over the repeats.",
-            )
-        ],
-        "grids": [
-            (
-                "Average and Weighted, 25 learners of 50 rows each. The last columns hold our Weighted against the "
-                "paper's printed one: their splits are not ours, so clear means Welch's interval.",
-                ensemble_grid(results, tables, study),
-            ),
-            (
-                "Beside the ensembles: how many of the 25 members the weights leave in effect, and the mean of the "
-                "density that weighs them, taken as a prediction of its own.",
-                ensemble_extras(results, study),
-            ),
-        ],
-    }
-
-
-def _sensitivity(results: Results, tables: Tables, study: str) -> dict[str, Any]:
-    return {
-        "pictures": [
-            Picture(
-                sensitivity_figure(results),
-                "Feature-stratified coverage for 2 and 4 groups against n, m, batch size and epochs.",
-                "One setting varied at a time, all others as the recipe has them; mean over labels, with the 95 % "
-                "interval of the mean over repeats. The paper prints its figure without numbers.",
-            )
-        ],
-        "grids": [
-            (
-                "FSC, and under it its difference to the mean of the panel's other settings, on the same splits. "
-                f"Stable is by another rule: within {STABLE} of the panel's median setting.",
-                sensitivity_grid(results),
-            )
-        ],
-    }
+#: Kind of study -> its summary, pictures and tables; ``words.json`` has the captions, in the same order.
+_CONTENT: dict[str, Callable[[Results, Tables, str], tuple[Grid | None, list[str | None], list[Grid]]]] = {
+    "conformal": lambda results, tables, study: (
+        conformal_grid(results, tables, study, details=False),
+        [conformal_figure(results, tables, study), calibration_figure(results, study)],
+        [coverage_grid(results, study), conformal_grid(results, tables, study)],
+    ),
+    "active": lambda results, tables, study: (
+        active_counts(results, study),
+        [active_figure(results, tables, study)],
+        [active_grid(results, tables, study)],
+    ),
+    "ensemble": lambda results, tables, study: (
+        None,
+        [ensemble_figure(results, tables, study)],
+        [ensemble_grid(results, tables, study), ensemble_extras(results, study)],
+    ),
+    "sensitivity": lambda results, tables, study: (None, [sensitivity_figure(results)], [sensitivity_grid(results)]),
+}
 
 
 @dataclass(frozen=True)
