@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, logsumexp
-from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._types import Array, Index, Mask
 from snefy_ldl.distributions.blocks import law_blocks, to_numpy
 from snefy_ldl.enhancement.base import Enhancer, check_logical
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
-from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.supervision.pseudo import DensityLearner
 from snefy_ldl.validation import check_count, check_features, check_number
 
 #: Fewest draws of a set's size; where the threshold leaves fewer, the order alone counts.
@@ -223,7 +220,7 @@ _SMALLEST_ALPHA = 1e-2
 _QUICK = {"guides": None, "centre": None, "zeros": "shrink", "device": "cpu"}
 
 
-class SnefyEnhancer(Enhancer):
+class SnefyEnhancer(Enhancer, DensityLearner):
     """A law of the label distribution behind logical labels, given the features.
 
     ``labels="order"``: the set ``S`` of labels that apply says ``min_{r∈S} ℓ_r ≥ max_{r∉S} ℓ_r``, and with a threshold
@@ -261,6 +258,8 @@ class SnefyEnhancer(Enhancer):
         ((80, 3), torch.Size([2]))
     """
 
+    _density_defaults = _QUICK
+
     def __init__(
         self,
         labels: Literal["order", "votes"] = "order",
@@ -284,19 +283,7 @@ class SnefyEnhancer(Enhancer):
             raise InputError(f"threshold={self.threshold!r} must lie between 0 and 1, or be None.")
         check_count("n_rounds", self.n_rounds)
         check_count("n_draws", self.n_draws)
-        try:
-            self._new_density(0).settings()
-        except TypeError as error:
-            raise InputError(f"density_params: {error}") from None
-
-    @property
-    def density_(self) -> SnefyLDL:
-        """The fitted density of ``ℓ`` given ``x``."""
-        check_is_fitted(self, "n_labels_")
-        return self._density
-
-    def _new_density(self, seed: int) -> SnefyLDL:
-        return SnefyLDL(**{**_QUICK, "random_state": seed, **(self.density_params or {})})
+        self._check_density_params()
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
@@ -358,21 +345,7 @@ class SnefyEnhancer(Enhancer):
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def _predict(self, X: Array) -> Array:
-        return np.asarray(self._density.predict(self._scaled(X)))
-
-    def predict_dist(self, X: Any) -> Any:
-        """The law of each new row's label distribution, when its labels are not known.
-
-        Args:
-            X: Features (N, d).
-
-        Returns:
-            A law over the simplex, batch (N,), event (L,).
-
-        Raises:
-            InputError: Rows that break a rule, or other features than those of ``fit``.
-        """
-        return self.density_.predict_dist(self._scaled(self._check_X(X)))
+        return DensityLearner._predict(self, X)
 
     def enhance(self, X: Any, L: Any) -> tuple[Array, Array]:
         """Mean and standard deviation of new rows' label distributions, when their logical labels are known.
@@ -399,45 +372,6 @@ class SnefyEnhancer(Enhancer):
             known = condition_rows(relevant, self._log_density(features), pool, self.n_draws, generator)
             mean, second = known.mean, known.second
         return mean, np.sqrt(np.maximum(second - mean**2, 0.0))
-
-    # -- files -------------------------------------------------------------------------------------------------------
-
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the enhancer to a folder, its density in a folder inside; safetensors and JSON, no pickle.
-
-        Args:
-            folder: Where; an enhancer that is there is replaced, anything else is left alone.
-
-        Returns:
-            The folder.
-
-        Raises:
-            ModelFileError: The folder holds something else, or a setting cannot be written.
-        """
-        path = super().save(folder)
-        self._density.save(path / "density")
-        return path
-
-    def find_silence(self) -> str | None:
-        """None: its density, without which it has no answer, is read from a folder of its own and checked there."""
-        return None
-
-    @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> SnefyEnhancer:
-        """Read an enhancer that :meth:`save` wrote; nothing in the folder is executed.
-
-        Args:
-            folder: Where it is.
-
-        Returns:
-            The fitted enhancer.
-
-        Raises:
-            ModelFileError: The folder is missing, damaged, foreign or of a newer version.
-        """
-        enhancer = super().load(folder)
-        enhancer._density = SnefyLDL.load(Path(folder) / "density")
-        return enhancer
 
 
 def _best_concentration(mean: Array, log_mean: Array) -> float:

@@ -48,15 +48,13 @@ from snefy_ldl.experiments.studies import (
     run_ensemble,
     run_sensitivity,
 )
-from snefy_ldl.files.atomic import write_json
+from snefy_ldl.files.atomic import remove_leftovers, write_json
 from snefy_ldl.learners import DirichletLDL
 
 #: Version of the files' own form.
 VERSION = 1
 #: Packages whose version can change a figure.
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
-#: What a killed run may leave behind; younger than this, another run may be writing it.
-LEFTOVER, LEFTOVER_SECONDS = re.compile(r"\.\d+\.json\..+"), 60.0
 #: Settings of a model that decide no figure.
 PASSING = ("random_state", "verbose", "checkpoint_dir", "warm_start")
 
@@ -148,20 +146,12 @@ def tidy(out: Path, study: str, recipe: str, fingerprint: str) -> int:
     folder, stale = out / "results" / study / recipe, 0
     if not folder.is_dir():
         return 0
-    for path in folder.iterdir():
-        if LEFTOVER.fullmatch(path.name) and time.time() - path.stat().st_mtime > LEFTOVER_SECONDS:
-            path.unlink(missing_ok=True)
-        elif re.fullmatch(r"\d+\.json", path.name):
-            expected = {
-                "version": VERSION,
-                "study": study,
-                "recipe": recipe,
-                "repeat": int(path.stem),
-                "fingerprint": fingerprint,
-            }
-            if read_record(path, expected) is None:
-                os.replace(path, path.with_suffix(".stale"))
-                stale += 1
+    remove_leftovers(folder, "*.json")
+    for path in folder.glob("[0-9]*.json"):
+        about = {"version": VERSION, "study": study, "recipe": recipe, "repeat": int(path.stem)}
+        if read_record(path, about | {"fingerprint": fingerprint}) is None:
+            os.replace(path, path.with_suffix(".stale"))
+            stale += 1
     return stale
 
 

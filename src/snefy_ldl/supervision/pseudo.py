@@ -38,6 +38,8 @@ class DensityLearner(Learner):
 
     density_params: dict[str, Any] | None
     _density: SnefyLDL
+    #: Settings of the density unless ``density_params`` says otherwise.
+    _density_defaults: dict[str, Any] = {"device": "cpu"}  # noqa: RUF012 - never changed
 
     @property
     def density_(self) -> SnefyLDL:
@@ -46,7 +48,7 @@ class DensityLearner(Learner):
         return self._density
 
     def _new_density(self, seed: int) -> SnefyLDL:
-        return SnefyLDL(**{"random_state": seed, "device": "cpu", **(self.density_params or {})})
+        return SnefyLDL(**{**self._density_defaults, "random_state": seed, **(self.density_params or {})})
 
     def _check_density_params(self) -> None:
         try:
@@ -55,7 +57,11 @@ class DensityLearner(Learner):
             raise InputError(f"density_params: {error}") from None
 
     def _predict(self, X: Array) -> Array:
-        return np.asarray(self._density.predict(X))
+        return np.asarray(self._density.predict(self._scaled(X)))
+
+    def _scaled(self, X: Array) -> Array:
+        """Features as the density takes them."""
+        return X
 
     def predict_dist(self, X: Any) -> Any:
         """The law of each row's label distribution.
@@ -69,8 +75,7 @@ class DensityLearner(Learner):
         Raises:
             InputError: Rows that break a rule, or other features than those of ``fit``.
         """
-        features = self._check_X(X)
-        return self.density_.predict_dist(features)
+        return self.density_.predict_dist(self._scaled(self._check_X(X)))
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the learner to a folder, its density in a folder inside; safetensors and JSON, no pickle.
