@@ -41,7 +41,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 ATTEMPTS = 10
 #: How names of temporary files end, after the name of the file they are to become.
 TEMPORARY = re.compile(r"\.[a-z0-9_]{8}\.part")
-#: How often a file is renamed anew that another process holds, and seconds in between.
+#: How often something is tried again that another process is in the way of, and seconds in between.
 LOOKS, PAUSE = 10, 0.02
 
 
@@ -75,7 +75,7 @@ def replace_file(path: Path) -> Iterator[Path]:
         os.chmod(name, 0o666 & ~_umask())  # a temporary file is private; the result need not be
         if os.name == "nt":
             file.close()  # an open file cannot be renamed there
-        _rename(name, path)
+        retry(lambda: os.replace(name, path), PermissionError)  # Windows refuses while somebody reads the old file
     except BaseException as error:
         file.close()
         with contextlib.suppress(OSError):  # what went wrong first is what must be said
@@ -153,15 +153,6 @@ def is_named(file: Any, path: Path) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _rename(name: str, path: Path) -> None:
-    """Give a file its name; Windows refuses that while somebody reads the file that has it, so try for a moment."""
-    for _ in range(LOOKS):
-        with contextlib.suppress(PermissionError):
-            return os.replace(name, path)
-        time.sleep(PAUSE)
-    return os.replace(name, path)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -304,11 +295,6 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 LOCK = ".writing.lock"
 #: Seconds a writer waits for the one before it.
 PATIENCE = 60.0
-#: Seconds between two looks at a lock, or at a file that may be there in a moment.
-PAUSE = 0.02
-#: How often a reader looks again for a file that a writer may just be replacing.
-LOOKS = 10
-
 Answer = TypeVar("Answer")
 
 
@@ -390,23 +376,58 @@ def is_empty(folder: Path) -> bool:
     return all(path.name == LOCK or (path.name.startswith(".") and path.suffix == ".part") for path in folder.iterdir())
 
 
-def retry_missing(read: Callable[[], Answer]) -> Answer:
-    """Read again where a file was missing: a writer may have replaced the pair after its JSON was read.
+def retry(call: Callable[[], Answer], error: type[OSError]) -> Answer:
+    """Call again for a moment where another process may be in the way.
 
     Args:
-        read: reads the JSON file and what it names; raises FileNotFoundError where the latter is missing.
+        call: what to do.
+        error: what it raises meanwhile; raised at last, too.
+
+    Returns:
+        What it returns.
+
+    >>> retry(lambda: "there", FileNotFoundError)
+    'there'
+    """
+    for _ in range(LOOKS):
+        with contextlib.suppress(error):
+            return call()
+        time.sleep(PAUSE)
+    return call()
+
+
+def read_whole(read: Callable[[], Answer]) -> Answer:
+    """Read a JSON file and the file it names, again where a writer has just replaced the pair.
+
+    Args:
+        read: reads both; raises FileNotFoundError where the second is missing.
 
     Returns:
         What it returns.
 
     Raises:
-        FileNotFoundError: the file stays missing.
-
-    >>> retry_missing(lambda: "there")
-    'there'
+        ModelFileError: the file stays missing.
     """
-    for _ in range(LOOKS):
-        with contextlib.suppress(FileNotFoundError):
-            return read()
-        time.sleep(PAUSE)
-    return read()
+    try:
+        return retry(read, FileNotFoundError)
+    except FileNotFoundError as error:
+        raise ModelFileError(f"{error.filename} is missing: this folder does not hold a whole saved model.") from None
+
+
+def read_checked(path: Path, checksum: Any) -> bytes:
+    """The content of a file whose checksum is known.
+
+    Args:
+        path: of the file.
+        checksum: its SHA-256 as hexadecimal digits.
+
+    Returns:
+        All of it.
+
+    Raises:
+        ModelFileError: it cannot be read, or is another file.
+    """
+    content = read_regular(path)
+    if hashlib.sha256(content).hexdigest() != checksum:
+        raise ModelFileError(f"{path} is damaged: its checksum is not the one in the JSON file beside it.")
+    return content

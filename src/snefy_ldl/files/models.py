@@ -7,7 +7,6 @@ dict.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +25,10 @@ from snefy_ldl.files.atomic import (
     is_empty,
     only_writer,
     parse_tensors,
+    read_checked,
     read_json,
-    read_regular,
+    read_whole,
     remove_leftovers,
-    retry_missing,
     write_json,
     write_pair,
 )
@@ -44,6 +43,7 @@ FORMAT_VERSION = 1
 CONFIG = "model.json"
 CALIBRATION = "calibration.json"
 WEIGHTS = "weights-*.safetensors"
+ARRAY_FILES = "arrays-*.safetensors"
 #: Where 0.1.0 put weights before it knew their checksum.
 EARLIER_TEMPORARY = ".weights.tmp.safetensors"
 
@@ -132,19 +132,13 @@ def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     Raises:
         ModelFileError: where a file is missing, damaged, foreign, or of a newer version.
     """
-    try:
-        return retry_missing(lambda: _read_pair(folder))
-    except FileNotFoundError as error:
-        raise ModelFileError(f"{error.filename} is missing: this folder does not hold a whole saved model.") from None
 
+    def read() -> tuple[dict[str, Any], dict[str, Tensor]]:
+        config = read_config(folder)
+        path = folder / config["weights"]["file"]
+        return config, parse_tensors(read_checked(path, config["weights"]["sha256"]), path)
 
-def _read_pair(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    config = read_config(folder)
-    path = folder / config["weights"]["file"]
-    content = read_regular(path)
-    if hashlib.sha256(content).hexdigest() != config["weights"]["sha256"]:
-        raise ModelFileError(f"{path} is damaged: its checksum is not the one in {CONFIG}.")
-    return config, parse_tensors(content, path)
+    return read_whole(read)
 
 
 def save_calibration(folder: Path, state: dict[str, Any]) -> Path:
@@ -200,10 +194,6 @@ def load_calibration(folder: Path) -> dict[str, Any] | None:
     raise ModelFileError(f"{path} was made for other weights. Make it again with snefy-ldl conformalize.")
 
 
-CONFIG_FILE = "model.json"
-ARRAY_FILES = "arrays-*.safetensors"
-
-
 @dataclass(frozen=True)
 class ArrayFolder:
     """One kind of folder: how it calls itself, and what it holds.
@@ -252,10 +242,10 @@ class ArrayFolder:
             }
 
         with only_writer(folder):
-            if not (folder / CONFIG_FILE).is_file() and not is_empty(folder):
+            if not (folder / CONFIG).is_file() and not is_empty(folder):
                 raise self._foreign(folder)
             remove_leftovers(folder, ARRAY_FILES)
-            write_pair(folder, CONFIG_FILE, ARRAY_FILES, 16, payload, describe)
+            write_pair(folder, CONFIG, ARRAY_FILES, 16, payload, describe)
 
     def _foreign(self, folder: Path) -> ModelFileError:
         return ModelFileError(
@@ -276,23 +266,15 @@ class ArrayFolder:
         """
         if folder.is_file():
             raise ModelFileError(f"{folder} is a file; a saved {self.content} is a folder.")
-        try:
-            return retry_missing(lambda: self._read(folder))
-        except FileNotFoundError as error:
-            raise ModelFileError(
-                f"{error.filename} is missing: this folder does not hold a whole saved model."
-            ) from None
+        return read_whole(lambda: self._read(folder))
 
     def _read(self, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-        config = read_json(folder / CONFIG_FILE)
+        config = read_json(folder / CONFIG)
         if not isinstance(config, dict) or config.get("format") != self.file_format:
             raise ModelFileError(f"{folder} was not written by a snefy_ldl {self.content}.")
         check_version(config, self.version, folder)
-        path = folder / check_name(config.get("arrays"), ARRAY_FILES, folder / CONFIG_FILE)
+        path = folder / check_name(config.get("arrays"), ARRAY_FILES, folder / CONFIG)
         try:
-            payload = read_regular(path)
-            if hashlib.sha256(payload).hexdigest() != config["arrays_sha256"]:
-                raise ModelFileError(f"{path} is damaged: its checksum differs from the one in {CONFIG_FILE}.")
-            return config[self.content], parse_arrays(payload)
+            return config[self.content], parse_arrays(read_checked(path, config["arrays_sha256"]))
         except (KeyError, TypeError, SafetensorError) as error:
             raise ModelFileError(f"{folder} is damaged: {type(error).__name__}: {error}.") from None
