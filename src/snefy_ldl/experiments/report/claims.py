@@ -106,16 +106,16 @@ def labels_of(results: Results, study: str) -> list[str]:
     return [str(name) for name in results.first(study, "labels") or []]
 
 
-def _gaps(pairs: Iterable[tuple[tuple[str, ...], Series, Series, bool]]) -> Gaps:
+def _gaps(pairs: Iterable[tuple[tuple[str, ...], list[Series], bool]]) -> Gaps:
     """Differences by key, where both sides have repeats in common."""
-    gaps = {key: paired(first, second, higher=higher) for key, first, second, higher in pairs}
+    gaps = {key: paired(first, second, higher=higher) for key, (first, second), higher in pairs}
     return {key: gap for key, gap in gaps.items() if gap is not None}
 
 
 def fsc_gaps(results: Results, study: str, side: str, against: str = "dirichlet") -> Gaps:
     """One difference in coverage for each label and level."""
     return _gaps(
-        ((level, str(label)), *(fsc(results, study, one, level, label) for one in (side, against)), True)
+        ((level, str(label)), [fsc(results, study, one, level, label) for one in (side, against)], True)
         for level in LEVELS
         for label in range(len(labels_of(results, study)))
     )
@@ -131,7 +131,7 @@ def query(results: Results, study: str, recipe: str, strategy: str, metric: str)
 def query_gaps(results: Results, study: str, recipe: str, strategy: str, against: str = "Random") -> Gaps:
     """One difference between two strategies for each measure."""
     return _gaps(
-        ((metric,), *(query(results, study, recipe, one, metric) for one in (strategy, against)), measure.higher)
+        ((metric,), [query(results, study, recipe, one, metric) for one in (strategy, against)], measure.higher)
         for metric, measure in METRICS.items()
     )
 
@@ -145,7 +145,7 @@ def weighting_gaps(results: Results, study: str, recipe: str) -> Gaps:
     """Weighted against Average for each learner and measure."""
     kinds = ("Weighted", "Average")
     return _gaps(
-        ((name, metric), *(weighting(results, study, recipe, name, kind, metric) for kind in kinds), measure.higher)
+        ((name, metric), [weighting(results, study, recipe, name, kind, metric) for kind in kinds], measure.higher)
         for name in LEARNERS
         for metric, measure in METRICS.items()
     )
@@ -159,7 +159,7 @@ def recipe_gaps(results: Results, study: str) -> Gaps:
     kind, names, rest = ("strategies", ("SNEFY-LDL",), ()) if is_query else ("learners", LEARNERS, ("Weighted",))
     recipes = ("default", "paper")
     return _gaps(
-        ((name, metric), *(results.series(study, one, kind, name, *rest, metric) for one in recipes), m.higher)
+        ((name, metric), [results.series(study, one, kind, name, *rest, metric) for one in recipes], m.higher)
         for metric, m in METRICS.items()
         for name in names
     )
