@@ -1,4 +1,4 @@
-"""The fits of a comparison: one piece of work at a time or on several processes, each written down when done."""
+"""Comparing learners: what is fitted, each piece of work kept when it is done, and the result put together."""
 
 from __future__ import annotations
 

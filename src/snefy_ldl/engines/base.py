@@ -1,4 +1,4 @@
-"""What an engine is, and the run that every engine shares: plan, skip what is finished, work, add up."""
+"""What an engine is, the run that every engine shares, and the engine on this machine: a few threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables cut into parts, each of which becomes one file: what a worker takes, loses when it dies, and does again."""
+"""Parquet files on this machine or in an object store, cut into parts that become one file each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training on a Ray cluster: Ray Train starts workers and starts them anew, gradients are averaged at every step."""
+"""Training on a Ray cluster: rows shared out among workers, gradients averaged at every step."""
 
 from __future__ import annotations
 

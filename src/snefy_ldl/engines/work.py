@@ -1,4 +1,4 @@
-"""Work on parts: what a worker is told, what it does to one part, and what it says afterwards."""
+"""Work on parts: a model that travels, the four questions (predict, evaluate, update, query), and a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of label enhancers: that of the learners, with logical labels going in."""
+"""Logical labels, and the contract of label enhancers: that of the learners, with logical labels going in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Enhancers that let neighbouring rows have similar distributions: LP, ML and GLLE."""
+"""Enhancers by distances between rows: clusters (FCM), kernels (KM) and graphs of neighbours (LP, ML, GLLE)."""
 
 from __future__ import annotations
 

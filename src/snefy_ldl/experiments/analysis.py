@@ -1,4 +1,4 @@
-"""What a run's results say: means, differences on the same splits, and the intervals around them."""
+"""What a run's results say, beside the paper's own figures: means, differences on the same splits, intervals."""
 
 from __future__ import annotations
 

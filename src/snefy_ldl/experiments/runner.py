@@ -1,4 +1,4 @@
-"""Running the experiments: worker processes, a progress bar, and records that are there as soon as they are known.
+"""Running the experiments: what is missing, worker processes, and records that are there as soon as they are known.
 
 Kill it at any moment and run it again: it goes on with what is missing. The figures depend on the repeat's number and
 the settings, not on the number of processes or on interruptions.

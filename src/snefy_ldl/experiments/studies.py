@@ -1,4 +1,4 @@
-"""What all studies share: models by recipe, splits by repeat, scores under the paper's names, and outcomes."""
+"""The paper's studies: conformal intervals, active learning, ensembles, and sensitivity to settings."""
 
 from __future__ import annotations
 

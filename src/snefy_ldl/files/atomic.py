@@ -1,4 +1,9 @@
-"""Reading and writing files that survive a crash: a temporary name first, then one rename; nothing is executed."""
+"""Files that survive a crash: a temporary name first, then one rename; nothing is executed.
+
+A folder of one JSON file and the binary file it names may be written by many processes, and read meanwhile. The binary
+file is named by its content and the JSON file is renamed into place last, so whatever moment a crash comes, the folder
+holds the old content or the new. Writers take turns by a lock that the system lets go when a process dies.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noisy label distributions: observed shares as votes about the true ones, and a law that corrects them."""
+"""Noisy label distributions: observed shares as votes about the true ones, by a density or by clusters of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows without labels in a density: guesses of several learners, weighted by how plausible the density finds them."""
+"""Learners around a density, and rows without labels: guesses weighted by how plausible the density finds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which claims hold: each one judged by a rule that is written beside it, from the results alone."""
+"""Which claims hold: the comparisons of the report, and a rule for each claim that is judged from results alone."""
 
 from __future__ import annotations
 
