@@ -30,8 +30,8 @@ def _openmp() -> ThreadpoolController:
 def _set_mkl_threads() -> Callable[[int], int]:
     """What sets the number of threads that torch's matrix products use in this thread, and returns the one before.
 
-    Once somebody has called ``torch.set_num_threads``, MKL inside torch no longer asks OpenMP, and threadpoolctl does not
-    list it: it is linked into libtorch_cpu.so, under no name that threadpoolctl knows.
+    Once somebody has called ``torch.set_num_threads``, MKL inside torch no longer asks OpenMP; and threadpoolctl does
+    not list it, since it is linked into libtorch_cpu.so.
     """
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
