@@ -33,12 +33,10 @@ browser-tests: $(VENV)/.installed
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[browser]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser -rs
 
-# Engines on a real Ray cluster of two small nodes, started and stopped by the tests; a process a file, since Ray keeps one
-# driver a process.
+# The engine on a real Ray cluster of two small nodes, started and stopped by the tests.
 ray-tests: $(VENV)/.installed
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[ray]'
-	for file in engine_ray ray_serve ray_tasks; do \
-		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray -rs tests/engines/test_$$file.py || exit 1; done
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray -rs tests/engines/test_engine_ray.py
 
 # Wheel and sdist, built and installed away from the checkout; WHEEL_TEST=full also fits on the oldest and newest Python here.
 wheel-test: $(VENV)/.installed

@@ -33,21 +33,14 @@ SUBJECTS: dict[str, list[str]] = {
         "snefy_ldl.doors.card",
         "snefy_ldl.doors.mlflow",
         "snefy_ldl.doors.skpro",
-        "snefy_ldl.doors.torchmetrics",
     ],
     "Services and clusters": [
         "snefy_ldl.serve.app",
-        "snefy_ldl.serve.replicas",
         "snefy_ldl.engines.base",
-        "snefy_ldl.engines.local",
         "snefy_ldl.engines.parts",
-        "snefy_ldl.engines.places",
-        "snefy_ldl.engines.questions",
         "snefy_ldl.engines.ray",
-        "snefy_ldl.engines.shards",
-        "snefy_ldl.engines.shipped",
-        "snefy_ldl.engines.tasks",
         "snefy_ldl.engines.training",
+        "snefy_ldl.engines.work",
     ],
 }
 #: Rooms that nobody outside relies on, and why.

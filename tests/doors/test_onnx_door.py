@@ -22,7 +22,6 @@ from snefy_ldl.errors import InputError
     [
         pytest.param("guides", "float64", marks=pytest.mark.slow),
         ("gaps", "float32"),
-        pytest.param("zeros and centre", "float64", marks=pytest.mark.slow),
     ],
 )
 def test_onnxruntime_answers_as_the_model(kind: str, dtype: str, tmp_path: Path) -> None:

@@ -12,14 +12,10 @@ import pytest
 
 from commands import fail, run, succeed
 from engine_cases import CITY, FEATURES, LABELS, fill_folder
-from snefy_ldl.engines.base import EngineError, run_parts
-from snefy_ldl.engines.cluster import share_out
-from snefy_ldl.engines.figures import Tally
-from snefy_ldl.engines.local import LocalEngine
-from snefy_ldl.engines.parts import Part, PartTable, plan_parts
-from snefy_ldl.engines.places import Place, find_tables
-from snefy_ldl.engines.questions import Predictions
-from snefy_ldl.engines.shipped import ShippedModel
+from snefy_ldl.engines.base import EngineError, LocalEngine, run_parts
+from snefy_ldl.engines.parts import Part, PartTable, Place, find_tables, plan_parts
+from snefy_ldl.engines.ray import share_out
+from snefy_ldl.engines.work import Predictions, ShippedModel, Tally
 from snefy_ldl.errors import DataNotFoundError, InputError
 
 

@@ -11,15 +11,11 @@ import pytest
 from commands import fail, succeed
 from engine_cases import FEATURES, LABELS, city_frame, fill_folder
 from snefy_ldl import SnefyLDL
-from snefy_ldl.engines.base import EngineError, run_parts
-from snefy_ldl.engines.local import LocalEngine
-from snefy_ldl.engines.parts import PartTable
-from snefy_ldl.engines.places import Place
-from snefy_ldl.engines.questions import Predictions
+from snefy_ldl.engines.base import EngineError, LocalEngine, run_parts
+from snefy_ldl.engines.parts import PartTable, Place
 from snefy_ldl.engines.ray import RayEngine
-from snefy_ldl.engines.shards import ParquetRows
-from snefy_ldl.engines.shipped import ShippedModel
-from snefy_ldl.engines.training import RayTraining
+from snefy_ldl.engines.training import ParquetRows, RayTraining
+from snefy_ldl.engines.work import Predictions, ShippedModel
 from snefy_ldl.errors import TrainingError
 
 # Ray leaves sockets and old interfaces behind, which are warnings, and none of ours

@@ -18,8 +18,7 @@ from sklearn.exceptions import NotFittedError
 
 import snefy_ldl.enhancement as room
 from snefy_ldl.enhancement import FCM, GLLE, KM, LEVI, LIBLE, LP, ML, Enhancer, SnefyEnhancer, all_enhancers, binarise
-from snefy_ldl.enhancement.clusters import mean_distance
-from snefy_ldl.enhancement.graphs import neighbour_graph, reconstruction_weights
+from snefy_ldl.enhancement.graphs import mean_distance, neighbour_graph, reconstruction_weights
 from snefy_ldl.enhancement.variational import gaussian_divergence
 from snefy_ldl.errors import InputError
 from snefy_ldl.synthetic import make_city_districts

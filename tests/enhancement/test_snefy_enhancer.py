@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from snefy_ldl.enhancement import LP, SnefyEnhancer, binarise
-from snefy_ldl.enhancement.constraints import (
+from snefy_ldl.enhancement.snefy import (
     Pool,
     condition_rows,
     dirichlet_log_density,

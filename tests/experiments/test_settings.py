@@ -12,10 +12,10 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.cli import app
 from snefy_ldl.errors import InputError
 from snefy_ldl.experiments import config, runner
+from snefy_ldl.experiments.analysis import TABLES
 from snefy_ldl.experiments.config import Active, Conformal, Ensemble
-from snefy_ldl.experiments.published import TABLES
-from snefy_ldl.experiments.records import data_digest, fingerprint
-from snefy_ldl.experiments.studies.common import make_model
+from snefy_ldl.experiments.runner import data_digest, fingerprint
+from snefy_ldl.experiments.studies import make_model
 from snefy_ldl.synthetic import make_city_districts
 
 

@@ -24,8 +24,7 @@ from sklearn.multioutput import MultiOutputRegressor
 from commands import fail
 from snefy_ldl import SnefyLDL
 from snefy_ldl.errors import ModelFileError
-from snefy_ldl.files.arrays import ArrayFolder
-from snefy_ldl.files.models import load_calibration
+from snefy_ldl.files.models import ArrayFolder, load_calibration
 from snefy_ldl.learners import AAKNN, SABFGS, TreesLDL
 from snefy_ldl.synthetic import make_city_districts
 

@@ -15,8 +15,7 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.learners import SABFGS
 from snefy_ldl.metrics import kl_divergence
 from snefy_ldl.supervision import GenerativeCalibrator, LabelCalibrator, estimate_votes, votes_of_repeats
-from snefy_ldl.supervision.generative import log_votes
-from snefy_ldl.supervision.noise import whole_votes
+from snefy_ldl.supervision.noise import log_votes, whole_votes
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(300, 3))

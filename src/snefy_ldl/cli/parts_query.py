@@ -47,7 +47,7 @@ def query_parts(
         skip: Files that name rows which must not be chosen.
     """
     from snefy_ldl.datasets.labelled import ID_NAMES, named_rows
-    from snefy_ldl.engines.questions import Query
+    from snefy_ldl.engines.work import Query
     from snefy_ldl.errors import InputError
 
     setup = Setup.read(model, pools)
@@ -96,8 +96,8 @@ def _write_chosen(out: str, n: int, labels: list[str]) -> None:
     import pyarrow
     from pyarrow import parquet
 
-    from snefy_ldl.engines.places import Place
-    from snefy_ldl.engines.questions import NUMBER, take_best
+    from snefy_ldl.engines.parts import Place
+    from snefy_ldl.engines.work import NUMBER, take_best
 
     tables = []
     for place in Place(f"{out.rstrip('/')}/{PARTS}").files():

@@ -24,7 +24,7 @@ from snefy_ldl.inputs.columns import TableEncoder, learn_columns, read_encoder
 from snefy_ldl.inputs.frames import frame_of, is_frame
 from snefy_ldl.inputs.gaps import has_gaps
 from snefy_ldl.learners.storage import REGISTRY, is_fitted_name, read_learner, write_learner
-from snefy_ldl.learners.threads import few_threads
+from snefy_ldl.special.threads import few_threads
 from snefy_ldl.validation import check_distributions, check_features
 
 #: More features, or labels, than a file can reasonably name.

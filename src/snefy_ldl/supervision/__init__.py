@@ -1,20 +1,17 @@
 """Little or noisy supervision: rows without labels, and labels that are not quite right.
 
-- :mod:`~snefy_ldl.supervision.rankmatch`, :mod:`~snefy_ldl.supervision.pseudo`: few rows with labels, many without.
-- :mod:`~snefy_ldl.supervision.noise`, :mod:`~snefy_ldl.supervision.generative`: label distributions with noise.
+- :mod:`~snefy_ldl.supervision.pseudo`: few rows with labels, many without.
+- :mod:`~snefy_ldl.supervision.noise`: label distributions with noise.
 """
 
 from __future__ import annotations
 
-from snefy_ldl.supervision.generative import GenerativeCalibrator
-from snefy_ldl.supervision.noise import LabelCalibrator, estimate_votes, votes_of_repeats
+from snefy_ldl.supervision.noise import GenerativeCalibrator, LabelCalibrator, estimate_votes, votes_of_repeats
 from snefy_ldl.supervision.pseudo import SemiSnefyLDL
-from snefy_ldl.supervision.rankmatch import RankMatch
 
 __all__ = [
     "GenerativeCalibrator",
     "LabelCalibrator",
-    "RankMatch",
     "SemiSnefyLDL",
     "estimate_votes",
     "votes_of_repeats",
