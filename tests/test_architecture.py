@@ -6,6 +6,7 @@ import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import networkx as nx
 import pytest
@@ -23,28 +24,32 @@ def maker() -> ModuleType:
     return module
 
 
-def test_the_picture_is_up_to_date(maker: ModuleType) -> None:
+@pytest.fixture(scope="module")
+def data(maker: ModuleType) -> dict[str, Any]:
+    return maker.architecture()
+
+
+def test_the_picture_is_up_to_date(data: dict[str, Any]) -> None:
     drawn = json.loads((DOCS / "images" / "architecture.json").read_text(encoding="utf-8"))
-    assert drawn == maker.architecture(), "run: python docs/make_architecture.py"
+    assert drawn == data, "run: python docs/make_architecture.py"
 
 
-def test_every_room_and_step_is_described(maker: ModuleType) -> None:
-    data = maker.architecture()
+def test_every_room_and_step_is_described(maker: ModuleType, data: dict[str, Any]) -> None:
     assert set(data["rooms"]) <= set(maker.ROOMS)
     for way, rooms in data["ways"].items():
         assert set(rooms) <= set(maker.STEPS[way])
 
 
-def test_what_is_drawn_says_all_imports(maker: ModuleType) -> None:
+def test_what_is_drawn_says_all_imports(maker: ModuleType, data: dict[str, Any]) -> None:
     graph = maker.import_graph()
-    drawn = nx.DiGraph([tuple(edge) for edge in maker.architecture()["imports"]])
+    drawn = nx.DiGraph([tuple(edge) for edge in data["imports"]])
     assert all(nx.has_path(drawn, a, b) for a, b in graph.edges)
     floors = maker.floors_of(graph)
     assert all(floors[a] > floors[b] for a, b in graph.edges)
 
 
-def test_arrows_pass_no_box(maker: ModuleType) -> None:
-    graph = nx.DiGraph([tuple(edge) for edge in maker.architecture()["imports"]])
+def test_arrows_pass_no_box(maker: ModuleType, data: dict[str, Any]) -> None:
+    graph = nx.DiGraph([tuple(edge) for edge in data["imports"]])
     widths = dict.fromkeys(graph, 1.5)
     x, floor, paths = maker.arrange(graph, widths)
     for path in paths:
