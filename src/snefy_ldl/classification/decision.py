@@ -9,8 +9,8 @@ import numpy as np
 
 from snefy_ldl._types import Array, Index, Mask
 from snefy_ldl.classification.largest import prob_largest, prob_largest_by_draws
-from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.errors import InputError, NotConformalizedError
+from snefy_ldl.prediction.laws import law_blocks
 from snefy_ldl.training.seen import check_unseen
 from snefy_ldl.validation import check_confidence, check_count, check_distributions
 

@@ -14,7 +14,6 @@ from scipy.special import gammaln
 from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._types import Array, Index, Mask
-from snefy_ldl.distributions.blocks import law_blocks, to_numpy
 from snefy_ldl.enhancement.base import Enhancer
 from snefy_ldl.enhancement.constraints import (
     LogDensity,
@@ -28,6 +27,7 @@ from snefy_ldl.enhancement.logical import check_logical
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.prediction.laws import law_blocks, to_numpy
 from snefy_ldl.validation import check_count, check_features, check_number
 
 __all__ = ["SnefyEnhancer"]

@@ -10,10 +10,10 @@ import torch
 from sklearn.model_selection import KFold
 
 from snefy_ldl._types import Array
-from snefy_ldl.distributions.blocks import law_blocks, tensor_for, to_numpy
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.learners.base import close_rows
 from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.prediction.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl.supervision.base import DensityLearner
 from snefy_ldl.validation import check_distributions, check_number
 
