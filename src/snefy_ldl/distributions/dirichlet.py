@@ -19,17 +19,14 @@ from torch import Tensor
 
 from snefy_ldl._limits import CHUNK_ELEMENTS, FEW_ROWS, block_elements
 from snefy_ldl._types import Array, Index
-from snefy_ldl.distributions.conditioned import KnownShares, Remainder, WeightedDraws
-from snefy_ldl.distributions.family import PairFamily, root_of
+from snefy_ldl.distributions.conditioned import KnownRatios, KnownShares, Remainder, WeightedDraws
+from snefy_ldl.distributions.family import Order, PairFamily, QuadraticForms, root_of
 from snefy_ldl.distributions.marginal import direct_cdf, direct_quantiles
-from snefy_ldl.distributions.moments import Order, QuadraticForms
-from snefy_ldl.distributions.parts import Listed, Parts, Rows, Square
-from snefy_ldl.distributions.ratios import KnownRatios
-from snefy_ldl.distributions.rosenblatt import to_shares, to_uniforms
+from snefy_ldl.distributions.parts import Listed, Parts, Rows, Square, check_sizes, check_weights
+from snefy_ldl.distributions.rosenblatt import StickMap
 from snefy_ldl.distributions.sampling import draw
 from snefy_ldl.distributions.square_quantiles import square_quantiles
 from snefy_ldl.distributions.tables import beta_table, label_quantiles, row_blocks, row_weights
-from snefy_ldl.distributions.weights import check_sizes, check_weights
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import (
     log_beta,
@@ -220,7 +217,7 @@ class DirichletRows(RowBlocks):
         return self.collect(answer)
 
     def _moments(self, order: Order) -> Tensor:
-        """Moments of every row, see :mod:`snefy_ldl.distributions.moments`; only of squares without votes."""
+        """Moments of every row, see :class:`PairMoments`; only of squares without votes."""
         tables, family = self.family.moments(), self.family
         step = max(1, block_elements(self.device.type) // (4 * family.exponents.numel()))
         rows = [slice(start, start + step) for start in range(0, max(len(self), 1), step)]
@@ -660,15 +657,18 @@ class DirichletRows(RowBlocks):
         check_weights(weights)
         return weights, None if offset is None else offset.detach().cpu().numpy()
 
+    @property
+    def stick_map(self) -> StickMap:
+        """How shares and uniforms map to each other, of points that fall to the rows in order."""
+        return StickMap(self.concentration.detach().cpu().numpy(), self.chain_rows)
+
     def rosenblatt(self, logs: Tensor, random_state: Any) -> Tensor:
         """Independent uniforms (T, L-1) of log shares (T, L), which fall to the rows in order, over and over."""
-        alpha = self.concentration.detach().cpu().numpy()
-        return torch.as_tensor(to_uniforms(alpha, self.chain_rows, logs.cpu().numpy()), device=self.device)
+        return torch.as_tensor(self.stick_map.to_uniforms(logs.cpu().numpy()), device=self.device)
 
     def inverse_rosenblatt(self, levels: Tensor) -> Tensor:
         """Log shares (T, L) whose :meth:`rosenblatt` these are (T, L-1)."""
-        alpha = self.concentration.detach().cpu().numpy()
-        return torch.as_tensor(to_shares(alpha, self.chain_rows, levels.cpu().numpy()), device=self.device)
+        return torch.as_tensor(self.stick_map.to_shares(levels.cpu().numpy()), device=self.device)
 
 
 def beta_below(a: Tensor, b: Tensor, at: float | Array = 0.5) -> Tensor:

@@ -31,12 +31,19 @@ from torch.nn.functional import softplus
 from snefy_ldl._limits import CHUNK_ELEMENTS, block_elements
 from snefy_ldl._random import seed_from
 from snefy_ldl._types import Array, Index, Mask
-from snefy_ldl.distributions.components import ComponentMoments, PresenceComponents, integral_nodes, moved_log_norm
-from snefy_ldl.distributions.conditioned import KnownShares, Remainder, WeightedDraws
-from snefy_ldl.distributions.conditioning import always_there, condition_by_draws
+from snefy_ldl.distributions.components import (
+    EULER,
+    ComponentMoments,
+    PresenceComponents,
+    RowMoments,
+    integral_nodes,
+    moments_with_presence,
+    moved_log_norm,
+)
+from snefy_ldl.distributions.conditioned import KnownRatios, KnownShares, Remainder, WeightedDraws, condition_by_draws
 from snefy_ldl.distributions.dirichlet import DirichletRows, RowBlocks, beta_below
 from snefy_ldl.distributions.family import PairFamily, root_of
-from snefy_ldl.distributions.parts import Parts, Rows, Scale, Square
+from snefy_ldl.distributions.parts import Parts, Rows, Scale, Square, check_weights
 from snefy_ldl.distributions.phases import (
     PresentShares,
     SeveralShares,
@@ -46,18 +53,9 @@ from snefy_ldl.distributions.phases import (
     density_at_zero,
     solve_quantiles,
 )
-from snefy_ldl.distributions.ratios import KnownRatios
-from snefy_ldl.distributions.rosenblatt import (
-    PresenceSteps,
-    ratios_to_shares,
-    ratios_to_uniforms,
-    to_shares_with_zeros,
-    to_uniforms_with_zeros,
-)
-from snefy_ldl.distributions.row_moments import RowMoments, moments_with_presence
+from snefy_ldl.distributions.rosenblatt import PresenceMap, RatioMap, StickMap, ratio_map
 from snefy_ldl.distributions.sampling import RandomStream, draw, log_gamma_draws
 from snefy_ldl.distributions.share_table import ComponentTable
-from snefy_ldl.distributions.weights import check_weights
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_beta, log_signed_sum, pair_index, symmetric
 from snefy_ldl.special.threads import map_blocks
@@ -145,7 +143,7 @@ class GammaRows(RowBlocks):
     def row_components(self, row: int) -> PresenceComponents:
         """Components of one row; where all labels are there, with odds that say so."""
         if self.components is None:
-            return always_there(self.concentration.detach())
+            return PresenceComponents.always_there(self.concentration.detach())
         parts = self.components.detached()
         return parts if self.shift is None else parts.moved(self.shift[row].detach())
 
@@ -324,6 +322,9 @@ class GammaRows(RowBlocks):
         raise InputError(f"row {row} keeps next to none of its proposals: its density is not the one its weights say.")
 
     # -- votes -------------------------------------------------------------------------------------------------------
+
+    def _has_votes(self, row: int) -> bool:
+        return self.offset is not None and bool(self.offset[row].any())
 
     def voted(self, row: int, votes: Tensor | None = None) -> Voted:
         """One row's components after its votes, or after these (L,)."""
@@ -903,83 +904,58 @@ class GammaRows(RowBlocks):
         check_weights(weights)
         return weights
 
-    def _chains(self) -> list[tuple[Index, Chain]]:
+    def _maps(self) -> list[tuple[Index, StickMap | PresenceMap | RatioMap]]:
         """Rows that share their components, and how their shares and uniforms map to each other."""
         everything = np.arange(len(self))
         if self.offset is not None:
-            return [(everything[[row]], self._voted_chain(row)) for row in range(len(self))]
+            return [(everything[[row]], self._voted_map(row)) for row in range(len(self))]
         if not self.has_atoms:
-            return [(everything, Chain(self.frame.rosenblatt, self.frame.inverse_rosenblatt))]
+            return [(everything, self.frame.stick_map)]
         if self.shift is None:
-            return [(everything, self._sparse_chain(None))]
-        return [(everything[[row]], self._sparse_chain(row)) for row in range(len(self))]
+            return [(everything, self._sparse_map(None))]
+        return [(everything[[row]], self._sparse_map(row)) for row in range(len(self))]
 
-    def _sparse_chain(self, row: int | None) -> Chain:
+    def _sparse_map(self, row: int | None) -> PresenceMap:
         assert self.components is not None
         parts = self.components.detached() if row is None else self.row_components(row)
-        alpha, steps = parts.alpha.cpu().numpy(), PresenceSteps(parts.log_odds.cpu().numpy())
-        weights_of = self._chain_weights
-        if row is not None:
-            only = self._chain_weights(np.array([row]))
+        alpha, log_odds = parts.alpha.cpu().numpy(), parts.log_odds.cpu().numpy()
+        if row is None:
+            return PresenceMap(alpha, log_odds, self._chain_weights)
+        only = self._chain_weights(np.array([row]))
+        return PresenceMap(alpha, log_odds, lambda numbers: np.repeat(only, len(numbers), 0))
 
-            def weights_of(numbers: Index) -> Array:
-                return np.repeat(only, len(numbers), 0)
-
-        def forward(logs: Tensor, random_state: Any) -> Tensor:
-            fill = np.random.default_rng(seed_from(random_state)).random((len(logs), self.n_labels))
-            uniforms = to_uniforms_with_zeros(alpha, steps, weights_of, logs.cpu().numpy(), fill)
-            return torch.as_tensor(uniforms, device=self.device)
-
-        def backward(levels: Tensor) -> Tensor:
-            logs = to_shares_with_zeros(alpha, steps, weights_of, levels.cpu().numpy())
-            return torch.as_tensor(logs, device=self.device)
-
-        return Chain(forward, backward)
-
-    def _voted_chain(self, row: int) -> Chain:
-        """The chain of one row after votes, in terms of its shares themselves; see :func:`ratios_to_uniforms`."""
-        assert self.offset is not None
-        if not self.offset[row].any():
-            return self._before(row)._chains()[0][1]
-        listed = self.voted(row).listed()
-
-        def forward(logs: Tensor, random_state: Any) -> Tensor:
-            whole = torch.log_softmax(logs + self.row_centre(row), -1).cpu().numpy()
-            fill = np.random.default_rng(seed_from(random_state)).random((len(logs), self.n_labels))
-            return torch.as_tensor(ratios_to_uniforms(*listed, whole, fill), device=self.device)
-
-        def backward(levels: Tensor) -> Tensor:
-            logs = torch.as_tensor(ratios_to_shares(*listed, levels.cpu().numpy()), device=self.device)
-            return torch.log_softmax(logs - self.row_centre(row), -1)
-
-        return Chain(forward, backward)
+    def _voted_map(self, row: int) -> StickMap | PresenceMap | RatioMap:
+        """The map of one row after votes, in terms of its shares themselves; without any, as before them."""
+        if not self._has_votes(row):
+            return self._before(row)._maps()[0][1]
+        return ratio_map(*self.voted(row).listed())
 
     def rosenblatt(self, logs: Tensor, random_state: Any) -> Tensor:
         """Independent uniforms (T, L-1) of log shares (T, L), which fall to the rows in order, over and over."""
         number = torch.arange(len(logs), device=self.device) % len(self)
         plain = self.plain_logs(logs, number)
         out = torch.empty(len(logs), self.n_labels - 1, dtype=torch.float64, device=self.device)
-        for rows, chain in self._chains():
+        for rows, chain in self._maps():
             at = slice(None) if len(rows) == len(self) else torch.nonzero(number == int(rows[0])).squeeze(1)
-            out[at] = chain.forward(plain[at], random_state)
+            part, fill = plain[at], None
+            if not isinstance(chain, StickMap):
+                fill = np.random.default_rng(seed_from(random_state)).random((len(part), self.n_labels))
+            if self._has_votes(int(rows[0])):
+                part = torch.log_softmax(part + self.row_centre(int(rows[0])), -1)
+            out[at] = torch.as_tensor(chain.to_uniforms(part.cpu().numpy(), fill), device=self.device)
         return out
 
     def inverse_rosenblatt(self, levels: Tensor) -> Tensor:
         """Log shares (T, L) whose :meth:`rosenblatt` these are (T, L-1)."""
         number = torch.arange(len(levels), device=self.device) % len(self)
         out = torch.empty(len(levels), self.n_labels, dtype=torch.float64, device=self.device)
-        for rows, chain in self._chains():
+        for rows, chain in self._maps():
             at = slice(None) if len(rows) == len(self) else torch.nonzero(number == int(rows[0])).squeeze(1)
-            out[at] = chain.backward(levels[at])
+            logs = torch.as_tensor(chain.to_shares(levels[at].cpu().numpy()), device=self.device)
+            if self._has_votes(int(rows[0])):
+                logs = torch.log_softmax(logs - self.row_centre(int(rows[0])), -1)
+            out[at] = logs
         return torch.log_softmax(out + self._centre_rows(number), -1)
-
-
-@dataclass(frozen=True)
-class Chain:
-    """How ``log ℓ'`` (T, L) and uniforms (T, L-1) map to each other."""
-
-    forward: Callable[[Tensor, Any], Tensor]
-    backward: Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -1291,9 +1267,8 @@ def log_covariance(weights: Tensor, alpha: Tensor, log_centre: Tensor) -> Tensor
     base = step * (plain - product).sum(1)  # E[log T]
     mixed = log_g * base[:, None] + step * torch.einsum("lk,pk->pl", log1p, product)  # E[log g_r log T]
     # E[log² T]: -d/dε of E[T^{-ε}] twice; by parts ∫ (e^{-t} - φ) log t dt/t = -(½ E[log² T] + γ E[log T])
-    euler = 0.57721566490153286
     logs = step * ((plain - product) * grid).sum(1)
-    square = -2.0 * (logs + euler * base)
+    square = -2.0 * (logs + EULER * base)
     first = log_g + log_centre - base[:, None]
     second = log_g[:, :, None] * log_g[:, None, :] + torch.diag_embed(torch.polygamma(1, alpha))
     # with log c_r added to log g_r on both sides

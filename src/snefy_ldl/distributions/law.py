@@ -22,16 +22,21 @@ from torch.distributions import Distribution, constraints
 
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.components import log_centre_of
-from snefy_ldl.distributions.conditioned import ConditionedDraws, ConditionedLaw, KnownShares, WeightedDraws
+from snefy_ldl.distributions.conditioned import (
+    ConditionedDraws,
+    ConditionedLaw,
+    ConditionedRatios,
+    KnownRatios,
+    KnownShares,
+    WeightedDraws,
+)
 from snefy_ldl.distributions.dirichlet import DirichletRows
 from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.gammas import WHY_NOT, GammaRows
 from snefy_ldl.distributions.marginal import Marginal
-from snefy_ldl.distributions.parts import Listed, Parts, Rows, Scale, Square
-from snefy_ldl.distributions.ratios import ConditionedRatios, KnownRatios
+from snefy_ldl.distributions.parts import Listed, Parts, Rows, Scale, Square, common_shape
 from snefy_ldl.distributions.rosenblatt import level_points, share_points
 from snefy_ldl.distributions.sampling import estimate_entropy
-from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_beta, log_share
 from snefy_ldl.special.tolerances import SAME_CENTRE
@@ -937,8 +942,8 @@ class SnefySimplex(Distribution):
                 numbers that broadcast to the batch (*batch,).
 
         Returns:
-            :class:`~snefy_ldl.distributions.ratios.ConditionedRatios`; its ``log_prob_known`` is the density of the
-            ratios with respect to Lebesgue measure on them.
+            :class:`~snefy_ldl.distributions.conditioned.ConditionedRatios`; its ``log_prob_known`` is the density of
+            the ratios with respect to Lebesgue measure on them.
 
         Raises:
             InputError: a label is not there, a ratio is no positive number or follows from others, all labels are tied

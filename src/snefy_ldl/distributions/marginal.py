@@ -13,9 +13,8 @@ from torch.distributions import Distribution, constraints
 
 from snefy_ldl._limits import DIRECT_EVALUATIONS
 from snefy_ldl._types import Array
-from snefy_ldl.distributions.shapes import common_shape
+from snefy_ldl.distributions.parts import check_weights, common_shape
 from snefy_ldl.distributions.tables import label_quantiles
-from snefy_ldl.distributions.weights import check_weights
 from snefy_ldl.errors import InputError
 from snefy_ldl.special.tolerances import LOGIT_LIMIT, TAIL_MASS
 

@@ -19,13 +19,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Size, Tensor
 
 from snefy_ldl.distributions.family import PairFamily
+from snefy_ldl.errors import InputError
 from snefy_ldl.special import pair_index
+from snefy_ldl.special.tolerances import SMALLEST_DENSITY_SHARE, WEIGHT_SUM_ROUNDING
 
-__all__ = ["Listed", "Parts", "Rows", "Scale", "Square"]
+__all__ = ["Listed", "Parts", "Rows", "Scale", "Square", "check_sizes", "check_weights", "common_shape"]
 
 Rows = slice | Tensor
 
@@ -168,3 +171,58 @@ class Parts:
         shifts = [other.shift for other in others if other.shift is not None]
         votes = [other.votes for other in others if other.votes is not None]
         return Parts(square, torch.cat(shifts) if shifts else None, scale, torch.cat(votes) if votes else None)
+
+
+def check_weights(weights: Any, first_row: int = 0) -> None:
+    """Weights must be finite and sum to one, and not cancel each other to the last digit.
+
+    Args:
+        weights: ``c`` (b, P), an array or a tensor.
+        first_row: number of the first row, for the message.
+
+    Raises:
+        InputError: a row's weights are no law: its normaliser is zero or not finite, or nothing but rounding is left.
+
+    Example:
+        >>> check_weights(np.array([[2.0, -1.0]]))
+        >>> check_weights(np.array([[np.nan, 1.0]]))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        snefy_ldl.errors.InputError: row 0 is no law: its weights sum to nan...
+    """
+    with np.errstate(invalid="ignore"):  # infinities of both signs, which are named below
+        total, size = weights.sum(-1), abs(weights).sum(-1)
+    check_sizes(total, size, first_row)
+
+
+def check_sizes(total: Any, size: Any, first_row: int = 0) -> None:
+    """The same where only ``Σ c`` and ``Σ |c|`` (b,) are known."""
+    # sizes below one, which no weights have, come of a normaliser that is nothing but rounding
+    possible = (size >= 1.0 - WEIGHT_SUM_ROUNDING) & (size <= 1.0 / SMALLEST_DENSITY_SHARE)
+    good = (abs(total - 1.0) <= WEIGHT_SUM_ROUNDING) & possible
+    if bool(good.all()):
+        return
+    row = next(i for i, fine in enumerate(good.tolist()) if not fine)
+    raise InputError(
+        f"row {first_row + row} is no law: its weights sum to {float(total[row]):g}, and their sizes to "
+        f"{float(size[row]):g}; the normaliser is zero or not finite."
+    )
+
+
+def common_shape(*shapes: Size | tuple[int, ...]) -> Size:
+    """The shape to which all of these broadcast; torch's own function loads half a second of code at its first call.
+
+    Args:
+        shapes: of tensors or batches.
+
+    Returns:
+        Their common shape.
+
+    Raises:
+        ValueError: they do not broadcast.
+
+    Example:
+        >>> common_shape((3, 1), (4,))
+        torch.Size([3, 4])
+    """
+    return Size(np.broadcast_shapes(*(tuple(shape) for shape in shapes)))
