@@ -106,15 +106,7 @@ class PresenceComponents:
 
     @classmethod
     def of_pairs(cls, exponents: Tensor, presence: Tensor) -> PresenceComponents:
-        """The components of every pair of neurons, in triangle order, one member after the other.
-
-        Args:
-            exponents: ``w`` (K, n, L).
-            presence: ``a`` (K, n, L).
-
-        Returns:
-            K n(n+1)/2 components.
-        """
+        """Of every pair of neurons w, a (K, n, L), in triangle order, one member after the other: K n(n+1)/2."""
         i, j = pair_index(exponents.shape[1], exponents.device)
         exponents, presence = exponents.double(), presence.double()
         alpha = 1.0 + exponents[:, i] + exponents[:, j]

@@ -87,19 +87,7 @@ class KnownShares:
 
     @classmethod
     def of(cls, law: Any, known: Mapping[Any, Any], zeros: bool = False) -> KnownShares:
-        """Checked shares, by number or name.
-
-        Args:
-            law: whose labels they are.
-            known: share of each known label.
-            zeros: whether a share may be exactly zero: a label in all rows or in none.
-
-        Returns:
-            The shares.
-
-        Raises:
-            InputError: see :meth:`~snefy_ldl.distributions.law.SnefySimplex.condition`.
-        """
+        """Checked shares, by number or name; with ``zeros`` one may be zero, in all rows or in none."""
         labels = [law.label_number(label) for label in known]
         others = [r for r in range(law.n_labels) if r not in labels]
         if not labels or len(set(labels)) < len(labels):
@@ -171,28 +159,13 @@ class KnownRatios:
         numbers = {r: g for g, group in enumerate(self.groups) for r in group}
         return [numbers[r] for r in range(len(numbers))]
 
-    def names(self, label_names: Sequence[str] | None) -> list[str] | None:
-        """Names of the groups, of the labels' names."""
-        return None if label_names is None else [" + ".join(label_names[r] for r in g) for g in self.groups]
-
     def merged(self, table: Tensor) -> Tensor:
         """Sums over the groups (..., L) -> (..., G)."""
         return torch.stack([table[..., group].sum(-1) for group in self.groups], -1)
 
     @classmethod
     def of(cls, law: Any, known: Mapping[Any, Any]) -> KnownRatios:
-        """Checked ratios, by pairs of numbers or names.
-
-        Args:
-            law: whose labels they are.
-            known: ratio ``ℓ_a / ℓ_b`` of each pair (a, b).
-
-        Returns:
-            The ratios.
-
-        Raises:
-            InputError: see :meth:`~snefy_ldl.distributions.law.SnefySimplex.condition_ratios`.
-        """
+        """Checked ratios ``ℓ_a / ℓ_b`` of pairs (a, b), by numbers or names."""
         if not known:
             raise InputError("condition_ratios needs at least one ratio: {(label, other label): ratio}.")
         relative = torch.zeros(len(law), law.n_labels, dtype=torch.float64, device=law.device)  # log share, from a root
@@ -580,16 +553,7 @@ class ConditionedDraws:
 
 @torch.no_grad()
 def condition_by_draws(law: Any, shares: KnownShares, n: int, generator: torch.Generator | None) -> WeightedDraws:
-    """Weighted draws of all shares, given some.
-
-    Args:
-        law: rows with a centre or with zeros (:class:`~snefy_ldl.distributions.gammas.GammaRows`).
-        shares: the known ones, zeros among them or not.
-        n: draws per row.
-        generator: source of randomness.
-
-    Returns:
-        The draws and their weights.
+    """n weighted draws of all shares per row, given some; ``law`` are rows with a centre or with zeros.
 
     Raises:
         InputError: fewer than two draws, or the law has no density at the known shares.

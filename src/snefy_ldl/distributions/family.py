@@ -186,15 +186,7 @@ class PairFamily:
         return self.keep("moments", lambda: PairMoments(self.exponents.double(), self.matrix()))
 
     def column(self, name: str, make: Callable[[Tensor], Tensor]) -> Tensor:
-        """One number per pair, made of the concentrations: (K P, L) -> (K P,).
-
-        Args:
-            name: says what the numbers are.
-            make: the numbers, from the concentrations.
-
-        Returns:
-            (K P,).
-        """
+        """One number per pair, made of the concentrations: (K P, L) -> (K P,); its name says what it is."""
         return self.keep(name, partial(make, self.concentration.detach()))
 
 

@@ -147,14 +147,17 @@ class GammaRows(RowBlocks):
         parts = self.components.detached()
         return parts if self.shift is None else parts.moved(self.shift[row].detach())
 
+    def row_weights(self, row: int) -> Tensor:
+        """Weights of one row before votes (P,), without a gradient."""
+        return self.weights(slice(row, row + 1))[0].detach()
+
     def stream(self, seed: int, generator: torch.Generator | None) -> RandomStream:
         """Random numbers where this law's numbers live."""
         return RandomStream(self.device, seed, generator)
 
     def propose_from(self, parts: PresenceComponents, component: Tensor, source: RandomStream) -> Tensor:
         """One draw of ``log ℓ'`` from each of these components (n,) -> (n, L), -inf for absent labels."""
-        there = draw_presence(parts.log_odds[component], source)
-        return torch.log_softmax(log_gamma_draws(parts.alpha[component], source).masked_fill(~there, -math.inf), -1)
+        return draw_closed(parts.alpha[component], parts.log_odds[component], source)
 
     # -- weights and densities, before votes -------------------------------------------------------------------------
 
@@ -269,9 +272,7 @@ class GammaRows(RowBlocks):
         log_odds = self.components.log_odds[component]
         if self.shift is not None:
             log_odds = (log_odds + self.shift[rows][:, None]).clamp(-LOG_ODDS_LIMIT, LOG_ODDS_LIMIT)
-        there = draw_presence(log_odds, source)
-        log_gamma = log_gamma_draws(self.components.alpha[component], source)
-        return torch.log_softmax(log_gamma.masked_fill(~there, -math.inf), -1)
+        return draw_closed(self.components.alpha[component], log_odds, source)
 
     def quick_log_prob(self, rows: slice, logs: Tensor) -> Tensor:
         """Log density of ``ℓ'`` at n points per row, logs (b, n, L) -> (b, n)."""
@@ -306,13 +307,8 @@ class GammaRows(RowBlocks):
             level = source.uniform(wanted) * ends[-1]
             pick = torch.searchsorted(ends, level, right=True).clamp_max(len(ends) - 1)
             pair, part = pick // voted.n_parts, pick % voted.n_parts
-            there = None
-            if voted.log_odds is not None:
-                there = draw_presence(voted.log_odds[pair, part], source)
-            gammas = log_gamma_draws(voted.alpha[pair], source) + voted.log_centre[part]
-            if there is not None:
-                gammas = gammas.masked_fill(~there, -math.inf)
-            proposal = torch.log_softmax(gammas, -1)
+            log_odds = None if voted.log_odds is None else voted.log_odds[pair, part]
+            proposal = draw_closed(voted.alpha[pair], log_odds, source, voted.log_centre[part])
             density, envelope = self.log_densities(at, self.plain_logs(proposal, at)[:, None], envelope=True)
             kept = source.uniform(wanted).log() <= (density - envelope)[:, 0]
             logs.append(proposal[kept])
@@ -331,7 +327,7 @@ class GammaRows(RowBlocks):
         if votes is None:
             assert self.offset is not None
             votes = self.offset[row]
-        weights = self.weights(slice(row, row + 1))[0].detach()
+        weights = self.row_weights(row)
         presence = self.row_components(row) if self.has_atoms else None
         return Voted.of(weights, self.concentration.detach(), presence, self.row_centre(row), votes)
 
@@ -367,25 +363,31 @@ class GammaRows(RowBlocks):
 
     def _row_tables(self, row: int) -> tuple[Tensor, ComponentMoments]:
         """Weights of the components that one row uses (p,), and their moments."""
-        weights = self.weights(slice(row, row + 1))[0].detach()
-        used = torch.nonzero(weights.abs() > NEGLIGIBLE_WEIGHT).squeeze(1)
+        weights, used = self._used_by(row)
         log_odds = self.row_components(row).log_odds[used] if self.has_atoms else None
-        return weights[used], ComponentMoments(self.concentration.detach()[used], self.row_centre(row), log_odds)
+        return weights, ComponentMoments(self.concentration.detach()[used], self.row_centre(row), log_odds)
+
+    def _used_by(self, row: int) -> tuple[Tensor, Tensor]:
+        """Weights of the components that one row uses, and their numbers (p,)."""
+        weights = self.row_weights(row)
+        used = torch.nonzero(weights.abs() > NEGLIGIBLE_WEIGHT).squeeze(1)
+        return weights[used], used
 
     def _expected(self, before: Callable[[ComponentMoments], Tensor], after: Callable[[Voted], Tensor]) -> Tensor:
         """Expectations (N, A): of tables (P, A) before votes, of one row's voted components (A,) after them."""
-        if self.offset is not None:
-            return torch.stack([
-                after(self.voted(row)) if self.offset[row].any() else self._row_expected(row, before)
-                for row in range(len(self))
-            ])  # fmt: skip
-        if self._shared:
+        if self.offset is None and self._shared:
             return self.frame.expectation(before(self._tables()))
-        return torch.stack([self._row_expected(row, before) for row in range(len(self))])
 
-    def _row_expected(self, row: int, before: Callable[[ComponentMoments], Tensor]) -> Tensor:
-        weights, tables = self._row_tables(row)
-        return weights @ before(tables)
+        def row_before(row: int) -> Tensor:
+            weights, tables = self._row_tables(row)
+            return weights @ before(tables)
+
+        return self._each_row(row_before, after)
+
+    def _each_row(self, before: Callable[[int], Tensor], after: Callable[[Voted], Tensor]) -> Tensor:
+        """Answers of rows one by one (N, ...): from a row's number, or from its voted components where it has votes."""
+        rows = range(len(self))
+        return torch.stack([after(self.voted(row)) if self._has_votes(row) else before(row) for row in rows])
 
     def _row_moments(self) -> RowMoments:
         """What answers for all rows together where every label is there and each row has its own centre."""
@@ -407,7 +409,7 @@ class GammaRows(RowBlocks):
             half = self.family.exponents.detach().double()
             answers = []
             for row in range(len(self)):
-                weights = self.weights(slice(row, row + 1))[0].detach()
+                weights = self.row_weights(row)
                 parts = self.row_components(row)
                 answers.append(moments_with_presence(half, parts.alpha, parts.log_odds, self.row_centre(row), weights))
             return torch.stack([one for one, _ in answers]), torch.stack([two for _, two in answers])
@@ -444,18 +446,12 @@ class GammaRows(RowBlocks):
 
     def covariance_log(self) -> Tensor:
         """``Cov[log ℓ]`` (N, L, L), where all labels are there."""
-        if self.offset is None:
-            # log ℓ_r = log ℓ'_r + log c_r - log Σ c ℓ': by a chain of draws none is needed, the same integrals do
-            return torch.stack([self._row_covariance_log(row) for row in range(len(self))])
-        return torch.stack([
-            self.voted(row).covariance_log() if self.offset[row].any() else self._row_covariance_log(row)
-            for row in range(len(self))
-        ])  # fmt: skip
 
-    def _row_covariance_log(self, row: int) -> Tensor:
-        weights = self.weights(slice(row, row + 1))[0].detach()
-        used = torch.nonzero(weights.abs() > NEGLIGIBLE_WEIGHT).squeeze(1)
-        return log_covariance(weights[used], self.concentration.detach()[used], self.row_centre(row))
+        def before(row: int) -> Tensor:
+            weights, used = self._used_by(row)
+            return log_covariance(weights, self.concentration.detach()[used], self.row_centre(row))
+
+        return self._each_row(before, lambda voted: voted.covariance_log())
 
     def entropy_parts(self) -> Tensor:
         """``-E[ℓ_r log ℓ_r]`` (N, L)."""
@@ -468,13 +464,11 @@ class GammaRows(RowBlocks):
         assert self.components is not None
         if self._shared and self.offset is None:
             return self.frame.expectation(self.components.prob_all_absent()).clamp(0.0, 1.0)
-        rows = []
-        for row in range(len(self)):
-            if self.offset is not None and self.offset[row].any():
-                rows.append(self.voted(row).prob_zero())
-            else:
-                rows.append(self.weights(slice(row, row + 1))[0] @ self.row_components(row).prob_all_absent())
-        return torch.stack(rows).clamp(0.0, 1.0)
+
+        def before(row: int) -> Tensor:
+            return self.weights(slice(row, row + 1))[0] @ self.row_components(row).prob_all_absent()
+
+        return self._each_row(before, lambda voted: voted.prob_zero()).clamp(0.0, 1.0)
 
     def prob_greater(self, first: int, second: int) -> Tensor:
         """``P(ℓ_j > ℓ_k)`` (N,): both there and j larger, or only j there; both absent is not greater."""
@@ -498,17 +492,15 @@ class GammaRows(RowBlocks):
                 return (self.weights(rows) * (chance[0] * below + chance[1])).sum(-1)
 
             return self.collect(answer, per_pair=2).clamp(0.0, 1.0)
-        rows = []
-        for row in range(len(self)):
-            if self.offset is not None and self.offset[row].any():
-                rows.append(self.voted(row).prob_greater(first, second))
-                continue
+
+        def before(row: int) -> Tensor:
             below = beta_below(alpha[:, second], alpha[:, first], at[row if self.per_row_centre else 0])
             if self.has_atoms:
                 own = self.row_components(row)
                 below = own.prob_of([first, second], []) * below + own.prob_of([first], [second])
-            rows.append(self.weights(slice(row, row + 1))[0] @ below)
-        return torch.stack(rows).clamp(0.0, 1.0)
+            return self.weights(slice(row, row + 1))[0] @ below
+
+        return self._each_row(before, lambda voted: voted.prob_greater(first, second)).clamp(0.0, 1.0)
 
     # -- one share ---------------------------------------------------------------------------------------------------
 
@@ -516,7 +508,7 @@ class GammaRows(RowBlocks):
     def share_row(self, row: int, groups: list[list[int]]) -> ShareRow:
         """The laws of some sums of shares of one row."""
         family = self.family
-        if self.offset is not None and self.offset[row].any():
+        if self.offset is not None and self._has_votes(row):
             return self.voted(row).shares(family, self.offset[row], groups)
         weights = self.weights(slice(row, row + 1))[0]
         check_weights(weights[None], row)
@@ -696,10 +688,6 @@ class GammaRows(RowBlocks):
 
     # -- other laws --------------------------------------------------------------------------------------------------
 
-    def _refuse_votes(self, question: str) -> None:
-        if self.offset is not None:
-            raise InputError(WHY_NOT[question, "votes"])
-
     def _restricted(self, labels: list[int]) -> tuple[Scale | None, Tensor | None]:
         """The centre and the shift of some labels."""
         scale = self.parts.scale
@@ -709,13 +697,10 @@ class GammaRows(RowBlocks):
 
     def subcomposition(self, labels: list[int]) -> Parts:
         """The law of the proportions among some labels, given that at least one of them is there."""
-        self._refuse_votes("subcomposition")
         scale, _ = self._restricted(labels)
         family = self.family
         if not self.has_atoms:
             return Parts(self.frame.same_weights(family.exponents[..., labels].double()), None, scale)
-        if self.shift is not None:
-            raise InputError(WHY_NOT["subcomposition", "moving zeros"])
         assert self.components is not None
         assert family.presence is not None
         rest = [r for r in range(self.n_labels) if r not in labels]
@@ -742,9 +727,6 @@ class GammaRows(RowBlocks):
 
     def amalgamate(self, groups: list[list[int]]) -> Parts:
         """The law of the group totals, where the centre is the same within every group and all labels are there."""
-        self._refuse_votes("amalgamate")
-        if self.has_atoms:
-            raise InputError(WHY_NOT["amalgamate", "zeros"])
         for group in groups:
             values = self.log_centre[:, group]
             if bool((values - values[:, :1]).abs().max() > SAME_CENTRE):
@@ -757,7 +739,6 @@ class GammaRows(RowBlocks):
 
     def given_support(self, present: Tensor) -> Parts:
         """The law of the shares of the labels that are there, a mask (L,), once it is known which these are."""
-        self._refuse_votes("given_support")
         labels = present.nonzero().flatten().tolist()
         scale, _ = self._restricted(labels)
         if not self.has_atoms:
@@ -772,10 +753,7 @@ class GammaRows(RowBlocks):
         factor = torch.lgamma(half[:, i] + half[:, j]) - root[:, i] - root[:, j]
         readout = root_of(symmetric(family.half_gram() * factor.exp(), n))
         moved = family.presence[..., present].double().sum(-1) + root + 0.5 * log_beta(1.0 + 2.0 * exponents)
-        g = torch.cat(
-            [self._normaliser(rows)[0].expand(len(self.flat_log_scale[rows]), -1, -1) for rows in self.chunks()]
-        )
-        log_scale = self.flat_log_scale.double() - g + moved
+        log_scale = self.flat_log_scale.double() - self._all_normalisers()[0] + moved
         odds = self.components.log_odds[:, present].sum(-1).reshape(family.n_members, -1)
         if self.shift is None:
             chance = odds - self.components.log_norm.reshape(family.n_members, -1)
@@ -819,7 +797,7 @@ class GammaRows(RowBlocks):
                 terms.append((own[0], voted.weights[:, s] * own[1]))
             logs, weights = (torch.cat(column) for column in zip(*terms))
             return log_signed_sum(logs, weights)
-        weights = self.weights(slice(row, row + 1))[0].detach()
+        weights = self.row_weights(row)
         used = torch.nonzero(weights != 0.0).squeeze(1)
         parts = None
         if self.has_atoms:
@@ -870,9 +848,6 @@ class GammaRows(RowBlocks):
         In ``p'(ℓ') ∝ ‖V exp(W log ℓ' + h)‖²`` put ``ℓ'_r = t_r ℓ'_G`` for the labels r of a group G, t known: the same
         square, with ``h_i + Σ_r w_ir log t_r`` and the exponents of merged labels. The group's centre is ``Σ c_r t_r``.
         """
-        self._refuse_votes("condition_ratios")
-        if self.has_atoms:
-            raise InputError(WHY_NOT["condition_ratios", "zeros"])
         plain = known.log_proportions - self.log_centre  # (N, L)
         for group in known.groups:
             plain[:, group] = torch.log_softmax(plain[:, group], -1)
@@ -1224,12 +1199,7 @@ def log_known(
 
 
 def draw_presence(log_odds: Tensor, source: RandomStream) -> Tensor:
-    """Which labels are there, given that one is: log odds (..., L) -> (..., L), however small the odds are.
-
-    Args:
-        log_odds: of presence.
-        source: of randomness.
-    """
+    """Which labels are there, given that one is: log odds (..., L) -> (..., L), however small the odds are."""
     chance = torch.sigmoid(log_odds)
     there = source.uniform(*chance.shape) < chance
     empty = ~there.any(-1)
@@ -1242,6 +1212,17 @@ def draw_presence(log_odds: Tensor, source: RandomStream) -> Tensor:
         behind = (source.uniform(*odds.shape) < torch.sigmoid(odds)) & (label > first)
         there[empty] = behind | (label == first)
     return there
+
+
+def draw_closed(
+    alpha: Tensor, log_odds: Tensor | None, source: RandomStream, log_centre: Tensor | None = None
+) -> Tensor:
+    """One draw of the log shares of each component (..., L), -inf for absent labels."""
+    there = None if log_odds is None else draw_presence(log_odds, source)
+    log_gamma = log_gamma_draws(alpha, source)
+    if log_centre is not None:
+        log_gamma = log_gamma + log_centre
+    return torch.log_softmax(log_gamma if there is None else log_gamma.masked_fill(~there, -math.inf), -1)
 
 
 def log_covariance(weights: Tensor, alpha: Tensor, log_centre: Tensor) -> Tensor:

@@ -156,21 +156,32 @@ class Parts:
         )
 
     def joined(self, others: Sequence[Parts]) -> Parts:
-        """One after the other: parts that share their components."""
-        rows = [other.square for other in others]
+        """One after the other: parts that share their components; rows without votes, or a shift, have zeros for it."""
         square: Square | Listed
+        squares = [other.square for other in others if isinstance(other.square, Square)]
+        listed = [other.square for other in others if isinstance(other.square, Listed)]
+        if (squares and listed) or len({other.scale is None for other in others}) > 1:
+            raise InputError("only rows of one kind join: some have listed weights or a centre, and others do not.")
         if isinstance(self.square, Square):
-            scales, members = zip(*((row.log_scale, row.log_members) for row in rows if isinstance(row, Square)))
+            scales, members = zip(*((part.log_scale, part.log_members) for part in squares))
             square = Square(self.square.family, torch.cat(scales), torch.cat(members))
         else:
-            tables = [row.weights for row in rows if isinstance(row, Listed)]
-            square = Listed(torch.cat(tables), self.square.concentration)
+            square = Listed(torch.cat([part.weights for part in listed]), self.square.concentration)
         scale = self.scale
         if scale is not None and scale.per_row:
             scale = Scale(torch.cat([other.scale.log_centre for other in others if other.scale is not None]), True)
-        shifts = [other.shift for other in others if other.shift is not None]
-        votes = [other.votes for other in others if other.votes is not None]
-        return Parts(square, torch.cat(shifts) if shifts else None, scale, torch.cat(votes) if votes else None)
+        sizes = [len(other.square) for other in others]
+        shift = _joined([other.shift for other in others], sizes)
+        return Parts(square, shift, scale, _joined([other.votes for other in others], sizes))
+
+
+def _joined(tables: list[Tensor | None], sizes: list[int]) -> Tensor | None:
+    """Tables (n, L) of so many rows each, one after the other; None is a table of zeros, or nothing if all are None."""
+    like = next((table for table in tables if table is not None), None)
+    if like is None:
+        return None
+    zeros = (like.new_zeros(size, like.shape[1]) for size in sizes)
+    return torch.cat([zero if table is None else table for table, zero in zip(tables, zeros)])
 
 
 def check_weights(weights: Any, first_row: int = 0) -> None:
@@ -210,19 +221,5 @@ def check_sizes(total: Any, size: Any, first_row: int = 0) -> None:
 
 
 def common_shape(*shapes: Size | tuple[int, ...]) -> Size:
-    """The shape to which all of these broadcast; torch's own function loads half a second of code at its first call.
-
-    Args:
-        shapes: of tensors or batches.
-
-    Returns:
-        Their common shape.
-
-    Raises:
-        ValueError: they do not broadcast.
-
-    Example:
-        >>> common_shape((3, 1), (4,))
-        torch.Size([3, 4])
-    """
+    """The common shape of some; torch's own function loads half a second of code at its first call."""
     return Size(np.broadcast_shapes(*(tuple(shape) for shape in shapes)))

@@ -332,11 +332,12 @@ class PresenceMap:
             return StickMap(self.alpha[:, labels], lambda numbers: (weights[numbers], None))
         return RatioMap(weights, self.alpha[:, labels], self.log_centre[:, labels])
 
-    def to_uniforms(self, logs: Array, fill: Array) -> Array:
+    def to_uniforms(self, logs: Array, fill: Array | None) -> Array:
         """Log shares (T, L), -inf where labels are absent, to (T, L-1), in [0, 1].
 
         ``fill`` (T, L) in [0, 1) are the places of absent labels; in the last column that of an absent last label.
         """
+        assert fill is not None
         there, n_labels = ~np.isneginf(logs), self.alpha.shape[1]
         out = np.empty((len(logs), n_labels - 1))
         for block in _blocks(len(logs), len(self.alpha)):

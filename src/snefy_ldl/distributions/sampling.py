@@ -82,15 +82,7 @@ def _seed(generator: torch.Generator | None) -> int:
 
 
 def log_gamma_draws(shapes: Tensor, source: RandomStream) -> Tensor:
-    """Logarithm of gamma draws, one for each shape parameter, however small: ``G(α) = G(α + 1) · U^{1/α}``.
-
-    Args:
-        shapes: float64.
-        source: where random numbers come from.
-
-    Returns:
-        Logarithms of the same shape.
-    """
+    """Logarithm of gamma draws, one for each shape parameter, however small: ``G(α) = G(α + 1) · U^{1/α}``."""
     small = shapes < 1.0
     log_gamma = source.gamma(shapes + small).log()
     few = shapes[small]
