@@ -18,11 +18,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._types import Array, Mask
-from snefy_ldl.distributions.blocks import law_blocks, tensor_for, to_numpy
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.files.atomic import read_json, write_json
 from snefy_ldl.learners.base import Learner, close_rows, mean_kl
+from snefy_ldl.prediction.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl.validation import check_count, check_number
 
 __all__ = ["DensityWeightedBagging"]

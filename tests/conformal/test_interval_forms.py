@@ -19,8 +19,8 @@ from known_laws import (
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
-from snefy_ldl.distributions import blocks as laws
 from snefy_ldl.errors import InputError
+from snefy_ldl.prediction import laws
 from snefy_ldl.synthetic import make_city_districts
 
 

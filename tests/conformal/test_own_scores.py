@@ -9,8 +9,8 @@ from sklearn.base import clone
 
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, LabelScore, RegionScore
 from snefy_ldl.conformal.scores import ChebyshevScore, DensityScore, find_score
-from snefy_ldl.distributions.blocks import to_numpy
 from snefy_ldl.errors import InputError
+from snefy_ldl.prediction.laws import to_numpy
 
 
 class PlainDistance(LabelScore):

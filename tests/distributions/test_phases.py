@@ -9,8 +9,8 @@ from torch import Tensor
 
 from laws import moving
 from snefy_ldl.distributions import SnefySimplex, phases
+from snefy_ldl.distributions.components import RowMoments
 from snefy_ldl.distributions.phases import PresentShares, ShareRow, beta_guess, solve_quantiles
-from snefy_ldl.distributions.row_moments import RowMoments
 
 LEVELS = [0.001, 0.05, 0.5, 0.95, 0.999]
 

@@ -10,9 +10,9 @@ import torch
 from scipy.special import gammainc, gammaincinv, gammaln
 
 from snefy_ldl._types import Array, Index, Mask
-from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError, NotConformalizedError
+from snefy_ldl.prediction.laws import law_blocks
 from snefy_ldl.special.tolerances import SMALLEST_POSITIVE
 from snefy_ldl.training.seen import check_unseen
 from snefy_ldl.validation import check_confidence, check_count, check_distributions

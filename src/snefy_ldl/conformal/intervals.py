@@ -23,9 +23,9 @@ from snefy_ldl.conformal.checks import (
 from snefy_ldl.conformal.cross import CrossEnds, fold_models
 from snefy_ldl.conformal.scores import CdfScore, ChebyshevScore, LabelScore, find_score
 from snefy_ldl.conformal.thresholds import Calibration, SmallGroups
-from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.errors import CalibrationWarning, InputError
 from snefy_ldl.inputs.objects import shares_of
+from snefy_ldl.prediction.laws import law_blocks
 from snefy_ldl.training.seen import check_unseen
 from snefy_ldl.validation import check_distributions
 from snefy_ldl.validation.rows import as_rows, count_rows, take_rows

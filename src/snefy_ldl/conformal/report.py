@@ -19,7 +19,6 @@ from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.scores import QuantileScore
 from snefy_ldl.distributions import SnefySimplex
-from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.errors import InputError, ZeroLabelWarning
 from snefy_ldl.metrics import (
     JointCalibration,
@@ -37,6 +36,7 @@ from snefy_ldl.metrics import (
 )
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.metrics.joint import FEWEST_ROWS
+from snefy_ldl.prediction.laws import law_blocks
 from snefy_ldl.validation import check_distributions
 from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
 

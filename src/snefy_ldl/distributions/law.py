@@ -22,16 +22,21 @@ from torch.distributions import Distribution, constraints
 
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.components import log_centre_of
-from snefy_ldl.distributions.conditioned import ConditionedDraws, ConditionedLaw, KnownShares, WeightedDraws
+from snefy_ldl.distributions.conditioned import (
+    ConditionedDraws,
+    ConditionedLaw,
+    ConditionedRatios,
+    KnownRatios,
+    KnownShares,
+    WeightedDraws,
+)
 from snefy_ldl.distributions.dirichlet import DirichletRows
 from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.gammas import WHY_NOT, GammaRows
 from snefy_ldl.distributions.marginal import Marginal
-from snefy_ldl.distributions.parts import Listed, Parts, Rows, Scale, Square
-from snefy_ldl.distributions.ratios import ConditionedRatios, KnownRatios
+from snefy_ldl.distributions.parts import Listed, Parts, Rows, Scale, Square, common_shape
 from snefy_ldl.distributions.rosenblatt import level_points, share_points
 from snefy_ldl.distributions.sampling import estimate_entropy
-from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_beta, log_share
 from snefy_ldl.special.tolerances import SAME_CENTRE
@@ -317,6 +322,9 @@ class SnefySimplex(Distribution):
         """
         if question.startswith("_") or not hasattr(type(self), question):
             raise InputError(f"a law knows no question {question!r}.")
+        if question == "amalgamate" and self.log_centre is not None:  # else it depends on the groups
+            even = bool((self.log_centre - self.log_centre[:, :1]).abs().max() <= SAME_CENTRE)
+            return even and self._refusal(question) is None
         return self._refusal(question) is None
 
     def _refusal(self, question: str) -> str | None:
@@ -330,9 +338,6 @@ class SnefySimplex(Distribution):
             "condition_ratios": ["zeros"] * self.has_atoms + ["votes"] * (self.offset is not None),
             "covariance_log": ["zeros"] * self.has_atoms,
         }.get(question, [])
-        if question == "amalgamate" and not reasons and self.log_centre is not None:
-            even = bool((self.log_centre - self.log_centre[:, :1]).abs().max() <= SAME_CENTRE)
-            reasons = [] if even else ["centre"]
         return WHY_NOT[question, reasons[0]] if reasons else None
 
     # -- rows --------------------------------------------------------------------------------------------------------
@@ -342,8 +347,7 @@ class SnefySimplex(Distribution):
         return math.prod(self.batch_shape)
 
     def _with_rows(self, parts: Parts, batch_shape: Size) -> SnefySimplex:
-        law = type(self)._of(parts, batch_shape, self.dtype, self._validate_args)
-        return law.named(self.label_names)
+        return type(self)._of(parts, batch_shape, self.dtype, self._validate_args).named(self.label_names)
 
     def __getitem__(self, rows: Any) -> SnefySimplex:
         """The law of some rows of the flattened batch: a slice, row numbers or a mask -> batch (b,)."""
@@ -821,9 +825,11 @@ class SnefySimplex(Distribution):
         if reason is not None:
             raise InputError(reason)
 
-    def _smaller(self, parts: Parts, names: Sequence[str] | None) -> SnefySimplex:
+    def _smaller(self, parts: Parts, groups: Sequence[Sequence[int]]) -> SnefySimplex:
+        """A law whose labels are these groups of labels, and named so."""
+        names = self.label_names
         law = type(self)._of(parts, self.batch_shape, self.dtype, self._validate_args)
-        return law.named(names)
+        return law.named(None if names is None else [" + ".join(names[r] for r in group) for group in groups])
 
     def amalgamate(self, groups: Sequence[Sequence[int | str]]) -> SnefySimplex:
         """The law of the group totals: same family, ``w'_iS = Σ_{l in S} w_il + (|S|-1)/2``, weights unchanged.
@@ -845,10 +851,8 @@ class SnefySimplex(Distribution):
             tensor([[0.5000, 0.5000]], dtype=torch.float64)
         """
         checked = self._groups(groups)
-        names = None
-        if self.label_names is not None:
-            names = [" + ".join(self.label_names[r] for r in group) for group in checked]
-        return self._smaller(self.rows.amalgamate(checked), names)
+        self._refuse("amalgamate")
+        return self._smaller(self.rows.amalgamate(checked), checked)
 
     def subcomposition(self, labels: Sequence[int | str]) -> SnefySimplex:
         """The law of the proportions among some labels, given that at least one of them is there.
@@ -860,8 +864,8 @@ class SnefySimplex(Distribution):
             A law of these labels, in this order.
         """
         checked = self._subset(labels)
-        names = None if self.label_names is None else [self.label_names[r] for r in checked]
-        return self._smaller(self.rows.subcomposition(checked), names)
+        self._refuse("subcomposition")
+        return self._smaller(self.rows.subcomposition(checked), [[r] for r in checked])
 
     def given_support(self, present: Any) -> SnefySimplex:
         """The law of the shares of the labels that are there, once it is known which these are.
@@ -880,12 +884,11 @@ class SnefySimplex(Distribution):
         mask = torch.as_tensor(present, dtype=torch.bool, device=self.device)
         if mask.shape != (self.n_labels,) or int(mask.sum()) < 2:
             raise InputError(f"a support must be a mask of {self.n_labels} labels, two of them present; got {present}.")
+        labels = mask.nonzero().flatten().tolist()
         if isinstance(self.rows, DirichletRows):
-            return self.subcomposition(mask.nonzero().flatten().tolist())
-        names = None
-        if self.label_names is not None:
-            names = [name for name, there in zip(self.label_names, mask.tolist()) if there]
-        return self._smaller(self.rows.given_support(mask), names)
+            return self.subcomposition(labels)
+        self._refuse("given_support")
+        return self._smaller(self.rows.given_support(mask), [[r] for r in labels])
 
     # -- known shares and ratios -------------------------------------------------------------------------------------
 
@@ -923,8 +926,8 @@ class SnefySimplex(Distribution):
         answer = self.rows.condition(shares, n_draws, generator)
         if isinstance(answer, WeightedDraws):
             return ConditionedDraws(self, shares, answer.draws, answer.log_weights)
-        names = None if self.label_names is None else [self.label_names[r] for r in shares.others]
-        return ConditionedLaw(self._smaller(answer.rest, names), shares, self.shaped(answer.log_prob))
+        rest = self._smaller(answer.rest, [[r] for r in shares.others])
+        return ConditionedLaw(rest, shares, self.shaped(answer.log_prob))
 
     def condition_ratios(self, ratios: Mapping[Any, Any]) -> ConditionedRatios:
         """The law of all shares when ratios of some are known: exact, with a centre too.
@@ -937,8 +940,8 @@ class SnefySimplex(Distribution):
                 numbers that broadcast to the batch (*batch,).
 
         Returns:
-            :class:`~snefy_ldl.distributions.ratios.ConditionedRatios`; its ``log_prob_known`` is the density of the
-            ratios with respect to Lebesgue measure on them.
+            :class:`~snefy_ldl.distributions.conditioned.ConditionedRatios`; its ``log_prob_known`` is the density of
+            the ratios with respect to Lebesgue measure on them.
 
         Raises:
             InputError: a label is not there, a ratio is no positive number or follows from others, all labels are tied
@@ -952,7 +955,7 @@ class SnefySimplex(Distribution):
         self._refuse("condition_ratios")
         known = KnownRatios.of(self, ratios)
         rest, log_p = self.rows.condition_ratios(known)
-        return ConditionedRatios(self, self._smaller(rest, known.names(self.label_names)), known, self.shaped(log_p))
+        return ConditionedRatios(self, self._smaller(rest, known.groups), known, self.shaped(log_p))
 
     # -- Rosenblatt --------------------------------------------------------------------------------------------------
 

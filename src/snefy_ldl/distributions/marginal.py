@@ -13,9 +13,8 @@ from torch.distributions import Distribution, constraints
 
 from snefy_ldl._limits import DIRECT_EVALUATIONS
 from snefy_ldl._types import Array
-from snefy_ldl.distributions.shapes import common_shape
+from snefy_ldl.distributions.parts import check_weights, common_shape
 from snefy_ldl.distributions.tables import label_quantiles
-from snefy_ldl.distributions.weights import check_weights
 from snefy_ldl.errors import InputError
 from snefy_ldl.special.tolerances import LOGIT_LIMIT, TAIL_MASS
 
@@ -143,16 +142,11 @@ class Marginal(Distribution):
         return torch.as_tensor(np.ascontiguousarray(answer.T), device=self.law.device).reshape(shape).to(dtype)
 
 
-# -- few questions about a mixture of Betas: straight to the incomplete Beta function ----------------------------------
+# -- few questions about rows of a two-part mixture of Dirichlets: straight to the incomplete Beta function ------------
 
 
 def direct_cdf(pair: Any, points: Array) -> Array | None:
-    """cdf of the first of two shares at points inside (0, 1), each row's own (N, Q); None where a table is quicker.
-
-    Args:
-        pair: the rows of a two-part mixture of Dirichlets.
-        points: shares.
-    """
+    """cdf of the first of two shares at points inside (0, 1), each row's own (N, Q); None where a table is quicker."""
     if pair.offset is None and not _few(pair, points.shape[1]):
         return None
     with np.errstate(divide="ignore"):
@@ -161,12 +155,7 @@ def direct_cdf(pair: Any, points: Array) -> Array | None:
 
 
 def direct_quantiles(pair: Any, levels: Array) -> Array:
-    """Quantiles of the first of two shares at levels, each row's own (N, Q).
-
-    Args:
-        pair: the rows of a two-part mixture of Dirichlets.
-        levels: between 0 and 1.
-    """
+    """Quantiles of the first of two shares at levels, each row's own (N, Q)."""
     if pair.n_components == 1:
         check_weights(pair.weights())
         answer: Array = scipy.special.betaincinv(*_beta_parameters(pair, slice(None)), levels)

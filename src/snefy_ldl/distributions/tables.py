@@ -21,9 +21,9 @@ from numpy.polynomial import legendre
 
 from snefy_ldl._limits import CHUNK_ELEMENTS, KEPT_TABLE_NUMBERS
 from snefy_ldl._types import Array, Index
+from snefy_ldl.distributions.family import TableCache
 from snefy_ldl.distributions.panel import NODE_WEIGHTS, NODES, POINTS, TO_LEGENDRE, Located
-from snefy_ldl.distributions.table_cache import TableCache
-from snefy_ldl.distributions.weights import check_weights
+from snefy_ldl.distributions.parts import check_weights
 from snefy_ldl.special.tolerances import LOGIT_LIMIT, NEGLIGIBLE_WEIGHT, TAIL_MASS
 
 #: Where many rows are asked about, a panel is looked for among every so many edges first.

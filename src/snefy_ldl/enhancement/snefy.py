@@ -13,10 +13,10 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, logsumexp
 
 from snefy_ldl._types import Array, Index, Mask
-from snefy_ldl.distributions.blocks import law_blocks, to_numpy
 from snefy_ldl.enhancement.base import Enhancer, check_logical
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.prediction.laws import law_blocks, to_numpy
 from snefy_ldl.supervision.pseudo import DensityLearner
 from snefy_ldl.validation import check_count, check_features, check_number
 

@@ -11,9 +11,9 @@ import numpy as np
 from scipy.special import logit
 
 from snefy_ldl._types import Array
-from snefy_ldl.distributions.blocks import draw_from, law_blocks, to_numpy
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError, TableNote
+from snefy_ldl.prediction.laws import draw_from, law_blocks, to_numpy
 from snefy_ldl.validation import check_confidence
 from snefy_ldl.validation.rows import count_rows, take_rows
 

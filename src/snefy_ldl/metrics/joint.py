@@ -10,8 +10,8 @@ from scipy import stats
 
 from snefy_ldl._random import derive_seed, seed_from
 from snefy_ldl._types import Array
-from snefy_ldl.distributions.blocks import law_blocks, to_numpy
 from snefy_ldl.errors import InputError
+from snefy_ldl.prediction.laws import law_blocks, to_numpy
 from snefy_ldl.special.tolerances import SMALLEST_POSITIVE
 from snefy_ldl.validation import check_distributions
 

@@ -10,11 +10,11 @@ import numpy as np
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.report import CoverageReport, coverage_report
-from snefy_ldl.distributions.blocks import law_blocks, to_numpy
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 from snefy_ldl.plots.reliability import calibration_curve
 from snefy_ldl.plots.shares import intervals
+from snefy_ldl.prediction.laws import law_blocks, to_numpy
 from snefy_ldl.special.simplex import ternary_grid
 from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
 

@@ -18,9 +18,9 @@ from snefy_ldl._limits import SMALL_BATCH
 from snefy_ldl._random import torch_generator
 from snefy_ldl._types import Array
 from snefy_ldl.distributions.law import SnefySimplex
-from snefy_ldl.distributions.partial import log_prob_known, log_prob_votes
 from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.objects import split_labels
+from snefy_ldl.prediction.laws import log_prob_votes
 from snefy_ldl.prediction.names import NamedAnswers
 from snefy_ldl.prediction.votes import VotePredictor
 from snefy_ldl.special.threads import one_thread
@@ -269,7 +269,7 @@ class DensityPredictor(NamedAnswers, VotePredictor):
             if len(labels) < block.stop - block.start:
                 break
             if gaps:
-                parts.append((log_prob_known if counts is None else log_prob_votes)(dist, labels))
+                parts.append(dist.log_prob_known(labels) if counts is None else log_prob_votes(dist, labels))
             else:
                 values = torch.as_tensor(labels, device=dist.device)
                 parts.append(dist.log_prob(values) if counts is None else dist.log_prob_counts(values))

@@ -12,12 +12,11 @@ import numpy as np
 from sklearn.model_selection import KFold
 
 from snefy_ldl._types import Array, Index
-from snefy_ldl.distributions.blocks import draw_from, law_blocks, tensor_for, to_numpy
 from snefy_ldl.distributions.law import SnefySimplex
-from snefy_ldl.distributions.partial import log_probs
 from snefy_ldl.errors import SnefyError, TableNote, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.many import fit_folds, fit_many
 from snefy_ldl.metrics import joint_pit
+from snefy_ldl.prediction.laws import draw_from, law_blocks, log_probs, tensor_for, to_numpy
 from snefy_ldl.validation.rows import as_rows, take_rows
 
 __all__ = ["FEWEST_ROWS", "LEVEL", "Answers", "JudgedRows", "Part", "ask", "cross_fit", "drawn_step"]

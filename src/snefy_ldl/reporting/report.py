@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl._types import Array
-from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.errors import InputError, TableNote
+from snefy_ldl.prediction.laws import law_blocks
 from snefy_ldl.reporting.answers import FEWEST_ROWS, Answers, JudgedRows, Part, ask, cross_fit
 from snefy_ldl.reporting.failures import GroupMiss, RowMiss, worst_groups, worst_rows
 from snefy_ldl.reporting.importance import Importance, permutation_importance

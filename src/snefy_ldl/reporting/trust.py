@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl._types import Array
-from snefy_ldl.distributions.blocks import law_blocks, tensor_for, to_numpy
 from snefy_ldl.metrics import JointCalibration, coverage, interval_width, joint_calibration_test
 from snefy_ldl.metrics.intervals import covered_within
 from snefy_ldl.metrics.joint import FEWEST_ROWS as FEWEST_JOINT
+from snefy_ldl.prediction.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl.reporting.answers import LEVEL, Answers, JudgedRows, Part, drawn_step
 
 __all__ = ["LEVELS", "Trust", "drawn_widths", "judge_coverage"]

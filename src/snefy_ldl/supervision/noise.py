@@ -12,11 +12,11 @@ from sklearn.cluster import KMeans
 from sklearn.model_selection import KFold
 
 from snefy_ldl._types import Array
-from snefy_ldl.distributions.blocks import law_blocks, tensor_for, to_numpy
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.learners.base import Learner, close_rows
 from snefy_ldl.learners.features import apply_scale, column_scale, principal_axes
 from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.prediction.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl.supervision.pseudo import DensityLearner
 from snefy_ldl.validation import check_count, check_distributions, check_number
 

@@ -12,12 +12,12 @@ import torch
 from scipy import stats
 
 from snefy_ldl._types import Array, Index
-from snefy_ldl.distributions.blocks import draw_from, to_numpy
 from snefy_ldl.errors import SelfCheckWarning
 from snefy_ldl.inputs.objects import Objects
 from snefy_ldl.learners.guides import Guides
 from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.prediction.laws import draw_from, to_numpy
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.seen import SeenRows
 from snefy_ldl.training.state import FittedState, Inputs

@@ -13,11 +13,10 @@ import torch
 from scipy.special import betaincinv, digamma, ndtr
 
 from snefy_ldl._types import Array, Index
-from snefy_ldl.distributions.blocks import tensor_for, to_numpy
 from snefy_ldl.distributions.law import SnefySimplex
-from snefy_ldl.distributions.partial import gap_patterns, log_prob_votes, rows_of
-from snefy_ldl.distributions.votes import beta_binomial, label_groups
 from snefy_ldl.errors import InputError
+from snefy_ldl.prediction.laws import gap_patterns, log_prob_votes, rows_of, tensor_for, to_numpy
+from snefy_ldl.prediction.votes import beta_binomial, label_groups
 from snefy_ldl.special.tolerances import SMALLEST_COUNT_PROBABILITY
 from snefy_ldl.validation import PartialCounts, check_counts
 

@@ -15,8 +15,8 @@ from snefy_ldl.active.diversity import Diverse, Geometry, choose_apart
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.strategies.base import Strategy, free_rows, top_rows
 from snefy_ldl.active.strategies.feature import labeled_table
-from snefy_ldl.distributions.blocks import to_numpy
 from snefy_ldl.errors import InputError
+from snefy_ldl.prediction.laws import to_numpy
 from snefy_ldl.validation import check_count
 
 __all__ = ["LawStrategy", "Space", "as_width"]

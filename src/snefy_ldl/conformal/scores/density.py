@@ -10,7 +10,7 @@ from scipy.special import gammaln
 
 from snefy_ldl._types import Array
 from snefy_ldl.conformal.scores.base import RegionScore, Seeds, Threshold, to_numpy
-from snefy_ldl.distributions.blocks import draw_from, tensor_for
+from snefy_ldl.prediction.laws import draw_from, tensor_for
 
 
 class DensityScore(RegionScore):
