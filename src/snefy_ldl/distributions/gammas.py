@@ -549,8 +549,13 @@ class GammaRows(RowBlocks):
         name = f"cdfs of {groups} at {centre.tobytes().hex()}"
 
         def make() -> ComponentTable | str:
+            halves, pairs = (
+                self.family.half().flatten(0, 1).cpu().numpy(),
+                [p.cpu().numpy() for p in self.family.pairs()],
+            )
+            neurons = (halves, pairs[0], pairs[1]) if log_odds is None else None
             try:
-                return ComponentTable(alpha, centre, log_odds, groups, used)
+                return ComponentTable(alpha, centre, log_odds, groups, used, neurons)
             except ValueError:  # concentrations so small that a table would be too long
                 return "none"
 

@@ -48,6 +48,16 @@ LARGEST_STEP = 0.2
 #: Total concentration from which on components that lie on one side for certain are left out, and the rate at which
 #: phases of the others turn at most.
 SHARP, CERTAIN_RATE = 400.0, 60.0
+#: The same along a path that is straight or tilted, by how much, and the widest step.
+STRAIGHT_RATE, TILTED_RATE, TILT, WIDEST = 60.0, 80.0, 0.25, 0.22
+#: Components whose phases turn more slowly than this part of the fastest do not say where nodes are dense.
+SLOW = 0.1
+#: ... and dense they are up to so far behind the place where an integrand is over.
+AFTER = 1.0
+#: By how much faster phases turn in heavy tails.
+HEAVIER = 1.4
+#: Factors are followed down to e to minus this: smaller numbers are slow, and next to nothing.
+VANISHED = 300.0
 #: Rate of a phase that the largest step can bear: where it turns fastest an integrand is small already.
 SPARE = 10.0
 #: A share, or what is left of one, with a smaller concentration than this has tails in which phases do not cancel.
@@ -71,7 +81,9 @@ AROUND_DEVIATIONS, AROUND, WIDER = 4.0, 2.5, 4.0
 #: Rounds of Newton's method before the range is widened, and in the end.
 ROUNDS, LAST_ROUNDS = 7, 80
 #: Errors of the log odds at which Newton's method stops, and after which one more step is enough.
-GOOD, NEARLY = 1e-7, 1e-3
+GOOD, NEARLY = 1e-7, 2e-4
+#: The product of two errors, and the larger of them, after which a cubic through both points is enough.
+HERMITE, CLOSE = 5e-4, 0.3
 #: A probability is kept this far from 0 and 1 where its log odds are taken.
 LEAST_CHANCE = 1e-300
 
@@ -337,7 +349,8 @@ def _newton(
     row.prepare(low.amin(1), high.amax(1), which)
     there, goal = ~wanted, torch.logit(inner)
     last_time = float(width.max()) * WIDER > HIGHEST - LOWEST
-    rows, u = torch.arange(len(u), device=u.device), u.clone()
+    ends = low.clone(), high.clone()
+    rows, u, before = torch.arange(len(u), device=u.device), u.clone(), None
     for _ in range(LAST_ROUNDS if last_time else ROUNDS):
         at = u[rows]
         value, density = row.at(at, which[rows])
@@ -346,16 +359,41 @@ def _newton(
         error = torch.logit(value, LEAST_CHANCE) - goal[rows]
         below = error < 0.0
         low[rows], high[rows] = torch.where(below, at, low[rows]), torch.where(below, high[rows], at)
-        newton = at - error * value * (1.0 - value) / (density / inside).clamp_min(LEAST_CHANCE)
+        step = value * (1.0 - value) / (density / inside).clamp_min(LEAST_CHANCE)  # of u, per log odds
+        newton, near = at - error * step, error.abs() < NEARLY  # what follows leaves about the square of this error
+        if before is not None:
+            curved, small = _hermite(at, error, step, *before)
+            newton, near = torch.where(small, curved, newton), near | small
         within = (newton > low[rows]) & (newton < high[rows])
         good = error.abs() < GOOD
-        near = within & (error.abs() < NEARLY)  # the step that follows leaves about the square of this error
+        near = near & within
         u[rows] = torch.where(good | there[rows], at, torch.where(within, newton, 0.5 * (low[rows] + high[rows])))
         there[rows] |= good | near | (high[rows] - low[rows] < 1e-11 * (1.0 + at.abs()))
-        rows = rows[~there[rows].all(1)]
+        beyond = ((newton <= ends[0][rows]) & below.logical_not()) | ((newton >= ends[1][rows]) & below)
+        beyond = beyond & ~there[rows] if not last_time else torch.zeros_like(beyond)
+        if bool(beyond.any()):  # look further away at once
+            far = 0.5 * WIDER * width[rows, None]
+            u[rows] = torch.where(beyond, torch.maximum(torch.minimum(newton, at + far), at - far), u[rows])
+        left = ~there[rows].all(1) & ~beyond.any(1)
+        rows, before = rows[left], (at[left], error[left], step[left])
         if not len(rows):
             break
     return u, there
+
+
+def _hermite(
+    at: Tensor, error: Tensor, step: Tensor, before: Tensor, error_before: Tensor, step_before: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Where the log odds are right by the cubic through two points and their slopes, and where that is good enough."""
+    apart = error_before - error
+    small = ((error * error_before).abs() < HERMITE) & (error_before.abs() < CLOSE) & (apart.abs() > 1e-12)
+    gap = torch.where(small, apart, 1.0)
+    t = -error / gap  # 0 here, 1 before
+    slope, slope_before, rise = step * gap, step_before * gap, before - at
+    curved = (
+        at + t * slope + t**2 * (3.0 * rise - 2.0 * slope - slope_before) + t**3 * (slope + slope_before - 2.0 * rise)
+    )
+    return curved, small
 
 
 # -- all labels are there ----------------------------------------------------------------------------------------------
@@ -392,22 +430,17 @@ class PresentShares(ShareRow):
         alpha, centre = 2.0 * self._half.flatten(0, 1), self._log_centre
         self._position = {int(g): number for number, g in enumerate(which)}
         inside = _mask([self._groups[int(g)] for g in which], alpha.shape[1], alpha.device)
-        largest, smallest = _ranges(alpha, centre[None], inside, lowest, highest)
-        slowest = min(1.0, float(alpha.amin(0).topk(2, largest=False).values.sum()))
-        turning = Turning.of(alpha, centre[None], inside, lowest, highest, self._certain)
-        y, weight = nodes(-largest - 1.0, -smallest + 2.0, slowest, turning)
-        least, phase = alpha.amin(0), centre[:, None] + y[:, None]  # (R, L, q)
-        moved = torch.where(inside[..., None], phase - highest[:, None, None], phase)  # moduli fall as the logit rises
-        bound = -torch.einsum("l,rlq->rq", least, log_modulus(moved))
-        # before the first node, phases are as small
-        keep = (bound + weight.log() > math.log(LEAST)) & (y > -largest[:, None] - TAIL - 4.0)
-        self._y, self._weight = _compact(y, weight, keep)
-        phase = centre[:, None] + self._y[:, None]  # (R, L, q)
-        self._modulus, self._angle = log_modulus(phase), torch.atan(phase.exp())
+        contour = Contour.of(alpha, centre, inside, lowest, highest, self._certain)
+        # moduli fall as the logit rises
+        moved = torch.where(inside, centre - highest[:, None], centre)  # (R, L)
+        size = softplus(2.0 * (moved[..., None] + contour.log_size[:, None])).mul_(0.5)
+        bound = -torch.einsum("l,rlq->rq", alpha.amin(0), size) + contour.weight.abs().log()
+        self._contour = contour.only(bound > math.log(LEAST))
+        self._modulus, self._angle = self._contour.log_factor(centre[:, None].expand(len(which), -1, -1), 1.0)
         self._sizes = -torch.einsum("kil,rlq->rkiq", self._half, self._modulus)
         self._angles = -torch.einsum("kil,rlq->rkiq", self._half, self._angle)
         if self._certain:
-            self._tilts = _Tilts.of(self._half, self._log_centre, self._total)
+            self._tilts = _Tilts.of(self._half, self._log_centre, self._total, inside)
 
     def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
         """See the base class."""
@@ -420,35 +453,37 @@ class PresentShares(ShareRow):
     def _block(self, u: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
         # axes: sum r, point a, member k, neuron i, node q
         groups, rows = [self._groups[g] for g in which], [self._position[g] for g in which]
-        y, weight = self._y[rows], self._weight[rows][:, None]
+        contour = self._contour.take(rows)
         size, angle = self._sizes[rows][:, None], self._angles[rows][:, None]
         moduli, angles = self._modulus[rows], self._angle[rows]
         each, slopes = torch.arange(len(rows), device=u.device), []
         for place in range(max(len(group) for group in groups)):
             labels, half = _place_of(self._half, groups, place)
-            phase = self._log_centre[labels][:, None, None] - u[..., None] + y[:, None]  # (r, a, q)
-            moved = log_modulus(phase) - moduli[each, labels][:, None]
-            turned = torch.atan(phase.exp()) + angles[each, labels][:, None]
+            log_scale = (self._log_centre[labels][:, None] - u)[..., None]  # (r, a, 1)
+            modulus, turn = contour.log_factor(log_scale, -1.0)  # (r, a, q)
+            moved = modulus - moduli[each, labels][:, None]
+            turned = turn - angles[each, labels][:, None]
             half = half[:, None, ..., None]  # (r, 1, K, n, 1)
             size = torch.addcmul(size, half, moved[:, :, None, None], value=-1.0)
-            angle = torch.addcmul(angle, half, turned[:, :, None, None])
-            slopes.append((half, *_slope(phase)))
-        modulus = size.exp_()
+            angle = torch.addcmul(angle, half, turned[:, :, None, None], value=-1.0)
+            slopes.append((half, contour.slope(log_scale)))
+        modulus = size.clamp_min_(-VANISHED).exp_()
         real, imaginary = angle.cos().mul_(modulus), angle.sin_().mul_(modulus)
         weights, sure = self._weights[None, None], u.new_zeros(())
         if self._certain:
-            near, above = self._tilts.near(u, groups)
+            near, above = self._tilts.near(u, groups, rows)
             sure = (weights * above).sum((2, 3, 4))
             weights = weights * near
         turned_real, turned_imaginary = weights @ real, weights @ imaginary
         cross = (real * turned_imaginary).addcmul_(imaginary, turned_real)
         plain = turned_real.mul_(real).addcmul_(imaginary, turned_imaginary, value=-1.0)
-        integral = (cross.sum((2, 3)) * weight).sum(-1)
+        weight = contour.weight[:, None]  # (r, 1, q), complex
+        integral = (cross.sum((2, 3)) * weight.real + plain.sum((2, 3)) * weight.imag).sum(-1)
         density = torch.zeros_like(integral)
-        for half, real_slope, slope in slopes:  # d log z / du = -Σ a i s / (1 - i s)
-            row = half.transpose(-1, -2)  # (r, 1, K, 1, n)
+        for half, slope in slopes:  # d log z / du = -Σ a s / (1 - s)
+            row, turn = half.transpose(-1, -2), slope * weight  # (r, 1, K, 1, n)
             rising, falling = ((row @ part).sum(2).squeeze(-2) for part in (plain, cross))  # (r, a, q)
-            density = density + ((rising * slope + falling * real_slope) * weight).sum(-1)
+            density = density + (rising * turn.imag + falling * turn.real).sum(-1)
         return 0.5 * weights.sum((2, 3, 4)) - integral / math.pi + sure, 2.0 * density / math.pi
 
 
@@ -475,6 +510,152 @@ def _without_unused(half: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
+class Contour:
+    """Nodes of the integral ``½ - π⁻¹ ∫ Im φ(s) ds/s`` where every label is there, of every sum.
+
+    The path ``s(w) = t₀ (i sinh w + κ (cosh w - 1))``, w > 0, leaves the origin along the imaginary axis, so that the
+    integrand is even in w and the rule needs no nodes near the origin. A share with a small concentration has a heavy
+    tail, in which the phases of a sharp rest turn fast and long; tilted towards that tail (κ ≠ 0), the path leads where
+    the rest itself decays.
+
+    Args:
+        log_size: ``log |s|`` (R, q).
+        direction: ``s / |s|`` (R, q), complex.
+        weight: ``ds/s`` (R, q), complex; zero where a sum needs fewer nodes.
+    """
+
+    log_size: Tensor
+    direction: Tensor
+    weight: Tensor
+
+    @classmethod
+    def of(
+        cls, alpha: Tensor, log_centre: Tensor, inside: Tensor, lowest: Tensor, highest: Tensor, certain: bool
+    ) -> Contour:
+        """For components alpha (P, L) and logits between two ends (R,) of sums, a mask (R, L)."""
+        mask = inside.double().T
+        own = alpha @ mask  # (P, R)
+        others = alpha.sum(1, keepdim=True) - own
+        small, big = torch.minimum(own, others), torch.maximum(own, others)
+        reach = small + 4.0 * small.sqrt() + 10.0
+        x = torch.full_like(small, math.sqrt(2.0 * SEEN))
+        for _ in range(4):  # x²/2 + ½ small log(1 + big x²/reach²) = SEEN, from above
+            lowered = 0.5 * small * torch.log1p(big * (x / reach).square())
+            x = torch.sqrt(2.0 * (SEEN - lowered).clamp_min(0.5 * SEEN))
+        broad = small < BROAD
+        rate = x * big.sqrt() * torch.where(broad, HEAVIER, 1.0)  # heavy tails hold more of the fast phases
+        scaled = alpha * log_centre.exp()
+        size_own, size_rest = scaled @ mask, scaled @ (1.0 - mask)  # means, and variances
+        squares = scaled * log_centre.exp()
+        spread_own, spread_rest = (squares @ mask).log(), (squares @ (1.0 - mask)).log()
+        tilt = torch.zeros_like(lowest)
+        heavy_own, heavy_rest = (broad & (rate > CERTAIN_RATE) & side for side in (own < others, own >= others))
+        if certain:
+            one_sided = heavy_own.any(0) ^ heavy_rest.any(0)
+            tilt = torch.where(one_sided, torch.where(heavy_own.any(0), TILT, -TILT), tilt)
+            most = torch.where(tilt == 0.0, STRAIGHT_RATE, TILTED_RATE)
+            rate = torch.where(broad & (tilt == 0.0), rate, torch.minimum(rate, most))
+        slow = rate < SLOW * rate.amax(0)
+        places = []
+        for u in (lowest, highest):
+            moved = spread_own - 2.0 * u
+            larger = torch.where(own < others, spread_rest, moved)  # phases of the larger side outlast a heavy tail
+            spread = torch.where(broad, larger, torch.logaddexp(moved, spread_rest))
+            place = 0.5 * math.log(2.0 * SEEN) - 0.5 * spread
+            decay = torch.where(own < others, size_rest, size_own * torch.exp(-u)).log()  # of the sharp side
+            tilted = math.log(SEEN / TILT) - decay
+            places.append(torch.where(broad & (tilt != 0.0), torch.minimum(place, tilted), place))
+        low = torch.stack([part.masked_fill(slow, torch.inf).amin(0) for part in places]).amin(0)
+        high = torch.stack([part.masked_fill(slow, -torch.inf).amax(0) for part in places]).amax(0)
+        own_most = torch.where(inside, log_centre, -torch.inf).amax(1)
+        own_least = torch.where(inside, log_centre, torch.inf).amin(1)
+        top = torch.logsumexp(alpha.amax(0).log() + log_centre, 0)
+        most = own_most - lowest if certain else own_most - lowest + own.amax(0).log().clamp_min(0.0)
+        start = -torch.maximum(torch.maximum(top, log_centre.max()), most)
+        last = torch.maximum(-torch.minimum(log_centre.min(), own_least - highest) + 2.0, high) - start
+        slowest = min(1.0, float(alpha.amin(0).topk(2, largest=False).values.sum()))
+        return cls._nodes(
+            start, (low - start)[:, None], (high - start)[:, None], last[:, None], slowest, rate.amax(0), tilt
+        )
+
+    @classmethod
+    def _nodes(
+        cls, start: Tensor, low: Tensor, high: Tensor, last: Tensor, slowest: float, rate: Tensor, tilt: Tensor
+    ) -> Contour:
+        """Nodes at half-integers of a count: dense between two places, far apart after the last one."""
+        low, high, last = (part.clamp_min(0.0) + math.log(2.0) for part in (low - 1.0, high + AFTER, last))
+        stop = last + GROWTH * (1.0 + math.log(TAIL / slowest))
+        dense = rate[:, None] / (2.0 * math.pi)
+
+        def count(v: Tensor) -> Tensor:
+            window = softplus(v - low) - softplus(v - high) - softplus(-v - low) + softplus(-v - high)
+            return v / WIDEST + dense * window
+
+        end = count(stop)
+        number = torch.arange(float(end.max()), dtype=torch.float64, device=low.device) + 0.5
+        left, right = torch.zeros_like(stop), stop + WIDEST
+        # the count at even places, turned around
+        grid = torch.linspace(0.0, 1.0, 257, dtype=torch.float64, device=low.device) * (right + WIDEST)
+        counts = count(grid)
+        cell = torch.searchsorted(counts, number.expand(len(counts), -1).contiguous()).clamp(1, 256)
+        before, after = counts.gather(1, cell - 1), counts.gather(1, cell)
+        left, right = grid.gather(1, cell - 1), grid.gather(1, cell)
+        v = left + (right - left) * ((number - before) / (after - before)).clamp(0.0, 1.0)
+
+        def density(v: Tensor) -> Tensor:
+            window = (
+                torch.sigmoid(v - low) - torch.sigmoid(v - high) + torch.sigmoid(-v - low) - torch.sigmoid(-v - high)
+            )
+            return 1.0 / WIDEST + dense * window
+
+        for _ in range(3):
+            v = v - (count(v) - number) / density(v)
+        v, within = torch.minimum(v, stop), number < end
+        up, down = torch.exp((v - last) / GROWTH - 1.0), torch.exp((-v - last) / GROWTH - 1.0)
+        w = v + up - down
+        change = torch.where(within, (1.0 + (up + down) / GROWTH) / density(v), 0.0)
+        flat = 1.0 / torch.cosh(w.clamp_max(350.0))
+        tanh, kappa = torch.tanh(w), tilt[:, None]
+        place = torch.complex(kappa * (1.0 - flat), tanh)  # s over t₀ cosh w
+        size = place.abs()
+        log_cosh = w + torch.log1p(torch.exp(-2.0 * w)) - math.log(2.0)
+        slope = torch.complex(kappa * tanh, torch.ones_like(w))
+        return cls(start[:, None] + log_cosh + size.log(), place / size, slope / place * change)
+
+    def only(self, keep: Tensor) -> Contour:
+        """Nodes that count, moved to the front of every row."""
+        weight = torch.where(keep, self.weight, 0.0)
+        order = torch.argsort((~keep).to(torch.int8), dim=1, stable=True)[:, : max(1, int(keep.sum(1).max()))]
+        return Contour(*(part.gather(1, order) for part in (self.log_size, self.direction, weight)))
+
+    def take(self, rows: list[int]) -> Contour:
+        """Some of the sums."""
+        return Contour(self.log_size[rows], self.direction[rows], self.weight[rows])
+
+    def _relative(self, log_scale: Tensor, sign: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of ``q = ± e^log_scale s``: ``log |q|``, ``min(|q|, 1/|q|)``, and both parts of its direction."""
+        phase = self.log_size[:, None] + log_scale
+        return phase, torch.exp(-phase.abs()), sign * self.direction.real[:, None], sign * self.direction.imag[:, None]
+
+    def log_factor(self, log_scale: Tensor, sign: float) -> tuple[Tensor, Tensor]:
+        """Logarithm of the modulus, and angle, of ``1 ± e^log_scale s``: log_scale (R, a, 1) -> (R, a, q) each."""
+        phase, small, real, imaginary = self._relative(log_scale, sign)
+        modulus = 0.5 * torch.log1p(small * (2.0 * real + small)) + phase.clamp_min(0.0)
+        first = phase < 0.0
+        angle = torch.atan2(
+            torch.where(first, small, 1.0) * imaginary, torch.where(first, 1.0 + small * real, small + real)
+        )
+        return modulus, angle
+
+    def slope(self, log_scale: Tensor) -> Tensor:
+        """``q / (1 - q)`` of ``q = e^log_scale s`` (R, a, q), complex."""
+        phase, small, real, imaginary = self._relative(log_scale, 1.0)
+        below = 1.0 - 2.0 * small * real + small.square()
+        above = small * real - torch.where(phase < 0.0, small.square(), 1.0)
+        return torch.complex(above / below, small * imaginary / below)
+
+
+@dataclass(frozen=True)
 class _Tilts:
     """Chernoff's bounds: which components lie for certain on one side of a point.
 
@@ -483,38 +664,36 @@ class _Tilts:
     Args:
         half: ``a`` (K, n, L).
         log_centre: ``log c`` (L,).
-        theta: of either sign (T,).
-        logs: ``log(1 + θ c)`` (L, T), zero where there is no such expectation.
-        base: ``-Σ_r a_r log(1 + θ c_r)`` (K, n, T), infinite there.
+        theta: of either sign, of every sum (R, T).
+        base: ``-Σ_rest a_r log(1 + θ c_r)`` (R, K, n, T), infinite where there is no such expectation.
     """
 
     half: Tensor
     log_centre: Tensor
     theta: Tensor
-    logs: Tensor
     base: Tensor
 
     @classmethod
-    def of(cls, half: Tensor, log_centre: Tensor, total: float) -> _Tilts:
-        scale = torch.logsumexp((2.0 * half).mean((0, 1)).log() + log_centre, 0)
+    def of(cls, half: Tensor, log_centre: Tensor, total: float, inside: Tensor) -> _Tilts:
+        """For sums, a mask (R, L)."""
+        sizes = (2.0 * half).mean((0, 1)).log() + log_centre
+        scale = torch.where(inside, -torch.inf, sizes).logsumexp(1, keepdim=True)  # of the rest
         powers = torch.arange(1.0, math.log2(max(total, 4.0)) + 1.5, device=half.device, dtype=torch.float64)
         theta = 2.0**powers * torch.exp(-scale)
-        theta = torch.cat([theta, -theta])
-        lifted = 1.0 + theta * log_centre.exp()[:, None]  # (L, T)
-        logs = torch.where(lifted > 0.0, lifted.clamp_min(1e-300).log(), 0.0)
-        base = torch.where((lifted <= 0.0).any(0), torch.inf, -(half @ logs))
-        return cls(half, log_centre, theta, logs, base)
+        theta = torch.cat([theta, -theta], 1)
+        lifted = torch.where(inside[..., None], 1.0, 1.0 + theta[:, None] * log_centre.exp()[:, None])  # (R, L, T)
+        base = -torch.einsum("kil,rlt->rkit", half, lifted.clamp_min(1e-300).log())
+        return cls(half, log_centre, theta, torch.where((lifted <= 0.0).any(1)[:, None, None], torch.inf, base))
 
-    def near(self, u: Tensor, groups: list[list[int]]) -> tuple[Tensor, Tensor]:
+    def near(self, u: Tensor, groups: list[list[int]], rows: list[int]) -> tuple[Tensor, Tensor]:
         """Components that are not certain, and those that lie below the point, 0 or 1 (r, a, K, n, n)."""
-        bound = self.base[None, None]
+        bound, theta = self.base[rows][:, None], self.theta[rows][:, None]
         for place in range(max(len(group) for group in groups)):
             labels, half = _place_of(self.half, groups, place)
             moved = (self.log_centre[labels][:, None] - u).exp()  # c e^{-u} (r, a)
-            lifted = 1.0 - self.theta * moved[..., None]
-            logs = torch.where(lifted > 0.0, lifted.clamp_min(1e-300).log(), -torch.inf)
-            change = self.logs[labels][:, None] - logs  # (r, a, T)
-            bound = bound + half[:, None, ..., None] * change[:, :, None, None]
+            lifted = 1.0 - theta * moved[..., None]
+            logs = torch.where(lifted > 0.0, lifted.clamp_min(1e-300).log(), -torch.inf)  # (r, a, T)
+            bound = bound - half[:, None, ..., None] * logs[:, :, None, None]
         bound = bound.nan_to_num(nan=torch.inf).float()
         n_theta, limit = bound.shape[-1] // 2, math.log(CERTAIN)
 

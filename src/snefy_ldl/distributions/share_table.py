@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.fft
 import scipy.special
 
-from snefy_ldl._limits import CHUNK_ELEMENTS
+from snefy_ldl._limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
 from snefy_ldl._types import Array, Index
 
 __all__ = ["ComponentTable", "RowCurves"]
@@ -67,6 +68,8 @@ class ComponentTable:
         log_odds: of presence (P, L), or None where all labels are there.
         groups: the labels of each sum.
         used: components that any row may use (P',).
+        neurons: halves (n, L) and both neurons of every component (P,), where all labels are there and its
+            concentrations are sums of two halves: integrands are then products of one factor per neuron.
 
     Raises:
         ValueError: the concentrations are so small that a table would be too long.
@@ -79,9 +82,16 @@ class ComponentTable:
     """
 
     def __init__(
-        self, alpha: Array, log_centre: Array, log_odds: Array | None, groups: list[list[int]], used: Index
+        self,
+        alpha: Array,
+        log_centre: Array,
+        log_odds: Array | None,
+        groups: list[list[int]],
+        used: Index,
+        neurons: tuple[Array, Index, Index] | None = None,
     ) -> None:
         self.groups, self.used, self._n_components = groups, used, len(alpha)
+        self._neurons = None if neurons is None else (neurons[0], neurons[1][used], neurons[2][used])
         self._alpha, self._centre = alpha[used], log_centre
         self._there = None if log_odds is None else scipy.special.expit(log_odds[used])
         self._absent = None if log_odds is None else scipy.special.expit(-log_odds[used])
@@ -122,6 +132,10 @@ class ComponentTable:
             raise ValueError("too long")
         y: Array = first_y + step * np.arange(n_y, dtype=np.float64)
         cdf = np.empty((len(self.groups), len(pairs), n_u * FINER), dtype=np.float32)
+        if self._neurons is not None:
+            for number, group in enumerate(self.groups):
+                self._convolve_neurons(pairs, group, y, low, step, length, cdf[number])
+            return Octave(pairs, low, step / FINER, cdf)
         block = max(1, CHUNK_ELEMENTS // (16 * max(length, n_y * alpha.shape[1])))
         for part in np.array_split(np.arange(len(pairs)), math.ceil(len(pairs) / block)):
             outside = self._outside(pairs[part], y)  # (R, p, n_y)
@@ -238,6 +252,39 @@ class ComponentTable:
             cdf[:, :, fine] = 0.5 * mass[:, None] - integral * (step / math.pi)
         whole: Array = self.at_zero[number, pairs][:, None] + np.clip(cdf.reshape(len(pairs), -1) / norm, 0.0, 1.0)
         return whole
+
+    def _convolve_neurons(
+        self, pairs: Index, group: list[int], y: Array, low: float, step: float, length: int, out: npt.NDArray[Any]
+    ) -> None:
+        """The cdfs of one sum (p, U) where all labels are there: factors per neuron, and their products per pair."""
+        assert self._neurons is not None
+        half, first, second = self._neurons[0], self._neurons[1][pairs], self._neurons[2][pairs]
+        neurons, ends = np.unique(np.concatenate([first, second]), return_inverse=True)
+        first, second = ends.reshape(2, -1)
+        half, rest = half[neurons], [r for r in range(half.shape[1]) if r not in group]
+        n_u = out.shape[1] // FINER
+        outside = np.exp(-(half[:, rest] @ _log_factor(self._centre[rest, None] + y)))  # (n, n_y)
+        place = np.arange(length)
+        behind = np.where(place < n_u, place, place - length)  # m - q
+        used = (behind > -len(y)) & (behind < n_u)
+        kernels = np.zeros((FINER, len(half), length), dtype=np.complex128)
+        for fine in range(FINER):
+            v = y[0] - low - step * (behind[used] + fine / FINER)
+            logs = _log_factor(self._centre[group, None] + v)
+            kernels[fine][:, used] = np.exp(-(half[:, group] @ np.conj(logs)))
+        size = max(1, CACHE_ELEMENTS // (4 * length))
+        for start in range(0, len(pairs), size):
+            i, j = first[start : start + size], second[start : start + size]
+            around = outside[i] * outside[j]
+            transform = scipy.fft.fft(around, length, axis=1)
+            for fine in range(FINER):
+                kernel = kernels[fine][i] * kernels[fine][j]
+                # before the first node an integrand falls as e^y
+                before = (around[:, :1] * kernel[:, :n_u]).imag / math.expm1(step)
+                kernel = scipy.fft.fft(kernel, axis=1, overwrite_x=True)
+                kernel *= transform
+                integral = scipy.fft.ifft(kernel, axis=1, overwrite_x=True)[:, :n_u].imag + before
+                out[start : start + size, fine::FINER] = np.clip(0.5 - integral * (step / math.pi), 0.0, 1.0)
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
