@@ -22,7 +22,7 @@ class Known:
     """Two labels, Beta(2, 3) and its complement, by scipy, with what a test may bend, and an atom at zero."""
 
     batch_shape, event_shape = torch.Size([1]), torch.Size([2])
-    centre, n_components = None, 1
+    centre, moves, n_components = None, False, 1
 
     def __init__(self, factor=1.0, atom=0.0, drawn_atom=None):
         self.factor, self.atom, self.drawn_atom = factor, atom, atom if drawn_atom is None else drawn_atom
@@ -73,6 +73,18 @@ def test_a_wrong_law_with_zeros_fails(wrong):
     found = selfcheck.check_law(Known(**wrong), np.array([7]), ["no", "yes"])
     assert {failure["label"] for failure in found["failures"]} == {"no"}
     assert json.loads(json.dumps(found)) == found
+
+
+def test_one_label_per_row_is_asked_of_a_law_that_moves():
+    class Moving(Known):
+        moves = True
+
+        def quantiles(self, levels):
+            return super().quantiles(levels)[:, 0]  # of a marginal: one label
+
+    found = selfcheck.check_law(Moving(), np.array([7]), ["no", "yes"])
+    assert found["passed"]
+    assert found["comparisons"] == 3
 
 
 def test_no_tables_of_shares_are_made(monkeypatch):

@@ -115,7 +115,7 @@ def check_law(law: Any, rows: Index, label_names: list[str]) -> dict[str, Any]:
         >>> check_law(law, np.array([0]), ["bus", "car", "bike"])["passed"]
         True
     """
-    if law.has_atoms or law.centre is not None:
+    if law.has_atoms or _needs_integrals(law):
         single = law.has_atoms or law.n_components > MANY_COMPONENTS
         some = _spaced(len(rows), 1 if single else INTEGRAL_ROWS)
         law, rows = law[some], rows[some]
@@ -150,6 +150,11 @@ def check_law(law: Any, rows: Index, label_names: list[str]) -> dict[str, Any]:
     }
 
 
+def _needs_integrals(law: Any) -> bool:
+    """Whether shares are divided by a centre, so that each quantile is found by integrals of its own."""
+    return law.moves or law.centre is not None
+
+
 def _number(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
@@ -167,7 +172,7 @@ def _label_of(place: int, n_labels: int) -> int:
 def _quantiles(law: Any) -> Comparisons:
     """Quantiles of every label where these cost little, of one label per row where they are found by integrals."""
     (n_rows,), (n_labels,), levels = law.batch_shape, law.event_shape, list(LEVELS)
-    if law.centre is None:
+    if not _needs_integrals(law):
         row, label = (axis.ravel() for axis in np.indices((n_rows, n_labels)))
         values = to_numpy(law.quantiles(levels)).reshape(-1, len(levels))
     else:
@@ -189,11 +194,13 @@ def _cdfs(law: Any, pilot: Array) -> Comparisons:
         if len(inside):
             middle[k] = np.median(inside)
         chance[k] = float(law[[k]].marginal(r).cdf(tensor_for(law, middle[[k]])))
-    every = [
-        np.concatenate(pair)
-        for pair in ((row, np.arange(n_rows)), (label, looked_at), (level, chance), (value, middle))
-    ]
-    return Comparisons(*every, exact=np.ones(len(every[0]), dtype=bool))
+    return Comparisons(
+        np.concatenate([row, np.arange(n_rows)]),
+        np.concatenate([label, looked_at]),
+        np.concatenate([level, chance]),
+        np.concatenate([value, middle]),
+        np.ones(len(row) + n_rows, dtype=bool),
+    )
 
 
 def warn_if_failed(state: FittedState) -> None:
