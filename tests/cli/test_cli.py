@@ -444,4 +444,4 @@ def test_rows_that_trained_the_model_neither_calibrate_nor_judge_it(folder: Path
 
 
 def test_info_shows_the_self_check(folder: Path) -> None:
-    assert "passed (quantiles against 1,000 draws of 4 rows)" in succeed("info", folder / "model")
+    assert "passed (the law against 1,000 draws of 4 rows)" in succeed("info", folder / "model")
