@@ -554,10 +554,11 @@ class GammaRows(RowBlocks):
         log_odds = None if self.components is None else self.components.log_odds.detach().cpu().numpy()
         alpha, used = self.concentration.detach().cpu().numpy(), np.flatnonzero(self._used())
         name = f"cdfs of {groups} at {centre.tobytes().hex()}"
+        neurons = self.family.half().flatten(0, 1).cpu().numpy(), torch.stack(self.family.pairs()).cpu().numpy()
 
         def make() -> ComponentTable | str:
             try:
-                return ComponentTable(alpha, centre, log_odds, groups, used)
+                return ComponentTable(alpha, centre, log_odds, groups, used, neurons)
             except ValueError:  # concentrations so small that a table would be too long
                 return "none"
 

@@ -319,7 +319,9 @@ def solve_quantiles(row: ShareRow, levels: Tensor, guess: Tensor, deviation: Ten
     inner = ((levels - row.at_zero[:, None]) / row.inside.clamp_min(LEAST_CHANCE)[:, None]).clamp(
         TAIL_MASS, 1.0 - TAIL_MASS
     )
-    u, width = guess.clone(), (AROUND_DEVIATIONS * deviation).clamp(max=AROUND)
+    # a level that an atom holds takes the place of another one, so that it asks for no nodes of its own
+    place = torch.where(wanted, guess, torch.inf).amin(1, keepdim=True)
+    u, width = torch.where(wanted, guess, place), (AROUND_DEVIATIONS * deviation).clamp(max=AROUND)
     left = some
     while len(left):
         u[left], there = _newton(row, left, inner[left], u[left], width[left], wanted[left])

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import scipy.fft
+import scipy.ndimage
 import scipy.special
 
-from snefy_ldl._limits import CHUNK_ELEMENTS
+from snefy_ldl._limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
 from snefy_ldl._types import Array, Index
 
 __all__ = ["ComponentTable", "RowCurves"]
@@ -67,6 +68,8 @@ class ComponentTable:
         log_odds: of presence (P, L), or None where all labels are there.
         groups: the labels of each sum.
         used: components that any row may use (P',).
+        neurons: where components are pairs of neurons, half concentrations (n, L) and both neurons of every component
+            (2, P): a table with zeros is then made of far fewer powers.
 
     Raises:
         ValueError: the concentrations are so small that a table would be too long.
@@ -79,13 +82,21 @@ class ComponentTable:
     """
 
     def __init__(
-        self, alpha: Array, log_centre: Array, log_odds: Array | None, groups: list[list[int]], used: Index
+        self,
+        alpha: Array,
+        log_centre: Array,
+        log_odds: Array | None,
+        groups: list[list[int]],
+        used: Index,
+        neurons: tuple[Array, Index] | None = None,
     ) -> None:
         self.groups, self.used, self._n_components = groups, used, len(alpha)
         self._alpha, self._centre = alpha[used], log_centre
         self._there = None if log_odds is None else scipy.special.expit(log_odds[used])
         self._absent = None if log_odds is None else scipy.special.expit(-log_odds[used])
         self._norm = np.ones(len(used))
+        self._half, ends = (alpha, np.arange(len(alpha))[None]) if neurons is None else neurons
+        self._ends = ends[:, used]
         none_in, none_out = np.zeros((len(groups), len(used))), np.zeros((len(groups), len(used)))
         if log_odds is not None:
             log_absent = -np.logaddexp(0.0, log_odds[used])
@@ -121,6 +132,10 @@ class ComponentTable:
         if length > LONGEST:
             raise ValueError("too long")
         y: Array = first_y + step * np.arange(n_y, dtype=np.float64)
+        if self._there is not None:
+            cdf = np.empty((len(self.groups), len(pairs), n_u), dtype=np.float32)
+            self._fill_with_zeros(cdf, pairs, y, first_y - low, step, n_u, length)
+            return Octave(pairs, low, step, cdf)
         cdf = np.empty((len(self.groups), len(pairs), n_u * FINER), dtype=np.float32)
         block = max(1, CHUNK_ELEMENTS // (16 * max(length, n_y * alpha.shape[1])))
         for part in np.array_split(np.arange(len(pairs)), math.ceil(len(pairs) / block)):
@@ -168,44 +183,16 @@ class ComponentTable:
         """``C(y)`` of every sum (R, p, n_y): the labels that are not in it."""
         alpha = self._alpha[pairs]
         logs = _log_factor(self._centre[:, None] + y)  # (L, n_y)
-        if self._there is None or self._absent is None:
-            whole = alpha @ logs
-            every = [np.exp(alpha[:, group] @ logs[group] - whole) for group in self.groups]
-            return np.stack(every)
-        each = np.exp(-alpha[:, :, None] * logs)
-        each *= self._there[pairs][:, :, None]
-        each += self._absent[pairs][:, :, None]
-        out = np.empty((len(self.groups), len(pairs), len(y)), dtype=np.complex128)
-        if all(len(group) == 1 for group in self.groups):
-            before = np.ones_like(each[:, 0])
-            kept = {group[0]: number for number, group in enumerate(self.groups)}
-            for r in range(each.shape[1]):
-                if r in kept:
-                    out[kept[r]] = before
-                before = before * each[:, r]
-            after = np.ones_like(before)
-            for r in range(each.shape[1] - 1, -1, -1):
-                if r in kept:
-                    out[kept[r]] *= after
-                after = after * each[:, r]
-        else:
-            for number, group in enumerate(self.groups):
-                out[number] = np.delete(each, group, axis=1).prod(1)
-        out -= self._none_out[:, pairs, None]
-        return out
+        whole = alpha @ logs
+        return np.stack([np.exp(alpha[:, group] @ logs[group] - whole) for group in self.groups])
 
-    def _inside(self, pairs: Index, number: int, group: list[int], v: Array) -> Complex:
+    def _inside(self, pairs: Index, group: list[int], v: Array) -> Complex:
         """``k(y - u)`` (p, ...): the labels of a sum."""
         product: Complex | None = None
         for r in group:
             factor = np.exp(-self._alpha[pairs, r][:, None] * np.conj(_log_factor(self._centre[r] + v)))
-            if self._there is not None and self._absent is not None:
-                factor *= self._there[pairs, r][:, None]
-                factor += self._absent[pairs, r][:, None]
             product = factor if product is None else product * factor
         assert product is not None
-        if self._there is not None:
-            product = product - self._none_in[number, pairs][:, None]
         return product
 
     def _convolve(
@@ -226,25 +213,114 @@ class ComponentTable:
         behind = np.where(place < n_u, place, place - length)  # m - q
         used = (behind > -n_y) & (behind < n_u)
         cdf = np.empty((len(pairs), n_u, FINER))
-        mass = (1.0 - self._none_in[number, pairs]) * (1.0 - self._none_out[number, pairs])
-        norm = self._norm[pairs][:, None]
         for fine in range(FINER):
             v = apart - step * (behind + fine / FINER)
             kernel = np.zeros((len(pairs), length), dtype=np.complex128)
-            kernel[:, used] = self._inside(pairs, number, group, v[used])
+            kernel[:, used] = self._inside(pairs, group, v[used])
             integral = scipy.fft.ifft(transform * scipy.fft.fft(kernel, axis=1), axis=1)[:, :n_u].imag
             # before the first node an integrand falls as e^y
             integral += (outside[:, :1] * kernel[:, :n_u]).imag / math.expm1(step)
-            cdf[:, :, fine] = 0.5 * mass[:, None] - integral * (step / math.pi)
-        whole: Array = self.at_zero[number, pairs][:, None] + np.clip(cdf.reshape(len(pairs), -1) / norm, 0.0, 1.0)
-        return whole
+            cdf[:, :, fine] = 0.5 - integral * (step / math.pi)
+        return np.clip(cdf.reshape(len(pairs), -1), 0.0, 1.0)
+
+    # -- grids of labels that may be absent --------------------------------------------------------------------------
+
+    def _fill_with_zeros(
+        self,
+        cdf: npt.NDArray[np.float32],
+        pairs: Index,
+        y: Array,
+        apart: float,
+        step: float,
+        n_u: int,
+        length: int,
+    ) -> None:
+        """The cdfs of all sums at the points of the table (R, p, U), from powers of one factor per neuron."""
+        n_y, place = len(y), np.arange(length)
+        v = apart - step * np.where(place < n_u, place, place - length)
+        neurons, index = np.unique(self._ends[:, pairs], return_inverse=True)
+        ends = index.reshape(-1, len(pairs))
+        outer = self._powers(neurons, list(range(self._alpha.shape[1])), y)  # (L, n, n_y)
+        block = max(1, CACHE_ELEMENTS // (8 * length))
+        parts = np.array_split(np.arange(len(pairs)), math.ceil(len(pairs) / block))
+        inner = {r: self._powers(neurons, [r], v)[0].conj() for group in self.groups for r in group}  # (n, length)
+        none_in, none_out = self._none_in[:, pairs], self._none_out[:, pairs]
+        middle = 0.5 * (1.0 - none_in) * (1.0 - none_out)
+        for part in parts:
+            around = self._around(pairs[part], outer, ends[:, part])
+            for number, group in enumerate(self.groups):
+                kernel = self._within(pairs[part], number, group, inner, ends[:, part])
+                kernel[:, n_u : length - n_y + 1] = 0.0
+                transform = scipy.fft.fft(around[number], length, axis=1)
+                # before the first node an integrand falls as e^y
+                before = (around[number, :, :1] * kernel[:, :n_u]).imag / math.expm1(step)
+                transform *= scipy.fft.fft(kernel, axis=1, overwrite_x=True)
+                before += scipy.fft.ifft(transform, axis=1, overwrite_x=True)[:, :n_u].imag
+                before *= -step / math.pi
+                before += middle[number, part, None]
+                before /= self._norm[pairs[part], None]
+                cdf[number, part] = np.clip(before, 0.0, 1.0) + self.at_zero[number, pairs[part], None]
+
+    def _powers(self, neurons: Index, labels: list[int], log_t: Array) -> Complex:
+        """``(1 + i c_r t)^{-a_r}`` of some neurons and labels (r, n, k)."""
+        half = self._half[neurons]
+        out = np.empty((len(labels), len(neurons), len(log_t)), dtype=np.complex128)
+        for number, r in enumerate(labels):
+            logs = _log_factor(self._centre[r] + log_t)
+            size, angle = np.exp(-half[:, r, None] * logs.real), half[:, r, None] * logs.imag
+            out[number].real, out[number].imag = size * np.cos(angle), -size * np.sin(angle)
+        return out
+
+    def _either(self, pairs: Index, r: int, factors: Complex, ends: Index) -> Complex:
+        """``1 - p + p F`` of one label (p, k), from its neurons' factors (n, k)."""
+        assert self._there is not None
+        assert self._absent is not None
+        product = factors[ends[0]]
+        for end in ends[1:]:
+            product *= factors[end]
+        product *= self._there[pairs, r, None]
+        product += self._absent[pairs, r, None]
+        return product
+
+    def _around(self, pairs: Index, outer: Complex, ends: Index) -> Complex:
+        """``C(y)`` of every sum (R, p, n_y): the labels that are not in it, at least one of them being there."""
+        n_labels = len(outer)
+        each = [self._either(pairs, r, outer[r], ends) for r in range(n_labels)]
+        out = np.ones((len(self.groups), len(pairs), outer.shape[2]), dtype=np.complex128)
+        inside = [set(group) for group in self.groups]
+        if all(len(group) == 1 for group in self.groups):
+            for labels in (range(n_labels), range(n_labels - 1, -1, -1)):  # those before each one, and those behind
+                product = np.ones_like(out[0])
+                for r in labels:
+                    for number, group in enumerate(inside):
+                        if r in group:
+                            out[number] *= product
+                    product *= each[r]
+        else:
+            for number, group in enumerate(inside):
+                for r in range(n_labels):
+                    if r not in group:
+                        out[number] *= each[r]
+        out -= self._none_out[:, pairs, None]
+        return out
+
+    def _within(self, pairs: Index, number: int, group: list[int], inner: dict[int, Complex], ends: Index) -> Complex:
+        """``k(y - u)`` (p, ...): the labels of a sum, at least one of them being there."""
+        product = self._either(pairs, group[0], inner[group[0]], ends)
+        for r in group[1:]:
+            product *= self._either(pairs, r, inner[r], ends)
+        product -= self._none_in[number, pairs, None]
+        return product
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def rows(self, weights: Array, number: int) -> RowCurves:
         """The cdfs of one sum of some rows, weights (b, P) of all components."""
         kept = weights[:, self.used]
-        curves = [(octave.first, octave.step, kept[:, octave.pairs] @ octave.cdf[number]) for octave in self.octaves]
+        curves = [
+            self._curve(octave, (kept[:, octave.pairs] @ octave.cdf[number]).astype(np.float64, copy=False))
+            for octave in self.octaves
+        ]
         atoms = np.stack([self.at_zero[number], self.at_one[number]], 1)
         return RowCurves(curves, *(kept @ atoms).T)
 
@@ -252,7 +328,16 @@ class ComponentTable:
         """The cdfs of one sum under every component that is tabulated: their numbers, and the curves."""
         for octave in self.octaves:
             at_zero, at_one = (table[number, octave.pairs] for table in (self.at_zero, self.at_one))
-            yield self.used[octave.pairs], RowCurves([(octave.first, octave.step, octave.cdf[number])], at_zero, at_one)
+            yield self.used[octave.pairs], RowCurves([self._curve(octave, octave.cdf[number])], at_zero, at_one)
+
+    def _curve(self, octave: Octave, values: Array) -> tuple[float, float, Array]:
+        """First logit, step and values of a curve: where labels may be absent, the points between are put in here."""
+        if self._there is None:
+            return octave.first, octave.step, values
+        finer = np.empty((len(values), 2 * values.shape[1]), dtype=values.dtype)
+        finer[:, ::2] = values
+        finer[:, 1::2] = scipy.ndimage.correlate1d(values, BETWEEN, axis=1, mode="nearest")
+        return octave.first, 0.5 * octave.step, finer
 
 
 class RowCurves:
@@ -322,6 +407,16 @@ def _log_factor(log_phase: Array) -> Complex:
     return factor
 
 
+def _midpoint_filter(reach: int, window: float) -> Array:
+    """Weights of the points around that give the value half a step ahead: a sinc under Kaiser's window."""
+    distance = np.arange(-reach, reach + 1) - 0.5
+    weights = np.sinc(distance) * np.i0(window * np.sqrt(np.maximum(1.0 - (distance / reach) ** 2, 0.0)))
+    weights[0] = 0.0  # as many on either side
+    answer: Array = weights / weights.sum()
+    return answer
+
+
+BETWEEN = _midpoint_filter(20, 14.0)
 _CENTRES = np.array([np.prod([i - j for j in range(POINTS) if j != i]) for i in range(POINTS)], dtype=np.float64)
 
 
