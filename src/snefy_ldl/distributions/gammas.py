@@ -61,7 +61,14 @@ from snefy_ldl.distributions.weights import check_weights
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_beta, log_signed_sum, pair_index, symmetric
 from snefy_ldl.special.threads import map_blocks
-from snefy_ldl.special.tolerances import LOG_ODDS_LIMIT, LOGIT_LIMIT, NEGLIGIBLE_WEIGHT, SAME_CENTRE, TAIL_MASS
+from snefy_ldl.special.tolerances import (
+    LOG_ODDS_LIMIT,
+    LOGIT_LIMIT,
+    NEGLIGIBLE_WEIGHT,
+    SAME_CENTRE,
+    SMALLEST_POSITIVE,
+    TAIL_MASS,
+)
 
 __all__ = ["GammaRows"]
 
@@ -120,6 +127,17 @@ class GammaRows(RowBlocks):
     def log_members(self) -> Tensor:
         """Log weight of each member (N, K)."""
         return self.square.log_members
+
+    def log_members_after_votes(self) -> Tensor:
+        """Log weight of each member once the votes are known (N, K)."""
+        answer = self.log_members.clone()
+        for row in range(len(self)):
+            if self.offset is not None and self.offset[row].any():
+                voted = self.voted(row)
+                total = answer.new_zeros(answer.shape[1])
+                total.index_add_(0, voted.pairs // (self.n_components // len(total)), voted.weights.sum(1))
+                answer[row] = total.clamp_min(SMALLEST_POSITIVE).log()
+        return answer
 
     def offset_rows(self, rows: Rows) -> Tensor | None:
         """None: draws come from the law before the votes, which see to themselves."""
@@ -1161,11 +1179,14 @@ class Voted:
                 PresentShares(half, matrix, self.log_centre[part], groups) for matrix, part in zip(matrices, parts)
             ])  # fmt: skip
         first, second = (index[self.pairs] for index in family.pairs())
-        flat = half.flatten(0, 1)
+        flat, log_odds = half.flatten(0, 1), self.log_odds
+        relative = self.log_centre[parts] - self.log_centre[parts].amax(1, keepdim=True)
+        if bool((relative - relative[:1]).abs().max() <= SAME_CENTRE):  # only the odds change from node to node
+            ends = (index.repeat(len(parts)) for index in (first, second))
+            weights, odds = self.weights[:, parts].T.flatten(), log_odds[:, parts].transpose(0, 1).flatten(0, 1)
+            return SparseShares(flat, *ends, weights, odds, relative[0], groups)
         return SeveralShares([
-            SparseShares(
-                flat, first, second, self.weights[:, s], self.log_odds[:, s], self.log_centre[s], groups
-            )
+            SparseShares(flat, first, second, self.weights[:, s], log_odds[:, s], self.log_centre[s], groups)
             for s in parts.tolist()
         ])  # fmt: skip
 
