@@ -1070,7 +1070,9 @@ class Voted:
                 answer = answer + softplus(presence.log_odds[:, [r]] - alpha[:, [r]] * log1p[r])
             return answer
 
-        y, step = _vote_nodes(logs, -float(log_centre.amax()), total, alpha.device)
+        # at its peak a log integrand bends by no more than the votes, nor by twice the concentration, however many votes
+        bend = min(total, 2.0 * float(alpha.sum(1).max()))
+        y, step = _vote_nodes(logs, -float(log_centre.amax()), bend, alpha.device)
         table = logs(y) + step.log()
         top = table.max()
         kept_nodes = torch.nonzero(table.amax(0) > top - VOTE_TAIL).squeeze(1)
@@ -1203,7 +1205,7 @@ class Voted:
 
 
 def _vote_nodes(
-    logs: Callable[[Tensor], Tensor], middle: float, total: float, device: torch.device
+    logs: Callable[[Tensor], Tensor], middle: float, curvature: float, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Nodes ``y = log s`` and steps (S,) of the integral over s after some votes.
 
@@ -1212,7 +1214,7 @@ def _vote_nodes(
     Args:
         logs: log integrands at y (P, S).
         middle: where to look for them.
-        total: ``|k|``.
+        curvature: of the sharpest, at most.
         device: where the nodes lie.
     """
     kind: dict[str, Any] = {"dtype": torch.float64, "device": device}
@@ -1225,8 +1227,8 @@ def _vote_nodes(
 
     low, top, high = seen(torch.arange(-80.0, 81.0, 2.0, **kind) + middle)
     low, top, high = seen(torch.linspace(low, high, 200, **kind))
-    step = min(VOTE_STEP, SHARP_VOTE_STEP / math.sqrt(total))
-    bend = top - 6.0 * max(1.0 / math.sqrt(total), 0.3)  # left of it, only a power of s
+    step = min(VOTE_STEP, SHARP_VOTE_STEP / math.sqrt(curvature))
+    bend = top - 6.0 * max(1.0 / math.sqrt(curvature), 0.3)  # left of it, only a power of s
     v = torch.arange(bend - 2.0 * (1.0 + math.log(max(bend - low, 1.0) + 1.0)), high, step, **kind)
     down = torch.exp((bend - v) / 2.0 - 1.0)
     return v - down, step * (1.0 + 0.5 * down)
