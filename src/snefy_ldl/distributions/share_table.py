@@ -4,7 +4,8 @@ As in :mod:`snefy_ldl.distributions.phases`, ``P(share <= v) = ½ - π⁻¹ ∫ 
 a factor C(y), those inside a factor ``k(y - u)`` of the difference alone, so that on even grids of y and
 ``u = logit v`` the integrals at all u together are one convolution: a fast Fourier transform per component. Components
 of similar sharpness share a grid; its step is the one that the trapezoid rule needs, and a cdf is read between two
-points of it by a polynomial through eight.
+points of it by a polynomial through eight. Where labels may be absent, tables hold every other point alone; the sums
+over components that make a row put in those between.
 """
 
 from __future__ import annotations
@@ -275,7 +276,7 @@ class ComponentTable:
         """``1 - p + p F`` of one label (p, k), from its neurons' factors (n, k)."""
         assert self._there is not None
         assert self._absent is not None
-        product = factors[ends[0]]
+        product: Complex = factors[ends[0]]
         for end in ends[1:]:
             product *= factors[end]
         product *= self._there[pairs, r, None]
@@ -416,6 +417,7 @@ def _midpoint_filter(reach: int, window: float) -> Array:
     return answer
 
 
+#: Spectra of curves end at about half of what a step can bear, so that forty points around give one between to 1e-7.
 BETWEEN = _midpoint_filter(20, 14.0)
 _CENTRES = np.array([np.prod([i - j for j in range(POINTS) if j != i]) for i in range(POINTS)], dtype=np.float64)
 
