@@ -1070,7 +1070,7 @@ class Voted:
                 answer = answer + softplus(presence.log_odds[:, [r]] - alpha[:, [r]] * log1p[r])
             return answer
 
-        # at its peak a log integrand bends by no more than the votes, nor by twice the concentration, however many votes
+        # at its peak no log integrand bends by more than the votes, nor by more than twice its concentration
         bend = min(total, 2.0 * float(alpha.sum(1).max()))
         y, step = _vote_nodes(logs, -float(log_centre.amax()), bend, alpha.device)
         table = logs(y) + step.log()
