@@ -1184,9 +1184,9 @@ class Voted:
         flat, log_odds = half.flatten(0, 1), self.log_odds
         relative = self.log_centre[parts] - self.log_centre[parts].amax(1, keepdim=True)
         if bool((relative - relative[:1]).abs().max() <= SAME_CENTRE):  # only the odds change from node to node
-            ends = (index.repeat(len(parts)) for index in (first, second))
+            first, second = first.repeat(len(parts)), second.repeat(len(parts))
             weights, odds = self.weights[:, parts].T.flatten(), log_odds[:, parts].transpose(0, 1).flatten(0, 1)
-            return SparseShares(flat, *ends, weights, odds, relative[0], groups)
+            return SparseShares(flat, first, second, weights, odds, relative[0], groups)
         return SeveralShares([
             SparseShares(flat, first, second, self.weights[:, s], log_odds[:, s], self.log_centre[s], groups)
             for s in parts.tolist()
