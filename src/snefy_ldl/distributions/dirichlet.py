@@ -131,6 +131,10 @@ class DirichletRows(RowBlocks):
         """Log weight of each member (N, K)."""
         return self.neurons.log_members
 
+    def log_members_after_votes(self) -> Tensor:
+        """Log weight of each member once the votes are known (N, K)."""
+        return self.log_members
+
     def offset_rows(self, rows: Rows) -> Tensor | None:
         """The votes of some rows (b, L), or None."""
         return None if self.offset is None else self.offset[rows]

@@ -59,7 +59,14 @@ from snefy_ldl.distributions.share_table import ComponentTable
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_beta, log_signed_sum, pair_index, symmetric
 from snefy_ldl.special.threads import map_blocks
-from snefy_ldl.special.tolerances import LOG_ODDS_LIMIT, LOGIT_LIMIT, NEGLIGIBLE_WEIGHT, SAME_CENTRE, TAIL_MASS
+from snefy_ldl.special.tolerances import (
+    LOG_ODDS_LIMIT,
+    LOGIT_LIMIT,
+    NEGLIGIBLE_WEIGHT,
+    SAME_CENTRE,
+    SMALLEST_POSITIVE,
+    TAIL_MASS,
+)
 
 __all__ = ["GammaRows"]
 
@@ -118,6 +125,17 @@ class GammaRows(RowBlocks):
     def log_members(self) -> Tensor:
         """Log weight of each member (N, K)."""
         return self.square.log_members
+
+    def log_members_after_votes(self) -> Tensor:
+        """Log weight of each member once the votes are known (N, K)."""
+        answer = self.log_members.clone()
+        for row in range(len(self)):
+            if self.offset is not None and self.offset[row].any():
+                voted = self.voted(row)
+                total = answer.new_zeros(answer.shape[1])
+                total.index_add_(0, voted.pairs // (self.n_components // len(total)), voted.weights.sum(1))
+                answer[row] = total.clamp_min(SMALLEST_POSITIVE).log()
+        return answer
 
     def offset_rows(self, rows: Rows) -> Tensor | None:
         """None: draws come from the law before the votes, which see to themselves."""
@@ -547,13 +565,9 @@ class GammaRows(RowBlocks):
         log_odds = None if self.components is None else self.components.log_odds.detach().cpu().numpy()
         alpha, used = self.concentration.detach().cpu().numpy(), np.flatnonzero(self._used())
         name = f"cdfs of {groups} at {centre.tobytes().hex()}"
+        neurons = self.family.half().flatten(0, 1).cpu().numpy(), torch.stack(self.family.pairs()).cpu().numpy()
 
         def make() -> ComponentTable | str:
-            halves, pairs = (
-                self.family.half().flatten(0, 1).cpu().numpy(),
-                [p.cpu().numpy() for p in self.family.pairs()],
-            )
-            neurons = (halves, pairs[0], pairs[1]) if log_odds is None else None
             try:
                 return ComponentTable(alpha, centre, log_odds, groups, used, neurons)
             except ValueError:  # concentrations so small that a table would be too long
@@ -1007,7 +1021,9 @@ class Voted:
                 answer = answer + softplus(presence.log_odds[:, [r]] - alpha[:, [r]] * log1p[r])
             return answer
 
-        y, step = _vote_nodes(logs, -float(log_centre.amax()), total, alpha.device)
+        # at its peak no log integrand bends by more than the votes, nor by more than twice its concentration
+        bend = min(total, 2.0 * float(alpha.sum(1).max()))
+        y, step = _vote_nodes(logs, -float(log_centre.amax()), bend, alpha.device)
         table = logs(y) + step.log()
         top = table.max()
         kept_nodes = torch.nonzero(table.amax(0) > top - VOTE_TAIL).squeeze(1)
@@ -1116,11 +1132,14 @@ class Voted:
                 PresentShares(half, matrix, self.log_centre[part], groups) for matrix, part in zip(matrices, parts)
             ])  # fmt: skip
         first, second = (index[self.pairs] for index in family.pairs())
-        flat = half.flatten(0, 1)
+        flat, log_odds = half.flatten(0, 1), self.log_odds
+        relative = self.log_centre[parts] - self.log_centre[parts].amax(1, keepdim=True)
+        if bool((relative - relative[:1]).abs().max() <= SAME_CENTRE):  # only the odds change from node to node
+            first, second = first.repeat(len(parts)), second.repeat(len(parts))
+            weights, odds = self.weights[:, parts].T.flatten(), log_odds[:, parts].transpose(0, 1).flatten(0, 1)
+            return SparseShares(flat, first, second, weights, odds, relative[0], groups)
         return SeveralShares([
-            SparseShares(
-                flat, first, second, self.weights[:, s], self.log_odds[:, s], self.log_centre[s], groups
-            )
+            SparseShares(flat, first, second, self.weights[:, s], log_odds[:, s], self.log_centre[s], groups)
             for s in parts.tolist()
         ])  # fmt: skip
 
@@ -1137,7 +1156,7 @@ class Voted:
 
 
 def _vote_nodes(
-    logs: Callable[[Tensor], Tensor], middle: float, total: float, device: torch.device
+    logs: Callable[[Tensor], Tensor], middle: float, curvature: float, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Nodes ``y = log s`` and steps (S,) of the integral over s after some votes.
 
@@ -1146,7 +1165,7 @@ def _vote_nodes(
     Args:
         logs: log integrands at y (P, S).
         middle: where to look for them.
-        total: ``|k|``.
+        curvature: of the sharpest, at most.
         device: where the nodes lie.
     """
     kind: dict[str, Any] = {"dtype": torch.float64, "device": device}
@@ -1159,8 +1178,8 @@ def _vote_nodes(
 
     low, top, high = seen(torch.arange(-80.0, 81.0, 2.0, **kind) + middle)
     low, top, high = seen(torch.linspace(low, high, 200, **kind))
-    step = min(VOTE_STEP, SHARP_VOTE_STEP / math.sqrt(total))
-    bend = top - 6.0 * max(1.0 / math.sqrt(total), 0.3)  # left of it, only a power of s
+    step = min(VOTE_STEP, SHARP_VOTE_STEP / math.sqrt(curvature))
+    bend = top - 6.0 * max(1.0 / math.sqrt(curvature), 0.3)  # left of it, only a power of s
     v = torch.arange(bend - 2.0 * (1.0 + math.log(max(bend - low, 1.0) + 1.0)), high, step, **kind)
     down = torch.exp((bend - v) / 2.0 - 1.0)
     return v - down, step * (1.0 + 0.5 * down)

@@ -262,8 +262,8 @@ class SnefySimplex(Distribution):
 
     @property
     def log_members(self) -> Tensor:
-        """Log weight of each member (N, K)."""
-        return self._square().log_members
+        """Log weight of each member once the votes are known (N, K)."""
+        return self.rows.log_members_after_votes()
 
     def _square(self) -> Square:
         assert isinstance(self.parts.square, Square), "the weights of this law are listed: it has no neurons."

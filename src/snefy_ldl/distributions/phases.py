@@ -72,8 +72,8 @@ LEAST = 1e-10
 CERTAIN = 1e-11
 #: Neurons and pairs whose weights sum up to less than this are left out of a row.
 NEGLIGIBLE = 1e-8
-#: Concentration of a label that is absent.
-GONE = 1e-12
+#: Up to this many pairs of neurons share one grid, however sharp each of them is.
+FEW_PAIRS = 8
 #: Logits of shares between which quantiles are looked for.
 LOWEST, HIGHEST = -690.0, 60.0
 #: How far around a guess quantiles are looked for at first, in standard deviations and at most, and by what that grows.
@@ -331,7 +331,9 @@ def solve_quantiles(row: ShareRow, levels: Tensor, guess: Tensor, deviation: Ten
     inner = ((levels - row.at_zero[:, None]) / row.inside.clamp_min(LEAST_CHANCE)[:, None]).clamp(
         TAIL_MASS, 1.0 - TAIL_MASS
     )
-    u, width = guess.clone(), (AROUND_DEVIATIONS * deviation).clamp(max=AROUND)
+    # a level that an atom holds takes the place of another one, so that it asks for no nodes of its own
+    place = torch.where(wanted, guess, torch.inf).amin(1, keepdim=True)
+    u, width = torch.where(wanted, guess, place), (AROUND_DEVIATIONS * deviation).clamp(max=AROUND)
     left = some
     while len(left):
         u[left], there = _newton(row, left, inner[left], u[left], width[left], wanted[left])
@@ -352,7 +354,9 @@ def _newton(
     ends = low.clone(), high.clone()
     rows, u, before = torch.arange(len(u), device=u.device), u.clone(), None
     for _ in range(LAST_ROUNDS if last_time else ROUNDS):
-        at = u[rows]
+        # points that are right already take the place of others, which are asked for anyway
+        old, done = u[rows], there[rows]
+        at = torch.where(done, torch.where(done, torch.inf, old).amin(1, keepdim=True), old)
         value, density = row.at(at, which[rows])
         inside, zero = row.inside[which[rows], None], row.at_zero[which[rows], None]
         value = ((value - zero) / inside).clamp(LEAST_CHANCE, 1.0)
@@ -367,7 +371,8 @@ def _newton(
         within = (newton > low[rows]) & (newton < high[rows])
         good = error.abs() < GOOD
         near = near & within
-        u[rows] = torch.where(good | there[rows], at, torch.where(within, newton, 0.5 * (low[rows] + high[rows])))
+        new = torch.where(good, at, torch.where(within, newton, 0.5 * (low[rows] + high[rows])))
+        u[rows] = torch.where(done, old, new)
         there[rows] |= good | near | (high[rows] - low[rows] < 1e-11 * (1.0 + at.abs()))
         beyond = ((newton <= ends[0][rows]) & below.logical_not()) | ((newton >= ends[1][rows]) & below)
         beyond = beyond & ~there[rows] if not last_time else torch.zeros_like(beyond)
@@ -713,12 +718,15 @@ class _Tilts:
 class SparseShares(ShareRow):
     """Sums of shares of one row in which labels may be absent.
 
+    Several terms may belong to one pair of neurons (the parts of a law after votes); for single labels these are added
+    up once, before any point is asked for.
+
     Args:
         half: ``a = ½ + w`` of the neurons (n, L), float64.
-        first: one neuron of every pair (P,).
-        second: the other (P,).
-        weights: of the pairs (P,); ``Σ = 1``, or less where the row has other parts.
-        log_odds: of presence, in every pair (P, L).
+        first: one neuron of every term (T,).
+        second: the other (T,).
+        weights: of the terms (T,); ``Σ = 1``, or less where the row has other parts.
+        log_odds: of presence, in every term (T, L).
         log_centre: ``log c`` (L,).
         groups: the labels of each sum.
 
@@ -743,39 +751,60 @@ class SparseShares(ShareRow):
         groups: list[list[int]],
     ) -> None:
         order = weights.abs().argsort(descending=True)
-        left = weights.abs()[order].flip(0).cumsum(0).flip(0)  # what a cut before this pair leaves out
+        left = weights.abs()[order].flip(0).cumsum(0).flip(0)  # what a cut before this term leaves out
         kept = order[: max(1, int((left > NEGLIGIBLE).sum()))].sort().values
-        self._first, self._second, log_odds = first[kept], second[kept], log_odds[kept]
-        self._half, self._groups, self._log_centre = half, groups, log_centre
-        self._alpha = half[self._first] + half[self._second]
+        # both neurons of every pair (P, 2), and the pair of every term (T,)
+        ends, self._pair = torch.unique(torch.stack([first[kept], second[kept]], 1), dim=0, return_inverse=True)
+        self._ends, self._half, self._groups, self._log_centre = ends, half, groups, log_centre
+        self._alpha = half[ends[:, 0]] + half[ends[:, 1]]  # (P, L)
+        log_odds = log_odds[kept]
         self._there, self._absent = torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
-        log_absent = -softplus(log_odds)
-        inside = _mask(groups, half.shape[1], half.device).double()
-        self._none_in, self._none_out = ((part @ log_absent.T).exp() for part in (inside, 1.0 - inside))  # (R, P)
-        self._scale = weights[kept] / -torch.expm1(log_absent.sum(1))
-        self.at_zero = (self._none_in * (1.0 - self._none_out)) @ self._scale
-        self.inside = ((1.0 - self._none_in) * (1.0 - self._none_out)) @ self._scale
+        self._log_absent = -softplus(log_odds)
+        self._inside = _mask(groups, half.shape[1], half.device)
+        mask = self._inside.double()
+        none_in, self._none_out = ((part @ self._log_absent.T).exp() for part in (mask, 1.0 - mask))  # (R, T)
+        self._none_in = none_in
+        self._scale = weights[kept] / -torch.expm1(self._log_absent.sum(1))
+        self.at_zero = (none_in * (1.0 - self._none_out)) @ self._scale
+        self.inside = ((1.0 - none_in) * (1.0 - self._none_out)) @ self._scale
         total = self._alpha.sum(1)
         octave = torch.where(total > 64.0, torch.ceil(0.5 * torch.log2(total / 64.0)), torch.zeros_like(total))
+        if len(total) <= FEW_PAIRS:
+            octave = torch.zeros_like(total)
         self._octaves = [torch.nonzero(octave == value).squeeze(1) for value in octave.unique()]
 
     def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
         """See the base class."""
-        self._position = {int(g): number for number, g in enumerate(which)}
-        self._parts = [self._coefficients(pairs, lowest, highest, which) for pairs in self._octaves]
+        self._position = torch.empty(len(self._groups), dtype=torch.long, device=which.device)
+        self._position[which] = torch.arange(len(which), device=which.device)
+        single = all(len(group) == 1 for group in self._groups)
+        make = self._added_up if single else self._one_by_one
+        self._parts = [part for pairs in self._octaves for part in make(pairs, lowest, highest, which)]
 
-    def _coefficients(
-        self, pairs: Tensor, lowest: Tensor, highest: Tensor, which: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Nodes, neurons and both ends of some pairs, the pairs, and what lies outside each sum (r, p, q), complex."""
-        alpha, centre = self._alpha[pairs], self._log_centre[None]
-        groups = [self._groups[int(g)] for g in which]
-        inside = _mask(groups, alpha.shape[1], alpha.device)
+    def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+        """See the base class."""
+        points = torch.stack([u.flatten(), which.repeat_interleave(u.shape[1]).to(u)], 1)
+        points, same = torch.unique(points, dim=0, return_inverse=True)  # levels that an atom holds repeat others
+        logits, numbers = points[:, 0], points[:, 1].long()
+        integral, slope = torch.zeros_like(logits), torch.zeros_like(logits)
+        for part in self._parts:
+            for block in torch.arange(len(logits), device=u.device).split(part.points_at_a_time):
+                change = part.integrals(logits[block], self._position[numbers[block]])
+                integral[block] += change[0]
+                slope[block] += change[1]
+        integral, slope = integral[same].view_as(u), slope[same].view_as(u)
+        middle = (self.at_zero + 0.5 * self.inside)[which]
+        return middle[:, None] - integral / math.pi, slope / math.pi
+
+    def _nodes(
+        self, pairs: Tensor, terms: Tensor, lowest: Tensor, highest: Tensor, which: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Nodes and weights (q,) for some pairs, the same for all sums: the product over labels is made once."""
+        alpha, centre, inside = self._alpha[pairs], self._log_centre[None], self._inside[which]
         largest, smallest = _ranges(alpha, centre, inside, lowest, highest)
         slowest = min(1.0, float(alpha.topk(2, 1, largest=False).values.sum(1).min()))
         every = [Turning.of(alpha, centre, inside, lowest, highest, False)]
-        every += self._lone_turnings(pairs, inside, lowest, highest)
-        # one grid for all sums: the product over labels is made once
+        every += [self._lone_turning(terms, side, which, lowest, highest) for side in (True, False)]
         union = Turning(
             torch.cat([one.rate for one in every]).amax()[None],
             torch.cat([one.low for one in every]).amin()[None],
@@ -785,71 +814,206 @@ class SparseShares(ShareRow):
         y, weight = (part[0] for part in nodes(begun - 1.0, settled + 2.0, slowest, union))
         keep = (y > begun - TAIL - 4.0) & (weight > 0.0)
         y, weight = y[keep], weight[keep]
-        neurons, index = torch.unique(torch.cat([self._first[pairs], self._second[pairs]]), return_inverse=True)
-        ends = index.reshape(2, -1)
-        around = torch.empty(len(which), len(pairs), len(y), dtype=torch.complex128, device=alpha.device)
-        there, absent = self._there[pairs], self._absent[pairs]
-        factors = torch.exp(-self._half[neurons][..., None] * _log_factor(self._log_centre[:, None] + y))  # (n, L, q)
-        block = max(1, 8 * SWEEP_ELEMENTS // (len(y) * alpha.shape[1]))
-        for part in torch.arange(len(pairs), device=alpha.device).split(block):
-            each = factors[ends[0, part]] * factors[ends[1, part]]
-            around[:, part] = _leave_out(each * there[part, :, None] + absent[part, :, None], groups)
-        around -= self._none_out[which][:, pairs, None]
-        around *= weight * self._scale[pairs][:, None]
-        alive = around.abs().amax((0, 1)) > LEAST * weight  # the factors inside are at most one
-        return y[alive], neurons, ends, pairs, around[..., alive].contiguous()
+        # moduli fall as y rises: where all are over, so is every integrand
+        alpha, mask = self._alpha[self._pair[terms]], inside.double().T  # (T, L), (L, R)
+        moved = self._log_centre - torch.where(inside, highest[:, None], -torch.inf).amax(0).clamp_min(LOWEST)
+        sides = [(self._log_centre, 1.0 - mask, self._none_out), (moved, mask, self._none_in)]
+        alive, over = 1, len(y)
+        while alive < over:
+            middle, bound = (alive + over) // 2, self._scale[terms].abs()[:, None]
+            for log_scale, labels, none in sides:
+                modulus = torch.exp(-alpha * log_modulus(log_scale + y[middle]))
+                each = (self._absent[terms] + self._there[terms] * modulus).clamp_min(LEAST_CHANCE).log()
+                bound = bound * ((each @ labels).exp() - none[which][:, terms].T)
+            alive, over = (middle + 1, over) if float(bound.sum(0).max()) > LEAST else (alive, middle)
+        return y[:over], weight[:over]
 
-    def _lone_turnings(self, pairs: Tensor, inside: Tensor, lowest: Tensor, highest: Tensor) -> list[Turning]:
+    def _lone_turning(self, terms: Tensor, own_side: bool, which: Tensor, lowest: Tensor, highest: Tensor) -> Turning:
         """How fast phases turn where of one side only the smallest label is there, which lowers the modulus least."""
-        turnings = []
-        for number, mask in enumerate(inside):
-            for side in (mask.nonzero().flatten(), (~mask).nonzero().flatten()):
-                alpha, absent = self._alpha[pairs], self._absent[pairs][:, side]
-                smallest = alpha[:, side].argmin(1, keepdim=True)
-                alone = absent.scatter(1, smallest, 1.0).prod(1) > NEGLIGIBLE
-                if len(side) == 1 or not bool(alone.any()):
-                    continue
-                alpha[:, side] = torch.full_like(absent, GONE).scatter(1, smallest, alpha[:, side].gather(1, smallest))
-                one = slice(number, number + 1)
-                centre = self._log_centre[None]
-                turnings.append(Turning.of(alpha[alone], centre, inside[one], lowest[one], highest[one], False))
-        return turnings
+        inside = self._inside[which]
+        side, log_absent, pair = inside if own_side else ~inside, self._log_absent[terms], self._pair[terms]
+        alpha = self._alpha[:, None]  # (P, 1, L)
+        smallest = torch.where(side, alpha, torch.inf).argmin(-1)  # (P, R)
+        alone = log_absent @ side.double().T - log_absent.gather(1, smallest[pair])  # (T, R)
+        seen = (alone > math.log(NEGLIGIBLE)) & (side.sum(1) > 1)
+        counted = alone.new_zeros(smallest.shape).index_add_(0, pair, seen.to(alone)) > 0.0
+        lone = self._alpha.gather(1, smallest)
+        full = self._alpha @ (~side).double().T
+        sizes = self._alpha.log() + 2.0 * self._log_centre
+        lone_size = sizes.gather(1, smallest)
+        full_size = torch.where(side, -torch.inf, sizes[:, None]).logsumexp(-1)
+        own, own_size = (lone, lone_size) if own_side else (full, full_size)
+        others, rest_size = (full, full_size) if own_side else (lone, lone_size)
+        return _turning(own, others, own_size, rest_size, lowest, highest, counted)
 
-    def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-        """See the base class."""
-        integral, slope = torch.zeros_like(u), torch.zeros_like(u)
-        for row, g in enumerate(which.tolist()):
-            for part in self._parts:
-                for place, point in enumerate(u[row]):
-                    change = self._integrals(point, g, *part[:4], part[4][self._position[g]])
-                    integral[row, place] += change[0]
-                    slope[row, place] += change[1]
-        middle = (self.at_zero + 0.5 * self.inside)[which]
-        return middle[:, None] - integral / math.pi, slope / math.pi
+    def _powers(self, neurons: Tensor, y: Tensor) -> Tensor:
+        """``(1 + i c_r t)^{-a_r}`` of some neurons and all labels (L, n, q)."""
+        phase = self._log_centre[:, None, None] + y
+        return _power(self._half[neurons].T[..., None], phase).conj_physical_()
 
-    def _integrals(
-        self, u: Tensor, number: int, y: Tensor, neurons: Tensor, ends: Tensor, pairs: Tensor, around: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """``∫ Im φ dy`` of one sum at a logit, and its derivative."""
-        group, each, slopes = self._groups[number], [], []
-        for r in group:
-            phase = self._log_centre[r] - u + y
-            factor = torch.exp(-self._half[neurons, r, None] * _log_factor(phase).conj())
-            each.append(factor[ends[0]] * factor[ends[1]] * self._there[pairs, r, None])
-            slopes.append(torch.complex(*_slope(phase)))
-        if len(group) == 1:
-            product, changes = each[0], [each[0] * around]
-            terms = changes[0]
-        else:
-            either = torch.stack([part + self._absent[pairs, r, None] for part, r in zip(each, group)], 1)
-            product = either.prod(1) - self._none_in[number, pairs][:, None]
-            terms = product * around
-            others = _leave_out(either, [[k] for k in range(len(group))])
-            changes = [part * rest * around for part, rest in zip(each, others)]
-        slope = u.new_zeros(())
-        for r, change, turn in zip(group, changes, slopes):
-            slope = slope + ((self._alpha[pairs, r].to(change.dtype) @ change) * turn).imag.sum()
-        return terms.imag.sum(), slope
+    def _added_up(self, pairs: Tensor, lowest: Tensor, highest: Tensor, which: Tensor) -> list[_LonePart]:
+        """Single labels: for each of them and every pair, the sum over terms of what lies outside."""
+        number = torch.full((len(self._ends),), -1, device=pairs.device)
+        number[pairs] = torch.arange(len(pairs), device=pairs.device)
+        terms = torch.nonzero(number[self._pair] >= 0).squeeze(1)
+        pair = number[self._pair[terms]]
+        y, weight = self._nodes(pairs, terms, lowest, highest, which)
+        neurons, index = torch.unique(self._ends[pairs], return_inverse=True)
+        powers, n_labels = self._powers(neurons, y), self._half.shape[1]
+        labels = [self._groups[g][0] for g in which.tolist()]
+        around = torch.zeros(len(labels), len(pairs), len(y), dtype=torch.complex128, device=y.device)
+        chances = self._scale[terms] * self._there[terms][:, labels].T  # (r, T)
+        none_out, there, absent = self._none_out[which][:, terms], self._there[terms].T, self._absent[terms].T
+        block = max(1, 8 * SWEEP_ELEMENTS // (len(y) * n_labels))
+        for start in range(0, len(terms), block):
+            part = slice(start, start + block)
+            ends = index[pair[part]].T
+            each = powers.index_select(1, ends[0]).mul_(powers.index_select(1, ends[1]))
+            each.mul_(there[:, part, None]).add_(absent[:, part, None])
+            rest = _leave_out(each, labels).sub_(none_out[:, part, None]).mul_(chances[:, part, None])
+            around.index_add_(1, pair[part], rest)
+        around *= weight
+        halves = self._half[neurons][:, labels].T.contiguous()  # (r, n)
+        slopes = self._alpha[pairs][:, labels].T.contiguous()  # (r, P)
+        return [_LonePart(y, halves, index.T, slopes, self._log_centre[labels], around)]
+
+    def _one_by_one(self, pairs: Tensor, lowest: Tensor, highest: Tensor, which: Tensor) -> list[_GroupPart]:
+        """Sums of several labels: every term by itself, some at a time."""
+        chosen = torch.zeros(len(self._ends), dtype=torch.bool, device=pairs.device)
+        chosen[pairs] = True
+        terms = torch.nonzero(chosen[self._pair]).squeeze(1)
+        y, weight = self._nodes(pairs, terms, lowest, highest, which)
+        neurons, index = torch.unique(self._ends, return_inverse=True)
+        powers, groups = self._powers(neurons, y), [self._groups[g] for g in which.tolist()]
+        n_labels = self._half.shape[1]
+        parts = []
+        for part in terms.split(max(1, 8 * SWEEP_ELEMENTS // (len(y) * n_labels))):
+            ends = index[self._pair[part]]
+            there, absent = self._there[part], self._absent[part]
+            each = powers[:, ends[:, 0]].mul_(powers[:, ends[:, 1]])
+            each.mul_(there.T[..., None]).add_(absent.T[..., None])
+            around = torch.stack([each[[r for r in range(n_labels) if r not in group]].prod(0) for group in groups])
+            around -= self._none_out[which][:, part, None]
+            around *= weight * self._scale[part][:, None]
+            alpha, none_in = self._alpha[self._pair[part]], self._none_in[which][:, part]
+            half = self._half[neurons]
+            parts.append(_GroupPart(y, half, ends.T, alpha, self._log_centre, groups, there, absent, none_in, around))
+        return parts
+
+
+@dataclass(frozen=True)
+class _LonePart:
+    """Integrals of single labels over some pairs on one grid.
+
+    Args:
+        y: nodes (q,).
+        half: ``a`` of the labels in every neuron (r, n).
+        ends: both neurons of every pair (2, P).
+        alpha: of the labels in every pair (r, P).
+        log_centre: of the labels (r,).
+        around: what lies outside each label, with all weights (r, P, q), complex.
+    """
+
+    y: Tensor
+    half: Tensor
+    ends: Tensor
+    alpha: Tensor
+    log_centre: Tensor
+    around: Tensor
+
+    @property
+    def points_at_a_time(self) -> int:
+        return max(1, 4 * SWEEP_ELEMENTS // (self.around.shape[1] * len(self.y)))
+
+    def integrals(self, u: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
+        """``∫ Im φ dy`` at logits (k,) of labels by their place here (k,), and its derivative."""
+        phase = self.log_centre[number, None] - u[:, None] + self.y  # (k, q)
+        factor = _power(self.half[number][..., None], phase[:, None])  # (k, n, q)
+        terms = factor.index_select(1, self.ends[0]).mul_(factor.index_select(1, self.ends[1]))
+        terms.mul_(self.around.index_select(0, number))
+        sides = torch.stack([torch.ones_like(self.alpha[number]), self.alpha[number]], 1)  # (k, 2, P)
+        plain, rising = (sides.to(terms.dtype) @ terms).unbind(1)  # (k, q)
+        real, imaginary = _slope(phase)
+        return plain.imag.sum(1), (rising.real * imaginary + rising.imag * real).sum(1)
+
+
+@dataclass(frozen=True)
+class _GroupPart:
+    """Integrals of sums of several labels over some terms on one grid.
+
+    Args:
+        y: nodes (q,).
+        half: ``a`` of every neuron (n, L).
+        ends: both neurons of every term (2, T).
+        alpha: of every term (T, L).
+        log_centre: ``log c`` (L,).
+        groups: the labels of each sum.
+        there: chance that a label is there (T, L).
+        absent: chance that it is not (T, L).
+        none_in: chance that no label of a sum is there (r, T).
+        around: what lies outside each sum, with all weights (r, T, q), complex.
+    """
+
+    y: Tensor
+    half: Tensor
+    ends: Tensor
+    alpha: Tensor
+    log_centre: Tensor
+    groups: list[list[int]]
+    there: Tensor
+    absent: Tensor
+    none_in: Tensor
+    around: Tensor
+
+    @property
+    def points_at_a_time(self) -> int:
+        return 1
+
+    def integrals(self, u: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
+        """``∫ Im φ dy`` at a logit (1,) of a sum by its place here (1,), and its derivative."""
+        group, around = self.groups[int(number)], self.around[int(number)]
+        phase = self.log_centre[group, None] - u + self.y  # (g, q)
+        factor = _power(self.half[:, group].T[..., None], phase[:, None])  # (g, n, q)
+        each = factor[:, self.ends[0]].mul_(factor[:, self.ends[1]]).mul_(self.there[:, group].T[..., None])
+        either = each + self.absent[:, group].T[..., None]
+        product = either.prod(0).sub_(self.none_in[int(number), :, None])
+        changes = each * _leave_out(either, list(range(len(group)))) * around  # (g, T, q)
+        rising = (self.alpha[:, group].T[:, None].to(changes.dtype) @ changes).squeeze(1)
+        real, imaginary = _slope(phase)
+        slope = (rising.real * imaginary + rising.imag * real).sum()
+        return (product * around).imag.sum()[None], slope[None]
+
+
+def _turning(
+    own: Tensor, others: Tensor, own_size: Tensor, rest_size: Tensor, lowest: Tensor, highest: Tensor, counted: Tensor
+) -> Turning:
+    """As :meth:`Turning.of`, from concentrations and logarithms of ``Σ α c²`` of either side (P, R), some counted."""
+    small, big = torch.minimum(own, others), torch.maximum(own, others)
+    reach = small + 4.0 * small.sqrt() + 10.0
+    x = torch.full_like(small, math.sqrt(2.0 * SEEN))
+    for _ in range(4):
+        lowered = 0.5 * small * torch.log1p(big * (x / reach).square())
+        x = torch.sqrt(2.0 * (SEEN - lowered).clamp_min(0.5 * SEEN))
+    rate = torch.where(counted, x * big.sqrt(), 0.0)
+    seen = counted & (rate >= 0.5 * rate.amax(0))
+    places = []
+    for u in (lowest, highest):
+        moved = own_size - 2.0 * u
+        broad = small < BROAD
+        spread = torch.where(broad, torch.minimum(moved, rest_size), torch.logaddexp(moved, rest_size))
+        places.append(0.5 * math.log(2.0 * SEEN) - 0.5 * spread)
+    low = torch.stack([part.masked_fill(~seen, torch.inf).amin(0) for part in places]).amin(0)
+    high = torch.stack([part.masked_fill(~seen, -torch.inf).amax(0) for part in places]).amax(0)
+    return Turning(rate.amax(0), low, high)
+
+
+def _power(exponent: Tensor, phase: Tensor) -> Tensor:
+    """``(1 - i s)^{-a}`` of ``log s``, complex."""
+    size, angle = torch.exp(-exponent * log_modulus(phase)), exponent * torch.atan(phase.exp())
+    answer = torch.empty(*size.shape, 2, dtype=size.dtype, device=size.device)
+    torch.mul(torch.cos(angle), size, out=answer[..., 0])
+    torch.mul(angle.sin_(), size, out=answer[..., 1])
+    return torch.view_as_complex(answer)
 
 
 def _log_factor(phase: Tensor) -> Tensor:
@@ -862,15 +1026,21 @@ def _slope(phase: Tensor) -> tuple[Tensor, Tensor]:
     return -torch.sigmoid(2.0 * phase), 0.5 / torch.cosh(phase.clamp(-300.0, 300.0))
 
 
-def _leave_out(each: Tensor, groups: list[list[int]]) -> Tensor:
-    """Products of factors (p, L, q) over all labels but those of each group (R, p, q)."""
-    if all(len(group) == 1 for group in groups):
-        ones = torch.ones_like(each[:, :1])
-        before = torch.cat([ones, each[:, :-1]], 1).cumprod(1)
-        after = torch.cat([each[:, 1:], ones], 1).flip(1).cumprod(1).flip(1)
-        labels = torch.tensor([group[0] for group in groups], device=each.device)
-        return (before[:, labels] * after[:, labels]).transpose(0, 1)
-    return torch.stack([each[:, [r for r in range(each.shape[1]) if r not in group]].prod(1) for group in groups])
+def _leave_out(each: Tensor, labels: list[int]) -> Tensor:
+    """Products of factors (L, p, q) over all labels but each of these (r, p, q)."""
+    answer = torch.empty(len(labels), *each.shape[1:], dtype=each.dtype, device=each.device)
+    place, factors = {r: answer[number] for number, r in enumerate(labels)}, each.unbind()
+    product = torch.ones_like(factors[0])
+    for r, factor in enumerate(factors):
+        if r in place:
+            place[r].copy_(product)
+        product.mul_(factor)
+    product.fill_(1.0)
+    for r in range(len(factors) - 1, -1, -1):
+        if r in place:
+            place[r].mul_(product)
+        product.mul_(factors[r])
+    return answer
 
 
 # -- known shares ------------------------------------------------------------------------------------------------------
