@@ -14,6 +14,7 @@ from snefy_ldl.distributions.marginal import Marginal
 from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.errors import InputError
 from snefy_ldl.special.tolerances import SHARE_SUM_ROUNDING
+from snefy_ldl.validation import as_float
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class KnownShares:
         Raises:
             InputError: see :meth:`~snefy_ldl.distributions.law.SnefySimplex.condition`.
         """
+        if not isinstance(known, Mapping):
+            raise InputError(f"known shares must be a dict of label to share; got {type(known).__name__}.")
         labels = [law.label_number(label) for label in known]
         others = [r for r in range(law.n_labels) if r not in labels]
         if not labels or len(set(labels)) < len(labels):
@@ -79,7 +82,7 @@ class KnownShares:
             )
         columns = []
         for label, value in known.items():
-            share = torch.as_tensor(value, dtype=torch.float64, device=law.device)
+            share = torch.tensor(as_float(value, f"the share of {label!r}"), device=law.device)
             try:
                 columns.append(share.expand(law.batch_shape).reshape(-1))
             except RuntimeError:

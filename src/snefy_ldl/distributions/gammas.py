@@ -1228,6 +1228,8 @@ def log_known(
     known = ~unknown & (values > 0.0)
     own = alpha[:, known].sum(1)
     one, log_norm, log_odds = torch.ones_like(own), torch.zeros_like(own), None
+    if bool(unknown.all()):
+        return log_norm, one
     if presence is not None:
         log_odds, log_norm = presence.log_odds, presence.log_norm
     elif bool((values == 0.0).any()):

@@ -17,6 +17,7 @@ from torch import Size, Tensor
 from snefy_ldl.distributions.conditioned import ScaledMarginal
 from snefy_ldl.errors import InputError
 from snefy_ldl.special.tolerances import SHARE_SUM_ROUNDING
+from snefy_ldl.validation import as_float
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def _pair(law: Any, pair: Any) -> tuple[int, int]:
 
 
 def _log_ratio(law: Any, pair: Any, ratio: Any) -> Tensor:
-    values = torch.as_tensor(ratio, dtype=torch.float64, device=law.device)
+    values = torch.tensor(as_float(ratio, f"the ratio of {pair!r}"), device=law.device)
     try:
         values = values.expand(law.batch_shape).reshape(-1)
     except RuntimeError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from torch import Size
 
+from snefy_ldl.errors import InputError
+
 __all__ = ["common_shape"]
 
 
@@ -18,10 +20,14 @@ def common_shape(*shapes: Size | tuple[int, ...]) -> Size:
         Their common shape.
 
     Raises:
-        ValueError: they do not broadcast.
+        InputError: they do not broadcast.
 
     Example:
         >>> common_shape((3, 1), (4,))
         torch.Size([3, 4])
     """
-    return Size(np.broadcast_shapes(*(tuple(shape) for shape in shapes)))
+    wanted = [tuple(shape) for shape in shapes]
+    try:
+        return Size(np.broadcast_shapes(*wanted))
+    except ValueError:
+        raise InputError(f"shapes do not fit together: {' and '.join(map(str, wanted))}.") from None
