@@ -111,6 +111,7 @@ class _EvaluationAnswers(Answers):
 
         from snefy_ldl import metrics
         from snefy_ldl.metrics.averages import covered_labels
+        from snefy_ldl.training.seen import count_seen
         from snefy_ldl.validation import check_counts, check_distributions
 
         frame = batch.select(list(self.work.labels)).to_pandas()
@@ -132,7 +133,8 @@ class _EvaluationAnswers(Answers):
             ends = self.calibrated(X)
             columns["calibrated_covered"] = covered_labels(D, ends).mean(axis=1)
             columns["calibrated_width"] = (ends[:, :, 1] - ends[:, :, 0]).mean(axis=1)
-        for name, values in columns.items():
+        trained = count_seen(self.model, X, given) / len(given)
+        for name, values in (*columns.items(), ("trained", np.full(len(given), trained))):
             self.tallies[name] = self.tallies.get(name, Tally()) + Tally.of(values)
         return _table(batch, self.work.keep, columns)
 
