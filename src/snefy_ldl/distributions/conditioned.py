@@ -11,7 +11,7 @@ import torch
 from torch import Size, Tensor
 
 from snefy_ldl.distributions.marginal import Marginal
-from snefy_ldl.distributions.shapes import common_shape
+from snefy_ldl.distributions.shapes import as_size, common_shape
 from snefy_ldl.errors import InputError
 from snefy_ldl.special.tolerances import SHARE_SUM_ROUNDING
 from snefy_ldl.validation import as_float
@@ -362,7 +362,7 @@ class ConditionedDraws:
 
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Draws of all shares (*sample_shape, *batch, L), picked from the weighted ones; repeats are possible."""
-        shape = torch.Size(sample_shape)
+        shape = as_size(sample_shape, "sample_shape")
         picked = torch.multinomial(self._weights.T, max(shape.numel(), 1), replacement=True, generator=generator)
         rows = torch.arange(picked.shape[0], device=picked.device)
         draws = self._draws[picked.T, rows]  # (S, N, L)

@@ -67,6 +67,8 @@ __all__ = ["GammaRows"]
 
 #: Step of the integral over s, and the same times the root of the number of votes.
 VOTE_STEP, SHARP_VOTE_STEP = 0.33, 0.9
+#: Nodes of that integral at most.
+MOST_VOTE_NODES = 10_000_000
 #: An integrand is over where it is e to minus this of its largest value.
 VOTE_TAIL = 26.0
 #: Nodes with less weight than this have no part in the laws of shares.
@@ -1204,6 +1206,8 @@ def _vote_nodes(
     low, top, high = seen(torch.arange(-80.0, 81.0, 2.0, **kind) + middle)
     low, top, high = seen(torch.linspace(low, high, 200, **kind))
     step = min(VOTE_STEP, SHARP_VOTE_STEP / math.sqrt(total))
+    if (high - low) / step > MOST_VOTE_NODES:
+        raise InputError(f"{total:g} votes on one row are too many for a law with a centre or zeros.")
     bend = top - 6.0 * max(1.0 / math.sqrt(total), 0.3)  # left of it, only a power of s
     v = torch.arange(bend - 2.0 * (1.0 + math.log(max(bend - low, 1.0) + 1.0)), high, step, **kind)
     down = torch.exp((bend - v) / 2.0 - 1.0)

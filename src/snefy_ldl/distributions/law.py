@@ -31,7 +31,7 @@ from snefy_ldl.distributions.parts import Listed, Parts, Rows, Scale, Square
 from snefy_ldl.distributions.ratios import ConditionedRatios, KnownRatios
 from snefy_ldl.distributions.rosenblatt import level_points, share_points
 from snefy_ldl.distributions.sampling import estimate_entropy
-from snefy_ldl.distributions.shapes import common_shape
+from snefy_ldl.distributions.shapes import as_size, common_shape
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_beta, log_share
 from snefy_ldl.special.tolerances import SAME_CENTRE
@@ -118,6 +118,8 @@ class SnefySimplex(Distribution):
             presence = None if presence is None else presence[None]
         if family is None:
             family = PairFamily(exponents, readout, None, presence)
+            if not bool((torch.isfinite(readout).all((1, 2)) & (readout != 0.0).any((1, 2))).all()):
+                raise InputError("every number of the readout must be finite, and one of each member's not zero.")
         n_members, n = family.n_members, family.n_neurons
         if (readout.shape[0], readout.shape[2]) != (n_members, n) or log_scale.shape[-2:] != (n_members, n):
             raise InputError(
@@ -368,7 +370,7 @@ class SnefySimplex(Distribution):
 
     def expand(self, batch_shape: Size | Sequence[int], _instance: Any = None) -> SnefySimplex:
         """The same law with its batch broadcast to a larger shape."""
-        shape = _size(batch_shape, "batch_shape")
+        shape = as_size(batch_shape, "batch_shape")
         index = torch.arange(len(self), device=self.device).reshape(self.batch_shape)
         try:
             index = index.expand(shape).reshape(-1)
@@ -754,7 +756,7 @@ class SnefySimplex(Distribution):
 
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact draws (*sample_shape, *batch, L)."""
-        shape = _size(sample_shape, "sample_shape")
+        shape = as_size(sample_shape, "sample_shape")
         logs = self.draw_logs(math.prod(shape), generator)
         return logs.exp().reshape(*shape, *self.batch_shape, self.n_labels).to(self.dtype)
 
@@ -1054,17 +1056,6 @@ class SnefySimplex(Distribution):
             f"SnefySimplex(batch_shape={tuple(self.batch_shape)}, labels={self.n_labels}, "
             f"components={self.n_components}{members}{''.join(', ' + note for note in notes)})"
         )
-
-
-def _size(shape: Any, name: str) -> Size:
-    """A shape of whole numbers >= 0."""
-    try:
-        size = Size(shape)
-    except TypeError:
-        size = None
-    if size is None or any(length < 0 for length in size):
-        raise InputError(f"{name} must be a tuple of whole numbers >= 0; got {shape!r}.")
-    return size
 
 
 def closed(mean: Tensor) -> Tensor:
