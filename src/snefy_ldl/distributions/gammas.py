@@ -1206,10 +1206,11 @@ def _vote_nodes(
     low, top, high = seen(torch.arange(-80.0, 81.0, 2.0, **kind) + middle)
     low, top, high = seen(torch.linspace(low, high, 200, **kind))
     step = min(VOTE_STEP, SHARP_VOTE_STEP / math.sqrt(total))
-    if (high - low) / step > MOST_VOTE_NODES:
-        raise InputError(f"{total:g} votes on one row are too many for a law with a centre or zeros.")
     bend = top - 6.0 * max(1.0 / math.sqrt(total), 0.3)  # left of it, only a power of s
-    v = torch.arange(bend - 2.0 * (1.0 + math.log(max(bend - low, 1.0) + 1.0)), high, step, **kind)
+    start = bend - 2.0 * (1.0 + math.log(max(bend - low, 1.0) + 1.0))
+    if not (high - start) / step <= MOST_VOTE_NODES:  # nor where it is no number
+        raise InputError(f"{total:g} votes on one row are too many for a law with a centre or zeros.")
+    v = torch.arange(start, high, step, **kind)
     down = torch.exp((bend - v) / 2.0 - 1.0)
     return v - down, step * (1.0 + 0.5 * down)
 
