@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from snefy_ldl.cli.common import distinct_columns, note, progress_bar, say, split
+from snefy_ldl.cli.common import distinct_columns, note, progress_bar, say, split, warnings_as_notes
 from snefy_ldl.cli.items import read_votes
 from snefy_ldl.cli.model_tables import feature_names, known_features, say_odd_cells
 from snefy_ldl.engines.rows import calibrated_levels, interval_columns
@@ -271,11 +271,16 @@ def evaluation_report(run: Run, level: float, counts: bool) -> dict[str, Any]:
 
     from snefy_ldl import metrics
     from snefy_ldl.engines.work import Tally
+    from snefy_ldl.reporting.evaluation import warn_if_seen
 
     tallies: dict[str, Tally] = {}
     for outcome in run.outcomes:
         for name, numbers in outcome.summary.items():
             tallies[name] = tallies.get(name, Tally()) + Tally(*numbers)
+
+    if run.rows and "trained" in tallies:  # parts that an earlier version scored do not say
+        with warnings_as_notes():
+            warn_if_seen(round(tallies["trained"].mean_and_error()[0] * run.rows), run.rows)
 
     def entry(name: str, better: str) -> dict[str, Any] | None:
         if name not in tallies:

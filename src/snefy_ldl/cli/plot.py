@@ -12,6 +12,7 @@ import typer
 
 from snefy_ldl.cli.common import (
     VOTE_COLUMNS,
+    BackboneCode,
     Counts,
     Features,
     IdColumn,
@@ -22,6 +23,7 @@ from snefy_ldl.cli.common import (
     TableFile,
     VoteColumns,
     VoteFile,
+    load_model,
     not_an_input,
     note,
     say,
@@ -81,10 +83,10 @@ def plot(
     columns: VoteColumns = VOTE_COLUMNS,
     id_name: IdColumn = None,
     normalize: Normalize = False,
+    backbone: BackboneCode = None,
 ) -> None:
     """Draw one picture of a model on a table whose labels are known: a density, intervals, calibration, ..."""
     from snefy_ldl.errors import InputError
-    from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.files import write_bytes
 
     if kind not in KINDS:
@@ -92,7 +94,7 @@ def plot(
     if out.suffix.lower() not in ENDINGS or out.is_dir():
         raise InputError(f"--out {out}: name a file that ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}.")
     not_an_input("--out", out, table)
-    fitted = SnefyLDL.load(model)
+    fitted = load_model(model, backbone)
     form = "counts" if counts else votes
     judged = judged_rows(fitted, Source(table, labels, features, form, vote_file, columns, id_name, normalize))
     chosen = _chosen(rows, kind, len(judged))

@@ -24,9 +24,11 @@ from torch import Size, Tensor
 from snefy_ldl._limits import block_elements
 from snefy_ldl.distributions.components import PresenceComponents
 from snefy_ldl.distributions.marginal import Marginal
+from snefy_ldl.distributions.parts import as_size
 from snefy_ldl.errors import InputError
 from snefy_ldl.special import log_beta
 from snefy_ldl.special.tolerances import SHARE_SUM_ROUNDING
+from snefy_ldl.validation import as_float
 
 __all__ = [
     "ConditionedDraws",
@@ -88,6 +90,8 @@ class KnownShares:
     @classmethod
     def of(cls, law: Any, known: Mapping[Any, Any], zeros: bool = False) -> KnownShares:
         """Checked shares, by number or name; with ``zeros`` one may be zero, in all rows or in none."""
+        if not isinstance(known, Mapping):
+            raise InputError(f"known shares must be a dict of label to share; got {type(known).__name__}.")
         labels = [law.label_number(label) for label in known]
         others = [r for r in range(law.n_labels) if r not in labels]
         if not labels or len(set(labels)) < len(labels):
@@ -209,7 +213,7 @@ def _log_ratio(law: Any, pair: Any, ratio: Any) -> Tensor:
 
 def _per_row(law: Any, value: Any, name: str) -> Tensor:
     """One number, or numbers that broadcast to the batch, as float64 (N,)."""
-    values = torch.as_tensor(value, dtype=torch.float64, device=law.device)
+    values = torch.tensor(as_float(value, name), device=law.device)
     try:
         return values.expand(law.batch_shape).reshape(-1)
     except RuntimeError:
@@ -538,7 +542,7 @@ class ConditionedDraws:
 
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Draws of all shares (*sample_shape, *batch, L), picked from the weighted ones; repeats are possible."""
-        shape = torch.Size(sample_shape)
+        shape = as_size(sample_shape, "sample_shape")
         picked = torch.multinomial(self._weights.T, max(shape.numel(), 1), replacement=True, generator=generator)
         rows = torch.arange(picked.shape[0], device=picked.device)
         draws = self._draws[picked.T, rows]  # (S, N, L)

@@ -67,10 +67,16 @@ class PairFamily:
     ) -> None:
         if exponents.dim() != 3 or readout.dim() != 3:
             raise InputError("exponents must be (n, L) or (K, n, L), and readout (m, n) or (K, m, n).")
+        if not exponents.is_floating_point() or not readout.is_floating_point():
+            kinds = f"{exponents.dtype} and {readout.dtype}"
+            raise InputError(f"exponents and readout must be of a floating point type; got {kinds}.")
+        if exponents.numel() == 0 or readout.numel() == 0:
+            shapes = f"{tuple(exponents.shape)} and {tuple(readout.shape)}"
+            raise InputError(f"exponents and readout must not be empty; got shapes {shapes}.")
         if exponents.shape[-1] < 2:
             raise InputError(f"a distribution on the simplex needs at least 2 labels; got {exponents.shape[-1]}.")
-        if not bool((exponents > -0.5).all()):
-            raise InputError("every exponent must be a number above -1/2, or the density cannot be normalised.")
+        if not bool(((exponents > -0.5) & (exponents < torch.inf)).all()):
+            raise InputError("every exponent must be a finite number above -1/2, or the density cannot be normalised.")
         readout, gram = moderate(readout, gram)
         self.exponents, self.readout, self.presence = exponents, readout, presence
         self.concentration = pair_concentration(exponents.double()).reshape(-1, exponents.shape[-1])

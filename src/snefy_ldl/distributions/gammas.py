@@ -72,6 +72,8 @@ __all__ = ["GammaRows"]
 
 #: Step of the integral over s, and the same times the root of the number of votes.
 VOTE_STEP, SHARP_VOTE_STEP = 0.33, 0.9
+#: Nodes of that integral at most.
+MOST_VOTE_NODES = 10_000_000
 #: An integrand is over where it is e to minus this of its largest value.
 VOTE_TAIL = 26.0
 #: Nodes with less weight than this have no part in the laws of shares.
@@ -1180,7 +1182,12 @@ def _vote_nodes(
     low, top, high = seen(torch.linspace(low, high, 200, **kind))
     step = min(VOTE_STEP, SHARP_VOTE_STEP / math.sqrt(curvature))
     bend = top - 6.0 * max(1.0 / math.sqrt(curvature), 0.3)  # left of it, only a power of s
-    v = torch.arange(bend - 2.0 * (1.0 + math.log(max(bend - low, 1.0) + 1.0)), high, step, **kind)
+    start = bend - 2.0 * (1.0 + math.log(max(bend - low, 1.0) + 1.0))
+    if not (high - start) / step <= MOST_VOTE_NODES:  # nor where it is no number
+        raise InputError(
+            "a row has too many votes for a law with a centre or zeros; divide its votes by a common number."
+        )
+    v = torch.arange(start, high, step, **kind)
     down = torch.exp((bend - v) / 2.0 - 1.0)
     return v - down, step * (1.0 + 0.5 * down)
 
@@ -1203,6 +1210,8 @@ def log_known(
     known = ~unknown & (values > 0.0)
     own = alpha[:, known].sum(1)
     one, log_norm, log_odds = torch.ones_like(own), torch.zeros_like(own), None
+    if bool(unknown.all()):
+        return log_norm, one
     if presence is not None:
         log_odds, log_norm = presence.log_odds, presence.log_norm
     elif bool((values == 0.0).any()):

@@ -17,6 +17,7 @@ from snefy_ldl.distributions.parts import check_weights, common_shape
 from snefy_ldl.distributions.tables import label_quantiles
 from snefy_ldl.errors import InputError
 from snefy_ldl.special.tolerances import LOGIT_LIMIT, TAIL_MASS
+from snefy_ldl.validation import as_float
 
 
 class Marginal(Distribution):
@@ -70,7 +71,7 @@ class Marginal(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density at shares value (..., *batch); of an atom at 0 or 1, the logarithm of its probability."""
-        value = torch.as_tensor(value)
+        value = _as_tensor(value)
         if self._validate_args:
             self._validate_sample(value)
         shape = common_shape(value.shape, self.batch_shape)
@@ -90,7 +91,7 @@ class Marginal(Distribution):
         Returns:
             Probabilities (..., *batch).
         """
-        value = torch.as_tensor(value)
+        value = _as_tensor(value)
         shape = common_shape(value.shape, self.batch_shape)
         if not self._fits(shape):
             return self.expand(shape).cdf(value)
@@ -111,7 +112,7 @@ class Marginal(Distribution):
         Returns:
             Shares (..., *batch), exact to 2e-7 or better in probability; 0 or 1 where an atom holds the level.
         """
-        value = torch.as_tensor(value)
+        value = _as_tensor(value)
         shape = common_shape(value.shape, self.batch_shape)
         if not self._fits(shape):
             return self.expand(shape).icdf(value)
@@ -216,3 +217,20 @@ def _solve(pair: Any, levels: Array) -> Array:
                 break
         parts.append(scipy.special.expit(0.5 * (low + high)))
     return np.concatenate(parts)
+
+
+def _as_tensor(value: Any) -> Tensor:
+    """Real numbers of any container as a dense tensor."""
+    if isinstance(value, Tensor):
+        value = value.to_dense() if value.is_sparse else value
+    else:
+        try:
+            value = torch.as_tensor(value)
+        except (TypeError, ValueError, RuntimeError):
+            value = torch.as_tensor(as_float(value, "value"))
+    if value.is_complex():
+        raise InputError("value holds complex numbers; it must be real.")
+    if bool(torch.isnan(value).any()):
+        raise InputError("value holds NaN; it must hold numbers.")
+    checked: Tensor = value
+    return checked

@@ -222,4 +222,19 @@ def check_sizes(total: Any, size: Any, first_row: int = 0) -> None:
 
 def common_shape(*shapes: Size | tuple[int, ...]) -> Size:
     """The common shape of some; torch's own function loads half a second of code at its first call."""
-    return Size(np.broadcast_shapes(*(tuple(shape) for shape in shapes)))
+    wanted = [tuple(shape) for shape in shapes]
+    try:
+        return Size(np.broadcast_shapes(*wanted))
+    except ValueError:
+        raise InputError(f"shapes do not fit together: {' and '.join(map(str, wanted))}.") from None
+
+
+def as_size(shape: Any, name: str) -> Size:
+    """A shape that a user gave, checked: whole numbers >= 0."""
+    try:
+        size = Size(shape)
+    except TypeError:
+        size = None
+    if size is None or any(length < 0 for length in size):
+        raise InputError(f"{name} must be a tuple of whole numbers >= 0; got {shape!r}.")
+    return size

@@ -51,6 +51,7 @@ from snefy_ldl.special.tolerances import (
     SMALLEST_DENSITY_SHARE,
     TAIL_MASS,
 )
+from snefy_ldl.validation import as_float
 
 __all__ = ["PresenceMap", "PresenceSteps", "RatioMap", "StickMap", "level_points", "ratio_map", "share_points"]
 
@@ -614,8 +615,7 @@ def _whole_shape(law: Any, shape: Size) -> Size:
 
 def _as_points(value: Any, width: int, device: torch.device) -> Tensor:
     """Points as finite float64 numbers (..., width)."""
-    table = value if isinstance(value, Tensor) else torch.tensor(np.asarray(value, dtype=np.float64))
-    table = table.detach().to(device, torch.float64)
+    table = torch.tensor(as_float(value, "value"), device=device)
     if table.dim() < 1 or table.shape[-1] != width:
         raise InputError(f"expected {width} columns; got shape {tuple(table.shape)}.")
     if not bool(torch.isfinite(table).all()):

@@ -415,6 +415,7 @@ class Evaluation(Work):
             columns = self._scores(model, calibrated, X, batch.select(list(self.labels)).to_pandas())
             for name, values in columns.items():
                 tallies[name] = tallies.get(name, Tally()) + Tally.of(values)
+            columns.pop("trained")  # for the summary alone
             yield _table(batch, self.keep, columns)
         summary |= {name: tally.to_list() for name, tally in tallies.items()}
 
@@ -424,6 +425,7 @@ class Evaluation(Work):
 
         from snefy_ldl import metrics
         from snefy_ldl.metrics.averages import covered_labels
+        from snefy_ldl.training.seen import count_seen
         from snefy_ldl.validation import check_counts, check_distributions
 
         given = check_counts(labels)[0] if self.counts else labels.to_numpy(dtype=np.float64)
@@ -440,6 +442,7 @@ class Evaluation(Work):
             ends = calibrated(X)
             columns["calibrated_covered"] = covered_labels(D, ends).mean(axis=1)
             columns["calibrated_width"] = (ends[:, :, 1] - ends[:, :, 0]).mean(axis=1)
+        columns["trained"] = np.full(len(given), count_seen(model, X, given) / len(given))
         return columns
 
 

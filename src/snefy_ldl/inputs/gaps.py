@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from snefy_ldl._types import Array, Mask
 from snefy_ldl.errors import InputError
 from snefy_ldl.inputs.kinds import fill_values, matters
-from snefy_ldl.validation import LARGEST_FEATURE, check_features
+from snefy_ldl.validation import LARGEST_FEATURE, as_float, check_features
 
 __all__ = ["GapFiller", "PlainState", "fill_gaps", "has_gaps"]
 
@@ -45,7 +45,7 @@ def has_gaps(X: Any) -> bool:
     if sp.issparse(X):
         return False
     try:
-        table = np.asarray(X)
+        table = np.asarray(as_float(X, "X") if hasattr(X, "detach") else X)
     except (TypeError, ValueError):
         return False
     return table.dtype.kind == "f" and bool(np.isnan(table).any())

@@ -26,6 +26,7 @@ from snefy_ldl.prediction.votes import VotePredictor
 from snefy_ldl.special.threads import one_thread
 from snefy_ldl.validation import (
     ZeroPolicy,
+    as_float,
     check_confidence,
     check_count,
     check_counts,
@@ -197,7 +198,7 @@ class DensityPredictor(NamedAnswers, VotePredictor):
             >>> model.predict_quantiles(city.X[:2], [0.05, 0.5, 0.95]).shape
             (2, 3, 3)
         """
-        levels = np.atleast_1d(np.asarray(alpha, dtype=np.float64))
+        levels = np.atleast_1d(as_float(alpha, "alpha"))
         if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
             raise InputError(f"alpha must hold levels between 0 and 1; got {alpha!r}.")
 

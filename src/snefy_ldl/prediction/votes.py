@@ -21,7 +21,7 @@ from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.prediction.laws import law_blocks, rows_of, to_numpy
 from snefy_ldl.special.tolerances import COUNT_ROUNDING, SMALLEST_POSITIVE, SMALLEST_TOTAL_CONCENTRATION
-from snefy_ldl.validation import LARGEST_COUNT, as_float, check_confidence, check_count
+from snefy_ldl.validation import LARGEST_COUNT, as_float, check_confidence, check_count, check_number
 from snefy_ldl.validation.rows import as_rows, count_rows
 
 __all__ = [
@@ -265,10 +265,10 @@ def choose_votes(
         >>> choose_votes([(slice(0, 2), law)], 2)[0]  # the row that is less sure
         array([1])
     """
-    if not isinstance(n, (int, np.integer)) or not 1 <= n <= n_rows * max_per_item:
-        raise InputError(f"n must be a whole number from 1 to {n_rows * max_per_item}; got {n!r}.")
-    if not new_item_cost > 0:
-        raise InputError(f"new_item_cost must be positive; got {new_item_cost!r}.")
+    most = n_rows * check_count("max_per_item", max_per_item)
+    if not isinstance(n, (int, np.integer)) or not 1 <= n <= most:
+        raise InputError(f"n must be a whole number from 1 to {most}; got {n!r}.")
+    check_number("new_item_cost", new_item_cost, strict=True)
     values = []
     for block, law in blocks:
         votes = np.zeros((n_rows, law.n_labels)) if counts is None else check_votes(counts, n_rows, law.n_labels)
@@ -360,9 +360,8 @@ def count_votes_needed(
         >>> count_votes_needed([(slice(0, 2), law)], 2, 0.2)
         array([ 0., 50.])
     """
-    if not 0.0 < target_width < 1.0:
-        raise InputError(f"target_width must lie strictly between 0 and 1; got {target_width!r}.")
-    if not 1 <= max_votes <= VOTE_GRID[-1]:
+    check_confidence(target_width, "target_width")
+    if check_count("max_votes", max_votes) > VOTE_GRID[-1]:
         raise InputError(f"max_votes must lie between 1 and {VOTE_GRID[-1]}; got {max_votes!r}.")
     z = float(ndtri(0.5 + 0.5 * check_confidence(confidence_level)))
     parts = []
