@@ -26,8 +26,8 @@ check: lint types core-tests
 
 # The promises that everything else stands on: closed forms against independent routes, the same seed and the same bits,
 # guarantees of intervals, old model folders, clear errors, and the rules of the source.
-CORE_TESTS := tests/test_house.py tests/test_imports.py tests/test_estimator.py tests/test_persistence.py tests/validation \
-	tests/files/test_old_folders.py tests/distributions/test_distribution.py tests/distributions/test_properties.py \
+CORE_TESTS := tests/test_house.py tests/test_imports.py tests/test_estimator.py tests/test_persistence.py tests/_internal/validation \
+	tests/_internal/files/test_old_folders.py tests/distributions/test_distribution.py tests/distributions/test_properties.py \
 	tests/training/test_training.py tests/conformal/test_intervals.py tests/conformal/test_regions.py \
 	tests/active/test_query.py tests/metrics/test_metrics.py tests/learners/test_learner_objectives.py tests/votes
 core-tests: $(VENV)/.installed
@@ -51,7 +51,7 @@ browser-tests: $(VENV)/.installed
 # The engine on a real Ray cluster of two small nodes, started and stopped by the tests.
 ray-tests: $(VENV)/.installed
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[ray]'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray -rs tests/engines/test_engine_ray.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray -rs tests/cluster/test_engine_ray.py
 
 # Wheel and sdist, built and installed away from the checkout; WHEEL_TEST=full also fits on the oldest and newest Python here.
 wheel-test: $(VENV)/.installed

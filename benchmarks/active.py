@@ -30,11 +30,11 @@ import torch
 
 from common import RESULTS, machine
 from snefy_ldl import SnefyLDL, load_dataset
+from snefy_ldl._internal.files.atomic import write_json
 from snefy_ldl.active import query
 from snefy_ldl.errors import ZeroLabelWarning
-from snefy_ldl.files.atomic import write_json
+from snefy_ldl.estimator import fit_many
 from snefy_ldl.learners import DirichletLDL
-from snefy_ldl.many import fit_many
 from snefy_ldl.metrics import score
 from snefy_ldl.plots.active import area_under_curve, paired_interval
 

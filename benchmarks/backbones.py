@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from backbone_networks import TileCNN, Vocabulary, WordTransformer, as_graphs, make_gin
 from common import machine
 from snefy_ldl import Backbone, SnefyLDL
+from snefy_ldl.datasets import draw_tiles, make_city_districts, make_motif_graphs
 from snefy_ldl.metrics.points import kl_divergence
-from snefy_ldl.synthetic import draw_tiles, make_city_districts, make_motif_graphs
 from snefy_ldl.training import Job, TrainingData
 from snefy_ldl.training.backbone_steps import BackboneSteps
 from snefy_ldl.training.checkpoint import Snapshot

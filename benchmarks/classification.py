@@ -21,8 +21,8 @@ SETS, ROWS, SPLITS = ("sjaffe", "sbu_3dfe", "natural_scene", "movie"), 1000, 2
 
 def decisions(X, D, new):
     from snefy_ldl import SnefyLDL
-    from snefy_ldl.classification import LabelDecision
     from snefy_ldl.learners import LDL4C, LDLHR, LDLM, SABFGS
+    from snefy_ldl.learners.classification import LabelDecision
 
     for learner in (SABFGS(), LDL4C(), LDLHR(), LDLM()):
         started = time.process_time()

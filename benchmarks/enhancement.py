@@ -108,7 +108,7 @@ def scored(D, answer) -> dict:
 def run(python: str | None) -> dict:
     import torch
 
-    from snefy_ldl.enhancement import binarise
+    from snefy_ldl.learners.enhancement import binarise
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

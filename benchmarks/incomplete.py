@@ -26,8 +26,8 @@ class Completed:
     """SA-BFGS on rows whose unknown shares divide the rest evenly: what a user does without a method."""
 
     def fit(self, X, D):
+        from snefy_ldl._internal.validation import check_distributions
         from snefy_ldl.learners import SABFGS
-        from snefy_ldl.validation import check_distributions
 
         D, _ = check_distributions(D, missing=True)
         gaps = np.isnan(D)

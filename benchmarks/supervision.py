@@ -28,8 +28,8 @@ NOISY = (("sjaffe", "sbu_3dfe", "movie", "natural_scene"), (5, 20, 100), 3)
 def few_labels(name: str, part: float, seed: int) -> dict[str, dict]:
     from snefy_ldl import SnefyLDL, load_dataset
     from snefy_ldl.learners import SABFGS
+    from snefy_ldl.learners.supervision import SemiSnefyLDL
     from snefy_ldl.metrics import kl_divergence
-    from snefy_ldl.supervision import SemiSnefyLDL
 
     ds = load_dataset(name)
     rows = np.random.default_rng(seed).permutation(len(ds.X))[:1000]
@@ -52,8 +52,8 @@ def few_labels(name: str, part: float, seed: int) -> dict[str, dict]:
 def noisy_labels(name: str, votes: int, seed: int) -> dict[str, dict]:
     from snefy_ldl import load_dataset
     from snefy_ldl.learners import SABFGS
+    from snefy_ldl.learners.supervision import GenerativeCalibrator, LabelCalibrator
     from snefy_ldl.metrics import kl_divergence
-    from snefy_ldl.supervision import GenerativeCalibrator, LabelCalibrator
 
     ds = load_dataset(name)
     random = np.random.default_rng(seed)

@@ -21,9 +21,9 @@ from scipy.special import gammaln, xlogy
 from torch import nn
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import ZeroLabelWarning
 from snefy_ldl.networks.scaling import fit_scaling
-from snefy_ldl.synthetic import make_annotators
 from snefy_ldl.training.recipe import Recipe
 from snefy_ldl.votes import brier_score, evaluate
 

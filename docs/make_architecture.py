@@ -28,7 +28,7 @@ from scipy.optimize import LinearConstraint, minimize
 
 import snefy_ldl
 from snefy_ldl import SnefyLDL
-from snefy_ldl.synthetic import make_city_districts
+from snefy_ldl.datasets import make_city_districts
 
 SOURCE = Path(snefy_ldl.__file__).parent
 IMAGES = Path(__file__).parent / "images"

@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from snefy_ldl import SnefyLDL, plots
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.plots import style
-from snefy_ldl.synthetic import make_city_districts
 
 TEXT = {"color": style.INK, "ha": "left", "va": "top"}
 

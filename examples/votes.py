@@ -16,8 +16,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_annotators
 from snefy_ldl.plots.votes import plot_calibration, plot_curves, plot_update
-from snefy_ldl.synthetic import make_annotators
 from snefy_ldl.votes import Votes, calibrate_counts, evaluate
 
 

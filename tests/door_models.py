@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.learners import SABFGS
 from snefy_ldl.learners.trees import TreesLDL
-from snefy_ldl.synthetic import make_city_districts
 
 CITY = make_city_districts(n=160, random_state=0)
 

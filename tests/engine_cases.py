@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl.synthetic import make_city_districts
+from snefy_ldl.datasets import make_city_districts
 
 CITY = make_city_districts(n=800, random_state=0)
 FEATURES, LABELS = list(CITY.feature_names), list(CITY.label_names)

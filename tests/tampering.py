@@ -1,7 +1,7 @@
 """Model folders that somebody tampered with: seeded cases, and what must come of each.
 
 A load either raises one of the library's own errors, or gives a model that answers finite rows that sum to one, in ten
-seconds. ``tests/files/test_tampering.py`` tries some dozens; a thousand are tried by::
+seconds. ``tests/_internal/files/test_tampering.py`` tries some dozens; a thousand are tried by::
 
     python tests/tampering.py --cases 1000 --seed 0
 """
@@ -30,8 +30,8 @@ from safetensors.torch import load as parse
 from safetensors.torch import save as format_tensors
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import SnefyError
-from snefy_ldl.synthetic import make_city_districts
 
 #: Seconds that loading and predicting may take.
 PATIENCE = 10

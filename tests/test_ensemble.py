@@ -18,10 +18,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.ensemble import DensityWeightedBagging
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners import AAKNN, SABFGS, DirichletLDL
-from snefy_ldl.synthetic import make_city_districts
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from snefy_ldl import SnefyLDL, SnefySimplex
+from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError, ZeroLabelWarning
 from snefy_ldl.metrics.points import kl_divergence
-from snefy_ldl.synthetic import make_annotators, make_city_districts
 
 SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 4, "random_state": 0, "guides": None}
 

@@ -17,11 +17,11 @@ import snefy_ldl
 ROOT = Path(__file__).parent.parent
 
 OLD_PATHS = {
-    "snefy_ldl.active_plots": "snefy_ldl.plots.active",
-    "snefy_ldl.allocation": "snefy_ldl.votes.allocation",
-    "snefy_ldl.label_studio": "snefy_ldl.datasets.label_studio",
-    "snefy_ldl.vote_plots": "snefy_ldl.plots.votes",
-    "snefy_ldl.vote_scores": "snefy_ldl.votes.scores",
+    "snefy_ldl.plots.active": "snefy_ldl.plots.active",
+    "snefy_ldl.votes.allocation": "snefy_ldl.votes.allocation",
+    "snefy_ldl.datasets.label_studio": "snefy_ldl.datasets.label_studio",
+    "snefy_ldl.plots.votes": "snefy_ldl.plots.votes",
+    "snefy_ldl.votes.scores": "snefy_ldl.votes.scores",
 }
 
 

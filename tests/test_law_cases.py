@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from law_cases import KINDS, LEVELS, answers_of, model_of, table
-from snefy_ldl.doors.graph import ModelGraph
-from snefy_ldl.doors.onnx import export_onnx
+from snefy_ldl.integrations.graph import ModelGraph
+from snefy_ldl.integrations.onnx import export_onnx
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,9 +9,9 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError
-from snefy_ldl.many import fit_many
-from snefy_ldl.synthetic import make_annotators, make_city_districts
+from snefy_ldl.estimator import fit_many
 from snefy_ldl.training.loop import TrainingLoop
 from snefy_ldl.training.optimiser import make_optimizer
 from snefy_ldl.training.rows import shuffles

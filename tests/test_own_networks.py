@@ -16,8 +16,8 @@ from torch import nn
 from commands import fail, succeed
 from snefy_ldl import Backbone, SnefyHead, SnefyLDL
 from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.synthetic import make_city_districts
 
 CITY = make_city_districts(n=120, random_state=0)
 NAMES = ["work", "home", "leisure"]

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import ModelFileError
-from snefy_ldl.synthetic import make_city_districts
 
 SMALL = {"n_neurons": 8, "n_readouts": 4, "hidden_sizes": (8,), "epochs": 2, "random_state": 0, "guides": None}
 
@@ -80,7 +80,9 @@ def test_saving_again_replaces_and_leaves_nothing_behind(saved, broken, city):
 
 
 def test_a_crash_between_the_two_files_leaves_the_old_model(saved, broken, city, monkeypatch):
-    monkeypatch.setattr("snefy_ldl.files.atomic.write_json", lambda *a: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(
+        "snefy_ldl._internal.files.atomic.write_json", lambda *a: (_ for _ in ()).throw(OSError("disk full"))
+    )
     with pytest.raises(OSError, match="disk full"):
         SnefyLDL(**{**SMALL, "random_state": 5}).fit(city.X, city.D).save(broken)
     monkeypatch.undo()

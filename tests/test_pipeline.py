@@ -15,9 +15,9 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from snefy_ldl import LDLPipeline, SnefyLDL, tune
 from snefy_ldl.active import query
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners import AAKNN
-from snefy_ldl.synthetic import make_city_districts
 
 SMALL = {"epochs": 2, "n_neurons": 4, "n_readouts": 3, "hidden_sizes": (4,), "guides": None, "random_state": 0}
 

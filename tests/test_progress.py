@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snefy_ldl._progress import Progress, track
+from snefy_ldl._internal.progress import Progress, track
 
 
 def test_the_last_line_is_always_written(capsys: pytest.CaptureFixture[str]) -> None:
@@ -18,7 +18,7 @@ def test_the_last_line_is_always_written(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_lines_come_now_and_then(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snefy_ldl._progress.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("snefy_ldl._internal.progress.LINE_SECONDS", 0.0)
     with Progress("work", total=4, completed=1) as progress:
         progress.advance()
         progress.advance(2)

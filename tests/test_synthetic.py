@@ -15,8 +15,8 @@ from scipy import stats
 from scipy.integrate import quad
 from scipy.optimize import brentq
 
+from snefy_ldl.datasets import SyntheticData, make_annotators, make_city_districts
 from snefy_ldl.errors import InputError
-from snefy_ldl.synthetic import SyntheticData, make_annotators, make_city_districts
 
 MAKERS = {
     "districts_3": lambda seed=0, n=40: make_city_districts(n=n, random_state=seed),

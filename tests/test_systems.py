@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from snefy_ldl._internal.files import atomic, write_bytes
 from snefy_ldl.cli import main
-from snefy_ldl.files import atomic, write_bytes
 
 #: Modules that some system lacks, and names that Windows lacks in modules which every system has.
 MODULES = ("fcntl", "msvcrt", "resource", "pwd", "grp", "termios", "tty", "pty", "posix", "uvloop")
@@ -91,7 +91,7 @@ def test_a_file_that_is_being_read_is_replaced_a_moment_later(tmp_path: Path, mo
 
 
 def test_peak_memory_is_in_megabytes_on_every_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    import snefy_ldl.engines.work as work
+    import snefy_ldl.cluster.work as work
 
     for system, number in (("linux", 300 * 1024), ("darwin", 300 * 1024**2)):
         usage = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who, number=number: SimpleNamespace(ru_maxrss=number))

@@ -48,7 +48,7 @@ def check_command() -> None:
 def check_model() -> None:
     """A model is fitted, answers, and comes back from a folder."""
     from snefy_ldl import SnefyLDL
-    from snefy_ldl.synthetic import make_city_districts
+    from snefy_ldl.datasets.synthetic import make_city_districts
 
     city = make_city_districts(n=120, random_state=0)
     model = SnefyLDL(n_neurons=16, epochs=3, random_state=0).fit(city.X, city.D)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from snefy_ldl._version import __version__
+from snefy_ldl._internal.version import __version__
 
 if TYPE_CHECKING:
-    from snefy_ldl.comparison import compare
     from snefy_ldl.datasets import load_dataset, load_table
     from snefy_ldl.distributions.law import SnefySimplex
     from snefy_ldl.estimator import SnefyLDL
+    from snefy_ldl.learners.comparison import compare
     from snefy_ldl.networks.custom import Backbone
     from snefy_ldl.networks.head import SnefyHead
     from snefy_ldl.pipeline import LDLPipeline
-    from snefy_ldl.reporting import evaluate
+    from snefy_ldl.reports import evaluate
     from snefy_ldl.tuning import tune
 
 __all__ = [
@@ -39,8 +39,8 @@ _HOMES = {
     "SnefyHead": "snefy_ldl.networks.head",
     "SnefyLDL": "snefy_ldl.estimator",
     "SnefySimplex": "snefy_ldl.distributions",
-    "compare": "snefy_ldl.comparison",
-    "evaluate": "snefy_ldl.reporting",
+    "compare": "snefy_ldl.learners.comparison",
+    "evaluate": "snefy_ldl.reports",
     "load_dataset": "snefy_ldl.datasets",
     "load_table": "snefy_ldl.datasets",
     "tune": "snefy_ldl.tuning",

@@ -17,13 +17,13 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._types import Array, Mask
+from snefy_ldl._internal.files.atomic import read_json, write_json
+from snefy_ldl._internal.prediction.laws import law_blocks, tensor_for, to_numpy
+from snefy_ldl._internal.types import Array, Mask
+from snefy_ldl._internal.validation import check_count, check_number
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.estimator import SnefyLDL
-from snefy_ldl.files.atomic import read_json, write_json
 from snefy_ldl.learners.base import Learner, close_rows, mean_kl
-from snefy_ldl.prediction.laws import law_blocks, tensor_for, to_numpy
-from snefy_ldl.validation import check_count, check_number
 
 __all__ = ["DensityWeightedBagging"]
 
@@ -60,7 +60,7 @@ class DensityWeightedBagging(Learner):
 
     Example:
         >>> from snefy_ldl.learners import SABFGS, DirichletLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=200, random_state=0)
         >>> bag = DensityWeightedBagging(SABFGS(), DirichletLDL(), n_members=5, random_state=0).fit(city.X, city.D)
         >>> bag.predict(city.X[:2]).shape, bag.weights(city.X[:2]).shape

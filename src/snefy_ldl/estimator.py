@@ -15,17 +15,19 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import RegressorTags, Tags
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._limits import BACKBONE_ROWS, PREDICTION_ROWS, SMALL_BATCH
-from snefy_ldl._progress import track
+from snefy_ldl._internal.limits import BACKBONE_ROWS, PREDICTION_ROWS, SMALL_BATCH
+from snefy_ldl._internal.persistence import StoredModel
+from snefy_ldl._internal.prediction import DensityPredictor
+from snefy_ldl._internal.progress import track
+from snefy_ldl._internal.special.threads import one_thread
+from snefy_ldl._internal.validation import LARGEST_FEATURE, ZeroOption, ZeroPolicy, check_features, check_names
+from snefy_ldl._internal.validation.rows import count_rows
+from snefy_ldl.datasets.objects import open_rows
+from snefy_ldl.datasets.streams import as_stream, make_stream
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.inputs.objects import open_rows
-from snefy_ldl.inputs.streams import as_stream, make_stream
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import SnefyHead
-from snefy_ldl.persistence import StoredModel
-from snefy_ldl.prediction import DensityPredictor
-from snefy_ldl.special.threads import one_thread
 from snefy_ldl.training import FittedState, Job, Settings, TrainingData
 from snefy_ldl.training.fit import fit
 from snefy_ldl.training.guided import fit_job
@@ -33,8 +35,6 @@ from snefy_ldl.training.selection import summarise
 from snefy_ldl.training.selfcheck import finish, network_inputs
 from snefy_ldl.training.state import Run
 from snefy_ldl.training.stream import fit_stream
-from snefy_ldl.validation import LARGEST_FEATURE, ZeroOption, ZeroPolicy, check_features, check_names
-from snefy_ldl.validation.rows import count_rows
 
 #: Blocks of rows above which a prediction shows its progress, where ``verbose`` asks for it.
 MANY_BLOCKS = 50
@@ -73,7 +73,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         zeros: what happens to shares of exactly zero: "model" makes the support part of the density, so that a share
             may be exactly 0 (:meth:`predict_zero`); "shrink" lifts rows that hold a zero just above it; "auto" models
             zeros where enough rows hold one and validation rows do not speak against it, and shrinks the few others;
-            "error" refuses them; or a floor. See :class:`snefy_ldl.validation.ZeroPolicy`.
+            "error" refuses them; or a floor. See :class:`snefy_ldl._internal.validation.ZeroPolicy`.
         centre: by what labels are divided, so that parts of very unequal size fit one family: "auto" (their geometric
             mean or nothing, by validation), None, "geometric", or one positive number a label (L,).
         guides: quick point learners whose cross-fitted predictions the network may see: "auto" (SA-BFGS and extremely
@@ -87,10 +87,10 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         checkpoint_dir: folder for a checkpoint after every epoch; a killed fit goes on from it. None: no checkpoint.
 
     Attributes:
-        columns_: what makes features of a table's columns (:mod:`snefy_ldl.inputs.columns`), or None.
+        columns_: what makes features of a table's columns (:mod:`snefy_ldl.datasets.columns`), or None.
         net_: the trained members (:class:`snefy_ldl.networks.net.SnefyNet`).
         centre_: by what labels are divided (L,), or None.
-        guides_: the fitted guides (:class:`snefy_ldl.learners.guides.Guides`), or None.
+        guides_: the fitted guides (:class:`snefy_ldl.training.guides.Guides`), or None.
         inputs_: what the network sees: "features", "guides" or "both"; "moving" where the guides move the law itself.
         scaling_: how features are scaled: "unit", "pooled" or "none".
         history_: one record an epoch: ``epoch``, ``loss``, ``seconds``, and ``validation_loss`` where rows were held.
@@ -109,7 +109,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         feature_names_in_: names of the features (d,); only where X had some.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=200, random_state=0)
         >>> model = SnefyLDL(epochs=5, random_state=0).fit(city.X, city.D)
         >>> model.predict(city.X[:2]).shape, model.predict_interval(city.X[:2]).shape
@@ -267,8 +267,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             counts: whole numbers of votes (N, L) instead; zeros and unequal totals are fine, NaN is a label that was
                 not on offer; or :class:`snefy_ldl.votes.PartialCounts`.
             sample_weight: how much each row counts (N,); all alike by default.
-            engine: where to train, :class:`snefy_ldl.engines.training.RayTraining` say; rows are then read as a stream,
-                and X may also be :class:`snefy_ldl.engines.training.ParquetRows`. None: here.
+            engine: where to train, :class:`snefy_ldl.cluster.training.RayTraining` say; rows are then read as a stream,
+                and X may also be :class:`snefy_ldl.cluster.training.ParquetRows`. None: here.
 
         Returns:
             The model itself.
@@ -278,7 +278,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             TrainingError: where losses stay infinite after several repairs, or the checkpoint is another fit's.
 
         Example:
-            >>> from snefy_ldl.synthetic import make_annotators
+            >>> from snefy_ldl.datasets import make_annotators
             >>> votes = make_annotators(n=100, random_state=0)
             >>> SnefyLDL(epochs=1, random_state=0).fit(votes.X, counts=votes.counts).training_["epochs"]
             1
@@ -319,7 +319,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             TrainingError: where losses stay infinite after several repairs.
 
         Example:
-            >>> from snefy_ldl.synthetic import make_city_districts
+            >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=100, random_state=0)
             >>> model = SnefyLDL(random_state=0)
             >>> for part in (slice(0, 50), slice(50, 100)):
@@ -372,7 +372,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             NotFittedError: before a fit.
 
         Example:
-            >>> from snefy_ldl.synthetic import make_city_districts
+            >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=60, random_state=0)
             >>> SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D).encode(city.X[:4]).shape
             (4, 5)
@@ -423,7 +423,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             NotFittedError: before a fit.
 
         Example:
-            >>> from snefy_ldl.synthetic import make_city_districts
+            >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=60, random_state=0)
             >>> law = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D).predict_dist(city.X[:4])
             >>> law.mean.shape, law.prob_greater(0, 1).shape

@@ -7,13 +7,13 @@ from typing import Any
 
 from sklearn.base import clone
 
-from snefy_ldl._types import Index
+from snefy_ldl._internal.types import Index
+from snefy_ldl._internal.validation import check_rows
+from snefy_ldl._internal.validation.rows import as_rows, take_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.training import Job, TrainingData
 from snefy_ldl.training.guided import fit_jobs
-from snefy_ldl.validation import check_rows
-from snefy_ldl.validation.rows import as_rows, take_rows
 
 
 def fit_many(
@@ -50,7 +50,7 @@ def fit_many(
 
     Example:
         >>> import numpy as np
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=200, random_state=0)
         >>> halves = [np.arange(0, 100), np.arange(100, 200)]
         >>> models = fit_many(SnefyLDL(epochs=2, random_state=0), city.X, city.D, halves)
@@ -94,7 +94,7 @@ def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index]) -> list[Any]:
 
     Example:
         >>> import numpy as np
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=200, random_state=0)
         >>> halves = [np.arange(0, 100), np.arange(100, 200)]
         >>> len(fit_folds(SnefyLDL(epochs=2, random_state=0), city.X, city.D, halves))

@@ -10,17 +10,17 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from snefy_ldl._version import __version__
+from snefy_ldl._internal.files import read_json, write_bytes, write_json
+from snefy_ldl._internal.files.atomic import read_regular
+from snefy_ldl._internal.files.schema import check_version
+from snefy_ldl._internal.validation.rows import take_rows
+from snefy_ldl._internal.version import __version__
 from snefy_ldl.active.query import query
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.estimator import SnefyLDL
-from snefy_ldl.files import read_json, write_bytes, write_json
-from snefy_ldl.files.atomic import read_regular
-from snefy_ldl.files.schema import check_version
 from snefy_ldl.learners.base import Learner
-from snefy_ldl.learners.guides import TRUSTED_TYPES
-from snefy_ldl.validation.rows import take_rows
+from snefy_ldl.training.guides import TRUSTED_TYPES
 
 __all__ = ["LDLPipeline"]
 
@@ -50,7 +50,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
 
     Example:
         >>> from sklearn.preprocessing import StandardScaler
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=80, random_state=0)
         >>> pipeline = LDLPipeline([("scale", StandardScaler()), ("model", SnefyLDL(epochs=1, random_state=0))])
         >>> pipeline.fit(city.X, city.D).predict_interval(city.X[:2]).shape
@@ -76,7 +76,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
             InputError: where the last step refuses its data.
 
         Example:
-            >>> from snefy_ldl.synthetic import make_annotators
+            >>> from snefy_ldl.datasets import make_annotators
             >>> votes = make_annotators(n=60, random_state=0)
             >>> pipeline = LDLPipeline([("model", SnefyLDL(epochs=1, random_state=0))])
             >>> pipeline.fit(votes.X, counts=votes.counts).n_labels_ == votes.counts.shape[1]
@@ -122,7 +122,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
             Numbers (N, d).
 
         Example:
-            >>> from snefy_ldl.synthetic import make_city_districts
+            >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=60, random_state=0)
             >>> LDLPipeline([("model", SnefyLDL(epochs=1))]).fit(city.X, city.D).encode(city.X).shape
             (60, 5)
@@ -162,7 +162,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
             The score, higher is better.
 
         Example:
-            >>> from snefy_ldl.synthetic import make_city_districts
+            >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=60, random_state=0)
             >>> pipeline = LDLPipeline([("model", SnefyLDL(epochs=1, random_state=0))]).fit(city.X, city.D)
             >>> pipeline.score(city.X, city.D) == pipeline.model_.score(city.X, city.D)
@@ -184,7 +184,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
             Fitted clones, in the order of the splits.
 
         Example:
-            >>> from snefy_ldl.synthetic import make_city_districts
+            >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=60, random_state=0)
             >>> pipeline = LDLPipeline([("model", SnefyLDL(epochs=1, random_state=0))])
             >>> len(pipeline.fit_folds(city.X, city.D, [range(30), range(30, 60)]))
@@ -209,7 +209,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
             InputError: where data or settings break a rule.
 
         Example:
-            >>> from snefy_ldl.synthetic import make_city_districts
+            >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=90, random_state=0)
             >>> pipeline = LDLPipeline([("model", SnefyLDL(epochs=1, random_state=0))]).fit(city.X[:60], city.D[:60])
             >>> pipeline.conformalize(city.X[60:], city.D[60:]).predict_interval(city.X[:2]).shape
@@ -233,7 +233,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
             InputError: where pool or settings break a rule.
 
         Example:
-            >>> from snefy_ldl.synthetic import make_city_districts
+            >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=90, random_state=0)
             >>> pipeline = LDLPipeline([("model", SnefyLDL(epochs=1, random_state=0))]).fit(city.X[:60], city.D[:60])
             >>> len(pipeline.query(city.X[60:], 3, "variance", random_state=0))
@@ -259,7 +259,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
 
         Example:
             >>> import tempfile
-            >>> from snefy_ldl.synthetic import make_city_districts
+            >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=60, random_state=0)
             >>> pipeline = LDLPipeline([("model", SnefyLDL(epochs=1, random_state=0))]).fit(city.X, city.D)
             >>> with tempfile.TemporaryDirectory() as folder:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl.datasets import Dataset
-from snefy_ldl.synthetic import make_city_districts
+from snefy_ldl.datasets import Dataset, make_city_districts
 
 
 @pytest.fixture(scope="session")

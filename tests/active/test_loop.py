@@ -19,9 +19,9 @@ from sklearn.base import BaseEstimator
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.active import ActiveLearner, CoreSet, query, state
+from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners import SABFGS, DirichletLDL
-from snefy_ldl.synthetic import make_annotators, make_city_districts
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +232,7 @@ import sys
 from pathlib import Path
 from snefy_ldl import SnefyLDL
 from snefy_ldl.active import ActiveLearner
-from snefy_ldl.synthetic import make_city_districts
+from snefy_ldl.datasets import make_city_districts
 
 folder, log = Path(sys.argv[1]), Path(sys.argv[2])
 city = make_city_districts(n=300, random_state=2)

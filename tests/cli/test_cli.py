@@ -18,9 +18,8 @@ from typer.testing import CliRunner, Result
 import snefy_ldl
 from snefy_ldl import SnefyLDL, cli
 from snefy_ldl.conformal import ConformalIntervals
-from snefy_ldl.datasets import tables
+from snefy_ldl.datasets import make_annotators, make_city_districts, tables
 from snefy_ldl.metrics.points import kl_divergence
-from snefy_ldl.synthetic import make_annotators, make_city_districts
 
 LABELS = ["business", "entertainment", "education"]
 
@@ -294,7 +293,7 @@ def test_unexpected_errors_ask_for_a_report(folder: Path, monkeypatch: pytest.Mo
     def broken(*_: object) -> None:
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setattr("snefy_ldl.files.models.read_config", broken)
+    monkeypatch.setattr("snefy_ldl._internal.files.models.read_config", broken)
     line = fail("info", folder / "model")
     assert "unexpected ZeroDivisionError: by nothing" in line
     assert "please report" in line
@@ -377,7 +376,7 @@ def test_demo_scores_the_truth_and_the_constant_answer_rightly() -> None:
     from scipy.stats import dirichlet
 
     from snefy_ldl.cli.city import fit_city
-    from snefy_ldl.reporting.rivals import one_dirichlet
+    from snefy_ldl.reports.rivals import one_dirichlet
 
     demo = fit_city(n_train=200, n_test=60, n_members=1, epochs=2, random_state=3)
     alpha = one_dirichlet(demo.train.D)

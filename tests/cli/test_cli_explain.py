@@ -11,8 +11,8 @@ import pytest
 
 from commands import fail, succeed
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.explain import dependence, effects
-from snefy_ldl.synthetic import make_city_districts
 
 
 @pytest.fixture(scope="module")

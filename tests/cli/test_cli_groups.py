@@ -11,8 +11,8 @@ import pytest
 
 from commands import succeed
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.errors import TableNote
-from snefy_ldl.inputs.columns import TableEncoder
 
 LABELS = ["a", "b", "c"]
 

@@ -16,12 +16,12 @@ import pytest
 
 from commands import fail, succeed
 from snefy_ldl import SnefyLDL
+from snefy_ldl._internal.files import atomic
+from snefy_ldl._internal.files.models import save_calibration
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.conformal.report import COLUMNS, CoverageReport
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.datasets.tables import TableSink, TableSource
-from snefy_ldl.files import atomic
-from snefy_ldl.files.models import save_calibration
-from snefy_ldl.synthetic import make_city_districts
 
 SMALL = {"n_neurons": 5, "n_readouts": 3, "hidden_sizes": (6,), "epochs": 1, "random_state": 0, "guides": None}
 

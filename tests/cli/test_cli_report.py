@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from inputs.people_tables import TABLES
 
 from commands import fail, run, succeed
-from inputs.people_tables import TABLES
 from snefy_ldl.cli.pictures import Pictures, color_variables
 from snefy_ldl.cli.plot import KINDS
-from snefy_ldl.synthetic import make_city_districts
+from snefy_ldl.datasets import make_city_districts
 
 SECTIONS = ["data", "quality", "features", "densities", "marginals", "sure", "calibration", "failures", "method"]
 #: Elements that HTML leaves open.

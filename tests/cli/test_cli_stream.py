@@ -8,7 +8,7 @@ import pytest
 
 from commands import fail, run, succeed
 from snefy_ldl import SnefyLDL
-from snefy_ldl.synthetic import make_city_districts
+from snefy_ldl.datasets import make_city_districts
 
 CITY = make_city_districts(n=600, random_state=0)
 

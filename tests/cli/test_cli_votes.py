@@ -13,7 +13,7 @@ import torch
 from commands import fail, run, succeed
 from snefy_ldl import SnefyLDL
 from snefy_ldl.cli import items as cli_items
-from snefy_ldl.synthetic import make_annotators
+from snefy_ldl.datasets import make_annotators
 
 LABELS = ["label_0", "label_1", "label_2"]
 

@@ -14,7 +14,7 @@ import torch
 from commands import run
 from snefy_ldl import SnefyLDL
 from snefy_ldl.cli.threads import map_in_order
-from snefy_ldl.synthetic import make_city_districts
+from snefy_ldl.datasets import make_city_districts
 
 
 def test_answers_come_in_order_whatever_takes_longer() -> None:

@@ -17,9 +17,9 @@ from sklearn.model_selection import KFold, ShuffleSplit
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import CalibrationWarning, InputError
 from snefy_ldl.metrics import coverage
-from snefy_ldl.synthetic import make_city_districts
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -18,9 +18,9 @@ from sklearn.exceptions import NotFittedError
 from snefy_ldl import SnefyLDL
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, coverage_report
 from snefy_ldl.conformal.thresholds import rank, rows_needed
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
 from snefy_ldl.metrics import coverage
-from snefy_ldl.synthetic import make_city_districts
 
 
 @pytest.mark.parametrize("level", [0.5, 0.7, 0.8, 0.9, 0.95, 0.99])

@@ -23,8 +23,8 @@ from sklearn.model_selection import KFold
 
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.conformal.thresholds import rank
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.metrics import coverage, joint_coverage
-from snefy_ldl.synthetic import make_city_districts
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -13,12 +13,12 @@ from known_laws import BetaModel, DirichletModel, KnownLaw, NormalLaw
 from scipy import stats
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl._internal.special.simplex import ternary_grid
 from snefy_ldl.conformal import ConformalRegion
 from snefy_ldl.conformal.thresholds import Calibration, rank
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
 from snefy_ldl.plots.conformal import plot_region
-from snefy_ldl.special.simplex import ternary_grid
-from snefy_ldl.synthetic import make_city_districts
 
 METHODS = ("density", "hpd", "mahalanobis")
 

@@ -9,9 +9,9 @@ import pytest
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import CalibrationWarning
 from snefy_ldl.metrics import coverage, interval_width
-from snefy_ldl.synthetic import make_city_districts
 
 
 @pytest.fixture(scope="module")

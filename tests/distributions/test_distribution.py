@@ -20,9 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kinds import MORE_VOTES, numbers_of
 from laws import mixture
 from snefy_ldl import SnefySimplex
-from snefy_ldl._limits import CACHE_ELEMENTS
+from snefy_ldl._internal.limits import CACHE_ELEMENTS
+from snefy_ldl._internal.special import log_beta, pair_index
 from snefy_ldl.errors import InputError
-from snefy_ldl.special import log_beta, pair_index
 
 Build = Callable[..., SnefySimplex]
 float64 = torch.float64
@@ -614,7 +614,7 @@ def test_rows_in_chunks_are_rows_at_once(snefy: Build, monkeypatch: pytest.Monke
         ]  # fmt: skip
 
     at_once = answers()
-    monkeypatch.setattr("snefy_ldl._limits.CACHE_ELEMENTS", 100)
+    monkeypatch.setattr("snefy_ldl._internal.limits.CACHE_ELEMENTS", 100)
     monkeypatch.setattr("snefy_ldl.distributions.dirichlet.CHUNK_ELEMENTS", 100)
     for chunked, whole in zip(answers(), at_once):
         torch.testing.assert_close(chunked, whole, rtol=1e-11, atol=1e-12)

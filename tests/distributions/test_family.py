@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from laws import centred
+from snefy_ldl._internal.special import pair_gram
 from snefy_ldl.distributions import SnefySimplex, square_quantiles
 from snefy_ldl.distributions import family as family_module
 from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.tables import label_quantiles
 from snefy_ldl.errors import InputError
-from snefy_ldl.special import pair_gram
 
 Build = Callable[..., SnefySimplex]
 THREADS = 8

@@ -181,6 +181,6 @@ def test_a_large_posterior_is_answered_in_chunks(snefy: Build, monkeypatch: pyte
     after = snefy(3, n=5, batch=(40,)).posterior(torch.arange(120.0).reshape(40, 3) % 5.0)
     at = double([0.1, 0.6])[:, None]
     whole = after.marginal(0).cdf(at), after.marginal(0).icdf(at)
-    monkeypatch.setattr("snefy_ldl._limits.CACHE_ELEMENTS", 100)
+    monkeypatch.setattr("snefy_ldl._internal.limits.CACHE_ELEMENTS", 100)
     torch.testing.assert_close(after.marginal(0).cdf(at), whole[0])
     torch.testing.assert_close(after.marginal(0).icdf(at), whole[1], rtol=1e-8, atol=1e-9)

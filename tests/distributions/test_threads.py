@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl._internal.special.threads import one_thread
+from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.distributions import sampling
 from snefy_ldl.distributions.family import TableCache
 from snefy_ldl.learners import SABFGS, DirichletLDL
-from snefy_ldl.special.threads import one_thread
-from snefy_ldl.synthetic import make_annotators, make_city_districts
 
 THREADS = 8
 ROUNDS = 3

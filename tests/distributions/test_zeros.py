@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.distributions import Dirichlet
 
 from laws import mixture, with_zeros
+from snefy_ldl._internal.special import pair_index
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.special import pair_index
 
 CENTRE = torch.tensor([0.05, 1.0, 0.3], dtype=torch.float64)
 

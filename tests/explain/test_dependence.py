@@ -12,10 +12,10 @@ from scipy import stats
 
 from laws import mixture
 from snefy_ldl import LDLPipeline, SnefyLDL, SnefySimplex
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain import dependence
 from snefy_ldl.learners import SABFGS
-from snefy_ldl.synthetic import make_city_districts
 
 CITY = make_city_districts(n=150, random_state=0)
 

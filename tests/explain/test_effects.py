@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain import effects
-from snefy_ldl.synthetic import make_city_districts
 
 CITY = make_city_districts(n=1500, random_state=0)
 

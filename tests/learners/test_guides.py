@@ -15,13 +15,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl._internal.validation import check_distributions
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners import SABFGS
-from snefy_ldl.learners.guides import centred_logs, fit_guides, unpack_guides
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.metrics import kl_divergence
-from snefy_ldl.synthetic import make_city_districts
-from snefy_ldl.validation import check_distributions
+from snefy_ldl.training.guides import centred_logs, fit_guides, unpack_guides
 
 QUICK = {"n_neurons": 8, "n_readouts": 4, "hidden_sizes": (8,), "epochs": 6, "random_state": 0}
 

@@ -14,6 +14,7 @@ from learner_cases import (
 )
 from sklearn.exceptions import NotFittedError
 
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.learners import (
     AAKNN,
@@ -21,7 +22,6 @@ from snefy_ldl.learners import (
 )
 from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.trees import TreesLDL
-from snefy_ldl.synthetic import make_city_districts
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from scipy.integrate import quad
 from scipy.spatial import distance
 
 from snefy_ldl import metrics
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics import (
     coverage,
@@ -34,7 +35,6 @@ from snefy_ldl.metrics import (
     worst_slab_coverage,
 )
 from snefy_ldl.metrics.conditional import lowest_window
-from snefy_ldl.synthetic import make_city_districts
 
 NAMES = ["chebyshev", "clark", "canberra", "kl_divergence", "cosine", "intersection"]
 NAIVE = {

@@ -10,9 +10,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from snefy_ldl.active import query
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots.active import area_under_curve, paired_interval, plot_learning_curves, plot_pool
-from snefy_ldl.synthetic import make_city_districts
 
 
 def test_pictures():

@@ -16,9 +16,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from snefy_ldl import SnefySimplex, plots
+from snefy_ldl._internal.special.simplex import ternary_grid
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots.densities import OUTLINES
-from snefy_ldl.special.simplex import ternary_grid
 
 LABELS = ["sand", "silt", "clay"]
 

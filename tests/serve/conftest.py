@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl._internal.files.models import save_calibration
 from snefy_ldl.conformal import ConformalIntervals
-from snefy_ldl.files.models import save_calibration
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.learners import SABFGS, TreesLDL
-from snefy_ldl.synthetic import make_city_districts
 from snefy_ldl.training import guided
 
 

@@ -16,9 +16,9 @@ import torch
 from starlette.testclient import TestClient
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl._internal.files.models import load_calibration
 from snefy_ldl.active import query
 from snefy_ldl.conformal import ConformalIntervals
-from snefy_ldl.files.models import load_calibration
 from snefy_ldl.serve.app import create_app
 from snefy_ldl.serve.arrow import ARROW
 from snefy_ldl.serve.limits import Limits

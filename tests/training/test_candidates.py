@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
-from snefy_ldl.synthetic import make_city_districts
 from snefy_ldl.training.guided import CHOOSING_MEMBERS, fit_job
 from snefy_ldl.training.state import Validation
 

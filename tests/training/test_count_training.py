@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from snefy_ldl import SnefyLDL, SnefySimplex
+from snefy_ldl._internal.special import log_beta
+from snefy_ldl._internal.validation import PartialCounts
+from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import InputError
-from snefy_ldl.many import fit_many
-from snefy_ldl.special import log_beta
-from snefy_ldl.synthetic import make_annotators
+from snefy_ldl.estimator import fit_many
 from snefy_ldl.training import Job, Settings, TrainingData
 from snefy_ldl.training.guided import fit_job
 from snefy_ldl.training.kernels.counts import (
@@ -40,7 +41,6 @@ from snefy_ldl.training.kernels.smooth_factors import (
 from snefy_ldl.training.kernels.swept_factors import SweptFactors
 from snefy_ldl.training.labels import fill_missing, fit_dirichlet_multinomial
 from snefy_ldl.training.objectives import Counts
-from snefy_ldl.validation import PartialCounts
 
 KINDS = [SweptFactors, DirectFactors, ManyFactors]
 

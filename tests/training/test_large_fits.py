@@ -10,16 +10,16 @@ import pandas as pd
 import pytest
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl.inputs.columns import TableEncoder
+from snefy_ldl._internal.validation import check_features
+from snefy_ldl.datasets import make_city_districts
+from snefy_ldl.datasets.columns import TableEncoder
+from snefy_ldl.estimator import fit_many
 from snefy_ldl.learners.trees import TreesLDL
-from snefy_ldl.many import fit_many
 from snefy_ldl.networks.scaling import _moments_by_parts, column_moments
-from snefy_ldl.synthetic import make_city_districts
 from snefy_ldl.training import large
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.recipe import make_recipe
 from snefy_ldl.training.settings import Settings
-from snefy_ldl.validation import check_features
 
 SMALL = {"n_neurons": 8, "n_readouts": 4, "hidden_sizes": (6,), "epochs": 2, "random_state": 0}
 
@@ -139,14 +139,14 @@ def test_a_large_frame_of_float32_is_not_copied(monkeypatch: pytest.MonkeyPatch)
     values = np.random.default_rng(0).normal(size=(2000, 50)).astype(np.float32)
     frame = pd.DataFrame(values, columns=[f"f{k}" for k in range(50)], copy=False)
     assert check_features(frame).dtype == np.float64  # a small one is treated as ever
-    monkeypatch.setattr("snefy_ldl.validation.arrays.SINGLE_NUMBERS", 1000)
+    monkeypatch.setattr("snefy_ldl._internal.validation.arrays.SINGLE_NUMBERS", 1000)
     assert np.shares_memory(check_features(frame), values)
     values[7, 3] = np.nan
     with pytest.raises(ValueError, match="NaN at data row 8, column 'f3'"):
         check_features(frame)
     whole = frame.fillna(0.0)
     assert check_features(whole.astype({"f1": "float64"})).dtype == np.float64
-    monkeypatch.setattr("snefy_ldl.inputs.columns.SINGLE_NUMBERS", 1000)
+    monkeypatch.setattr("snefy_ldl.datasets.columns.SINGLE_NUMBERS", 1000)
     encoder = TableEncoder.fit(whole)
     assert encoder.transform(whole).dtype == np.float32
     np.testing.assert_array_equal(encoder.transform(whole), whole.to_numpy())
@@ -172,7 +172,7 @@ def test_a_parquet_file_is_read_as_a_frame_would_be(tmp_path: Path, monkeypatch:
     frame.to_parquet(tmp_path / "t.parquet", row_group_size=130)
     straight = load_table(tmp_path / "t.parquet", "x,y")
     monkeypatch.setattr(numbers, "SINGLE_NUMBERS", 100)
-    monkeypatch.setattr("snefy_ldl.validation.arrays.SINGLE_NUMBERS", 100)
+    monkeypatch.setattr("snefy_ldl._internal.validation.arrays.SINGLE_NUMBERS", 100)
     done: list[tuple[int, int]] = []
     single = load_table(tmp_path / "t.parquet", "x,y", progress=lambda *step: done.append(step))
     monkeypatch.setattr(numbers, "read_numbers", lambda *_: None)

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import TrainingError
-from snefy_ldl.many import fit_many
-from snefy_ldl.synthetic import make_city_districts
+from snefy_ldl.estimator import fit_many
 from snefy_ldl.training import guided, race
 from snefy_ldl.training.loop import Standing, TrainingLoop
 from snefy_ldl.training.stack import Stack
@@ -126,7 +126,7 @@ def test_one_line_says_what_is_going_on(city, monkeypatch, capsys):
     SnefyLDL(**SMALL, verbose=1).fit(*city)
     (line,) = capsys.readouterr().err.splitlines()
     assert re.match(r"fit 50/50 loss \S+ validation \S+, kept \D+ \d+ s$", line), line
-    monkeypatch.setattr("snefy_ldl._progress.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("snefy_ldl._internal.progress.LINE_SECONDS", 0.0)
     SnefyLDL(**SMALL, verbose=1).fit(*city)
     lines = capsys.readouterr().err.splitlines()
     assert "fitting guides" in lines[0]

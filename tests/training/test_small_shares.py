@@ -9,11 +9,11 @@ from scipy.stats import multivariate_normal
 from sklearn.linear_model import RidgeCV
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl._internal.special import log_share
+from snefy_ldl._internal.validation import ZeroPolicy, check_distributions, spread_rest
 from snefy_ldl.errors import ClosureNote, InputError
 from snefy_ldl.learners import SABFGS, LDLForest
 from snefy_ldl.learners.base import PREDICTED_SHARE_FLOOR
-from snefy_ldl.special import log_share
-from snefy_ldl.validation import ZeroPolicy, check_distributions, spread_rest
 
 QUICK = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (8,), "epochs": 4, "random_state": 0, "guides": None}
 

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl._random import derive_seed
+from snefy_ldl._internal.random import derive_seed
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import TrainingError, TrainingWarning
-from snefy_ldl.synthetic import make_city_districts
 from snefy_ldl.training.checkpoint import Checkpoint
 from snefy_ldl.training.recipe import Recipe
 from snefy_ldl.training.state import lead
@@ -111,7 +111,7 @@ def test_a_hopeless_loss_raises_with_a_diagnosis(city):
 SCRIPT = """
 import sys, numpy as np
 from snefy_ldl import SnefyLDL
-from snefy_ldl.synthetic import make_city_districts
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.training.loop import TrainingLoop
 city = make_city_districts(n=200, random_state=1)
 slow = float(sys.argv[2])

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import InputError
-from snefy_ldl.synthetic import make_annotators
 from snefy_ldl.votes import Votes, krippendorff_alpha
 
 # Krippendorff (2011), "Computing Krippendorff's Alpha-Reliability", part C: four observers, twelve units, gaps.

@@ -11,9 +11,9 @@ import torch
 from scipy.stats import betabinom, norm
 
 from snefy_ldl import SnefyLDL, SnefySimplex
+from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import DirichletLDL
-from snefy_ldl.synthetic import make_annotators
 from snefy_ldl.votes.allocation import expected_width, next_vote, update, vote_value, votes_needed
 
 

@@ -6,7 +6,7 @@ The predicted density of one district over all mixes of three uses. The diamond 
 """
 
 from snefy_ldl import SnefyLDL, plots
-from snefy_ldl.synthetic import make_city_districts
+from snefy_ldl.datasets import make_city_districts
 
 city = make_city_districts(n=400, random_state=0)
 model = SnefyLDL(epochs=15, guides=None, random_state=0).fit(city.X[:300], city.D[:300])

@@ -6,7 +6,7 @@ How the shares of each label spread over the rows, before anything is fitted.
 """
 
 from snefy_ldl import plots
-from snefy_ldl.synthetic import make_city_districts
+from snefy_ldl.datasets import make_city_districts
 
 city = make_city_districts(n=400, random_state=0)
 plots.share_ranges(city.D, city.label_names)

@@ -6,8 +6,8 @@ Probability that each label has the largest share, for some rows: a classifier t
 """
 
 from snefy_ldl import SnefyLDL, plots
-from snefy_ldl.classification import LabelDecision
-from snefy_ldl.synthetic import make_city_districts
+from snefy_ldl.datasets import make_city_districts
+from snefy_ldl.learners.classification import LabelDecision
 
 city = make_city_districts(n=400, random_state=0)
 model = SnefyLDL(epochs=15, guides=None, random_state=0).fit(city.X[:300], city.D[:300])

@@ -8,8 +8,8 @@ holds the observed mix with probability 0.9.
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.conformal import ConformalRegion
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.plots.conformal import plot_region
-from snefy_ldl.synthetic import make_city_districts
 
 city = make_city_districts(n=400, random_state=0)
 model = SnefyLDL(epochs=15, guides=None, random_state=0).fit(city.X[:300], city.D[:300])

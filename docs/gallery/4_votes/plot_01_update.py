@@ -6,8 +6,8 @@ Mean and interval of each label from the features alone, and with the item's vot
 """
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_annotators
 from snefy_ldl.plots.votes import plot_update
-from snefy_ldl.synthetic import make_annotators
 
 items = make_annotators(n=400, votes=(1, 12), random_state=0)
 model = SnefyLDL(n_neurons=24, epochs=6, random_state=0).fit(items.X[:300], counts=items.counts[:300])

@@ -9,8 +9,8 @@ not all of them.
 import matplotlib.pyplot as plt
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_annotators
 from snefy_ldl.plots import style
-from snefy_ldl.synthetic import make_annotators
 from snefy_ldl.votes import vote_value
 
 items = make_annotators(n=400, votes=(1, 12), random_state=0)

@@ -6,8 +6,8 @@ The probability transform of counts: flat is calibrated.
 """
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_annotators
 from snefy_ldl.plots.votes import plot_calibration
-from snefy_ldl.synthetic import make_annotators
 from snefy_ldl.votes import calibrate_counts
 
 items = make_annotators(n=400, votes=(1, 12), random_state=0)

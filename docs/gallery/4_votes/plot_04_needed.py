@@ -8,8 +8,8 @@ The fewest votes after which every interval of an item is expected to be narrowe
 import matplotlib.pyplot as plt
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_annotators
 from snefy_ldl.plots import style
-from snefy_ldl.synthetic import make_annotators
 
 items = make_annotators(n=400, votes=(1, 12), random_state=0)
 model = SnefyLDL(n_neurons=24, epochs=6, random_state=0).fit(items.X[:300], counts=items.counts[:300])

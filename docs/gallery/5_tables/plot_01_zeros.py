@@ -9,8 +9,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.plots import style
-from snefy_ldl.synthetic import make_city_districts
 
 city = make_city_districts(n=300, random_state=0)
 there = np.random.default_rng(0).random(city.D.shape) < 1 / (1 + np.exp(1.0 - 0.6 * city.X[:, [3]]))

@@ -8,7 +8,7 @@ A random forest becomes a density: its predictions guide the law, and intervals 
 from sklearn.ensemble import RandomForestRegressor
 
 from snefy_ldl import SnefyLDL, plots
-from snefy_ldl.synthetic import make_city_districts
+from snefy_ldl.datasets import make_city_districts
 
 city = make_city_districts(n=300, random_state=0)
 forest = RandomForestRegressor(20, min_samples_leaf=3, random_state=0)

@@ -8,8 +8,8 @@ Label enhancement: distributions recovered from zeros and ones, beside the truth
 import numpy as np
 
 from snefy_ldl import plots
-from snefy_ldl.enhancement import GLLE, binarise
-from snefy_ldl.synthetic import make_city_districts
+from snefy_ldl.datasets import make_city_districts
+from snefy_ldl.learners.enhancement import GLLE, binarise
 
 city = make_city_districts(n=150, random_state=0)
 logical = binarise(city.D)

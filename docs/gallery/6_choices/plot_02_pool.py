@@ -7,8 +7,8 @@ The pool on two axes, coloured by how unsure the model is; circles are the rows 
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.active import query
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.plots.active import plot_pool
-from snefy_ldl.synthetic import make_city_districts
 
 city = make_city_districts(n=400, random_state=0)
 model = SnefyLDL(epochs=10, guides=None, random_state=0).fit(city.X[:60], city.D[:60])

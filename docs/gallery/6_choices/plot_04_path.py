@@ -8,8 +8,8 @@ The same as a path through the triangle; grey are single rows.
 import pandas as pd
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.explain import dependence
-from snefy_ldl.synthetic import make_city_districts
 
 city = make_city_districts(n=300, random_state=0)
 table = pd.DataFrame(city.X, columns=city.feature_names)

@@ -8,8 +8,8 @@ The pixels that move the share of entertainment, on a made-up tile of a city.
 from torch import nn
 
 from snefy_ldl import Backbone, SnefyLDL, plots
+from snefy_ldl.datasets import make_city_tiles
 from snefy_ldl.explain import input_gradients
-from snefy_ldl.synthetic import make_city_tiles
 
 tiles, city = make_city_tiles(120, size=32)
 cnn = nn.Sequential(

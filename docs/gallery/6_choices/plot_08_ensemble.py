@@ -8,10 +8,10 @@ How many of ten members decide, row by row, when each weighs what a density thin
 import matplotlib.pyplot as plt
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.ensemble import DensityWeightedBagging
 from snefy_ldl.learners import SABFGS
 from snefy_ldl.plots import style
-from snefy_ldl.synthetic import make_city_districts
 
 city = make_city_districts(n=300, random_state=0)
 density = SnefyLDL(epochs=8, guides=None, random_state=0)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_counts, check_distributions
+from snefy_ldl._internal.validation.rows import as_rows, count_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics import score
-from snefy_ldl.validation import check_counts, check_distributions
-from snefy_ldl.validation.rows import as_rows, count_rows
 
 __all__ = ["RoundFitter", "check_pair"]
 

@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation import check_count, check_number
+from snefy_ldl._internal.validation.rows import as_rows
 from snefy_ldl.active.fitting import RoundFitter, check_pair
 from snefy_ldl.active.pool import Pool, stack_rows
 from snefy_ldl.active.query import make_strategy
 from snefy_ldl.active.state import STATE_VERSION, Interrupted, LearnerState, Round
 from snefy_ldl.active.strategies import Strategy
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation import check_count, check_number
-from snefy_ldl.validation.rows import as_rows
 
 __all__ = ["ActiveLearner"]
 
@@ -77,7 +77,7 @@ class ActiveLearner:
 
     Example:
         >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=200, random_state=0)
         >>> model = SnefyLDL(epochs=2, random_state=0)
         >>> learner = ActiveLearner(model, city.X, lambda rows: city.D[rows], "variance", budget=60, batch_size=20)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._random import numpy_random
-from snefy_ldl._types import Mask
+from snefy_ldl._internal.random import numpy_random
+from snefy_ldl._internal.types import Mask
+from snefy_ldl._internal.validation import check_count
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.strategies import STRATEGIES, Strategy
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation import check_count
 
 __all__ = ["STRATEGIES", "make_strategy", "query"]
 

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from snefy_ldl._types import Array, Index, Mask
+from snefy_ldl._internal.files import read_json, write_json
+from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.files import read_json, write_json
 
 __all__ = ["STATE_VERSION", "Interrupted", "LearnerState", "Round"]
 

@@ -11,12 +11,12 @@ from rich.table import Table
 from scipy.special import gammaln, xlogy
 from scipy.stats import beta
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl.datasets import SyntheticData, make_city_districts
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.metrics import HIGHER_IS_BETTER, coverage, interval_width, score
-from snefy_ldl.reporting.rivals import one_dirichlet
-from snefy_ldl.reporting.scores import MEANINGS
-from snefy_ldl.synthetic import SyntheticData, make_city_districts
+from snefy_ldl.reports.rivals import one_dirichlet
+from snefy_ldl.reports.scores import MEANINGS
 
 __all__ = ["LEVEL", "Demo", "District", "Measure", "as_frame", "fit_city", "summary_table"]
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from snefy_ldl import plots
-from snefy_ldl._types import Array
-from snefy_ldl._version import __version__
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.version import __version__
 from snefy_ldl.cli.city import LEVEL, Demo, as_frame
 from snefy_ldl.cli.pictures import Pictures, color_variables
 

@@ -210,7 +210,7 @@ def progress_bar(what: str) -> Iterator[Progress]:
 
 def _progress_lines(what: str) -> Progress:
     """Plain lines with the part that is done, at intervals: work that is over sooner says nothing."""
-    from snefy_ldl._progress import LINE_SECONDS
+    from snefy_ldl._internal.progress import LINE_SECONDS
 
     started = last = time.monotonic()
 

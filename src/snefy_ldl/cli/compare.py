@@ -11,7 +11,7 @@ import typer
 from snefy_ldl.cli.common import AsJson, Counts, split, warnings_as_notes
 
 if TYPE_CHECKING:
-    from snefy_ldl.comparison import Comparison
+    from snefy_ldl.learners.comparison import Comparison
 
 __all__ = ["compare"]
 
@@ -66,8 +66,8 @@ def compare(
     for file in out or []:
         if file.suffix.lower() not in ENDINGS:
             raise typer.BadParameter(f"--out {file}: end it in {', '.join(ENDINGS)}.")
-    from snefy_ldl.comparison import compare as compare_learners
     from snefy_ldl.datasets import load_table
+    from snefy_ldl.learners.comparison import compare as compare_learners
 
     chosen = _learners(split(learners))
     sets = {table.stem: load_table(table, split(labels), split(features) or None, counts) for table in tables}
@@ -132,8 +132,8 @@ def _facts(result: Comparison) -> dict[str, Any]:
 
 
 def _write(result: Comparison, file: Path) -> None:
+    from snefy_ldl._internal.files.atomic import replace_file, write_bytes, write_json
     from snefy_ldl.datasets.tables import TableSink
-    from snefy_ldl.files.atomic import replace_file, write_bytes, write_json
 
     kind = file.suffix.lower()
     if kind == ".json":

@@ -52,9 +52,9 @@ def conformalize(
     backbone: BackboneCode = None,
 ) -> None:
     """Calibrate a model's intervals on rows it has not seen; predict --interval then uses them."""
+    from snefy_ldl._internal.files.models import save_calibration
     from snefy_ldl.conformal import ConformalIntervals
     from snefy_ldl.errors import InputError
-    from snefy_ldl.files.models import save_calibration
     from snefy_ldl.training.seen import MOST_SEEN, count_seen
 
     levels = [number(part, "--level") for part in split(level)]

@@ -58,9 +58,9 @@ def run_demo(
     Raises:
         ImportError: pandas, jinja2, matplotlib or mpltern is not installed.
     """
+    from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.cli.city import as_frame, fit_city, summary_table
     from snefy_ldl.cli.city_page import render
-    from snefy_ldl.files import write_bytes
 
     folder, console = Path(out), console or Console()
     folder.mkdir(parents=True, exist_ok=True)

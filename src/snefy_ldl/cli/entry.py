@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from snefy_ldl._version import __version__
+from snefy_ldl._internal.version import __version__
 from snefy_ldl.cli.common import explain, say
 from snefy_ldl.cli.compare import EXAMPLES as COMPARE_EXAMPLES
 from snefy_ldl.cli.compare import compare

@@ -59,9 +59,9 @@ def explain_model(
     them; labels are not needed. Effects are those on predictions, not causes.
     """
     # torch, and what reads tables: only when the command runs
+    from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.errors import InputError
     from snefy_ldl.explain import dependence, effects
-    from snefy_ldl.files import write_bytes
     from snefy_ldl.serve.explorer import PageRows
 
     if out is not None:

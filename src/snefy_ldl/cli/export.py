@@ -39,10 +39,10 @@ def export(
     model makes of them, and says how in its metadata.
     """
     # torch, and what reads models: only when the command runs
-    from snefy_ldl.doors.graph import LEFT_OUT
-    from snefy_ldl.doors.onnx import export_onnx
-    from snefy_ldl.doors.program import export_program
     from snefy_ldl.errors import InputError
+    from snefy_ldl.integrations.graph import LEFT_OUT
+    from snefy_ldl.integrations.onnx import export_onnx
+    from snefy_ldl.integrations.program import export_program
 
     write = {".onnx": export_onnx, ".pt2": export_program}.get(out.suffix.lower())
     if write is None:

@@ -30,8 +30,8 @@ def fit_streamed(
         counts: whether labels are votes.
         engine: that trains; None trains here.
     """
+    from snefy_ldl.cluster.training import ParquetRows
     from snefy_ldl.datasets.parquet_folders import parquet_stream
-    from snefy_ldl.engines.training import ParquetRows
 
     stream, names = parquet_stream(folder, labels, features, counts)
     with warnings_as_notes():
@@ -70,8 +70,8 @@ def training_engine(name: str, address: str | None, workers: int, quiet: bool) -
         if address is not None:
             raise typer.BadParameter("--address names a Ray cluster: say --engine ray, too.")
         return None
-    from snefy_ldl.engines.ray import import_ray
-    from snefy_ldl.engines.training import RayTraining
+    from snefy_ldl.cluster.ray import import_ray
+    from snefy_ldl.cluster.training import RayTraining
 
     import_ray()  # says at once what is missing
     shown = None if quiet else lambda epoch, pids: say(f"epoch {epoch} done by {len(pids)} workers", "")

@@ -11,17 +11,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from snefy_ldl._text import shorten
+from snefy_ldl._internal.text import shorten
 from snefy_ldl.cli.common import AsJson, ModelFolder, level_list, training_rows
-from snefy_ldl.engines.rows import calibrated_levels
+from snefy_ldl.cluster.rows import calibrated_levels
 
 __all__ = ["info"]
 
 
 def info(model: ModelFolder, as_json: AsJson = False) -> None:
     """Say what a saved model is: labels, features, training, versions."""
-    from snefy_ldl.files.models import CONFIG, read_config
-    from snefy_ldl.files.schema import check_description
+    from snefy_ldl._internal.files.models import CONFIG, read_config
+    from snefy_ldl._internal.files.schema import check_description
 
     config = read_config(model)
     check_description(config, model / CONFIG)
@@ -139,7 +139,7 @@ def _column_lines(columns: dict[str, Any] | None) -> dict[str, str]:
 
 
 def _calibration_line(folder: Path) -> str:
-    from snefy_ldl.files.models import load_calibration
+    from snefy_ldl._internal.files.models import load_calibration
 
     state = load_calibration(folder)
     if state is None:

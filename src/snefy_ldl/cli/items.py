@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from snefy_ldl._text import shorten
+from snefy_ldl._internal.text import shorten
 from snefy_ldl.cli.common import load_model, note, report_votes, vote_columns
 from snefy_ldl.cli.model_tables import feature_names, known_features, model_rows, takes_gaps
 

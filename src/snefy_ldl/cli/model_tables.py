@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from snefy_ldl.cli.common import note, split
-from snefy_ldl.engines.rows import model_rows, takes_gaps
+from snefy_ldl.cluster.rows import model_rows, takes_gaps
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import TableSource
@@ -52,7 +52,7 @@ def say_odd_cells(odd: list[Any]) -> None:
     Args:
         odd: What :func:`odd_cells` listed for all its parts.
     """
-    from snefy_ldl.inputs.surprises import describe_surprises
+    from snefy_ldl.datasets.surprises import describe_surprises
 
     for line in describe_surprises(odd).splitlines():
         note(line)
@@ -69,7 +69,7 @@ def odd_cells(model: SnefyLDL, table: Any, names: list[str]) -> list[Any]:
     Returns:
         Entries that :func:`say_odd_cells` adds up.
     """
-    from snefy_ldl.inputs.columns import TableEncoder
+    from snefy_ldl.datasets.columns import TableEncoder
 
     columns = model.columns_
     return columns.surprises(model_rows(model, table, names)) if isinstance(columns, TableEncoder) else []
@@ -95,7 +95,7 @@ def known_features(model: SnefyLDL, option: str | None) -> list[str] | None:
     Returns:
         The names in the option, else those the model was fitted with, else None.
     """
-    from snefy_ldl.inputs.columns import TableEncoder
+    from snefy_ldl.datasets.columns import TableEncoder
 
     if isinstance(model.columns_, TableEncoder):
         return split(option) or model.columns_.names_used

@@ -11,12 +11,12 @@ import typer
 from snefy_ldl.cli.common import distinct_columns, note, progress_bar, say, split, warnings_as_notes
 from snefy_ldl.cli.items import read_votes
 from snefy_ldl.cli.model_tables import feature_names, known_features, say_odd_cells
-from snefy_ldl.engines.rows import calibrated_levels, interval_columns
+from snefy_ldl.cluster.rows import calibrated_levels, interval_columns
 
 if TYPE_CHECKING:
-    from snefy_ldl.engines.base import Engine, Run
-    from snefy_ldl.engines.parts import PartTable
-    from snefy_ldl.engines.work import ShippedModel, Work
+    from snefy_ldl.cluster.base import Engine, Run
+    from snefy_ldl.cluster.parts import PartTable
+    from snefy_ldl.cluster.work import ShippedModel, Work
     from snefy_ldl.estimator import SnefyLDL
 
 Tables = Annotated[
@@ -62,10 +62,10 @@ def choose_engine(
             raise typer.BadParameter("work in parts writes many files: name a folder for them with --out.")
         return None
     if engine == "local":
-        from snefy_ldl.engines.base import LocalEngine
+        from snefy_ldl.cluster.base import LocalEngine
 
         return LocalEngine(workers)
-    from snefy_ldl.engines.ray import RayEngine, import_ray
+    from snefy_ldl.cluster.ray import RayEngine, import_ray
 
     import_ray()  # says at once what is missing
     return RayEngine(address, workers, patience)
@@ -111,8 +111,8 @@ class Setup:
         Returns:
             All of it.
         """
-        from snefy_ldl.engines.parts import PartTable, find_tables
-        from snefy_ldl.engines.work import ShippedModel
+        from snefy_ldl.cluster.parts import PartTable, find_tables
+        from snefy_ldl.cluster.work import ShippedModel
 
         table = PartTable(find_tables(tables))
         shipped = ShippedModel.read(model, device)
@@ -165,7 +165,7 @@ def work_through(engine: Engine, work: Work, table: PartTable, out: str, what: s
     Returns:
         What came of it.
     """
-    from snefy_ldl.engines.base import run_parts
+    from snefy_ldl.cluster.base import run_parts
 
     with progress_bar(what) as progress:
         run = run_parts(engine, work, table, out, progress=progress)
@@ -195,9 +195,9 @@ def predict_parts(
         keep: Columns to copy.
         features: Text of ``--features``, or None.
         device: Where workers put the model.
-        options: Of :class:`snefy_ldl.engines.work.Predictions`.
+        options: Of :class:`snefy_ldl.cluster.work.Predictions`.
     """
-    from snefy_ldl.engines.work import Predictions
+    from snefy_ldl.cluster.work import Predictions
 
     setup = Setup.read(model, tables, device)
     setup.table.need(keep, "--keep")
@@ -241,7 +241,7 @@ def evaluate_parts(
     Returns:
         The report, as ``evaluate`` makes it of one table.
     """
-    from snefy_ldl.engines.work import Evaluation
+    from snefy_ldl.cluster.work import Evaluation
 
     setup = Setup.read(model, tables)
     names = split(labels) or setup.labels
@@ -270,8 +270,8 @@ def evaluation_report(run: Run, level: float, counts: bool) -> dict[str, Any]:
     from math import isfinite
 
     from snefy_ldl import metrics
-    from snefy_ldl.engines.work import Tally
-    from snefy_ldl.reporting.evaluation import warn_if_seen
+    from snefy_ldl.cluster.work import Tally
+    from snefy_ldl.reports.evaluation import warn_if_seen
 
     tallies: dict[str, Tally] = {}
     for outcome in run.outcomes:
@@ -330,9 +330,9 @@ def update_parts(
         id_name: Column that names the items.
         features: Text of ``--features``, or None.
     """
+    from snefy_ldl.cluster.work import Updates
     from snefy_ldl.datasets.labelled import ID_NAMES
     from snefy_ldl.datasets.tables import cell_text
-    from snefy_ldl.engines.work import Updates
     from snefy_ldl.errors import InputError
 
     if form not in ("auto", "long", "wide", "counts"):

@@ -9,7 +9,7 @@ from snefy_ldl.cli.common import note, say
 from snefy_ldl.cli.parts import Setup, work_through
 
 if TYPE_CHECKING:
-    from snefy_ldl.engines.base import Engine
+    from snefy_ldl.cluster.base import Engine
 
 __all__ = ["query_parts"]
 
@@ -46,8 +46,8 @@ def query_parts(
         features: Text of ``--features``, or None.
         skip: Files that name rows which must not be chosen.
     """
+    from snefy_ldl.cluster.work import Query
     from snefy_ldl.datasets.labelled import ID_NAMES, named_rows
-    from snefy_ldl.engines.work import Query
     from snefy_ldl.errors import InputError
 
     setup = Setup.read(model, pools)
@@ -96,8 +96,8 @@ def _write_chosen(out: str, n: int, labels: list[str]) -> None:
     import pyarrow
     from pyarrow import parquet
 
-    from snefy_ldl.engines.parts import Place
-    from snefy_ldl.engines.work import NUMBER, take_best
+    from snefy_ldl.cluster.parts import Place
+    from snefy_ldl.cluster.work import NUMBER, take_best
 
     tables = []
     for place in Place(f"{out.rstrip('/')}/{PARTS}").files():

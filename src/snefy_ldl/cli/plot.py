@@ -36,7 +36,7 @@ from snefy_ldl.cli.report import judged_rows
 if TYPE_CHECKING:
     from snefy_ldl.cli.report_pictures import Corners
     from snefy_ldl.estimator import SnefyLDL
-    from snefy_ldl.reporting import Answers, JudgedRows
+    from snefy_ldl.reports import Answers, JudgedRows
 
 __all__ = ["EXAMPLES", "KINDS", "plot"]
 
@@ -86,8 +86,8 @@ def plot(
     backbone: BackboneCode = None,
 ) -> None:
     """Draw one picture of a model on a table whose labels are known: a density, intervals, calibration, ..."""
+    from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.errors import InputError
-    from snefy_ldl.files import write_bytes
 
     if kind not in KINDS:
         raise typer.BadParameter(f"there is no picture {kind!r}; use one of {', '.join(KINDS)}.")
@@ -148,7 +148,7 @@ class _Painter:
     def _answers(self) -> Answers:
         import numpy as np
 
-        from snefy_ldl.reporting import Part, ask
+        from snefy_ldl.reports import Part, ask
 
         return ask([Part(self.model, np.arange(len(self.rows)))], self.rows)
 
@@ -206,7 +206,7 @@ class _Painter:
         import numpy as np
 
         from snefy_ldl import plots
-        from snefy_ldl.reporting import LEVEL
+        from snefy_ldl.reports import LEVEL
 
         few = self.rows.pick(self.chosen)
         ends, mean = self.model.predict_interval(few.X, LEVEL), np.asarray(self.model.predict(few.X))
@@ -230,8 +230,8 @@ class _Painter:
         import numpy as np
 
         from snefy_ldl import plots
-        from snefy_ldl.reporting import Part, judge_coverage
-        from snefy_ldl.reporting.trust import LEVELS
+        from snefy_ldl.reports import Part, judge_coverage
+        from snefy_ldl.reports.trust import LEVELS
 
         trust = judge_coverage([Part(self.model, np.arange(len(self.rows)))], self.rows, self._shares_only())
         assert trust is not None
@@ -286,7 +286,7 @@ class _Painter:
         import numpy as np
 
         from snefy_ldl import plots
-        from snefy_ldl.reporting import Part, permutation_importance
+        from snefy_ldl.reports import Part, permutation_importance
 
         columns = permutation_importance([Part(self.model, np.arange(len(self.rows)))], self.rows, self._answers())
         names, losses, errors = zip(*((one.column, one.loss, one.std_error) for one in columns))

@@ -27,7 +27,7 @@ from snefy_ldl.cli.common import (
 from snefy_ldl.cli.model_tables import feature_names, model_rows, no_table_notes, odd_cells, say_odd_cells, takes_gaps
 from snefy_ldl.cli.parts import Address, EngineName, Patience, Tables, Workers, choose_engine, one_table, predict_parts
 from snefy_ldl.cli.threads import map_in_order
-from snefy_ldl.engines.rows import calibrated_intervals, calibrated_levels, interval_columns, prediction_columns
+from snefy_ldl.cluster.rows import calibrated_intervals, calibrated_levels, interval_columns, prediction_columns
 
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
@@ -60,9 +60,9 @@ def predict(
     files, folders or addresses such as s3://..., and every part of them
     becomes a file in it; a run that was stopped goes on from there.
     """
+    from snefy_ldl._internal.validation import check_confidence
     from snefy_ldl.datasets.tables import TableSink, TableSource
     from snefy_ldl.errors import InputError
-    from snefy_ldl.validation import check_confidence
 
     if interval is not None:
         check_confidence(interval, "--interval")
@@ -117,7 +117,7 @@ def calibrated_maker(model: SnefyLDL, folder: Path, level: float) -> Callable[[A
         A function of features; None where the folder holds no calibration of that level, which is said where it holds
         one of others.
     """
-    from snefy_ldl.files.models import load_calibration
+    from snefy_ldl._internal.files.models import load_calibration
 
     state = load_calibration(folder)
     if state is None:

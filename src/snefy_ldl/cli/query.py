@@ -276,8 +276,8 @@ def _write_tasks(
     """The chosen rows as tasks for Label Studio, which show these columns."""
     import numpy as np
 
+    from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.datasets.label_studio import make_config, write_tasks
-    from snefy_ldl.files import write_bytes
 
     with no_table_notes():
         predicted = np.asarray(model.predict(model_rows(model, frame, features)))

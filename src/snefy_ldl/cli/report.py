@@ -28,11 +28,11 @@ from snefy_ldl.cli.common import (
 )
 from snefy_ldl.cli.model_tables import no_table_notes, table_notes
 from snefy_ldl.cli.reader import Source, read_for_model
-from snefy_ldl.engines.rows import calibrated_levels
+from snefy_ldl.cluster.rows import calibrated_levels
 
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
-    from snefy_ldl.reporting import JudgedRows
+    from snefy_ldl.reports import JudgedRows
 
 __all__ = ["EXAMPLES", "judged_rows", "report", "stored_calibration"]
 
@@ -80,10 +80,10 @@ def report(
     backbone: BackboneCode = None,
 ) -> None:
     """Write a page about a model: how good it is, what matters, and where it fails."""
+    from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.cli.report_page import render_report
     from snefy_ldl.errors import InputError
-    from snefy_ldl.files import write_bytes
-    from snefy_ldl.reporting import make_report
+    from snefy_ldl.reports import make_report
 
     if folds == 1:
         raise typer.BadParameter("--folds 1: use at least 2, or 0 to judge the model itself.")
@@ -141,7 +141,7 @@ def judged_rows(model: SnefyLDL, source: Source) -> JudgedRows:
     """
     import pandas as pd
 
-    from snefy_ldl.reporting import JudgedRows
+    from snefy_ldl.reports import JudgedRows
 
     rows, X = read_for_model(model, source)
     columns = list(X.columns) if hasattr(X, "columns") else list(rows.features.columns)
@@ -163,9 +163,9 @@ def stored_calibration(model: SnefyLDL, folder: Path) -> Any:
     Returns:
         The intervals; None where there are none of that level.
     """
+    from snefy_ldl._internal.files.models import load_calibration
     from snefy_ldl.conformal import ConformalIntervals
-    from snefy_ldl.files.models import load_calibration
-    from snefy_ldl.reporting import LEVEL
+    from snefy_ldl.reports import LEVEL
 
     state = load_calibration(folder)
     if state is None:

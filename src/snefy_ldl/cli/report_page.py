@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from snefy_ldl._text import shorten
-from snefy_ldl._version import __version__
+from snefy_ldl._internal.text import shorten
+from snefy_ldl._internal.version import __version__
 from snefy_ldl.cli.common import training_rows
 from snefy_ldl.cli.pictures import Pictures, color_variables
 from snefy_ldl.cli.report_pictures import Corners, choose_corners, draw_pictures, draw_rows, label_order
-from snefy_ldl.reporting import LEVEL, Report
-from snefy_ldl.reporting.answers import DRAWS
-from snefy_ldl.reporting.rivals import FOLDS
+from snefy_ldl.reports import LEVEL, Report
+from snefy_ldl.reports.answers import DRAWS
+from snefy_ldl.reports.rivals import FOLDS
 from snefy_ldl.votes.scores import CountCalibration, calibrate_counts, noise_ceiling
 
 __all__ = ["render_report"]

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl import plots
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
 from snefy_ldl.cli.pictures import Pictures
 from snefy_ldl.errors import InputError, SnefyError
 from snefy_ldl.plots.importance import shorten_name
 from snefy_ldl.plots.votes import plot_calibration
-from snefy_ldl.reporting import JudgedRows, Report
-from snefy_ldl.reporting.failures import number_words
-from snefy_ldl.reporting.trust import LEVELS
+from snefy_ldl.reports import JudgedRows, Report
+from snefy_ldl.reports.failures import number_words
+from snefy_ldl.reports.trust import LEVELS
 from snefy_ldl.votes.scores import CountCalibration
 
 __all__ = ["Corners", "choose_corners", "draw_pictures", "draw_rows", "label_order", "possible_corners"]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from snefy_ldl.experiments.config import RECIPES, STUDIES, quick, select
+from snefy_ldl.paper.config import RECIPES, STUDIES, quick, select
 
 
 def reproduce(
@@ -44,7 +44,7 @@ def reproduce(
         )
     _need_report_libraries()
     if not report_only:
-        from snefy_ldl.experiments.runner import reproduce as run
+        from snefy_ldl.paper.runner import reproduce as run
 
         run(
             [quick(study) for study in chosen] if quick_run else chosen,
@@ -53,7 +53,7 @@ def reproduce(
             repeats=repeats,
             jobs=jobs,
         )
-    from snefy_ldl.experiments.report.page import write_report
+    from snefy_ldl.paper.report.page import write_report
 
     typer.echo(f"The report: {write_report(out)}   (open it in a browser)")
 

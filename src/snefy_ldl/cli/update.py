@@ -25,7 +25,7 @@ from snefy_ldl.cli.common import (
 from snefy_ldl.cli.items import Items
 from snefy_ldl.cli.model_tables import table_notes
 from snefy_ldl.cli.parts import Address, EngineName, Patience, Workers, choose_engine, one_table, update_parts
-from snefy_ldl.engines.rows import interval_columns
+from snefy_ldl.cluster.rows import interval_columns
 
 __all__ = ["EXAMPLES", "update"]
 
@@ -67,8 +67,8 @@ def update(
     import numpy as np
     import pandas as pd
 
+    from snefy_ldl._internal.validation import check_confidence
     from snefy_ldl.datasets.tables import DECIMALS, TableSink
-    from snefy_ldl.validation import check_confidence
 
     check_confidence(interval, "--interval")
     chosen = choose_engine(engine, address, workers, patience, [items_name], out)

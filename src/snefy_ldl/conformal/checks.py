@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation import check_confidence
 
 Weights = Any  # an array (N,), a function X -> (N,), or None
 

@@ -8,17 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 
-from snefy_ldl._types import Array, Index, Mask
+from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.conformal.scores.base import LabelScore, bisect_end
 from snefy_ldl.conformal.thresholds import Calibration, rank
 from snefy_ldl.errors import InputError
-from snefy_ldl.many import fit_folds
+from snefy_ldl.estimator import fit_folds
 
 
 def fold_models(model: Any, X: Any, D: Array, cv: Any) -> tuple[list[Any], Index]:
     """Models fitted without each fold, and the fold of each row.
 
-    How they are fitted is the model's affair: see :func:`snefy_ldl.many.fit_folds`.
+    How they are fitted is the model's affair: see :func:`snefy_ldl.estimator.fit_folds`.
 
     Args:
         model: An unfitted scikit-learn estimator with ``fit`` and ``predict_dist``; it stays unfitted.

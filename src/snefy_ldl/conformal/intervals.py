@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._types import Array, Index, Mask
+from snefy_ldl._internal.prediction.laws import law_blocks
+from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl._internal.validation import check_distributions
+from snefy_ldl._internal.validation.rows import as_rows, count_rows, take_rows
 from snefy_ldl.conformal.base import Conformalized
 from snefy_ldl.conformal.checks import (
     FORMAT,
@@ -23,12 +26,9 @@ from snefy_ldl.conformal.checks import (
 from snefy_ldl.conformal.cross import CrossEnds, fold_models
 from snefy_ldl.conformal.scores import CdfScore, ChebyshevScore, LabelScore, find_score
 from snefy_ldl.conformal.thresholds import Calibration, SmallGroups
+from snefy_ldl.datasets.objects import shares_of
 from snefy_ldl.errors import CalibrationWarning, InputError
-from snefy_ldl.inputs.objects import shares_of
-from snefy_ldl.prediction.laws import law_blocks
 from snefy_ldl.training.seen import check_unseen
-from snefy_ldl.validation import check_distributions
-from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
 
 #: Ends this near to 0 and 1 leave out nothing.
 WHOLE_RANGE = 1e-9
@@ -74,7 +74,7 @@ class ConformalIntervals(Conformalized):
 
     Example:
         >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=300, random_state=0)
         >>> model = SnefyLDL(epochs=3, random_state=0).fit(city.X[:150], city.D[:150])
         >>> ci = ConformalIntervals(model, confidence_level=0.9).conformalize(city.X[150:250], city.D[150:250])

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._types import Array, Mask
+from snefy_ldl._internal.types import Array, Mask
+from snefy_ldl._internal.validation import check_confidence, check_count, check_distributions
+from snefy_ldl._internal.validation.rows import as_rows, count_rows
 from snefy_ldl.conformal.checks import (
     FORMAT,
     Weights,
@@ -19,11 +21,9 @@ from snefy_ldl.conformal.checks import (
 from snefy_ldl.conformal.geometry import RegionGeometry
 from snefy_ldl.conformal.scores import RegionScore, find_score
 from snefy_ldl.conformal.thresholds import Calibration, SmallGroups
+from snefy_ldl.datasets.objects import shares_of
 from snefy_ldl.errors import InputError
-from snefy_ldl.inputs.objects import shares_of
 from snefy_ldl.training.seen import check_unseen
-from snefy_ldl.validation import check_confidence, check_count, check_distributions
-from snefy_ldl.validation.rows import as_rows, count_rows
 
 #: A name, a subclass or an object of :class:`~snefy_ldl.conformal.scores.RegionScore`.
 RegionMethod = str | type[RegionScore] | RegionScore
@@ -55,7 +55,7 @@ class ConformalRegion(RegionGeometry):
 
     Example:
         >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=300, random_state=0)
         >>> model = SnefyLDL(epochs=3, random_state=0).fit(city.X[:150], city.D[:150])
         >>> region = ConformalRegion(model, 0.9).conformalize(city.X[150:250], city.D[150:250])

@@ -13,7 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.prediction.laws import law_blocks
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_distributions
+from snefy_ldl._internal.validation.rows import as_rows, count_rows, take_rows
 from snefy_ldl.conformal.checks import check_groups, check_levels, check_model
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
@@ -36,9 +39,6 @@ from snefy_ldl.metrics import (
 )
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.metrics.joint import FEWEST_ROWS
-from snefy_ldl.prediction.laws import law_blocks
-from snefy_ldl.validation import check_distributions
-from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
 
 #: Most rows that the test of joint calibration looks at; where zeros are modelled, since rows share no tables there.
 JOINT_ROWS, JOINT_ROWS_WITH_ZEROS = 5000, 1000
@@ -163,7 +163,7 @@ def coverage_report(
 
     Example:
         >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=400, random_state=0)
         >>> model = SnefyLDL(epochs=3, random_state=0).fit(city.X[:150], city.D[:150])
         >>> ci = ConformalIntervals(model, 0.9).conformalize(city.X[150:250], city.D[150:250])

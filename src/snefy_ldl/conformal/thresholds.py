@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
 from snefy_ldl.errors import CalibrationWarning, InputError
 
 SmallGroups = Literal["full", "pool", "error"]

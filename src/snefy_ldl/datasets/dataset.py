@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._text import shorten
-from snefy_ldl._types import Array
+from snefy_ldl._internal.text import shorten
+from snefy_ldl._internal.types import Array
 
 __all__ = ["Dataset"]
 
@@ -53,7 +53,7 @@ class Dataset:
         Returns:
             The lines in one text.
 
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> print(make_city_districts(n=50).summary().splitlines()[0])
         city_districts: 50 rows, 5 features, 3 labels
         """

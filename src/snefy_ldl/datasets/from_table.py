@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._text import in_file, shorten
+from snefy_ldl._internal.text import in_file, shorten
 from snefy_ldl.datasets.dataset import Dataset
+from snefy_ldl.datasets.kinds import LeftOutColumn
 from snefy_ldl.datasets.numbers import read_parts
+from snefy_ldl.datasets.recognise import recognise
+from snefy_ldl.datasets.shares import label_numbers, read_shares
 from snefy_ldl.datasets.tables import Progress, TableSource
 from snefy_ldl.errors import ClosureNote, InputError, TableNote
-from snefy_ldl.inputs.kinds import LeftOutColumn
-from snefy_ldl.inputs.recognise import recognise
-from snefy_ldl.inputs.shares import label_numbers, read_shares
 
 __all__ = ["column_list", "load_table"]
 

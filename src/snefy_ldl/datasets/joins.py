@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._text import shorten
-from snefy_ldl._types import Index, Mask
+from snefy_ldl._internal.text import shorten
+from snefy_ldl._internal.types import Index, Mask
 from snefy_ldl.datasets.labelled import ID_NAMES, Labelled, find_id, names_groups, pick_rows
 from snefy_ldl.datasets.tables import Progress, TableSource, cell_text
 from snefy_ldl.errors import InputError

@@ -14,10 +14,10 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.files.atomic import write_json
+from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.tables import cell_text
 from snefy_ldl.errors import DataNotFoundError, InputError
-from snefy_ldl.files.atomic import write_json
 
 __all__ = ["make_config", "make_tasks", "read_choices", "read_names", "read_votes", "write_tasks"]
 

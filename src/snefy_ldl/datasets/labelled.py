@@ -12,15 +12,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from snefy_ldl._limits import SINGLE_NUMBERS
-from snefy_ldl._text import in_file, shorten
-from snefy_ldl._types import Array
+from snefy_ldl._internal.limits import SINGLE_NUMBERS
+from snefy_ldl._internal.text import in_file, shorten
+from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets.label_studio import read_choices, read_names
 from snefy_ldl.datasets.numbers import read_parts
+from snefy_ldl.datasets.shares import COMMAND, LabelForm, label_numbers, read_shares
 from snefy_ldl.datasets.tables import Progress, TableSource
 from snefy_ldl.datasets.vote_tables import VoteTable
 from snefy_ldl.errors import InputError
-from snefy_ldl.inputs.shares import COMMAND, LabelForm, label_numbers, read_shares
 
 #: What ``query`` writes beside a row's features: its score and, with this prefix, the predicted shares.
 SCORE, PREDICTED = "query_score", "predicted_"

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import scipy.io
 
+from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.datasets.dataset import Dataset
 from snefy_ldl.errors import DataNotFoundError, InputError
-from snefy_ldl.validation import check_distributions
 
 __all__ = ["Dataset", "cache_folder", "dataset_names", "load_dataset"]
 

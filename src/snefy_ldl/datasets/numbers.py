@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._limits import SINGLE_NUMBERS
-from snefy_ldl._types import Array
+from snefy_ldl._internal.limits import SINGLE_NUMBERS
+from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets.tables import Progress, TableSource, parquet_batches
 
 __all__ = ["read_numbers", "read_parts"]

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from snefy_ldl._limits import STREAM_BYTES, STREAM_ROWS
+from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
+from snefy_ldl.datasets.streams import Stream
 from snefy_ldl.datasets.tables import TableSource, parquet_batches, table_kind
 from snefy_ldl.errors import DataNotFoundError, InputError
-from snefy_ldl.inputs.streams import Stream
 
 
 def parquet_stream(

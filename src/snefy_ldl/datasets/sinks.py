@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from snefy_ldl._internal.files.atomic import replace_file
 from snefy_ldl.datasets.formats import change_formulas, escape_cell, table_kind
 from snefy_ldl.errors import InputError
-from snefy_ldl.files.atomic import replace_file
 
 __all__ = ["DECIMALS", "TableSink"]
 

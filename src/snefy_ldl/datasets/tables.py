@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._text import shorten
+from snefy_ldl._internal.text import shorten
 from snefy_ldl.datasets.formats import TextFormat, change_formulas, sniff_text, table_kind, unescape_cell
 from snefy_ldl.datasets.sinks import DECIMALS, TableSink
 from snefy_ldl.errors import DataNotFoundError, InputError, SnefyError

@@ -14,11 +14,11 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from snefy_ldl._text import shorten
-from snefy_ldl._types import Array, Index, Mask
+from snefy_ldl._internal.text import shorten
+from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl._internal.validation import check_counts, column_names
 from snefy_ldl.datasets.tables import TableSource
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation import check_counts, column_names
 
 __all__ = ["VoteForm", "VoteRepeats", "VoteTable", "guess_form", "read_vote_cells"]
 

@@ -21,14 +21,14 @@ import numpy as np
 import torch
 from torch import Size, Tensor
 
-from snefy_ldl._limits import block_elements
+from snefy_ldl._internal.limits import block_elements
+from snefy_ldl._internal.special import log_beta
+from snefy_ldl._internal.special.tolerances import SHARE_SUM_ROUNDING
+from snefy_ldl._internal.validation import as_float
 from snefy_ldl.distributions.components import PresenceComponents
 from snefy_ldl.distributions.marginal import Marginal
 from snefy_ldl.distributions.parts import as_size
 from snefy_ldl.errors import InputError
-from snefy_ldl.special import log_beta
-from snefy_ldl.special.tolerances import SHARE_SUM_ROUNDING
-from snefy_ldl.validation import as_float
 
 __all__ = [
     "ConditionedDraws",

@@ -17,18 +17,8 @@ import scipy.special
 import torch
 from torch import Tensor
 
-from snefy_ldl._limits import CHUNK_ELEMENTS, FEW_ROWS, block_elements
-from snefy_ldl._types import Array, Index
-from snefy_ldl.distributions.conditioned import KnownRatios, KnownShares, Remainder, WeightedDraws
-from snefy_ldl.distributions.family import Order, PairFamily, QuadraticForms, root_of
-from snefy_ldl.distributions.marginal import direct_cdf, direct_quantiles
-from snefy_ldl.distributions.parts import Listed, Parts, Rows, Square, check_sizes, check_weights
-from snefy_ldl.distributions.rosenblatt import StickMap
-from snefy_ldl.distributions.sampling import draw
-from snefy_ldl.distributions.square_quantiles import square_quantiles
-from snefy_ldl.distributions.tables import beta_table, label_quantiles, row_blocks, row_weights
-from snefy_ldl.errors import InputError
-from snefy_ldl.special import (
+from snefy_ldl._internal.limits import CHUNK_ELEMENTS, FEW_ROWS, block_elements
+from snefy_ldl._internal.special import (
     log_beta,
     log_beta_ratio,
     log_quadratic_form,
@@ -40,11 +30,21 @@ from snefy_ldl.special import (
     symmetric,
     unit_kernel,
 )
-from snefy_ldl.special.tolerances import (
+from snefy_ldl._internal.special.tolerances import (
     NEGLIGIBLE_FACTOR_EXPONENT,
     SMALLEST_DENSITY_SHARE,
     SMALLEST_SHARED_DENSITY,
 )
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl.distributions.conditioned import KnownRatios, KnownShares, Remainder, WeightedDraws
+from snefy_ldl.distributions.family import Order, PairFamily, QuadraticForms, root_of
+from snefy_ldl.distributions.marginal import direct_cdf, direct_quantiles
+from snefy_ldl.distributions.parts import Listed, Parts, Rows, Square, check_sizes, check_weights
+from snefy_ldl.distributions.rosenblatt import StickMap
+from snefy_ldl.distributions.sampling import draw
+from snefy_ldl.distributions.square_quantiles import square_quantiles
+from snefy_ldl.distributions.tables import beta_table, label_quantiles, row_blocks, row_weights
+from snefy_ldl.errors import InputError
 
 __all__ = ["DirichletRows", "RowBlocks", "beta_below"]
 

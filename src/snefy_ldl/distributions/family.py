@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snefy_ldl._limits import FAMILY_NUMBERS, KEPT_TABLE_NUMBERS, KEPT_TABLES
+from snefy_ldl._internal.limits import FAMILY_NUMBERS, KEPT_TABLE_NUMBERS, KEPT_TABLES
+from snefy_ldl._internal.special import pair_concentration, pair_gram, pair_index, symmetric, unit_kernel
 from snefy_ldl.distributions.components import PresenceComponents
 from snefy_ldl.errors import InputError
-from snefy_ldl.special import pair_concentration, pair_gram, pair_index, symmetric, unit_kernel
 
 Part = TypeVar("Part")
 Order = Literal["first", "diagonal", "full"]

@@ -28,9 +28,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from snefy_ldl._limits import CHUNK_ELEMENTS, block_elements
-from snefy_ldl._random import seed_from
-from snefy_ldl._types import Array, Index, Mask
+from snefy_ldl._internal.limits import CHUNK_ELEMENTS, block_elements
+from snefy_ldl._internal.random import seed_from
+from snefy_ldl._internal.special import log_beta, log_signed_sum, pair_index, symmetric
+from snefy_ldl._internal.special.threads import map_blocks
+from snefy_ldl._internal.special.tolerances import (
+    LOG_ODDS_LIMIT,
+    LOGIT_LIMIT,
+    NEGLIGIBLE_WEIGHT,
+    SAME_CENTRE,
+    SMALLEST_POSITIVE,
+    TAIL_MASS,
+)
+from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.distributions.components import (
     EULER,
     ComponentMoments,
@@ -57,16 +67,6 @@ from snefy_ldl.distributions.rosenblatt import PresenceMap, RatioMap, StickMap, 
 from snefy_ldl.distributions.sampling import RandomStream, draw, log_gamma_draws
 from snefy_ldl.distributions.share_table import ComponentTable
 from snefy_ldl.errors import InputError
-from snefy_ldl.special import log_beta, log_signed_sum, pair_index, symmetric
-from snefy_ldl.special.threads import map_blocks
-from snefy_ldl.special.tolerances import (
-    LOG_ODDS_LIMIT,
-    LOGIT_LIMIT,
-    NEGLIGIBLE_WEIGHT,
-    SAME_CENTRE,
-    SMALLEST_POSITIVE,
-    TAIL_MASS,
-)
 
 __all__ = ["GammaRows"]
 

@@ -20,7 +20,10 @@ import torch
 from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.special import log_beta, log_share
+from snefy_ldl._internal.special.tolerances import SAME_CENTRE
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, LARGEST_COUNT, as_float
 from snefy_ldl.distributions.components import log_centre_of
 from snefy_ldl.distributions.conditioned import (
     ConditionedDraws,
@@ -38,9 +41,6 @@ from snefy_ldl.distributions.parts import Listed, Parts, Rows, Scale, Square, as
 from snefy_ldl.distributions.rosenblatt import level_points, share_points
 from snefy_ldl.distributions.sampling import estimate_entropy
 from snefy_ldl.errors import InputError
-from snefy_ldl.special import log_beta, log_share
-from snefy_ldl.special.tolerances import SAME_CENTRE
-from snefy_ldl.validation import CLOSURE_TOLERANCE, LARGEST_COUNT, as_float
 
 if TYPE_CHECKING:
     from typing_extensions import Self

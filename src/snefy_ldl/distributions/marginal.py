@@ -11,13 +11,13 @@ import torch
 from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 
-from snefy_ldl._limits import DIRECT_EVALUATIONS
-from snefy_ldl._types import Array
+from snefy_ldl._internal.limits import DIRECT_EVALUATIONS
+from snefy_ldl._internal.special.tolerances import LOGIT_LIMIT, TAIL_MASS
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import as_float
 from snefy_ldl.distributions.parts import check_weights, common_shape
 from snefy_ldl.distributions.tables import label_quantiles
 from snefy_ldl.errors import InputError
-from snefy_ldl.special.tolerances import LOGIT_LIMIT, TAIL_MASS
-from snefy_ldl.validation import as_float
 
 
 class Marginal(Distribution):

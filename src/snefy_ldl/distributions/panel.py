@@ -8,7 +8,7 @@ import numpy as np
 import scipy.special
 from numpy.polynomial import legendre
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
 
 #: Gauss-Legendre points a panel.
 POINTS = 8

@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from torch import Size, Tensor
 
+from snefy_ldl._internal.special import pair_index
+from snefy_ldl._internal.special.tolerances import SMALLEST_DENSITY_SHARE, WEIGHT_SUM_ROUNDING
 from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.errors import InputError
-from snefy_ldl.special import pair_index
-from snefy_ldl.special.tolerances import SMALLEST_DENSITY_SHARE, WEIGHT_SUM_ROUNDING
 
 __all__ = ["Listed", "Parts", "Rows", "Scale", "Square", "check_sizes", "check_weights", "common_shape"]
 

@@ -30,8 +30,8 @@ from scipy.special import betaincinv
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from snefy_ldl._limits import SWEEP_ELEMENTS
-from snefy_ldl.special.tolerances import TAIL_MASS
+from snefy_ldl._internal.limits import SWEEP_ELEMENTS
+from snefy_ldl._internal.special.tolerances import TAIL_MASS
 
 __all__ = [
     "PresentShares",

@@ -39,19 +39,19 @@ import scipy.special
 import torch
 from torch import Size, Tensor
 
-from snefy_ldl._limits import CHUNK_ELEMENTS, DIRECT_STICKS
-from snefy_ldl._types import Array, Index, Mask
-from snefy_ldl.distributions.parts import common_shape
-from snefy_ldl.distributions.tables import beta_table, used_components
-from snefy_ldl.errors import InputError
-from snefy_ldl.special.tolerances import (
+from snefy_ldl._internal.limits import CHUNK_ELEMENTS, DIRECT_STICKS
+from snefy_ldl._internal.special.tolerances import (
     LOGIT_LIMIT,
     NEGLIGIBLE_WEIGHT,
     SHARE_SUM_ROUNDING,
     SMALLEST_DENSITY_SHARE,
     TAIL_MASS,
 )
-from snefy_ldl.validation import as_float
+from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl._internal.validation import as_float
+from snefy_ldl.distributions.parts import common_shape
+from snefy_ldl.distributions.tables import beta_table, used_components
+from snefy_ldl.errors import InputError
 
 __all__ = ["PresenceMap", "PresenceSteps", "RatioMap", "StickMap", "level_points", "ratio_map", "share_points"]
 

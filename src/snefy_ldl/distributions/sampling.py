@@ -20,14 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snefy_ldl._limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
-from snefy_ldl._types import Array, Index, Mask
+from snefy_ldl._internal.limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
+from snefy_ldl._internal.special import full_index, pair_index, symmetric
+from snefy_ldl._internal.special.threads import one_thread
+from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.parts import Rows, check_weights
 from snefy_ldl.distributions.rosenblatt import StickMap
 from snefy_ldl.errors import InputError
-from snefy_ldl.special import full_index, pair_index, symmetric
-from snefy_ldl.special.threads import one_thread
 
 Answer = TypeVar("Answer")
 #: Rows that would keep a smaller share of their proposals than this take the inverse Rosenblatt map.

@@ -20,8 +20,8 @@ import scipy.fft
 import scipy.ndimage
 import scipy.special
 
-from snefy_ldl._limits import CACHE_ELEMENTS
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.limits import CACHE_ELEMENTS
+from snefy_ldl._internal.types import Array, Index
 
 __all__ = ["ComponentTable", "RowCurves"]
 

@@ -19,14 +19,14 @@ import numpy as np
 import scipy.special
 import torch
 
-from snefy_ldl._limits import CACHE_ELEMENTS, FAMILY_NUMBERS
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.limits import CACHE_ELEMENTS, FAMILY_NUMBERS
+from snefy_ldl._internal.special import pair_index
+from snefy_ldl._internal.special.threads import one_blas_thread
+from snefy_ldl._internal.special.tolerances import TAIL_MASS
+from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.panel import NODE_WEIGHTS, POINTS, Located
 from snefy_ldl.distributions.square_table import SquareTable
-from snefy_ldl.special import pair_index
-from snefy_ldl.special.threads import one_blas_thread
-from snefy_ldl.special.tolerances import TAIL_MASS
 
 __all__ = ["square_quantiles"]
 

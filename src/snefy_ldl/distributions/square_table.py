@@ -22,13 +22,13 @@ from typing import NamedTuple
 import numpy as np
 import scipy.special
 
-from snefy_ldl._limits import CACHE_ELEMENTS
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.limits import CACHE_ELEMENTS
+from snefy_ldl._internal.special import pair_index
+from snefy_ldl._internal.special.tolerances import FACTOR_TAIL_MASS, LOGIT_LIMIT, SMALLEST_FACTOR
+from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.panel import NODE_WEIGHTS, NODES
 from snefy_ldl.distributions.tables import make_edges
-from snefy_ldl.special import pair_index
-from snefy_ldl.special.tolerances import FACTOR_TAIL_MASS, LOGIT_LIMIT, SMALLEST_FACTOR
 
 __all__ = ["SquareTable"]
 

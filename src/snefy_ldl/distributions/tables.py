@@ -19,13 +19,13 @@ import numpy as np
 import scipy.special
 from numpy.polynomial import legendre
 
-from snefy_ldl._limits import CHUNK_ELEMENTS, KEPT_TABLE_NUMBERS
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.limits import CHUNK_ELEMENTS, KEPT_TABLE_NUMBERS
+from snefy_ldl._internal.special.tolerances import LOGIT_LIMIT, NEGLIGIBLE_WEIGHT, TAIL_MASS
+from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions.family import TableCache
 from snefy_ldl.distributions.panel import NODE_WEIGHTS, NODES, POINTS, TO_LEGENDRE, Located
 from snefy_ldl.distributions.parts import check_weights
 from snefy_ldl.errors import InputError
-from snefy_ldl.special.tolerances import LOGIT_LIMIT, NEGLIGIBLE_WEIGHT, TAIL_MASS
 
 #: Where many rows are asked about, a panel is looked for among every so many edges first.
 STRIDE, FEW_QUESTIONS = 32, 64

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
 
 __all__ = ["frame_or_columns", "member_band", "resample_weights", "row_band"]
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from snefy_ldl._random import seed_from
-from snefy_ldl._types import Array
+from snefy_ldl._internal.random import seed_from
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.bands import frame_or_columns, member_band, resample_weights, row_band
 from snefy_ldl.explain.features import Feature, Table, choose_rows
 from snefy_ldl.explain.quantities import Answer, Quantity, answer, choose_quantity, label_names, model_list
 from snefy_ldl.plots import explain as pictures
-from snefy_ldl.validation import check_confidence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +53,7 @@ class Dependence:
 
     Example:
         >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=80, random_state=0)
         >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
         >>> curve = dependence(model, city.X, 0, grid=5)
@@ -191,7 +191,7 @@ def dependence(
 
     Example:
         >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=80, random_state=0)
         >>> model = SnefyLDL(epochs=1, n_members=2, random_state=0).fit(city.X, city.D)
         >>> list(dependence(model, city.X, 0, of=("greater", 0, 1), grid=4).frame.columns)

@@ -14,13 +14,13 @@ import torch
 from scipy.special import betainc, betaln
 from torch import Tensor, nn
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_confidence
+from snefy_ldl._internal.validation.rows import count_rows, move_rows, take_rows
+from snefy_ldl.datasets.objects import Objects, describe, open_rows
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.inputs.objects import Objects, describe, open_rows
 from snefy_ldl.networks.custom import Backbone
-from snefy_ldl.validation import check_confidence
-from snefy_ldl.validation.rows import count_rows, move_rows, take_rows
 
 #: Rows whose gradients are taken at a time.
 BLOCK = 64

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from snefy_ldl import metrics
-from snefy_ldl._random import seed_from
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.prediction.laws import law_blocks, log_probs, to_numpy
+from snefy_ldl._internal.random import seed_from
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation import check_counts, check_distributions
+from snefy_ldl._internal.validation.rows import as_rows, count_rows, take_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.bands import frame_or_columns
 from snefy_ldl.explain.features import column_names
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.plots.importance import importance as draw_importance
-from snefy_ldl.prediction.laws import law_blocks, log_probs, to_numpy
-from snefy_ldl.validation import check_counts, check_distributions
-from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -142,7 +142,7 @@ def permutation_importance(
 
     Example:
         >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=120, random_state=0)
         >>> model = SnefyLDL(epochs=3, random_state=0).fit(city.X, city.D)
         >>> len(permutation_importance(model, city.X, city.D, by="kl_divergence").frame)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from scipy.special import logit
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.prediction.laws import draw_from, law_blocks, to_numpy
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_confidence
+from snefy_ldl._internal.validation.rows import count_rows, take_rows
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError, TableNote
-from snefy_ldl.prediction.laws import draw_from, law_blocks, to_numpy
-from snefy_ldl.validation import check_confidence
-from snefy_ldl.validation.rows import count_rows, take_rows
 
 __all__ = ["Answer", "Quantity", "answer", "choose_quantity", "label_names", "model_list"]
 
@@ -176,7 +176,7 @@ def answer(
 
     Example:
         >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = SnefyLDL(epochs=1, n_members=2, random_state=0).fit(city.X, city.D)
         >>> answer([model], city.X, choose_quantity("mean", city.label_names)).members.shape

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._random import seed_from
-from snefy_ldl._types import Array
+from snefy_ldl._internal.random import seed_from
+from snefy_ldl._internal.types import Array
 from snefy_ldl.explain.features import Table, choose_rows
 from snefy_ldl.explain.quantities import answer, choose_quantity, label_names, model_list
 
@@ -36,7 +36,7 @@ def shap_values(
 
     Example:
         >>> from snefy_ldl.learners import SABFGS
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=40, random_state=0)
         >>> shap_values(SABFGS().fit(city.X, city.D), city.X[:2], city.X).values.shape  # doctest: +SKIP
         (2, 5, 3)

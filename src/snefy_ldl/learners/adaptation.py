@@ -10,12 +10,12 @@ from scipy.special import expit, softmax
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_count
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.features import ScaledLearner, column_scale
 from snefy_ldl.learners.networks import Network
 from snefy_ldl.learners.optimise import minimise
-from snefy_ldl.validation import check_count
 
 
 def neighbour_index(X: Array, n_neighbors: int) -> Any:
@@ -126,7 +126,7 @@ class AABP(Network):
         Geng, Label distribution learning, IEEE TKDE 28(7), 2016, section 3.2.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> AABP().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)

@@ -10,10 +10,10 @@ from scipy.special import xlogy
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation import check_number
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.rows import RowLinear, RowLoss, kl_rows
-from snefy_ldl.validation import check_number
 
 #: |z| is taken as √(z² + ε²) - ε in the divisiveness loss, so that it has a gradient everywhere.
 _ROUNDING = 1e-3
@@ -49,7 +49,7 @@ class DeltaLDL(RowLinear):
         Li et al., Approximately correct label distribution learning, ICML 2025.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> DeltaLDL().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)
@@ -135,7 +135,7 @@ class LDLDVS(RowLinear):
         Lu et al., Divisiveness-consistent label distribution learning, ICML 2026.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> LDLDVS(positive=[1, 0, 0], negative=[0, 0, 1]).fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)

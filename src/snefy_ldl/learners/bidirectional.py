@@ -9,12 +9,12 @@ import torch
 from scipy.special import expit
 from torch import Tensor
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_number
 from snefy_ldl.learners.features import ScaledLearner
 from snefy_ldl.learners.incomplete import project_to_simplex
 from snefy_ldl.learners.networks import Network
 from snefy_ldl.learners.optimise import minimise
-from snefy_ldl.validation import check_number
 
 #: Largest predicted floor, as a part of one over the number of labels.
 _FLOOR_PART = 0.05
@@ -62,7 +62,7 @@ class BDLDL(ScaledLearner):
         Systems 213, 2021.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> BDLDL().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)
@@ -136,7 +136,7 @@ class DuoLDL(Network):
         Applied Soft Computing 110, 2021.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> DuoLDL(random_state=0).fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)

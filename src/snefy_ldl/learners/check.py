@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
 from snefy_ldl.errors import InputError
 
 __all__ = ["check_learner"]

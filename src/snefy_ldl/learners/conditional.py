@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from scipy.special import expit, softmax
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_count, check_number
 from snefy_ldl.learners.networks import Network
 from snefy_ldl.learners.optimise import Objective, lbfgs
-from snefy_ldl.validation import check_count, check_number
 
 #: Rows times labels times units held at once while predicting.
 _CHUNK = 4_000_000
@@ -48,7 +48,7 @@ class CPNN(Network):
         Geng, Yin, Zhou, Facial age estimation by learning from label distributions, IEEE TPAMI 35(10), 2013.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> CPNN().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)
@@ -146,7 +146,7 @@ class BCPNN(CPNN):
         AAAI 2017.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> BCPNN().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)
@@ -189,7 +189,7 @@ class ACPNN(BCPNN):
         AAAI 2017.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> ACPNN().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)

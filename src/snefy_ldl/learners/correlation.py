@@ -8,11 +8,11 @@ import numpy as np
 from scipy.special import log_softmax, softmax
 from sklearn.cluster import KMeans
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_count, check_number
 from snefy_ldl.learners.features import Design
 from snefy_ldl.learners.linear import SoftmaxLinear, softmax_pullback, start_weights
 from snefy_ldl.learners.optimise import Objective, lbfgs
-from snefy_ldl.validation import check_count, check_number
 
 #: Mean squared distance to a cluster centre below which the correlation grows no further.
 _NEAREST = 1e-4
@@ -58,7 +58,7 @@ class LDLSCL(SoftmaxLinear):
         Zheng, Zhang, Liu, IEEE TKDE 33(4), 2021.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> LDLSCL().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_count, check_number
 from snefy_ldl.learners.features import Design
 from snefy_ldl.learners.linear import SoftmaxLinear, start_weights
 from snefy_ldl.learners.optimise import minimise
 from snefy_ldl.learners.rows import kl_rows
-from snefy_ldl.validation import check_count, check_number
 
 #: Distances of weight vectors are √(‖·‖² + ε²), which has a gradient also where two labels have the same weights.
 _ROUNDING = 1e-3
@@ -47,7 +47,7 @@ class LDLLC(SoftmaxLinear):
         Jia et al., Label distribution learning by exploiting label correlations, AAAI 2018.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> LDLLC().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)

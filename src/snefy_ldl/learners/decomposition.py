@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_count
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.adaptation import neighbour_index
 from snefy_ldl.learners.features import Design
 from snefy_ldl.learners.linear import SoftmaxLinear, start_weights
 from snefy_ldl.learners.optimise import Objective, lbfgs
-from snefy_ldl.validation import check_count
 
 
 class DFLDL(SoftmaxLinear):
@@ -50,7 +50,7 @@ class DFLDL(SoftmaxLinear):
         Information Fusion 66, 2021.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> DFLDL().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)

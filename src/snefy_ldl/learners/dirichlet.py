@@ -11,15 +11,15 @@ from scipy.optimize import minimize_scalar
 from scipy.special import digamma, gammaln
 from sklearn.base import clone
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.prediction import DensityPredictor
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import ZeroOption, ZeroPolicy, check_count, check_number
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows
 from snefy_ldl.learners.features import Design, ScaledLearner
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.optimise import Objective, lbfgs
-from snefy_ldl.prediction import DensityPredictor
-from snefy_ldl.validation import ZeroOption, ZeroPolicy, check_count, check_number
 
 #: Range of log concentrations that is searched or predicted; both ends lie far outside any data.
 _LOG_RANGE = (-15.0, 25.0)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_number
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner
-from snefy_ldl.validation import check_number
 
 #: Standardised features are clipped here, so that one far value cannot own a prediction.
 CLIP = 5.0

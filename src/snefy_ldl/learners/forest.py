@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_count, check_number
 from snefy_ldl.learners.networks import UnitLearner
 from snefy_ldl.learners.optimise import minimise
-from snefy_ldl.validation import check_count, check_number
 
 #: Leaf shares start and stay above this, since the leaf update can never raise an exact zero; above less where
 #: observed shares are smaller.
@@ -55,7 +55,7 @@ class LDLForest(UnitLearner):
         Shen, Zhao, Guo, Yuille, Label distribution learning forests, NeurIPS 2017.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> LDLForest().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_count, check_number
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.features import (
@@ -20,7 +21,6 @@ from snefy_ldl.learners.features import (
     column_scale,
     leave_one_out,
 )
-from snefy_ldl.validation import check_count, check_number
 
 #: Trace-norm penalties that are tried, as parts of the one at which all weights are zero.
 PENALTY_PARTS = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)

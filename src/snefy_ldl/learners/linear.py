@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_count, check_number
 from snefy_ldl.learners.features import Design, ScaledLearner
 from snefy_ldl.learners.optimise import Objective, lbfgs
-from snefy_ldl.validation import check_count, check_number
 
 #: A term of the loss: predictions (N, L) to its value and its gradient with respect to them.
 Term = Callable[[Array], tuple[float, Array]]

@@ -9,9 +9,9 @@ import torch
 from scipy.special import entr
 from torch import Tensor
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_number
 from snefy_ldl.learners.rows import RowLinear, RowLoss
-from snefy_ldl.validation import check_number
 
 #: |z| is taken as √(z² + ε²) - ε and max(z, 0) as half of z + √(z² + ε²), so that both have gradients everywhere.
 ROUNDING = 1e-3
@@ -94,7 +94,7 @@ class LDL4C(_MarginLinear):
         Wang, Geng, Classification with label distribution learning, IJCAI 2019.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> LDL4C().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)
@@ -162,7 +162,7 @@ class LDLHR(_MarginLinear):
         Wang, Geng, Learn the highest label and rest label description degrees, IJCAI 2021.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> LDLHR().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)
@@ -235,7 +235,7 @@ class LDLM(_MarginLinear):
         Wang, Geng, Label distribution learning machine, ICML 2021.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> LDLM().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)

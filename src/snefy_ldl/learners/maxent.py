@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
 from snefy_ldl.learners.features import Design
 from snefy_ldl.learners.linear import SoftmaxLinear, start_weights
 
@@ -81,7 +81,7 @@ class SAIIS(SoftmaxLinear):
         Geng, Yin, Zhou, Facial age estimation by learning from label distributions, IEEE TPAMI 35(10), 2013.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> SAIIS().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)

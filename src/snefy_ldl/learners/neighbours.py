@@ -9,13 +9,13 @@ import torch
 from scipy.special import expit, softmax
 from torch import Tensor
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_count, check_number
 from snefy_ldl.learners.adaptation import neighbour_index
 from snefy_ldl.learners.features import Design, ScaledLearner
 from snefy_ldl.learners.linear import start_weights
 from snefy_ldl.learners.optimise import minimise
 from snefy_ldl.learners.rows import kl_rows
-from snefy_ldl.validation import check_count, check_number
 
 #: Penalty of a trust number's logit, so that none runs off to infinity.
 _TRUST_RIDGE = 1e-2
@@ -82,7 +82,7 @@ class RKNNLDL(_Neighbourly):
         Wang et al., Label distribution learning via residual nearest neighbours, Pattern Recognition 158, 2025.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> RKNNLDL().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)
@@ -178,7 +178,7 @@ class LDLHVLC(_Neighbourly):
         Transactions on Big Data 10(3), 2024.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> LDLHVLC().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_count, check_number
 from snefy_ldl.learners.features import Design, ScaledLearner
-from snefy_ldl.validation import check_count, check_number
 
 #: Curvature of the loss in a first-layer weight, by order of magnitude; it scales the inputs.
 _CURVATURE = 0.05

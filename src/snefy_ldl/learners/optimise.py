@@ -9,7 +9,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
 
 #: A function of a flat array: its value and its gradient.
 Objective = Callable[[Array], tuple[float, Array]]

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from snefy_ldl._random import numpy_random
-from snefy_ldl._types import Array
+from snefy_ldl._internal.random import numpy_random
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_count, check_distributions, check_features, check_number
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.features import apply_scale, column_scale
-from snefy_ldl.validation import check_count, check_distributions, check_features, check_number
 
 __all__ = ["Law", "density_oversample", "ssg_oversample"]
 

@@ -8,9 +8,9 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import rankdata
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_number
 from snefy_ldl.learners.linear import SoftmaxLinear, Term
-from snefy_ldl.validation import check_number
 
 
 class LDLLRR(SoftmaxLinear):
@@ -39,7 +39,7 @@ class LDLLRR(SoftmaxLinear):
         TKDE 35(2), 2023.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> LDLLRR().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)
@@ -113,7 +113,7 @@ class LDLDPA(SoftmaxLinear):
         Jia, Qin, Lu, Li, Adaptive weighted ranking-oriented label distribution learning, IEEE TNNLS 35(8), 2023.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> LDLDPA().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
 from snefy_ldl.learners.features import Design
 from snefy_ldl.learners.linear import SoftmaxLinear, start_weights
 from snefy_ldl.learners.optimise import minimise

@@ -1,4 +1,4 @@
-"""What a fitted learner is made of, as JSON and arrays; :mod:`snefy_ldl.files.models` puts them into a folder."""
+"""What a fitted learner is made of, as JSON and arrays; :mod:`snefy_ldl._internal.files.models` puts them into a folder."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from snefy_ldl._internal.files.models import ArrayFolder
 from snefy_ldl.errors import ModelFileError
-from snefy_ldl.files.models import ArrayFolder
 
 if TYPE_CHECKING:
     from snefy_ldl.learners.base import Learner

@@ -10,14 +10,14 @@ import torch
 from scipy.special import expit, softmax
 from torch import Tensor
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_count, check_number
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows
 from snefy_ldl.learners.neighbours import LDLHVLC
 from snefy_ldl.learners.networks import Network
 from snefy_ldl.learners.optimise import minimise
 from snefy_ldl.learners.ordinal import ordinal_loss
-from snefy_ldl.validation import check_count, check_number
 
 #: A label belongs to a subtask where its membership ends above this.
 _MEMBER = 0.9
@@ -138,7 +138,7 @@ class SLDL(Network):
         Wu, Li, Jia, Exploiting subtasks for label distribution learning (S-LDL), ICML 2025.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> SLDL(n_hidden=8, random_state=0).fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)
@@ -256,7 +256,7 @@ class ShallowSLDL(Learner):
         Wu, Li, Jia, Exploiting subtasks for label distribution learning (S-LDL), ICML 2025.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> ShallowSLDL(random_state=0).fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)

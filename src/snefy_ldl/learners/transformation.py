@@ -9,10 +9,10 @@ from scipy.special import expit, softmax
 from sklearn.model_selection import KFold
 from sklearn.svm import LinearSVC
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_count, check_number
 from snefy_ldl.learners.features import ScaledLearner, principal_axes
 from snefy_ldl.learners.optimise import lbfgs
-from snefy_ldl.validation import check_count, check_number
 
 #: A label nobody uses still has this weight, in rows, so that its mean and variance exist.
 _PHANTOM_ROWS = 1e-6
@@ -50,7 +50,7 @@ class PTBayes(ScaledLearner):
         Geng, Label distribution learning, IEEE TKDE 28(7), 2016, section 3.1.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> PTBayes().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)
@@ -134,7 +134,7 @@ class PTSVM(ScaledLearner):
         Geng, Label distribution learning, IEEE TKDE 28(7), 2016, section 3.1; Geng & Xia, CVPR 2014.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> PTSVM().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)

@@ -8,10 +8,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from sklearn.ensemble import ExtraTreesRegressor
 
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation import check_count
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.learners.base import Learner
-from snefy_ldl.validation import check_count
 
 #: Walks of a row down a tree that are made at a time.
 BLOCK_WALKS = 1 << 16
@@ -40,7 +40,7 @@ class TreesLDL(Learner):
             row.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=100, random_state=0)
         >>> TreesLDL(n_trees=10, random_state=0).fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)

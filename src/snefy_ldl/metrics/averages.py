@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._types import Array, Mask
+from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl.errors import InputError
 
 __all__ = ["check_intervals", "check_observed", "covered_labels", "mean_over_rows"]

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from snefy_ldl._types import Array, Mask
+from snefy_ldl._internal.types import Array, Mask
+from snefy_ldl._internal.validation import check_confidence, check_count
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import check_intervals, covered_labels, mean_over_rows
-from snefy_ldl.validation import check_confidence, check_count
 
 __all__ = [
     "feature_stratified_coverage",

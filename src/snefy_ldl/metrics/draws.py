@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_count
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import check_observed, mean_over_rows
-from snefy_ldl.validation import check_count
 
 __all__ = ["crps", "energy_score", "pit_histogram"]
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import entr
 
+from snefy_ldl._internal.validation import check_distributions, check_number
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.points import RowMetric
-from snefy_ldl.validation import check_distributions, check_number
 
 __all__ = ["EntropyCalibrated", "entropy_calibrated"]
 

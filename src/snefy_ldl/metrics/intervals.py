@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._types import Mask
+from snefy_ldl._internal.types import Mask
+from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.metrics.averages import check_intervals, check_observed, covered_labels, mean_over_rows
-from snefy_ldl.validation import check_confidence
 
 __all__ = ["coverage", "covered_within", "interval_score", "interval_width", "joint_coverage"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import rel_entr
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
 from snefy_ldl.metrics.points import row_metric
 
 __all__ = [

@@ -12,10 +12,10 @@ from typing import Any, Literal, Protocol, overload
 import numpy as np
 from scipy.special import rel_entr
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import mean_over_rows
-from snefy_ldl.validation import check_distributions
 
 __all__ = [
     "HIGHER_IS_BETTER",

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_count, check_distributions
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.metrics.points import row_metric
-from snefy_ldl.validation import check_count, check_distributions
 
 __all__ = ["kendall", "match_m", "spearman", "top_k_accuracy"]
 

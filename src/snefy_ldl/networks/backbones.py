@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from snefy_ldl.datasets.objects import describe
 from snefy_ldl.errors import InputError
-from snefy_ldl.inputs.objects import describe
 from snefy_ldl.networks.custom import Backbone, BackboneLike, call_module, explain_failure
 from snefy_ldl.networks.scaling import ScaledBatch, Scaler, as_slice
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from snefy_ldl._internal.validation import check_count, check_number
+from snefy_ldl.datasets.objects import Collate, describe
 from snefy_ldl.errors import InputError
-from snefy_ldl.inputs.objects import Collate, describe
-from snefy_ldl.validation import check_count, check_number
 
 MixedPrecision = Literal["auto", "bf16"] | None | bool
 

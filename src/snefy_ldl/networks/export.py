@@ -7,9 +7,9 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from snefy_ldl._internal.special import log_beta, pair_index
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.special import log_beta, pair_index
 
 
 class ExportedMoments(nn.Module):
@@ -45,7 +45,7 @@ class ExportedMoments(nn.Module):
         if net.has_presence or net.has_centre:
             raise InputError(
                 "only a head without a centre and without modelled zeros can be exported by itself; a model that has "
-                "them is written by snefy_ldl.doors.onnx.export_onnx(model, file)."
+                "them is written by snefy_ldl.integrations.onnx.export_onnx(model, file)."
             )
         self.net = copy.deepcopy(net).eval().requires_grad_(False)
         exponents, readout = net.exponents.double(), net.readout.double()

@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snefy_ldl._random import torch_generator
+from snefy_ldl._internal.random import torch_generator
+from snefy_ldl._internal.validation import ZeroPolicy, check_count, check_counts, check_distributions
+from snefy_ldl._internal.validation.rows import count_rows, take_rows
+from snefy_ldl.datasets.objects import Objects, open_rows
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.inputs.objects import Objects, open_rows
 from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.export import ExportedMoments
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.starts import fit_dirichlet, label_concentration, prototype_init
-from snefy_ldl.validation import ZeroPolicy, check_count, check_counts, check_distributions
-from snefy_ldl.validation.rows import count_rows, take_rows
 
 #: Exponents live on a log scale and learn this many times faster than the rest.
 EXPONENT_RATE = 20.0

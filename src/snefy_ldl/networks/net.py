@@ -11,12 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
-from snefy_ldl.distributions import SnefySimplex
-from snefy_ldl.distributions.family import PairFamily
-from snefy_ldl.networks.kept import KeptParts, LawParts
-from snefy_ldl.networks.scaling import as_slice
-from snefy_ldl.networks.zero_law import zero_law
-from snefy_ldl.special import (
+from snefy_ldl._internal.special import (
     EXPONENT_LIMIT,
     EXPONENT_MARGIN,
     log_beta,
@@ -25,6 +20,11 @@ from snefy_ldl.special import (
     ten_digits,
     unit_kernel,
 )
+from snefy_ldl.distributions import SnefySimplex
+from snefy_ldl.distributions.family import PairFamily
+from snefy_ldl.networks.kept import KeptParts, LawParts
+from snefy_ldl.networks.scaling import as_slice
+from snefy_ldl.networks.zero_law import zero_law
 
 #: Exponents of networks with a centre stay below this: concentrations reach 1,000.
 CENTRED_EXPONENT_LIMIT = 500.0

@@ -16,8 +16,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from snefy_ldl._limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
-from snefy_ldl._types import Array
+from snefy_ldl._internal.limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
+from snefy_ldl._internal.types import Array
 
 Scaling = Literal["unit", "pooled", "none"]
 #: Scaled features are clipped here.

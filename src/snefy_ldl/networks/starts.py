@@ -9,9 +9,9 @@ import torch
 from scipy.special import digamma, zeta
 from torch import Tensor
 
+from snefy_ldl._internal.special import EXPONENT_LIMIT, EXPONENT_MARGIN, ten_digits
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.special import EXPONENT_LIMIT, EXPONENT_MARGIN, ten_digits
 
 #: Range of the concentrations that neurons start with, in units of the labels' own.
 CONCENTRATION_RANGE = (1.0, 32.0)

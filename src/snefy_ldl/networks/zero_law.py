@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from snefy_ldl._internal.special import log_signed_sum, pair_index
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.distributions.components import moved_log_norm
 from snefy_ldl.distributions.family import PairFamily
-from snefy_ldl.special import log_signed_sum, pair_index
 
 if TYPE_CHECKING:
     from snefy_ldl.networks.net import SnefyNet

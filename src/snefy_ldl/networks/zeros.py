@@ -14,11 +14,11 @@ from scipy.optimize import minimize
 from scipy.special import gammaln, psi
 from torch import Tensor
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.special import EXPONENT_LIMIT, EXPONENT_MARGIN
+from snefy_ldl._internal.types import Array
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.starts import CONCENTRATION_RANGE
-from snefy_ldl.special import EXPONENT_LIMIT, EXPONENT_MARGIN
 
 #: How much of the averages a neuron's start holds, beside the row it is taken from.
 BLEND = 0.2

@@ -9,12 +9,12 @@ import numpy as np
 from scipy import stats
 from sklearn.decomposition import PCA
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.active.pool import dense_table
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.scaling import column_moments, divisors
 from snefy_ldl.plots import style
-from snefy_ldl.validation import check_confidence
 
 __all__ = ["area_under_curve", "paired_interval", "plot_learning_curves", "plot_pool"]
 

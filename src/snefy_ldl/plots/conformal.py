@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from snefy_ldl._internal.prediction.laws import law_blocks, to_numpy
+from snefy_ldl._internal.special.simplex import ternary_grid
+from snefy_ldl._internal.validation.rows import as_rows, count_rows, take_rows
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.report import CoverageReport, coverage_report
@@ -14,9 +17,6 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 from snefy_ldl.plots.reliability import calibration_curve
 from snefy_ldl.plots.shares import intervals
-from snefy_ldl.prediction.laws import law_blocks, to_numpy
-from snefy_ldl.special.simplex import ternary_grid
-from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
 
 __all__ = ["plot_calibration_curve", "plot_group_coverage", "plot_intervals", "plot_region"]
 
@@ -43,7 +43,7 @@ def plot_intervals(
 
     Example:
         >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X[:30], city.D[:30])
         >>> from snefy_ldl.conformal import ConformalIntervals
@@ -81,7 +81,7 @@ def plot_group_coverage(report: CoverageReport, ax: Any = None) -> Any:
 
     Example:
         >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X[:30], city.D[:30])
         >>> from snefy_ldl.conformal import coverage_report
@@ -139,7 +139,7 @@ def plot_region(
 
     Example:
         >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=200, random_state=0)
         >>> model = SnefyLDL(epochs=2, random_state=0).fit(city.X[:100], city.D[:100])
         >>> region = ConformalRegion(model, 0.9).conformalize(city.X[100:], city.D[100:])
@@ -209,7 +209,7 @@ def plot_calibration_curve(
 
     Example:
         >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X[:30], city.D[:30])
         >>> ax = plot_calibration_curve(model, city.X[30:], city.D[30:], levels=(0.5, 0.9))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.special.simplex import ternary_grid
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
-from snefy_ldl.special.simplex import ternary_grid
-from snefy_ldl.validation import check_confidence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import binom
 
+from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics import pit_histogram
 from snefy_ldl.plots import style
-from snefy_ldl.validation import check_confidence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

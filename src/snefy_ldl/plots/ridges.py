@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.prediction.laws import to_numpy
+from snefy_ldl._internal.types import Array
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
-from snefy_ldl.prediction.laws import to_numpy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.active.query import query
 from snefy_ldl.serve.faults import Fault
 from snefy_ldl.serve.limits import Limits
@@ -18,7 +19,6 @@ from snefy_ldl.serve.pace import MOST_ROWS, Caller, Pace, Size
 from snefy_ldl.serve.rows import joined_rows
 from snefy_ldl.serve.schemas import Condition, Density, Groups, Next, Predict, Query, Question, Update
 from snefy_ldl.serve.store import ServedModel
-from snefy_ldl.validation import check_distributions
 
 __all__ = ["Answer", "Asked", "answer_alone", "answer_predictions", "prediction_key"]
 

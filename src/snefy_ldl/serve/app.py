@@ -16,7 +16,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 
-from snefy_ldl._version import __version__
+from snefy_ldl._internal.version import __version__
 from snefy_ldl.errors import SnefyError
 from snefy_ldl.serve.answers import Answer, Asked, answer_alone, answer_predictions, prediction_key
 from snefy_ldl.serve.batching import Lane
@@ -59,7 +59,7 @@ class Service:
     Example:
         >>> import tempfile
         >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X[:30], city.D[:30])
         >>> from snefy_ldl.serve.limits import Limits

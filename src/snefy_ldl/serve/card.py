@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl.inputs.columns import TableEncoder
-from snefy_ldl.inputs.kinds import CategoryColumn, NumberColumn
+from snefy_ldl.datasets.columns import TableEncoder
+from snefy_ldl.datasets.kinds import CategoryColumn, NumberColumn
 from snefy_ldl.serve.explorer.rows import typical_features
 from snefy_ldl.serve.store import ServedModel
 

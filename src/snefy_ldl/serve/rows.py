@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import LARGEST_FEATURE
+from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.errors import InputError
-from snefy_ldl.inputs.columns import TableEncoder
 from snefy_ldl.serve.faults import Fault
 from snefy_ldl.serve.store import ServedModel
-from snefy_ldl.validation import LARGEST_FEATURE
 
 __all__ = ["feature_rows", "joined_rows"]
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from snefy_ldl._internal.files.models import CALIBRATION, CONFIG, load_calibration, read_config
 from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.estimator import SnefyLDL
-from snefy_ldl.files.models import CALIBRATION, CONFIG, load_calibration, read_config
-from snefy_ldl.inputs.columns import TableEncoder
 from snefy_ldl.serve.explorer.rows import past_columns
 from snefy_ldl.serve.faults import Fault
 from snefy_ldl.serve.pace import Meter

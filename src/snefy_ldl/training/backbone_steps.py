@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snefy_ldl.inputs.objects import Objects
+from snefy_ldl.datasets.objects import Objects
 from snefy_ldl.networks.backbones import CustomBackbone, MemberBatches
 from snefy_ldl.training.optimiser import limit_gradients
 from snefy_ldl.training.rows import gather_rows

@@ -12,14 +12,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from snefy_ldl._limits import DENSE_BYTES
-from snefy_ldl._types import Array, Index
-from snefy_ldl.errors import InputError, MissingLabelWarning
-from snefy_ldl.inputs.columns import Encoder, TableEncoder, learn_columns
-from snefy_ldl.inputs.objects import Objects, open_rows, split_labels
-from snefy_ldl.learners.moves import Moves
-from snefy_ldl.networks.custom import Backbone
-from snefy_ldl.validation import (
+from snefy_ldl._internal.limits import DENSE_BYTES
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation import (
     LARGEST_FEATURE,
     PartialCounts,
     as_float,
@@ -30,7 +25,12 @@ from snefy_ldl.validation import (
     column_names,
     common_denominator,
 )
-from snefy_ldl.validation.rows import count_rows, move_rows, take_rows
+from snefy_ldl._internal.validation.rows import count_rows, move_rows, take_rows
+from snefy_ldl.datasets.columns import Encoder, TableEncoder, learn_columns
+from snefy_ldl.datasets.objects import Objects, open_rows, split_labels
+from snefy_ldl.errors import InputError, MissingLabelWarning
+from snefy_ldl.networks.custom import Backbone
+from snefy_ldl.training.moves import Moves
 
 
 class TrainingData:
@@ -39,7 +39,7 @@ class TrainingData:
     Args:
         X: features (N, d); with a backbone, whatever it takes, a data set of pairs (x, labels) too.
         D: label distributions (N, L), or None; NaN where a share is not known.
-        counts: votes (N, L) or :class:`~snefy_ldl.validation.PartialCounts`, or None.
+        counts: votes (N, L) or :class:`~snefy_ldl._internal.validation.PartialCounts`, or None.
         sample_weight: row weights (N,), or None.
         custom: the backbone that takes X as it is, or None (or False) where features are a table.
         columns: an encoder that was learned before, or what the user says of some columns; "auto" learns one.
@@ -47,7 +47,7 @@ class TrainingData:
 
     Attributes:
         features: X, checked, as numbers (N, d').
-        columns: what made them of X: :mod:`snefy_ldl.inputs.columns`; None with a custom backbone or a sparse X.
+        columns: what made them of X: :mod:`snefy_ldl.datasets.columns`; None with a custom backbone or a sparse X.
         n_features: columns of X, d; None with a custom backbone.
         n_rows: N.
         labels: shares or votes (N, L), float64.

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snefy_ldl._limits import BACKBONE_ROWS, EVALUATION_ROWS
+from snefy_ldl._internal.limits import BACKBONE_ROWS, EVALUATION_ROWS
 from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.objectives import Objective

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from joblib import Parallel, delayed
 
-from snefy_ldl._progress import Progress
+from snefy_ldl._internal.progress import Progress
 from snefy_ldl.training.checkpoint import Checkpoint, checkpoint_of
 from snefy_ldl.training.plan import Job
 from snefy_ldl.training.race import candidates_of, conclude_stack, describe, run_race

@@ -16,23 +16,23 @@ import scipy.sparse as sp
 import torch
 from joblib import Parallel, delayed
 
-from snefy_ldl._progress import Progress
-from snefy_ldl._random import derive_seed
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.progress import Progress
+from snefy_ldl._internal.random import derive_seed
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation import ZeroPolicy
 from snefy_ldl.errors import TrainingError, TrainingWarning
-from snefy_ldl.learners.guides import GUIDE_ROWS, Guides, default_guides, fit_guides
-from snefy_ldl.learners.moves import Mover, Moves, fit_mover
 from snefy_ldl.training.checkpoint import checkpoint_of
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.fit import fit
+from snefy_ldl.training.guides import GUIDE_ROWS, Guides, default_guides, fit_guides
 from snefy_ldl.training.large import LARGE_ROWS, fit_large, is_large
+from snefy_ldl.training.moves import Mover, Moves, fit_mover
 from snefy_ldl.training.plan import Job
 from snefy_ldl.training.race import Candidate, candidates_of, conclude_stack, describe, run_race
 from snefy_ldl.training.selection import first_members, join_states
 from snefy_ldl.training.selfcheck import finish, warn_if_failed
 from snefy_ldl.training.stack import Stack
 from snefy_ldl.training.state import FittedState, Inputs, Validation, lead
-from snefy_ldl.validation import ZeroPolicy
 
 #: Features above which guides stand beside them only if the user brings the guides: wide networks are slow to train.
 WIDE = 600

@@ -9,15 +9,15 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import digamma, gammaln
 
-from snefy_ldl._random import derive_seed
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.random import derive_seed
+from snefy_ldl._internal.special.rising import log_gamma_growth
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation import ZeroOption, ZeroPolicy, spread_rest
 from snefy_ldl.networks.starts import CONCENTRATION_RANGE
-from snefy_ldl.special.rising import log_gamma_growth
 from snefy_ldl.training import vote_settings
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.kernels.smooth_factors import MOST_VOTES
 from snefy_ldl.training.vote_settings import Start, VoteSettings
-from snefy_ldl.validation import ZeroOption, ZeroPolicy, spread_rest
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._limits import PREDICTION_ROWS
-from snefy_ldl._random import derive_seed
-from snefy_ldl._types import Index
-from snefy_ldl.learners.moves import Moves
+from snefy_ldl._internal.limits import PREDICTION_ROWS
+from snefy_ldl._internal.random import derive_seed
+from snefy_ldl._internal.types import Index
+from snefy_ldl._internal.validation import ZeroPolicy
 from snefy_ldl.training.data import TrainingData
+from snefy_ldl.training.moves import Moves
 from snefy_ldl.training.plan import Job
 from snefy_ldl.training.settings import Settings
 from snefy_ldl.training.state import FittedState
-from snefy_ldl.validation import ZeroPolicy
 
 #: Rows from which a fit is large.
 LARGE_ROWS = 100_000

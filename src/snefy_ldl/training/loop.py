@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from snefy_ldl._limits import SCALED_NUMBERS
-from snefy_ldl._random import derive_seed
+from snefy_ldl._internal.limits import SCALED_NUMBERS
+from snefy_ldl._internal.random import derive_seed
+from snefy_ldl._internal.special.threads import one_thread
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
-from snefy_ldl.special.threads import one_thread
 from snefy_ldl.training.backbone_steps import BackboneSteps
 from snefy_ldl.training.best import BestWeights
 from snefy_ldl.training.checkpoint import Checkpoint, Snapshot

@@ -16,10 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snefy_ldl._random import derive_seed, seed_from
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.random import derive_seed, seed_from
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation import ZeroPolicy, check_features
+from snefy_ldl._internal.validation.rows import take_rows
+from snefy_ldl.datasets.objects import Objects
 from snefy_ldl.errors import InputError
-from snefy_ldl.inputs.objects import Objects
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling, column_moments, scaling_of
@@ -32,8 +34,6 @@ from snefy_ldl.training.objectives.zeros import ZeroObjective
 from snefy_ldl.training.recipe import PRESENCE_RATE, Recipe, make_recipe
 from snefy_ldl.training.settings import Settings
 from snefy_ldl.training.state import FittedState, Inputs
-from snefy_ldl.validation import ZeroPolicy, check_features
-from snefy_ldl.validation.rows import take_rows
 
 #: Parts whose geometric means differ by this factor are unequal enough for a centre to be tried by itself.
 UNEQUAL = 8.0

@@ -30,9 +30,9 @@ from typing import Any
 
 import torch
 
-from snefy_ldl._progress import Progress
+from snefy_ldl._internal.progress import Progress
+from snefy_ldl._internal.special.tolerances import SMALLEST_POSITIVE
 from snefy_ldl.errors import TrainingError
-from snefy_ldl.special.tolerances import SMALLEST_POSITIVE
 from snefy_ldl.training.loop import Standing
 from snefy_ldl.training.plan import Job
 from snefy_ldl.training.stack import Stack

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snefy_ldl._random import derive_seed
-from snefy_ldl.inputs.objects import Objects
+from snefy_ldl._internal.random import derive_seed
+from snefy_ldl._internal.validation.rows import move_rows, take_rows
+from snefy_ldl.datasets.objects import Objects
 from snefy_ldl.networks.backbones import CustomBackbone, MemberBatches
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
-from snefy_ldl.validation.rows import move_rows, take_rows
 
 
 def gather_rows(net: SnefyNet, X: Any, index: Tensor) -> Any:

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snefy_ldl._limits import EVALUATION_ROWS
+from snefy_ldl._internal.limits import EVALUATION_ROWS
+from snefy_ldl._internal.special import log_share
 from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import as_slice
-from snefy_ldl.special import log_share
 from snefy_ldl.training.evaluate import evaluate
 from snefy_ldl.training.objectives import Objective
 from snefy_ldl.training.optimiser import StackedAdamW

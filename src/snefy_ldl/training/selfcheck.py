@@ -11,17 +11,17 @@ import scipy.sparse as sp
 import torch
 from scipy import stats
 
-from snefy_ldl._types import Array, Index, Mask
+from snefy_ldl._internal.prediction.laws import draw_from, tensor_for, to_numpy
+from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl._internal.validation.rows import move_rows, take_rows
+from snefy_ldl.datasets.objects import Objects
 from snefy_ldl.errors import SelfCheckWarning
-from snefy_ldl.inputs.objects import Objects
-from snefy_ldl.learners.guides import Guides
 from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.prediction.laws import draw_from, tensor_for, to_numpy
 from snefy_ldl.training.data import TrainingData
+from snefy_ldl.training.guides import Guides
 from snefy_ldl.training.seen import SeenRows
 from snefy_ldl.training.state import FittedState, Inputs
-from snefy_ldl.validation.rows import move_rows, take_rows
 
 __all__ = ["check_law", "finish", "network_inputs", "warn_if_failed"]
 

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from snefy_ldl._internal.validation import ZeroOption, check_count, check_number
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.scaling import Scaling
-from snefy_ldl.validation import ZeroOption, check_count, check_number
 
 #: By what labels are divided: "geometric" is the training labels' geometric mean; "auto" leaves it to validation rows.
 CentreOption = Literal["auto", "geometric"] | None | Any

@@ -7,16 +7,16 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from snefy_ldl._types import Array
-from snefy_ldl.inputs.columns import Encoder
-from snefy_ldl.learners.guides import Guides
+from snefy_ldl._internal.special.tolerances import SMALLEST_POSITIVE
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import ZeroPolicy
+from snefy_ldl.datasets.columns import Encoder
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling
-from snefy_ldl.special.tolerances import SMALLEST_POSITIVE
 from snefy_ldl.training.data import TrainingData
+from snefy_ldl.training.guides import Guides
 from snefy_ldl.training.optimiser import StackedAdamW
 from snefy_ldl.training.seen import SeenRows
-from snefy_ldl.validation import ZeroPolicy
 
 #: Standard errors, likelihood and mean added up, by which a challenger must lead: a later candidate costs more to ask.
 LEAST_LEAD = 0.5

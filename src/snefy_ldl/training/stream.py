@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snefy_ldl._limits import STREAM_ROWS
-from snefy_ldl._progress import Progress
-from snefy_ldl._random import derive_seed
-from snefy_ldl._types import Mask
+from snefy_ldl._internal.limits import STREAM_ROWS
+from snefy_ldl._internal.progress import Progress
+from snefy_ldl._internal.random import derive_seed
+from snefy_ldl._internal.types import Mask
+from snefy_ldl._internal.validation.rows import as_rows, take_rows
+from snefy_ldl.datasets.streams import Chunk, Stream
 from snefy_ldl.errors import InputError
-from snefy_ldl.inputs.streams import Chunk, Stream
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
@@ -39,7 +40,6 @@ from snefy_ldl.training.selfcheck import finish
 from snefy_ldl.training.settings import Settings
 from snefy_ldl.training.state import FittedState, Run
 from snefy_ldl.training.step import Steps
-from snefy_ldl.validation.rows import as_rows, take_rows
 
 #: Rows a step of a stream takes where nothing else says.
 BATCH_ROWS = 256

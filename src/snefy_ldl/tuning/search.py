@@ -1,4 +1,4 @@
-"""Hyperparameter search: every setting on every fold, trained side by side through :func:`snefy_ldl.many.fit_many`."""
+"""Hyperparameter search: every setting on every fold, trained side by side through :func:`snefy_ldl.estimator.fit_many`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from sklearn.model_selection import KFold, ParameterGrid, ParameterSampler
 from sklearn.pipeline import Pipeline
 
 from snefy_ldl import metrics
-from snefy_ldl._progress import Progress
-from snefy_ldl._random import seed_from
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.progress import Progress
+from snefy_ldl._internal.random import seed_from
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation import check_count, check_rows
+from snefy_ldl._internal.validation.rows import as_rows, count_rows, take_rows
 from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
-from snefy_ldl.estimator import SnefyLDL
-from snefy_ldl.many import fit_many
+from snefy_ldl.estimator import SnefyLDL, fit_many
 from snefy_ldl.training import TrainingData
-from snefy_ldl.validation import check_count, check_rows
-from snefy_ldl.validation.rows import as_rows, count_rows, take_rows
 
 Space = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 Fold = tuple[Index, Index]
@@ -221,7 +220,7 @@ class TuneResult:
 
     Example:
         >>> from snefy_ldl import SnefyLDL, tune
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> base = SnefyLDL(epochs=1, guides=None)
         >>> result = tune(base, city.X, city.D, {"n_neurons": [8, 16]}, cv=2, random_state=0, n_jobs=1)
@@ -382,7 +381,7 @@ def tune(
         TrainingError: where no setting could be trained on every fold.
 
     Example:
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=120, random_state=0)
         >>> base = SnefyLDL(n_neurons=8, n_readouts=4, epochs=3, random_state=0)
         >>> result = tune(base, city.X, city.D, {"learning_rate": [1e-4, 1e-2]}, cv=3, random_state=0, n_jobs=1)

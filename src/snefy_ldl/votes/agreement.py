@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import entr
 
-from snefy_ldl._text import shorten
+from snefy_ldl._internal.text import shorten
 from snefy_ldl.datasets.vote_tables import VoteTable
 from snefy_ldl.errors import InputError
 

@@ -1,7 +1,7 @@
 """Where votes go: the law of an item given its votes so far, how many more it needs, and who is worth the next one.
 
 The functions take any model with ``predict_dist``; the models of this library have them as methods, too. The
-mathematics is in :mod:`snefy_ldl.prediction.votes`.
+mathematics is in :mod:`snefy_ldl._internal.prediction.votes`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from typing import Any
 
 import torch
 
-from snefy_ldl._types import Array
-from snefy_ldl.distributions.law import SnefySimplex
-from snefy_ldl.prediction.laws import law_blocks
-from snefy_ldl.prediction.votes import (
+from snefy_ldl._internal.prediction.laws import law_blocks
+from snefy_ldl._internal.prediction.votes import (
     CHOICE_ROWS,
     NEED_ROWS,
     Criterion,
@@ -23,7 +21,9 @@ from snefy_ldl.prediction.votes import (
     expected_width,
     vote_value,
 )
-from snefy_ldl.validation.rows import count_rows
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation.rows import count_rows
+from snefy_ldl.distributions.law import SnefySimplex
 
 __all__ = ["Criterion", "expected_width", "next_vote", "update", "vote_value", "votes_needed"]
 
@@ -44,7 +44,7 @@ def update(model: Any, X: Any, counts: Any) -> SnefySimplex:
 
     Example:
         >>> from snefy_ldl.learners import DirichletLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = DirichletLDL(random_state=0).fit(city.X, city.D)
         >>> law = update(model, city.X[:1], [[50, 0, 0]])  # fifty votes for the first label
@@ -88,7 +88,7 @@ def next_vote(
 
     Example:
         >>> from snefy_ldl.learners import DirichletLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = DirichletLDL(random_state=0).fit(city.X, city.D)
         >>> next_vote(model, city.X, n=5).shape
@@ -126,7 +126,7 @@ def votes_needed(
 
     Example:
         >>> from snefy_ldl.learners import DirichletLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = DirichletLDL(random_state=0).fit(city.X, city.D)
         >>> bool((votes_needed(model, city.X[:3], 0.1) >= votes_needed(model, city.X[:3], 0.2)).all())

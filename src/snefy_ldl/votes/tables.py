@@ -15,12 +15,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import (
+    MOST_SUGGESTED,
+    PartialCounts,
+    check_count,
+    check_distributions,
+    common_denominator,
+)
 from snefy_ldl.datasets.tables import TableSink
 from snefy_ldl.datasets.vote_columns import guess_vote_columns, is_wide
 from snefy_ldl.datasets.vote_tables import VoteForm, VoteRepeats, VoteTable, guess_form, read_vote_cells
 from snefy_ldl.errors import InputError, TableNote
-from snefy_ldl.validation import MOST_SUGGESTED, PartialCounts, check_count, check_distributions, common_denominator
 from snefy_ldl.votes.agreement import Agreement, Finding, Level, find_oddities, krippendorff_alpha, summarize
 
 __all__ = ["Agreement", "Finding", "PartialCounts", "Votes", "counts_from_shares", "krippendorff_alpha", "load_votes"]

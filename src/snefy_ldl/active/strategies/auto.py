@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snefy_ldl._types import Array, Index
+from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.strategies.base import Strategy
 from snefy_ldl.active.strategies.epistemic import Epistemic

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._limits import POOL_ROWS
-from snefy_ldl._types import Array, Index, Mask
+from snefy_ldl._internal.limits import POOL_ROWS
+from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.errors import InputError
 

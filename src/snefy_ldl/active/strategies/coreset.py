@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._types import Array, Index, Mask
+from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.active.diversity import nearest_distance, squared_distances
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.strategies.feature import FeatureStrategy

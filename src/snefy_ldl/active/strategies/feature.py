@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from snefy_ldl._limits import COMPARED_ELEMENTS
-from snefy_ldl._types import Index, Mask
+from snefy_ldl._internal.limits import COMPARED_ELEMENTS
+from snefy_ldl._internal.types import Index, Mask
+from snefy_ldl._internal.validation import check_count
+from snefy_ldl._internal.validation.rows import as_rows, count_rows
 from snefy_ldl.active.diversity import Geometry
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.strategies.base import Strategy, free_rows
 from snefy_ldl.errors import InputError
-from snefy_ldl.validation import check_count
-from snefy_ldl.validation.rows import as_rows, count_rows
 
 __all__ = ["FeatureStrategy", "Rows", "labeled_table"]
 

@@ -9,10 +9,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
-from snefy_ldl._types import Array, Index, Mask
+from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl._internal.validation import check_count
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.strategies.feature import FeatureStrategy
-from snefy_ldl.validation import check_count
 
 __all__ = ["GraphDensity", "graph_density"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import pairwise_distances_argmin_min
 
-from snefy_ldl._types import Array, Index, Mask
+from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.active.diversity import cluster, nearest_in_cluster
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.strategies.base import top_rows

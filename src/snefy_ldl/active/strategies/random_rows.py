@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._types import Array, Index, Mask
+from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.strategies.base import Strategy, free_rows, top_rows
 

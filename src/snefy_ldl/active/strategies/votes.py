@@ -6,10 +6,10 @@ from typing import Any
 
 from numpy.random import RandomState
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.prediction.laws import to_numpy
+from snefy_ldl._internal.types import Array
 from snefy_ldl.active.strategies.law import LawStrategy
 from snefy_ldl.errors import InputError
-from snefy_ldl.prediction.laws import to_numpy
 
 __all__ = ["VoteInformation"]
 

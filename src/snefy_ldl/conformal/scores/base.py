@@ -30,10 +30,10 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from snefy_ldl._types import Array, Mask
+from snefy_ldl._internal.prediction.laws import to_numpy
+from snefy_ldl._internal.special.simplex import uniform
+from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl.errors import InputError
-from snefy_ldl.prediction.laws import to_numpy
-from snefy_ldl.special.simplex import uniform
 
 __all__ = ["LabelScore", "RegionScore", "Seeds", "Threshold", "bisect_end", "find_score", "hit_error", "to_numpy"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
 from snefy_ldl.conformal.scores.base import Threshold
 from snefy_ldl.conformal.scores.marginals import MarginalScore
 

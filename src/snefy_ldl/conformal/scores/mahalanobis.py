@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from scipy.special import gammaln
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.special.tolerances import SMALLEST_COVARIANCE_EIGENVALUE
+from snefy_ldl._internal.types import Array
 from snefy_ldl.conformal.scores.base import RegionScore, Seeds, Threshold, hit_error, to_numpy
 from snefy_ldl.errors import InputError
-from snefy_ldl.special.tolerances import SMALLEST_COVARIANCE_EIGENVALUE
 
 
 class MahalanobisScore(RegionScore):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
 from snefy_ldl.conformal.scores.base import LabelScore, to_numpy
 from snefy_ldl.errors import InputError
 

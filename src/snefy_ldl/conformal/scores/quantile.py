@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
 from snefy_ldl.conformal.scores.base import Threshold
 from snefy_ldl.conformal.scores.marginals import MarginalScore
 

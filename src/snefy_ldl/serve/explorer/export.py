@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from snefy_ldl._types import Array
-from snefy_ldl._version import __version__
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.version import __version__
 from snefy_ldl.distributions.components import ComponentMoments
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import StackedMLP

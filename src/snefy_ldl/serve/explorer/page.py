@@ -36,7 +36,7 @@ def make_page(model: Any, rows: PageRows | None = None, name: str = "model", int
 
     Example:
         >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = SnefyLDL(n_neurons=6, epochs=1, random_state=0).fit(city.X, city.D)
         >>> "<script src" in make_page(model, PageRows(city.X))

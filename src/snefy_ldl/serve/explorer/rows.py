@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._types import Array
+from snefy_ldl._internal.types import Array
+from snefy_ldl.datasets.columns import GapFiller, TableEncoder
+from snefy_ldl.datasets.kinds import CategoryColumn, NumberColumn
 from snefy_ldl.datasets.labelled import find_id
 from snefy_ldl.datasets.tables import TableSource
 from snefy_ldl.errors import InputError
-from snefy_ldl.inputs.columns import GapFiller, TableEncoder
-from snefy_ldl.inputs.kinds import CategoryColumn, NumberColumn
 from snefy_ldl.networks.backbones import StackedMLP
 
 #: With fewer rows sliders reach this many units of the fit's scaling to either side of its middle.
@@ -123,7 +123,7 @@ def past_columns(model: Any) -> Any:
 
     Example:
         >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.synthetic import make_city_districts
+        >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = SnefyLDL(n_neurons=6, epochs=1, random_state=0).fit(city.X, city.D)
         >>> bool((past_columns(model).predict(city.X) == model.predict(city.X)).all())

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from snefy_ldl._limits import CACHE_ELEMENTS
-from snefy_ldl.special import LogGamma, diagonal_index, full_index, pair_index, symmetric
+from snefy_ldl._internal.limits import CACHE_ELEMENTS
+from snefy_ldl._internal.special import LogGamma, diagonal_index, full_index, pair_index, symmetric
 from snefy_ldl.training.kernels.large_factors import LargeFactors
 from snefy_ldl.training.kernels.many_factors import ManyFactors
 from snefy_ldl.training.kernels.smooth_factors import MOST_VOTES, SmoothFactors

@@ -1,6 +1,6 @@
 """The kernel table ``B(α_ij)`` of every pair of neurons and its slopes: the heart of a training step.
 
-Pairs stand in circulant order (:mod:`snefy_ldl.special.pairs`): the sums ``w_i + w_j`` are one addition of two strided
+Pairs stand in circulant order (:mod:`snefy_ldl._internal.special.pairs`): the sums ``w_i + w_j`` are one addition of two strided
 views, and nothing has to be looked up by index.
 """
 
@@ -11,13 +11,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from snefy_ldl.special import GammaSweep, circulant_from_full, full_from_circulant
+from snefy_ldl._internal.special import GammaSweep, circulant_from_full, full_from_circulant
 
 
 class PairKernel:
     """``B(α_ij)``, ``α_ij = 1 + w_i + w_j``, for K stacked members, with memory and views that are used again.
 
-    A CPU computes ``log Γ`` and ``ψ`` by :class:`~snefy_ldl.special.log_gamma.GammaSweep`, several times faster than
+    A CPU computes ``log Γ`` and ``ψ`` by :class:`~snefy_ldl._internal.special.log_gamma.GammaSweep`, several times faster than
     torch's own; a GPU uses torch's.
 
     Args:

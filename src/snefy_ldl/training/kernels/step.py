@@ -12,10 +12,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from snefy_ldl._internal.special import EXPONENT_MARGIN
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
-from snefy_ldl.special import EXPONENT_MARGIN
 from snefy_ldl.training.kernels.density import DensityPass
 from snefy_ldl.training.kernels.presence import ZeroPass, ZeroRows
 

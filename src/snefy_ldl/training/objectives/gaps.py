@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from snefy_ldl._internal.special import log_quadratic_form, log_share, pair_concentration, symmetric, unit_kernel
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.special import log_quadratic_form, log_share, pair_concentration, symmetric, unit_kernel
 from snefy_ldl.training.objectives.base import Objective
 
 if TYPE_CHECKING:

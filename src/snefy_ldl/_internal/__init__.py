@@ -1,0 +1,1 @@
+"""Plumbing that no user imports: files, checks, special functions, prediction blocks, saved models."""

@@ -1,0 +1,458 @@
+"""What a model folder's JSON must look like, checked before anything is built from it: one sentence a mistake."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from snefy_ldl._internal.limits import LARGEST_FEATURE
+from snefy_ldl.errors import ModelFileError
+
+Rule = tuple[Callable[[Any], bool], str]
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+
+
+def _whole(value: Any, low: int = 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= low
+
+
+def _number(value: Any) -> bool:
+    """Whether a value is a finite number that a float can hold."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def _feature(value: Any) -> bool:
+    return _number(value) and abs(value) <= LARGEST_FEATURE
+
+
+def _level(value: Any) -> bool:
+    return _number(value) and 0.0 < value < 1.0
+
+
+def _each(rule: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(rule(item) for item in value)
+
+
+def _optional(rule: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or rule(value)
+
+
+def _is(*kinds: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kinds)
+
+
+def _one_of(*words: str) -> Rule:
+    return (lambda value: isinstance(value, str) and value in words), f"one of {', '.join(words)}"
+
+
+def _date(value: str) -> bool:
+    return re.fullmatch(r"\d{4}-\d{2}-\d{2}( \d{2}:\d{2}:\d{2}(\.\d+)?)?", value) is not None
+
+
+def _is_candidate(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    words = all(isinstance(value.get(name), str) for name in ("name", "outcome"))
+    scores = all(value.get(name) is None or _number(value[name]) for name in ("log_likelihood", "kl"))
+    sizes = all(_whole(value.get(name), 0) for name in ("epochs", "networks"))
+    return words and scores and sizes and _number(value.get("seconds"))
+
+
+COUNT: Rule = (_whole, "a whole number >= 1")
+FLAG: Rule = (_is(bool), "true or false")
+TEXT: Rule = (_is(str), "a text")
+OBJECT: Rule = (_is(dict), "an object")
+NAMES: Rule = (_each(_is(str)), "a list of names")
+
+#: What :func:`check_description` asks of each place; a ``?`` marks keys that models of 0.1.0 lack.
+DESCRIPTION: dict[str, Rule] = {
+    "parameters": OBJECT,
+    "parameters.hidden_sizes": (_each(_whole), "a list of whole numbers >= 1"),
+    "parameters.device": TEXT,
+    "network": OBJECT,
+    "network.n_members": COUNT,
+    "network.n_neurons": COUNT,
+    "network.n_labels": (lambda value: _whole(value, 2), "a whole number >= 2"),
+    "network.n_readouts": COUNT,
+    "network.exponent_form": _one_of("log", "clip"),
+    "network.balanced": FLAG,
+    "network.presence?": FLAG,
+    "network.custom_backbone": FLAG,
+    "network.width": COUNT,
+    "network.n_inputs?": (_optional(_whole), "a whole number >= 1 or null"),
+    "label_names": NAMES,
+    "labels_were_named": FLAG,
+    "feature_names": (_optional(_each(_is(str))), "a list of names or null"),
+    "n_features": (_optional(_whole), "a whole number >= 1 or null"),
+    "zero_policy": OBJECT,
+    "zero_policy.mode": _one_of("shrink", "error", "floor", "model"),
+    "zero_policy.floor": (lambda value: _number(value) and 0.0 <= value < 1.0, "a number from 0 to below 1"),
+    "scaling": _one_of("unit", "pooled", "none"),
+    "training": OBJECT,
+    "training.rows": (lambda value: _whole(value, 0), "a whole number"),
+    "training.epochs": (lambda value: _whole(value, 0), "a whole number"),
+    "training.seconds": (_number, "a number"),
+    "training.device": TEXT,
+    "training.best_epoch": (_each(lambda value: _whole(value, -1)), "a list of whole numbers"),
+    "training.validation_loss": (_each(_optional(_number)), "a list of numbers"),
+    "history": (_each(_is(dict)), "a list of objects"),
+    "inputs?": _one_of("features", "guides", "both", "moving"),
+    "candidates?": (
+        _each(_is_candidate),
+        "a list of what was tried, each with its name, scores, epochs, networks, seconds and outcome",
+    ),
+    "guides?": (_optional(_is(dict)), "an object or null"),
+    "columns?": (_optional(_is(dict)), "an object or null"),
+    "seen_rows?": COUNT,
+    "self_check?": (_optional(_is(dict)), "an object or null"),
+}
+ENCODER: dict[str, Rule] = {"named": FLAG, "width": COUNT}
+FILLER: dict[str, Rule] = {
+    "fills": (_each(_feature), "a list of numbers"),
+    "indicators": (_each(lambda value: _whole(value, 0)), "a list of whole numbers"),
+}
+TABLE: dict[str, Rule] = {"columns": (_each(_is(dict)), "a list of objects"), "notes": NAMES}
+#: Fields of each kind of column (:mod:`snefy_ldl.datasets.kinds`).
+COLUMNS: dict[str, dict[str, Rule]] = {
+    "number": {"name": TEXT, "fill": (_feature, "a number"), "indicator": FLAG, "gaps": FLAG},
+    "category": {
+        "name": TEXT,
+        "levels": NAMES,
+        "other": FLAG,
+        "share": (lambda value: _number(value) and 0.0 <= value <= 1.0, "a number from 0 to 1"),
+        "gaps": FLAG,
+        "pooled": NAMES,
+    },
+    "date": {
+        "name": TEXT,
+        "form": (_optional(_is(str)), "a text or null"),
+        "start": (lambda value: isinstance(value, str) and _date(value), "a date"),
+        "parts": (_each(lambda value: value in ("year", "day of year", "days")), "a list of parts of dates"),
+        "fills": (_each(_feature), "a list of numbers"),
+        "indicator": FLAG,
+        "gaps": FLAG,
+    },
+    "left out": {"name": TEXT, "reason": TEXT, "example": TEXT},
+}
+GUIDES: dict[str, Rule] = {
+    "floor": (lambda value: _number(value) and value > 0.0, "a number above 0"),
+    "learners": (_each(_is(dict)), "a list of objects"),
+    "mover?": (_optional(_is(dict)), "an object or null"),
+}
+MOVER: dict[str, Rule] = {
+    "weights": (_each(lambda value: _number(value) and 0.0 <= value <= 1.0), "a list of numbers from 0 to 1"),
+    "base": (_optional(_each(lambda value: _number(value) and abs(value) <= 100.0)), "a list of log odds or null"),
+    "slope": (lambda value: _number(value) and 0.0 <= value <= 10.0, "a number from 0 to 10"),
+    "trees": (_optional(_is(dict)), "an object or null"),
+}
+CALIBRATION: dict[str, Rule] = {
+    "weights_sha256": TEXT,
+    "intervals": OBJECT,
+    "intervals.kind": _one_of("intervals"),
+    "intervals.method": TEXT,
+    "intervals.confidence_level": (
+        lambda value: _level(value) or (bool(value) and _each(_level)(value)),
+        "a level between 0 and 1, or a list of them",
+    ),
+    "intervals.simultaneous": FLAG,
+    "intervals.n_labels": COUNT,
+    "intervals.folds": (_optional(_each(lambda value: _whole(value, 0))), "a list of whole numbers or null"),
+    "intervals.calibration": OBJECT,
+    "intervals.calibration.shape": (_each(_whole), "a list of whole numbers >= 1"),
+    "intervals.calibration.scores": (_each(_optional(_number)), "a list of numbers"),
+    "intervals.calibration.groups": (_optional(_is(list)), "a list or null"),
+    "intervals.calibration.weights": (_optional(_each(_number)), "a list of numbers or null"),
+    "intervals.calibration.small_groups": TEXT,
+}
+
+
+def _check(content: Any, rules: Mapping[str, Rule], path: Path, prefix: str = "") -> None:
+    """Raise at the first place that breaks its rule."""
+    for place, (is_right, words) in rules.items():
+        value, optional = content, place.endswith("?")
+        for key in place.rstrip("?").split("."):
+            if not isinstance(value, dict) or key not in value:
+                if optional:
+                    break
+                raise ModelFileError(f"{path} is damaged: {prefix}{place} is missing.")
+            value = value[key]
+        else:
+            if not is_right(value):
+                shown = repr(value)
+                shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+                raise ModelFileError(f"{path} is damaged: {prefix}{place.rstrip('?')} is {shown}, not {words}.")
+
+
+# -- the head of every file --------------------------------------------------------------------------------------------
+
+
+def check_version(config: dict[str, Any], newest: int, folder: Path) -> None:
+    """Raise unless this library reads the file's version.
+
+    Args:
+        config: The JSON.
+        newest: The newest version that is read.
+        folder: For the message.
+
+    Raises:
+        ModelFileError: The version is no whole number from 1 to the newest.
+    """
+    version = config.get("format_version")
+    if not _whole(version):
+        raise ModelFileError(f"{folder} is damaged: format_version is {version!r}, not a whole number >= 1.")
+    if version > newest:  # type: ignore[operator]
+        raise ModelFileError(
+            f"{folder} has format version {version}, newer than {newest}, which this library reads. Upgrade "
+            f"snefy-ldl (it was written by {config.get('library_version')})."
+        )
+
+
+def check_name(name: Any, pattern: str, path: Path) -> str:
+    """The name of a binary file, which cannot lead out of its folder.
+
+    Args:
+        name: What the JSON says.
+        pattern: What it must look like, a ``*`` in the place of a checksum.
+        path: Of the JSON, for the message.
+
+    Returns:
+        The name.
+
+    Raises:
+        ModelFileError: It is another kind of name.
+
+    >>> check_name("weights-0a1b.safetensors", "weights-*.safetensors", Path("model.json"))
+    'weights-0a1b.safetensors'
+    """
+    wanted = re.escape(pattern).replace(r"\*", "[0-9a-f]+")
+    if not isinstance(name, str) or re.fullmatch(wanted, name) is None:
+        raise ModelFileError(f"{path} is damaged: the file it names is {name!r}, not {pattern}.")
+    return name
+
+
+def check_weights_entry(config: dict[str, Any], pattern: str, path: Path) -> None:
+    """Raise unless a model's JSON names a weights file in its folder, and its checksum."""
+    entry = config.get("weights")
+    if not isinstance(entry, dict) or not isinstance(entry.get("sha256"), str):
+        raise ModelFileError(f"{path} is damaged: it names no weights file with a checksum.")
+    check_name(entry.get("file"), pattern, path)
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+def check_description(config: dict[str, Any], path: Path) -> None:
+    """Raise unless a model's JSON describes a model, by itself.
+
+    Args:
+        config: The JSON.
+        path: Of the file, for the message.
+
+    Raises:
+        ModelFileError: A place is missing, of another kind, or does not fit another place.
+    """
+    _check(config, DESCRIPTION, path)
+    network, features, names = config["network"], config["n_features"], config["feature_names"]
+    if len(config["label_names"]) != network["n_labels"]:
+        given = len(config["label_names"])
+        raise ModelFileError(f"{path} is damaged: {given} label_names for {network['n_labels']} labels.")
+    if names is not None and len(names) != features:
+        raise ModelFileError(f"{path} is damaged: {len(names)} feature_names for {features} features.")
+    inputs, guides = config.get("inputs", "features"), config.get("guides")
+    if not config["zero_policy"]["floor"] < 1.0 / network["n_labels"]:
+        raise ModelFileError(f"{path} is damaged: zero_policy.floor is not below an even share of the labels.")
+    if network["custom_backbone"]:
+        if inputs != "features" or guides is not None or config.get("columns") is not None:
+            raise ModelFileError(f"{path} is damaged: a custom backbone sees what it is given, not {inputs!r}.")
+        return
+    if features is None:
+        raise ModelFileError(f"{path} is damaged: n_features is null, without a custom backbone.")
+    seen, read = _n_inputs(config), n_encoded(config, path)
+    if guides is None and inputs != "features":
+        raise ModelFileError(f"{path} is damaged: inputs is {inputs!r}, and there are no guides.")
+    if guides is not None and inputs == "features":
+        raise ModelFileError(f"{path} is damaged: inputs is 'features', and there are guides.")
+    made = read if guides is None else _check_guides(config, path) + (read if inputs == "both" else 0)
+    if seen != made:
+        raise ModelFileError(
+            f"the weights do not fit the model {path.name} describes: {seen} inputs, and the rows have {made}."
+        )
+    widths = [*config["parameters"]["hidden_sizes"]] or [seen]
+    if widths[-1] != network["width"]:
+        raise ModelFileError(f"{path} is damaged: width is {network['width']}, and the last layer has {widths[-1]}.")
+
+
+def _check_guides(config: dict[str, Any], path: Path) -> int:
+    """How many numbers the guides' predictions are; raises unless the JSON says what the guides are."""
+    guides, network = config["guides"], config["network"]
+    _check(guides, GUIDES, path, "guides.")
+    labels, mover = network["n_labels"], guides.get("mover")
+    if not guides["floor"] < 1.0 / labels:
+        raise ModelFileError(f"{path} is damaged: guides.floor is {guides['floor']}, not below 1/{labels}.")
+    if (mover is not None) != (config["inputs"] == "moving"):
+        raise ModelFileError(f"{path} is damaged: inputs is {config['inputs']!r}, which does not fit guides.mover.")
+    if mover is not None:
+        _check(mover, MOVER, path, "guides.mover.")
+        if len(mover["weights"]) != len(guides["learners"]) or abs(sum(mover["weights"]) - 1.0) > 1e-6:
+            raise ModelFileError(f"{path} is damaged: guides.mover.weights are not those of the guides.")
+        base, has_trees = mover["base"], mover["trees"] is not None
+        if {base is not None, has_trees} != {bool(network.get("presence", False))}:
+            raise ModelFileError(f"{path} is damaged: guides.mover does not fit network.presence.")
+        if base is not None and len(base) != labels:
+            raise ModelFileError(f"{path} is damaged: guides.mover.base has {len(base)} numbers for {labels} labels.")
+    return len(guides["learners"]) * int(labels)
+
+
+def n_encoded(config: dict[str, Any], path: Path) -> int:
+    """How many numbers the columns of a table become.
+
+    Args:
+        config: The JSON, with ``columns`` and ``n_features``.
+        path: Of the file, for the message.
+
+    Returns:
+        The number of features that learners and networks see.
+
+    Raises:
+        ModelFileError: The JSON does not say what each column is.
+    """
+    encoder, features = config.get("columns"), config["n_features"]
+    if encoder is None:
+        return int(features)
+    _check(encoder, ENCODER, path, "columns.")
+    if not encoder["named"]:
+        _check(encoder, FILLER, path, "columns.")
+        given, where = len(encoder["fills"]), encoder["indicators"]
+        width = given + len(where)
+        fits = len(set(where)) == len(where) and all(place < given for place in where)
+    else:
+        _check(encoder, TABLE, path, "columns.")
+        given, width, fits = len(encoder["columns"]), 0, True
+        for k, column in enumerate(encoder["columns"]):
+            if column.get("kind") not in COLUMNS:
+                raise ModelFileError(f"{path} is damaged: columns.{k} is of the unknown kind {column.get('kind')!r}.")
+            _check(column, COLUMNS[column["kind"]], path, f"columns.{k}.")
+            fits = fits and len(column.get("parts", [])) == len(column.get("fills", []))
+            width += _column_width(column)
+    if given != features or width != encoder["width"] or not fits:
+        raise ModelFileError(
+            f"{path} is damaged: {given} columns become {width} numbers, not the {features} and {encoder['width']} it "
+            "names."
+        )
+    return int(width)
+
+
+def _column_width(column: dict[str, Any]) -> int:
+    """How many numbers a column becomes."""
+    if column["kind"] == "number":
+        return 1 + int(column["indicator"])
+    if column["kind"] == "category":
+        levels = len(column["levels"])
+        return 1 if levels == 2 and not column["other"] else levels + int(column["other"])
+    return len(column["parts"]) + int(column["indicator"]) if column["kind"] == "date" else 0
+
+
+def _n_inputs(config: dict[str, Any]) -> int:
+    inputs = config["network"].get("n_inputs")
+    return int(config["n_features"] if inputs is None else inputs)
+
+
+def expected_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the weights that a checked JSON describes, but for a custom backbone's own and guides'.
+
+    Args:
+        config: The JSON.
+
+    Returns:
+        Shapes by name.
+    """
+    network = config["network"]
+    members, neurons, labels = network["n_members"], network["n_neurons"], network["n_labels"]
+    shapes: dict[str, tuple[int, ...]] = {
+        "raw_exponents": (members, neurons, labels),
+        "readout": (members, network["n_readouts"], neurons),
+        "head_weight": (members, network["width"], neurons),
+        "head_bias": (members, 1, neurons),
+        "background": (members, labels),
+        "log_odds": (members,),
+        "centre": (members, labels),
+    }
+    if network.get("presence", False):
+        shapes |= {"raw_presence": (members, neurons, labels), "background_odds": (members, labels)}
+    if network["custom_backbone"]:
+        return shapes
+    widths = [_n_inputs(config), *config["parameters"]["hidden_sizes"]]
+    shapes |= {"backbone.scaler.centre": (members, widths[0]), "backbone.scaler.scale": (members, widths[0])}
+    shapes["backbone.scaler.limit"] = (members,)
+    for layer, (before, after) in enumerate(pairwise(widths)):
+        shapes[f"backbone.weights.{layer}"] = (members, before, after)
+        shapes[f"backbone.biases.{layer}"] = (members, 1, after)
+    return shapes
+
+
+def check_shapes(
+    shapes: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]], free: tuple[str, ...], folder: Path
+) -> None:
+    """Raise unless the weights are those that the JSON describes, before room is made for any.
+
+    Args:
+        shapes: Of the weights in the file, by name.
+        wanted: Of the weights that must be there.
+        free: Patterns of names that may be there besides.
+        folder: For the message.
+
+    Raises:
+        ModelFileError: A weight is missing, of another shape, or unknown.
+    """
+    start = f"the weights in {folder} do not fit the model its JSON describes"
+    for name, shape in wanted.items():
+        if name not in shapes:
+            raise ModelFileError(f"{start}: {name} is missing.")
+        if tuple(shapes[name]) != shape:
+            raise ModelFileError(f"{start}: {name} has shape {tuple(shapes[name])}, not {shape}.")
+    for name in shapes:
+        if name not in wanted and not any(fnmatch.fnmatchcase(name, pattern) for pattern in free):
+            raise ModelFileError(f"{start}: {name} is unknown.")
+
+
+# -- calibrations ------------------------------------------------------------------------------------------------------
+
+
+def check_calibration(content: Any, network: Any, path: Path) -> dict[str, Any]:
+    """The intervals of a calibration file.
+
+    Args:
+        content: The JSON.
+        network: That of the model beside it.
+        path: Of the file, for the message.
+
+    Returns:
+        What ``ConformalIntervals.from_dict`` takes.
+
+    Raises:
+        ModelFileError: A place is missing, of another kind, or does not fit another place.
+    """
+    again = "Make it again with snefy-ldl conformalize."
+    if not isinstance(content, dict) or not isinstance(content.get("intervals"), dict):
+        raise ModelFileError(f"{path} is damaged: it holds no calibration. {again}")
+    _check(content, CALIBRATION, path)
+    state: dict[str, Any] = content["intervals"]
+    table = state["calibration"]
+    shape, rows = table["shape"], (table["shape"] or [0])[0]
+    if math.prod(shape) != len(table["scores"]):
+        raise ModelFileError(f"{path} is damaged: {len(table['scores'])} scores for the shape {shape}. {again}")
+    for name, entries in (("groups", table["groups"]), ("weights", table["weights"]), ("folds", state["folds"])):
+        if entries is not None and len(entries) != rows:
+            raise ModelFileError(f"{path} is damaged: {len(entries)} {name} for {rows} rows. {again}")
+    labels = network.get("n_labels") if isinstance(network, dict) else None
+    if labels is not None and state["n_labels"] != labels:
+        raise ModelFileError(f"{path} is damaged: n_labels is {state['n_labels']}, the model's {labels}. {again}")
+    return state

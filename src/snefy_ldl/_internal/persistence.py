@@ -1,0 +1,428 @@
+"""From a fitted state to a folder and back, and estimators that do so; :mod:`snefy_ldl._internal.files.models` is the folder."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from snefy_ldl._internal.files.models import (
+    CONFIG,
+    load_calibration,
+    read_config,
+    read_model,
+    save_calibration,
+    write_model,
+)
+from snefy_ldl._internal.files.schema import check_description, check_shapes, expected_shapes, n_encoded
+from snefy_ldl._internal.limits import LARGEST_FEATURE
+from snefy_ldl._internal.special import EXPONENT_LIMIT, EXPONENT_MARGIN
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import ZeroPolicy
+from snefy_ldl.datasets.columns import Encoder, read_encoder
+from snefy_ldl.errors import InputError, ModelFileError, SnefyError
+from snefy_ldl.networks.backbones import BackboneLike, CustomBackbone, StackedMLP
+from snefy_ldl.networks.custom import Backbone
+from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.networks.scaling import Scaling
+from snefy_ldl.training import FittedState, Inputs, resolve_device
+from snefy_ldl.training.guides import Guides, pack_guides, unpack_guides
+from snefy_ldl.training.optimiser import StackedAdamW
+from snefy_ldl.training.seen import SeenRows
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+#: Weights of a fit stay far below this; above it, float32 overflows after a few layers.
+LARGEST_WEIGHT = 1e6
+#: Bounds that fits keep, by name; what is not named here is a weight.
+BOUNDS = {
+    "raw_exponents": (-LARGEST_WEIGHT, 1.001 * EXPONENT_LIMIT),
+    "raw_presence": (-300.0, 300.0),
+    "background": (EXPONENT_MARGIN, 2.001 * EXPONENT_LIMIT),
+    "background_odds": (-100.0, 100.0),
+    "log_odds": (-100.0, 100.0),
+    "centre": (1e-30, 1e30),
+    "backbone.scaler.centre": (-LARGEST_FEATURE, LARGEST_FEATURE),
+    "backbone.scaler.scale": (torch.finfo(torch.float32).tiny, LARGEST_FEATURE),
+    "backbone.scaler.limit": (torch.finfo(torch.float32).tiny, 1e3),
+}
+#: Numbers that stand for nothing where they are infinite: no background, no limit.
+INFINITE = {"log_odds": -torch.inf, "backbone.scaler.limit": torch.inf}
+#: Name of the fingerprints among the weights.
+SEEN = "seen_rows"
+
+__all__ = ["StoredModel", "load_calibration", "load_state", "read_config", "save_calibration", "save_state"]
+
+
+def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) -> Path:
+    """Write a fitted model into a folder, replacing one that is there.
+
+    Args:
+        folder: made where it is missing.
+        parameters: of the estimator; the backbone is left out, since code is never saved.
+        state: what the fit returned.
+
+    Returns:
+        The folder.
+    """
+    net = state.net
+    description = {
+        "parameters": {name: _plain(value) for name, value in parameters.items() if _is_written(name, value)},
+        "network": {
+            "n_members": net.n_members,
+            "n_neurons": net.raw_exponents.shape[1],
+            "n_labels": net.raw_exponents.shape[2],
+            "n_readouts": net.readout.shape[1],
+            "exponent_form": net.exponent_form,
+            "balanced": net.balanced,
+            "presence": net.has_presence,
+            "custom_backbone": isinstance(net.backbone, CustomBackbone),
+            "width": net.backbone.width,
+            "n_inputs": net.backbone.n_inputs if isinstance(net.backbone, StackedMLP) else None,
+        },
+        "label_names": list(state.label_names),
+        "labels_were_named": state.labels_were_named,
+        "feature_names": None if state.feature_names is None else [str(name) for name in state.feature_names],
+        "n_features": state.n_features,
+        "zero_policy": asdict(state.zero_policy),
+        "scaling": state.scaling,
+        "training": state.summary,
+        "history": state.history,
+        "candidates": state.candidates,
+    }
+    tensors = net.state_dict()
+    description["inputs"] = state.inputs
+    description["self_check"] = state.self_check
+    if state.seen is not None:
+        description["seen_rows"] = state.seen.rows
+        tensors[SEEN] = torch.as_tensor(state.seen.prints.view(np.int64))
+    description["columns"] = None if state.columns is None else state.columns.to_dict()
+    if state.guides is not None:
+        description["guides"], arrays = pack_guides(state.guides)
+        tensors |= {name: torch.as_tensor(np.ascontiguousarray(array)) for name, array in arrays.items()}
+    return write_model(folder, description, tensors)
+
+
+def load_state(
+    folder: Path, backbone: BackboneLike | None = None, guides: Sequence[Any] | None = None
+) -> tuple[dict[str, Any], FittedState]:
+    """Read a fitted model back.
+
+    Args:
+        folder: where it is.
+        backbone: needed again when the model was fitted with one.
+        guides: fitted guides, needed again where they could not be saved.
+
+    Returns:
+        The estimator's parameters without its backbone, and the fitted state, on the CPU.
+
+    Raises:
+        ModelFileError: where a file is missing, damaged, foreign, of a newer version, or needs a backbone.
+    """
+    config, tensors = read_model(folder)
+    check_description(config, folder / CONFIG)
+    seen_rows = _read_seen(config, tensors, folder)
+    tensors.setdefault("centre", torch.ones_like(tensors.get("background", torch.ones(1))))  # models of 0.1 have none
+    free = ("guide.*", "backbone.*") if config["network"]["custom_backbone"] else ("guide.*",)
+    check_shapes({name: tuple(t.shape) for name, t in tensors.items()}, expected_shapes(config), free, folder)
+    check_values(tensors, config["network"]["exponent_form"], folder)
+    try:
+        parameters = dict(config["parameters"])
+        parameters["hidden_sizes"] = tuple(parameters["hidden_sizes"])
+        if config["network"]["custom_backbone"] and backbone is None:
+            raise ModelFileError(
+                f"{folder} holds a model with a network of your own, whose code is not saved: "
+                "load(folder, backbone=...) needs the module, or the function that makes it."
+            )
+        if backbone is not None:
+            backbone = _as_it_was(Backbone.of(backbone), tensors, config["network"]["n_members"])
+        net = _build_net(config, parameters["hidden_sizes"], backbone)
+        weights = {name: value for name, value in tensors.items() if not name.startswith("guide.")}
+        _fill(net, weights, folder)
+        seen = None
+        if config.get("guides") is not None:
+            seen = _read_guides(config, tensors, guides, folder)
+        return parameters, FittedState(
+            net=net.eval(),
+            scaling=config["scaling"],
+            history=config["history"],
+            summary=config["training"],
+            zero_policy=ZeroPolicy(**config["zero_policy"]),
+            label_names=config["label_names"],
+            labels_were_named=config["labels_were_named"],
+            n_features=config["n_features"],
+            feature_names=config["feature_names"],
+            centre=net.centre[0].numpy() if net.has_centre else None,
+            inputs=config.get("inputs", "features"),
+            guides=seen,
+            columns=read_encoder(config.get("columns")),
+            candidates=config.get("candidates", []),  # older models do not say
+            seen=seen_rows,
+            self_check=config.get("self_check"),
+        )
+    except SnefyError:
+        raise
+    except Exception as error:  # what a damaged entry meets depends on the entry
+        raise ModelFileError(f"{folder / CONFIG} is damaged: {type(error).__name__} {error}.") from None
+
+
+def _read_seen(config: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> SeenRows | None:
+    """Fingerprints of the training rows, taken out of the tensors; None where the folder is older than they are."""
+    prints = tensors.pop(SEEN, None)
+    if prints is None:
+        return None
+    if prints.dtype != torch.int64 or prints.ndim != 1 or len(prints) > config.get("seen_rows", 0):
+        raise ModelFileError(f"{folder} is damaged: {SEEN} does not hold one fingerprint per training row.")
+    return SeenRows(prints.numpy().view(np.uint64), config["seen_rows"])
+
+
+def _as_it_was(backbone: Backbone, tensors: Mapping[str, Tensor], n_members: int) -> Backbone:
+    """The backbone with one module for all members, or one each, as the saved weights have it."""
+    copies = {name.split(".")[2] for name in tensors if name.startswith("backbone.copies.")}
+    if copies and n_members > 1 and backbone.shared != (len(copies) == 1):
+        backbone = copy.copy(backbone)
+        backbone.shared = len(copies) == 1
+    return backbone
+
+
+def _build_net(config: dict[str, Any], hidden_sizes: tuple[int, ...], backbone: BackboneLike | None) -> SnefyNet:
+    """A net of the shape that the JSON describes, its weights not yet set."""
+    shape = config["network"]
+    inputs = shape.get("n_inputs")
+    body: StackedMLP | CustomBackbone
+    if backbone is None:
+        body = StackedMLP(shape["n_members"], config["n_features"] if inputs is None else inputs, hidden_sizes)
+    else:
+        reads, row = (config["training"].get(name) for name in ("reads", "row"))
+        body = CustomBackbone.with_width(shape["n_members"], backbone, shape["width"], reads, row)
+    return SnefyNet(
+        body,
+        shape["n_labels"],
+        shape["n_neurons"],
+        shape["n_readouts"],
+        shape["exponent_form"],
+        shape["balanced"],
+        presence=shape.get("presence", False),
+    )
+
+
+def _fill(net: SnefyNet, tensors: dict[str, Tensor], folder: Path) -> None:
+    try:
+        net.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise ModelFileError(f"the weights in {folder} do not fit the model {CONFIG} describes: {error}") from None
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in net.parameters()):
+        raise ModelFileError(f"{folder} holds weights that are not finite.")
+    net.centred = net.has_centre
+
+
+def _read_guides(
+    config: dict[str, Any], tensors: Mapping[str, Tensor], given: Sequence[Any] | None, folder: Path
+) -> Guides:
+    try:
+        arrays = {name: value.numpy() for name, value in tensors.items() if name.startswith("guide.")}
+        n_features, n_labels = n_encoded(config, folder / CONFIG), config["network"]["n_labels"]
+        return unpack_guides(config["guides"], arrays, n_features, n_labels, given)
+    except ModelFileError as error:
+        raise ModelFileError(f"{folder} cannot be loaded: {error}") from None
+    except Exception as error:  # what a damaged learner meets depends on the learner
+        raise ModelFileError(f"a guide in {folder} is damaged: {type(error).__name__} {error}.") from None
+
+
+def check_values(tensors: Mapping[str, Tensor], exponent_form: str, folder: Path) -> None:
+    """Raise where weights hold numbers that no fit leaves behind.
+
+    Args:
+        tensors: the weights by name, of the right shapes.
+        exponent_form: "log" or "clip".
+        folder: for the message.
+
+    Raises:
+        ModelFileError: a number is not finite, outside the bounds that fits keep, or a readout is zero everywhere.
+    """
+    for name, tensor in tensors.items():
+        if name.startswith("guide.") or (name.startswith("backbone.copies.") and not tensor.is_floating_point()):
+            continue
+        if not tensor.is_floating_point():
+            raise ModelFileError(f"{folder} is damaged: {name} does not hold real numbers.")
+        if name.startswith("backbone.copies."):
+            continue
+        low, high = BOUNDS.get(name, (-LARGEST_WEIGHT, LARGEST_WEIGHT))
+        if name == "raw_exponents" and exponent_form == "log":
+            high = math.log(high)
+        values = tensor.double()[tensor != INFINITE[name]] if name in INFINITE else tensor.double()
+        if not bool(torch.isfinite(values).all()):
+            raise ModelFileError(f"{folder} is damaged: {name} holds numbers that are not finite.")
+        if not bool(((values >= low) & (values <= high)).all()):
+            raise ModelFileError(
+                f"{folder} is damaged: {name} holds numbers that are not from {low:.4g} to {high:.4g}."
+            )
+    if not bool((tensors["readout"] != 0).flatten(1).any(1).all()):
+        raise ModelFileError(f"{folder} is damaged: a readout is zero everywhere, which is no density.")
+    if exponent_form == "clip" and not bool((tensors["raw_exponents"] > -0.5).all()):
+        raise ModelFileError(f"{folder} is damaged: raw_exponents holds numbers that are not above -1/2.")
+
+
+def _is_written(name: str, value: Any) -> bool:
+    """Whether a parameter has a place in the file: code has none, neither a backbone's nor a guide's."""
+    return name != "backbone" and not (name == "guides" and value is not None and not isinstance(value, str))
+
+
+def _plain(value: Any) -> Any:
+    """A constructor argument as JSON can hold it; None where it cannot."""
+    if isinstance(value, (bool, int, float, str)) or value is None:
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return str(value) if isinstance(value, Path) else None
+
+
+class StoredModel(BaseEstimator):  # type: ignore[misc]
+    """An estimator that becomes a fitted state, and goes to a folder and back."""
+
+    net_: SnefyNet
+    centre_: Array | None
+    guides_: Guides | None
+    inputs_: Inputs
+    scaling_: Scaling
+    history_: list[dict[str, float]]
+    training_: dict[str, Any]
+    n_features_in_: int
+    feature_names_in_: Any
+    #: Where :meth:`partial_fit` goes on.
+    _optimizer: StackedAdamW | None
+    columns_: Encoder | None
+    candidates_: list[dict[str, Any]]
+    seen_rows_: SeenRows | None
+    self_check_: dict[str, Any] | None
+
+    def adopt(self, state: FittedState) -> Self:
+        """Become the fitted model of a state; what was fitted before is forgotten.
+
+        Args:
+            state: what :func:`snefy_ldl.training.fit.fit` returned for this model's settings.
+
+        Returns:
+            The model itself.
+        """
+        self.net_, self.scaling_ = state.net, state.scaling
+        self.history_, self.training_ = state.history, state.summary
+        self.n_labels_, self.label_names_ = state.n_labels, state.label_names
+        self._labels_were_named, self.zero_policy_ = state.labels_were_named, state.zero_policy
+        self._optimizer, self.guides_, self.inputs_ = state.optimizer, state.guides, state.inputs
+        self.centre_, self.columns_, self.candidates_ = state.centre, state.columns, state.candidates
+        self.seen_rows_, self.self_check_ = state.seen, state.self_check
+        for name in ("n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+        if state.n_features is not None:
+            self.n_features_in_ = state.n_features
+        if state.feature_names is not None:
+            self.feature_names_in_ = np.array(state.feature_names, dtype=object)
+        return self
+
+    def _state(self) -> FittedState | None:
+        """What the last fit left, None before the first."""
+        if not hasattr(self, "net_"):
+            return None
+        names = getattr(self, "feature_names_in_", None)
+        return FittedState(
+            net=self.net_,
+            scaling=self.scaling_,
+            history=self.history_,
+            summary=self.training_,
+            zero_policy=self.zero_policy_,
+            label_names=self.label_names_,
+            labels_were_named=self._labels_were_named,
+            n_features=getattr(self, "n_features_in_", None),
+            feature_names=None if names is None else [str(name) for name in names],
+            optimizer=self._optimizer,
+            centre=self.centre_,
+            inputs=self.inputs_,
+            guides=self.guides_,
+            columns=self.columns_,
+            candidates=self.candidates_,
+            seen=self.seen_rows_,
+            self_check=self.self_check_,
+        )
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model into a folder: safetensors weights and a JSON file; no pickle, and all or nothing.
+
+        Args:
+            folder: made where it is missing; a model in it is replaced.
+
+        Returns:
+            The folder.
+
+        Raises:
+            NotFittedError: before a fit.
+
+        Example:
+            >>> import tempfile
+            >>> from snefy_ldl import SnefyLDL
+            >>> from snefy_ldl.datasets import make_city_districts
+            >>> city = make_city_districts(n=60, random_state=0)
+            >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     again = SnefyLDL.load(model.save(folder))
+            >>> bool((again.predict(city.X) == model.predict(city.X)).all())
+            True
+        """
+        check_is_fitted(self, "net_")
+        state = self._state()
+        assert state is not None
+        return save_state(Path(folder), self.get_params(deep=False), state)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        backbone: BackboneLike | None = None,
+        device: str | None = None,
+        guides: Sequence[Any] | None = None,
+    ) -> Self:
+        """Read a model that :meth:`save` wrote; nothing in the folder is executed.
+
+        Args:
+            folder: where it is.
+            backbone: needed again when the model was fitted with one: code is never saved.
+            device: where to put it; as it was constructed by default.
+            guides: fitted guides, needed again where the model was fitted with ones that could not be saved.
+
+        Returns:
+            The fitted model; :meth:`save` has an example.
+
+        Raises:
+            ModelFileError: where a file is missing, damaged, foreign or of a newer version, or a backbone is needed.
+        """
+        parameters, state = load_state(Path(folder), backbone, guides)
+        try:
+            model = cls(**parameters, backbone=backbone)
+        except TypeError as error:
+            raise ModelFileError(f"{folder} is damaged: {error}.") from None
+        if device is not None:
+            model.device = device
+        try:
+            state.net.to(resolve_device(model.device))
+        except (InputError, RuntimeError, AssertionError, TypeError):  # there are several ways to say so
+            raise ModelFileError(
+                f"{folder} cannot be put on device {model.device!r}, which is not here; choose one: load(folder, "
+                "device='cpu')."
+            ) from None
+        return model.adopt(state)

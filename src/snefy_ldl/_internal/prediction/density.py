@@ -1,0 +1,377 @@
+"""Every ``predict_*`` of an estimator with a conditional density, written once.
+
+A class mixes in :class:`DensityPredictor` and says how to get the density of a block of rows; memory then stays bounded
+whatever the number of rows.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from snefy_ldl._internal.limits import SMALL_BATCH
+from snefy_ldl._internal.prediction.laws import log_prob_votes
+from snefy_ldl._internal.prediction.names import NamedAnswers
+from snefy_ldl._internal.prediction.votes import VotePredictor
+from snefy_ldl._internal.random import torch_generator
+from snefy_ldl._internal.special.threads import one_thread
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import (
+    ZeroPolicy,
+    as_float,
+    check_confidence,
+    check_count,
+    check_counts,
+    check_distributions,
+    check_sample_weight,
+)
+from snefy_ldl.datasets.objects import split_labels
+from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.errors import InputError
+
+
+class DensityPredictor(NamedAnswers, VotePredictor):
+    """Predictions of a conditional law on the simplex, a block of rows at a time.
+
+    A class that mixes this in says how to get the density of a block of rows (:meth:`_blocks`) and of all of them
+    (:meth:`predict_dist`), and sets the attributes below.
+
+    Attributes:
+        n_labels_: L.
+        label_names_: names of the labels (L).
+        zero_policy_: what happens to shares of zero.
+    """
+
+    n_labels_: int
+    zero_policy_: ZeroPolicy
+
+    @abstractmethod
+    def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:
+        """Consecutive rows of X and their conditional law."""
+
+    def _collect(self, X: Any, answer: Callable[[SnefySimplex], Tensor], what: str = "predict") -> Array:
+        parts = []
+        for _, dist in self._blocks(X, what):
+            with one_thread(len(dist) <= SMALL_BATCH):
+                parts.append(answer(dist).cpu().numpy().astype(np.float64, copy=False))
+        return np.concatenate(parts)
+
+    def predict(self, X: Any) -> Any:
+        """Conditional mean of the label distribution.
+
+        Args:
+            X: features (N, d), as ``fit`` took them.
+
+        Returns:
+            (N, L), rows that sum to one; a DataFrame where the labels came in one.
+
+        Raises:
+            InputError: where X does not fit the model.
+            NotFittedError: before a fit.
+
+        Example:
+            >>> from snefy_ldl import SnefyLDL
+            >>> from snefy_ldl.datasets import make_city_districts
+            >>> city = make_city_districts(n=80, random_state=0)
+            >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
+            >>> model.predict(city.X[:2]).shape
+            (2, 3)
+        """
+        return self._named(self._collect(X, lambda dist: dist.mean), X)
+
+    def predict_var(self, X: Any) -> Any:
+        """Conditional variance of each share.
+
+        Args:
+            X: features (N, d), as ``fit`` took them.
+
+        Returns:
+            (N, L); a DataFrame where the labels came in one.
+
+        Raises:
+            InputError: where X does not fit the model.
+            NotFittedError: before a fit.
+
+        Example:
+            >>> from snefy_ldl import SnefyLDL
+            >>> from snefy_ldl.datasets import make_city_districts
+            >>> city = make_city_districts(n=80, random_state=0)
+            >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
+            >>> bool((model.predict_var(city.X[:2]) > 0).all())
+            True
+        """
+        return self._named(self._collect(X, lambda dist: dist.variance), X)
+
+    def predict_mean_var(self, X: Any) -> tuple[Any, Any]:
+        """Mean and variance in one pass.
+
+        Args:
+            X: features (N, d), as ``fit`` took them.
+
+        Returns:
+            What :meth:`predict` and :meth:`predict_var` return, (N, L) each.
+
+        Raises:
+            InputError: where X does not fit the model.
+            NotFittedError: before a fit.
+
+        Example:
+            >>> from snefy_ldl import SnefyLDL
+            >>> from snefy_ldl.datasets import make_city_districts
+            >>> city = make_city_districts(n=80, random_state=0)
+            >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
+            >>> [part.shape for part in model.predict_mean_var(city.X[:2])]
+            [(2, 3), (2, 3)]
+        """
+        both = self._collect(X, lambda dist: torch.stack(dist.mean_and_variance(), 1))
+        return self._named(both[:, 0], X), self._named(both[:, 1], X)
+
+    def predict_cov(self, X: Any) -> Array:
+        """Conditional covariance of the shares.
+
+        Args:
+            X: features (N, d), as ``fit`` took them.
+
+        Returns:
+            (N, L, L); rows and columns sum to zero.
+
+        Raises:
+            InputError: where X does not fit the model.
+            NotFittedError: before a fit.
+
+        Example:
+            >>> from snefy_ldl import SnefyLDL
+            >>> from snefy_ldl.datasets import make_city_districts
+            >>> city = make_city_districts(n=80, random_state=0)
+            >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
+            >>> model.predict_cov(city.X[:2]).shape
+            (2, 3, 3)
+        """
+        return self._collect(X, lambda dist: dist.covariance_matrix)
+
+    def predict_zero(self, X: Any) -> Any:
+        """Probability that a share is exactly zero; 0 everywhere unless the model has room for zeros.
+
+        Args:
+            X: features (N, d), as ``fit`` took them.
+
+        Returns:
+            (N, L), a DataFrame where the labels came in one.
+
+        Raises:
+            InputError: where X does not fit the model.
+            NotFittedError: before a fit.
+
+        Example:
+            >>> from snefy_ldl import SnefyLDL
+            >>> from snefy_ldl.datasets import make_city_districts
+            >>> city = make_city_districts(n=80, random_state=0)
+            >>> float(SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D).predict_zero(city.X).max())
+            0.0
+        """
+        return self._named(self._collect(X, lambda dist: dist.prob_zero()), X)
+
+    def predict_quantiles(self, X: Any, alpha: Any) -> Array:
+        """Exact marginal quantiles.
+
+        Args:
+            X: features (N, d), as ``fit`` took them.
+            alpha: levels between 0 and 1 (A,), or one of them.
+
+        Returns:
+            (N, L, A).
+
+        Raises:
+            InputError: where a level lies outside [0, 1], or X does not fit the model.
+            NotFittedError: before a fit.
+
+        Example:
+            >>> from snefy_ldl import SnefyLDL
+            >>> from snefy_ldl.datasets import make_city_districts
+            >>> city = make_city_districts(n=80, random_state=0)
+            >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
+            >>> model.predict_quantiles(city.X[:2], [0.05, 0.5, 0.95]).shape
+            (2, 3, 3)
+        """
+        levels = np.atleast_1d(as_float(alpha, "alpha"))
+        if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
+            raise InputError(f"alpha must hold levels between 0 and 1; got {alpha!r}.")
+
+        return self._collect(X, lambda dist: dist.quantiles(levels), "quantiles")
+
+    def predict_interval(self, X: Any, confidence_level: float = 0.9) -> Array:
+        """Exact central marginal intervals of the model; not conformal.
+
+        Args:
+            X: features (N, d), as ``fit`` took them.
+            confidence_level: probability of each interval under the model, strictly between 0 and 1.
+
+        Returns:
+            Lower and upper ends (N, L, 2).
+
+        Raises:
+            InputError: where the level lies outside (0, 1), or X does not fit the model.
+            NotFittedError: before a fit.
+
+        Example:
+            >>> from snefy_ldl import SnefyLDL
+            >>> from snefy_ldl.datasets import make_city_districts
+            >>> city = make_city_districts(n=80, random_state=0)
+            >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
+            >>> model.predict_interval(city.X[:2], confidence_level=0.8).shape
+            (2, 3, 2)
+        """
+        tail = 0.5 * (1.0 - check_confidence(confidence_level))
+        return self.predict_quantiles(X, [tail, 1.0 - tail])
+
+    def log_prob(self, X: Any, D: Any = None, *, counts: Any = None) -> Array:
+        """Log density at label distributions, or the exact log probability of votes.
+
+        Each row gets the exact density of what is known of it, or the probability of votes among the labels on offer.
+
+        Args:
+            X: features (N, d), as ``fit`` took them.
+            D: label distributions (N, L), NaN where a share is not known; the fit's zero policy applies. None with
+                counts, or where X is a data set of pairs (x, labels).
+            counts: votes (N, L) instead, NaN where a label was not on offer.
+
+        Returns:
+            (N,).
+
+        Raises:
+            InputError: where labels or X break a rule, or have different numbers of rows.
+            NotFittedError: before a fit.
+
+        Example:
+            >>> from snefy_ldl import SnefyLDL
+            >>> from snefy_ldl.datasets import make_city_districts
+            >>> city = make_city_districts(n=80, random_state=0)
+            >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
+            >>> model.log_prob(city.X[:2], city.D[:2]).shape, model.log_prob(city.X[:1], counts=[[3, 0, 1]]).shape
+            ((2,), (1,))
+        """
+        _, D, counts = split_labels(X, D, counts)
+        what = "D" if counts is None else "counts"
+        if counts is not None:
+            table = check_counts(counts, n_labels=self.n_labels_, missing=True)[0]
+        else:
+            checked, names = check_distributions(D, n_labels=self.n_labels_, missing=True)
+            table = self.zero_policy_.apply(checked, names=names)
+        gaps = bool(np.isnan(table).any())
+        parts, rows = [], 0
+        for block, dist in self._blocks(X):
+            rows = block.stop
+            labels = table[block]
+            if len(labels) < block.stop - block.start:
+                break
+            if gaps:
+                parts.append(dist.log_prob_known(labels) if counts is None else log_prob_votes(dist, labels))
+            else:
+                values = torch.as_tensor(labels, device=dist.device)
+                parts.append(dist.log_prob(values) if counts is None else dist.log_prob_counts(values))
+        if rows != len(table):
+            raise InputError(f"X and {what} must have the same number of rows; {what} has {len(table)}.")
+        return torch.cat(parts).cpu().numpy().astype(np.float64, copy=False)
+
+    def score(self, X: Any, D: Any = None, sample_weight: Any = None, *, counts: Any = None) -> float:
+        """Mean log likelihood; higher is better.
+
+        Args:
+            X: features (N, d), as ``fit`` took them.
+            D: label distributions (N, L).
+            sample_weight: how much each row counts (N,); all alike by default.
+            counts: votes (N, L) instead of D.
+
+        Returns:
+            The mean of :meth:`log_prob`.
+
+        Raises:
+            InputError: where labels, weights or X break a rule.
+            NotFittedError: before a fit.
+
+        Example:
+            >>> from snefy_ldl import SnefyLDL
+            >>> from snefy_ldl.datasets import make_city_districts
+            >>> city = make_city_districts(n=80, random_state=0)
+            >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
+            >>> bool(np.isclose(model.score(city.X, city.D), model.log_prob(city.X, city.D).mean()))
+            True
+        """
+        values = self.log_prob(X, D, counts=counts)
+        return float(np.average(values, weights=check_sample_weight(sample_weight, len(values))))
+
+    def sample(self, X: Any, n: int = 1, random_state: Any = None) -> Array:
+        """Exact draws from the conditional law.
+
+        Args:
+            X: features (N, d), as ``fit`` took them.
+            n: draws a row.
+            random_state: seed, NumPy generator or None.
+
+        Returns:
+            (n, N, L).
+
+        Raises:
+            InputError: where n is no whole number of at least 1, or X does not fit the model.
+            NotFittedError: before a fit.
+
+        Example:
+            >>> from snefy_ldl import SnefyLDL
+            >>> from snefy_ldl.datasets import make_city_districts
+            >>> city = make_city_districts(n=80, random_state=0)
+            >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
+            >>> model.sample(city.X[:2], 5, random_state=0).shape
+            (5, 2, 3)
+        """
+        n = check_count("n", n)
+        parts, generator = [], None
+        for _, dist in self._blocks(X, "sample"):
+            generator = generator or torch_generator(random_state, dist.device)
+            parts.append(dist.sample((n,), generator).cpu().numpy())
+        return np.concatenate(parts, axis=1)
+
+    def entropy(
+        self,
+        X: Any,
+        n: int = 1000,
+        method: Literal["model", "uniform"] = "model",
+        random_state: Any = 0,
+        return_std_error: bool = False,
+    ) -> Any:
+        """Differential entropy by draws.
+
+        Args:
+            X: features (N, d), as ``fit`` took them.
+            n: draws a row.
+            method: the model's exact draws, or the paper's uniform ones (its equation A2).
+            random_state: seed, NumPy generator or None.
+            return_std_error: whether to return standard errors, too.
+
+        Returns:
+            (N,), and the standard errors (N,) on request.
+
+        Raises:
+            InputError: where there is no such method, or X does not fit the model.
+            NotFittedError: before a fit.
+
+        Example:
+            >>> from snefy_ldl import SnefyLDL
+            >>> from snefy_ldl.datasets import make_city_districts
+            >>> city = make_city_districts(n=80, random_state=0)
+            >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
+            >>> model.entropy(city.X[:2], n=50).shape
+            (2,)
+        """
+        values, errors, generator = [], [], None
+        for _, dist in self._blocks(X, "entropy"):
+            generator = generator or torch_generator(random_state, dist.device)
+            value, error = dist.entropy(n, method, generator, return_std_error=True)
+            values.append(value.cpu().numpy())
+            errors.append(error.cpu().numpy())
+        answer = np.concatenate(values), np.concatenate(errors)
+        return answer if return_std_error else answer[0]

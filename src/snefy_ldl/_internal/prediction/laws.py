@@ -1,0 +1,158 @@
+"""Predicted laws of rows of any kind, a block at a time, and what they say about what was observed, gaps included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation.rows import count_rows, take_rows
+from snefy_ldl.distributions.law import SnefySimplex
+
+__all__ = [
+    "draw_from",
+    "gap_patterns",
+    "law_blocks",
+    "log_prob_votes",
+    "log_probs",
+    "rows_of",
+    "tensor_for",
+    "to_numpy",
+]
+
+#: Rows whose predicted laws are held at one time.
+BLOCK_ROWS = 1 << 15
+
+
+def law_blocks(model: Any, X: Any, block_rows: int | None = None) -> Iterator[tuple[slice, Any]]:
+    """The predicted laws of a block of rows at a time; memory does not grow with the rows."""
+    n_rows, step = count_rows(X), min(block_rows or BLOCK_ROWS, BLOCK_ROWS)
+    for start in range(0, max(n_rows, 1), step):
+        rows = slice(start, min(start + step, n_rows))
+        with torch.no_grad():
+            law = model.predict_dist(X if n_rows <= step else take_rows(X, rows))
+        yield rows, law  # outside: a generator left half-way would leave gradients switched off
+
+
+def tensor_for(law: Any, values: Array) -> Tensor:
+    """Values where the law's own numbers live."""
+    return torch.as_tensor(values, device=law.device if isinstance(law, SnefySimplex) else "cpu")
+
+
+def to_numpy(values: Tensor) -> Array:
+    """float64 array of a tensor."""
+    return np.asarray(values.detach().cpu().numpy(), dtype=np.float64)
+
+
+def draw_from(law: Any, n: int, seed: Callable[[], int]) -> Tensor:
+    """n draws (n, b, L) of a law, reproducible also for torch's own laws, which take no generator."""
+    if isinstance(law, SnefySimplex):
+        generator = torch.Generator(law.device).manual_seed(seed())
+        return law.sample((n,), generator)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed())
+        draws: Tensor = law.sample((n,))
+    return draws
+
+
+def rows_of(law: SnefySimplex, rows: Index) -> SnefySimplex:
+    """The law of some rows as a plain mixture, its weights worked out once, in float64.
+
+    Where several questions follow, the plain mixture answers all of them from the same weights, and in float64. A law
+    with a centre or with zeros is no mixture of Dirichlets, and stays what it is.
+
+    Args:
+        law: batch (N,).
+        rows: row numbers (b,).
+
+    Returns:
+        The law with batch (b,).
+
+    Example:
+        >>> law = SnefySimplex.from_mixture(torch.eye(2), torch.tensor([[1.0, 1.0], [3.0, 1.0]]))
+        >>> rows_of(law, np.array([1])).mean
+        tensor([[0.7500, 0.2500]], dtype=torch.float64)
+    """
+    if law.parts.scale is not None or law.has_atoms:
+        return law[rows]
+    index = torch.as_tensor(rows, device=law.device)
+    offset = None if law.offset is None else law.offset[index]
+    return SnefySimplex.from_mixture(law.weights(index), law.concentration, offset, validate_args=False)
+
+
+def gap_patterns(table: Array) -> Iterator[tuple[Index, Index]]:
+    """Rows that have the same labels unknown.
+
+    Args:
+        table: shares or votes (N, L), NaN where one is unknown.
+
+    Yields:
+        Row numbers, and the numbers of the labels unknown in them.
+
+    Example:
+        >>> [(rows.tolist(), unknown.tolist()) for rows, unknown in gap_patterns(np.array([[1, np.nan], [1, 2]]))]
+        [([1], []), ([0], [1])]
+    """
+    patterns, which = np.unique(np.isnan(table), axis=0, return_inverse=True)
+    for k, pattern in enumerate(patterns):
+        yield np.flatnonzero(which.reshape(-1) == k), np.flatnonzero(pattern)
+
+
+def log_prob_votes(law: SnefySimplex, table: Array) -> Tensor:
+    """Log probability of votes, each by the law among the labels that were on offer.
+
+    Args:
+        law: batch (N,).
+        table: numbers of votes (N, L); NaN where a label was not on offer.
+
+    Returns:
+        Log probabilities (N,) in float64, multinomial coefficients included.
+
+    Example:
+        >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 3).double())
+        >>> log_prob_votes(flat, np.array([[1.0, 1.0, np.nan]])).exp()  # 2:0, 1:1 and 0:2 are equally likely
+        tensor([0.3333], dtype=torch.float64)
+    """
+
+    def answer(part: SnefySimplex, values: Array, unknown: list[int]) -> Tensor:
+        known = [r for r in range(law.n_labels) if r not in unknown]
+        part = part.subcomposition(known) if unknown else part
+        return part.log_prob_counts(tensor_for(law, np.ascontiguousarray(values[:, known])))
+
+    return _by_pattern(law, table, answer)
+
+
+def _by_pattern(law: SnefySimplex, table: Array, answer: Callable[[SnefySimplex, Array, list[int]], Tensor]) -> Tensor:
+    device = law.device
+    every = torch.empty(len(table), dtype=torch.float64, device=device)
+    for rows, unknown in gap_patterns(table):
+        part = law if len(rows) == len(table) else rows_of(law, rows)
+        every[torch.as_tensor(rows, device=device)] = answer(part, table[rows], unknown.tolist()).double()
+    return every
+
+
+def log_probs(law: Any, shares: Array, counts: Array | None) -> Array:
+    """Log density of the observed shares, or log probability of the votes.
+
+    Args:
+        law: Predicted laws of the rows, batch (b,).
+        shares: What was observed, zeros treated as the model's fit treated them (b, L); not used with votes.
+        counts: Numbers of votes (b, L), NaN where a label was not on offer; None for shares.
+
+    Returns:
+        One figure per row (b,).
+
+    Example:
+        >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
+        >>> log_probs(flat, np.array([[0.3, 0.7]]), None)
+        array([0.])
+    """
+    if counts is None:
+        return to_numpy(law.log_prob(tensor_for(law, shares)))
+    if np.isnan(counts).any():
+        return to_numpy(log_prob_votes(law, counts))
+    return to_numpy(law.log_prob_counts(tensor_for(law, counts)))

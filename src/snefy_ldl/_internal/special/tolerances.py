@@ -1,0 +1,80 @@
+"""Every small number that a computation rests on, with what it is for: the tolerances beside those of the kernels.
+
+A reader can list the library's epsilons from here and from :mod:`snefy_ldl._internal.special.functions`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "COUNT_ROUNDING",
+    "FACTOR_TAIL_MASS",
+    "INTEGRAL_TAIL",
+    "LOGIT_LIMIT",
+    "LOG_ODDS_LIMIT",
+    "MATCHED_CONCENTRATIONS",
+    "NEGLIGIBLE_FACTOR_EXPONENT",
+    "NEGLIGIBLE_MOMENT_WEIGHT",
+    "NEGLIGIBLE_TERM_EXPONENT",
+    "NEGLIGIBLE_WEIGHT",
+    "SAME_CENTRE",
+    "SHARE_SUM_ROUNDING",
+    "SMALLEST_CORRELATION_EIGENVALUE",
+    "SMALLEST_COUNT_PROBABILITY",
+    "SMALLEST_COVARIANCE_EIGENVALUE",
+    "SMALLEST_DENSITY_SHARE",
+    "SMALLEST_FACTOR",
+    "SMALLEST_POSITIVE",
+    "SMALLEST_SHARED_DENSITY",
+    "SMALLEST_TOTAL_CONCENTRATION",
+    "SMALLEST_VOLUME_GAIN",
+    "TAIL_MASS",
+    "WEIGHT_SUM_ROUNDING",
+]
+
+#: A positive divisor or logarithm's argument is lifted here where an exact zero can only be underflow.
+SMALLEST_POSITIVE = 1e-300
+#: Eigenvalues of a correlation matrix below this are rounding, and are lifted to it before a logarithm.
+SMALLEST_CORRELATION_EIGENVALUE = 1e-12
+#: Eigenvalues of a covariance below this share of the largest are rounding, and are lifted to it before a division.
+SMALLEST_COVARIANCE_EIGENVALUE = 1e-10
+#: Densities at draws that all rows share: factors of a term below e^-40 of the largest one do not count in float32;
+#: far smaller floats would be slow denormal ones.
+NEGLIGIBLE_FACTOR_EXPONENT = -40.0
+#: ... and a sum of squares of such factors that is smaller than this is taken for it before its logarithm.
+SMALLEST_SHARED_DENSITY = 1e-30
+#: A signed sum that is no more than this share of its positive part is rounding: there the law has no density.
+SMALLEST_DENSITY_SHARE = 1e-12
+#: A moment-matched Dirichlet's Σ α is at least this, also where a law's variance is as large as it can be.
+SMALLEST_TOTAL_CONCENTRATION = 1e-6
+#: The sum of parameters of a Dirichlet that is matched to a predicted mean and variance stays inside this range.
+MATCHED_CONCENTRATIONS = (1e-3, 1e9)
+#: The determinantal greedy choice stops when a further row adds no more than this share of the first one's volume.
+SMALLEST_VOLUME_GAIN = 1e-12
+#: The probability of an observed count is lifted here before it divides a level's distance from it.
+SMALLEST_COUNT_PROBABILITY = 1e-12
+#: A number of votes that exceeds a whole number by no more than this is that number.
+COUNT_ROUNDING = 1e-9
+#: Shares given to a law may sum to this much more or less than one, and a known one may be off by as much.
+SHARE_SUM_ROUNDING = 1e-5
+#: Weights of a mixture may sum to this much more or less than one: float32 ones do.
+WEIGHT_SUM_ROUNDING = 1e-3
+#: The part of a component's law outside a tabulated range.
+TAIL_MASS = 1e-13
+#: The part of a neuron's own law outside a tabulated range, where pairs are bounded by their neurons.
+FACTOR_TAIL_MASS = 1e-17
+#: Factors of a density below this are left out of float32 products: their squares would be slow denormal numbers.
+SMALLEST_FACTOR = 1e-18
+#: Shares below e^-690 are not told apart from zero.
+LOGIT_LIMIT = 690.0
+#: Components whose weight is smaller than this for every row of a block are left out of it.
+NEGLIGIBLE_WEIGHT = 1e-13
+#: Sums in float32: terms below e^-60 of the largest one change nothing; smaller ones would be slow denormal numbers.
+NEGLIGIBLE_TERM_EXPONENT = -60.0
+#: An integrand that is e^-30 of its largest value adds nothing to an integral; where a range must end, it ends there.
+INTEGRAL_TAIL = 30.0
+#: Log odds of a label's presence beyond this, on either side, are certainty.
+LOG_ODDS_LIMIT = 500.0
+#: Weight of a component below which it has no part in the mean of a row that tabulates none.
+NEGLIGIBLE_MOMENT_WEIGHT = 1e-11
+#: Centres that differ by no more than this share of themselves are the same.
+SAME_CENTRE = 1e-9

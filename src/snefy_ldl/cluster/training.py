@@ -1,0 +1,493 @@
+"""Training on a Ray cluster: rows shared out among workers, gradients averaged at every step."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from snefy_ldl._internal.random import seed_from
+from snefy_ldl.cluster.base import EngineError
+from snefy_ldl.cluster.parts import PartTable, find_tables, plan_parts
+from snefy_ldl.cluster.ray import connected, share_out
+from snefy_ldl.cluster.work import ShippedModel
+from snefy_ldl.datasets.streams import Stream
+from snefy_ldl.errors import SnefyError, TrainingError
+from snefy_ldl.training.recipe import BATCH_LIMITS, LARGEST_BATCH
+from snefy_ldl.training.settings import Settings
+from snefy_ldl.training.state import FittedState
+
+if TYPE_CHECKING:
+    from snefy_ldl.datasets.streams import Stream
+
+__all__ = ["Keeper", "ParquetRows", "RayTraining", "Rows", "StreamRows"]
+
+
+class Rows(ABC):
+    """Labelled rows that travel to workers as a description, not as rows.
+
+    Example:
+        >>> import numpy as np
+        >>> from snefy_ldl.datasets.streams import Stream
+        >>> rows = StreamRows(Stream(lambda: iter([(np.eye(4), np.full((4, 2), 0.5))]), 4))
+        >>> isinstance(rows, Rows), sum(len(chunk) for chunk in rows.stream().chunks())
+        (True, 4)
+    """
+
+    @abstractmethod
+    def stream(self) -> Stream:
+        """All rows.
+
+        Returns:
+            A stream of pairs of x and labels.
+        """
+
+    @abstractmethod
+    def shard(self, rank: int, workers: int) -> Stream:
+        """The rows of one worker.
+
+        Every worker has the same number of rows in blocks of the same sizes, or some would wait for gradients that
+        never come; up to ``workers - 1`` rows of the whole, or of a block, are left out for that.
+
+        Args:
+            rank: number of the worker.
+            workers: how many there are.
+
+        Returns:
+            A stream of its rows.
+        """
+
+
+@dataclass(frozen=True)
+class ParquetRows(Rows):
+    """Rows of Parquet files: each worker reads the row groups that hold its rows, and no others.
+
+    Args:
+        addresses: files, folders, patterns, addresses of object stores.
+        labels: label columns.
+        features: feature columns; all others where empty.
+        counts: whether labels are votes.
+
+    Example:
+        >>> import pandas, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     frame = pandas.DataFrame({"x": range(7), "a": 0.5, "b": 0.5})
+        ...     frame.to_parquet(f"{folder}/rows.parquet", row_group_size=2)
+        ...     rows = ParquetRows((folder,), ("a", "b"))
+        ...     [[list(chunk.X["x"]) for chunk in rows.shard(rank, 2).chunks()] for rank in range(2)]
+        [[[0, 1, 2]], [[3, 4, 5]]]
+    """
+
+    addresses: tuple[str, ...]
+    labels: tuple[str, ...]
+    features: tuple[str, ...] = ()
+    counts: bool = False
+
+    def table(self) -> PartTable:
+        """The files.
+
+        Returns:
+            The files, looked at.
+        """
+        return PartTable(find_tables(list(self.addresses)))
+
+    def names(self, table: PartTable) -> list[str]:
+        """The feature columns.
+
+        Args:
+            table: the files.
+
+        Returns:
+            Their names.
+
+        Raises:
+            InputError: the files lack a column.
+        """
+        names = list(self.features) or [name for name in table.columns if name not in self.labels]
+        table.need([*names, *self.labels], "features and labels")
+        return names
+
+    def stream(self) -> Stream:
+        """See :meth:`Rows.stream`."""
+        return self.shard(0, 1)
+
+    def shard(self, rank: int, workers: int) -> Stream:
+        """See :meth:`Rows.shard`."""
+        from snefy_ldl.datasets.streams import Stream  # loads torch
+
+        table = self.table()
+        names = self.names(table)
+        size = table.n_rows // workers
+        first = rank * size
+
+        def blocks() -> Iterator[tuple[Any, Any]]:
+            for part in self._tables(table, names, first, first + size):
+                yield part.select(names).to_pandas(), part.select(list(self.labels)).to_pandas()
+
+        return Stream(blocks, size, self.counts)
+
+    def _tables(self, table: PartTable, names: list[str], first: int, last: int) -> Iterator[Any]:
+        """Rows from one number to before another, in tables of one size: where row groups end does not matter."""
+        import pyarrow
+
+        from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
+
+        columns = [*names, *self.labels]
+        step = max(256, min(STREAM_ROWS, STREAM_BYTES // (8 * len(columns))))
+        held: list[Any] = []
+        count = 0
+        for part in plan_parts(table, rows=1):
+            if part.before >= last or part.before + part.rows <= first:
+                continue
+            for start, batch in part.batches(columns, step):
+                place = part.before + start - part.first
+                low, high = max(first - place, 0), min(last - place, batch.num_rows)
+                if high <= low:
+                    continue
+                held.append(batch.slice(low, high - low))
+                count += high - low
+                while count >= step:
+                    whole = pyarrow.Table.from_batches(held)
+                    yield whole.slice(0, step)
+                    held, count = whole.slice(step).to_batches(), count - step
+        if count:
+            yield pyarrow.Table.from_batches(held)
+
+
+@dataclass(frozen=True)
+class StreamRows(Rows):
+    """Rows of any stream: every worker reads all blocks and keeps its part of each.
+
+    Args:
+        source: the stream, whose blocks hold at least as many rows as there are workers; smaller ones are left out.
+
+    Example:
+        >>> import numpy as np
+        >>> from snefy_ldl.datasets.streams import Stream
+        >>> rows = StreamRows(Stream(lambda: iter([(np.eye(5), np.full((5, 2), 0.5))]), 5))
+        >>> [len(chunk) for chunk in rows.shard(1, 2).chunks()]
+        [2]
+    """
+
+    source: Stream
+
+    def stream(self) -> Stream:
+        """See :meth:`Rows.stream`."""
+        return self.source
+
+    def shard(self, rank: int, workers: int) -> Stream:
+        """See :meth:`Rows.shard`."""
+        import numpy as np
+
+        from snefy_ldl._internal.validation.rows import as_rows, take_rows
+        from snefy_ldl.datasets.streams import Stream  # loads torch
+
+        source = self.source
+
+        def blocks() -> Iterator[tuple[Any, Any]]:
+            for chunk in source.chunks():
+                size = len(chunk) // workers
+                if size:
+                    part = np.arange(size) * workers + rank
+                    labels = chunk.labels
+                    labels = labels.iloc[part] if hasattr(labels, "iloc") else np.asarray(labels)[part]
+                    yield take_rows(as_rows(chunk.X), part), labels
+
+        return Stream(blocks, None if source.n_rows is None else source.n_rows // workers, source.counts)
+
+
+#: Rows per step of all workers together, and the number of rows from which it is taken: half as many exchanges of
+#: gradients as with ``LARGEST_BATCH``, and a likelihood 0.014 nat higher on two million synthetic rows.
+CLUSTER_BATCH, CLUSTER_ROWS = 4096, 2_000_000
+#: How often workers may be lost before a fit is given up.
+MOST_LOSSES = 20
+#: Seconds between two looks at how far a fit is, and without progress after which it is given up.
+LOOK_SECONDS, PATIENCE = 0.5, 1800.0
+
+
+class Keeper:
+    """Keeps what must outlive workers: the last checkpoint, the fitted model, an error that no retry can cure.
+
+    It lives where the fit was started, so that workers share no disk.
+
+    Args:
+        folder: for the checkpoint, so that a fit whose whole cluster is lost goes on, too; None keeps it in memory.
+
+    Example:
+        >>> keeper = Keeper()
+        >>> keeper.start(0, 1234)[1] is None  # nothing was kept before
+        True
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        from snefy_ldl.training.checkpoint import FILE_NAME
+
+        self._path = None if folder is None else Path(folder) / FILE_NAME
+        exists = self._path is not None and self._path.exists()
+        self._checkpoint = self._path.read_bytes() if self._path is not None and exists else None
+        self._model: ShippedModel | None = None
+        self._error = ""
+        self._epoch, self._pids = 0, dict[int, int]()
+
+    def start(self, rank: int, pid: int) -> tuple[str, bytes | None]:
+        """A worker begins, or begins anew.
+
+        Args:
+            rank: its number.
+            pid: its process.
+
+        Returns:
+            An error that another worker met before, or empty; and the checkpoint to go on from, or None.
+        """
+        self._pids[rank] = pid
+        return self._error, self._checkpoint
+
+    def keep(self, epoch: int, checkpoint: bytes) -> None:
+        """An epoch is done.
+
+        Args:
+            epoch: how many are.
+            checkpoint: from which it can go on.
+        """
+        from snefy_ldl._internal.files.atomic import write_bytes
+
+        self._epoch, self._checkpoint = epoch, checkpoint
+        if self._path is not None:
+            write_bytes(self._path, checkpoint)
+
+    def finish(self, model: ShippedModel) -> None:
+        """The fit is done.
+
+        Args:
+            model: its files.
+        """
+        self._model = model
+
+    def fail(self, error: str) -> None:
+        """A worker met what no retry can cure.
+
+        Args:
+            error: in a sentence.
+        """
+        self._error = self._error or error
+
+    def progress(self) -> tuple[int, list[int]]:
+        """How far the fit is.
+
+        Returns:
+            Epochs that are done, and the processes of the workers.
+        """
+        return self._epoch, list(self._pids.values())
+
+    def result(self) -> tuple[str, ShippedModel | None]:
+        """What came of the fit.
+
+        Returns:
+            The error, or empty; and the files of the model.
+        """
+        return self._error, self._model
+
+
+@dataclass(frozen=True)
+class RayTraining:
+    """Trains one model on several workers of a Ray cluster, each with its part of the rows.
+
+    A step is taken on the mean of all gradients: ``batch_size`` rows, shared out among the workers, so their number
+    does not change how a model learns. gloo carries gradients between processors, nccl between GPUs. A worker that is
+    lost is replaced, and all go on from the last epoch.
+
+    Args:
+        workers: how many.
+        address: of a cluster; None starts one on this machine for the time of the fit.
+        patience: seconds without an epoch after which the fit is given up.
+        on_epoch: called with the number of epochs that are done and the workers' processes, whenever these change.
+
+    Example:
+        >>> RayTraining(workers=4, address="auto").workers
+        4
+    """
+
+    workers: int = 2
+    address: str | None = None
+    patience: float = PATIENCE
+    on_epoch: Callable[[int, list[int]], None] | None = None
+
+    def fit(self, settings: Settings, rows: Rows | Stream, columns: Any = "auto") -> FittedState:
+        """Train on a stream.
+
+        Args:
+            settings: of the model; ``checkpoint_dir`` is a folder on this machine.
+            rows: what to train on.
+            columns: what the user says of some columns of tables.
+
+        Returns:
+            The fitted state, on this machine.
+
+        Raises:
+            InputError: the rows break a rule.
+            TrainingError: losses stay infinite after several repairs.
+            EngineError: nothing moves any more, or workers are lost again and again.
+        """
+        from snefy_ldl._internal.persistence import load_state
+
+        source = StreamRows(rows) if isinstance(rows, Stream) else rows
+        fixed = replace(settings, random_state=seed_from(settings.random_state), checkpoint_dir=None, verbose=0)
+        folder = None if settings.checkpoint_dir is None else str(Path(settings.checkpoint_dir).absolute())
+        with connected(self.address, self.workers) as ray:
+            error, model = self._train(ray, {"settings": fixed, "rows": source, "columns": columns}, folder)
+        if error:
+            raise TrainingError(error)
+        if model is None:
+            raise EngineError("the workers ended without a model; run it again, with --checkpoint it goes on.")
+        with tempfile.TemporaryDirectory() as place:
+            model.write(Path(place))
+            return load_state(Path(place), settings.backbone)[1]
+
+    def _train(self, ray: Any, task: dict[str, Any], folder: str | None) -> tuple[str, ShippedModel | None]:
+        """Run Ray Train in a thread, and look at how far it is."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        keeper = ray.remote(num_cpus=0, scheduling_strategy=here)(Keeper).remote(folder)
+        ended: list[BaseException | None] = []
+
+        def work() -> None:
+            try:
+                _run_trainer(self.workers, {**task, "keeper": keeper})
+                ended.append(None)
+            except BaseException as error:  # the thread that waits must learn of anything
+                ended.append(error)
+
+        threading.Thread(target=work, daemon=True).start()
+        before, moved = (0, list[int]()), time.monotonic()
+        while not ended:
+            time.sleep(LOOK_SECONDS)
+            state = ray.get(keeper.progress.remote())
+            if state != before:
+                before, moved = state, time.monotonic()
+                if self.on_epoch is not None:
+                    self.on_epoch(*state)
+            if time.monotonic() - moved > self.patience:
+                raise EngineError(
+                    f"no epoch was finished for {self.patience:g} s; {state[0]} are done, by {len(state[1])} of "
+                    f"{self.workers} workers, on a cluster of {ray.cluster_resources().get('CPU', 0.0):g} processors."
+                )
+        error, model = ray.get(keeper.result.remote())
+        if ended[0] is not None and not error:
+            words = str(ended[0]).strip().splitlines() or [type(ended[0]).__name__]
+            raise EngineError(f"Ray Train gave up: {words[-1]}") from ended[0]
+        return error, model
+
+
+def _run_trainer(workers: int, task: dict[str, Any]) -> None:
+    """Ray Train from its start to its end."""
+    import ray
+    import ray.train
+    from ray.train.torch import TorchTrainer
+
+    total = ray.cluster_resources()
+    shares = share_out(total, workers)
+    use_gpu = total.get("GPU", 0.0) >= workers
+    with tempfile.TemporaryDirectory() as place:  # Ray's notes; checkpoints go to the keeper
+        TorchTrainer(
+            train_worker,
+            train_loop_config=task,
+            scaling_config=ray.train.ScalingConfig(
+                num_workers=workers,
+                use_gpu=use_gpu,
+                resources_per_worker={"CPU": shares.cpus, **({"GPU": 1} if use_gpu else {})},
+                placement_strategy="SPREAD",
+            ),
+            run_config=ray.train.RunConfig(
+                name="snefy-ldl", storage_path=place, failure_config=ray.train.FailureConfig(max_failures=MOST_LOSSES)
+            ),
+        ).fit()
+
+
+def train_worker(task: dict[str, Any]) -> None:
+    """What one worker does: its rows, every epoch, from the last checkpoint on.
+
+    Args:
+        task: settings, rows, columns and the keeper.
+    """
+    import ray
+    import ray.train
+    import torch
+
+    from snefy_ldl.training.checkpoint import FILE_NAME
+
+    torch.set_num_threads(1)
+    context, keeper = ray.train.get_context(), task["keeper"]
+    rank = context.get_world_rank()
+    error, checkpoint = ray.get(keeper.start.remote(rank, os.getpid()))
+    if error:
+        return
+    with tempfile.TemporaryDirectory() as place:
+        if checkpoint is not None:
+            (Path(place) / FILE_NAME).write_bytes(checkpoint)
+        try:
+            _train_epochs(task, rank, context.get_world_size(), Path(place))
+        except SnefyError as trouble:
+            ray.get(keeper.fail.remote(" ".join(str(trouble).split())))
+            raise  # ends the others, too, which wait for this one's gradients
+
+
+def worker_batch(settings: Settings, n_rows: int | None, workers: int) -> int | Literal["auto"]:
+    """Rows per step of one worker: its part of the step that all workers take together.
+
+    By default that is the step of a fit on one machine; from two million rows on it is twice as long, so that less of
+    the time goes into exchanging gradients.
+
+    Args:
+        settings: whose ``batch_size`` is that of all workers together.
+        n_rows: how many rows there are; None where nobody knows.
+        workers: how many there are.
+
+    Returns:
+        Rows per step; "auto" where the number of rows is not known.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> worker_batch(SnefyLDL().settings(), 2_000_000, 2)
+        2048
+    """
+    size = settings.batch_size
+    if size == "auto":
+        if n_rows is None:
+            return "auto"
+        size = next((size for size, limit in BATCH_LIMITS.items() if n_rows < limit), LARGEST_BATCH)
+        size = CLUSTER_BATCH if n_rows >= CLUSTER_ROWS else size
+    return max(1, int(size) // workers)
+
+
+def _train_epochs(task: dict[str, Any], rank: int, workers: int, place: Path) -> None:
+    import ray
+    import ray.train
+
+    from snefy_ldl.estimator import SnefyLDL
+    from snefy_ldl.training.checkpoint import FILE_NAME
+    from snefy_ldl.training.exchange import ProcessGroup
+    from snefy_ldl.training.stream import StreamFit
+
+    rows, keeper = task["rows"], task["keeper"]
+    stream = rows.stream()
+    settings = replace(task["settings"], checkpoint_dir=place)
+    settings = replace(settings, batch_size=worker_batch(settings, stream.n_rows, workers))
+    exchange = ProcessGroup() if workers > 1 else None
+    fit = StreamFit(settings, stream, task["columns"], exchange, rows.shard(rank, workers))
+    while not fit.finished:
+        fit.epoch()
+        if rank == 0:
+            ray.get(keeper.keep.remote(fit.run.next_epoch, (place / FILE_NAME).read_bytes()))
+        ray.train.report({"epoch": fit.run.next_epoch, "loss": fit.run.history[-1]["loss"]})
+    if rank == 0:
+        plain = replace(task["settings"], checkpoint_dir=None)
+        model = SnefyLDL(**{field.name: getattr(plain, field.name) for field in fields(plain)})
+        model.adopt(fit.conclude()).save(place / "model")
+        ray.get(keeper.finish.remote(ShippedModel.read(place / "model")))

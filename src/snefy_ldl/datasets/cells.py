@@ -1,0 +1,182 @@
+"""Cells of a column as numbers, dates and text, however a person wrote them down."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snefy_ldl._internal.types import Array, Mask
+
+__all__ = ["DATE_FORMATS", "cell_dates", "cell_numbers", "cell_texts", "fitting_formats", "is_text"]
+
+#: Cells that stand for nothing, in lower case; in columns of numbers also signs that no number could be.
+NOTHING = frozenset({"", "na", "n/a", "#n/a", "#na", "nan", "-nan", "null", "<na>", "#null!"})
+NO_NUMBER = NOTHING | {"none", "-", "--", "–", "—", "?", ".", "n.a.", "missing", "#div/0!", "#value!", "#ref!"}
+#: How dates are written, the likeliest first.
+DATE_FORMATS = (
+    *("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%Y/%m/%d", "%d.%m.%Y", "%d.%m.%y"),
+    *("%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M", "%d-%m-%Y"),
+    *("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y"),
+)
+DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")
+THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+
+
+def is_text(column: Any) -> bool:
+    """Whether a column holds text, or things of several kinds.
+
+    Args:
+        column: A pandas Series.
+
+    Returns:
+        True for text, objects and categories.
+
+    Example:
+        >>> import pandas
+        >>> is_text(pandas.Series(["a"])), is_text(pandas.Series([1.0]))
+        (True, False)
+    """
+    return str(column.dtype) in ("object", "category", "str") or str(column.dtype).startswith("string")
+
+
+def cell_texts(column: Any) -> Any:
+    """Cells as text without blanks around them, None where there is nothing.
+
+    Whole numbers have no point, and true and false are written in one way, so that a value reads alike in every file.
+
+    Args:
+        column: A pandas Series (N,).
+
+    Returns:
+        An array of objects (N,).
+
+    Example:
+        >>> import pandas
+        >>> cell_texts(pandas.Series([" sandy", 1.0, True, None, "TRUE"])).tolist()
+        ['sandy', '1', 'True', None, 'True']
+    """
+    values = column.astype(object)
+    missing = values.isna().to_numpy()
+    return np.array([None if gap else _text(value) for value, gap in zip(values, missing)], dtype=object)
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return str(int(value))
+    text = str(value).strip()
+    lower = text.lower()
+    if lower in ("true", "false"):
+        return lower.capitalize()
+    return None if lower in NOTHING else text
+
+
+def cell_numbers(column: Any) -> tuple[Array, Mask]:
+    """Cells as numbers, and which cells hold something that is none.
+
+    In text, decimal commas, thousands between commas and a sign of per cent are understood.
+
+    Args:
+        column: A pandas Series (N,).
+
+    Returns:
+        Numbers (N,), NaN where there is none, and a mask (N,) of the cells that hold something else.
+
+    Example:
+        >>> import pandas
+        >>> numbers, wrong = cell_numbers(pandas.Series(["1,5", "20 %", "", "<0.1"]))
+        >>> numbers.tolist(), wrong.tolist()
+        ([1.5, 20.0, nan, nan], [False, False, False, True])
+    """
+    import pandas  # an extra, loaded by the table already
+
+    if not is_text(column):
+        if column.dtype.kind == "m":
+            column = column.dt.total_seconds() / 86_400.0
+        numbers = pandas.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+        return numbers, np.zeros(len(column), dtype=bool)
+    numbers = pandas.to_numeric(column.astype(object), errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    rest = np.flatnonzero(np.isnan(numbers))
+    texts = [
+        "" if value is None or value != value else str(value).strip() for value in column.astype(object).iloc[rest]
+    ]
+    commas = [text for text in texts if "," in text]
+    in_thousands = bool(commas) and all(THOUSANDS.fullmatch(text) for text in commas)
+    wrong = np.zeros(len(column), dtype=bool)
+    for row, text in zip(rest, texts):
+        if text.lower() in NO_NUMBER:
+            continue
+        plain = text.removesuffix("%").rstrip()
+        if in_thousands and THOUSANDS.fullmatch(plain):
+            plain = plain.replace(",", "")
+        elif DECIMAL_COMMA.fullmatch(plain):
+            plain = plain.replace(",", ".")
+        try:
+            numbers[row] = float(plain)
+        except ValueError:
+            wrong[row] = True
+    return numbers, wrong
+
+
+def fitting_formats(texts: list[str]) -> list[str]:
+    """Ways to write dates in which all of some texts are written.
+
+    Args:
+        texts: Cells of one column, none of them empty.
+
+    Returns:
+        The ways, the likeliest first; none where the texts are no dates.
+
+    Example:
+        >>> fitting_formats(["31.12.2020", "1.1.2021"])
+        ['%d.%m.%Y']
+    """
+    import pandas  # an extra, loaded by the table already
+
+    if not texts or not all(any(sign.isdigit() for sign in text) for text in texts[:20]):
+        return []
+    kept = []
+    for form in DATE_FORMATS:
+        if all(not pandas.isna(_dates(texts[start:stop], form)).any() for start, stop in ((0, 20), (20, len(texts)))):
+            kept.append(form)
+    return kept
+
+
+def _dates(texts: Sequence[str | None], form: str) -> Any:
+    import pandas  # an extra, loaded by the table already
+
+    return pandas.to_datetime(pandas.Series(texts, dtype=object), format=form, errors="coerce")
+
+
+def cell_dates(column: Any, form: str | None) -> tuple[Any, Mask]:
+    """Cells as dates, and which cells hold something that is none.
+
+    Args:
+        column: A pandas Series (N,).
+        form: How dates are written in text; None for a column of dates.
+
+    Returns:
+        A pandas Series of dates without a time zone (N,), and a mask (N,).
+
+    Example:
+        >>> import pandas
+        >>> dates, wrong = cell_dates(pandas.Series(["2020-12-31", "soon"]), "%Y-%m-%d")
+        >>> int(dates.dt.year[0]), wrong.tolist()
+        (2020, [False, True])
+    """
+    import pandas  # an extra, loaded by the table already
+
+    if column.dtype.kind == "M" or str(column.dtype).startswith("datetime64"):
+        dates = column.reset_index(drop=True)
+        return (dates if dates.dt.tz is None else dates.dt.tz_convert(None)), np.zeros(len(column), dtype=bool)
+    values = list(column.astype(object))
+    if any(hasattr(value, "year") for value in values):
+        dates = pandas.to_datetime(pandas.Series(values, dtype=object), errors="coerce")
+        present = ~pandas.Series(values, dtype=object).isna()
+        return dates, (present & dates.isna()).to_numpy()
+    texts = cell_texts(column)
+    dates = _dates(list(texts), form or DATE_FORMATS[0])
+    given = np.array([text is not None for text in texts], dtype=bool)
+    return dates, given & dates.isna().to_numpy()

@@ -1,0 +1,344 @@
+"""A table as a person has it, made into numbers: learned by a fit, kept in the model folder, applied again.
+
+:class:`TableEncoder` reads DataFrames column by column (:mod:`snefy_ldl.datasets.kinds`), :class:`GapFiller` arrays, in
+which NaN is a missing cell. Both are used through :func:`learn_columns`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from snefy_ldl._internal.limits import SINGLE_NUMBERS
+from snefy_ldl._internal.text import shorten
+from snefy_ldl._internal.validation import LARGEST_FEATURE, check_features, check_names
+from snefy_ldl.datasets.frames import as_pandas, is_frame
+from snefy_ldl.datasets.gaps import GapFiller, PlainState, fill_gaps
+from snefy_ldl.datasets.kinds import Column, LeftOutColumn, NumberColumn, read_column
+from snefy_ldl.datasets.recognise import LIKELY_GROUP, recognise
+from snefy_ldl.datasets.surprises import Surprise, describe_surprises
+from snefy_ldl.errors import InputError, TableNote
+
+#: What to do where all that is left is a column of sentences.
+TEXT_ADVICE = (
+    "Texts must become numbers first: word embeddings are one way (pip install 'snefy-ldl[text]'), a column each; or "
+    "give a network of your own the texts themselves (Backbone, in Python)."
+)
+
+__all__ = ["Encoder", "GapFiller", "TableEncoder", "learn_columns", "read_encoder"]
+
+
+class TableEncoder(PlainState):
+    """The columns of a DataFrame as features.
+
+    Args:
+        columns: What each column is, learned by :meth:`fit`; or read from a file.
+        notes: What a person should know about how the table was read.
+
+    Attributes:
+        columns: What each column is (:mod:`snefy_ldl.datasets.kinds`), in the order of the table.
+        notes: One sentence each.
+
+    Example:
+        >>> import pandas
+        >>> soil = pandas.DataFrame({"ph": [5.5, None, 7.0, 6.0], "rock": ["lime", "clay", "clay", "lime"]})
+        >>> encoder = TableEncoder.fit(soil)
+        >>> encoder.names_out, encoder.transform(soil).tolist()[1]
+        (['ph', 'rock=lime'], [6.0, 0.0])
+    """
+
+    def __init__(self, columns: Iterable[Column], notes: Iterable[str] = ()) -> None:
+        self.columns, self.notes = tuple(columns), tuple(notes)
+
+    @classmethod
+    def fit(cls, table: Any, words: Any = "auto", keep_constant: bool = False) -> TableEncoder:
+        """Learn what the columns of a table are.
+
+        Args:
+            table: A DataFrame of pandas or polars (N, c).
+            words: "auto", or a dict that says of some columns what they are: "number", "category", "date", "id",
+                "drop", or "feature" for whatever it is as long as it names no row.
+            keep_constant: Whether columns that hold one value only are kept: more rows will come.
+
+        Returns:
+            The encoder.
+
+        Raises:
+            InputError: A word is unknown, names no column or does not fit it, or no column is left.
+
+        Example:
+            >>> import pandas
+            >>> table = pandas.DataFrame({"sample_id": [4, 9, 2], "ph": [5.5, 6.0, 6.5]})
+            >>> TableEncoder.fit(table).notes
+            ("column 'sample_id' names the rows (4, ...) and was left out",)
+            >>> TableEncoder.fit(table, {"sample_id": "number"}).names_out
+            ['sample_id', 'ph']
+        """
+        frame = as_pandas(table)
+        given = _check_words(words, [str(name) for name in frame.columns])
+        if len(frame) == 0:
+            raise InputError("X is empty: 0 rows (0 sample(s)); a minimum of 1 is required.")
+        learned, notes = [], []
+        for name in frame.columns:
+            column, remarks = recognise(name, frame[name], given.get(name, "auto"), keep_constant or len(frame) < 2)
+            learned.append(column)
+            notes += remarks
+        if not any(column.names_out for column in learned):
+            shape = f"0 feature(s) (shape=({len(frame)}, {len(learned)})) while a minimum of 1 is required"
+            texts = any(isinstance(column, LeftOutColumn) and " " in column.example for column in learned)
+            advice = f" {TEXT_ADVICE}" if texts else ""
+            raise InputError(f"X has no columns to learn from: {shape}. {'; '.join(notes)}".rstrip() + f".{advice}")
+        return cls(learned, notes)
+
+    @property
+    def names_in(self) -> list[str]:
+        """Names of all columns (c)."""
+        return [column.name for column in self.columns]
+
+    @property
+    def names_used(self) -> list[str]:
+        """Names of the columns that became features."""
+        return [column.name for column in self.columns if column.names_out]
+
+    @property
+    def names_out(self) -> list[str]:
+        """Names of the features (d)."""
+        return [name for column in self.columns for name in column.names_out]
+
+    @property
+    def n_in(self) -> int:
+        """Number of columns, c."""
+        return len(self.columns)
+
+    @property
+    def n_out(self) -> int:
+        """Number of features, d."""
+        return len(self.names_out)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the features are the columns themselves."""
+        return all(isinstance(column, NumberColumn) and not column.indicator for column in self.columns)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether a number was missing in the table of the fit."""
+        return any(isinstance(column, NumberColumn) and column.gaps for column in self.columns)
+
+    @property
+    def groups(self) -> dict[str, list[int]]:
+        """For each column that is used, the numbers of its features."""
+        groups, start = {}, 0
+        for column in self.columns:
+            width = len(column.names_out)
+            if width:
+                groups[column.name] = list(range(start, start + width))
+            start += width
+        return groups
+
+    def transform(self, table: Any, warn: bool = True) -> Any:
+        """The features of a table.
+
+        Args:
+            table: A DataFrame with the columns of the fit, in any order where some are no numbers; columns that were
+                left out may be missing. An array (N, c) where all columns are numbers.
+            warn: Whether cells unlike those of the fit are told in a :class:`~snefy_ldl.errors.TableNote`.
+
+        Returns:
+            Features (N, d), float64, or float32 where a frame of float32 holds more than 16 million of them; sparse
+            ones come back sparse where all columns are numbers.
+
+        Raises:
+            InputError: A column is missing or unknown, or a number is infinite; the message names row and column.
+
+        Example:
+            >>> import pandas
+            >>> encoder = TableEncoder.fit(pandas.DataFrame({"ph": [5.5, 6.0], "depth": [10, 20]}))
+            >>> encoder.transform([[7.0, 30.0]])
+            array([[ 7., 30.]])
+        """
+        if not is_frame(table):
+            return self._transform_array(table)
+        if self.is_plain:
+            check_names(table, self.names_in)
+        frame = as_pandas(table)
+        self._check_columns([str(name) for name in frame.columns])
+        if len(frame) == 0:
+            raise InputError("X is empty: 0 rows (0 sample(s)); a minimum of 1 is required.")
+        # networks compute in float32, and a copy of very many numbers in float64 may be more than a machine holds
+        single = len(frame) * self.n_out > SINGLE_NUMBERS and all(kind == np.float32 for kind in frame.dtypes)
+        if single and self.is_plain and [str(name) for name in frame.columns] == self.names_in:
+            numbers = check_features(frame, largest=LARGEST_FEATURE, missing=True)
+            if not np.isnan(numbers.sum(dtype=np.float64)):  # no gap: the frame's own numbers, without a copy
+                return numbers
+        features, start, odd = np.empty((len(frame), self.n_out), dtype=np.float32 if single else np.float64), 0, []
+        if self._takes_as_it_is(frame):
+            features[:] = frame.to_numpy()
+            if features.min() >= -LARGEST_FEATURE and features.max() <= LARGEST_FEATURE:  # and no gap: NaN is neither
+                return features
+        for column in self.columns:
+            if column.names_out:
+                part, surprises = column.encode(frame[column.name])
+                features[:, start : start + part.shape[1]] = part
+                start += part.shape[1]
+                odd += surprises
+        if odd and warn:
+            warnings.warn(TableNote(describe_surprises(odd), odd), stacklevel=4)
+        return features
+
+    def _takes_as_it_is(self, frame: Any) -> bool:
+        """Whether a frame holds the columns of the fit as plain numbers, which need not be looked at one by one."""
+        if frame.size > SINGLE_NUMBERS:  # pandas may copy them all first
+            return False
+        plain = all(isinstance(kind, np.dtype) and kind.kind == "f" for kind in set(frame.dtypes))
+        return plain and self.is_plain and [str(name) for name in frame.columns] == self.names_in
+
+    def tell_left_out(self, stacklevel: int = 3) -> None:
+        """Tell of columns that became no feature without the user's word, and of those that perhaps should not be one.
+
+        Args:
+            stacklevel: Of the warning, a :class:`~snefy_ldl.errors.TableNote`.
+
+        Example:
+            >>> import pandas
+            >>> TableEncoder.fit(pandas.DataFrame({"ph": [5.5, 6.0]})).tell_left_out()  # nothing was
+        """
+        notes = [note for note in self.notes if "left out" in note]
+        if notes:
+            words = "; ".join(notes)
+            warnings.warn(TableNote(f'{words}. columns={{name: "number"}} keeps a column.'), stacklevel=stacklevel)
+        groups = [note for note in self.notes if note.endswith(LIKELY_GROUP)]
+        if groups:
+            words = "; ".join(groups)
+            warnings.warn(TableNote(f'{words}. columns={{name: "drop"}} leaves it out.'), stacklevel=stacklevel)
+
+    def surprises(self, table: Any) -> list[Surprise]:
+        """Cells of a table that are unlike those of the fit.
+
+        Args:
+            table: A DataFrame with the columns of the fit.
+
+        Returns:
+            One entry a column and kind of cell.
+
+        Raises:
+            InputError: A column is missing, or a number is infinite.
+
+        Example:
+            >>> import pandas
+            >>> encoder = TableEncoder.fit(pandas.DataFrame({"ph": [5.5, 6.0]}))
+            >>> [one.what for one in encoder.surprises(pandas.DataFrame({"ph": [None, 5.0]}))]
+            ['empty']
+        """
+        frame = as_pandas(table)
+        self._check_columns([str(name) for name in frame.columns])
+        used = [column for column in self.columns if column.names_out]
+        return [one for column in used for one in column.encode(frame[column.name])[1]]
+
+    def _check_columns(self, names: list[str]) -> None:
+        """Raise where a column that is needed is missing, or one is not known."""
+        missing = [name for name in self.names_used if name not in names]
+        extra = [name for name in names if name not in self.names_in]
+        if missing or extra:
+            raise InputError(
+                "The feature names should match those that were passed during fit.\n"
+                + (f"Feature names unseen at fit time:\n- {shorten(extra)}\n" if extra else "")
+                + (f"Feature names seen at fit time, yet now missing:\n- {shorten(missing)}\n" if missing else "")
+            )
+
+    def _transform_array(self, table: Any) -> Any:
+        if not all(isinstance(column, (NumberColumn, LeftOutColumn)) for column in self.columns):
+            kinds = [f"{column.name} ({column.kind})" for column in self.columns if column.kind in ("category", "date")]
+            raise InputError(
+                f"the model was fitted to a table with columns that are no numbers, {shorten(kinds, 4)}; give it a "
+                "DataFrame with these columns, not an array."
+            )
+        if sp.issparse(table) and not self.is_plain:
+            raise InputError("the model was fitted to a DataFrame with gaps or columns left out; X must not be sparse.")
+        features = check_features(table, n_features=self.n_in, largest=LARGEST_FEATURE, missing=not sp.issparse(table))
+        if sp.issparse(table):
+            return features
+        used = [k for k, column in enumerate(self.columns) if column.names_out]
+        numbers = [column for column in self.columns if isinstance(column, NumberColumn)]
+        fills, indicators = [column.fill for column in numbers], [column.indicator for column in numbers]
+        return fill_gaps(
+            features if len(used) == self.n_in else features[:, used], np.array(fills), np.array(indicators)
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, which :func:`read_encoder` takes.
+
+        Returns:
+            A dict.
+
+        Example:
+            >>> import pandas
+            >>> TableEncoder.fit(pandas.DataFrame({"ph": [5.5, 6.0]})).to_dict()["columns"][0]["kind"]
+            'number'
+        """
+        columns = [column.to_dict() for column in self.columns]
+        return {"named": True, "width": self.n_out, "columns": columns, "notes": list(self.notes)}
+
+
+Encoder = TableEncoder | GapFiller
+
+
+def learn_columns(X: Any, words: Any = "auto", keep_constant: bool = False) -> Encoder | None:
+    """What turns a user's features into numbers, learned from them.
+
+    Args:
+        X: A DataFrame, or an array with NaN where a cell is missing; a sparse matrix needs nothing.
+        words: What some columns of a DataFrame are; see :meth:`TableEncoder.fit`.
+        keep_constant: Whether columns that hold one value only are kept: more rows will come.
+
+    Returns:
+        An encoder, or None for a sparse matrix.
+
+    Raises:
+        InputError: The features break a rule.
+
+    Example:
+        >>> learn_columns([[1.0, 2.0], [3.0, 4.0]]).n_out
+        2
+    """
+    if sp.issparse(X):
+        return None
+    if is_frame(X):
+        return TableEncoder.fit(X, words, keep_constant)
+    return GapFiller.fit(check_features(X, largest=LARGEST_FEATURE, missing=True))
+
+
+def read_encoder(content: Mapping[str, Any] | None) -> Encoder | None:
+    """The encoder of a model folder's JSON, which was checked before.
+
+    Args:
+        content: What ``to_dict`` gave, or None.
+
+    Returns:
+        The encoder, or None.
+
+    Example:
+        >>> read_encoder(GapFiller(np.zeros(2), np.array([False, True])).to_dict()).n_out
+        3
+    """
+    if content is None:
+        return None
+    if content["named"]:
+        return TableEncoder([read_column(entry) for entry in content["columns"]], content["notes"])
+    indicators = np.zeros(len(content["fills"]), dtype=bool)
+    indicators[content["indicators"]] = True
+    return GapFiller(np.array(content["fills"], dtype=np.float64), indicators)
+
+
+def _check_words(words: Any, names: list[str]) -> dict[str, str]:
+    if words == "auto" or words is None:
+        return {}
+    if not isinstance(words, Mapping):
+        raise InputError(f'columns={words!r}: use "auto", or a dict such as {{"site": "category", "code": "drop"}}.')
+    if unknown := [str(name) for name in words if str(name) not in names]:
+        raise InputError(f"columns names {unknown[0]!r}, and the table has: {shorten(names)}.")
+    return {str(name): str(word) for name, word in words.items()}

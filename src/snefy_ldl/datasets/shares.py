@@ -1,0 +1,220 @@
+"""Label columns as people have them: shares, percentages, numbers of votes or amounts, told by their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation import check_counts
+from snefy_ldl._internal.validation.distributions import CLOSURE_TOLERANCE, ROUNDING_TOLERANCE, UNITS, divide_shares
+from snefy_ldl.datasets.cells import cell_numbers
+from snefy_ldl.errors import InputError
+
+__all__ = ["COMMAND", "PYTHON", "Advice", "LabelForm", "Reading", "label_numbers", "read_shares"]
+
+#: Part of the rows that must have the sum of a unit for the others to be mistakes.
+MOSTLY = 0.8
+LabelForm = Literal["auto", "shares", "counts"]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """How a user says what label columns hold.
+
+    Args:
+        counts: That they are numbers of votes.
+        normalize: That they are amounts, to be divided by their sums.
+    """
+
+    counts: str
+    normalize: str
+
+
+COMMAND = Advice("--counts", "--normalize")
+PYTHON = Advice("counts=True", "normalize=True")
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """Label columns, read.
+
+    Args:
+        labels: Shares, rows that sum to one, or numbers of votes (N, L).
+        are_counts: Which of the two.
+        unit: "shares", "percentages", "shares per mille", "votes" or "amounts".
+        notes: What a person should know about how they were read.
+    """
+
+    labels: Array
+    are_counts: bool
+    unit: str
+    notes: tuple[str, ...] = ()
+
+
+def read_shares(
+    table: Array,
+    names: Sequence[str],
+    rows: Index | None = None,
+    *,
+    form: LabelForm = "auto",
+    normalize: bool = False,
+    prefer_counts: bool = False,
+    advice: Advice = PYTHON,
+) -> Reading:
+    """What the label columns of a table hold.
+
+    Args:
+        table: Numbers (N, L), no gaps.
+        names: Of the L columns.
+        rows: Numbers of the rows as a person counts them (N,); 1, 2, ... by default.
+        form: "shares" or "counts" where the user said so; "auto" looks at the sums.
+        normalize: Whether each row is to be divided by its sum, whatever that is.
+        prefer_counts: How to read whole numbers that are shares as well as votes: ones and zeros, hundreds.
+        advice: How the user says what the columns hold, for messages.
+
+    Returns:
+        Shares or votes, and notes.
+
+    Raises:
+        InputError: A number is negative or infinite, a row is empty, or the sums make no sense; the message names row
+            and columns, and says what to do.
+
+    Example:
+        >>> reading = read_shares(np.array([[20.0, 80.0], [55.0, 45.0]]), ["sand", "clay"])
+        >>> reading.labels[0].tolist(), reading.notes
+        ([0.2, 0.8], ('sand, clay sum to 100 in every row: read as percentages (counts=True if they are votes)',))
+    """
+    if len(names) < 2:
+        raise InputError(f"there is one label column ({', '.join(names)}); a label distribution needs at least 2.")
+    numbers: Index = np.arange(1, len(table) + 1, dtype=np.intp) if rows is None else rows
+    _check_cells(table, names, numbers)
+    sums, columns = table.sum(axis=1), _list(names)
+    whole = bool((table == np.round(table)).all())
+    if normalize:
+        return _divide(table, sums, numbers, columns)
+    if form == "counts":
+        return Reading(_votes(table, names, numbers, advice), True, "votes")
+    for unit, words in {1.0: "shares", **UNITS}.items():
+        near = np.abs(sums - unit) <= ROUNDING_TOLERANCE * unit
+        if near.mean() < MOSTLY or not near.any():
+            continue
+        if whole and prefer_counts:
+            break
+        if not near.all():
+            _complain_about_row(sums, near, numbers, columns, unit, words, advice)
+        notes = [] if unit == 1.0 else [f"{columns} sum to {unit:g} in every row: read as {words}"]
+        if whole and unit != 1.0:
+            notes[-1] += f" ({advice.counts} if they are votes)"
+        return Reading(
+            divide_shares(table, sums[:, None]), False, words, (*notes, *_rounded(sums / unit, numbers, unit))
+        )
+    if whole and form != "shares":
+        low, high = int(sums.min()), int(sums.max())
+        span = f"{low}" if low == high else f"{low} to {high}"
+        votes = _votes(table, names, numbers, advice)
+        note = f"{columns} hold whole numbers that sum to {span} a row: read as numbers of votes "
+        return Reading(votes, True, "votes", (f"{note}({advice.normalize} if they are amounts)",))
+    row = int((np.abs(sums - 1.0) > ROUNDING_TOLERANCE).argmax())
+    low, high = sums.min(), sums.max()
+    span = "" if low == high else f", and in all rows to between {low:.6g} and {high:.6g}"
+    more = f"; if they are numbers of votes, say {advice.counts}" if whole else ""
+    raise InputError(
+        f"data row {numbers[row]}: {columns} sum to {sums[row]:.6g}{span}; shares must sum to 1, 100 or 1000. If these "
+        f"are amounts, say {advice.normalize}: each row is then divided by its sum{more}."
+    )
+
+
+def label_numbers(frame: Any, columns: list[str], gaps: bool = True) -> Array:
+    """Label columns as numbers.
+
+    Args:
+        frame: a DataFrame (N, ...).
+        columns: the L label columns.
+        gaps: whether cells may be empty.
+
+    Returns:
+        Numbers (N, L), NaN where a cell is empty.
+
+    Raises:
+        InputError: a cell is no number, or empty where it must not be; the message names it.
+
+    Example:
+        >>> import pandas
+        >>> label_numbers(pandas.DataFrame({"no": ["25 %"], "yes": ["75 %"]}), ["no", "yes"])
+        array([[25., 75.]])
+    """
+    table = np.empty((len(frame), len(columns)))
+    for k, name in enumerate(columns):
+        table[:, k], wrong = cell_numbers(frame[name])
+        if wrong.any():
+            row = int(wrong.argmax())
+            text = str(frame[name].iloc[row])
+            raise InputError(f"data row {row + 1}, column {name!r}: {text!r} is no number. Correct the cell.")
+    if not gaps and np.isnan(table).any():
+        row, column = np.argwhere(np.isnan(table))[0]
+        raise InputError(f"data row {row + 1}, column {columns[column]!r}: empty. Fill it in, or drop the row.")
+    return table
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names if len(names) <= 4 else [*names[:2], "…", names[-1]])
+
+
+def _check_cells(table: Array, names: Sequence[str], rows: Index) -> None:
+    for wrong, rule in ((~np.isfinite(table), "no finite number"), (table < 0, "negative, and no share can be")):
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            value = table[row, column]
+            raise InputError(
+                f"data row {rows[row]}, column {names[column]!r}: {value:g} is {rule}. Correct the cell, or leave the "
+                "row out."
+            )
+
+
+def _divide(table: Array, sums: Array, rows: Index, columns: str) -> Reading:
+    if not (sums > 0).all():
+        row = int((sums <= 0).argmax())
+        raise InputError(f"data row {rows[row]}: {columns} sum to 0, and nothing can be divided by that. Drop the row.")
+    note = f"each row of {columns} was divided by its sum ({sums.min():.6g} to {sums.max():.6g})"
+    return Reading(divide_shares(table, sums[:, None]), False, "amounts", (note,))
+
+
+def _votes(table: Array, names: Sequence[str], rows: Index, advice: Advice) -> Array:
+    wrong = table != np.round(table)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise InputError(
+            f"data row {rows[row]}, column {names[column]!r}: {table[row, column]:g} is no whole number, and votes are "
+            f"counted in whole numbers. Leave {advice.counts} out if these are shares."
+        )
+    empty = table.sum(axis=1) == 0
+    if empty.any():
+        raise InputError(f"data row {rows[int(empty.argmax())]} holds no vote at all. Drop the row.")
+    return check_counts(table)[0]
+
+
+def _complain_about_row(
+    sums: Array, near: Array, rows: Index, columns: str, unit: float, words: str, advice: Advice
+) -> None:
+    row = int((~near.astype(bool)).argmax())
+    n = int((~near.astype(bool)).sum())
+    many = f"; {n} rows are so, and the others sum to {unit:g}" if n > 1 else f"; all other rows sum to {unit:g}"
+    raise InputError(
+        f"data row {rows[row]}: {columns} sum to {sums[row]:.6g}, not {unit:g}{many}. Correct the row"
+        f"{'s' if n > 1 else ''}, or say {advice.normalize} to divide each row by its sum."
+    )
+
+
+def _rounded(shares: Array, rows: Index, unit: float) -> tuple[str, ...]:
+    """A note on rows that miss their sum by more than a last digit."""
+    off = np.abs(shares - 1.0) > CLOSURE_TOLERANCE
+    if not off.any():
+        return ()
+    row, n = int(off.argmax()), int(off.sum())
+    verb = "rows miss" if n > 1 else "row misses"
+    words = f"{n} of {len(shares)} {verb} a sum of {unit:g} a little (data row {rows[row]}: {shares[row] * unit:.6g})"
+    return (f"rounded shares: {words}; each was divided by its sum",)

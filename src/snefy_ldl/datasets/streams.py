@@ -1,0 +1,222 @@
+"""Rows that come one after the other and are never held whole: iterable data sets, loaders, and blocks of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
+
+from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
+from snefy_ldl._internal.validation.rows import Items, as_rows, count_rows, take_rows
+from snefy_ldl.datasets.objects import describe, labels_kind
+from snefy_ldl.errors import InputError
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of a stream, held in memory.
+
+    Args:
+        X: the rows.
+        labels: shares or votes (b, L), or None where the stream has none.
+        whole: whether labels came as whole numbers.
+    """
+
+    X: Any
+    labels: Any
+    whole: bool = False
+
+    def __len__(self) -> int:
+        return count_rows(self.X)
+
+    def split(self, counts: bool | None) -> tuple[Any, Any]:
+        """Labels as (shares, counts), one of them None; by their looks where nobody knows."""
+        if counts is None:
+            return labels_kind(np.asarray(self.labels, dtype=np.float64), self.whole)
+        return (None, self.labels) if counts else (self.labels, None)
+
+
+class Stream:
+    """Rows for ``fit`` and ``predict_*`` that are read as they come, a chunk at a time; each epoch reads them anew.
+
+    Args:
+        source: an iterable data set of pairs (x, labels), a loader of batches of such pairs, or a function that returns
+            an iterator of blocks (X, labels), each of any number of rows. Labels may be missing for predictions.
+        n_rows: how many rows there are, for the schedule of the learning rate; None where nobody knows.
+        counts: whether labels are votes; None looks at the first ones.
+
+    Raises:
+        InputError: where the source is none of these.
+
+    Example:
+        >>> blocks = lambda: ((np.eye(3), np.full((3, 2), 0.5)) for _ in range(4))
+        >>> [len(chunk) for chunk in Stream(blocks).chunks(5)]
+        [6, 6]
+    """
+
+    def __init__(self, source: Any, n_rows: int | None = None, counts: bool | None = None) -> None:
+        self.source, self.counts = source, counts
+        self.batch_size: int | None = None
+        self._blocks: Callable[[], Iterator[Any]]
+        if isinstance(source, DataLoader):
+            self._blocks = lambda: iter(source)
+            self.batch_size = source.batch_size
+            n_rows = n_rows or _length(source.dataset)
+        elif isinstance(source, IterableDataset):
+            self._blocks = lambda: (_single(row, number) for number, row in enumerate(source))
+            n_rows = n_rows or _length(source)
+        elif callable(source):
+            self._blocks = lambda: iter(source())
+        else:
+            raise InputError(f"a stream is an iterable data set, a loader or a function; got {describe(source)}.")
+        self.n_rows = n_rows
+
+    def chunks(self, rows: int = STREAM_ROWS, nbytes: int = STREAM_BYTES) -> Iterator[Chunk]:
+        """The stream from its beginning, some blocks at a time.
+
+        Args:
+            rows: a chunk ends when it holds as many, ...
+            nbytes: ... or numbers of this many bytes.
+
+        Yields:
+            Chunks of one kind of rows each.
+
+        Raises:
+            InputError: where there is nothing in the stream.
+        """
+        parts: list[tuple[Any, Any]] = []
+        held, size, any_rows = 0, 0, False
+        for block in self._blocks():
+            X, labels = block if isinstance(block, (tuple, list)) and len(block) == 2 else (block, None)
+            X = as_rows(X)
+            n = count_rows(X)
+            if n == 0:
+                continue
+            parts.append((X, labels))
+            held, size, any_rows = held + n, size + _bytes(X), True
+            if held >= rows or size >= nbytes:
+                yield _join(parts)
+                parts, held, size = [], 0, 0
+        if parts:
+            yield _join(parts)
+        if not any_rows:
+            raise InputError("the stream is empty: 0 rows.")
+
+
+def as_stream(X: Any) -> Stream | None:
+    """X as a stream, or None where it is something whose rows can be counted and taken.
+
+    A loader with a sampler of its own (weighted, distributed, ...) is a stream: its order is its business.
+
+    >>> as_stream(np.eye(3)) is None
+    True
+    """
+    if isinstance(X, Stream):
+        return X
+    if isinstance(X, IterableDataset):
+        return Stream(X)
+    if isinstance(X, DataLoader):
+        plain = type(X.sampler) in (SequentialSampler, RandomSampler) and X.batch_size is not None
+        if isinstance(X.dataset, IterableDataset) or not plain:
+            return Stream(X)
+    return None
+
+
+def make_stream(X: Any, labels: Any = None, counts: bool | None = None) -> Stream:
+    """Anything that can be fitted as a stream: what is one already, a data set of pairs, or rows beside their labels.
+
+    Args:
+        X: a stream, a loader, a data set of pairs (x, labels), or rows.
+        labels: of the rows; None where X holds them.
+        counts: whether labels are votes; None looks at the first ones.
+
+    Returns:
+        The stream.
+
+    Example:
+        >>> [len(chunk) for chunk in make_stream(np.eye(5), np.full((5, 2), 0.5)).chunks()]
+        [5]
+    """
+    stream = as_stream(X)
+    if stream is not None:
+        return stream
+    if labels is None:
+        source: Any = X.dataset if isinstance(X, DataLoader) else X
+        return Stream(lambda: (_single(source[k], k) for k in range(len(source))), _length(source), counts)
+    rows, targets = as_rows(X), as_rows(labels)
+    n_rows = count_rows(rows)
+
+    def blocks() -> Iterator[Any]:
+        for start in range(0, n_rows, STREAM_ROWS):
+            part = slice(start, min(start + STREAM_ROWS, n_rows))
+            yield take_rows(rows, part), take_rows(targets, part)
+
+    return Stream(blocks, n_rows, counts)
+
+
+def _length(source: Any) -> int | None:
+    try:
+        return len(source)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _single(row: Any, number: int) -> tuple[Any, Any]:
+    """One row as a block."""
+    if isinstance(row, (tuple, list)) and len(row) == 2:
+        label = row[1].detach().cpu().numpy() if isinstance(row[1], Tensor) else np.asarray(row[1])
+        if label.ndim != 1 or label.dtype.kind not in "iufb":
+            raise InputError(f"labels of row {number} of the stream must be L numbers; got {describe(row[1])}.")
+        return Items([row[0]]), label[None]
+    return Items([row]), None
+
+
+def _join(parts: list[tuple[Any, Any]]) -> Chunk:
+    """One chunk of some blocks."""
+    blocks = [X for X, _ in parts]
+    first = blocks[0]
+    X: Any
+    if len(blocks) == 1:
+        X = first
+    elif isinstance(first, Items):
+        X = Items(row for block in blocks for row in block)
+    elif isinstance(first, (Tensor, np.ndarray)):
+        X = torch.cat([torch.as_tensor(block) for block in blocks])
+    elif isinstance(first, dict):
+        X = {key: torch.cat([torch.as_tensor(block[key]) for block in blocks]) for key in first}
+    elif isinstance(first, (tuple, list)):
+        X = type(first)(torch.cat([torch.as_tensor(part) for part in column]) for column in zip(*blocks))
+    else:
+        X = _stack_frames(blocks)
+    labels = [label for _, label in parts]
+    if any(label is None for label in labels):
+        return Chunk(X, None)
+    arrays = [label.detach().cpu().numpy() if isinstance(label, Tensor) else label for label in labels]
+    whole = all(np.asarray(array).dtype.kind in "iub" for array in arrays)
+    if hasattr(arrays[0], "columns"):
+        return Chunk(X, _stack_frames(arrays), whole)
+    return Chunk(X, np.concatenate([np.asarray(array) for array in arrays]), whole)
+
+
+def _stack_frames(frames: list[Any]) -> Any:
+    import pandas as pd  # who passes tables has it
+
+    return pd.concat(frames, ignore_index=True)
+
+
+def _bytes(X: Any) -> int:
+    """Memory that the numbers of a block take; what is no number counts as a kilobyte a row."""
+    if hasattr(X, "nbytes"):
+        return int(X.nbytes)
+    if isinstance(X, dict):
+        return sum(_bytes(value) for value in X.values())
+    if isinstance(X, (str, bytes)):
+        return len(X)
+    if isinstance(X, Iterable):
+        return sum(_bytes(part) for part in X)
+    return 1024

@@ -1,0 +1,195 @@
+"""Model folders to and from the Hugging Face Hub, each with a card. Needs the extra ``hub``."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sklearn.utils.validation import check_is_fitted
+
+from snefy_ldl._internal.files.models import load_calibration, read_config, save_calibration
+from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.errors import InputError
+from snefy_ldl.estimator import SnefyLDL
+from snefy_ldl.integrations.card import write_card
+from snefy_ldl.serve.card import model_card
+from snefy_ldl.serve.explorer.rows import past_columns
+from snefy_ldl.serve.store import ServedModel
+
+try:
+    from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
+except ImportError:
+    raise ImportError("the Hugging Face Hub needs huggingface_hub: pip install 'snefy-ldl[hub]'") from None
+
+__all__ = ["HubModel", "from_pretrained", "push_to_hub"]
+
+
+class HubModel(ModelHubMixin, library_name="snefy-ldl"):  # type: ignore[misc, call-arg]
+    """A fitted model with what the Hub should know about it; ``save_pretrained``, ``push_to_hub``, ``from_pretrained``.
+
+    What is written is a model folder (:meth:`snefy_ldl.SnefyLDL.save`: safetensors and JSON, no pickle), its
+    calibration where there is one, ``config.json`` with the words and figures below, and the card ``README.md``; a card
+    that is there already stays, since somebody may have written in it.
+
+    Args:
+        model: fitted.
+        intervals: its conformal intervals, calibrated; None where there are none.
+        data: where its rows come from, in words; goes on the card.
+        measures: figures by name, measured on rows that the fit did not see (:func:`snefy_ldl.metrics.score` returns
+            such a dict); go on the card.
+        license: of the model, as the Hub spells it ("mit", "cc-by-4.0").
+
+    Raises:
+        InputError: where the model is of another kind.
+        NotFittedError: before a fit.
+
+    Example:
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(n_neurons=4, epochs=1, guides=None, random_state=0).fit(city.X, city.D)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = HubModel(model, data="Made up.").save_pretrained(folder)
+        ...     again = HubModel.from_pretrained(folder)
+        >>> again.data, bool((again.model.predict(city.X) == model.predict(city.X)).all())
+        ('Made up.', True)
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        intervals: Any = None,
+        data: str | None = None,
+        measures: dict[str, float] | None = None,
+        license: str | None = None,
+    ) -> None:
+        if not isinstance(model, SnefyLDL):
+            raise InputError(f"only a SnefyLDL goes to the Hub; got {type(model).__name__}.")
+        check_is_fitted(model, "net_")
+        self.model, self.intervals = model, intervals
+        self.data, self.measures, self.license = data, measures, license
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        self.model.save(save_directory)
+        if self.intervals is not None:
+            save_calibration(save_directory, self.intervals.to_dict())
+
+    @classmethod
+    def _from_pretrained(
+        cls,
+        *,
+        model_id: str,
+        revision: str | None = None,
+        cache_dir: str | Path | None = None,
+        force_download: bool = False,
+        local_files_only: bool = False,
+        token: str | bool | None = None,
+        backbone: Any = None,
+        guides: Any = None,
+        device: str | None = None,
+        data: str | None = None,
+        measures: dict[str, float] | None = None,
+        license: str | None = None,
+        **_: Any,
+    ) -> HubModel:
+        folder = Path(model_id)
+        if not folder.is_dir():
+            folder = Path(
+                snapshot_download(
+                    model_id,
+                    revision=revision,
+                    cache_dir=cache_dir,
+                    force_download=force_download,
+                    local_files_only=local_files_only,
+                    token=token,
+                )
+            )
+        model = SnefyLDL.load(folder, backbone=backbone, device=device, guides=guides)
+        state = load_calibration(folder)
+        intervals = None
+        if state is not None and state["folds"] is None:  # with folds every fold's own model would be needed
+            intervals = ConformalIntervals.from_dict(model, state)
+        return cls(model, intervals, data, measures, license)
+
+    def generate_model_card(self, repo_id: str | None = None, **_: Any) -> ModelCard:
+        """The card, from what is known.
+
+        Args:
+            repo_id: where the model will be, "user/name".
+
+        Returns:
+            The Hub's card.
+
+        Example:
+            >>> from snefy_ldl.datasets import make_city_districts
+            >>> city = make_city_districts(n=60, random_state=0)
+            >>> model = SnefyLDL(n_neurons=4, epochs=1, guides=None, random_state=0).fit(city.X, city.D)
+            >>> "## Limits" in HubModel(model).generate_model_card().text
+            True
+        """
+        with tempfile.TemporaryDirectory() as place:
+            config = read_config(self.model.save(Path(place) / "model"))
+        name = (repo_id or "model").split("/")[-1]
+        version = config["weights"]["sha256"][:12]
+        served = ServedModel(
+            name, Path(name), self.model, past_columns(self.model), self.intervals, config, version, time.time()
+        )
+        return ModelCard(write_card(model_card(served), repo_id, self.data, self.measures, self.license))
+
+
+def push_to_hub(
+    model: Any,
+    repo_id: str,
+    intervals: Any = None,
+    data: str | None = None,
+    measures: Mapping[str, float] | None = None,
+    license: str | None = None,
+    **settings: Any,
+) -> str:
+    """Put a fitted model with its card on the Hugging Face Hub.
+
+    Args:
+        model: fitted.
+        repo_id: "user/name"; made where it is missing.
+        intervals: its calibrated conformal intervals, or None.
+        data: where its rows come from, in words.
+        measures: figures by name, measured on rows that the fit did not see.
+        license: of the model, as the Hub spells it.
+        settings: of ``ModelHubMixin.push_to_hub``: ``private``, ``token``, ``branch``, ``commit_message`` ...
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        InputError: where the model is of another kind.
+        NotFittedError: before a fit.
+
+    Example:
+        >>> push_to_hub(model, "me/soil", data="GEMAS, 2014", private=True)  # doctest: +SKIP
+    """
+    known = None if measures is None else {name: float(value) for name, value in measures.items()}
+    wrapped = HubModel(model, intervals, data=data, measures=known, license=license)
+    return str(wrapped.push_to_hub(repo_id, model_card_kwargs={"repo_id": repo_id}, **settings))
+
+
+def from_pretrained(name: str | Path, **settings: Any) -> SnefyLDL:
+    """A model from the Hub, or from a folder; nothing in it is executed.
+
+    Args:
+        name: "user/name", or a folder.
+        settings: of ``ModelHubMixin.from_pretrained`` (``revision``, ``token``, ``local_files_only`` ...) and of
+            :meth:`snefy_ldl.SnefyLDL.load` (``backbone``, ``guides``, ``device``).
+
+    Returns:
+        The fitted model; :meth:`HubModel.from_pretrained` also has its calibrated intervals.
+
+    Raises:
+        ModelFileError: where what is there is no whole model.
+
+    Example:
+        >>> model = from_pretrained("me/soil")  # doctest: +SKIP
+    """
+    model: SnefyLDL = HubModel.from_pretrained(name, **settings).model
+    return model

@@ -1,0 +1,366 @@
+"""What a comparison found: tables, text and a picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from scipy.stats import rankdata
+
+from snefy_ldl import metrics
+from snefy_ldl._internal.types import Array
+from snefy_ldl.errors import InputError
+from snefy_ldl.learners.comparison.statistics import (
+    FriedmanResult,
+    corrected_spread,
+    corrected_t_test,
+    friedman_test,
+    holm,
+)
+from snefy_ldl.plots.comparison import critical_difference_diagram, mean_scores
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+Rows = list[list[tuple[str, str]]]
+
+_LATEX = str.maketrans(
+    {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    | {sign: f"${sign}$" for sign in "<>"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
+    | {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "×": r"$\times$", "•": r"$\bullet$"}
+)
+
+
+def markdown_table(rows: Rows, note: str) -> str:
+    """Rows of (text, mark) as a Markdown table, and a note under it.
+
+    Args:
+        rows: The first is the head; marks are ``"head"``, ``"best"``, ``"worse"`` or nothing.
+        note: A sentence.
+
+    Returns:
+        Text that ends with a line break.
+
+    Example:
+        >>> print(markdown_table([[("learner", "head")], [("kNN", "best")]], "One."), end="")
+        | learner |
+        |---|
+        | **kNN** |
+        <BLANKLINE>
+        One.
+    """
+    marks = {"best": "**{}**", "worse": "{} •"}
+    lines = [
+        "| " + " | ".join(marks.get(mark, "{}").format(text.replace("|", "\\|")) for text, mark in row) + " |"
+        for row in rows
+    ]
+    lines.insert(1, "|" + "---|" * len(rows[0]))
+    return "\n".join([*lines, "", note]) + "\n"
+
+
+def latex_table(rows: Rows, note: str) -> str:
+    r"""Rows of (text, mark) as a LaTeX table in the style of ``booktabs``, and a note under it.
+
+    Args:
+        rows: As :func:`markdown_table` takes them.
+        note: A sentence.
+
+    Returns:
+        Text that ends with a line break.
+
+    Example:
+        >>> print(latex_table([[("a_b", "head")], [("1 ± 2", "best")]], "One.").splitlines()[4])
+        \textbf{1 $\pm$ 2} \\
+    """
+    marks = {"best": r"\textbf{{{}}}", "worse": r"{} $\bullet$"}
+    body = [
+        " & ".join(marks.get(mark, "{}").format(text.translate(_LATEX)) for text, mark in row) + r" \\" for row in rows
+    ]
+    n_words = sum(not any(sign in text for sign in "↑↓") and not text.endswith(" s") for text, _ in rows[0])
+    columns = "l" * n_words + "r" * (len(rows[0]) - n_words)
+    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule"]
+    return "\n".join([*lines, r"\end{tabular}", rf"\par\smallskip {note.translate(_LATEX)}"]) + "\n"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Comparison:
+    """What :func:`~snefy_ldl.compare` found; the figures behind the tables.
+
+    Args:
+        learners: Names, k.
+        data_sets: Names, n.
+        measures: Names.
+        scores: Measure to one table a data set, of each learner on each fold, (k, folds); NaN where a fit failed.
+        fit_seconds: Mean seconds of a fit, (n, k); folds that were trained in one stack share its time.
+        predict_seconds: Mean seconds of predicting a fold, (n, k).
+        test_to_train: Test rows over training rows, one number a data set.
+        repeats: Cross-validations.
+        errors: What went wrong, by data set and learner.
+
+    Example:
+        >>> from snefy_ldl import compare
+        >>> from snefy_ldl.learners import AAKNN, SABFGS
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=120, random_state=0)
+        >>> result = compare([SABFGS(), AAKNN()], city.X, city.D, cv=3, measures=["kl_divergence"])
+        >>> list(result.table.columns)
+        ['kl_divergence', 'kl_divergence_std', 'kl_divergence_rank', 'kl_divergence_p']
+    """
+
+    learners: list[str]
+    data_sets: list[str]
+    measures: list[str]
+    scores: dict[str, list[Array]]
+    fit_seconds: Array
+    predict_seconds: Array
+    test_to_train: list[float]
+    repeats: int = 1
+    errors: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def mean(self, measure: str) -> Array:
+        """Mean of a measure over folds, (n, k)."""
+        return np.stack([table.mean(axis=1) for table in self._scores(measure)])
+
+    def std(self, measure: str) -> Array:
+        """Standard deviation of a measure over folds, (n, k)."""
+        return np.stack([table.std(axis=1, ddof=1) for table in self._scores(measure)])
+
+    def std_error(self, measure: str) -> Array:
+        """Standard error of the mean that knows folds share training rows (Nadeau and Bengio), (n, k)."""
+        pairs = zip(self._scores(measure), self.test_to_train)
+        return np.stack([[corrected_spread(row, ratio) for row in table] for table, ratio in pairs])
+
+    def rank(self, measure: str) -> Array:
+        """Rank of each learner on each data set, 1 is best, (n, k); failed ones come last."""
+        means = self.mean(measure)
+        losses = np.where(np.isfinite(means), -means if metrics.MEASURES[measure] else means, np.inf)
+        ranks: Array = rankdata(losses, axis=1)
+        return ranks
+
+    def best(self, measure: str | None = None, data: str | None = None) -> str:
+        """Name of the best learner: by its mean on one data set, or by its mean rank over all.
+
+        Args:
+            measure: Which; the first by default.
+            data: Name of a data set; all by default.
+
+        Returns:
+            The learner's name.
+
+        Raises:
+            InputError: There is no such measure or data set.
+        """
+        ranks = self.rank(self._measure(measure))
+        chosen = ranks.mean(axis=0) if data is None else ranks[self._data(data)]
+        return self.learners[int(np.argmin(chosen))]
+
+    def p_values(self, measure: str | None = None, data: str | None = None, adjust: str | None = None) -> Any:
+        """Corrected resampled t-test of every pair of learners on one data set.
+
+        Args:
+            measure: Which; the first by default.
+            data: Name of the data set; the first by default.
+            adjust: ``"holm"`` adjusts each row for its number of tests.
+
+        Returns:
+            A DataFrame (k, k) of two-sided p-values; NaN on the diagonal and for learners that failed.
+
+        Raises:
+            InputError: There is no such measure, data set or adjustment.
+        """
+        import pandas as pd  # an extra
+
+        if adjust not in (None, "holm"):
+            raise InputError(f'adjust={adjust!r}: use None or "holm".')
+        table = self._p_table(self._measure(measure), 0 if data is None else self._data(data))
+        if adjust == "holm":
+            table = np.stack([holm(row) for row in table])
+        return pd.DataFrame(table, index=self.learners, columns=self.learners)
+
+    def friedman(self, measure: str | None = None, alpha: float = 0.05) -> FriedmanResult:
+        """Friedman test over data sets, with the critical difference of mean ranks.
+
+        Args:
+            measure: Which; the first by default.
+            alpha: Level of the critical difference.
+
+        Returns:
+            Mean ranks and the test.
+
+        Raises:
+            InputError: Fewer than two data sets or learners, or a learner that failed.
+        """
+        name = self._measure(measure)
+        return friedman_test(self.mean(name), higher_is_better=metrics.MEASURES[name], alpha=alpha)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _measure(self, measure: str | None) -> str:
+        if measure is not None and measure not in self.measures:
+            raise InputError(f"measure={measure!r} was not scored; there are {', '.join(self.measures)}.")
+        return self.measures[0] if measure is None else measure
+
+    def _data(self, data: str) -> int:
+        if data not in self.data_sets:
+            raise InputError(f"data={data!r} was not compared; there are {', '.join(self.data_sets)}.")
+        return self.data_sets.index(data)
+
+    def _scores(self, measure: str) -> list[Array]:
+        return self.scores[self._measure(measure)]
+
+    def _index(self) -> Any:
+        import pandas as pd  # an extra
+
+        if len(self.data_sets) == 1:
+            return pd.Index(self.learners, name="learner")
+        return pd.MultiIndex.from_product([self.data_sets, self.learners], names=["data", "learner"])
+
+    def _p_table(self, measure: str, d: int) -> Array:
+        scores, ratio = self.scores[measure][d], self.test_to_train[d]
+        k = len(scores)
+        table = np.full((k, k), np.nan)
+        for i in range(k):
+            for j in range(i):
+                if np.isfinite(scores[[i, j]]).all():
+                    table[i, j] = table[j, i] = corrected_t_test(scores[i], scores[j], ratio)[1]
+        return table
+
+    def _against_best(self, measure: str) -> Array:
+        ranks = self.rank(measure)
+        tables = [self._p_table(measure, d) for d in range(len(self.data_sets))]
+        return np.stack([table[:, int(np.argmin(ranks[d]))] for d, table in enumerate(tables)])
+
+    # -- tables and pictures -------------------------------------------------------------------------------------------
+
+    @property
+    def table(self) -> Any:
+        """One row a learner (and data set): mean, standard deviation over folds, rank, and p-value against the best.
+
+        The p-value is that of the corrected resampled t-test against the learner with the best mean, NaN for that
+        learner itself. Times are in :attr:`times`: they differ from run to run, and this table does not.
+        """
+        import pandas as pd  # an extra
+
+        columns: dict[str, Array] = {}
+        for measure in self.measures:
+            columns[measure] = self.mean(measure).ravel()
+            columns[f"{measure}_std"] = self.std(measure).ravel()
+            columns[f"{measure}_rank"] = self.rank(measure).ravel()
+            columns[f"{measure}_p"] = self._against_best(measure).ravel()
+        return pd.DataFrame(columns, index=self._index())
+
+    @property
+    def times(self) -> Any:
+        """Mean seconds of a fit and of predicting a fold, one row a learner (and data set)."""
+        import pandas as pd  # an extra
+
+        columns = {"fit_seconds": self.fit_seconds.ravel(), "predict_seconds": self.predict_seconds.ravel()}
+        return pd.DataFrame(columns, index=self._index())
+
+    @property
+    def folds(self) -> Any:
+        """Every score: one row a data set, learner and fold, one column a measure."""
+        import pandas as pd  # an extra
+
+        parts = []
+        for d, data in enumerate(self.data_sets):
+            for k, learner in enumerate(self.learners):
+                rows = {measure: self.scores[measure][d][k] for measure in self.measures}
+                parts.append(pd.DataFrame({"data": data, "learner": learner, **rows}).rename_axis("fold").reset_index())
+        return pd.concat(parts, ignore_index=True)
+
+    def to_markdown(self, *, alpha: float = 0.05, times: bool = False) -> str:
+        """The table as Markdown: mean ± standard deviation, the best in bold, • where a learner is clearly worse.
+
+        Args:
+            alpha: Level of the corrected resampled t-test behind the mark.
+            times: Whether to add seconds a fit and a prediction.
+
+        Returns:
+            Text.
+        """
+        return markdown_table(self._cells(alpha, times), self._note(alpha))
+
+    def to_latex(self, *, alpha: float = 0.05, times: bool = False) -> str:
+        r"""The table as LaTeX (package ``booktabs``): the best in bold, ``\bullet`` where a learner is clearly worse.
+
+        Args:
+            alpha: Level of the corrected resampled t-test behind the mark.
+            times: Whether to add seconds a fit and a prediction.
+
+        Returns:
+            Text.
+        """
+        return latex_table(self._cells(alpha, times), self._note(alpha))
+
+    def plot(
+        self, measure: str | None = None, kind: Literal["auto", "means", "ranks"] = "auto", ax: Axes | None = None
+    ) -> Axes:
+        """A picture: means with 95 % intervals on one data set, mean ranks with the critical difference on several.
+
+        Args:
+            measure: Which; the first by default.
+            kind: ``"means"`` (of the first data set), ``"ranks"``, or the one that suits the number of data sets.
+            ax: Axes to draw on; a new figure by default.
+
+        Returns:
+            The axes.
+
+        Raises:
+            InputError: There is no such measure or kind, or too few data sets for ranks.
+        """
+        name = self._measure(measure)
+        if kind not in ("auto", "means", "ranks"):
+            raise InputError(f'kind={kind!r}: use "auto", "means" or "ranks".')
+        if kind == "ranks" or (kind == "auto" and len(self.data_sets) > 1):
+            result = self.friedman(name)
+            return critical_difference_diagram(
+                self.learners, result.ranks, result.critical_difference, result.groups(), name, ax
+            )
+        n_folds = self.scores[name][0].shape[1]
+        return mean_scores(
+            self.learners,
+            self.mean(name)[0],
+            self.std_error(name)[0],
+            n_folds - 1,
+            name,
+            metrics.MEASURES[name],
+            ax,
+        )
+
+    def __repr__(self) -> str:
+        sets = f"{len(self.data_sets)} data sets" if len(self.data_sets) > 1 else f"data set {self.data_sets[0]!r}"
+        head = f"{len(self.learners)} learners on {sets}, best by {self.measures[0]}: {self.best()}"
+        return f"{head}\n{self.to_markdown()}"
+
+    def _cells(self, alpha: float, times: bool) -> list[list[tuple[str, str]]]:
+        """Rows of (text, mark); marks are ``"head"``, ``"best"``, ``"worse"`` or nothing."""
+        several = len(self.data_sets) > 1
+        arrows = [f"{m.replace('_', ' ')} {'↑' if metrics.MEASURES[m] else '↓'}" for m in self.measures]
+        head = [*(["data"] if several else []), "learner", *arrows, *(["fit s", "predict s"] if times else [])]
+        rows = [[(text, "head") for text in head]]
+        facts = {m: (self.mean(m), self.std(m), self.rank(m), self._against_best(m)) for m in self.measures}
+        for d, data in enumerate(self.data_sets):
+            for k, learner in enumerate(self.learners):
+                row = [*([(data, "")] if several else []), (learner, "")]
+                for mean, std, rank, p in facts.values():
+                    if not np.isfinite(mean[d, k]):
+                        row.append(("failed", ""))
+                        continue
+                    mark = "best" if rank[d, k] == rank[d].min() else "worse" if p[d, k] < alpha else ""
+                    row.append((f"{mean[d, k]:.4f} ± {std[d, k]:.4f}", mark))
+                if times:
+                    row += [(f"{seconds[d, k]:.3g}", "") for seconds in (self.fit_seconds, self.predict_seconds)]
+                rows.append(row)
+        return rows
+
+    def _note(self, alpha: float) -> str:
+        n_folds = self.scores[self.measures[0]][0].shape[1]
+        folds = f"{self.repeats} × {n_folds // self.repeats} folds" if self.repeats > 1 else f"{n_folds} folds"
+        return (
+            f"Mean ± standard deviation over {folds}; the best in bold; • is worse than the best by the corrected "
+            f"resampled t-test, p < {alpha:g}."
+        )

@@ -1,0 +1,386 @@
+"""Label enhancement by a density: logical labels as order constraints on a law, or as votes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from scipy.optimize import minimize_scalar
+from scipy.special import gammaln, logsumexp
+
+from snefy_ldl._internal.prediction.laws import law_blocks, to_numpy
+from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl._internal.validation import check_count, check_features, check_number
+from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
+from snefy_ldl.learners.enhancement.base import Enhancer, check_logical
+from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.learners.supervision.pseudo import DensityLearner
+
+#: Fewest draws of a set's size; where the threshold leaves fewer, the order alone counts.
+_FEWEST = 200
+#: Draws are made until every size that occurs has enough, or this many times as many as wanted.
+_MOST_TIMES = 10
+
+#: Concentrations a label that are tried for the start, and draws for each.
+_START_GRID = np.geomspace(0.03, 1000.0, 40)
+_START_DRAWS = 2000
+
+#: Log densities of rows at points: (rows, points (S, L)) -> (len(rows), S).
+LogDensity = Callable[[Index, Array], Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Sorted draws of a symmetric Dirichlet, from which draws that keep any set's constraint are made by permuting.
+
+    Args:
+        shares: Rows in descending order, (M, L).
+        size: Number of labels that hold the threshold, (M,); 0 where there is no threshold.
+        concentration: Of the Dirichlet, a label.
+    """
+
+    shares: Array
+    size: Index
+    concentration: float
+
+    @classmethod
+    def draw(
+        cls,
+        n_labels: int,
+        concentration: float,
+        threshold: float | None,
+        sizes: Index,
+        n: int,
+        random: np.random.Generator,
+    ) -> Pool:
+        """Draw until each of some sizes of sets has n draws, or ten times as many in all.
+
+        Args:
+            n_labels: L.
+            concentration: Of the symmetric Dirichlet, a label.
+            threshold: T, or None.
+            sizes: Sizes of sets that occur.
+            n: Draws wanted a size.
+            random: Source of randomness.
+
+        Returns:
+            The pool.
+        """
+        parts, total = [], 0
+        while True:
+            gammas = random.standard_gamma(concentration, size=(4 * n, n_labels))
+            gammas = np.maximum(gammas, 1e-290)  # draws of tiny concentrations underflow
+            shares = -np.sort(-gammas / gammas.sum(axis=1, keepdims=True), axis=1)
+            parts.append(np.maximum(shares, 1e-12))
+            total += len(shares)
+            pool = np.concatenate(parts)
+            if threshold is None:
+                return cls(pool[: 2 * n], np.zeros(min(2 * n, len(pool)), dtype=np.intp), concentration)
+            size = 1 + (np.cumsum(pool, axis=1)[:, :-1] < threshold).sum(axis=1)
+            if total >= _MOST_TIMES * 4 * n or all((size == k).sum() >= n for k in sizes):
+                return cls(pool, size, concentration)
+
+    def points(self, relevant: Mask, n: int, random: np.random.Generator) -> Array:
+        """Draws (at most n, L) that keep the constraint of one set of labels.
+
+        Args:
+            relevant: The set, (L,).
+            n: Most draws.
+            random: Source of randomness.
+
+        Returns:
+            Shares, (m, L).
+        """
+        k = int(relevant.sum())
+        rows = np.flatnonzero(self.size == k)
+        if len(rows) < _FEWEST:
+            rows = np.arange(len(self.shares))
+        rows = rows[random.permutation(len(rows))[:n]]
+        sorted_shares = self.shares[rows]
+        points = np.empty_like(sorted_shares)
+        points[:, relevant] = random.permuted(sorted_shares[:, :k], axis=1)
+        points[:, ~relevant] = random.permuted(sorted_shares[:, k:], axis=1)
+        return points
+
+    def log_density(self, points: Array) -> Array:
+        """Log density of the symmetric Dirichlet, up to a constant, (m,)."""
+        logs: Array = (self.concentration - 1.0) * np.log(points).sum(axis=1)
+        return logs
+
+
+@dataclass(frozen=True, eq=False)
+class Recovered:
+    """What is known of each row's distribution, given its features and its set of labels.
+
+    Args:
+        mean: ``E[ℓ|x, S]``, (N, L).
+        second: ``E[ℓ²|x, S]``, (N, L).
+        log_mean: ``E[log ℓ|x, S]``, (N, L).
+        draws: One draw a row, (N, L).
+        effective: Effective number of draws behind each row, (N,).
+        log_probability: ``log P(S|x)`` up to a constant of each size, (N,).
+    """
+
+    mean: Array
+    second: Array
+    log_mean: Array
+    draws: Array
+    effective: Array
+    log_probability: Array
+
+
+def groups_of(relevant: Mask) -> Iterator[tuple[Mask, Index]]:
+    """Rows that share a set of labels: (set (L,), row numbers)."""
+    sets, member = np.unique(relevant, axis=0, return_inverse=True)
+    order = np.argsort(member.ravel(), kind="stable")
+    ends = np.cumsum(np.bincount(member.ravel(), minlength=len(sets)))
+    yield from zip(sets, np.split(order, ends[:-1]))
+
+
+def condition_rows(
+    relevant: Mask, log_density: LogDensity, pool: Pool, n: int, random: np.random.Generator
+) -> Recovered:
+    """Condition each row's law on its set of labels, by weighted draws that all keep the constraint.
+
+    Args:
+        relevant: Sets of labels, (N, L).
+        log_density: Of the rows' laws at points.
+        pool: Draws to permute.
+        n: Draws a set.
+        random: Source of randomness.
+
+    Returns:
+        Conditional moments, and one conditional draw a row.
+    """
+    mean, second, log_mean, draws = (np.empty(relevant.shape) for _ in range(4))
+    effective, probability = np.empty(len(relevant)), np.empty(len(relevant))
+    for one, rows in groups_of(relevant):
+        points = pool.points(one, n, random)
+        logs = log_density(rows, points) - pool.log_density(points)  # (rows, S)
+        total = logsumexp(logs, axis=1)
+        weights = np.exp(logs - total[:, None])
+        mean[rows], second[rows] = weights @ points, weights @ points**2
+        log_mean[rows] = weights @ np.log(points)
+        effective[rows] = 1.0 / (weights**2).sum(axis=1)
+        probability[rows] = total - np.log(len(points))
+        ladder = np.cumsum(weights, axis=1)
+        place = (ladder < random.random((len(rows), 1)) * ladder[:, -1:]).sum(axis=1)
+        draws[rows] = points[np.minimum(place, len(points) - 1)]
+    return Recovered(mean, second, log_mean, draws, effective, probability)
+
+
+def dirichlet_log_density(alpha: Array) -> LogDensity:
+    """Log densities of one Dirichlet a row, ``alpha`` (N, L)."""
+    constant = gammaln(alpha.sum(axis=1)) - gammaln(alpha).sum(axis=1)
+
+    def log_density(rows: Index, points: Array) -> Array:
+        values: Array = constant[rows, None] + (alpha[rows] - 1.0) @ np.log(points).T
+        return values
+
+    return log_density
+
+
+def size_concentration(sizes: Index, n_labels: int, threshold: float, random: np.random.Generator) -> float:
+    """Concentration a label of the symmetric Dirichlet under which sets of the observed sizes are most frequent.
+
+    Args:
+        sizes: Number of labels that apply, a row, (N,).
+        n_labels: L.
+        threshold: T.
+        random: Source of randomness.
+
+    Returns:
+        A positive number.
+
+    Example:
+        >>> few, many = (np.full(50, k) for k in (1, 4))
+        >>> random = np.random.default_rng(0)
+        >>> size_concentration(few, 9, 0.5, random) < size_concentration(many, 9, 0.5, random)
+        True
+    """
+    observed = np.bincount(sizes, minlength=n_labels + 1)[1:]
+    fits = []
+    for concentration in _START_GRID:
+        shares = random.dirichlet(np.full(n_labels, concentration), size=_START_DRAWS)
+        held = np.cumsum(-np.sort(-shares, axis=1), axis=1)[:, :-1]
+        expected = np.bincount((held < threshold).sum(axis=1), minlength=n_labels) + 0.5  # no size is impossible
+        fits.append(float(observed @ np.log(expected)))
+    return float(_START_GRID[int(np.argmax(fits))])
+
+
+#: Concentrations of the Dirichlet rounds stay inside this range.
+_LOG_CONCENTRATIONS = (-3.0, 10.0)
+#: No parameter of a row's Dirichlet is smaller than this.
+_SMALLEST_ALPHA = 1e-2
+#: What the density is fitted with unless said otherwise: quick, and without what needs exact shares.
+_QUICK = {"guides": None, "centre": None, "zeros": "shrink", "device": "cpu"}
+
+
+class SnefyEnhancer(Enhancer, DensityLearner):
+    """A law of the label distribution behind logical labels, given the features.
+
+    ``labels="order"``: the set ``S`` of labels that apply says ``min_{r∈S} ℓ_r ≥ max_{r∉S} ℓ_r``, and with a threshold
+    ``T`` that ``S`` is the smallest set of largest labels that holds ``T`` of the whole. Rounds of expectation
+    maximisation fit ``ℓ | x ~ Dirichlet(s m(x))``, ``m`` softmax-linear, to rows of which only ``S`` is known; one
+    draw a row from that law given ``S`` then trains a :class:`SnefyLDL`. Its law, conditioned on ``S``, is the answer
+    for the fitted rows; without ``S`` it is the answer for new ones. All draws behind an answer keep the constraint:
+    sorted draws of a symmetric Dirichlet are permuted so that they do, and weighted by the law.
+
+    ``labels="votes"``: each label that applies is one vote, and the answer is the law updated on the votes, in closed
+    form.
+
+    Args:
+        labels: ``"order"`` or ``"votes"``.
+        threshold: ``T``, as the logical labels were made or are meant; None uses the order alone, which says nothing
+            about how far apart shares are.
+        n_rounds: Rounds of expectation maximisation.
+        n_draws: Draws a set of labels.
+        density_params: Settings of the :class:`SnefyLDL`; quick ones by default.
+        random_state: Seeds draws and networks.
+
+    Attributes:
+        label_distributions_: ``E[ℓ|x, S]`` of the fitted rows, (N, L).
+        label_variances_: Their variances, (N, L).
+        concentration_: ``s`` of the last round (``"order"``).
+        effective_draws_: Effective number of draws behind each row, (N,) (``"order"``).
+        density_: The fitted :class:`SnefyLDL`.
+
+    Example:
+        >>> from snefy_ldl.learners.enhancement import binarise
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=80, random_state=0)
+        >>> model = SnefyEnhancer(n_rounds=2, density_params={"epochs": 3}, random_state=0)
+        >>> model.fit(city.X, binarise(city.D)).transform().shape, model.predict_dist(city.X[:2]).batch_shape
+        ((80, 3), torch.Size([2]))
+    """
+
+    _density_defaults = _QUICK
+
+    def __init__(
+        self,
+        labels: Literal["order", "votes"] = "order",
+        threshold: float | None = 0.5,
+        n_rounds: int = 5,
+        n_draws: int = 2000,
+        density_params: dict[str, Any] | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.labels = labels
+        self.threshold = threshold
+        self.n_rounds = n_rounds
+        self.n_draws = n_draws
+        self.density_params = density_params
+        self.random_state = random_state
+
+    def _check_params(self) -> None:
+        if self.labels not in ("order", "votes"):
+            raise InputError(f'labels={self.labels!r}: use "order" or "votes".')
+        if self.threshold is not None and not 0.0 < check_number("threshold", self.threshold) < 1.0:
+            raise InputError(f"threshold={self.threshold!r} must lie between 0 and 1, or be None.")
+        check_count("n_rounds", self.n_rounds)
+        check_count("n_draws", self.n_draws)
+        self._check_density_params()
+
+    # -- fitting -----------------------------------------------------------------------------------------------------
+
+    def _enhance(self, X: Array, relevant: Mask, random: np.random.RandomState) -> Array:
+        seed = int(random.randint(2**31 - 1))
+        generator = np.random.default_rng(seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ZeroLabelWarning)
+            warnings.simplefilter("ignore", TrainingWarning)
+            if self.labels == "votes":
+                self._density = self._new_density(seed).fit(X, counts=relevant.astype(float))
+                mean, second = self._update(X, relevant)
+            else:
+                pool, known = self._dirichlet_rounds(X, relevant, generator)
+                self._density = self._new_density(seed).fit(X, known.draws)
+                last = condition_rows(relevant, self._log_density(X), pool, self.n_draws, generator)
+                self.effective_draws_ = last.effective
+                mean, second = last.mean, last.second
+        self.label_variances_ = np.maximum(second - mean**2, 0.0)
+        return mean
+
+    def _dirichlet_rounds(self, X: Array, relevant: Mask, generator: np.random.Generator) -> tuple[Pool, Recovered]:
+        """Expectation maximisation of ``Dirichlet(s m(x))``; the last pool, and what it says of the rows."""
+        n_rows, n_labels = relevant.shape
+        sizes = relevant.sum(axis=1)
+        start = 1.0 if self.threshold is None else size_concentration(sizes, n_labels, self.threshold, generator)
+        self.concentration_ = start * n_labels
+        mean = np.full((n_rows, n_labels), 1.0 / n_labels)
+        for turn in range(self.n_rounds):
+            pool = self._pool(self.concentration_ / n_labels, np.unique(sizes), generator)
+            alpha = np.maximum(self.concentration_ * mean, _SMALLEST_ALPHA)
+            known = condition_rows(relevant, dirichlet_log_density(alpha), pool, self.n_draws, generator)
+            if turn + 1 < self.n_rounds:
+                mean = np.asarray(SABFGS().fit(X, known.mean).predict(X))
+                self.concentration_ = _best_concentration(mean, known.log_mean)
+        return pool, known
+
+    def _pool(self, concentration: float, sizes: Index, generator: np.random.Generator) -> Pool:
+        return Pool.draw(self.n_labels_, concentration, self.threshold, sizes, self.n_draws, generator)
+
+    def _log_density(self, X: Array) -> LogDensity:
+        law = self._density.predict_dist(X)
+
+        @torch.no_grad()
+        def log_density(rows: Index, points: Array) -> Array:
+            return to_numpy(law[torch.from_numpy(rows)].log_prob_at(torch.from_numpy(points))).T
+
+        return log_density
+
+    def _update(self, X: Array, relevant: Mask) -> tuple[Array, Array]:
+        """Mean and second moment of the law updated on one vote a label that applies."""
+        means, seconds = [], []
+        for rows, law in law_blocks(self._density, X):
+            updated = law.posterior(torch.from_numpy(relevant[rows].astype(float)))
+            means.append(to_numpy(updated.mean))
+            seconds.append(to_numpy(updated.variance) + means[-1] ** 2)
+        return np.concatenate(means), np.concatenate(seconds)
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    def _predict(self, X: Array) -> Array:
+        return DensityLearner._predict(self, X)
+
+    def enhance(self, X: Any, L: Any) -> tuple[Array, Array]:
+        """Mean and standard deviation of new rows' label distributions, when their logical labels are known.
+
+        Args:
+            X: Features (N, d).
+            L: Logical labels (N, L).
+
+        Returns:
+            Means (N, L), rows that sum to one, and standard deviations (N, L).
+
+        Raises:
+            InputError: Rows or labels that break a rule.
+        """
+        features = self._scaled(self._check_X(X))
+        relevant, _ = check_logical(L, check_features(X).shape[0])
+        if relevant.shape[1] != self.n_labels_:
+            raise InputError(f"L has {relevant.shape[1]} labels, but the enhancer was fitted with {self.n_labels_}.")
+        if self.labels == "votes":
+            mean, second = self._update(features, relevant)
+        else:
+            generator = np.random.default_rng(0)
+            pool = self._pool(self.concentration_ / self.n_labels_, np.unique(relevant.sum(axis=1)), generator)
+            known = condition_rows(relevant, self._log_density(features), pool, self.n_draws, generator)
+            mean, second = known.mean, known.second
+        return mean, np.sqrt(np.maximum(second - mean**2, 0.0))
+
+
+def _best_concentration(mean: Array, log_mean: Array) -> float:
+    """``s`` that maximises ``Σ_i E[log Dirichlet(ℓ_i; s m_i)]``, from the expected logarithms (N, L)."""
+
+    def loss(log_s: float) -> float:
+        alpha = np.exp(log_s) * mean
+        return -float(
+            np.mean(gammaln(np.exp(log_s)) - gammaln(alpha).sum(axis=1) + ((alpha - 1) * log_mean).sum(axis=1))
+        )
+
+    return float(np.exp(minimize_scalar(loss, bounds=_LOG_CONCENTRATIONS, method="bounded").x))

@@ -1,0 +1,18 @@
+"""Little or noisy supervision: rows without labels, and labels that are not quite right.
+
+- :mod:`~snefy_ldl.learners.supervision.pseudo`: few rows with labels, many without.
+- :mod:`~snefy_ldl.learners.supervision.noise`: label distributions with noise.
+"""
+
+from __future__ import annotations
+
+from snefy_ldl.learners.supervision.noise import GenerativeCalibrator, LabelCalibrator, estimate_votes, votes_of_repeats
+from snefy_ldl.learners.supervision.pseudo import SemiSnefyLDL
+
+__all__ = [
+    "GenerativeCalibrator",
+    "LabelCalibrator",
+    "SemiSnefyLDL",
+    "estimate_votes",
+    "votes_of_repeats",
+]

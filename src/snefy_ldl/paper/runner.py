@@ -1,0 +1,565 @@
+"""Running the experiments: what is missing, worker processes, and records that are there as soon as they are known.
+
+Kill it at any moment and run it again: it goes on with what is missing. The figures depend on the repeat's number and
+the settings, not on the number of processes or on interruptions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import platform
+import re
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn brings it
+
+from snefy_ldl._internal.files.atomic import remove_leftovers, write_json
+from snefy_ldl._internal.version import __version__
+from snefy_ldl.datasets.named import Dataset, load_dataset
+from snefy_ldl.errors import InputError, SnefyError
+from snefy_ldl.learners import DirichletLDL
+from snefy_ldl.paper.config import RECIPES, RESULTS_VERSION, Active, Ensemble, Sensitivity, Study
+from snefy_ldl.paper.studies import (
+    Outcome,
+    grid_parts,
+    make_learner,
+    make_model,
+    merge_part,
+    missing_parts,
+    part_cost,
+    run_active,
+    run_conformal,
+    run_ensemble,
+    run_sensitivity,
+)
+
+#: Version of the files' own form.
+VERSION = 1
+#: Packages whose version can change a figure.
+PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
+#: Settings of a model that decide no figure.
+PASSING = ("random_state", "verbose", "checkpoint_dir", "warm_start")
+
+
+def record_path(out: Path, study: str, recipe: str, repeat: int) -> Path:
+    """Where one repeat's figures lie.
+
+    Example:
+        >>> record_path(Path("reproduction"), "table3", "default", 7).as_posix()
+        'reproduction/results/table3/default/007.json'
+    """
+    return out / "results" / study / recipe / f"{repeat:03d}.json"
+
+
+def fingerprint(study: Study, recipe: str, data: str) -> str:
+    """Hash of what decides a study's figures: protocol, models' settings, data and versions.
+
+    The number of repeats, the sharing out of the work and the grid of figure A1 (whose records say which settings they
+    hold) are no part of it.
+
+    Args:
+        study: the study.
+        recipe: ``"paper"``, ``"default"`` or ``"baseline"``.
+        data: what :func:`data_digest` says about its data set.
+    """
+    protocol = study.protocol
+    plan = replace(protocol, panels=()) if isinstance(protocol, Sensitivity) else protocol
+    models: list[Any] = [DirichletLDL()] if recipe == "baseline" else [make_model(study, recipe)]
+    if isinstance(protocol, Ensemble):
+        models += [make_learner(protocol, name) for name, _ in protocol.learners]
+    content = {
+        "results": RESULTS_VERSION,
+        "study": study.name,
+        "protocol": [type(plan).__name__, asdict(plan)],
+        "models": [[type(model).__name__, _settings(model)] for model in models],
+        "data": data,
+        "versions": {name: version(name) for name in PACKAGES} | {"snefy_ldl": __version__},
+    }
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _settings(model: Any) -> dict[str, str]:
+    return {name: repr(value) for name, value in model.get_params(deep=False).items() if name not in PASSING}
+
+
+def data_digest(data: Dataset) -> str:
+    """Hash of the features and the label distributions."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (data.X, data.D):
+        digest.update(repr((part.shape, str(part.dtype))).encode())
+        digest.update(np.ascontiguousarray(part).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def code_digest() -> str:
+    """Hash of the library's source files, those of the report and the command line aside."""
+    digest = hashlib.blake2b(digest_size=16)
+    root = Path(__file__).resolve().parents[1]
+    aside = re.compile(r"(experiments/(report|analysis|runner|published)|cli|demo|[a-z_]*plots).*")
+    for path in sorted(root.rglob("*.py")):
+        if not aside.fullmatch(path.relative_to(root).as_posix()):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def read_record(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
+    """A record that is whole and says what is expected of it, or None: it must then be computed.
+
+    Args:
+        path: the file.
+        expected: version, study, recipe, repeat and fingerprint that it must have.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(record, dict) or not isinstance(record.get("figures"), dict):
+        return None
+    if not isinstance(record.get("seconds"), (int, float)):
+        return None
+    return record if all(record.get(key) == value for key, value in expected.items()) else None
+
+
+def tidy(out: Path, study: str, recipe: str, fingerprint: str) -> int:
+    """Remove what a killed run left half-written, and set stale records aside as ``NNN.stale``; returns how many.
+
+    A report must never mix figures of two settings, so stale records go even where they are not to be redone now.
+    """
+    folder, stale = out / "results" / study / recipe, 0
+    if not folder.is_dir():
+        return 0
+    remove_leftovers(folder, "*.json")
+    for path in folder.glob("[0-9]*.json"):
+        about = {"version": VERSION, "study": study, "recipe": recipe, "repeat": int(path.stem)}
+        if read_record(path, about | {"fingerprint": fingerprint}) is None:
+            os.replace(path, path.with_suffix(".stale"))
+            stale += 1
+    return stale
+
+
+# -- the run as a whole ------------------------------------------------------------------------------------------------
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores and versions.
+
+    Example:
+        >>> sorted(machine())[:3]
+        ['cores', 'numpy', 'processor']
+    """
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        name = names[0] if names else name
+    facts = {"processor": name, "cores": os.cpu_count(), "python": platform.python_version()}
+    return facts | {package: version(package) for package in PACKAGES} | {"snefy_ldl": __version__}
+
+
+class RunFile:
+    """``run.json``: machine, jobs, repeats wanted, and the time spent over all resumes.
+
+    Args:
+        out: folder of the run.
+        jobs: worker processes.
+        repeats: repeats wanted, by study.
+        recipes: recipes wanted.
+    """
+
+    def __init__(self, out: Path, jobs: int, repeats: dict[str, int], recipes: tuple[str, ...]) -> None:
+        self.path, self._began = out / "run.json", time.perf_counter()
+        before = self._read()
+        self._spent = float(before.get("wall_seconds", 0.0))
+        held, codes = before.get("repeats", {}), list(before.get("code", []))
+        self.code_before = codes[-1] if codes else None
+        self.code = code_digest()
+        known = [*before.get("recipes", []), *recipes]
+        self.content: dict[str, Any] = {
+            "version": VERSION,
+            "machine": machine(),
+            "jobs": jobs,
+            "repeats": {**held, **{name: max(count, held.get(name, 0)) for name, count in repeats.items()}},
+            "recipes": [name for name in ("paper", "default") if name in known],
+            "wall_seconds": self._spent,
+            "started": before.get("started") or _now(),
+            "finished": before.get("finished"),
+            "code": codes if codes[-1:] == [self.code] else [*codes, self.code],
+        }
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) and content.get("version") == VERSION else {}
+
+    def write(self, finished: bool = False) -> None:
+        """Write what is known by now."""
+        self.content["wall_seconds"] = round(self._spent + time.perf_counter() - self._began, 2)
+        self.content["finished"] = _now() if finished else None
+        write_json(self.path, self.content)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+Loader = Callable[[str], Dataset]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Some repeats of a study, trained together.
+
+    A model's place among those it is trained with can change its last bits, and a query can turn such a bit into
+    another row. So repeats are trained in fixed companies, whole even where some of it is there already: what an
+    interrupted run leaves is finished with the same figures.
+
+    Args:
+        study: which.
+        recipes: the recipe, or those that share the work.
+        part: the setting of figure A1; empty elsewhere.
+        repeats: numbers of the splits whose records are missing.
+        company: numbers of the splits that are trained, these among them.
+        cost: rough seconds.
+    """
+
+    study: Study
+    recipes: tuple[str, ...]
+    part: str
+    repeats: tuple[int, ...]
+    company: tuple[int, ...]
+    cost: float
+
+    def __str__(self) -> str:
+        numbers = f"{self.repeats[0]}" if len(self.repeats) == 1 else f"{self.repeats[0]}-{self.repeats[-1]}"
+        words = (self.study.name, "+".join(self.recipes), self.part, f"repeat {numbers}")
+        return " ".join(word for word in words if word)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The outcomes of a task, the wall time of each of its repeats, and what it warned of."""
+
+    outcomes: list[Outcome]
+    seconds: float
+    warnings: list[str]
+
+
+def compute(task: Task, data: Dataset) -> Answer:
+    """Run a task; its warnings come back as lines, one of each."""
+    began = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        outcomes = _outcomes(task, data)
+    lines = dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught)
+    seconds = (time.perf_counter() - began) / len(outcomes)
+    return Answer([one for one in outcomes if one.repeat in task.repeats], seconds, list(lines))
+
+
+def _outcomes(task: Task, data: Dataset) -> list[Outcome]:
+    study, protocol = task.study, task.study.protocol
+    if isinstance(protocol, Ensemble):
+        return run_ensemble(study, task.recipes, task.company, data)
+    (recipe,) = task.recipes
+    if isinstance(protocol, Sensitivity):
+        return run_sensitivity(study, recipe, task.part, task.company, data)
+    if isinstance(protocol, Active):
+        return run_active(study, recipe, task.company, data)
+    return run_conformal(study, recipe, task.company, data)
+
+
+class Ledger:
+    """What is done and what is not: reads records, plans tasks, writes records.
+
+    Args:
+        out: folder of the run.
+        studies: what is wanted, each at its own number of repeats.
+        recipes: recipes wanted.
+        fingerprints: by study and recipe.
+    """
+
+    def __init__(
+        self, out: Path, studies: Sequence[Study], recipes: Sequence[str], fingerprints: dict[tuple[str, str], str]
+    ) -> None:
+        self.out, self.studies, self.recipes, self.fingerprints = out, list(studies), recipes, fingerprints
+        self.kept = 0
+
+    def plan(self) -> list[Task]:
+        """Tasks for everything that is missing, in the order of the studies; long ones of a study first."""
+        tasks = []
+        for study in self.studies:
+            missing = self._of_study(study)
+            tasks += sorted(missing, key=lambda task: -task.cost / len(task.company))
+        return tasks
+
+    def _of_study(self, study: Study) -> list[Task]:
+        recipes = study.recipes(self.recipes)
+        wanted: dict[tuple[tuple[str, ...], str], list[int]] = {}
+        for repeat in range(study.repeats):
+            lacking = {recipe: self._lacking(study, recipe, repeat) for recipe in recipes}
+            self.kept += sum(not parts for parts in lacking.values())
+            if isinstance(study.protocol, Ensemble):  # recipes share the members
+                together = tuple(recipe for recipe in recipes if lacking[recipe])
+                if together:
+                    wanted.setdefault((together, ""), []).append(repeat)
+                continue
+            for recipe, parts in lacking.items():
+                for part in parts:
+                    wanted.setdefault(((recipe,), part), []).append(repeat)
+        tasks = []
+        for (together, part), repeats in wanted.items():
+            cost, size = self._cost(study, together, part), study.chunk
+            for start in sorted({repeat // size * size for repeat in repeats}):
+                company = tuple(range(start, min(start + size, study.repeats)))
+                group = tuple(repeat for repeat in repeats if repeat in company)
+                tasks.append(Task(study, together, part, group, company, cost * len(company)))
+        return tasks
+
+    @staticmethod
+    def _cost(study: Study, recipes: tuple[str, ...], part: str) -> float:
+        """Rough seconds a repeat."""
+        if recipes == ("baseline",):
+            return 0.04 * study.cost
+        if not part:
+            return study.cost * len(recipes)
+        grid = grid_parts(study, recipes[0])
+        shares = {name: part_cost(study, recipes[0], name) for name in grid}
+        return study.cost * shares[part] / sum(shares.values())
+
+    def _lacking(self, study: Study, recipe: str, repeat: int) -> list[str]:
+        record = self._read(study, recipe, repeat)
+        if isinstance(study.protocol, Sensitivity):
+            return missing_parts(study, recipe, None if record is None else record["figures"])
+        return [] if record is not None else [""]
+
+    def _about(self, study: Study, recipe: str, repeat: int) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "study": study.name,
+            "dataset": study.dataset,
+            "recipe": recipe,
+            "repeat": repeat,
+            "fingerprint": self.fingerprints[study.name, recipe],
+        }
+
+    def _read(self, study: Study, recipe: str, repeat: int) -> dict[str, Any] | None:
+        path = record_path(self.out, study.name, recipe, repeat)
+        return read_record(path, self._about(study, recipe, repeat))
+
+    def enter(self, task: Task, answer: Answer) -> None:
+        """Write the records of a finished task, each at once and whole."""
+        study = task.study
+        for outcome in answer.outcomes:
+            figures, seconds = outcome.figures, answer.seconds
+            if isinstance(study.protocol, Sensitivity):
+                before = self._read(study, outcome.recipe, outcome.repeat)
+                held = None if before is None else before["figures"]
+                figures = merge_part(study, outcome.recipe, task.part, held, figures)
+                seconds += 0.0 if before is None else float(before["seconds"])
+            record = {
+                **self._about(study, outcome.recipe, outcome.repeat),
+                "seconds": round(seconds, 3),
+                "figures": figures,
+            }
+            write_json(record_path(self.out, study.name, outcome.recipe, outcome.repeat), record)
+
+
+def reproduce(
+    studies: Sequence[Study],
+    out: str | Path,
+    *,
+    recipes: Sequence[str] = RECIPES,
+    repeats: int | None = None,
+    jobs: int | None = None,
+    loader: Loader = load_dataset,
+) -> Path:
+    """Run studies into a folder, one JSON a repeat; what is there already is not run again.
+
+    Args:
+        studies: what to run, e.g. ``config.select(["table3"])``.
+        out: folder; ``results/<study>/<recipe>/<repeat>.json`` and ``run.json`` go into it.
+        recipes: ``"paper"``, ``"default"`` or both.
+        repeats: repeats of every study; by default each study's own number.
+        jobs: worker processes, one thread each; all cores by default. With one, no process is started.
+        loader: gives a data set by its name; with several jobs it must be importable.
+
+    Returns:
+        The folder.
+    """
+    out = Path(out)
+    studies = _checked(studies, out, recipes, repeats, jobs)
+    workers = jobs or os.cpu_count() or 1
+    console = Console(stderr=True)
+    digests = {name: data_digest(loader(name)) for name in dict.fromkeys(study.dataset for study in studies)}
+    fingerprints = {
+        (study.name, recipe): fingerprint(study, recipe, digests[study.dataset])
+        for study in studies
+        for recipe in study.recipes(recipes)
+    }
+    stale = sum(tidy(out, *key, value) for key, value in fingerprints.items())
+    if stale:
+        console.print(f"note: {stale} damaged or outdated result files were set aside as *.stale", style="yellow")
+    ledger = Ledger(out, studies, recipes, fingerprints)
+    tasks = ledger.plan()
+    run_file = RunFile(out, workers, {study.name: study.repeats for study in studies}, tuple(recipes))
+    if ledger.kept and run_file.code_before not in (None, run_file.code):
+        console.print(
+            f"note: the code has changed since the last run into {out}; {ledger.kept} results of before are kept. "
+            "Delete the folder to run them again.",
+            style="yellow",
+            soft_wrap=True,
+        )
+    if not tasks:
+        return out
+    run_file.write()
+    with _bar(console, tasks) as advance:
+        alone = workers == 1
+        answers = _run_here(tasks, loader) if alone else _run_in_workers(tasks, loader, min(workers, len(tasks)))
+        said: set[tuple[str, str]] = set()
+        for task, answer in answers:
+            ledger.enter(task, answer)
+            run_file.write()
+            for line in answer.warnings:
+                kind = (task.study.name, line.partition(":")[0])  # once a study: the numbers in it differ by split
+                if kind not in said:
+                    said.add(kind)
+                    console.print(f"note: {task.study.name}: {line}", style="yellow", markup=False, soft_wrap=True)
+            advance(task, answer)
+    run_file.write(finished=True)
+    return out
+
+
+def _checked(
+    studies: Sequence[Study], out: Path, recipes: Sequence[str], repeats: int | None, jobs: int | None
+) -> list[Study]:
+    if not studies:
+        raise InputError("no study was named; config.select(['all']) gives every one.")
+    if not recipes or any(recipe not in RECIPES for recipe in recipes):
+        raise InputError(f"recipes={list(recipes)!r}: use {' or '.join(RECIPES)}, or both.")
+    for name, value in (("repeats", repeats), ("jobs", jobs)):
+        if value is not None and value < 1:
+            raise InputError(f"{name} must be at least 1; got {value}.")
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; name a folder for the results.")
+    return [study if repeats is None else replace(study, repeats=repeats) for study in studies]
+
+
+# -- doing the work ----------------------------------------------------------------------------------------------------
+
+
+def _run_here(tasks: Sequence[Task], loader: Loader) -> Iterator[tuple[Task, Answer]]:
+    """One task after another in this process, on one thread as in a worker."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            for task in tasks:
+                with _naming(task):
+                    answer = _work(task, loader)
+                yield task, answer
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _run_in_workers(tasks: Sequence[Task], loader: Loader, workers: int) -> Iterator[tuple[Task, Answer]]:
+    """Tasks as they finish, in any order."""
+    before = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker)
+    finished = False
+    try:
+        waiting = {pool.submit(_work, task, loader): task for task in tasks}
+        for future in as_completed(waiting):
+            task = waiting[future]
+            with _naming(task):
+                answer = future.result()
+            yield task, answer
+        finished = True
+    finally:
+        # on the way out of an error or Ctrl-C nobody waits for tasks whose answers nobody will read
+        pool.shutdown(wait=finished, cancel_futures=True)
+        if not finished:
+            for child in set(multiprocessing.active_children()) - before:
+                child.terminate()
+
+
+@contextmanager
+def _naming(task: Task) -> Iterator[None]:
+    """Say which task an error comes from."""
+    try:
+        yield
+    except BrokenExecutor:
+        raise SnefyError(
+            "a worker process ended before its time, perhaps for want of memory. What was finished is kept: "
+            "run the same command again with fewer --jobs."
+        ) from None
+    except Exception:
+        Console(stderr=True).print(f"{task} failed; what was finished before is kept.", style="red", markup=False)
+        raise
+
+
+def _start_worker() -> None:
+    """One thread a worker; Ctrl-C is the parent's to handle; and a worker ends when its parent does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    threadpool_limits(1)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+
+        def follow() -> None:
+            parent.join()
+            os._exit(1)
+
+        threading.Thread(target=follow, daemon=True).start()
+
+
+def _work(task: Task, loader: Loader) -> Answer:
+    return compute(task, _data(loader, task.study.dataset))
+
+
+@lru_cache(maxsize=2)
+def _data(loader: Loader, name: str) -> Dataset:
+    return loader(name)
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _bar(console: Console, tasks: Sequence[Task]) -> Iterator[Callable[[Task, Answer], None]]:
+    """A bar with the time left on a terminal, and a line a task elsewhere."""
+    total, began, done = sum(task.cost for task in tasks), time.perf_counter(), [0.0, 0.0]
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    columns = (*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())  # type: ignore[assignment]
+    with Progress(*columns, console=console, disable=not console.is_terminal, speed_estimate_period=300) as bar:
+        shown = bar.add_task("reproduce", total=total)
+
+        def advance(task: Task, answer: Answer) -> None:
+            done[0] += 1
+            done[1] += task.cost
+            bar.update(shown, advance=task.cost, description=task.study.name)
+            if not console.is_terminal:
+                spent = time.perf_counter() - began
+                left = spent * (total - done[1]) / done[1]
+                line = f"{done[0]:.0f}/{len(tasks)} {task}: {answer.seconds:.1f} s a repeat; {spent:.0f} s so far"
+                console.print(f"{line}, about {left:.0f} s left", markup=False, highlight=False, soft_wrap=True)
+
+        yield advance

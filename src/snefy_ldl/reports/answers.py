@@ -1,0 +1,322 @@
+"""What a model answers for each row, once and for all: every figure and picture of a report is made of this."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import KFold
+
+from snefy_ldl._internal.prediction.laws import draw_from, law_blocks, log_probs, tensor_for, to_numpy
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation.rows import as_rows, take_rows
+from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.errors import SnefyError, TableNote, TrainingWarning, ZeroLabelWarning
+from snefy_ldl.estimator import SnefyLDL, fit_folds, fit_many
+from snefy_ldl.metrics import joint_pit
+from snefy_ldl.training import Job, TrainingData
+from snefy_ldl.training.guided import fit_jobs
+
+__all__ = ["FEWEST_ROWS", "LEVEL", "Answers", "JudgedRows", "Part", "ask", "cross_fit", "drawn_step"]
+
+#: Confidence level of the intervals.
+LEVEL = 0.9
+#: Draws a row where marginal laws are not at hand.
+DRAWS = 500
+#: Rows whose draws are kept for further questions, at most so many.
+DRAWN_ROWS = 500
+#: Fewest rows that a report can say anything about.
+FEWEST_ROWS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedRows:
+    """Rows whose labels are known.
+
+    Args:
+        X: Features as the model takes them, (N, d); a DataFrame keeps the names of its columns.
+        D: Observed label distributions (N, L); of votes, their proportions.
+        labels: Names of the labels (L).
+        counts: Numbers of votes (N, L); None for shares.
+        names: What to call each row (N); None for "row 1", "row 2", ...
+
+    Example:
+        >>> JudgedRows(np.zeros((12, 2)), np.full((12, 2), 0.5), ["no", "yes"]).name(0)
+        'row 1'
+    """
+
+    X: Any
+    D: Array
+    labels: list[str]
+    counts: Array | None = None
+    names: list[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.D)
+
+    def name(self, row: int) -> str:
+        """What to call a row.
+
+        Args:
+            row: Its number, counted from 0.
+
+        Returns:
+            Its name, or its number as a person counts.
+        """
+        return f"row {row + 1}" if self.names is None else self.names[row]
+
+    def pick(self, rows: Any) -> JudgedRows:
+        """Some of the rows.
+
+        Args:
+            rows: Their numbers.
+
+        Returns:
+            These rows, in this order.
+        """
+        index = np.asarray(rows, dtype=np.intp)
+        counts = None if self.counts is None else self.counts[index]
+        names = [self.name(int(row)) for row in index]
+        return JudgedRows(take_rows(as_rows(self.X), index), self.D[index], self.labels, counts, names)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A fitted model and the rows it is judged on.
+
+    Args:
+        model: Anything with ``predict_dist`` and ``log_prob``.
+        rows: Numbers of its rows, none of which it was fitted to.
+
+    Example:
+        >>> Part("a model", np.arange(3)).rows.tolist()
+        [0, 1, 2]
+    """
+
+    model: Any
+    rows: Index
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What the model says of each row, beside what was observed.
+
+    Args:
+        mean: Predicted means (N, L).
+        low: Lower ends of the central intervals of level :data:`LEVEL` (N, L).
+        high: Their upper ends (N, L).
+        log_prob: Log density of what was observed, or log probability of the votes (N,).
+        pit: Probability of a smaller share than the observed one (N, L), spread evenly over an atom; None for votes.
+        below: Probability of less than the observed share (N, L); None for votes.
+        up_to: Probability of at most the observed share (N, L); differs from ``below`` at an atom. None for votes.
+        joint: Joint transform of all shares (N, L-1); None for votes and where the law has none.
+        draws: Draws (n, L) that stand in for a row's marginal laws, of :data:`DRAWN_ROWS` rows at most, by their
+            number; None where the marginal laws are at hand.
+
+    Example:
+        >>> one = np.full((1, 2), 0.5)
+        >>> Answers(one, one - 0.1, one + 0.1, np.zeros(1)).width.round(3).tolist()
+        [0.2]
+    """
+
+    mean: Array
+    low: Array
+    high: Array
+    log_prob: Array
+    pit: Array | None = None
+    below: Array | None = None
+    up_to: Array | None = None
+    joint: Array | None = None
+    draws: dict[int, Array] | None = None
+
+    @cached_property
+    def width(self) -> Array:
+        """Mean width of a row's intervals (N,): how unsure the model is."""
+        widths: Array = (self.high - self.low).mean(axis=1)
+        return widths
+
+    @property
+    def ends(self) -> Array:
+        """Intervals (N, L, 2)."""
+        return np.stack([self.low, self.high], axis=2)
+
+
+def cross_fit(model: Any, rows: JudgedRows, folds: int = 5, random_state: int = 0) -> list[Part]:
+    """The model fitted anew without each fold, so that every row is judged by a model that has not seen it.
+
+    A fitted model has chosen between candidates; what it chose is fitted anew, without the search.
+
+    Args:
+        model: A fitted or unfitted :class:`~snefy_ldl.SnefyLDL`; it stays as it is.
+        rows: All rows.
+        folds: How many; fewer where there are few rows.
+        random_state: Seed of the folds.
+
+    Returns:
+        One part a fold.
+
+    Raises:
+        InputError: The rows are too few for the model's settings.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> parts = cross_fit(SnefyLDL(epochs=1, random_state=0), JudgedRows(city.X, city.D, city.label_names), folds=3)
+        >>> sorted(np.concatenate([part.rows for part in parts]).tolist()) == list(range(60))
+        True
+    """
+    splits = list(KFold(folds, shuffle=True, random_state=random_state).split(np.zeros(len(rows))))
+    learn = [train for train, _ in splits]
+    with warnings.catch_warnings():  # the fit on all rows has said already what is odd about them
+        for category in (ZeroLabelWarning, TableNote, TrainingWarning):
+            warnings.simplefilter("ignore", category)
+        if rows.counts is None:
+            fitted = _refit(model, rows, learn) if type(model) is SnefyLDL else fit_folds(model, rows.X, rows.D, learn)
+        else:
+            fitted = list(fit_many(model, rows.X, None, learn, counts=rows.counts))
+    return [Part(one, test) for one, (_, test) in zip(fitted, splits)]
+
+
+def _refit(model: SnefyLDL, rows: JudgedRows, learn: Sequence[Index]) -> list[SnefyLDL]:
+    """One model per fold, of the candidate that the given one chose if it is fitted."""
+    if not hasattr(model, "net_"):
+        return fit_many(model, rows.X, rows.D, learn)
+    chosen: dict[str, Any] = {"standardize": False if model.scaling_ == "none" else model.scaling_}
+    if model.zeros == "auto":
+        chosen["zeros"] = model.zero_policy_.mode
+    if model.centre_ is None:
+        chosen["centre"] = None
+    if model.inputs_ == "features":
+        chosen["guides"] = None
+    settled = clone(model).set_params(**chosen)
+    data = TrainingData(rows.X, rows.D, None, None, settled.backbone, settled.columns)
+    if model.guides_ is None or (data.columns is not None and (data.columns.has_gaps or not data.columns.is_plain)):
+        return fit_many(settled, rows.X, rows.D, learn)
+    jobs = [Job(settled.settings(), data, fold, warn=False) for fold in learn]
+    return [clone(settled).adopt(state) for state in fit_jobs(jobs, None, model.inputs_)]
+
+
+def ask(parts: Sequence[Part], rows: JudgedRows, random_state: int = 0) -> Answers:
+    """Predictions of all rows.
+
+    Args:
+        parts: Models and their rows, which together are all rows.
+        rows: All rows.
+        random_state: Seed of the spread over atoms: a share of exactly zero gets a transform drawn evenly from 0 to
+            the predicted probability of a zero.
+
+    Returns:
+        One answer a row.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
+        >>> answers = ask([Part(model, np.arange(60))], JudgedRows(city.X, city.D, city.label_names))
+        >>> answers.mean.shape, answers.pit.shape, answers.joint.shape
+        ((60, 3), (60, 3), (60, 2))
+    """
+    shape, votes = rows.D.shape, rows.counts is not None
+    mean, low, high, log_prob = np.empty(shape), np.empty(shape), np.empty(shape), np.empty(len(rows))
+    below, up_to, pit, joint = (np.full((shape[0], width), np.nan) for width in (*[shape[1]] * 3, shape[1] - 1))
+    random, kept = np.random.default_rng(random_state), dict[int, Array]()
+    for part in parts:
+        policy = getattr(part.model, "zero_policy_", None)
+        for block, law in law_blocks(part.model, rows.pick(part.rows).X):
+            here = part.rows[block]
+            mean[here] = to_numpy(law.mean)
+            draws = draws_of(law, random)
+            if draws is not None:
+                kept |= {int(row): draws[:, k] for k, row in enumerate(here) if row % drawn_step(len(rows)) == 0}
+            tails = [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]
+            ends = to_numpy(law.quantiles(tails)) if draws is None else np.moveaxis(np.quantile(draws, tails, 0), 0, 2)
+            low[here], high[here] = np.clip(ends[..., 0], 0.0, 1.0), np.clip(ends[..., 1], 0.0, 1.0)
+            observed = rows.D[here]
+            shares = observed if policy is None else policy.apply(observed)
+            log_prob[here] = log_probs(law, shares, None if rows.counts is None else rows.counts[here])
+            if not votes:
+                below[here], up_to[here] = known = _probabilities(law, observed, draws)
+                lifted = known if np.array_equal(shares, observed) else _probabilities(law, shares, draws)
+                pit[here] = _spread(*lifted, random)
+                joint[here] = _joint(law, shares)
+    exact = not votes and np.isfinite(pit).all()
+    whole = not votes and np.isfinite(joint).all()
+    return Answers(
+        mean,
+        low,
+        high,
+        log_prob,
+        pit=pit if exact else None,
+        below=below if exact else None,
+        up_to=up_to if exact else None,
+        joint=joint if whole else None,
+        draws=kept or None,
+    )
+
+
+def drawn_step(n_rows: int) -> int:
+    """How far apart the rows are that stand for all in questions that take long.
+
+    Args:
+        n_rows: N.
+
+    Returns:
+        A number of rows, so that there are :data:`DRAWN_ROWS` at most.
+
+    Example:
+        >>> drawn_step(400), drawn_step(1001)
+        (1, 3)
+    """
+    return -(-n_rows // DRAWN_ROWS)
+
+
+def draws_of(law: Any, random: np.random.Generator) -> Array | None:
+    """Draws that stand in for the marginal laws where each row has tables of its own, which cost a second a row.
+
+    Args:
+        law: Predicted laws, batch (b,).
+        random: Where the seed comes from.
+
+    Returns:
+        (n, b, L), or None where rows share their tables and exact answers are quick.
+    """
+    if not isinstance(law, SnefySimplex) or not law.moves:
+        return None
+    return to_numpy(draw_from(law, DRAWS, lambda: int(random.integers(2**31))))
+
+
+def _probabilities(law: Any, shares: Array, draws: Array | None) -> tuple[Array, Array]:
+    """Probability of less than these shares, and of at most them (b, L each)."""
+    if draws is not None:
+        return (draws < shares).mean(axis=0), (draws <= shares).mean(axis=0)
+    up_to = _cdf(law, shares)
+    below = np.where(shares == 0.0, 0.0, up_to)
+    whole = shares == 1.0  # an atom where all other labels are absent
+    if whole.any():
+        below = np.where(whole, np.stack([law.share_ends([r])[1] for r in range(shares.shape[1])], axis=1), below)
+    return below, up_to
+
+
+def _cdf(law: Any, shares: Array) -> Array:
+    columns = [to_numpy(law.marginal(r).cdf(tensor_for(law, shares[:, r]))) for r in range(shares.shape[1])]
+    return np.stack(columns, axis=1)
+
+
+def _spread(below: Array, up_to: Array, random: np.random.Generator) -> Array:
+    """One transform per share: where the law has an atom, drawn evenly from the probability it holds."""
+    return np.where(up_to > below, below + (up_to - below) * random.uniform(size=below.shape), up_to)
+
+
+def _joint(law: Any, shares: Array) -> Array:
+    """Joint transform (b, L-1); NaN where the law has no Rosenblatt map."""
+    try:
+        return joint_pit(law, None, shares)
+    except SnefyError:
+        return np.full((len(shares), shares.shape[1] - 1), np.nan)

@@ -1,0 +1,322 @@
+"""Guides: quick point learners whose predictions a density may see beside the features, or instead of them.
+
+For the training rows the predictions must be out of sample, or the network would trust its guides too much: a learner
+that has out-of-bag predictions gives those, any other is fitted once a fold; a last fit on all rows serves new ones.
+What the network sees are the centred logarithms of the predicted shares.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import KFold
+
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation.rows import count_rows, take_rows
+from snefy_ldl.errors import InputError, ModelFileError
+from snefy_ldl.learners.base import Learner, shorten_text
+from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.learners.storage import pack_learner, unpack_learner
+from snefy_ldl.learners.trees import TreesLDL
+from snefy_ldl.training.moves import Mover, pack_mover, unpack_mover
+
+#: Guides learn from at most this many rows; the others are new to them, which is as good for the network.
+GUIDE_ROWS = 20_000
+#: Rows that a leaf of light trees holds: fully grown on that many rows, a hundred trees would fill half a gigabyte.
+LIGHT_LEAF = 5
+#: Above this many cells a linear guide is fitted in three folds instead of five, and a forest has half its trees.
+MANY_CELLS = 600_000
+#: Types in a file of skops' that are read beside those it trusts itself: what fitted scikit-learn regressors hold.
+_TRUSTED = {
+    "tree._tree": "Tree",
+    "ensemble._hist_gradient_boosting.predictor": "TreePredictor",
+    "neighbors._kd_tree": "KDTree",
+    "neighbors._ball_tree": "BallTree",
+    "metrics._dist_metrics": "EuclideanDistance64 ManhattanDistance64 MinkowskiDistance64 ChebyshevDistance64",
+    "neural_network._stochastic_optimizers": "AdamOptimizer SGDOptimizer",
+    "_loss.loss": "HalfSquaredLoss HalfTweedieLoss HalfTweedieLossIdentity",
+    "gaussian_process.kernels": "ConstantKernel WhiteKernel DotProduct RBF Matern RationalQuadratic ExpSineSquared "
+    "PairwiseKernel Sum Product Exponentiation CompoundKernel",
+}
+TRUSTED_TYPES = frozenset(f"sklearn.{module}.{name}" for module, names in _TRUSTED.items() for name in names.split())
+
+
+@dataclass(frozen=True)
+class Guides:
+    """Fitted guides.
+
+    Args:
+        learners: each with ``predict(X)`` -> (N, L).
+        floor: predicted shares are lifted here before the logarithm.
+        mover: makes each row's own centre of their predictions, where the law moves with them; None where it does not.
+    """
+
+    learners: list[Any]
+    floor: float
+    mover: Mover | None = None
+
+    def features(self, X: Any) -> Array:
+        """What the network sees of new rows: centred logs of every guide's prediction (N, G L)."""
+        return np.hstack([centred_logs(np.asarray(one.predict(X)), self.floor) for one in self.learners])
+
+    def inputs(self, X: Any, kind: str) -> Any:
+        """What a network sees of rows X: the guides' predictions, beside the features where ``kind`` is ``"both"``."""
+        seen = self.features(X)
+        if kind != "both":
+            return seen
+        return np.hstack([X.toarray() if hasattr(X, "toarray") else X, seen])
+
+
+def default_guides(n_rows: int, n_features: int, seed: int, light: bool = False) -> list[Any]:
+    """The library's own guides: SA-BFGS and extremely randomised trees.
+
+    Args:
+        n_rows: training rows.
+        n_features: d.
+        seed: of the trees.
+        light: whether memory counts for more than their accuracy.
+
+    Returns:
+        Unfitted learners.
+    """
+    trees = 200 if n_rows >= 500 and min(n_rows, GUIDE_ROWS) * n_features < MANY_CELLS else 100
+    return [SABFGS(), TreesLDL(n_trees=trees, min_leaf=LIGHT_LEAF if light else 1, random_state=seed % 2**31)]
+
+
+def fit_guides(learners: Sequence[Any], X: Any, D: Array, rows: Index, floor: float, seed: int) -> tuple[Guides, Array]:
+    """Fit guides, and predict every row without having seen its label.
+
+    Args:
+        learners: scikit-learn regressors with several outputs, or label distribution learners; cloned.
+        X: features of all rows.
+        D: label distributions of all rows (N, L), no gaps.
+        rows: the rows that may be seen; the others are predicted too.
+        floor: predicted shares are lifted here before the logarithm.
+        seed: of folds and samples.
+
+    Returns:
+        The guides fitted on those rows, and what the network sees of all rows (N, G L).
+
+    Raises:
+        InputError: where a guide cannot be cloned, fitted, or predicts something else than (N, L).
+    """
+    random = np.random.default_rng(seed)
+    used = rows if len(rows) <= GUIDE_ROWS else np.sort(random.choice(rows, GUIDE_ROWS, replace=False))
+    fitted, tables = [], []
+    for number, learner in enumerate(learners):
+        whole = _fit(learner, X, D, used, number)
+        shares = _predict(whole, X, D.shape[1], number)
+        out_of_bag = getattr(whole, "out_of_bag_", None)
+        if out_of_bag is not None:
+            known = ~np.isnan(out_of_bag).any(axis=1)
+            shares[used[known]] = out_of_bag[known]
+            shares[used[~known]] = D[used].mean(0)
+        else:
+            n_folds = min(5 if len(used) * _width(X) < MANY_CELLS else 3, len(used))
+            for train, test in KFold(n_folds, shuffle=True, random_state=seed % 2**31).split(used):
+                part = _fit(learner, X, D, used[train], number)
+                shares[used[test]] = _predict(part, take_rows(X, used[test]), D.shape[1], number)
+        fitted.append(whole)
+        tables.append(centred_logs(shares, floor))
+    return Guides(fitted, floor), np.hstack(tables)
+
+
+def centred_logs(shares: Array, floor: float) -> Array:
+    """``log ℓ_r - mean_s log ℓ_s`` of shares lifted to a floor (N, L).
+
+    >>> centred_logs(np.array([[0.25, 0.25, 0.5]]), 1e-6).round(3)
+    array([[-0.231, -0.231,  0.462]])
+    """
+    logs = np.log(np.maximum(shares, floor))
+    centred: Array = logs - logs.mean(axis=1, keepdims=True)
+    return centred
+
+
+def _width(X: Any) -> int:
+    return int(X.shape[1]) if getattr(X, "ndim", 2) == 2 and hasattr(X, "shape") else 1
+
+
+def _fit(learner: Any, X: Any, D: Array, rows: Index, number: int) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a guide need not be perfect
+            return clone(learner).fit(take_rows(X, rows), D[rows])
+    except Exception as error:
+        raise InputError(
+            f"guide {number} ({type(learner).__name__}) could not be fitted: {error} A guide is a regressor with "
+            "fit(X, D) and predict(X) -> (N, L) that scikit-learn can clone."
+        ) from error
+
+
+def _predict(learner: Any, X: Any, n_labels: int, number: int) -> Array:
+    shares = np.asarray(learner.predict(X), dtype=np.float64)
+    if shares.shape != (count_rows(X), n_labels) or not np.isfinite(shares).all():
+        raise InputError(
+            f"guide {number} ({type(learner).__name__}) predicts shape {shares.shape}, or numbers that are not finite; "
+            f"one row a row of X and one column a label is needed: ({count_rows(X)}, {n_labels})."
+        )
+    return np.array(shares)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def pack_guides(guides: Guides) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fitted guides as plain JSON values and arrays.
+
+    The library's own learners become arrays. scikit-learn's are written by ``skops.io`` (the extra ``guides``), which
+    reads them back without pickle and without running code: skops' own types and :data:`TRUSTED_TYPES`, no other. Where
+    skops is missing or a guide holds another type, it must be passed again at loading, as a backbone must.
+
+    Args:
+        guides: to be written.
+
+    Returns:
+        The description, and the arrays by name.
+    """
+    arrays: dict[str, Any] = {}
+    entries: list[dict[str, Any]] = []
+    for number, learner in enumerate(guides.learners):
+        prefix = f"guide.{number}."
+        if isinstance(learner, Learner):
+            lean = copy.copy(learner)
+            lean.__dict__.pop("out_of_bag_", None)  # of use in training only
+            entries.append({"learner": pack_learner(lean, arrays, prefix)})
+            continue
+        content = _skops_bytes(learner)
+        entries.append({"class": type(learner).__name__, "skops": content is not None})
+        if content is not None:
+            arrays[f"{prefix}skops"] = np.frombuffer(content, dtype=np.uint8).copy()  # torch warns of read-only arrays
+    description: dict[str, Any] = {"floor": guides.floor, "learners": entries}
+    if guides.mover is not None:
+        description["mover"] = pack_mover(guides.mover, arrays, "guide.mover.")
+    return description, arrays
+
+
+def unpack_guides(
+    description: dict[str, Any],
+    arrays: dict[str, Any],
+    n_features: int,
+    n_labels: int,
+    given: Sequence[Any] | None = None,
+) -> Guides:
+    """The guides that :func:`pack_guides` described.
+
+    Args:
+        description: as it was.
+        arrays: all arrays of the file.
+        n_features: d, that they see.
+        n_labels: L, that they predict.
+        given: fitted guides to use instead.
+
+    Returns:
+        Fitted guides.
+
+    Raises:
+        ModelFileError: where a guide was not saved and none is given, or one that was saved does not answer.
+    """
+    entries = description["learners"]
+    mover = None if description.get("mover") is None else unpack_mover(description["mover"], arrays)
+    if mover is not None and mover.trees is not None:
+        _check_answer(mover.trees, "guide.mover", n_features, 2 * n_labels)
+    if given is not None:
+        if len(given) != len(entries):
+            raise ModelFileError(f"the model was fitted with {len(entries)} guide(s); {len(given)} were given.")
+        return Guides(list(given), float(description["floor"]), mover)
+    learners: list[Any] = []
+    for number, entry in enumerate(entries):
+        if "learner" in entry:
+            learners.append(unpack_learner(entry["learner"], arrays))
+        else:
+            learners.append(_skops_load(arrays.get(f"guide.{number}.skops"), number, entry["class"]))
+            if (damage := _find_tree_damage(learners[-1])) is not None:
+                raise ModelFileError(f"guide.{number}.skops holds {damage}.")
+        _check_answer(learners[-1], f"guide.{number}", n_features, n_labels)
+    return Guides(learners, float(description["floor"]), mover)
+
+
+def _check_answer(learner: Any, entry: str, n_features: int, n_labels: int) -> None:
+    """Raise unless a guide that was read answers a row as the network needs it."""
+    try:
+        shares = np.asarray(learner.predict(np.zeros((1, n_features))), dtype=np.float64)
+    except Exception as error:  # what a damaged guide meets depends on the guide
+        raise ModelFileError(f"{entry} does not answer: {type(error).__name__}: {shorten_text(error)}.") from None
+    if shares.shape != (1, n_labels) or not np.isfinite(shares).all():
+        raise ModelFileError(f"{entry} does not answer a row with {n_labels} finite shares.")
+
+
+def _find_tree_damage(part: Any, seen: set[int] | None = None, width: int = 0) -> str | None:
+    """A tree in a fitted scikit-learn estimator down which a walk would not end, or lead out of memory, in words."""
+    seen = set() if seen is None else seen
+    if id(part) in seen:
+        return None
+    seen.add(id(part))
+    width = getattr(part, "n_features_in_", width)
+    tree = getattr(part, "tree_", None)
+    if tree is not None:
+        children, feature = np.stack([tree.children_left, tree.children_right], 1), tree.feature
+        if tree.n_features != width or tree.n_outputs != part.n_outputs_:
+            return "a tree for other features or outputs"
+        if not _ends(children, (children == -1).all(1), feature, tree.n_features):
+            return "a tree whose nodes do not come after one another"
+    nodes = getattr(part, "nodes", None)
+    if isinstance(nodes, np.ndarray) and nodes.dtype.names is not None:  # histogram-based boosting
+        children = np.stack([nodes["left"], nodes["right"]], 1).astype(np.int64)
+        if not _ends(children, nodes["is_leaf"].astype(bool), nodes["feature_idx"], width):
+            return "a tree whose nodes do not come after one another"
+    inner: list[Any] = []
+    if isinstance(part, (list, tuple)) or (isinstance(part, np.ndarray) and part.dtype == object):
+        inner = list(np.ravel(part)) if isinstance(part, np.ndarray) else list(part)
+    elif isinstance(part, dict) or hasattr(part, "__dict__"):
+        inner = list((part if isinstance(part, dict) else vars(part)).values())
+    return next((damage for one in inner if (damage := _find_tree_damage(one, seen, width)) is not None), None)
+
+
+def _ends(children: Any, is_leaf: Any, feature: Any, n_features: int) -> bool:
+    """Whether every walk down a tree ends: children come after their parents, and ask about features that there are."""
+    inside = ((children > np.arange(len(children))[:, None]) & (children < len(children))).all(1)
+    return len(children) > 0 and bool((is_leaf | (inside & (feature >= 0) & (feature < n_features))).all())
+
+
+def _skops_bytes(learner: Any) -> bytes | None:
+    try:
+        from skops import io  # an optional package
+    except ImportError:
+        return None
+    try:
+        content: bytes = io.dumps(learner)
+        return content if not _distrusted(io, content) else None
+    except Exception:  # skops says in many ways that it cannot write an object
+        return None
+
+
+def _distrusted(io: Any, content: bytes) -> list[str]:
+    """Types in a file that neither skops nor :data:`TRUSTED_TYPES` names."""
+    return [name for name in io.get_untrusted_types(data=content) if name not in TRUSTED_TYPES]
+
+
+def _skops_load(content: Any, number: int, kind: str) -> Any:
+    again = f"pass the fitted guides again: SnefyLDL.load(folder, guides=[...]), number {number} being a {kind}."
+    if content is None:
+        raise ModelFileError(
+            f"guide {number} ({kind}) was not saved with the model: skops was missing then, or does not know all "
+            f"of its types; {again}"
+        )
+    try:
+        from skops import io  # an optional package
+    except ImportError:
+        raise ModelFileError(
+            f"guide {number} ({kind}) needs skops to be read: pip install 'snefy-ldl[guides]', or {again}"
+        ) from None
+    data = np.asarray(content, dtype=np.uint8).tobytes()
+    distrusted = _distrusted(io, data)
+    if distrusted:
+        raise ModelFileError(f"guide {number} holds types that are not trusted ({', '.join(distrusted[:3])}); {again}")
+    return io.loads(data, trusted=io.get_untrusted_types(data=data))

@@ -1,0 +1,247 @@
+"""One folder, many processes: writers take turns, readers see one model or the other, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl._internal.files import atomic, write_bytes
+from snefy_ldl._internal.files.models import ArrayFolder, load_calibration, read_model, save_calibration, write_model
+from snefy_ldl.datasets import make_city_districts
+from snefy_ldl.errors import ModelFileError
+
+SAVES = 40
+WRITER = """
+import sys
+from snefy_ldl import SnefyLDL
+source, target, saves = sys.argv[1:]
+model = SnefyLDL.load(source)
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(int(saves)):
+    model.save(target)
+"""
+READER = """
+import sys, time
+from pathlib import Path
+import numpy as np
+from snefy_ldl import SnefyLDL
+target, stop, X, *wanted = sys.argv[1:]
+X, wanted = np.load(X), [np.load(file) for file in wanted]
+seen = [0] * len(wanted)
+print("ready", flush=True)
+sys.stdin.readline()
+while not Path(stop).exists() or not sum(seen):
+    answer = SnefyLDL.load(target).predict(X)
+    which = [k for k, mean in enumerate(wanted) if (answer == mean).all()]
+    assert len(which) == 1, answer
+    seen[which[0]] += 1
+    time.sleep(0.01)
+print(*seen)
+"""
+HOLDER = """
+import sys, time
+from pathlib import Path
+from snefy_ldl._internal.files.atomic import only_writer
+with only_writer(Path(sys.argv[1])):
+    print("mine", flush=True)
+    time.sleep(60)
+"""
+
+
+def start(code: str, *words: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, words)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.mark.slow
+def test_two_writers_and_two_readers(tmp_path: Path) -> None:
+    city = make_city_districts(n=60, random_state=0)
+    np.save(tmp_path / "X.npy", city.X[:3])
+    means = []
+    for seed in (1, 2):
+        settings = {"n_neurons": 5, "n_readouts": 3, "hidden_sizes": (6,), "epochs": 1, "guides": None}
+        model = SnefyLDL(**settings, random_state=seed).fit(city.X, city.D)
+        model.save(tmp_path / f"source{seed}")
+        means.append(tmp_path / f"mean{seed}.npy")
+        np.save(means[-1], model.predict(city.X[:3]))
+    target, stop = tmp_path / "target", tmp_path / "stop"
+    SnefyLDL.load(tmp_path / "source1").save(target)
+    readers = [start(READER, target, stop, tmp_path / "X.npy", *means) for _ in range(2)]
+    writers = [start(WRITER, tmp_path / f"source{seed}", target, SAVES) for seed in (1, 2)]
+    try:
+        for process in (*readers, *writers):  # all begin at once
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in (*readers, *writers):
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        for writer in writers:
+            _, errors = writer.communicate(timeout=100)
+            assert writer.returncode == 0, errors
+        stop.touch()
+        for reader in readers:
+            counts, errors = reader.communicate(timeout=100)
+            assert reader.returncode == 0, errors
+            assert sum(map(int, counts.split())) > 0
+    finally:
+        for process in (*readers, *writers):
+            process.kill()
+    names = sorted(path.name for path in target.iterdir())
+    assert len(names) == 2, names
+    assert names[0] == "model.json"
+    assert any((SnefyLDL.load(target).predict(city.X[:3]) == np.load(mean)).all() for mean in means)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
+def test_a_killed_writer_leaves_no_lock(tmp_path: Path) -> None:
+    holder = start(HOLDER, tmp_path)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "mine\n"
+        holder.send_signal(signal.SIGKILL)
+        holder.communicate(timeout=20)
+    finally:
+        holder.kill()
+    assert (tmp_path / atomic.LOCK).exists()
+    write_model(tmp_path, {}, {})
+    assert not (tmp_path / atomic.LOCK).exists()
+
+
+def test_a_writer_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atomic, "PATIENCE", 0.1)
+    with atomic.only_writer(tmp_path), pytest.raises(ModelFileError, match="another process has been writing"):
+        write_model(tmp_path, {}, {})
+
+
+def test_leftovers_of_a_killed_save_are_removed(tmp_path: Path) -> None:
+    write_model(tmp_path, {}, {})
+    left = (".model.json.a1_45678.part", ".weights-00.safetensors.b2345678.part", ".calibration.json.c3345678.part")
+    for name in (*left, ".weights.tmp.safetensors", "weights-0123456789ab.safetensors"):
+        (tmp_path / name).touch()
+    stay = (".predicted.csv.d4345678.part", ".model.json.part", ".model.json.backup_1.part", "model.json.a1345678.part")
+    for name in stay:  # a table being written, and files of other programs: not ours to remove
+        (tmp_path / name).touch()
+    (tmp_path / ".model.json.backup_1.part").unlink()
+    (tmp_path / ".model.json.backup_1.part").symlink_to(tmp_path / ".model.json.part")
+    write_model(tmp_path, {"new": 1}, {})
+    weights = read_model(tmp_path)[0]["weights"]["file"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*stay, "model.json", weights])
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from snefy_ldl._internal.files.atomic import replace_file
+with replace_file(Path(sys.argv[1])) as temporary:
+    temporary.write_text("half")
+    print(temporary.name, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
+def test_a_temporary_file_stays_while_it_is_written_and_goes_when_its_writer_was_killed(tmp_path: Path) -> None:
+    target = tmp_path / "shares [1].csv"
+    writer = start(KILLED, target)
+    try:
+        assert writer.stdout is not None
+        name = writer.stdout.readline().strip()
+        write_bytes(target, b"whole")
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, target.name])
+        writer.send_signal(signal.SIGKILL)
+        writer.communicate(timeout=20)
+    finally:
+        writer.kill()
+    write_bytes(tmp_path / "other.csv", b"")
+    assert (tmp_path / name).exists()
+    write_bytes(target, b"again")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.csv", target.name]
+
+
+def test_a_temporary_file_that_another_process_takes_for_a_leftover_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, lost = atomic.try_lock, []
+
+    def lock_late(file: Any) -> Any:
+        if not lost:
+            lost.append(file.name)
+            Path(file.name).unlink()
+        return usual(file)
+
+    monkeypatch.setattr(atomic, "try_lock", lock_late)
+    write_bytes(tmp_path / "a", b"whole")
+    assert lost
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"whole"
+
+
+def test_a_reader_looks_again_when_the_weights_were_just_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    write_model(tmp_path, {}, {"w": torch.zeros(1)})
+    usual, replaced = Path.read_bytes, []
+
+    def read_late(path: Path) -> bytes:
+        if path.suffix == ".safetensors" and not replaced:
+            replaced.append(path)
+            write_model(tmp_path, {}, {"w": torch.ones(1)})  # between the reader's two files
+        return usual(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_late)
+    assert read_model(tmp_path)[1]["w"].item() == 1.0
+    assert replaced
+
+
+def test_a_calibration_goes_with_its_weights(tmp_path: Path) -> None:
+    import torch
+
+    state = {"kind": "intervals", "method": "cdf", "confidence_level": 0.9, "simultaneous": False, "n_labels": 2}
+    table = {"shape": [1, 2, 1], "scores": [0.1, None], "groups": None, "weights": None, "small_groups": "error"}
+    state |= {"folds": None, "calibration": table}
+    write_model(tmp_path, {}, {"w": torch.zeros(1)})
+    save_calibration(tmp_path, state)
+    write_model(tmp_path, {"other": "settings"}, {"w": torch.zeros(1)})
+    assert load_calibration(tmp_path) == state
+    write_model(tmp_path, {}, {"w": torch.ones(1)})
+    assert load_calibration(tmp_path) is None
+
+
+def test_threads_that_write_arrays_take_turns(tmp_path: Path) -> None:
+    kind, errors = ArrayFolder("test", 1, "table"), []
+
+    def write(number: int) -> None:
+        try:
+            for _ in range(10):
+                kind.write(tmp_path / "t", {"number": number}, {"x": np.full(3, number)})
+                description, arrays = kind.read(tmp_path / "t")
+                assert set(arrays["x"]) == {description["number"]}
+        except Exception as error:  # a thread's own errors are printed, not raised
+            errors.append(error)
+
+    threads = [threading.Thread(target=write, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert len(list((tmp_path / "t").iterdir())) == 2

@@ -1,0 +1,109 @@
+"""Orders of pairs and log Γ with its slope, against plain loops and scipy."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import digamma, gammaln
+from threadpoolctl import ThreadpoolController
+
+from snefy_ldl._internal.special import (
+    GammaSweep,
+    LogGamma,
+    circulant_from_full,
+    full_from_circulant,
+    full_index,
+    pair_index,
+    symmetric,
+)
+from snefy_ldl._internal.special.threads import one_blas_thread, one_thread
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 6, 7])
+def test_every_order_lists_the_same_pairs(n: int) -> None:
+    table = {}
+    for i in range(n):
+        for j in range(n):
+            table[i, j] = float(10 * min(i, j) + max(i, j))  # a symmetric table
+    full = torch.tensor([table[i, j] for i in range(n) for j in range(n)])
+    triangle = torch.tensor([table[i, j] for i in range(n) for j in range(i, n)])
+    circulant = torch.tensor([table[i, (i + s) % n] for s in range(n // 2 + 1) for i in range(n)])
+    i, j = pair_index(n)
+    assert torch.equal(full[i * n + j], triangle)
+    assert torch.equal(triangle[full_index(n)], full)
+    assert torch.equal(full[circulant_from_full(n)], circulant)
+    assert torch.equal(circulant[full_from_circulant(n)], full)
+    assert torch.equal(symmetric(triangle, n).flatten(), full)
+
+
+def test_log_gamma_is_scipys() -> None:
+    x = torch.as_tensor(np.geomspace(0.01, 1e5, 2000))
+    both = LogGamma(x)
+    np.testing.assert_allclose(both.value.numpy(), gammaln(x.numpy()), rtol=1e-13, atol=2e-12)
+    np.testing.assert_allclose(both.slope().numpy(), digamma(x.numpy()), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 1e-9), (torch.float32, 3e-6)])
+def test_a_swept_log_beta_is_scipys(dtype: torch.dtype, error: float) -> None:
+    """What is left out of each log Γ comes back in a log Beta function: B(a, b) from the rows a, b and a + b."""
+    rng = np.random.default_rng(0)
+    a, b = rng.uniform(0.02, 40.0, (2, 300))
+    left = torch.as_tensor(np.stack([a, b, a + b]))[:, None] / 2
+    values = torch.empty(3, 1, 300, dtype=torch.float64)
+    slopes = torch.empty(3, 1, 300, dtype=dtype)
+    sweep = GammaSweep(left, left.clone(), values, slopes, dtype)
+    sweep.run()
+    log_beta = (values[0] + values[1] - values[2]).flatten().numpy() + sweep.linear_part()
+    expected = gammaln(a) + gammaln(b) - gammaln(a + b)
+    np.testing.assert_allclose(log_beta, expected, rtol=error, atol=20 * error)
+    relative = np.abs(slopes[0].flatten().double().numpy() - digamma(a)) / (1.0 + np.abs(digamma(a)))
+    assert relative.max() < 20 * error
+
+
+def test_a_sweep_reads_its_inputs_again() -> None:
+    left, right = torch.ones(40, 1, 3000, dtype=torch.float64), torch.ones(40, 2, 3000, dtype=torch.float64)
+    values, slopes = torch.empty(2, 40, 2, 3000, dtype=torch.float64)  # more than one block
+    sweep = GammaSweep(left, right, values, slopes, torch.float64)
+    sweep.run()
+    first = slopes.clone()
+    right.fill_(2.0)
+    sweep.run()
+    assert torch.allclose(first, torch.digamma(torch.tensor(2.0).double()))
+    assert torch.allclose(slopes, torch.digamma(torch.tensor(3.0).double()))
+
+
+def mkl_threads() -> int | None:
+    """Threads that torch's matrix products may use here, where it has MKL."""
+    found = re.search(r"mkl_get_max_threads\(\) : (\d+)", torch.__config__.parallel_info())
+    return int(found[1]) if found else None
+
+
+def test_one_thread_counts_for_matrix_products_also_after_torch_was_told_a_number():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_thread():
+            assert torch.get_num_threads() == 1
+            assert mkl_threads() in (1, None)
+        assert torch.get_num_threads() == 2
+        assert mkl_threads() in (2, None)
+    finally:
+        torch.set_num_threads(before)
+
+
+def blas_threads() -> list[int]:
+    return [pool["num_threads"] for pool in ThreadpoolController().select(user_api="blas").info()]
+
+
+def test_one_blas_thread_ends_with_the_last_who_asked():
+    before = blas_threads()
+    first, second = one_blas_thread(), one_blas_thread()
+    with first:
+        assert set(blas_threads()) <= {1}
+        with second:
+            assert set(blas_threads()) <= {1}
+        assert set(blas_threads()) <= {1}
+    assert blas_threads() == before

@@ -1,0 +1,137 @@
+"""Odd containers, odd units and odd machines: each either understood or refused in one sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl._internal.validation import (
+    LARGEST_FEATURE,
+    PartialCounts,
+    check_counts,
+    check_distributions,
+    check_features,
+    common_denominator,
+)
+from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.errors import CalibrationWarning, ClosureNote, InputError, MissingLabelWarning, ZeroLabelWarning
+from snefy_ldl.training import Settings
+from snefy_ldl.votes import counts_from_shares
+
+RNG = np.random.default_rng(0)
+X, D = RNG.normal(size=(24, 3)), RNG.dirichlet([2.0, 3.0, 4.0], 24)
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+
+
+def small(**changes: object) -> SnefyLDL:
+    settings = {"n_neurons": 4, "n_readouts": 2, "hidden_sizes": (4,), "epochs": 1, "guides": None, "random_state": 0}
+    return SnefyLDL(**(settings | changes))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("device", ["cuda", "cuda:3", "meta", "nowhere", None])
+def test_a_device_that_is_not_there(device: object) -> None:
+    with pytest.raises(InputError, match="cannot be used here"):
+        Settings(device=device)
+
+
+def test_labels_in_odd_containers_give_the_same_model() -> None:
+    plain = small().fit(X, D).predict(X)
+    for table in (sp.csr_matrix(D), torch.tensor(D, requires_grad=True), np.matrix(D), torch.tensor(D).to_sparse()):
+        np.testing.assert_array_equal(small().fit(X, table).predict(X), plain)
+
+
+def test_features_in_odd_containers() -> None:
+    assert type(check_features(np.matrix(X))) is np.ndarray
+    with pytest.raises(InputError, match=r"NaN at row 1, column 2"):
+        check_features(np.ma.masked_array(X, np.arange(72).reshape(24, 3) == 5))
+    with pytest.raises(InputError, match="Complex"):
+        check_features(sp.csr_matrix(X.astype(complex)))
+    for large in (np.full((2, 2), 1e300), sp.csr_matrix(np.full((2, 2), 1e300))):
+        with pytest.raises(InputError, match=r"1e\+300 at row 0, column 0"):
+            check_features(large, largest=LARGEST_FEATURE)
+
+
+@pytest.mark.parametrize("cell", [10**400, "a", None, 1j])
+def test_cells_that_are_no_numbers(cell: object) -> None:
+    table = D.astype(object)
+    table[3, 1] = cell
+    with pytest.raises(InputError):
+        check_distributions(table)
+
+
+def test_one_known_zero_and_the_rest_unknown() -> None:
+    known = np.full((24, 3), np.nan)
+    known[:, 0] = 0.0
+    with pytest.warns(MissingLabelWarning), pytest.warns(ZeroLabelWarning):
+        model = small(zeros="shrink").fit(X, known)
+    assert np.isfinite(model.predict(X)).all()
+
+
+@pytest.mark.parametrize(("unit", "words"), [(100.0, "percentages"), (1000.0, "per mille")])
+def test_units_are_recognised(unit: float, words: str) -> None:
+    with pytest.warns(ClosureNote, match=words):
+        table, _ = check_distributions(D * unit)
+    np.testing.assert_allclose(table, D, rtol=1e-12)
+    with pytest.raises(InputError, match="row 1 sums to"):  # some rows only: no unit of the table
+        check_distributions(np.vstack([D[:1], D[:1] * unit]))
+
+
+def test_percentages_with_unknown_shares() -> None:
+    given = np.vstack([D[:2] * 100.0, [[30.0, np.nan, np.nan]]])
+    with pytest.warns(ClosureNote, match="percentages"):
+        table, _ = check_distributions(given, missing=True)
+    assert table[2, 0] == pytest.approx(0.3)
+
+
+def test_rounded_shares_are_closed_with_a_note() -> None:
+    table = np.array([[0.33, 0.33, 0.33], [0.2, 0.3, 0.5]])
+    with pytest.warns(ClosureNote, match="1 of 2 rows"):
+        closed, _ = check_distributions(table)
+    np.testing.assert_allclose(closed.sum(1), 1.0)
+    with pytest.raises(InputError, match=r"row 0 sums to 0.97"):
+        check_distributions([[0.33, 0.33, 0.31]])
+
+
+def test_counts_beyond_whole_floats() -> None:
+    with pytest.raises(InputError, match=r"row 0, column 1"):
+        check_counts([[1.0, 1e300]])
+    with pytest.raises(InputError, match="1e15"):
+        PartialCounts([[1.0, 1e300]], [[0, 1]], [[1]])
+
+
+def test_shares_of_votes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    counts = 1 + RNG.multinomial(12, [0.2, 0.3, 0.5], size=24)
+    assert common_denominator(counts / 15) == 15
+    assert common_denominator(D) is None
+    model = small(verbose=1).fit(X, counts / 15)
+    assert "multiple of 1/15" in model.training_["note"]
+    assert "multiple of 1/15" in capsys.readouterr().err
+    assert "note" not in small().fit(X, D).training_
+    np.testing.assert_array_equal(counts_from_shares(counts / 15), counts)
+    with pytest.raises(InputError, match="not those of m votes"):
+        counts_from_shares(D)
+
+
+@pytest.mark.parametrize("centre", [None, "geometric"])
+def test_log_prob_of_a_law_takes_arrays_and_refuses_what_is_off_the_simplex(centre: str | None) -> None:
+    law = small(centre=centre).fit(X, D).predict_dist(X[:4])
+    np.testing.assert_array_equal(law.log_prob(D[:4]), law.log_prob(torch.tensor(D[:4])))
+    for off in (torch.tensor(D[:4]) * 2.0, -torch.tensor(D[:4]), torch.full((4, 3), torch.nan)):
+        with pytest.raises(InputError, match="row 0"):
+            law.log_prob(off)
+    for shape in ((4, 2), (3, 3)):
+        with pytest.raises(InputError, match=r"shape|shares a row"):
+            law.log_prob(torch.full(shape, 1.0 / shape[1]))
+
+
+def test_intervals_that_say_nothing_say_so() -> None:
+    model = small().fit(X, D)
+    one_hot = np.eye(3)[RNG.integers(3, size=24)]
+    with pytest.warns(CalibrationWarning, match=r"say nothing: at level 0.9, 100% .* whole of \[0, 1\], since 100% of"):
+        ConformalIntervals(model, 0.9, "cdf").conformalize(X, one_hot)

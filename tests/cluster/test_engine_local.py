@@ -1,0 +1,191 @@
+"""Work in parts on this machine: the same numbers as whole tables, resumed, refused, on any file system."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from commands import fail, run, succeed
+from engine_cases import CITY, FEATURES, LABELS, fill_folder
+from snefy_ldl.cluster.base import EngineError, LocalEngine, run_parts
+from snefy_ldl.cluster.parts import Part, PartTable, Place, find_tables, plan_parts
+from snefy_ldl.cluster.ray import share_out
+from snefy_ldl.cluster.work import Predictions, ShippedModel, Tally
+from snefy_ldl.errors import DataNotFoundError, InputError
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return fill_folder(tmp_path_factory.mktemp("parts"))
+
+
+def predictions(folder, **options):
+    return Predictions(ShippedModel.read(folder / "model"), tuple(FEATURES), ("id",), **options)
+
+
+def test_parts_hold_the_rows_of_one_table_in_their_order(folder, tmp_path):
+    level, model = ("--interval", 0.9, "--out"), folder / "model"
+    succeed("predict", model, folder / "all.parquet", "--keep", "id", *level, tmp_path / "a.parquet")
+    succeed("predict", model, folder / "a.parquet", folder / "b.parquet", *level, tmp_path / "out")
+    whole, parts = pd.read_parquet(tmp_path / "a.parquet"), pd.read_parquet(tmp_path / "out")
+    assert list(parts["id"]) == [f"r{k}" for k in range(len(CITY.X))]
+    assert list(parts.columns) == list(whole.columns)
+    numbers = [name for name in whole.columns if name != "id"]
+    np.testing.assert_allclose(parts[numbers], whole[numbers], atol=1e-6, rtol=0)
+
+
+def test_finished_parts_are_kept_and_others_made_again(folder, tmp_path):
+    table, work, out = PartTable(find_tables([str(folder / "all.parquet")])), predictions(folder), tmp_path / "out"
+    first = run_parts(LocalEngine(2), work, table, str(out), part_rows=200)
+    assert (first.kept, first.rows, len(first.outcomes)) == (0, len(CITY.X), 4)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    (out / "part-000001.parquet").unlink()
+    (out / "part-000002.parquet").write_bytes(before["part-000002.parquet"][:-40])  # as a copy that broke off
+    (out / ".part-000003.parquet.0.part").write_bytes(b"left by a worker that was killed")
+    again = run_parts(LocalEngine(2), work, table, str(out), part_rows=200)
+    assert again.kept == 2
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    # another question makes every part anew
+    assert run_parts(LocalEngine(2), predictions(folder, interval=0.5), table, str(out), part_rows=200).kept == 0
+
+
+def test_parts_of_another_run_are_not_taken_for_ours(folder, tmp_path):
+    table, work, out = PartTable(find_tables([str(folder / "a.parquet")])), predictions(folder), str(tmp_path / "out")
+    run_parts(LocalEngine(), work, table, out, part_rows=100)
+    with pytest.raises(InputError, match=r"part-000001\.parquet, which this run would not write"):
+        run_parts(LocalEngine(), work, table, out, part_rows=1000)
+
+
+@pytest.mark.parametrize("kind", ["file", "local"], ids=["pyarrow", "fsspec"])
+def test_addresses_of_file_systems(folder, tmp_path, kind):
+    source = f"{kind}://{folder}/*.parquet"
+    places = find_tables([source])
+    assert [place.name for place in places] == ["a.parquet", "all.parquet", "b.parquet"]
+    out = f"{kind}://{tmp_path}/out"
+    run = run_parts(LocalEngine(), predictions(folder), PartTable(places[:1]), out, part_rows=100)
+    plain = str(tmp_path / "plain")
+    run_parts(LocalEngine(), predictions(folder), PartTable([Place(str(folder / "a.parquet"))]), plain, part_rows=100)
+    for outcome in run.outcomes:
+        name = f"part-{outcome.number:06d}.parquet"
+        assert pq.read_table(tmp_path / "out" / name).equals(pq.read_table(tmp_path / "plain" / name))
+
+
+def test_an_unknown_address_is_told():
+    with pytest.raises(InputError, match="neither pyarrow nor fsspec"):
+        Place("nowhere://x/y.parquet").open()
+
+
+def test_a_wrong_cell_is_named_by_file_and_row(folder, tmp_path):
+    frame = pd.read_parquet(folder / "a.parquet")
+    frame.loc[57, FEATURES[1]] = np.inf
+    frame.to_parquet(tmp_path / "wrong.parquet", row_group_size=50)
+    line = fail("predict", folder / "model", tmp_path / "wrong.parquet", "--out", tmp_path / "out")
+    assert "wrong.parquet, data row 58" in line
+    assert FEATURES[1] in line
+
+
+def figures(report):
+    """Values and errors of all measures."""
+    entries = {**report["metrics"], "likelihood": report["log_likelihood"]}
+    entries |= {name: report["interval"][name] for name in ("coverage", "width")}
+    return {f"{name} {key}": entry[key] for name, entry in entries.items() for key in ("value", "std_error")}
+
+
+def test_scores_of_parts_add_up_to_those_of_the_table(folder, tmp_path):
+    whole = json.loads(succeed("evaluate", folder / "model", folder / "all.parquet", "--json").stdout)
+    files = (folder / "a.parquet", folder / "b.parquet")
+    words = ("evaluate", folder / "model", *files, "--json", "--out", tmp_path / "out")
+    for _ in range(2):  # the second time from the parts' own figures
+        parts = json.loads(succeed(*words).stdout)
+        assert parts["rows"] == whole["rows"]
+        assert figures(parts) == pytest.approx(figures(whole), rel=1e-9)
+        assert parts["interval"]["coverage"]["better"] == whole["interval"]["coverage"]["better"]
+    rows = pd.read_parquet(tmp_path / "out")
+    assert rows["log_likelihood"].mean() == pytest.approx(whole["log_likelihood"]["value"])
+
+
+def test_the_best_rows_of_parts_are_those_of_the_table(folder, tmp_path):
+    options = ("--strategy", "variance", "-n", 20)
+    succeed("query", folder / "model", folder / "all.parquet", *options, "--out", tmp_path / "best.csv")
+    succeed("query", folder / "model", folder / "a.parquet", folder / "b.parquet", *options, "--out", tmp_path / "out")
+    whole, parts = pd.read_csv(tmp_path / "best.csv"), pd.read_parquet(tmp_path / "out" / "chosen.parquet")
+    assert list(parts["id"]) == list(whole["id"])
+    assert list(parts.columns) == list(whole.columns)
+    np.testing.assert_allclose(parts["query_score"], whole["query_score"], rtol=1e-6)
+    skip = ("--skip", tmp_path / "best.csv", "--out", tmp_path / "next")
+    succeed("query", folder / "model", folder / "a.parquet", folder / "b.parquet", *options, *skip)
+    assert not set(pd.read_parquet(tmp_path / "next" / "chosen.parquet")["id"]) & set(whole["id"])
+    wrong = ("--strategy", "kmeans", "--out", tmp_path / "x")
+    assert "no --diverse" in fail("query", folder / "model", folder / "a.parquet", *wrong)
+
+
+def test_votes_update_the_items_of_parts(folder, tmp_path):
+    rng = np.random.default_rng(0)
+    ids = rng.choice(len(CITY.X), 30, replace=False)
+    votes = pd.DataFrame(rng.integers(0, 4, (30, 3)), columns=LABELS)
+    votes.insert(0, "id", [f"r{k}" for k in ids])
+    votes.to_csv(tmp_path / "votes.csv", index=False)
+    words = (tmp_path / "votes.csv", "--votes", "counts", "--out")
+    succeed("update", folder / "model", folder / "all.parquet", *words, tmp_path / "one.parquet")
+    (tmp_path / "items").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "items" / f"{name}.parquet").symlink_to(folder / f"{name}.parquet")
+    succeed("update", folder / "model", tmp_path / "items", *words, tmp_path / "out")
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(tmp_path / "out"), pd.read_parquet(tmp_path / "one.parquet"), check_dtype=False, atol=1e-6
+    )
+
+
+def test_options_that_do_not_go_together(folder, tmp_path):
+    table, model = folder / "a.parquet", folder / "model"
+    assert run("predict", model, table, "--engine", "spark", "--out", tmp_path / "o").exit_code == 2
+    assert run("predict", model, table, "--engine", "ray", "--out", tmp_path / "o.csv").exit_code == 2
+    assert run("predict", model, table, "--address", "auto", "--out", tmp_path / "o").exit_code == 2
+    assert run("predict", model, table, table, "--out", tmp_path / "o.csv").exit_code == 2
+    assert "named twice" in fail("predict", model, table, table, "--out", tmp_path / "o")
+    with pytest.raises(DataNotFoundError):
+        find_tables([str(tmp_path / "*.parquet")])
+
+
+def test_parts_are_runs_of_row_groups(tmp_path):
+    pd.DataFrame({"x": range(25)}).to_parquet(tmp_path / "a.parquet", row_group_size=4)
+    pd.DataFrame({"x": range(25, 30)}).to_parquet(tmp_path / "b.parquet")
+    table = PartTable(find_tables([str(tmp_path)]))
+    parts = plan_parts(table, 8)
+    assert [(part.first, part.rows) for part in parts] == [(0, 8), (8, 8), (16, 8), (24, 1), (0, 5)]
+    cells = [cell for part in parts for _, batch in part.batches(["x"], 3) for cell in batch.column(0).to_pylist()]
+    assert cells == list(range(30))
+    assert [part.before for part in parts] == list(np.cumsum([0, *[part.rows for part in parts]])[:-1])
+    assert isinstance(parts[0], Part)
+
+
+def test_a_tally_of_parts_is_that_of_the_whole():
+    values = np.random.default_rng(0).normal(1e6, 1.0, 1000)
+    tally = Tally()
+    for part in np.array_split(values, [3, 500, 501]):
+        tally = tally + Tally.of(part)
+    mean, error = tally.mean_and_error()
+    assert mean == pytest.approx(values.mean(), rel=1e-12)
+    assert error == pytest.approx(values.std(ddof=1) / np.sqrt(1000), rel=1e-6)
+
+
+def test_workers_never_take_the_whole_cluster():
+    for cpus in (1.0, 2.0, 3.0, 64.0):
+        for wanted in (None, 1, 7, 100):
+            shares = share_out({"CPU": cpus}, wanted)
+            assert shares.workers * shares.cpus <= 0.9 * cpus + 1e-9
+    assert share_out({"CPU": 8.0}, tasks=3).workers == 3
+    with pytest.raises(EngineError, match="no processor"):
+        share_out({"memory": 1.0})
+
+
+def test_both_files_of_a_model_travel(folder, tmp_path):
+    shipped = ShippedModel.read(folder / "model")
+    shipped.write(tmp_path / "copy")
+    names = [path.name for path in (folder / "model").iterdir() if path.is_file()]
+    assert filecmp.cmpfiles(folder / "model", tmp_path / "copy", names, shallow=False)[0] == names

@@ -1,0 +1,331 @@
+"""Columns of people's tables: what each is taken for, what it becomes, and that a file gives it back."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import OneHotEncoder
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets.cells import cell_numbers, cell_texts, fitting_formats
+from snefy_ldl.datasets.columns import GapFiller, TableEncoder, learn_columns, read_encoder
+from snefy_ldl.datasets.kinds import LeftOutColumn
+from snefy_ldl.datasets.recognise import names_rows
+from snefy_ldl.datasets.surprises import Surprise, describe_surprises
+from snefy_ldl.errors import InputError, TableNote
+
+N = 60
+
+
+def soil(n=N, seed=0):
+    """A table with every kind of column."""
+    rng = np.random.default_rng(seed)
+    ph = rng.normal(6, 1, n).round(2)
+    ph[:8] = np.nan
+    return pd.DataFrame(
+        {
+            "sample_id": rng.permutation(np.arange(1000, 1000 + n)),
+            "ph": ph,
+            "rock": rng.choice(["lime", "clay", "marl"], n),
+            "wet": rng.random(n) < 0.4,
+            "taken": pd.Timestamp("2020-03-01") + pd.to_timedelta(rng.integers(0, 900, n), unit="D"),
+            "lab": "Jena",
+            "remark": np.nan,
+            "count": np.arange(1, n + 1),
+            "depth": rng.integers(1, 100, n),
+        }
+    )
+
+
+def kinds(frame, **settings):
+    return {column.name: column.kind for column in TableEncoder.fit(frame, **settings).columns}
+
+
+def shares(n, seed=1):
+    return np.random.default_rng(seed).dirichlet(np.ones(3), n)
+
+
+def test_every_kind_is_recognised():
+    assert kinds(soil()) == {
+        "sample_id": "left out",
+        "ph": "number",
+        "rock": "category",
+        "wet": "category",
+        "taken": "date",
+        "lab": "left out",
+        "remark": "left out",
+        "count": "left out",
+        "depth": "number",
+    }
+
+
+def test_the_features_are_those_of_scikit_learn():
+    frame = soil()
+    encoder = TableEncoder.fit(frame[["ph", "rock"]])
+    peer = ColumnTransformer(
+        [("ph", SimpleImputer(strategy="median", add_indicator=True), ["ph"]), ("rock", OneHotEncoder(), ["rock"])],
+        sparse_threshold=0,
+    )
+    np.testing.assert_array_equal(encoder.transform(frame[["ph", "rock"]]), peer.fit_transform(frame))
+    assert encoder.names_out == ["ph", "ph (empty)", "rock=clay", "rock=lime", "rock=marl"]
+    assert encoder.groups == {"ph": [0, 1], "rock": [2, 3, 4]}
+
+
+def test_dates_become_year_day_and_days():
+    frame = pd.DataFrame({"day": ["31.12.2019", "1.1.2020", "31.12.2020", None] * 3})
+    table = TableEncoder.fit(frame).transform(frame)
+    assert table[0].tolist() == [2019, 365, 0]
+    assert table[1].tolist() == [2020, 1, 1]
+    assert table[2].tolist() == [2020, 366, 366]  # 2020 is a leap year
+    assert table[3].tolist() == [2020, 365, 1]  # medians
+    one_year = pd.DataFrame({"day": pd.date_range("2021-01-01", periods=30)})
+    assert TableEncoder.fit(one_year).names_out == ["day day of year", "day days"]
+
+
+def test_day_and_month_are_told_where_both_would_do():
+    notes = TableEncoder.fit(pd.DataFrame({"day": ["03/04/2020", "05/06/2021"] * 5})).notes
+    assert any("day/month/year" in note for note in notes)
+    assert fitting_formats(["03/25/2020", "05/06/2021"]) == ["%m/%d/%Y"]
+
+
+def test_time_zones_and_python_dates():
+    zoned = pd.DataFrame({"day": pd.date_range("2021-01-01", periods=30, tz="Europe/Berlin")})
+    plain = pd.DataFrame({"day": [stamp.date() for stamp in pd.date_range("2021-01-01", periods=30)]})
+    assert TableEncoder.fit(zoned).transform(zoned).shape == (30, 3)  # in UTC the first one is in 2020
+    assert TableEncoder.fit(plain).transform(plain)[:, 1].tolist() == list(range(30))
+
+
+def test_rare_levels_are_pooled_and_unseen_ones_are_counted():
+    frame = pd.DataFrame({"rock": ["lime"] * 20 + ["clay"] * 20 + ["gold", "iron"]})
+    encoder = TableEncoder.fit(frame)
+    assert encoder.names_out == ["rock=clay", "rock=lime", "rock=(other)"]
+    with pytest.warns(TableNote, match="2 cells hold values the model has not seen") as caught:
+        table = encoder.transform(pd.DataFrame({"rock": ["mud", "clay", "gold", "peat"]}))
+    assert table.tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 1], [0, 0, 1]]
+    assert caught[0].message.surprises == (Surprise("rock", "unseen", 2, "mud"),)
+
+
+def test_two_levels_are_one_feature_and_an_unseen_one_is_in_between():
+    encoder = TableEncoder.fit(pd.DataFrame({"wet": [True] * 5 + [False] * 15}))
+    assert encoder.names_out == ["wet=True"]
+    with pytest.warns(TableNote, match="is empty, which none was at the fit"):
+        assert encoder.transform(pd.DataFrame({"wet": [True, False, None]})).ravel().tolist() == [1, 0, 0.25]
+
+
+@pytest.mark.parametrize("name", ["id", "ID", "sample_id", "sampleID", "plot.no", "Unnamed: 0"])
+def test_names_of_rows(name):
+    assert names_rows(name)
+
+
+@pytest.mark.parametrize("name", ["humid", "ph", "acid", "casino", "turkey", "arrow"])
+def test_names_of_other_things(name):
+    assert not names_rows(name)
+
+
+def test_what_grows_from_row_to_row_is_no_id_for_that_alone():
+    years = pd.DataFrame({"year": np.arange(1950, 2010), "mass": np.arange(60) * 40, "x": np.arange(60)[::-1]})
+    assert set(kinds(years).values()) == {"number"}
+    assert kinds(pd.DataFrame({"nummer": np.arange(60), "x": np.random.default_rng(0).normal(size=60)})) == {
+        "nummer": "left out",
+        "x": "number",
+    }
+
+
+def test_the_user_has_the_last_word():
+    words = {"sample_id": "number", "depth": "category", "rock": "drop", "count": "number"}
+    taken = kinds(soil(), words=words)
+    assert (taken["sample_id"], taken["depth"], taken["rock"], taken["count"]) == (
+        "number",
+        "category",
+        "left out",
+        "number",
+    )
+    with pytest.raises(InputError, match="columns names 'rok'"):
+        TableEncoder.fit(soil(), {"rok": "drop"})
+    with pytest.raises(InputError, match="'rock' cannot be 'colour'"):
+        TableEncoder.fit(soil(), {"rock": "colour"})
+    with pytest.raises(InputError, match="cannot be read as dates"):
+        TableEncoder.fit(soil(), {"rock": "date"})
+
+
+def test_text_that_is_mostly_numbers_is_numbers():
+    frame = pd.DataFrame({"lead": ["1,5", "2,25", "3", "<0,1"] + ["4"] * 8})
+    encoder = TableEncoder.fit(frame)
+    assert encoder.transform(frame, warn=False)[:4, 0].tolist() == [1.5, 2.25, 3.0, 4.0]
+    assert any("1 cell is no number ('<0,1', data row 4)" in note for note in encoder.notes)
+
+
+def test_cells():
+    numbers, wrong = cell_numbers(pd.Series(["1,234", "12,345,678.5", "-", "n/a"]))
+    assert numbers[:2].tolist() == [1234, 12345678.5]
+    assert not wrong.any()
+    assert cell_texts(pd.Series(["a ", None, "NA", 3.0, np.nan, "None"])).tolist() == [
+        "a",
+        None,
+        None,
+        "3",
+        None,
+        "None",
+    ]
+    assert cell_numbers(pd.Series(pd.array([1, None], dtype="Int64")))[0][0] == 1
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e31])
+def test_infinity_is_an_error_that_names_the_cell(value):
+    frame = soil()
+    frame["depth"] = frame["depth"].astype(float)
+    frame.loc[6, "depth"] = value
+    with pytest.raises(InputError, match="data row 7, column 'depth'"):
+        TableEncoder.fit(frame)
+    with pytest.raises(InputError, match="data row 7, column 'depth'"):
+        TableEncoder.fit(soil()).transform(frame)
+
+
+def test_nothing_to_learn_from_is_an_error():
+    with pytest.raises(InputError, match=r"no columns to learn from.*'lab' is Jena in every row"):
+        TableEncoder.fit(pd.DataFrame({"lab": ["Jena"] * 9}))
+
+
+def test_a_file_gives_the_encoder_back():
+    frame = soil()
+    encoder = TableEncoder.fit(frame)
+    again = read_encoder(json.loads(json.dumps(encoder.to_dict(), allow_nan=False)))
+    np.testing.assert_array_equal(again.transform(frame), encoder.transform(frame))
+    assert (again.notes, again.columns) == (encoder.notes, encoder.columns)
+    filler = GapFiller.fit(np.where(np.eye(12) > 0, np.nan, 1.5))
+    again = read_encoder(json.loads(json.dumps(filler.to_dict())))
+    np.testing.assert_array_equal(again.transform(np.full((2, 12), np.nan)), filler.transform(np.full((2, 12), np.nan)))
+    assert read_encoder(None) is None
+
+
+def test_arrays_without_gaps_pass_untouched():
+    X = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+    assert learn_columns(X).transform(X) is X
+
+
+def test_a_frame_of_numbers_gives_the_same_model_as_its_array():
+    X, D = np.random.default_rng(0).normal(size=(50, 3)), shares(50)
+    settings = {"epochs": 2, "n_neurons": 4, "random_state": 0}
+    by_frame = SnefyLDL(**settings).fit(pd.DataFrame(X, columns=list("abc")), D)
+    by_array = SnefyLDL(**settings).fit(X, D)
+    np.testing.assert_array_equal(by_frame.predict(X), by_array.predict(X))
+
+
+def test_plain_numbers_are_taken_together_as_they_are_one_by_one():
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)), columns=list("abc"))
+    frame["c"] = frame["c"].astype(np.float32)
+    encoder = TableEncoder.fit(frame)
+    features = encoder.transform(frame)
+    one_by_one = np.column_stack([cell_numbers(frame[name])[0] for name in frame])
+    np.testing.assert_array_equal(features, one_by_one)
+    assert features.dtype == np.float64
+    assert features.flags.c_contiguous
+    before = frame.copy()
+    features[:] = 0.0  # they are nobody else's
+    pd.testing.assert_frame_equal(frame, before)
+    gap = frame.copy()
+    gap.loc[4, "b"] = np.nan
+    with pytest.warns(TableNote, match="'b'"):
+        filled = encoder.transform(gap)
+    assert filled[4, 1] == frame["b"].median()
+    for value in (np.inf, -np.inf, -1e31):
+        gap.loc[4, "b"] = value
+        with pytest.raises(InputError, match="data row 5, column 'b'"):
+            encoder.transform(gap)
+
+
+def test_a_model_of_a_table_is_saved_with_its_columns(tmp_path):
+    frame, D = soil(), shares(N)
+    with pytest.warns(TableNote, match=r"'sample_id' names the rows.*'lab' is Jena.*'remark' is empty"):
+        model = SnefyLDL(epochs=2, n_neurons=4, random_state=0).fit(frame, D)
+    assert model.n_features_in_ == frame.shape[1]
+    again = SnefyLDL.load(model.save(tmp_path / "model"))
+    shuffled = frame[["rock", "depth", "wet", "ph", "taken"]]  # left-out columns may be missing, in any order
+    np.testing.assert_array_equal(again.predict(shuffled), model.predict(frame))
+    with pytest.raises(InputError, match="now missing:\n- rock"):
+        again.predict(frame.drop(columns="rock"))
+    with pytest.raises(InputError, match=r"rock \(category\), wet \(category\), taken \(date\)"):
+        again.predict(np.zeros((2, 9)))
+    kept = SnefyLDL(columns={"lab": "drop", "remark": "drop", "sample_id": "number", "count": "id"}, epochs=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "sample_id" in kept.fit(frame, D).columns_.names_out
+
+
+def test_gaps_in_arrays_are_missing_cells():
+    X, D = np.random.default_rng(0).normal(size=(60, 3)), shares(60)
+    X[:10, 1] = np.nan
+    model = SnefyLDL(epochs=2, n_neurons=4, random_state=0).fit(X, D)
+    assert model.n_features_in_ == 3
+    assert np.isfinite(model.predict(np.full((2, 3), np.nan))).all()
+    with pytest.raises(InputError, match="expecting 3 features"):
+        model.predict(X[:, :2])
+    whole = SnefyLDL(epochs=2, n_neurons=4, random_state=0).fit(X[10:], D[10:])
+    filled = X[10:12].copy()
+    filled[:, 0] = np.median(X[10:, 0])
+    gaps = np.where([True, False, False], np.nan, X[10:12])
+    np.testing.assert_array_equal(whole.predict(gaps), whole.predict(filled))
+
+
+def test_polars_in_polars_out():
+    frame, D = soil().drop(columns=["sample_id", "lab", "remark", "count"]), shares(N)
+    labels = pl.DataFrame(D, schema=["a", "b", "c"], orient="row")
+    model = SnefyLDL(epochs=2, n_neurons=4, random_state=0).fit(pl.from_pandas(frame), labels)
+    answer = model.predict(pl.from_pandas(frame))
+    assert isinstance(answer, pl.DataFrame)
+    assert answer.columns == ["a", "b", "c"]
+    assert isinstance(model.predict(frame), pd.DataFrame)
+    same = SnefyLDL(epochs=2, n_neurons=4, random_state=0).fit(frame, D)
+    np.testing.assert_array_equal(answer.to_numpy(), same.predict(frame))
+    assert isinstance(same.set_output(transform="polars").predict(frame), pl.DataFrame)
+    assert isinstance(same.set_output(transform="default").predict(frame), np.ndarray)
+
+
+def test_arrow_in_arrow_out():
+    frame, D = soil().drop(columns=["sample_id", "lab", "remark", "count"]), shares(N)
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    labels = pa.table({name: D[:, r] for r, name in enumerate("abc")})
+    model = SnefyLDL(epochs=2, n_neurons=4, random_state=0).fit(table, labels)
+    answer = model.predict(table)
+    assert isinstance(answer, pa.Table)
+    assert answer.column_names == ["a", "b", "c"]
+    same = SnefyLDL(epochs=2, n_neurons=4, random_state=0).fit(frame, D)
+    np.testing.assert_array_equal(answer.to_pandas().to_numpy(), same.predict(frame))
+    np.testing.assert_array_equal(model.predict(table.to_batches()[0]).to_pandas(), answer.to_pandas())
+    np.testing.assert_allclose(model.log_prob(table, labels), same.log_prob(frame, D))
+    assert isinstance(same.set_output(transform="arrow").predict(frame), pa.Table)
+    numbers = pa.table({"x": np.arange(20) / 7, "y": np.arange(20) % 3})
+    plain = SnefyLDL(epochs=1, n_neurons=4, random_state=0).fit(numbers, labels.slice(0, 20))
+    assert plain.predict(numbers.slice(3, 2)).num_rows == 2
+    with pytest.raises(InputError, match="x"):
+        plain.predict(numbers.rename_columns(["z", "y"]))
+
+
+def test_partial_fit_reads_further_rows_as_the_first():
+    first = pd.DataFrame({"rock": ["lime", "clay"] * 10, "site": ["a"] * 20, "ph": np.arange(20) / 7})
+    later = pd.DataFrame({"rock": ["lime", "mud"] * 10, "site": ["b"] * 20, "ph": np.arange(20) / 7})
+    model = SnefyLDL(n_neurons=4, random_state=0).partial_fit(first, shares(20))
+    with pytest.warns(TableNote, match="mud"):
+        model.partial_fit(later, shares(20, 2))
+    assert model.columns_.names_in == ["rock", "site", "ph"]
+
+
+def test_notes_on_parts_of_a_table_add_up():
+    parts = [Surprise("rock", "unseen", 2, "mud"), Surprise("ph", "empty", 1), Surprise("rock", "unseen", 3, "peat")]
+    assert describe_surprises(parts).splitlines() == [
+        "column 'rock': 5 cells hold values the model has not seen (mud, say) and count as 'other'",
+        "column 'ph': 1 cell is empty, which none was at the fit, and gets the middle value",
+    ]
+
+
+def test_left_out_columns_have_a_reason():
+    reasons = {c.name: c.reason for c in TableEncoder.fit(soil()).columns if isinstance(c, LeftOutColumn)}
+    assert reasons == {"sample_id": "id", "lab": "constant", "remark": "empty", "count": "counter"}

@@ -1,0 +1,137 @@
+"""From a person's file to a fitted model, predictions, scores and calibrated intervals, with every note right."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from inputs.people_tables import LABELS, TABLES, soil
+
+from commands import fail, succeed
+from snefy_ldl import SnefyLDL
+
+QUICK = ["--epochs", "2", "--quiet", "--set", "n_neurons=8", "--set", "guides=null", "--set", "device=cpu"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_file_to_predictions(name, tmp_path):
+    case = TABLES[name](tmp_path)
+    fitted = succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK)
+    said = " ".join(fitted.stderr.split())  # a narrow terminal may break lines
+    for note in case.notes:
+        assert note in said
+    succeed("predict", tmp_path / "model", case.table, "--out", tmp_path / "out.csv", "--interval", "0.9")
+    answer = pd.read_csv(tmp_path / "out.csv")
+    assert list(answer.columns[: len(case.labels)]) == case.labels
+    np.testing.assert_allclose(answer[case.labels].sum(axis=1), 1, atol=1e-6)
+    if name != "forty_rows":  # which has rows without labels
+        score = json.loads(succeed("evaluate", tmp_path / "model", case.table, *case.scored, "--json").stdout)
+        assert score["rows"] == len(answer)
+        assert "trained this model" in fail("conformalize", tmp_path / "model", case.table, *case.scored)
+    shown = succeed("info", tmp_path / "model").stdout
+    assert ("(votes)" if name == "long_votes" else "(shares)") in shown
+
+
+def test_left_out_and_kept_columns_are_shown(tmp_path):
+    case = TABLES["ids"](tmp_path)
+    succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK)
+    shown = " ".join(succeed("info", tmp_path / "model").stdout.split())
+    assert "left out sample_id (id), bag (id), count (counter)" in shown
+    named = ["--features", "sample_id,count,ph", "--drop", "count"]
+    succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK, *named)
+    assert SnefyLDL.load(tmp_path / "model").columns_.names_out == ["sample_id", "ph"]
+    succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK, "--drop", "wet", "--id", "sample_id")
+    assert SnefyLDL.load(tmp_path / "model").columns_.names_out == ["ph", "depth"]
+
+
+def test_settings_go_to_the_model(tmp_path):
+    case = TABLES["forty_rows"](tmp_path)
+    more = ["--set", "hidden_sizes=[7,5]", "--set", "standardize=unit", "--set", "patience=None"]
+    succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK, *more)
+    model = SnefyLDL.load(tmp_path / "model")
+    assert (model.n_neurons, model.hidden_sizes, model.standardize, model.patience) == (8, (7, 5), "unit", None)
+    assert "--set neurons: no such setting" in fail("fit", *case.fit, "--out", tmp_path / "m", "--set", "neurons=8")
+    assert "write NAME=VALUE" in fail("fit", *case.fit, "--out", tmp_path / "m", "--set", "epochs")
+    assert "no-such-device" in fail("fit", *case.fit, "--out", tmp_path / "m", "--device", "no-such-device")
+
+
+def test_values_the_model_has_not_seen_are_counted(tmp_path):
+    case = TABLES["text_columns"](tmp_path)
+    succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK)
+    table = pd.read_csv(case.table).astype({"rock": object})
+    table.loc[:4, "rock"] = "basalt"
+    table.loc[7, "depth"] = np.nan
+    table.drop(columns="lab").to_csv(tmp_path / "new.csv", index=False)
+    said = succeed(
+        "predict", tmp_path / "model", tmp_path / "new.csv", "--out", tmp_path / "o.csv", "--interval", "0.8"
+    )
+    said = " ".join(said.stderr.split())
+    assert "column 'rock': 5 cells hold values the model has not seen (basalt, say) and count as 'other'" in said
+    assert "column 'depth': 1 cell is empty, which none was at the fit" in said
+
+
+WRONG = {
+    "a row that does not sum": (
+        {(4, "sand"): 0.9},
+        "soil.csv, data row 5: sand, silt, clay sum to",
+        "all other rows sum to 1. Correct the row, or say --normalize",
+    ),
+    "a negative share": (
+        {(2, "silt"): -0.1},
+        "soil.csv, data row 3, column 'silt': -0.1 is negative",
+        "Correct the cell",
+    ),
+    "text": ({(8, "clay"): "much"}, "soil.csv, data row 9, column 'clay': 'much' is no number", "Correct the cell"),
+    "a gap": (
+        {(1, "clay"): None},
+        "soil.csv, data row 2, column 'clay': empty, while other labels",
+        "Write 0 for none",
+    ),
+    "infinity": ({(6, "ph"): np.inf}, "soil.csv, data row 7, column 'ph': infinite", "leave it empty"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_one_message(case, tmp_path):
+    cells, seen, advice = WRONG[case]
+    table = soil(40).astype(object)
+    for (row, column), value in cells.items():
+        table.loc[row, column] = value
+    table.to_csv(tmp_path / "soil.csv", index=False)
+    line = fail("fit", tmp_path / "soil.csv", "--labels", ",".join(LABELS), "--out", tmp_path / "model")
+    assert seen in line
+    assert advice in line
+
+
+def test_amounts_and_votes(tmp_path):
+    table = soil(40)
+    table[LABELS] = (table[LABELS] * 17.3 * (1 + table[["ph"]].to_numpy())).round(3)
+    table.to_csv(tmp_path / "soil.csv", index=False)
+    words = ["fit", tmp_path / "soil.csv", "--labels", ",".join(LABELS), "--out", tmp_path / "model", *QUICK]
+    assert "If these are amounts, say --normalize" in fail(*words)
+    assert "each row of sand, silt, clay was divided by its sum" in succeed(*words, "--normalize").stderr
+    assert "is no whole number, and votes are counted" in fail(*words, "--counts")
+    table[LABELS] = table[LABELS].round().astype(int)
+    table.to_csv(tmp_path / "soil.csv", index=False)
+    assert "read as numbers of votes (--normalize if they are amounts)" in " ".join(succeed(*words).stderr.split())
+    assert "(votes)" in succeed("info", tmp_path / "model").stdout
+
+
+def test_wrong_columns_have_a_near_one(tmp_path):
+    soil(40).to_csv(tmp_path / "soil.csv", index=False)
+    words = ["fit", tmp_path / "soil.csv", "--out", tmp_path / "model", "--labels"]
+    assert "no column 'sands'; did you mean 'sand'?" in fail(*words, "sands,silt")
+    assert "--drop dephts: soil.csv has no such column" in fail(*words, "sand,silt", "--drop", "dephts")
+
+
+def test_written_tables_of_every_kind(tmp_path):
+    case = TABLES["forty_rows"](tmp_path)
+    succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK)
+    frames = {}
+    for ending, read in {"xlsx": pd.read_excel, "feather": pd.read_feather, "parquet": pd.read_parquet}.items():
+        succeed("predict", tmp_path / "model", case.table, "--out", tmp_path / f"out.{ending}")
+        frames[ending] = read(tmp_path / f"out.{ending}")
+    for frame in frames.values():
+        np.testing.assert_allclose(frame[LABELS], frames["parquet"][LABELS])

@@ -1,0 +1,100 @@
+"""The largest label: the integral against closed forms and draws, decisions, and sets that cover."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_city_districts
+from snefy_ldl.errors import InputError, NotConformalizedError
+from snefy_ldl.learners import SABFGS, DirichletLDL
+from snefy_ldl.learners.classification import LabelDecision, component_largest, prob_largest, prob_largest_by_draws
+
+CITY = make_city_districts(n=500, random_state=0)
+
+
+def test_two_labels_are_the_incomplete_beta() -> None:
+    from scipy.special import betainc
+
+    alpha = np.array([[0.3, 0.7], [2.0, 5.0], [300.0, 320.0], [0.05, 40.0]])
+    expected = betainc(alpha[:, 1], alpha[:, 0], 0.5)
+    np.testing.assert_allclose(component_largest(alpha)[:, 0], expected, atol=1e-9)
+    centre = np.array([3.0, 1.0])
+    moved = betainc(alpha[:, 1], alpha[:, 0], 0.75)
+    np.testing.assert_allclose(component_largest(alpha, centre)[:, 0], moved, atol=1e-9)
+
+
+def test_many_labels_by_draws() -> None:
+    random = np.random.default_rng(0)
+    alpha = np.array([[0.5, 2.0, 3.0, 0.2, 4.0], [50.0, 60.0, 55.0, 40.0, 58.0]])
+    for row, p in zip(alpha, component_largest(alpha)):
+        winner = random.dirichlet(row, size=200_000).argmax(axis=1)
+        # five standard errors of a frequency out of 200,000
+        np.testing.assert_allclose(p, np.bincount(winner, minlength=5) / 200_000, atol=5 * 0.0012)
+    np.testing.assert_allclose(component_largest(np.full((1, 7), 0.9)), 1 / 7, atol=1e-9)
+
+
+@pytest.mark.parametrize("centre", [None, "geometric"])
+def test_a_fitted_law_against_its_own_draws(centre: str | None) -> None:
+    model = SnefyLDL(n_neurons=8, n_readouts=4, epochs=4, guides=None, centre=centre, random_state=0)
+    law = model.fit(CITY.X[:200], CITY.D[:200]).predict_dist(CITY.X[:4])
+    exact = prob_largest(law)
+    drawn, error = prob_largest_by_draws(law, 20_000, seed=1)
+    assert (np.abs(exact - drawn) < 5 * error).all()
+    np.testing.assert_allclose(exact.sum(axis=1), 1.0)
+
+
+def test_two_labels_of_a_law_agree_with_prob_greater() -> None:
+    model = SnefyLDL(n_neurons=8, n_readouts=4, epochs=4, guides=None, centre=None, random_state=0)
+    shares = np.stack([CITY.D[:, 0], 1.0 - CITY.D[:, 0]], axis=1)
+    law = model.fit(CITY.X, shares).predict_dist(CITY.X[:20])
+    np.testing.assert_allclose(prob_largest(law)[:, 0], law.prob_greater(0, 1).numpy(), atol=1e-7)
+
+
+def test_decisions_rejections_and_their_expected_error() -> None:
+    decision = LabelDecision(DirichletLDL().fit(CITY.X[:250], CITY.D[:250]))
+    X, truth = CITY.X[250:], CITY.D[250:].argmax(axis=1)
+    p = decision.probabilities(X)
+    np.testing.assert_array_equal(decision.predict(X), p.argmax(axis=1))
+    np.testing.assert_allclose(decision.expected_error(X), 1.0 - p.max(axis=1))
+    named = decision.predict(X, reject_above=0.25)
+    kept = named >= 0
+    np.testing.assert_array_equal(kept, 1.0 - p.max(axis=1) <= 0.25)
+    assert (named[kept] == truth[kept]).mean() > (decision.predict(X) == truth).mean()
+    with pytest.raises(InputError, match="between 0 and 1"):
+        decision.predict(X, reject_above=2.0)
+
+
+def test_sets_cover_the_largest_label() -> None:
+    model = DirichletLDL().fit(CITY.X[:150], CITY.D[:150])
+    decision = LabelDecision(model)
+    with pytest.raises(NotConformalizedError, match="conformalize"):
+        decision.predict_set(CITY.X)
+    random, covered, sizes = np.random.default_rng(0), [], []
+    for _ in range(20):
+        order = 150 + random.permutation(350)
+        sets = decision.conformalize(CITY.X[order[:175]], CITY.D[order[:175]], 0.9).predict_set(CITY.X[order[175:]])
+        truth = CITY.D[order[175:]].argmax(axis=1)
+        covered.append(sets[np.arange(175), truth].mean())
+        sizes.append(sets.sum(axis=1).mean())
+    assert 0.87 < np.mean(covered) < 0.96  # 0.9 guaranteed on average; a set is never empty, which adds a little
+    assert np.mean(sizes) < 2.9
+    few = decision.conformalize(CITY.X[:3], CITY.D[:3], 0.9)  # too few rows for the level: every label
+    assert few.predict_set(CITY.X[:5]).all()
+
+
+def test_other_laws_and_other_models() -> None:
+    with pytest.raises(InputError, match="by_draws"):
+        prob_largest(torch.distributions.Dirichlet(torch.ones(1, 3)))
+    with pytest.raises(InputError, match="predict_dist"):
+        LabelDecision(SABFGS())
+
+    class Plain:
+        def predict_dist(self, X: np.ndarray) -> torch.distributions.Dirichlet:
+            return torch.distributions.Dirichlet(torch.tensor([[4.0, 1.0, 1.0]]).expand(len(X), 3))
+
+    p = LabelDecision(Plain()).probabilities(CITY.X[:2])
+    assert p.shape == (2, 3)
+    assert (p[:, 0] > 0.7).all()

@@ -1,0 +1,130 @@
+"""Calibration of noisy labels: votes by moments, posteriors against quadrature and by hand, recovery, files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.special import softmax
+from scipy.stats import dirichlet_multinomial
+
+from snefy_ldl.errors import InputError
+from snefy_ldl.learners import SABFGS
+from snefy_ldl.learners.supervision import GenerativeCalibrator, LabelCalibrator, estimate_votes, votes_of_repeats
+from snefy_ldl.learners.supervision.noise import log_votes, whole_votes
+from snefy_ldl.metrics import kl_divergence
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(300, 3))
+TRUTH = softmax(X @ RANDOM.normal(size=(3, 4)) + 0.2 * RANDOM.normal(size=(300, 4)), axis=1)
+NOISY = RANDOM.multinomial(10, TRUTH) / 10
+QUICK = {"epochs": 10, "guides": None}
+
+
+def test_votes_from_repeats_are_those_of_both_kinds_of_noise() -> None:
+    truth = np.random.default_rng(1).dirichlet(np.ones(5), size=4000)
+    random = np.random.default_rng(2)
+    votes = [random.multinomial(12, truth) / 12 for _ in range(2)]
+    assert votes_of_repeats(*votes) == pytest.approx(12, rel=0.05)
+    concentrated = [np.stack([random.dirichlet(30 * row + 1e-3) for row in truth]) for _ in range(2)]
+    assert votes_of_repeats(*concentrated) == pytest.approx(31, rel=0.05)
+    assert votes_of_repeats(truth, truth) == 1000.0
+    assert estimate_votes(votes[0], truth) == pytest.approx(12, rel=0.05)
+    with pytest.raises(InputError, match="same shape"):
+        votes_of_repeats(truth, truth[:5])
+    with pytest.raises(InputError, match="same shape"):
+        estimate_votes(truth, truth[:5])
+
+
+def test_whole_votes_keep_the_total_and_are_near() -> None:
+    whole = whole_votes(TRUTH, 17.3)
+    np.testing.assert_array_equal(whole.sum(axis=1), 17)
+    np.testing.assert_array_equal(whole, whole.round())
+    assert np.abs(whole - 17 * TRUTH).max() < 1.0
+    np.testing.assert_array_equal(whole_votes(NOISY, 10), (10 * NOISY).round())
+
+
+def test_the_update_is_bayes_by_quadrature() -> None:
+    share = NOISY[:, :1] + NOISY[:, 1:2]
+    two = np.hstack([share, 1 - share])
+    model = LabelCalibrator(votes=6.5, density_params={"epochs": 3, "guides": None}, random_state=0).fit(X, two)
+    mean, sd = model.calibrate(X[:3], two[:3])
+    for row in range(3):
+        law = model.density_.predict_dist(X[row : row + 1])
+        k = 6.5 * two[row]
+
+        def weight(s: float, law: Any = law, k: Any = k) -> float:
+            point = law.mean.new_tensor([[s, 1 - s]])
+            return float(law.log_prob(point).exp()) * s ** k[0] * (1 - s) ** k[1]
+
+        mass = quad(weight, 0, 1, epsabs=1e-12)[0]
+        first = quad(lambda s: s * weight(s), 0, 1, epsabs=1e-12)[0] / mass
+        second = quad(lambda s: s * s * weight(s), 0, 1, epsabs=1e-12)[0] / mass
+        assert mean[row, 0] == pytest.approx(first, abs=1e-4)
+        assert sd[row, 0] == pytest.approx(np.sqrt(second - first**2), abs=1e-3)
+
+
+def test_calibrated_labels_are_nearer_to_the_truth() -> None:
+    lifted = (10 * NOISY + 0.5) / 12
+    model = LabelCalibrator(votes=10, density_params=QUICK, random_state=0).fit(X, NOISY)
+    generative = GenerativeCalibrator(votes=10, random_state=0).fit(X, NOISY)
+    observed = kl_divergence(TRUTH, lifted)
+    assert kl_divergence(TRUTH, model.transform()) < 0.7 * observed
+    assert kl_divergence(TRUTH, generative.transform()) < 0.8 * observed
+    assert kl_divergence(TRUTH, generative.predict(X)) < kl_divergence(TRUTH, np.tile(TRUTH.mean(axis=0), (300, 1)))
+    np.testing.assert_allclose(model.calibrate(X, NOISY)[0], model.transform(), atol=1e-6)
+    np.testing.assert_allclose(generative.calibrate(X, NOISY), generative.transform(), atol=1e-9)
+
+
+def test_many_votes_leave_labels_alone_and_unknown_votes_are_a_lower_bound() -> None:
+    certain = LabelCalibrator(votes=1e6, density_params={"epochs": 2, "guides": None}, random_state=0).fit(X, TRUTH)
+    assert np.abs(certain.transform() - TRUTH).max() < 1e-2
+    guessed = LabelCalibrator(density_params={"epochs": 2, "guides": None}, random_state=0).fit(X, NOISY)
+    assert 5 < guessed.votes_ < 12
+    out = [SABFGS().fit(X[:150], NOISY[:150]).predict(X[150:]), NOISY[150:]]
+    assert guessed.votes_ == pytest.approx(estimate_votes(out[1], out[0]), rel=0.3)
+
+
+def test_votes_under_dirichlets_are_scipys() -> None:
+    alpha, counts = np.array([0.5, 2.0, 3.0]), np.array([2, 0, 3])
+    # in order: without the multinomial coefficient, here 5!/(2! 3!) = 10
+    expected = dirichlet_multinomial.logpmf(counts, alpha, 5) - np.log(10)
+    assert log_votes(counts[None].astype(float), alpha[None])[0, 0] == pytest.approx(expected)
+
+
+def test_rounds_never_lower_the_likelihood() -> None:
+    values = []
+    for n_rounds in (1, 3, 10, 40):
+        model = GenerativeCalibrator(votes=10, n_clusters=4, max_iter=n_rounds, random_state=0).fit(X, NOISY)
+        Z = model._reduced(X)
+        logs = model._log_features(Z) + log_votes(10 * NOISY, model.alphas_)
+        values.append(float(np.logaddexp.reduce(logs, axis=1).mean()))
+    assert values == sorted(values)
+
+
+@pytest.mark.parametrize("kind", [LabelCalibrator, GenerativeCalibrator])
+def test_files(kind: Any, tmp_path: Path) -> None:
+    params = {"density_params": {"epochs": 1, "guides": None}} if kind is LabelCalibrator else {}
+    model = kind(votes=10, random_state=0, **params).fit(X, NOISY)
+    twin = kind.load(model.save(tmp_path / "model"))
+    np.testing.assert_array_equal(twin.transform(), model.transform())
+    np.testing.assert_array_equal(np.asarray(twin.predict(X)), np.asarray(model.predict(X)))
+    np.testing.assert_array_equal(np.asarray(twin.calibrate(X, NOISY)), np.asarray(model.calibrate(X, NOISY)))
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (LabelCalibrator(votes="some"), "votes"),
+        (LabelCalibrator(votes=0.0), "votes"),
+        (LabelCalibrator(density_params={"x": 1}), "density"),
+        (GenerativeCalibrator(votes=-1.0), "votes"),
+        (GenerativeCalibrator(n_clusters=0), "n_clusters"),
+    ],
+)
+def test_bad_settings(model: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        model.fit(X, NOISY)

@@ -1,0 +1,97 @@
+"""The report of runs that are not whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from made_up_results import (
+    Page,
+    find,
+    put,
+    put_conformal,
+    put_ensemble,
+    put_run,
+)
+
+from snefy_ldl.errors import InputError
+from snefy_ldl.paper.analysis import TABLES, load_results
+from snefy_ldl.paper.report.claims import claims_of_ours, claims_of_the_paper
+
+pytest.importorskip("jinja2")
+pytest.importorskip("matplotlib")
+
+
+def test_one_recipe_one_repeat_and_missing_studies(tmp_path: Path) -> None:
+    from snefy_ldl.paper.report.page import write_report
+
+    put_conformal(tmp_path, "table3", 0.1, recipes=("default",), repeats=1)
+    put_ensemble(tmp_path, "table7", 0.02, recipes=("paper",), repeats=2)
+    put_run(tmp_path, finished=None)
+    page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
+    shown = " ".join(page.text.split())
+    assert "This run is not complete" in shown
+    assert "not complete" in (tmp_path / "reproduction.md").read_text(encoding="utf-8")
+    assert "Not run yet: snefy-ldl reproduce table4 adds it." in shown
+    assert "One repeat with the default recipe: no standard deviation and no interval." in shown
+    assert "Only 2 of 4 repeats with the paper's recipe so far." in shown
+    assert "No results with the paper's recipe yet." in shown
+    row = page.find("table3", "1 label <0>")[0]
+    assert len(row) == 5  # two published, Dirichlet, default, one difference
+    assert "±" not in row[3]
+    assert "[" not in row[4]
+    both = find(claims_of_ours(load_results(tmp_path), TABLES), "published Weighted", case=2, recipe="paper")
+    assert (both.word, "Of 48 cells the others have no results" in both.evidence) == ("not decided", True)
+    claims = claims_of_the_paper(load_results(tmp_path), TABLES)
+    assert find(claims, "feature-stratified", case=1).word == "not decided"
+    assert find(claims, "feature-stratified", case=1, recipe="paper").word == "not run"
+    assert find(claims, "plain average", case=1, recipe="paper").word == "holds"
+    text = (tmp_path / "reproduction.md").read_text(encoding="utf-8")
+    assert "- Table 4: Not run yet" in text
+
+
+def test_a_run_as_large_as_the_papers_is_called_complete(tmp_path: Path) -> None:
+    from snefy_ldl.paper.report.page import build_section
+
+    for study, repeats, notes in (("table7", 10, 0), ("table6", 9, 2)):
+        put_ensemble(tmp_path, study, 0.02, repeats=repeats)
+        assert len(build_section(load_results(tmp_path), TABLES, study).notes) == notes
+
+
+def test_baseline_alone_and_no_run_file(tmp_path: Path) -> None:
+    from snefy_ldl.paper.report.page import write_report
+
+    put_conformal(tmp_path, "table2", 0.1, recipes=())
+    page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
+    assert "No results with the default recipe yet." in page.text
+    assert "not recorded" in page.text
+
+
+def test_no_baseline_leaves_its_columns_out(tmp_path: Path) -> None:
+    from snefy_ldl.paper.report.page import write_report
+
+    put_conformal(tmp_path, "table2", 0.1)
+    for path in (tmp_path / "results/table2/baseline").iterdir():
+        path.unlink()
+    page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
+    assert len(page.find("table2", "1 label <0>")[0]) == 4  # two published, two recipes
+    assert "No results with the Dirichlet baseline yet." in page.text
+
+
+def test_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a folder"):
+        load_results(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="holds no results"):
+        load_results(tmp_path)
+    path = put(tmp_path, "table6", "paper", 0, {})
+    good = path.read_text()
+    for content, words in (
+        (good[:20], "is damaged"),
+        ("[]", "is not a result file"),
+        (good.replace('"version": 1', '"version": 99'), "newer version"),
+        (good.replace("table6", "table7"), "belongs to table7/paper"),
+    ):
+        path.write_text(content)
+        with pytest.raises(InputError, match=words) as caught:
+            load_results(tmp_path)
+        assert "000.json" in str(caught.value)

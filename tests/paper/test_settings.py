@@ -1,0 +1,154 @@
+"""Fingerprints, recipes, the paper's own figures, and the command line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tiny_studies import LOADED, STUDIES, TINY, run, tiny_data
+from typer.testing import CliRunner
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.cli import app
+from snefy_ldl.datasets import make_city_districts
+from snefy_ldl.errors import InputError
+from snefy_ldl.paper import config, runner
+from snefy_ldl.paper.analysis import TABLES
+from snefy_ldl.paper.config import Active, Conformal, Ensemble
+from snefy_ldl.paper.runner import data_digest, fingerprint
+from snefy_ldl.paper.studies import make_model
+
+
+def test_the_fingerprint_knows_what_decides():
+    study, data = STUDIES["conformal"], data_digest(tiny_data("city"))
+    own = fingerprint(study, "default", data)
+    assert own == fingerprint(replace(study, repeats=99, chunk=1, cost=7.0, title="x"), "default", data)
+    others = [
+        fingerprint(study, "paper", data),
+        fingerprint(study, "baseline", data),
+        fingerprint(study, "default", data_digest(make_city_districts(n=160, random_state=4))),
+        fingerprint(replace(study, protocol=Conformal(level=0.8)), "default", data),
+        fingerprint(replace(study, model=(*TINY[:3], ("epochs", 4))), "default", data),
+        fingerprint(replace(study, name="table2"), "default", data),
+    ]
+    assert len({own, *others}) == 7
+
+
+def test_the_recipes_are_the_papers_and_ours():
+    plain = SnefyLDL(device="cpu", guides=None, centre=None, zeros="shrink")  # one network on the features themselves
+    assert make_model(config.STUDIES["table3"], "default").get_params() == plain.get_params()
+    paper = make_model(config.STUDIES["table4"], "paper")
+    assert (paper.batch_size, paper.epochs, paper.recipe) == (16, 100, "paper")
+    assert make_model(config.STUDIES["figureA1"], "paper").batch_size == 64
+    with pytest.raises(InputError, match="recipe='other'"):
+        make_model(config.STUDIES["table3"], "other")
+
+
+def test_the_plan_is_the_papers():
+    studies = config.STUDIES
+    assert list(studies) == ["table2", "table3", "table4", "table5", "table6", "table7", "figureA1"]
+    assert [study.repeats for study in studies.values()] == [100, 100, 10, 10, 10, 10, 10]
+    for name, table in TABLES.items():
+        assert table.dataset == studies[name].dataset
+        assert table.splits == studies[name].repeats
+    rows = {one.name for one in Active().queries}
+    assert {strategy for strategy, _ in TABLES["table4"].cells} == rows - {"entropy"}
+    assert {learner for learner, _, _ in TABLES["table6"].cells} == {name for name, _ in Ensemble().learners}
+    assert config.quick(studies["figureA1"]).repeats == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"recipes": ["papr"]}, "use paper or default"),
+        ({"recipes": []}, "use paper or default"),
+        ({"repeats": 0}, "repeats must be at least 1"),
+        ({"jobs": 0}, "jobs must be at least 1"),
+    ],
+)
+def test_wrong_arguments_are_told_before_any_work(tmp_path, options, message):
+    LOADED.clear()
+    with pytest.raises(InputError, match=message):
+        run([STUDIES["conformal"]], tmp_path, **options)
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="is a file"):
+        run([STUDIES["conformal"]], tmp_path / "file")
+    with pytest.raises(InputError, match="no study"):
+        run([], tmp_path)
+    assert not LOADED
+
+
+def test_a_pool_too_small_is_told(tmp_path, capsys):
+    study = replace(STUDIES["active"], protocol=Active(first=140, queried=10))
+    with pytest.raises(InputError, match="too few for a query of 10"):
+        run([study], tmp_path)
+    assert "table4 paper repeat 0-1 failed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "cell"),
+    [  # typed from the paper's own tables
+        ("table2", ("snefy", "8", "8"), (0.4096, 0.2741)),
+        ("table2", ("dirichlet", "4", "2"), (0.1644, 0.3396)),
+        ("table3", ("dirichlet", "8", "4"), (0.0793, 0.2388)),
+        ("table3", ("snefy", "2", "0"), (0.8948, 0.0175)),
+        ("table4", ("SNEFY-LDL", "kl"), (0.1209, 0.0049)),
+        ("table4", ("Graph Density", "inter"), (0.8013, 0.0076)),
+        ("table5", ("Kmeans", "kl"), (1.0498, 0.1078)),
+        ("table5", ("SNEFY-LDL", "cheby"), (0.3474, 0.0160)),
+        ("table6", ("SA-BFGS", "Weighted", "cheby"), (0.1137, 0.0023)),
+        ("table6", ("LDL-LRR", "Average", "canb"), (0.8478, 0.0131)),
+    ],
+)
+def test_published_cells(table, key, cell):
+    assert TABLES[table].cells[key] == cell
+    assert TABLES[table].place.startswith(f"Table {table[-1]}, section 6.")
+
+
+def test_published_tables_are_whole():
+    sizes = {name: len(table.cells) for name, table in TABLES.items()}
+    assert sizes == {"table2": 54, "table3": 36, "table4": 36, "table5": 36, "table6": 48, "table7": 48}
+    assert all(0 < mean < 10 and 0 < std < 1 for table in TABLES.values() for mean, std in table.cells.values())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["table9"], "there is no study 'table9'"),
+        (["table3", "--recipe", "papr"], "use paper, default"),
+        (["table3", "--recipe", ","], "use paper, default"),
+        (["table3", "--repeats", "0"], "--repeats"),
+        (["--jobs", "none"], "--jobs"),
+        (["table3", "--report-only"], "it reports on all"),
+    ],
+)
+def test_wrong_usage(words, message, tmp_path):
+    result = CliRunner().invoke(app, ["reproduce", *words, "--out", str(tmp_path / "out")], env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.replace("│", " ").split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_runs_and_reports(tmp_path, monkeypatch):
+    study = replace(STUDIES["conformal"], repeats=2)
+    asked, original = {}, runner.reproduce
+
+    def fake(studies, out, **options):
+        asked.update(options, names=[one.name for one in studies], repeats_of=[one.repeats for one in studies])
+        return original([study], out, jobs=1, loader=tiny_data)
+
+    monkeypatch.setattr(runner, "reproduce", fake)
+    out = tmp_path / "out"
+    result = CliRunner().invoke(app, ["reproduce", "table3", "TABLE2", "--quick", "--jobs", "1", "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert asked["names"] == ["table2", "table3"]
+    assert asked["repeats_of"] == [4, 4]
+    assert asked["recipes"] == ["paper", "default"]
+    assert (out / "report.html").exists()
+    assert str(out) in result.output
+    (out / "report.html").unlink()
+    again = CliRunner().invoke(app, ["reproduce", "--report-only", "--out", str(out)])
+    assert again.exit_code == 0, again.output
+    assert (out / "report.html").exists()
+    nothing = CliRunner().invoke(app, ["reproduce", "--report-only", "--out", str(tmp_path / "none")])
+    assert nothing.exit_code == 1
