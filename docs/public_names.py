@@ -1,6 +1,6 @@
 """The public names of the library, by subject: what the reference lists, and a test compares with the code.
 
-A room that is not here is internal: what others may rely on is re-exported by one that is.
+A package that is not here is internal: what others may rely on is re-exported by one that is.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from types import ModuleType
 #: Subject -> modules whose ``__all__`` is public. A name that two modules export is described where it stands first.
 SUBJECTS: dict[str, list[str]] = {
     "Model and tables": ["snefy_ldl", "snefy_ldl.datasets", "snefy_ldl.datasets.label_studio", "snefy_ldl.errors"],
-    "The density": ["snefy_ldl.distributions", "snefy_ldl._internal.prediction", "snefy_ldl.learners.classification"],
+    "The density": ["snefy_ldl.distributions", "snefy_ldl.learners.classification"],
     "Intervals with a guarantee": ["snefy_ldl.conformal"],
     "Votes": ["snefy_ldl.votes"],
     "Which rows to label": ["snefy_ldl.active"],
-    "Many fits": ["snefy_ldl.estimator", "snefy_ldl.tuning", "snefy_ldl.ensemble", "snefy_ldl.learners.comparison"],
+    "Many fits": ["snefy_ldl.tuning", "snefy_ldl.ensemble", "snefy_ldl.learners.comparison"],
     "Other learners": ["snefy_ldl.learners", "snefy_ldl.learners.enhancement", "snefy_ldl.learners.supervision"],
     "Measures, explanations, reports": ["snefy_ldl.metrics", "snefy_ldl.explain", "snefy_ldl.reports"],
     "Pictures": [
@@ -25,8 +25,7 @@ SUBJECTS: dict[str, list[str]] = {
         "snefy_ldl.plots.conformal",
         "snefy_ldl.plots.votes",
     ],
-    "Data whose law is known": ["snefy_ldl.datasets.synthetic"],
-    "Doors to other tools": [
+    "Integrations": [
         "snefy_ldl.integrations.onnx",
         "snefy_ldl.integrations.program",
         "snefy_ldl.integrations.hub",
@@ -43,22 +42,12 @@ SUBJECTS: dict[str, list[str]] = {
         "snefy_ldl.cluster.work",
     ],
 }
-#: Rooms that nobody outside relies on, and why.
+#: Packages that nobody outside relies on, and why.
 INTERNAL: dict[str, str] = {
-    "active_plots": "old path of plots.active",
-    "allocation": "old path of votes.allocation",
     "cli": "the commands, described in the reference of the command line",
-    "experiments": "the paper's studies, run by `snefy-ldl reproduce`",
-    "files": "how files are written; models and learners have save and load",
-    "inputs": "how rows are read; Stream is described in the guide to images, texts and graphs",
-    "label_studio": "old path of datasets.label_studio",
     "networks": "parts of the model; Backbone and SnefyHead are exported at the top",
-    "persistence": "how a model becomes a folder; SnefyLDL has save and load",
-    "special": "special functions",
-    "training": "how a fit is done; SnefyLDL.fit is its door",
-    "validation": "checks of input; PartialCounts is exported by votes",
-    "vote_plots": "old path of plots.votes",
-    "vote_scores": "old path of votes.scores",
+    "paper": "the paper's studies, run by `snefy-ldl reproduce`",
+    "training": "how a fit is done; SnefyLDL.fit calls it",
 }
 #: What each public name is that is no class and no function.
 CONSTANTS: dict[str, str] = {

@@ -6,6 +6,8 @@ Each list of exceptions gives the reason for every entry. An entry that is no lo
 from __future__ import annotations
 
 import ast
+import pkgutil
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -76,7 +78,7 @@ def private_reads(tree: ast.Module) -> Iterator[tuple[str, str]]:
                 yield ast.unparse(node), node.attr
         elif isinstance(node, ast.ImportFrom):
             for name in node.names:
-                if is_private(name.name) and node.module != "snefy_ldl":  # leaf modules are named with an underscore
+                if is_private(name.name):
                     yield f"{node.module}.{name.name}", name.name
 
 
@@ -107,6 +109,31 @@ def test_no_modules_import_each_other() -> None:
     graph = grimp.build_graph("snefy_ldl", cache_dir=None, exclude_type_checking_imports=True)
     imports = nx.DiGraph((a, b) for a in graph.modules for b in graph.find_modules_directly_imported_by(a))
     assert [sorted(cycle) for cycle in nx.strongly_connected_components(imports) if len(cycle) > 1] == []
+
+
+def test_every_package_has_its_layer() -> None:
+    """The import layers name every part of the library."""
+    listed = set(re.findall(r"snefy_ldl\.([\w.]+)", SETTINGS.read_text(encoding="utf-8")))
+    inside = {"", "_internal.", "learners."}
+    parts = {
+        f"{prefix}{module.name}"
+        for prefix in inside
+        for module in pkgutil.iter_modules([str(ROOT / prefix.replace(".", ""))])
+        if prefix != "learners." or module.ispkg
+    }
+    assert parts - {"_internal", "learners"} - listed == set(), "no layer in pyproject.toml"
+
+
+def test_algorithms_of_learners_use_the_core_alone() -> None:
+    graph = grimp.build_graph("snefy_ldl", cache_dir=None)
+    core = ("_internal", "datasets", "distributions", "errors", "learners", "metrics", "networks")
+    algorithms = [
+        f"snefy_ldl.learners.{module.name}"
+        for module in pkgutil.iter_modules([str(ROOT / "learners")])
+        if not module.ispkg
+    ]
+    used = {name for module in algorithms for name in graph.find_modules_directly_imported_by(module)}
+    assert {name for name in used if name.split(".")[1] not in core} == set()
 
 
 def test_no_module_imports_the_package_it_stands_in() -> None:

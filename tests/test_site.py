@@ -28,13 +28,13 @@ def listed() -> Iterator[ModuleType]:
     del sys.modules["public_names"]
 
 
-def test_every_room_is_public_or_internal(listed: ModuleType) -> None:
-    rooms = {module.name for module in pkgutil.iter_modules(snefy_ldl.__path__) if not module.name.startswith("_")}
+def test_every_package_is_public_or_internal(listed: ModuleType) -> None:
+    packages = {module.name for module in pkgutil.iter_modules(snefy_ldl.__path__) if not module.name.startswith("_")}
     public = {path.split(".")[1] for paths in listed.SUBJECTS.values() for path in paths if "." in path}
     tops = {name.split(".")[1] for name in snefy_ldl._HOMES.values()}  # homes of names that the top exports
     assert public & set(listed.INTERNAL) == set()
-    assert rooms - public - set(listed.INTERNAL) - tops == set(), "say in docs/public_names.py what it is"
-    assert set(listed.INTERNAL) <= rooms, "needed no more"
+    assert packages - public - set(listed.INTERNAL) - tops == set(), "say in docs/public_names.py what it is"
+    assert set(listed.INTERNAL) <= packages, "needed no more"
 
 
 def test_the_reference_holds_every_exported_name(listed: ModuleType) -> None:

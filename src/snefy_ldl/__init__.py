@@ -10,7 +10,7 @@ from snefy_ldl._internal.version import __version__
 if TYPE_CHECKING:
     from snefy_ldl.datasets import load_dataset, load_table
     from snefy_ldl.distributions.law import SnefySimplex
-    from snefy_ldl.estimator import SnefyLDL
+    from snefy_ldl.estimator import SnefyLDL, fit_many
     from snefy_ldl.learners.comparison import compare
     from snefy_ldl.networks.custom import Backbone
     from snefy_ldl.networks.head import SnefyHead
@@ -27,6 +27,7 @@ __all__ = [
     "__version__",
     "compare",
     "evaluate",
+    "fit_many",
     "load_dataset",
     "load_table",
     "tune",
@@ -41,6 +42,7 @@ _HOMES = {
     "SnefySimplex": "snefy_ldl.distributions",
     "compare": "snefy_ldl.learners.comparison",
     "evaluate": "snefy_ldl.reports",
+    "fit_many": "snefy_ldl.estimator",
     "load_dataset": "snefy_ldl.datasets",
     "load_table": "snefy_ldl.datasets",
     "tune": "snefy_ldl.tuning",

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from inputs.people_tables import TABLES
 
 from commands import fail, run, succeed
+from people_tables import TABLES
 from snefy_ldl.cli.pictures import Pictures, color_variables
 from snefy_ldl.cli.plot import KINDS
 from snefy_ldl.datasets import make_city_districts

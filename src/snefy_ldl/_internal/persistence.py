@@ -1,4 +1,4 @@
-"""From a fitted state to a folder and back, and estimators that do so; :mod:`snefy_ldl._internal.files.models` is the folder."""
+"""Saving and loading of estimators: from a fitted state to a model folder and back."""
 
 from __future__ import annotations
 

@@ -1,15 +1,33 @@
-"""Data sets: named public ones, tables of your own, labelled files and votes."""
+"""Data sets: named public ones, tables of your own, labelled files, votes, and made-up ones whose law is known."""
 
 from __future__ import annotations
 
 from snefy_ldl.datasets.dataset import Dataset
 from snefy_ldl.datasets.from_table import load_table
 from snefy_ldl.datasets.named import cache_folder, dataset_names, load_dataset
+from snefy_ldl.datasets.synthetic import (
+    MotifGraph,
+    SyntheticData,
+    TrueConditional,
+    draw_tiles,
+    make_annotators,
+    make_city_districts,
+    make_city_tiles,
+    make_motif_graphs,
+)
 
 __all__ = [
     "Dataset",
+    "MotifGraph",
+    "SyntheticData",
+    "TrueConditional",
     "cache_folder",
     "dataset_names",
+    "draw_tiles",
     "load_dataset",
     "load_table",
+    "make_annotators",
+    "make_city_districts",
+    "make_city_tiles",
+    "make_motif_graphs",
 ]

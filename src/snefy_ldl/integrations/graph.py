@@ -1,8 +1,8 @@
 """A fitted model as one torch module of plain operations: features in, mean, variance and quantiles out.
 
 No branch depends on numbers and nothing calls back into Python, so that ``torch.export`` and ONNX take it whole. What
-does not depend on a row (:mod:`snefy_ldl.integrations.components`) goes in as tables. The network computes in float32, as the
-model does, the law in float64.
+does not depend on a row (``components.py``) goes in as tables. The network computes in float32, as the model does, the
+law in float64.
 """
 
 from __future__ import annotations

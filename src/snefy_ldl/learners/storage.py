@@ -1,4 +1,4 @@
-"""What a fitted learner is made of, as JSON and arrays; :mod:`snefy_ldl._internal.files.models` puts them into a folder."""
+"""What a fitted learner is made of, as JSON and arrays that go into a folder."""
 
 from __future__ import annotations
 

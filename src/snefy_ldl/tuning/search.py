@@ -1,4 +1,4 @@
-"""Hyperparameter search: every setting on every fold, trained side by side through :func:`snefy_ldl.estimator.fit_many`."""
+"""Hyperparameter search: every setting on every fold, trained side by side through ``fit_many``."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from inputs.people_tables import LABELS, TABLES, soil
 
 from commands import fail, succeed
+from people_tables import LABELS, TABLES, soil
 from snefy_ldl import SnefyLDL
 
 QUICK = ["--epochs", "2", "--quiet", "--set", "n_neurons=8", "--set", "guides=null", "--set", "device=cpu"]

@@ -1,7 +1,7 @@
 """Little or noisy supervision: rows without labels, and labels that are not quite right.
 
-- :mod:`~snefy_ldl.learners.supervision.pseudo`: few rows with labels, many without.
-- :mod:`~snefy_ldl.learners.supervision.noise`: label distributions with noise.
+- ``pseudo``: few rows with labels, many without.
+- ``noise``: label distributions with noise.
 """
 
 from __future__ import annotations

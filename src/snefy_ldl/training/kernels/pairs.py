@@ -1,7 +1,7 @@
 """The kernel table ``B(α_ij)`` of every pair of neurons and its slopes: the heart of a training step.
 
-Pairs stand in circulant order (:mod:`snefy_ldl._internal.special.pairs`): the sums ``w_i + w_j`` are one addition of two strided
-views, and nothing has to be looked up by index.
+Pairs stand in circulant order (``special/pairs.py``): the sums ``w_i + w_j`` are one addition of two strided views,
+and nothing has to be looked up by index.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from snefy_ldl._internal.special import GammaSweep, circulant_from_full, full_fr
 class PairKernel:
     """``B(α_ij)``, ``α_ij = 1 + w_i + w_j``, for K stacked members, with memory and views that are used again.
 
-    A CPU computes ``log Γ`` and ``ψ`` by :class:`~snefy_ldl._internal.special.log_gamma.GammaSweep`, several times faster than
-    torch's own; a GPU uses torch's.
+    A CPU computes ``log Γ`` and ``ψ`` by ``GammaSweep``, several times faster than torch's own; a GPU uses
+    torch's.
 
     Args:
         shape: members K, neurons n and labels L.

@@ -372,8 +372,8 @@ def _scale(u: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
 class GammaTerms:
     """``e^{u_i + u_j} Γ(s_i + s_j)`` of all pairs, block by block, with memory that stays.
 
-    A CPU sums up Stirling's series as :mod:`snefy_ldl._internal.special.log_gamma` does, with shift 4, but keeps the product out
-    of the exponent: ``Γ(x) = √2π e^{(z-½) log z - z + ...} / (x (x+1) (x+2) (x+3))``, ``z = x + 4``.
+    A CPU sums up Stirling's series as ``special/log_gamma.py`` does, with shift 4, but keeps the product out of the
+    exponent: ``Γ(x) = √2π e^{(z-½) log z - z + ...} / (x (x+1) (x+2) (x+3))``, ``z = x + 4``.
 
     Args:
         rows: how many sets of neurons.
