@@ -1,11 +1,14 @@
-# Two commands do all their own set-up on a machine with Python 3.10+ and make:
+# Each command does its own set-up on a machine with Python 3.10+ and make:
 #   make demo   fit the city districts, print a summary, write demo/index.html
-#   make test   the whole test suite
+#   make check  before each push: style, import layers, types, and the tests of the core
+#   make test   all tests that are neither slow nor need data, a browser or Ray
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+QUICK := not data and not browser and not ray and not slow
 
-.PHONY: demo test slow-tests wheel-test lint types docs docs-serve bench data-tests browser-tests ray-tests audit clean
+.PHONY: demo check core-tests test slow-tests wheel-test lint types docs docs-serve bench
+.PHONY: data-tests browser-tests ray-tests audit clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || (echo "snefy-ldl needs Python 3.10 or newer; set PYTHON=python3.x" && exit 1)
@@ -18,8 +21,20 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: $(VENV)/.installed
 	$(BIN)/snefy-ldl demo --out demo
 
+# What CI runs first, in about five minutes.
+check: lint types core-tests
+
+# The promises that everything else stands on: closed forms against independent routes, the same seed and the same bits,
+# guarantees of intervals, old model folders, clear errors, and the rules of the source.
+CORE_TESTS := tests/test_house.py tests/test_imports.py tests/test_estimator.py tests/test_persistence.py tests/_internal/validation \
+	tests/_internal/files/test_old_folders.py tests/distributions/test_distribution.py tests/distributions/test_properties.py \
+	tests/training/test_training.py tests/conformal/test_intervals.py tests/conformal/test_regions.py \
+	tests/active/test_query.py tests/metrics/test_metrics.py tests/learners/test_learner_objectives.py tests/votes
+core-tests: $(VENV)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m '$(QUICK)' $(CORE_TESTS)
+
 test: $(VENV)/.installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m 'not data and not browser and not ray and not slow'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m '$(QUICK)'
 
 # Whole reports, studies that are killed, many folds: right, but not what one waits for after every change.
 slow-tests: $(VENV)/.installed
@@ -33,12 +48,10 @@ browser-tests: $(VENV)/.installed
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[browser]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser -rs
 
-# Engines on a real Ray cluster of two small nodes, started and stopped by the tests; a process a file, since Ray keeps one
-# driver a process.
+# The engine on a real Ray cluster of two small nodes, started and stopped by the tests.
 ray-tests: $(VENV)/.installed
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[ray]'
-	for file in engine_ray ray_serve ray_tasks; do \
-		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray -rs tests/cluster/test_$$file.py || exit 1; done
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray -rs tests/cluster/test_engine_ray.py
 
 # Wheel and sdist, built and installed away from the checkout; WHEEL_TEST=full also fits on the oldest and newest Python here.
 wheel-test: $(VENV)/.installed
@@ -47,6 +60,7 @@ wheel-test: $(VENV)/.installed
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/lint-imports
 
 types: $(VENV)/.installed

@@ -40,13 +40,10 @@ NAMES = tuple(f"label{k}" for k in range(LABELS))
 
 def score(task: dict[str, Any]) -> dict[str, Any]:
     """All rows through one engine; figures of the run."""
-    from snefy_ldl.cluster.base import run_parts
-    from snefy_ldl.cluster.local import LocalEngine
-    from snefy_ldl.cluster.parts import PartTable
-    from snefy_ldl.cluster.places import find_tables
-    from snefy_ldl.cluster.questions import Predictions
+    from snefy_ldl.cluster.base import LocalEngine, run_parts
+    from snefy_ldl.cluster.parts import PartTable, find_tables
     from snefy_ldl.cluster.ray import RayEngine
-    from snefy_ldl.cluster.shipped import ShippedModel
+    from snefy_ldl.cluster.work import Predictions, ShippedModel
 
     done: list[int] = []
     victims: list[int] = []
@@ -92,8 +89,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
     import pandas as pd
 
     from snefy_ldl import SnefyLDL
-    from snefy_ldl.cluster.shards import ParquetRows
-    from snefy_ldl.cluster.training import RayTraining
+    from snefy_ldl.cluster.training import ParquetRows, RayTraining
 
     victims: list[int] = []
     states: list[tuple[int, ...]] = []
@@ -147,7 +143,7 @@ def same_files(first: Path, second: Path) -> bool:
 
 def scoring(place: Path, workers: int) -> list[dict[str, Any]]:
     """The lines about predictions."""
-    from snefy_ldl.cluster.shards import ParquetRows
+    from snefy_ldl.cluster.training import ParquetRows
 
     lines = []
     for level, folder in ((None, place / "rows"), (0.9, place / "some")):
@@ -236,7 +232,7 @@ def main() -> None:
         print(json.dumps({"score": score, "train": train}[task["kind"]](task)))
         return
     from snefy_ldl import SnefyLDL
-    from snefy_ldl.cluster.shards import ParquetRows
+    from snefy_ldl.cluster.training import ParquetRows
 
     with tempfile.TemporaryDirectory(dir=words.folder) as name:
         place = Path(name)

@@ -32,21 +32,14 @@ SUBJECTS: dict[str, list[str]] = {
         "snefy_ldl.integrations.card",
         "snefy_ldl.integrations.mlflow",
         "snefy_ldl.integrations.skpro",
-        "snefy_ldl.integrations.torchmetrics",
     ],
     "Services and clusters": [
         "snefy_ldl.serve.app",
-        "snefy_ldl.serve.replicas",
         "snefy_ldl.cluster.base",
-        "snefy_ldl.cluster.local",
         "snefy_ldl.cluster.parts",
-        "snefy_ldl.cluster.places",
-        "snefy_ldl.cluster.questions",
         "snefy_ldl.cluster.ray",
-        "snefy_ldl.cluster.shards",
-        "snefy_ldl.cluster.shipped",
-        "snefy_ldl.cluster.tasks",
         "snefy_ldl.cluster.training",
+        "snefy_ldl.cluster.work",
     ],
 }
 #: Packages that nobody outside relies on, and why.

@@ -1,6 +1,6 @@
-"""What protects readers of the tree: no module reads what is private to another, and the import layers hold.
+"""What protects readers of the source: import layers, no cycles, and no module that reads what is private to another.
 
-Each list names what is excepted, with the reason. An entry that nothing needs any more fails, too.
+Each list of exceptions gives the reason for every entry. An entry that is no longer needed fails, too.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from functools import cache
 from pathlib import Path
 
 import grimp
+import networkx as nx
 import pytest
+from importlinter.cli import lint_imports
 
 import snefy_ldl
 
 ROOT = Path(snefy_ldl.__file__).parent
+SETTINGS = Path(__file__).parent.parent / "pyproject.toml"
 
 #: Private names of other libraries that have no public twin.
 FOREIGN_NAMES = {
@@ -80,9 +83,9 @@ def private_reads(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def compare(exceptions: set[str], listed: dict[str, str]) -> None:
-    """Fail where something is excepted and not listed, or listed as settled and not needed."""
-    assert exceptions - set(listed) == set(), "breaks a rule of the house"
-    assert set(listed) - exceptions == set(), "needed no more"
+    """Fail where an exception is not listed, or where a listed one is no longer needed."""
+    assert exceptions - set(listed) == set(), "private to another module: give it a public name, or list it"
+    assert set(listed) - exceptions == set(), "no longer needed: remove it from the list"
 
 
 def test_no_module_reads_what_is_private_to_another() -> None:
@@ -97,11 +100,20 @@ def test_no_module_reads_what_is_private_to_another() -> None:
     compare(foreign, FOREIGN_NAMES)
 
 
+def test_the_import_layers_hold() -> None:
+    assert lint_imports(str(SETTINGS), no_cache=True) == 0
+
+
+def test_no_modules_import_each_other() -> None:
+    """Imports for the type checker alone do not count: they do not run."""
+    graph = grimp.build_graph("snefy_ldl", cache_dir=None, exclude_type_checking_imports=True)
+    imports = nx.DiGraph((a, b) for a in graph.modules for b in graph.find_modules_directly_imported_by(a))
+    assert [sorted(cycle) for cycle in nx.strongly_connected_components(imports) if len(cycle) > 1] == []
+
+
 def test_every_package_has_its_layer() -> None:
     """The import layers name every part of the library."""
-    listed = set(
-        re.findall(r"snefy_ldl\.([\w.]+)", (ROOT.parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
-    )
+    listed = set(re.findall(r"snefy_ldl\.([\w.]+)", SETTINGS.read_text(encoding="utf-8")))
     inside = {"", "_internal.", "learners."}
     parts = {
         f"{prefix}{module.name}"

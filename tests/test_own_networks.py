@@ -167,9 +167,41 @@ def test_commands_take_the_code_by_name(model: SnefyLDL, folder: Path, table: Pa
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ("plot", "marginals", "FOLDER", "TABLE", "--out", "p.png", "--dpi", 30),
+        ("explain", "FOLDER", "TABLE", "--feature", "f0", "--grid", 2, "--max-rows", 5),
+        ("report", "FOLDER", "TABLE", "--out", "report", "--folds", 0),
+        ("query", "FOLDER", "TABLE", "--n", 2),
+        ("next", "FOLDER", "TABLE", "--n", 2),
+        ("update", "FOLDER", "TABLE", "VOTES", "--votes", "counts"),
+        ("explore", "FOLDER", "TABLE", "--out", "page.html"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_command_that_loads_a_model_takes_the_code(
+    folder: Path, table: Path, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    votes = pd.DataFrame({"item": ["0", "1"]} | {name: [1, 2] for name in NAMES})
+    votes.to_csv(tmp_path / "votes.csv", index=False)
+    pd.read_csv(table)[:30].to_csv(table, index=False)
+    places = {"FOLDER": folder, "TABLE": table, "VOTES": tmp_path / "votes.csv"}
+    command = [places.get(str(word), word) for word in words]
+    assert "--backbone MODULE:FUNCTION" in fail(*command)
+    succeed(*command, "--backbone", code)
+
+
+def test_parts_of_tables_refuse_the_code(folder: Path, table: Path, code: str, tmp_path: Path) -> None:
+    for command in (("predict",), ("query",), ("evaluate",)):
+        words = (*command, folder, table, "--out", tmp_path / "parts", "--backbone", code)
+        assert "only for one table" in fail(*words)
+
+
+@pytest.mark.parametrize(
     ("backbone", "words"),
     [
-        (None, "--backbone MODULE:FUNCTION, which predict"),
+        (None, "name the function that makes it with --backbone MODULE:FUNCTION"),
         ("my_networks", "write MODULE:FUNCTION"),
         ("not_there:make", "not_there cannot be imported"),
         ("my_networks:nothing", "has no 'nothing'"),

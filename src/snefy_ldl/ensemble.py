@@ -18,9 +18,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._internal.files.atomic import read_json, write_json
+from snefy_ldl._internal.prediction.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import check_count, check_number
-from snefy_ldl.distributions.blocks import law_blocks, tensor_for, to_numpy
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.learners.base import Learner, close_rows, mean_kl

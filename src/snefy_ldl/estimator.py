@@ -276,7 +276,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
                 not on offer; or :class:`snefy_ldl.votes.PartialCounts`.
             sample_weight: how much each row counts (N,); all alike by default.
             engine: where to train, :class:`snefy_ldl.cluster.training.RayTraining` say; rows are then read as a stream,
-                and X may also be :class:`snefy_ldl.cluster.shards.ParquetRows`. None: here.
+                and X may also be :class:`snefy_ldl.cluster.training.ParquetRows`. None: here.
 
         Returns:
             The model itself.

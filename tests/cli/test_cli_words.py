@@ -14,7 +14,7 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.metrics import MEASURES
 
 SIX = ["chebyshev", "clark", "canberra", "kl_divergence", "cosine", "intersection"]
-QUICK = ("--epochs", 2, "-q", "--set", "guides=null")
+QUICK = ("--epochs", 2, "-q", "--set", "guides=null", "--set", "n_neurons=12")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,9 @@ def test_info_shows_the_centre(holes: Path, tmp_path: Path) -> None:
     D = table[list("abcd")].to_numpy() + 0.1
     D *= np.array([1.0, 1.0, 1e-3, 1e-6])
     shares = pd.DataFrame(D / D.sum(1, keepdims=True), columns=list("abcd"))
-    model = SnefyLDL(epochs=1, guides=None, centre="geometric", random_state=0).fit(table[["x", "y"]], shares)
+    model = SnefyLDL(n_neurons=8, epochs=1, guides=None, centre="geometric", random_state=0).fit(
+        table[["x", "y"]], shares
+    )
     model.save(tmp_path / "m")
     line = next(line for line in succeed("info", tmp_path / "m").stdout.splitlines() if line.startswith("centre"))
     part = model.centre_[3] / model.centre_.sum()

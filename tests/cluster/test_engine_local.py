@@ -12,14 +12,10 @@ import pytest
 
 from commands import fail, run, succeed
 from engine_cases import CITY, FEATURES, LABELS, fill_folder
-from snefy_ldl.cluster.base import EngineError, run_parts
-from snefy_ldl.cluster.cluster import share_out
-from snefy_ldl.cluster.figures import Tally
-from snefy_ldl.cluster.local import LocalEngine
-from snefy_ldl.cluster.parts import Part, PartTable, plan_parts
-from snefy_ldl.cluster.places import Place, find_tables
-from snefy_ldl.cluster.questions import Predictions
-from snefy_ldl.cluster.shipped import ShippedModel
+from snefy_ldl.cluster.base import EngineError, LocalEngine, run_parts
+from snefy_ldl.cluster.parts import Part, PartTable, Place, find_tables, plan_parts
+from snefy_ldl.cluster.ray import share_out
+from snefy_ldl.cluster.work import Predictions, ShippedModel, Tally
 from snefy_ldl.errors import DataNotFoundError, InputError
 
 

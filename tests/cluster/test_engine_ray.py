@@ -11,15 +11,11 @@ import pytest
 from commands import fail, succeed
 from engine_cases import FEATURES, LABELS, city_frame, fill_folder
 from snefy_ldl import SnefyLDL
-from snefy_ldl.cluster.base import EngineError, run_parts
-from snefy_ldl.cluster.local import LocalEngine
-from snefy_ldl.cluster.parts import PartTable
-from snefy_ldl.cluster.places import Place
-from snefy_ldl.cluster.questions import Predictions
+from snefy_ldl.cluster.base import EngineError, LocalEngine, run_parts
+from snefy_ldl.cluster.parts import PartTable, Place
 from snefy_ldl.cluster.ray import RayEngine
-from snefy_ldl.cluster.shards import ParquetRows
-from snefy_ldl.cluster.shipped import ShippedModel
-from snefy_ldl.cluster.training import RayTraining
+from snefy_ldl.cluster.training import ParquetRows, RayTraining
+from snefy_ldl.cluster.work import Predictions, ShippedModel
 from snefy_ldl.errors import TrainingError
 
 # Ray leaves sockets and old interfaces behind, which are warnings, and none of ours

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch import distributed
 
 from engine_cases import CITY, FEATURES, LABELS, city_frame
 from snefy_ldl import SnefyLDL
-from snefy_ldl.cluster.shards import ParquetRows, StreamRows
+from snefy_ldl.cluster.training import ParquetRows, StreamRows
 from snefy_ldl.datasets.streams import make_stream
 from snefy_ldl.errors import InputError
+from snefy_ldl.training import exchange as exchange_module
 from snefy_ldl.training.stream import StreamFit
 
 
@@ -105,3 +108,28 @@ def test_two_equal_shards_are_one_fit_on_either(tmp_path):
 def test_weights_and_engines_exclude_each_other():
     with pytest.raises(InputError, match="has no weights"):
         SnefyLDL().fit(CITY.X, CITY.D, sample_weight=np.ones(len(CITY.X)), engine=object())
+
+
+def test_a_process_group_averages_tensors_of_two_kinds(monkeypatch):
+    """Through gloo itself, between two threads; the second call uses the messages of the first again."""
+    store, local, answers = distributed.HashStore(), threading.local(), {}
+    group = SimpleNamespace(get_world_size=lambda: 2, all_reduce=lambda message: local.gloo.allreduce([message]).wait())
+    monkeypatch.setattr(exchange_module, "distributed", group)
+
+    def work(rank):
+        local.gloo = distributed.ProcessGroupGloo(store, rank, 2)
+        workers = exchange_module.ProcessGroup()
+        for _ in range(2):
+            tensors = [torch.full((2, 3), float(rank)), torch.tensor(4.0 * rank, dtype=torch.float64)]
+            workers.average(tensors)
+        answers[rank] = tensors
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for first, second in zip(answers[0], answers[1]):
+        torch.testing.assert_close(first, second, rtol=0, atol=0)
+    assert answers[0][0].tolist() == [[0.5] * 3] * 2
+    assert answers[0][1].item() == 2.0

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Dirichlet, MixtureSameFamily, Multinomial, constraints
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kinds import MORE_VOTES, numbers_of
 from laws import mixture
 from snefy_ldl import SnefySimplex
 from snefy_ldl._internal.limits import CACHE_ELEMENTS
@@ -779,6 +780,24 @@ def test_rows_members_and_blocks_are_the_same_law(snefy: Build) -> None:
     laws = law.members()
     mixed = torch.logsumexp(torch.stack([one.log_prob_at(points) for one in laws]), 0) - np.log(2.0)
     torch.testing.assert_close(mixed, at_all, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["plain", "centre", "moving and zeros"])
+def test_rows_with_and_without_votes_join(kind: str) -> None:
+    law = numbers_of(kind).law()
+    voted = law.posterior(MORE_VOTES)
+    for parts in ([law[:1], voted[1:2], law[2:]], [voted[:1], law[1:]]):
+        both = law.joined(parts)
+        torch.testing.assert_close(both.mean, torch.cat([part.mean for part in parts]), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(both.prob_zero(), torch.cat([part.prob_zero() for part in parts]))
+
+
+def test_rows_of_different_kinds_do_not_join() -> None:
+    plain, centred = (numbers_of(kind).law() for kind in ("plain", "centre"))
+    listed = mixture(plain.weights(), plain.concentration)
+    for other in (centred, listed):
+        with pytest.raises(InputError, match="rows of one kind"):
+            plain.joined([plain, other])
 
 
 def test_what_a_law_is_made_of_can_be_read(snefy: Build) -> None:

@@ -4,13 +4,13 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from scipy import integrate, special, stats
+from scipy import integrate, optimize, special, stats
 from torch import Tensor
 
 from laws import moving
 from snefy_ldl.distributions import SnefySimplex, phases
+from snefy_ldl.distributions.components import RowMoments
 from snefy_ldl.distributions.phases import PresentShares, ShareRow, beta_guess, solve_quantiles
-from snefy_ldl.distributions.row_moments import RowMoments
 
 LEVELS = [0.001, 0.05, 0.5, 0.95, 0.999]
 
@@ -171,12 +171,9 @@ def test_answers_do_not_depend_on_threads(monkeypatch):
 
 def test_nodes_are_as_far_apart_as_phases_allow(monkeypatch):
     """Sharp neurons close to each other and far apart, at logits near and far: shorter steps change nothing."""
-    rng, counts, quick_turning = np.random.default_rng(0), [], phases.Turning.of
+    rng, counts = np.random.default_rng(0), []
     only = torch.tensor([0])
-
-    def slow_turning(*parts, certain=False):
-        every = quick_turning(*parts[:5], False)  # also the phases of components that are left out
-        return phases.Turning(1.5 * every.rate, every.low - 1.0, every.high + 1.0)
+    quick, slow = {}, {"WIDEST": 0.05, "STRAIGHT_RATE": 200.0, "TILTED_RATE": 300.0, "AFTER": 2.0, "SLOW": 0.0}
 
     for scale in (5.0, 300.0, 20_000.0):
         for spread in (0.02, 1.0):
@@ -188,15 +185,60 @@ def test_nodes_are_as_far_apart_as_phases_allow(monkeypatch):
             mean = RowMoments(half, even, torch.ones(1, 3, 5).double(), centre).first()[:, 0]
             for width in (0.1, 3.0):
                 for k in range(3):
-                    row = PresentShares(half, even, centre[k], [[0]])
                     u = torch.logit(mean[k]) + torch.linspace(-width, width, 5).double()[None]
                     answers = []
-                    for turning in (quick_turning, slow_turning):
-                        monkeypatch.setattr(phases.Turning, "of", turning)
-                        row.prepare(u.amin(1), u.amax(1), only)
+                    for settings in (quick, slow):
+                        with monkeypatch.context() as patched:
+                            for name, value in settings.items():
+                                patched.setattr(phases, name, value)
+                            row = PresentShares(half, even, centre[k], [[0]])
+                            row.prepare(u.amin(1), u.amax(1), only)
                         answers.append(row.at(u, only))
-                        counts.append(row._y.shape[1])
-                    quick, slow = answers
-                    torch.testing.assert_close(quick[0], slow[0], rtol=0.0, atol=1e-8)
-                    torch.testing.assert_close(quick[1], slow[1], rtol=1e-6, atol=1e-6)
+                        counts.append(row._sizes.shape[-1])
+                    torch.testing.assert_close(answers[0][0], answers[1][0], rtol=0.0, atol=1e-7)
+                    torch.testing.assert_close(answers[0][1], answers[1][1], rtol=1e-5, atol=1e-5)
     assert min(quick / slow for quick, slow in zip(counts[::2], counts[1::2])) < 0.4
+
+
+def beta_mixture(half, weights, log_centre, u):
+    """Cdf at a logit of the first share where all other labels have the same centre: a mixture of Betas."""
+    first = half[:, None, 0] + half[None, :, 0]
+    rest = (half[:, None] + half[None]).sum(-1) - first
+    low, high = special.expit(u - log_centre), special.expit(log_centre - u)
+    below = special.betainc(first, rest, low) if low < 0.5 else 1.0 - special.betainc(rest, first, high)
+    return float((weights * below).sum())
+
+
+def assert_like_betas(half, weights, log_centre):
+    n_labels, only = half.shape[1], torch.tensor([0])
+    centre = torch.tensor([log_centre] + [0.0] * (n_labels - 1), dtype=torch.float64)
+    row = PresentShares(torch.as_tensor(half)[None], torch.as_tensor(weights)[None], centre, [[0]])
+    for level in (1e-3, 0.05, 0.5, 0.95):
+        if not beta_mixture(half, weights, log_centre, -680.0) < level < beta_mixture(half, weights, log_centre, 50.0):
+            continue  # shares that are 0 or 1 to every digit
+        u = optimize.bisect(lambda at, level=level: beta_mixture(half, weights, log_centre, at) - level, -680.0, 50.0)
+        at = torch.tensor([[u]], dtype=torch.float64)
+        for width in (0.0, 1.0):
+            row.prepare(at[:, 0] - width, at[:, 0] + width, only)
+            assert float(row.at(at, only)[0]) == pytest.approx(level, abs=1e-6)
+
+
+@pytest.mark.parametrize("total", [1.0, 30.0, 350.0, 3000.0, 30_000.0])
+@pytest.mark.parametrize("shares", [(1.0, 1.0, 1.0), (0.02, 1.0, 1.0), (30.0, 1.0, 1.0), None])
+def test_cdfs_are_those_of_betas_however_sharp_and_uneven(total, shares):
+    rng = np.random.default_rng(int(total))
+    for log_centre in (0.0, np.log(1e-8), 5.0):
+        mean = (
+            rng.dirichlet([0.5] * 3, 6) if shares is None else np.array(shares) * np.exp(0.1 * rng.normal(size=(6, 3)))
+        )
+        mean = np.maximum(mean / mean.sum(1, keepdims=True), 1e-3)
+        half = 0.5 * total * mean * np.exp(rng.uniform(-1.5, 0.0, size=(6, 1)))
+        weights = np.abs(rng.normal(size=(6, 6)))
+        weights = (weights + weights.T) / (2.0 * weights.sum())
+        assert_like_betas(half, weights, log_centre)
+
+
+def test_a_component_far_above_a_point_keeps_its_phases():
+    """Most of the law is near one; what is not reaches down to e^-60, where the first component's phases turn fast."""
+    half = 0.5 * np.array([[88.0, 3.0, 2.4], [0.028, 10.0, 4.0], [0.03, 20.0, 24.0]])
+    assert_like_betas(half, np.diag([0.6, 0.2, 0.2]), -0.3)

@@ -19,8 +19,7 @@ from torch import Tensor
 from laws import mixture
 from snefy_ldl import SnefySimplex
 from snefy_ldl.distributions import sampling
-from snefy_ldl.distributions.sampling import RandomStream, _components, log_dirichlet_draws
-from snefy_ldl.distributions.square_draws import MemberForms
+from snefy_ldl.distributions.sampling import MemberForms, RandomStream, _components, log_dirichlet_draws
 
 Build = Callable[..., SnefySimplex]
 Rng = Callable[[int], torch.Generator]

@@ -14,7 +14,7 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl._internal.special.threads import one_thread
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.distributions import sampling
-from snefy_ldl.distributions.table_cache import TableCache
+from snefy_ldl.distributions.family import TableCache
 from snefy_ldl.learners import SABFGS, DirichletLDL
 
 THREADS = 8

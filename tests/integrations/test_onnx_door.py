@@ -13,8 +13,9 @@ import torch
 from door_models import CITY, fitted, moving
 from snefy_ldl import SnefyHead, SnefyLDL
 from snefy_ldl.errors import InputError
-from snefy_ldl.integrations.graph import LEVELS
+from snefy_ldl.integrations.graph import LEVELS, ModelGraph
 from snefy_ldl.integrations.onnx import export_onnx
+from snefy_ldl.integrations.program import describe
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,6 @@ from snefy_ldl.integrations.onnx import export_onnx
     [
         pytest.param("guides", "float64", marks=pytest.mark.slow),
         ("gaps", "float32"),
-        pytest.param("zeros and centre", "float64", marks=pytest.mark.slow),
     ],
 )
 def test_onnxruntime_answers_as_the_model(kind: str, dtype: str, tmp_path: Path) -> None:
@@ -43,6 +43,18 @@ def test_onnxruntime_answers_as_the_model(kind: str, dtype: str, tmp_path: Path)
     words = session.get_modelmeta().custom_metadata_map
     assert json.loads(words["labels"]) == [str(label) for label in model.label_names_]
     assert json.loads(words["levels"]) == list(LEVELS)
+    assert words["dtype"] == dtype
+    assert session.get_inputs()[0].type == {"float64": "tensor(double)", "float32": "tensor(float)"}[dtype]
+
+
+def test_both_types_of_features_answer_alike() -> None:
+    model, X, _ = fitted("gaps")
+    X = X.astype(np.float32)
+    both = [ModelGraph(model, dtype=dtype) for dtype in ("float32", "float64")]
+    answers = [graph(torch.as_tensor(X).to(graph.inputs.example().dtype)) for graph in both]
+    for single, double in zip(*answers):
+        np.testing.assert_array_equal(single.numpy(), double.numpy())
+    assert [describe(model, graph)["dtype"] for graph in both] == ["float32", "float64"]
 
 
 @pytest.mark.slow

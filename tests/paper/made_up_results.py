@@ -11,11 +11,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from snefy_ldl.paper.analysis import METRICS
-from snefy_ldl.paper.published import TABLES
-from snefy_ldl.paper.report.claims import Claim
-from snefy_ldl.paper.report.gaps import LEARNERS, LEVELS, STRATEGIES
-from snefy_ldl.paper.report.verdicts import Verdict
+from snefy_ldl.paper.analysis import METRICS, TABLES
+from snefy_ldl.paper.report.claims import LEARNERS, LEVELS, STRATEGIES, Claim, Verdict
 
 RECIPES = ("paper", "default")
 REPEATS = 4

@@ -15,8 +15,7 @@ from made_up_results import (
 )
 
 from snefy_ldl.errors import InputError
-from snefy_ldl.paper.analysis import load_results
-from snefy_ldl.paper.published import TABLES
+from snefy_ldl.paper.analysis import TABLES, load_results
 from snefy_ldl.paper.report.claims import claims_of_ours, claims_of_the_paper
 
 pytest.importorskip("jinja2")
@@ -52,7 +51,7 @@ def test_one_recipe_one_repeat_and_missing_studies(tmp_path: Path) -> None:
 
 
 def test_a_run_as_large_as_the_papers_is_called_complete(tmp_path: Path) -> None:
-    from snefy_ldl.paper.report.sections import build_section
+    from snefy_ldl.paper.report.page import build_section
 
     for study, repeats, notes in (("table7", 10, 0), ("table6", 9, 2)):
         put_ensemble(tmp_path, study, 0.02, repeats=repeats)

@@ -21,8 +21,7 @@ from made_up_results import (
 )
 from scipy import stats
 
-from snefy_ldl.paper.analysis import METRICS, Spread, load_results, paired, unpaired
-from snefy_ldl.paper.published import TABLES
+from snefy_ldl.paper.analysis import METRICS, TABLES, Spread, load_results, paired, unpaired
 from snefy_ldl.paper.report.claims import claims_of_ours, claims_of_the_paper
 
 pytest.importorskip("jinja2")

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from tiny_studies import GRID, STUDIES, assert_same, records, run
 
-from snefy_ldl.paper.studies import sensitivity as sensitivity_study
+from snefy_ldl._internal.files.atomic import try_lock
+from snefy_ldl.paper.studies import missing_parts
 
 
 def test_nothing_is_run_twice(whole_run):
@@ -125,13 +126,14 @@ def test_damaged_and_stale_records_are_redone(tmp_path, damage, capsys):
 def test_leftovers_of_a_kill_are_swept(tmp_path):
     study = replace(STUDIES["conformal"], repeats=1)
     run([study], tmp_path, recipes=["default"])
-    old, young = (tmp_path / f"results/table3/default/.000.json.{name}" for name in ("old", "young"))
-    for path in (old, young):
+    left, busy = (tmp_path / f"results/table3/default/.000.json.{name}.part" for name in ("abcdefgh", "ijklmnop"))
+    for path in (left, busy):
         path.write_text("{")
-    os.utime(old, (0, 0))
-    run([study], tmp_path, recipes=["default"])
-    assert not old.exists()
-    assert young.exists()  # another run may be writing it
+    with busy.open("rb+") as file:
+        assert try_lock(file) == "ours"
+        run([study], tmp_path, recipes=["default"])
+        assert not left.exists()
+        assert busy.exists()  # another run is writing it
 
 
 def test_a_wider_grid_adds_to_the_record(tmp_path):
@@ -140,7 +142,7 @@ def test_a_wider_grid_adds_to_the_record(tmp_path):
     run([narrow], tmp_path, recipes=["default"])
     path = tmp_path / "results/figureA1/default/000.json"
     first = json.loads(path.read_text())
-    assert sensitivity_study.missing(study, "default", first["figures"]) == ["base"]
+    assert missing_parts(study, "default", first["figures"]) == ["base"]
     run([study], tmp_path, recipes=["default"])
     second = json.loads(path.read_text())
     assert second["figures"]["panels"]["epochs"]["2"] == first["figures"]["panels"]["epochs"]["2"]

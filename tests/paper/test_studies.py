@@ -17,8 +17,7 @@ from snefy_ldl.ensemble import DensityWeightedBagging
 from snefy_ldl.learners import SABFGS, DirichletLDL
 from snefy_ldl.metrics.points import kl_divergence
 from snefy_ldl.paper import config
-from snefy_ldl.paper.studies import conformal as conformal_study
-from snefy_ldl.paper.studies.common import held_out_rows, make_model, parted_rows
+from snefy_ldl.paper.studies import held_out_rows, label_cdf, make_model, parted_rows, run_conformal
 
 
 def test_every_repeat_has_its_file_and_its_place(whole_run):
@@ -80,7 +79,7 @@ def test_label_cdf_is_the_marginals(whole_run):
     data = tiny_data("city")
     law = SnefyLDL(**dict(TINY), random_state=0).fit(data.X, data.D).predict_dist(data.X)
     slow = [law.marginal(label).cdf(torch.as_tensor(data.D[:, label])).numpy() for label in range(data.D.shape[1])]
-    np.testing.assert_allclose(conformal_study.label_cdf(law, data.D), np.transpose(slow), atol=1e-7)
+    np.testing.assert_allclose(label_cdf(law, data.D), np.transpose(slow), atol=1e-7)
 
 
 def test_the_dirichlet_baseline_is_under_its_own_recipe(whole_run):
@@ -144,7 +143,7 @@ def test_a_setting_of_the_figure_is_that_model(whole_run):
     assert found["panels"]["n_neurons"]["4"] != found["panels"]["n_neurons"]["6"]
     data, study = tiny_data("city"), STUDIES["figure"]
     alone = replace(study, name="table3", protocol=GRID.protocol, model=(*TINY[1:], ("n_neurons", 4)))
-    (outcome,) = conformal_study.run(alone, "paper", [2], data)
+    (outcome,) = run_conformal(alone, "paper", [2], data)
     block = outcome.figures["models"]["snefy"]
     assert found["panels"]["n_neurons"]["4"]["width"] == pytest.approx(np.mean(block["width"]), rel=1e-4)
     assert found["panels"]["n_neurons"]["4"]["fsc"]["2"] == pytest.approx(np.mean(block["fsc"]["2"]), rel=1e-4)

@@ -14,11 +14,8 @@ from made_up_results import (
     put_sensitivity,
 )
 
-from snefy_ldl.paper.analysis import METRICS, load_results
-from snefy_ldl.paper.published import TABLES
-from snefy_ldl.paper.report.claims import claims_of_ours, claims_of_the_paper
-from snefy_ldl.paper.report.gaps import LEARNERS
-from snefy_ldl.paper.report.verdicts import Verdict
+from snefy_ldl.paper.analysis import METRICS, TABLES, load_results
+from snefy_ldl.paper.report.claims import LEARNERS, Verdict, claims_of_ours, claims_of_the_paper
 
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")

@@ -32,7 +32,7 @@ from snefy_ldl.reports import (
     score_lines,
     worst_groups,
 )
-from snefy_ldl.reports.trust import LEVELS, drawn_widths
+from snefy_ldl.reports.trust import LEVELS, calibrated_widths, drawn_widths
 
 LABELS = ["business", "entertainment", "education"]
 
@@ -78,6 +78,16 @@ def test_parts_answer_for_their_rows(model: SnefyLDL) -> None:
     assert sorted(np.concatenate([part.rows for part in parts])) == list(range(24))
     for part in parts:
         np.testing.assert_allclose(answers.mean[part.rows], part.model.predict(rows.X.iloc[part.rows]), atol=1e-9)
+
+
+def test_folds_refit_what_the_model_chose_without_a_search() -> None:
+    rows = city_rows(60)
+    model = SnefyLDL(epochs=2, n_neurons=8, n_readouts=4, random_state=0).fit(rows.X, rows.D)
+    assert len(model.candidates_) > 1
+    for part in cross_fit(model, rows, folds=2):
+        assert part.model.inputs_ == model.inputs_
+        assert part.model.scaling_ == model.scaling_
+        assert len(part.model.candidates_) == 1
 
 
 def test_a_modelled_zero_is_spread_over_its_probability() -> None:
@@ -219,6 +229,15 @@ def test_calibration_on_the_other_half_covers_what_it_says() -> None:
     assert judged.stored
     assert judged.calibrated is not None
     assert judged.calibrated.mean() == pytest.approx(metrics.coverage(rows.D, stored.predict_interval(rows.X)))
+
+
+def test_widths_of_few_labels_are_those_of_the_marginals(model: SnefyLDL) -> None:
+    rows, reach = city_rows(30), np.tile([[0.3, 0.4, 0.45], [0.2, 0.35, 0.4]], (15, 1))
+    law = model.predict_dist(rows.X)
+    ends = [law.marginal(r).icdf(torch.as_tensor(np.stack([0.5 - reach[:, r], 0.5 + reach[:, r]]))) for r in range(3)]
+    expected = [float((high - low).mean()) for low, high in ends]
+    found = calibrated_widths(whole(model, rows), rows, reach, None)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_worst_groups_are_found_and_luck_is_not() -> None:

@@ -396,6 +396,16 @@ def test_connections_are_limited_and_health_checks_get_through(folder: Path, row
             one.close()
 
 
+@pytest.mark.usefixtures("parser")
+def test_half_bodies_keep_no_health_check_out(folder: Path, connect: Any) -> None:
+    limits = Limits(connections=6, spare_connections=3, head_seconds=WAIT, body_seconds=WAIT)
+    with serving(create_app([folder], limits=limits, log=Log(io.StringIO()))) as port:
+        held = [connect(port, HALF_BODY) for _ in range(30)]
+        assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+        for one in held:
+            one.close()
+
+
 def test_there_are_fewer_connections_than_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import resource
 

@@ -122,3 +122,18 @@ def test_a_further_fit_goes_on_with_as_many_members_as_there_are(city):
 def test_members_are_a_count_or_left_to_the_library(city, wrong):
     with pytest.raises(InputError, match="n_members"):
         SnefyLDL(n_members=wrong).fit(city.X, city.D)
+
+
+WORDS = ("zeros shrunk", "zeros modelled")
+
+
+def test_shrunk_zeros_settle_the_scaling_of_modelled_ones():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(320, 4)) * [1.0, 1.0, 1.0, 0.05]
+    D = rng.dirichlet([4.0, 3.0, 2.0], 320)
+    D[:40, 2] = 0.0
+    D /= D.sum(1, keepdims=True)
+    model = SnefyLDL(n_neurons=8, n_readouts=4, epochs=3, random_state=0, guides=None, centre=None)
+    model.fit(X, D)
+    trained = {zeros: sorted(one["epochs"] for one in model.candidates_ if zeros in one["name"]) for zeros in WORDS}
+    assert trained == {"zeros shrunk": [3, 3], "zeros modelled": [0, 3]}

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from snefy_ldl import SnefyLDL, SnefySimplex
+from snefy_ldl._internal.prediction.laws import log_prob_votes
 from snefy_ldl._internal.validation import ZeroPolicy, check_distributions
 from snefy_ldl.datasets import make_city_districts
-from snefy_ldl.distributions.partial import log_prob_known, log_prob_votes
 from snefy_ldl.errors import InputError, MissingLabelWarning, TrainingError, ZeroLabelWarning
 from snefy_ldl.estimator import fit_many
 from snefy_ldl.networks import SnefyNet, StackedMLP
@@ -50,7 +50,7 @@ def test_density_of_what_is_known_by_integration(
     n_labels: int, row: list[float], snefy: Callable[..., SnefySimplex], quadrature: Callable
 ) -> None:
     law = snefy(n_labels)
-    ours = log_prob_known(law, np.array([row, row]))
+    ours = law.log_prob_known(np.array([row, row]))
     torch.testing.assert_close(ours.exp(), integrated(law, row, quadrature), rtol=1e-6, atol=1e-9)
 
 

@@ -26,6 +26,7 @@ def fitted():
     return SnefyLDL(epochs=12, random_state=0).fit(X[:200], D[:200]), X, D
 
 
+@pytest.mark.slow
 def test_the_law_moves_and_keeps_up_with_its_guides(fitted):
     model, X, D = fitted
     assert model.inputs_ == "moving"

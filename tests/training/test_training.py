@@ -20,7 +20,7 @@ from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.training.checkpoint import Checkpoint
 from snefy_ldl.training.recipe import Recipe
-from snefy_ldl.training.state import clearly_better
+from snefy_ldl.training.state import lead
 from snefy_ldl.training.step import Steps
 
 SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 6, "random_state": 0, "guides": None}
@@ -42,9 +42,9 @@ def test_schedule_warms_up_and_comes_down():
 
 def test_a_lead_must_exceed_its_standard_error():
     noise = torch.randn(9, generator=torch.Generator().manual_seed(0)) * 0.1
-    assert clearly_better(torch.full((9,), 1.0) + noise, torch.zeros(9))
-    assert not clearly_better(torch.tensor([1.0, -1.0, 1.0, -1.1]), torch.zeros(4))
-    assert not clearly_better(torch.tensor([5.0]), torch.zeros(1)), "one row is no evidence"
+    assert lead(torch.full((9,), 1.0) + noise, torch.zeros(9)) > 1.0
+    assert lead(torch.tensor([1.0, -1.0, 1.0, -1.1]), torch.zeros(4)) <= 1.0
+    assert lead(torch.tensor([5.0]), torch.zeros(1)) == 0.0, "one row is no evidence"
 
 
 def test_the_best_epoch_is_kept(city):

@@ -13,8 +13,6 @@ CACHE_ELEMENTS = 1 << 19
 SWEEP_ELEMENTS = 1 << 15
 #: What a GPU takes at a time (1 GiB of float64).
 GPU_ELEMENTS = 1 << 27
-#: Rows whose predicted laws are held at one time.
-LAW_ROWS = 1 << 15
 #: Rows a prediction handles at a time; a million rows need no more memory than this many.
 PREDICTION_ROWS = 8192
 #: Up to this many rows a prediction uses one thread: more would wait for each other longer than they work.

@@ -22,6 +22,7 @@ from rich.console import Console
 if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import Progress
     from snefy_ldl.datasets.vote_tables import VoteTable
+    from snefy_ldl.estimator import SnefyLDL
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder that fit wrote.")]
 TableFile = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV, Excel, Parquet or Feather file.")]
@@ -79,8 +80,7 @@ VOICE = (
     (r"^D is zero", "a label is zero"),
     (
         r"load\(folder, backbone=\.\.\.\) needs the module, or the function that makes it",
-        "name the function that makes it with --backbone MODULE:FUNCTION, which predict, evaluate, conformalize, "
-        "export and serve take",
+        "name the function that makes it with --backbone MODULE:FUNCTION",
     ),
 )
 #: Columns of a long table of votes.
@@ -267,6 +267,41 @@ def import_backbone(place: str | None) -> Any:
     if not isinstance(made, (nn.Module, Backbone)):
         raise InputError(f"--backbone {place}: it gives a {type(made).__name__}, not a torch.nn.Module or a Backbone.")
     return made
+
+
+def load_model(folder: Path, backbone: str | None, device: str | None = None) -> SnefyLDL:
+    """The model of a folder, as every command loads it.
+
+    Args:
+        folder: That ``fit`` or ``save`` wrote.
+        backbone: Text of ``--backbone``, or None.
+        device: Where to compute; None and "auto" take a GPU where there is one.
+
+    Returns:
+        The fitted model.
+
+    Raises:
+        InputError: ``--backbone`` names nothing that serves.
+        ModelFileError: The folder holds no model, a damaged one, or one whose network ``--backbone`` should name.
+    """
+    from snefy_ldl.estimator import SnefyLDL
+
+    return SnefyLDL.load(folder, import_backbone(backbone), None if device == "auto" else device)
+
+
+def refuse_backbone(backbone: str | None) -> None:
+    """Raise where work in parts, which other processes do, is asked of a network of the user's own.
+
+    Args:
+        backbone: Text of ``--backbone``, or None.
+
+    Raises:
+        InputError: It was given.
+    """
+    from snefy_ldl.errors import InputError
+
+    if backbone is not None:
+        raise InputError("--backbone: only for one table, here; folders and engines run in other processes.")
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snefy_ldl.cli.common import AsJson, Counts, split, warnings_as_notes
-from snefy_ldl.cli.parts import Address, EngineName, jobs_on
 
 if TYPE_CHECKING:
     from snefy_ldl.learners.comparison import Comparison
@@ -62,8 +61,6 @@ def compare(
     ] = None,
     as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
-    engine: EngineName = "local",
-    address: Address = None,
 ) -> None:
     """Compare learners by repeated cross-validation, with tests of what is more than luck."""
     for file in out or []:
@@ -76,7 +73,7 @@ def compare(
     sets = {table.stem: load_table(table, split(labels), split(features) or None, counts) for table in tables}
     if len(sets) < len(tables):
         raise typer.BadParameter("two tables have the same name; rename one.")
-    with warnings_as_notes(), jobs_on(engine, address, jobs):
+    with warnings_as_notes():
         result = compare_learners(
             chosen,
             sets,

@@ -19,8 +19,8 @@ from snefy_ldl.cli.common import (
     TableFile,
     VoteColumns,
     VoteFile,
-    import_backbone,
     level_list,
+    load_model,
     note,
     number,
     progress_bar,
@@ -55,11 +55,10 @@ def conformalize(
     from snefy_ldl._internal.files.models import save_calibration
     from snefy_ldl.conformal import ConformalIntervals
     from snefy_ldl.errors import InputError
-    from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.training.seen import MOST_SEEN, count_seen
 
     levels = [number(part, "--level") for part in split(level)]
-    fitted = SnefyLDL.load(model, backbone=import_backbone(backbone))
+    fitted = load_model(model, backbone)
     form = "counts" if counts else votes
     rows, X = read_for_model(fitted, Source(table, labels, features, form, vote_file, columns, id_name, normalize))
     if rows.are_counts:

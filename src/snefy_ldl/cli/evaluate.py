@@ -24,7 +24,8 @@ from snefy_ldl.cli.common import (
     Normalize,
     VoteColumns,
     VoteFile,
-    import_backbone,
+    load_model,
+    refuse_backbone,
     warnings_as_notes,
 )
 from snefy_ldl.cli.model_tables import no_table_notes, table_notes
@@ -66,7 +67,6 @@ def evaluate(
     and a run that was stopped goes on from there.
     """
     from snefy_ldl._internal.validation import check_confidence
-    from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.reports.evaluation import evaluate as score_model
 
     check_confidence(interval, "--interval")
@@ -76,15 +76,14 @@ def evaluate(
         else choose_engine(engine, address, workers, patience, tables, out or "")
     )
     if chosen is not None:
-        if backbone is not None:
-            raise typer.BadParameter("--backbone: only for one table, here; parts are scored in other processes.")
+        refuse_backbone(backbone)
         if vote_file is not None or votes not in ("auto", "shares", "counts"):
             raise typer.BadParameter("work in parts takes shares or --counts in the same table only.")
         are_counts = counts or votes == "counts"
         report = evaluate_parts(chosen, model, tables, out or "", labels, features, are_counts, normalize, interval)
         return _show(report, as_json, model, Path(tables[0] if len(tables) == 1 else f"{len(tables)} tables"))
     table = one_table(tables)
-    fitted = SnefyLDL.load(model, backbone=import_backbone(backbone))
+    fitted = load_model(model, backbone)
     form = "counts" if counts else votes
     source = Source(table, labels, features, form, vote_file, columns, id_name, normalize)
     rows, X = read_for_model(fitted, source)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from snefy_ldl.cli.common import AsJson, IdColumn, ModelFolder, TableFile, not_an_input, say
+from snefy_ldl.cli.common import AsJson, BackboneCode, IdColumn, ModelFolder, TableFile, load_model, not_an_input, say
 from snefy_ldl.cli.model_tables import model_rows, no_table_notes
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def explain_model(
     dpi: Annotated[int, typer.Option(min=30, max=1200, help="Dots an inch of a PNG file.")] = 150,
     as_json: AsJson = False,
     id_name: IdColumn = None,
+    backbone: BackboneCode = None,
 ) -> None:
     """Say what a feature does to the predictions: average effects, and how they move along it.
 
@@ -60,7 +61,6 @@ def explain_model(
     # torch, and what reads tables: only when the command runs
     from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.errors import InputError
-    from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.explain import dependence, effects
     from snefy_ldl.serve.explorer import PageRows
 
@@ -68,7 +68,7 @@ def explain_model(
         if out.suffix.lower() not in ENDINGS or out.is_dir():
             raise InputError(f"--out {out}: name a file that ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}.")
         not_an_input("--out", out, table)
-    fitted = SnefyLDL.load(model)
+    fitted = load_model(model, backbone)
     frame = PageRows.read(fitted, table, id_name).table
     names = [str(name) for name in frame.columns]
     wanted = [_column(name, names) for name in (feature, second) if name is not None]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from snefy_ldl.cli.common import IdColumn, ModelFolder, TableFile, not_an_input, say
+from snefy_ldl.cli.common import BackboneCode, IdColumn, ModelFolder, TableFile, import_backbone, not_an_input, say
 
 __all__ = ["explore"]
 
@@ -17,6 +17,7 @@ def explore(
     table: TableFile,
     out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("explorer.html"),
     id_name: IdColumn = None,
+    backbone: BackboneCode = None,
 ) -> None:
     """Write a page that explores a model in any browser, without a server or the internet.
 
@@ -35,7 +36,7 @@ def explore(
     if out.is_dir():
         raise InputError(f"--out {out} is a folder; name a file in it.")
     not_an_input("--out", out, table)
-    served = load_served(model, model.resolve().name)
+    served = load_served(model, model.resolve().name, import_backbone(backbone))
     rows = PageRows.read(served.model, table, id_name)
     page = make_page(served.model, rows, served.name, served.calibrated).encode()
     write_bytes(out, page)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from snefy_ldl.cli.common import BackboneCode, ModelFolder, import_backbone, say
+from snefy_ldl.cli.common import BackboneCode, ModelFolder, load_model, say
 
 __all__ = ["EXAMPLES", "export"]
 
@@ -40,7 +40,6 @@ def export(
     """
     # torch, and what reads models: only when the command runs
     from snefy_ldl.errors import InputError
-    from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.integrations.graph import LEFT_OUT
     from snefy_ldl.integrations.onnx import export_onnx
     from snefy_ldl.integrations.program import export_program
@@ -52,7 +51,7 @@ def export(
         wanted = None if levels is None else [] if levels == "none" else [float(part) for part in levels.split(",")]
     except ValueError:
         raise InputError(f"--levels {levels}: give numbers between 0 and 1 with commas between them.") from None
-    fitted = SnefyLDL.load(model, import_backbone(backbone), device="cpu")
+    fitted = load_model(model, backbone, "cpu")
     if dtype not in ("float64", "float32"):
         raise InputError(f"--dtype {dtype}: use float64 or float32.")
     write(fitted, out, wanted, dtype=cast(Any, dtype), verbose=1)

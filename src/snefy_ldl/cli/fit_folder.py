@@ -30,7 +30,7 @@ def fit_streamed(
         counts: whether labels are votes.
         engine: that trains; None trains here.
     """
-    from snefy_ldl.cluster.shards import ParquetRows
+    from snefy_ldl.cluster.training import ParquetRows
     from snefy_ldl.datasets.parquet_folders import parquet_stream
 
     stream, names = parquet_stream(folder, labels, features, counts)
@@ -70,7 +70,7 @@ def training_engine(name: str, address: str | None, workers: int, quiet: bool) -
         if address is not None:
             raise typer.BadParameter("--address names a Ray cluster: say --engine ray, too.")
         return None
-    from snefy_ldl.cluster.cluster import import_ray
+    from snefy_ldl.cluster.ray import import_ray
     from snefy_ldl.cluster.training import RayTraining
 
     import_ray()  # says at once what is missing

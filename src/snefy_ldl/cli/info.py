@@ -107,7 +107,7 @@ def _self_check_line(check: dict[str, Any] | None) -> str:
     """What the check at the end of the fit found; older models have none."""
     if check is None:
         return "none: the model is older than the check"
-    about = f"quantiles against {check['draws']:,} draws of {len(check['rows'])} rows"
+    about = f"the law against {check['draws']:,} draws of {len(check['rows'])} rows"
     if check["passed"]:
         return f"passed ({about})"
     labels = shorten(list(dict.fromkeys(failure["label"] for failure in check["failures"])))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from snefy_ldl._internal.text import shorten
-from snefy_ldl.cli.common import note, report_votes, vote_columns
+from snefy_ldl.cli.common import load_model, note, report_votes, vote_columns
 from snefy_ldl.cli.model_tables import feature_names, known_features, model_rows, takes_gaps
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Items:
         columns: Columns of a long table of votes, between commas.
         id_name: Column that names the items; by default item, id or row.
         features: Feature columns between commas, for a model that knows no feature names.
+        backbone: Text of ``--backbone``, for a model with a network of the user's own.
 
     Raises:
         InputError: An option, the items or the votes break a rule.
@@ -51,15 +52,15 @@ class Items:
         columns: str,
         id_name: str | None,
         features: str | None,
+        backbone: str | None = None,
     ) -> None:
         from snefy_ldl.datasets.labelled import ID_NAMES, find_id
         from snefy_ldl.datasets.tables import TableSource
         from snefy_ldl.errors import InputError
-        from snefy_ldl.estimator import SnefyLDL
 
         if form not in ("auto", "long", "wide", "counts"):
             raise InputError(f"--votes {form}: use auto, long, wide or counts.")
-        self.source, self.model = TableSource(items), SnefyLDL.load(model)
+        self.source, self.model = TableSource(items), load_model(model, backbone)
         self.labels = [str(label) for label in self.model.label_names_]
         known = known_features(self.model, None)
         key = find_id(self.source.columns, id_name, known)

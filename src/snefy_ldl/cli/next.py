@@ -9,6 +9,7 @@ import typer
 
 from snefy_ldl.cli.common import (
     VOTE_COLUMNS,
+    BackboneCode,
     Features,
     IdColumn,
     ModelFolder,
@@ -50,6 +51,7 @@ def next_items(
     columns: VoteColumns = VOTE_COLUMNS,
     id_name: IdColumn = None,
     features: Features = None,
+    backbone: BackboneCode = None,
 ) -> None:
     """Which items the next annotator should see, and what a vote on each is expected to gain.
 
@@ -66,7 +68,7 @@ def next_items(
     if not new_item_cost > 0:
         raise InputError(f"--new-item-cost {new_item_cost:g}: it must be above 0.")
     table_output(out, items, votes)
-    reader = Items(model, items, votes, form, columns, id_name, features)
+    reader = Items(model, items, votes, form, columns, id_name, features, backbone)
     distinct_columns([reader.id_name, "votes", "expected_gain", *(f"{PREDICTED}{label}" for label in reader.labels)])
     if n > reader.n_items * max_per_item:
         raise InputError(f"--n {n}: {items.name} has {reader.n_items} items; ask for fewer, or raise --max-per-item.")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from snefy_ldl.cli.common import distinct_columns, note, progress_bar, say, split
+from snefy_ldl.cli.common import distinct_columns, note, progress_bar, say, split, warnings_as_notes
 from snefy_ldl.cli.items import read_votes
 from snefy_ldl.cli.model_tables import feature_names, known_features, say_odd_cells
 from snefy_ldl.cluster.rows import calibrated_levels, interval_columns
@@ -17,8 +16,7 @@ from snefy_ldl.cluster.rows import calibrated_levels, interval_columns
 if TYPE_CHECKING:
     from snefy_ldl.cluster.base import Engine, Run
     from snefy_ldl.cluster.parts import PartTable
-    from snefy_ldl.cluster.shipped import ShippedModel
-    from snefy_ldl.cluster.work import Work
+    from snefy_ldl.cluster.work import ShippedModel, Work
     from snefy_ldl.estimator import SnefyLDL
 
 Tables = Annotated[
@@ -64,39 +62,13 @@ def choose_engine(
             raise typer.BadParameter("work in parts writes many files: name a folder for them with --out.")
         return None
     if engine == "local":
-        from snefy_ldl.cluster.local import LocalEngine
+        from snefy_ldl.cluster.base import LocalEngine
 
         return LocalEngine(workers)
-    from snefy_ldl.cluster.cluster import import_ray
-    from snefy_ldl.cluster.ray import RayEngine
+    from snefy_ldl.cluster.ray import RayEngine, import_ray
 
     import_ray()  # says at once what is missing
     return RayEngine(address, workers, patience)
-
-
-def jobs_on(engine: str, address: str | None, jobs: int) -> AbstractContextManager[None]:
-    """Where the jobs of a block run that go through joblib.
-
-    Args:
-        engine: Name of the engine.
-        address: Of a Ray cluster, or None.
-        jobs: At one time; a negative number takes all processors.
-
-    Returns:
-        The block's context.
-
-    Raises:
-        BadParameter: The options do not go together.
-    """
-    if engine not in ("local", "ray"):
-        raise typer.BadParameter(f"--engine {engine}: use local or ray.")
-    if engine == "local":
-        if address is not None:
-            raise typer.BadParameter("--address names a Ray cluster: say --engine ray, too.")
-        return nullcontext()
-    from snefy_ldl.cluster.tasks import ray_jobs
-
-    return ray_jobs(address, jobs if jobs > 0 else None)
 
 
 def one_table(tables: list[str]) -> Path:
@@ -139,9 +111,8 @@ class Setup:
         Returns:
             All of it.
         """
-        from snefy_ldl.cluster.parts import PartTable
-        from snefy_ldl.cluster.places import find_tables
-        from snefy_ldl.cluster.shipped import ShippedModel
+        from snefy_ldl.cluster.parts import PartTable, find_tables
+        from snefy_ldl.cluster.work import ShippedModel
 
         table = PartTable(find_tables(tables))
         shipped = ShippedModel.read(model, device)
@@ -224,9 +195,9 @@ def predict_parts(
         keep: Columns to copy.
         features: Text of ``--features``, or None.
         device: Where workers put the model.
-        options: Of :class:`snefy_ldl.cluster.questions.Predictions`.
+        options: Of :class:`snefy_ldl.cluster.work.Predictions`.
     """
-    from snefy_ldl.cluster.questions import Predictions
+    from snefy_ldl.cluster.work import Predictions
 
     setup = Setup.read(model, tables, device)
     setup.table.need(keep, "--keep")
@@ -270,7 +241,7 @@ def evaluate_parts(
     Returns:
         The report, as ``evaluate`` makes it of one table.
     """
-    from snefy_ldl.cluster.questions import Evaluation
+    from snefy_ldl.cluster.work import Evaluation
 
     setup = Setup.read(model, tables)
     names = split(labels) or setup.labels
@@ -299,12 +270,17 @@ def evaluation_report(run: Run, level: float, counts: bool) -> dict[str, Any]:
     from math import isfinite
 
     from snefy_ldl import metrics
-    from snefy_ldl.cluster.figures import Tally
+    from snefy_ldl.cluster.work import Tally
+    from snefy_ldl.reports.evaluation import warn_if_seen
 
     tallies: dict[str, Tally] = {}
     for outcome in run.outcomes:
         for name, numbers in outcome.summary.items():
             tallies[name] = tallies.get(name, Tally()) + Tally(*numbers)
+
+    if run.rows and "trained" in tallies:  # parts that an earlier version scored do not say
+        with warnings_as_notes():
+            warn_if_seen(round(tallies["trained"].mean_and_error()[0] * run.rows), run.rows)
 
     def entry(name: str, better: str) -> dict[str, Any] | None:
         if name not in tallies:
@@ -354,7 +330,7 @@ def update_parts(
         id_name: Column that names the items.
         features: Text of ``--features``, or None.
     """
-    from snefy_ldl.cluster.questions import Updates
+    from snefy_ldl.cluster.work import Updates
     from snefy_ldl.datasets.labelled import ID_NAMES
     from snefy_ldl.datasets.tables import cell_text
     from snefy_ldl.errors import InputError

@@ -46,7 +46,7 @@ def query_parts(
         features: Text of ``--features``, or None.
         skip: Files that name rows which must not be chosen.
     """
-    from snefy_ldl.cluster.questions import Query
+    from snefy_ldl.cluster.work import Query
     from snefy_ldl.datasets.labelled import ID_NAMES, named_rows
     from snefy_ldl.errors import InputError
 
@@ -96,8 +96,8 @@ def _write_chosen(out: str, n: int, labels: list[str]) -> None:
     import pyarrow
     from pyarrow import parquet
 
-    from snefy_ldl.cluster.places import Place
-    from snefy_ldl.cluster.questions import NUMBER, take_best
+    from snefy_ldl.cluster.parts import Place
+    from snefy_ldl.cluster.work import NUMBER, take_best
 
     tables = []
     for place in Place(f"{out.rstrip('/')}/{PARTS}").files():

@@ -12,6 +12,7 @@ import typer
 
 from snefy_ldl.cli.common import (
     VOTE_COLUMNS,
+    BackboneCode,
     Counts,
     Features,
     IdColumn,
@@ -22,6 +23,7 @@ from snefy_ldl.cli.common import (
     TableFile,
     VoteColumns,
     VoteFile,
+    load_model,
     not_an_input,
     note,
     say,
@@ -81,18 +83,18 @@ def plot(
     columns: VoteColumns = VOTE_COLUMNS,
     id_name: IdColumn = None,
     normalize: Normalize = False,
+    backbone: BackboneCode = None,
 ) -> None:
     """Draw one picture of a model on a table whose labels are known: a density, intervals, calibration, ..."""
     from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.errors import InputError
-    from snefy_ldl.estimator import SnefyLDL
 
     if kind not in KINDS:
         raise typer.BadParameter(f"there is no picture {kind!r}; use one of {', '.join(KINDS)}.")
     if out.suffix.lower() not in ENDINGS or out.is_dir():
         raise InputError(f"--out {out}: name a file that ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}.")
     not_an_input("--out", out, table)
-    fitted = SnefyLDL.load(model)
+    fitted = load_model(model, backbone)
     form = "counts" if counts else votes
     judged = judged_rows(fitted, Source(table, labels, features, form, vote_file, columns, id_name, normalize))
     chosen = _chosen(rows, kind, len(judged))

@@ -15,10 +15,11 @@ from snefy_ldl.cli.common import (
     ModelFolder,
     TableOut,
     distinct_columns,
-    import_backbone,
     level_list,
+    load_model,
     note,
     progress_bar,
+    refuse_backbone,
     say,
     split,
     table_output,
@@ -62,20 +63,18 @@ def predict(
     from snefy_ldl._internal.validation import check_confidence
     from snefy_ldl.datasets.tables import TableSink, TableSource
     from snefy_ldl.errors import InputError
-    from snefy_ldl.estimator import SnefyLDL
 
     if interval is not None:
         check_confidence(interval, "--interval")
     chosen = choose_engine(engine, address, workers, patience, tables, out)
     if chosen is not None:
-        if backbone is not None:
-            raise InputError("--backbone: only for one table, here; folders and engines run in other processes.")
+        refuse_backbone(backbone)
         options = {"interval": interval, "uncalibrated": uncalibrated}
         return predict_parts(chosen, model, tables, out, split(keep), features, device, options)
     table = one_table(tables)
     table_output(out, table)
     source = TableSource(table)
-    fitted = SnefyLDL.load(model, import_backbone(backbone), None if device == "auto" else device)
+    fitted = load_model(model, backbone, device)
     names = feature_names(fitted, features, source)
     kept = split(keep)
     source.need(kept, "--keep")

@@ -11,13 +11,16 @@ import typer
 from rich.console import Console
 
 from snefy_ldl.cli.common import (
+    BackboneCode,
     Features,
     IdColumn,
     ModelFolder,
     TableOut,
+    load_model,
     not_an_input,
     note,
     progress_bar,
+    refuse_backbone,
     say,
     setting,
     split,
@@ -93,6 +96,7 @@ def query(
     address: Address = None,
     workers: Workers = None,
     patience: Patience = 600.0,
+    backbone: BackboneCode = None,
 ) -> None:
     """Choose the rows of a pool whose labels are wanted most, however long the pool is.
 
@@ -104,19 +108,19 @@ def query(
     from snefy_ldl.active.query import make_strategy
     from snefy_ldl.active.query import query as choose
     from snefy_ldl.datasets.tables import TableSource
-    from snefy_ldl.estimator import SnefyLDL
 
     settings = dict(setting(text) for text in option or [])
     chosen = make_strategy(strategy, settings | ({"diverse": True} if diverse else {}))
     place = choose_engine(engine, address, workers, patience, pools, out)
     if place is not None:
+        refuse_backbone(backbone)
         if labeled is not None or label_studio is not None:
             raise typer.BadParameter("work in parts knows no --labeled and no --label-studio.")
         read: dict[str, Any] = {"id_name": id_name, "keep": split(keep), "features": features, "skip": skip or []}
         return query_parts(place, model, pools, out, chosen, n, seed, **read)
     pool = one_table(pools)
     _check_outputs(out, label_studio, pool, labeled, *(skip or []))
-    source, fitted = TableSource(pool), SnefyLDL.load(model)
+    source, fitted = TableSource(pool), load_model(model, backbone)
     columns = _find_columns(fitted, source, id_name, split(keep), features)
     with no_table_notes():  # a strategy may read the pool several times
         rows, utilities = choose(

@@ -10,6 +10,7 @@ import typer
 
 from snefy_ldl.cli.common import (
     VOTE_COLUMNS,
+    BackboneCode,
     Counts,
     Features,
     IdColumn,
@@ -21,6 +22,7 @@ from snefy_ldl.cli.common import (
     VoteColumns,
     VoteFile,
     level_list,
+    load_model,
     note,
     say,
 )
@@ -75,19 +77,19 @@ def report(
     columns: VoteColumns = VOTE_COLUMNS,
     id_name: IdColumn = None,
     normalize: Normalize = False,
+    backbone: BackboneCode = None,
 ) -> None:
     """Write a page about a model: how good it is, what matters, and where it fails."""
     from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.cli.report_page import render_report
     from snefy_ldl.errors import InputError
-    from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.reports import make_report
 
     if folds == 1:
         raise typer.BadParameter("--folds 1: use at least 2, or 0 to judge the model itself.")
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; name a folder for the page.")
-    fitted = SnefyLDL.load(model)
+    fitted = load_model(model, backbone)
     form = "counts" if counts else votes
     source = Source(table, labels, features, form, vote_file, columns, id_name, normalize)
     rows = judged_rows(fitted, source)

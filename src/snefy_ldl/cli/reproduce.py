@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from snefy_ldl.cli.parts import Address, EngineName
 from snefy_ldl.paper.config import RECIPES, STUDIES, quick, select
 
 
@@ -27,8 +26,6 @@ def reproduce(
     ),
     quick_run: Annotated[bool, typer.Option("--quick", help="All of it at a few repeats, in minutes.")] = False,
     report_only: Annotated[bool, typer.Option("--report-only", help="Run nothing; write the report again.")] = False,
-    engine: EngineName = "local",
-    address: Address = None,
 ) -> None:
     """Run the paper's experiments again and write a report; can be stopped at any moment and goes on from there."""
     from snefy_ldl.errors import InputError
@@ -55,26 +52,10 @@ def reproduce(
             recipes=recipes,
             repeats=repeats,
             jobs=jobs,
-            spread=_spread(engine, address, jobs),
         )
     from snefy_ldl.paper.report.page import write_report
 
     typer.echo(f"The report: {write_report(out)}   (open it in a browser)")
-
-
-def _spread(engine: str, address: str | None, jobs: int | None) -> Any:
-    """What runs tasks elsewhere; None runs them here."""
-    if engine not in ("local", "ray"):
-        raise typer.BadParameter(f"--engine {engine}: use local or ray.")
-    if engine == "local":
-        if address is not None:
-            raise typer.BadParameter("--address names a Ray cluster: say --engine ray, too.")
-        return None
-    from snefy_ldl.cluster.cluster import import_ray
-    from snefy_ldl.cluster.tasks import RayTasks
-
-    import_ray()  # says at once what is missing
-    return RayTasks(address, jobs)
 
 
 def _need_report_libraries() -> None:

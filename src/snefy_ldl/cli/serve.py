@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from snefy_ldl.cli.common import BackboneCode, import_backbone
-from snefy_ldl.cli.parts import Address, EngineName
 
 EXAMPLES = """One model on this machine, its page at http://127.0.0.1:8000/:
   snefy-ldl serve model
@@ -20,10 +19,6 @@ Two models, with rows for the page, behind a token:
 
 A model with a network of your own, whose code mynets.py holds:
   snefy-ldl serve model --backbone mynets:make_backbone
-
-Two to eight copies on a Ray cluster:
-  snefy-ldl serve model --engine ray --address auto
-  --replicas 2 --most-replicas 8
 """
 
 __all__ = ["EXAMPLES", "serve"]
@@ -50,12 +45,6 @@ def serve(
     queue: Annotated[int, typer.Option(min=1, help="Requests that may wait per model; further ones get 503.")] = 64,
     batch_ms: Annotated[float, typer.Option(min=0.0, help="How long to wait for requests to answer together.")] = 2.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log only requests that failed.")] = False,
-    engine: EngineName = "local",
-    address: Address = None,
-    replicas: Annotated[int, typer.Option(min=1, help="Copies of the service, with --engine ray.")] = 1,
-    most_replicas: Annotated[
-        int | None, typer.Option(min=1, help="Up to so many, by how much is asked, with --engine ray.")
-    ] = None,
     backbone: BackboneCode = None,
 ) -> None:
     """Answer questions about a model over HTTP, and show its page at /.
@@ -78,17 +67,6 @@ def serve(
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     limits = Limits(rows=rows, body_bytes=int(body_mb * 1e6), seconds=seconds, queue=queue, batch_wait=batch_ms / 1e3)
-    if engine == "ray":
-        if data is not None:
-            raise typer.BadParameter("--data: replicas on Ray show typical rows only.")
-        if backbone is not None:
-            raise typer.BadParameter("--backbone: not with --engine ray, whose workers do not have that code.")
-        from snefy_ldl.serve.replicas import serve_replicas
-
-        number = {"replicas": replicas, "most_replicas": most_replicas}
-        return serve_replicas(models, host, port, address, token=token or None, limits=limits, **number)
-    if engine != "local" or address is not None:
-        raise typer.BadParameter("--engine local or ray; --address names a Ray cluster, for --engine ray.")
     own = import_backbone(backbone)
     app = create_app(models, token=token or None, limits=limits, data=data, log=Log(quiet=quiet), backbone=own)
     run(app, host, port)

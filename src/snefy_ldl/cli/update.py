@@ -9,6 +9,7 @@ import typer
 
 from snefy_ldl.cli.common import (
     VOTE_COLUMNS,
+    BackboneCode,
     Features,
     IdColumn,
     ModelFolder,
@@ -17,6 +18,7 @@ from snefy_ldl.cli.common import (
     VoteForm,
     distinct_columns,
     progress_bar,
+    refuse_backbone,
     say,
     table_output,
 )
@@ -54,6 +56,7 @@ def update(
     address: Address = None,
     workers: Workers = None,
     patience: Patience = 600.0,
+    backbone: BackboneCode = None,
 ) -> None:
     """What is known about each item from its features and its votes so far.
 
@@ -70,11 +73,12 @@ def update(
     check_confidence(interval, "--interval")
     chosen = choose_engine(engine, address, workers, patience, [items_name], out)
     if chosen is not None:
+        refuse_backbone(backbone)
         read: dict[str, Any] = {"form": form, "columns": columns, "id_name": id_name, "features": features}
         return update_parts(chosen, model, items_name, votes, out, interval, **read)
     items = one_table([items_name])
     table_output(out, items, votes)
-    reader = Items(model, items, votes, form, columns, id_name, features)
+    reader = Items(model, items, votes, form, columns, id_name, features, backbone)
     ends_of = interval_columns(reader.labels)
     distinct_columns([reader.id_name, "votes", *reader.labels, *ends_of])
     tail = 0.5 * (1.0 - interval)

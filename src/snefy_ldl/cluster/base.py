@@ -1,18 +1,20 @@
-"""What an engine is, and the run that every engine shares: plan, skip what is finished, work, add up."""
+"""What an engine is, the run that every engine shares, and the engine on this machine: a few threads."""
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
-from snefy_ldl.cluster.parts import PART_ROWS, Part, PartTable, plan_parts, read_stamp
-from snefy_ldl.cluster.places import Place
-from snefy_ldl.cluster.work import Outcome, Work
+from snefy_ldl._internal.limits import MOST_THREADS
+from snefy_ldl.cluster.parts import PART_ROWS, Part, PartTable, Place, plan_parts, read_stamp
+from snefy_ldl.cluster.work import Outcome, PartWorker, Work
 from snefy_ldl.errors import InputError, SnefyError
 
-__all__ = ["Engine", "EngineError", "Run", "run_parts"]
+__all__ = ["Engine", "EngineError", "LocalEngine", "Run", "run_parts"]
 
 #: Called with how many rows are done, and of how many.
 Progress = Callable[[int, int], None]
@@ -29,7 +31,7 @@ class Engine(ABC):
     name or not at all, so a worker may die at any moment and the part be done again by another.
 
     Example:
-        >>> from snefy_ldl.cluster.local import LocalEngine
+        >>> from snefy_ldl.cluster.base import LocalEngine
         >>> isinstance(LocalEngine(workers=1), Engine)
         True
     """
@@ -106,9 +108,9 @@ def run_parts(
         >>> import pandas, tempfile
         >>> from pathlib import Path
         >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.cluster.local import LocalEngine
-        >>> from snefy_ldl.cluster.questions import Predictions
-        >>> from snefy_ldl.cluster.shipped import ShippedModel
+        >>> from snefy_ldl.cluster.base import LocalEngine
+        >>> from snefy_ldl.cluster.work import Predictions
+        >>> from snefy_ldl.cluster.work import ShippedModel
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> frame = pandas.DataFrame(city.X, columns=city.feature_names)
@@ -162,3 +164,41 @@ def _finished(work: Work, parts: list[Part], out: Place) -> dict[int, Outcome]:
         if stamp is not None and stamp.get("stamp") == part.stamp(digest):
             done[part.number] = Outcome(part.number, part.rows, stamp["summary"])
     return done
+
+
+class LocalEngine(Engine):
+    """Works on parts in threads of this process.
+
+    PyTorch, NumPy and the reader of Parquet files leave the interpreter free while they compute.
+
+    Args:
+        workers: threads; by default one a core, up to four.
+
+    Example:
+        >>> LocalEngine(workers=2).workers
+        2
+    """
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = workers or min(os.cpu_count() or 1, MOST_THREADS)
+
+    def outcomes(self, work: Work, parts: list[Part], out: Place) -> Iterator[Outcome]:
+        """Work on parts; see :meth:`Engine.outcomes`."""
+        import torch  # loaded where it is used: a command that only asks for help should answer at once
+
+        from snefy_ldl._internal.special.threads import one_blas_thread
+
+        before = torch.get_num_threads()
+        try:
+            worker = PartWorker(work, out)  # a fitted model may be asked by many threads at one time
+            workers = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
+            with one_blas_thread(), workers as pool:
+                futures = [pool.submit(worker, part) for part in parts]
+                try:
+                    for future in as_completed(futures):
+                        yield future.result()
+                finally:
+                    for future in futures:
+                        future.cancel()
+        finally:
+            torch.set_num_threads(before)

@@ -8,15 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
 
-__all__ = [
-    "calibrated_intervals",
-    "calibrated_levels",
-    "interval_columns",
-    "model_rows",
-    "prediction_columns",
-    "takes_gaps",
-]
-
 
 def interval_columns(labels: list[str]) -> list[str]:
     """Names of the columns that hold both ends of each label's interval.

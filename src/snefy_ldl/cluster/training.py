@@ -1,4 +1,4 @@
-"""Training on a Ray cluster: Ray Train starts workers and starts them anew, gradients are averaged at every step."""
+"""Training on a Ray cluster: rows shared out among workers, gradients averaged at every step."""
 
 from __future__ import annotations
 
@@ -6,25 +6,205 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from snefy_ldl._internal.random import seed_from
 from snefy_ldl.cluster.base import EngineError
-from snefy_ldl.cluster.cluster import connected, share_out
-from snefy_ldl.cluster.shards import Rows, StreamRows
-from snefy_ldl.cluster.shipped import ShippedModel
+from snefy_ldl.cluster.parts import PartTable, find_tables, plan_parts
+from snefy_ldl.cluster.ray import connected, share_out
+from snefy_ldl.cluster.work import ShippedModel
 from snefy_ldl.datasets.streams import Stream
 from snefy_ldl.errors import SnefyError, TrainingError
 from snefy_ldl.training.recipe import BATCH_LIMITS, LARGEST_BATCH
 from snefy_ldl.training.settings import Settings
 from snefy_ldl.training.state import FittedState
 
-__all__ = ["Keeper", "RayTraining"]
+if TYPE_CHECKING:
+    from snefy_ldl.datasets.streams import Stream
 
+__all__ = ["Keeper", "ParquetRows", "RayTraining", "Rows", "StreamRows"]
+
+
+class Rows(ABC):
+    """Labelled rows that travel to workers as a description, not as rows.
+
+    Example:
+        >>> import numpy as np
+        >>> from snefy_ldl.datasets.streams import Stream
+        >>> rows = StreamRows(Stream(lambda: iter([(np.eye(4), np.full((4, 2), 0.5))]), 4))
+        >>> isinstance(rows, Rows), sum(len(chunk) for chunk in rows.stream().chunks())
+        (True, 4)
+    """
+
+    @abstractmethod
+    def stream(self) -> Stream:
+        """All rows.
+
+        Returns:
+            A stream of pairs of x and labels.
+        """
+
+    @abstractmethod
+    def shard(self, rank: int, workers: int) -> Stream:
+        """The rows of one worker.
+
+        Every worker has the same number of rows in blocks of the same sizes, or some would wait for gradients that
+        never come; up to ``workers - 1`` rows of the whole, or of a block, are left out for that.
+
+        Args:
+            rank: number of the worker.
+            workers: how many there are.
+
+        Returns:
+            A stream of its rows.
+        """
+
+
+@dataclass(frozen=True)
+class ParquetRows(Rows):
+    """Rows of Parquet files: each worker reads the row groups that hold its rows, and no others.
+
+    Args:
+        addresses: files, folders, patterns, addresses of object stores.
+        labels: label columns.
+        features: feature columns; all others where empty.
+        counts: whether labels are votes.
+
+    Example:
+        >>> import pandas, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     frame = pandas.DataFrame({"x": range(7), "a": 0.5, "b": 0.5})
+        ...     frame.to_parquet(f"{folder}/rows.parquet", row_group_size=2)
+        ...     rows = ParquetRows((folder,), ("a", "b"))
+        ...     [[list(chunk.X["x"]) for chunk in rows.shard(rank, 2).chunks()] for rank in range(2)]
+        [[[0, 1, 2]], [[3, 4, 5]]]
+    """
+
+    addresses: tuple[str, ...]
+    labels: tuple[str, ...]
+    features: tuple[str, ...] = ()
+    counts: bool = False
+
+    def table(self) -> PartTable:
+        """The files.
+
+        Returns:
+            The files, looked at.
+        """
+        return PartTable(find_tables(list(self.addresses)))
+
+    def names(self, table: PartTable) -> list[str]:
+        """The feature columns.
+
+        Args:
+            table: the files.
+
+        Returns:
+            Their names.
+
+        Raises:
+            InputError: the files lack a column.
+        """
+        names = list(self.features) or [name for name in table.columns if name not in self.labels]
+        table.need([*names, *self.labels], "features and labels")
+        return names
+
+    def stream(self) -> Stream:
+        """See :meth:`Rows.stream`."""
+        return self.shard(0, 1)
+
+    def shard(self, rank: int, workers: int) -> Stream:
+        """See :meth:`Rows.shard`."""
+        from snefy_ldl.datasets.streams import Stream  # loads torch
+
+        table = self.table()
+        names = self.names(table)
+        size = table.n_rows // workers
+        first = rank * size
+
+        def blocks() -> Iterator[tuple[Any, Any]]:
+            for part in self._tables(table, names, first, first + size):
+                yield part.select(names).to_pandas(), part.select(list(self.labels)).to_pandas()
+
+        return Stream(blocks, size, self.counts)
+
+    def _tables(self, table: PartTable, names: list[str], first: int, last: int) -> Iterator[Any]:
+        """Rows from one number to before another, in tables of one size: where row groups end does not matter."""
+        import pyarrow
+
+        from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
+
+        columns = [*names, *self.labels]
+        step = max(256, min(STREAM_ROWS, STREAM_BYTES // (8 * len(columns))))
+        held: list[Any] = []
+        count = 0
+        for part in plan_parts(table, rows=1):
+            if part.before >= last or part.before + part.rows <= first:
+                continue
+            for start, batch in part.batches(columns, step):
+                place = part.before + start - part.first
+                low, high = max(first - place, 0), min(last - place, batch.num_rows)
+                if high <= low:
+                    continue
+                held.append(batch.slice(low, high - low))
+                count += high - low
+                while count >= step:
+                    whole = pyarrow.Table.from_batches(held)
+                    yield whole.slice(0, step)
+                    held, count = whole.slice(step).to_batches(), count - step
+        if count:
+            yield pyarrow.Table.from_batches(held)
+
+
+@dataclass(frozen=True)
+class StreamRows(Rows):
+    """Rows of any stream: every worker reads all blocks and keeps its part of each.
+
+    Args:
+        source: the stream, whose blocks hold at least as many rows as there are workers; smaller ones are left out.
+
+    Example:
+        >>> import numpy as np
+        >>> from snefy_ldl.datasets.streams import Stream
+        >>> rows = StreamRows(Stream(lambda: iter([(np.eye(5), np.full((5, 2), 0.5))]), 5))
+        >>> [len(chunk) for chunk in rows.shard(1, 2).chunks()]
+        [2]
+    """
+
+    source: Stream
+
+    def stream(self) -> Stream:
+        """See :meth:`Rows.stream`."""
+        return self.source
+
+    def shard(self, rank: int, workers: int) -> Stream:
+        """See :meth:`Rows.shard`."""
+        import numpy as np
+
+        from snefy_ldl._internal.validation.rows import as_rows, take_rows
+        from snefy_ldl.datasets.streams import Stream  # loads torch
+
+        source = self.source
+
+        def blocks() -> Iterator[tuple[Any, Any]]:
+            for chunk in source.chunks():
+                size = len(chunk) // workers
+                if size:
+                    part = np.arange(size) * workers + rank
+                    labels = chunk.labels
+                    labels = labels.iloc[part] if hasattr(labels, "iloc") else np.asarray(labels)[part]
+                    yield take_rows(as_rows(chunk.X), part), labels
+
+        return Stream(blocks, None if source.n_rows is None else source.n_rows // workers, source.counts)
+
+
+#: Rows per step of all workers together, and the number of rows from which it is taken: half as many exchanges of
+#: gradients as with ``LARGEST_BATCH``, and a likelihood 0.014 nat higher on two million synthetic rows.
+CLUSTER_BATCH, CLUSTER_ROWS = 4096, 2_000_000
 #: How often workers may be lost before a fit is given up.
 MOST_LOSSES = 20
 #: Seconds between two looks at how far a fit is, and without progress after which it is given up.
@@ -119,9 +299,8 @@ class RayTraining:
     """Trains one model on several workers of a Ray cluster, each with its part of the rows.
 
     A step is taken on the mean of all gradients: ``batch_size`` rows, shared out among the workers, so their number
-    does not change how a model learns. Sockets carry short gradients between workers of one machine, gloo longer ones
-    and those between machines, nccl those between GPUs. A worker that is lost is replaced, and all go on from the last
-    epoch.
+    does not change how a model learns. gloo carries gradients between processors, nccl between GPUs. A worker that is
+    lost is replaced, and all go on from the last epoch.
 
     Args:
         workers: how many.
@@ -260,7 +439,10 @@ def train_worker(task: dict[str, Any]) -> None:
 
 
 def worker_batch(settings: Settings, n_rows: int | None, workers: int) -> int | Literal["auto"]:
-    """Rows a step of one worker, so that all of them together take the step that a fit of all rows would take.
+    """Rows per step of one worker: its part of the step that all workers take together.
+
+    By default that is the step of a fit on one machine; from two million rows on it is twice as long, so that less of
+    the time goes into exchanging gradients.
 
     Args:
         settings: whose ``batch_size`` is that of all workers together.
@@ -268,18 +450,19 @@ def worker_batch(settings: Settings, n_rows: int | None, workers: int) -> int | 
         workers: how many there are.
 
     Returns:
-        Rows a step; "auto" where the number of rows is not known.
+        Rows per step; "auto" where the number of rows is not known.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
         >>> worker_batch(SnefyLDL().settings(), 2_000_000, 2)
-        1024
+        2048
     """
     size = settings.batch_size
     if size == "auto":
         if n_rows is None:
             return "auto"
         size = next((size for size, limit in BATCH_LIMITS.items() if n_rows < limit), LARGEST_BATCH)
+        size = CLUSTER_BATCH if n_rows >= CLUSTER_ROWS else size
     return max(1, int(size) // workers)
 
 
@@ -296,14 +479,13 @@ def _train_epochs(task: dict[str, Any], rank: int, workers: int, place: Path) ->
     stream = rows.stream()
     settings = replace(task["settings"], checkpoint_dir=place)
     settings = replace(settings, batch_size=worker_batch(settings, stream.n_rows, workers))
-    with ExitStack() as stack:
-        exchange = stack.enter_context(closing(ProcessGroup())) if workers > 1 else None
-        fit = StreamFit(settings, stream, task["columns"], exchange, rows.shard(rank, workers))
-        while not fit.finished:
-            fit.epoch()
-            if rank == 0:
-                ray.get(keeper.keep.remote(fit.run.next_epoch, (place / FILE_NAME).read_bytes()))
-            ray.train.report({"epoch": fit.run.next_epoch, "loss": fit.run.history[-1]["loss"]})
+    exchange = ProcessGroup() if workers > 1 else None
+    fit = StreamFit(settings, stream, task["columns"], exchange, rows.shard(rank, workers))
+    while not fit.finished:
+        fit.epoch()
+        if rank == 0:
+            ray.get(keeper.keep.remote(fit.run.next_epoch, (place / FILE_NAME).read_bytes()))
+        ray.train.report({"epoch": fit.run.next_epoch, "loss": fit.run.history[-1]["loss"]})
     if rank == 0:
         plain = replace(task["settings"], checkpoint_dir=None)
         model = SnefyLDL(**{field.name: getattr(plain, field.name) for field in fields(plain)})

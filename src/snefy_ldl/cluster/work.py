@@ -1,4 +1,4 @@
-"""Work on parts: what a worker is told, what it does to one part, and what it says afterwards."""
+"""Work on parts: a model that travels, the four questions (predict, evaluate, update, query), and a worker."""
 
 from __future__ import annotations
 
@@ -6,49 +6,108 @@ import hashlib
 import json
 import os
 import sys
+import tempfile
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
+from math import inf, sqrt
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from snefy_ldl._internal.version import __version__
-from snefy_ldl.cluster.parts import STAMP, Part
-from snefy_ldl.cluster.places import Place
-from snefy_ldl.cluster.rows import model_rows, takes_gaps
-from snefy_ldl.cluster.shipped import ShippedModel
-from snefy_ldl.errors import InputError, SnefyError
+from snefy_ldl.cluster.parts import STAMP, Part, Place
+from snefy_ldl.cluster.rows import calibrated_intervals, interval_columns, model_rows, prediction_columns, takes_gaps
+from snefy_ldl.errors import InputError, ModelFileError, SnefyError
 
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
 
-__all__ = ["Answers", "Outcome", "PartWorker", "Work"]
+__all__ = ["NUMBER", "Evaluation", "Predictions", "Query", "ShippedModel", "Updates"]
 
 
-class Answers(ABC):
-    """What becomes of one part, batch after batch."""
+@dataclass(frozen=True)
+class ShippedModel:
+    """The files of a saved model, its calibration among them.
 
-    @abstractmethod
-    def add(self, batch: Any, X: Any, first: int) -> Any:
-        """Answer some rows.
+    Args:
+        files: content by name.
+        device: where the model is put; ``"auto"`` is a GPU where the worker has one.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D).save(folder)
+        ...     shipped = ShippedModel.read(Path(folder))
+        >>> shipped.load()[0].predict(city.X[:2]).shape
+        (2, 3)
+    """
+
+    files: tuple[tuple[str, bytes], ...]
+    device: str = "auto"
+
+    @classmethod
+    def read(cls, folder: Path, device: str = "auto") -> ShippedModel:
+        """Take the files of a folder.
 
         Args:
-            batch: all columns that the work reads, a batch of pyarrow's.
-            X: the features as the model takes them.
-            first: number in the file of the first row.
+            folder: that ``save`` wrote.
+            device: where workers put the model.
 
         Returns:
-            A table of pyarrow's to be written, or None where there is nothing yet.
-        """
+            The files.
 
-    def finish(self) -> tuple[Any, dict[str, Any]]:
-        """What is left when every row is answered.
+        Raises:
+            ModelFileError: there is no such folder.
+        """
+        if not folder.is_dir():
+            raise ModelFileError(f"{folder} is no folder with a saved model.")
+        paths = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+        return cls(tuple((path.name, path.read_bytes()) for path in paths), device)
+
+    @property
+    def digest(self) -> str:
+        """Of all files."""
+        digest = hashlib.sha256()
+        for name, content in self.files:
+            digest.update(f"{name} {len(content)} ".encode())
+            digest.update(content)
+        return digest.hexdigest()
+
+    def load(self) -> tuple[SnefyLDL, dict[str, Any] | None]:
+        """The model, and its calibration where it has one.
 
         Returns:
-            A table of pyarrow's or None, and figures of the whole part, as JSON holds them.
+            A fitted model, and what :func:`snefy_ldl._internal.files.models.load_calibration` gives.
+
+        Raises:
+            ModelFileError: a file is missing or damaged, or the model needs a backbone, whose code is not saved.
         """
-        return None, {}
+        from snefy_ldl._internal.files.models import load_calibration
+        from snefy_ldl.estimator import SnefyLDL  # loads torch
+
+        with tempfile.TemporaryDirectory() as place:
+            self.write(Path(place))
+            device = None if self.device == "auto" else self.device
+            return SnefyLDL.load(place, device=device), load_calibration(Path(place))
+
+    def write(self, folder: Path) -> None:
+        """Put the files into a folder.
+
+        Args:
+            folder: made where it is missing.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in self.files:
+            (folder / name).write_bytes(content)
+
+
+#: Rows of a part, some at a time: a batch of pyarrow's, the features as the model takes them, the first row's number in
+#: its file.
+Batches = Iterator[tuple[Any, Any, int]]
 
 
 @dataclass(frozen=True)
@@ -67,8 +126,9 @@ class Work(ABC):
 
     @property
     def columns(self) -> list[str]:
-        """Every column that is read."""
-        return list(dict.fromkeys([*self.keep, *self.features]))
+        """Every column that is read: kept ones, features, and those that name labels or rows."""
+        key = getattr(self, "key", None)
+        return list(dict.fromkeys([*self.keep, *self.features, *getattr(self, "labels", ()), *([key] if key else [])]))
 
     def digest(self) -> str:
         """Of everything that decides the answers."""
@@ -77,16 +137,25 @@ class Work(ABC):
         return hashlib.sha256(content.encode()).hexdigest()
 
     @abstractmethod
-    def open(self, model: SnefyLDL, calibration: dict[str, Any] | None, part: Part) -> Answers:
-        """Start on a part.
+    def answer(
+        self,
+        model: SnefyLDL,
+        calibration: dict[str, Any] | None,
+        part: Part,
+        batches: Batches,
+        summary: dict[str, Any],
+    ) -> Iterator[Any]:
+        """Answer the rows of a part.
 
         Args:
-            model: loaded once a worker.
+            model: loaded once per worker.
             calibration: of the model, or None.
             part: whose rows follow.
+            batches: the rows.
+            summary: filled with figures of the whole part, as JSON holds them.
 
-        Returns:
-            What answers them.
+        Yields:
+            Tables of pyarrow's.
         """
 
 
@@ -161,15 +230,11 @@ class PartWorker:
         import pyarrow
         from pyarrow import parquet
 
-        answers = self.work.open(self.model, self.calibration, part)
+        summary: dict[str, Any] = {}
         with self.out.child(part.file_name).replaced() as file:
             writer = None
             try:
-                for table in self._tables(part, answers, odd):
-                    writer = writer or parquet.ParquetWriter(file, table.schema)
-                    writer.write_table(table)
-                table, summary = answers.finish()
-                if table is not None:
+                for table in self._tables(part, summary, odd):
                     writer = writer or parquet.ParquetWriter(file, table.schema)
                     writer.write_table(table)
                 writer = writer or parquet.ParquetWriter(file, pyarrow.schema([]))
@@ -180,27 +245,32 @@ class PartWorker:
                     writer.close()
         return summary
 
-    def _tables(self, part: Part, answers: Answers, odd: list[Any]) -> Iterator[Any]:
+    def _tables(self, part: Part, summary: dict[str, Any], odd: list[Any]) -> Iterator[Any]:
         """Answers to a part's rows, some at a time."""
         from snefy_ldl.datasets.columns import TableEncoder
         from snefy_ldl.datasets.tables import check_finite, check_numbers  # loads pandas
 
-        names, where = list(self.work.features), f"{part.source.name}, data row"
-        for first, batch in part.batches(self.work.columns):
-            frame = batch.select(names).to_pandas()
-            check_finite(frame, where, first + 1)
-            if not self.gaps:
-                for name in names:
-                    check_numbers(frame[name], where, first + 1)
-            X = model_rows(self.model, frame, names)
-            if isinstance(self.model.columns_, TableEncoder):
-                odd.extend(self.model.columns_.surprises(X))
-            try:
-                table = answers.add(batch, X, first)
-            except InputError as error:
-                raise InputError(f"{part.source.name}, rows {first + 1} to {first + batch.num_rows}: {error}") from None
-            if table is not None:
-                yield table
+        names, where, asked = list(self.work.features), f"{part.source.name}, data row", ""
+
+        def batches() -> Batches:
+            nonlocal asked
+            for first, batch in part.batches(self.work.columns):
+                asked = ""  # what is wrong with cells says by itself where they are
+                frame = batch.select(names).to_pandas()
+                check_finite(frame, where, first + 1)
+                if not self.gaps:
+                    for name in names:
+                        check_numbers(frame[name], where, first + 1)
+                X = model_rows(self.model, frame, names)
+                if isinstance(self.model.columns_, TableEncoder):
+                    odd.extend(self.model.columns_.surprises(X))
+                asked = f"{part.source.name}, rows {first + 1} to {first + batch.num_rows}: "
+                yield batch, X, first
+
+        try:
+            yield from self.work.answer(self.model, self.calibration, part, batches(), summary)
+        except InputError as error:
+            raise InputError(f"{asked}{error}") from None
 
 
 def _peak_mb() -> float:
@@ -211,3 +281,355 @@ def _peak_mb() -> float:
         return 0.0
     unit = 1024.0**2 if sys.platform == "darwin" else 1024.0  # macOS counts bytes, Linux kilobytes
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Number, mean and sum of squared deviations of some figures; two add up to that of all.
+
+    Args:
+        n: how many figures.
+        mean: of them.
+        squares: sum of their squared deviations from the mean.
+
+    Example:
+        >>> import numpy as np
+        >>> (Tally.of(np.array([1.0, 2.0])) + Tally.of(np.array([6.0]))).mean_and_error()
+        (3.0, 1.5275252316519468)
+    """
+
+    n: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    @classmethod
+    def of(cls, values: Any) -> Tally:
+        """The tally of an array.
+
+        Args:
+            values: figures (b,).
+
+        Returns:
+            Their tally.
+        """
+        mean = float(values.mean())
+        return cls(len(values), mean, float(((values - mean) ** 2).sum()))
+
+    def __add__(self, other: Tally) -> Tally:
+        n = self.n + other.n
+        if not n:
+            return self
+        gap = other.mean - self.mean
+        mean = self.mean + gap * other.n / n
+        return Tally(n, mean, self.squares + other.squares + gap**2 * self.n * other.n / n)
+
+    def mean_and_error(self) -> tuple[float, float]:
+        """Mean, and its standard error.
+
+        Returns:
+            Both; the error of one figure is infinite.
+        """
+        return self.mean, sqrt(self.squares / (self.n - 1) / self.n) if self.n > 1 else inf
+
+    def to_list(self) -> list[float]:
+        """As JSON holds it.
+
+        Returns:
+            The three numbers.
+        """
+        return [self.n, self.mean, self.squares]
+
+
+#: Column of the rows' numbers among those of all files, in the parts of a query.
+NUMBER = "__number"
+
+
+def _table(batch: Any, keep: tuple[str, ...], columns: dict[str, Any]) -> Any:
+    """Kept columns as they came, and new ones."""
+    import pyarrow
+
+    kept = {name: batch.column(name) for name in keep}
+    return pyarrow.table({**kept, **{name: pyarrow.array(values) for name, values in columns.items()}})
+
+
+# -- predict -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Predictions(Work):
+    """Label distributions, and intervals.
+
+    Args:
+        interval: level of the intervals; None for none.
+        uncalibrated: whether intervals are the model's, whatever calibration its folder holds.
+
+    Example:
+        >>> work = Predictions(None, features=("depth",), keep=("id",), interval=0.9)  # in earnest: a ShippedModel
+        >>> work.columns
+        ['id', 'depth']
+    """
+
+    interval: float | None = None
+    uncalibrated: bool = False
+
+    def answer(self, model: Any, calibration: Any, part: Part, batches: Batches, summary: Any) -> Iterator[Any]:
+        """See :meth:`Work.answer`."""
+        level = self.interval
+        ends: Callable[[Any], Any] | None = None
+        if level is not None:
+            ends = None if self.uncalibrated else calibrated_intervals(model, calibration, level)
+            ends = ends or (lambda X: model.predict_interval(X, level))
+        for batch, X, _ in batches:
+            yield _table(batch, self.keep, prediction_columns(model, X, ends))
+
+
+# -- evaluate ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Evaluation(Work):
+    """Six measures, log likelihood, coverage and width of every row whose labels are known.
+
+    Args:
+        labels: columns of the labels, in the model's order.
+        counts: whether they hold votes.
+        normalize: whether they hold amounts, to be divided by their sums.
+        interval: level of the intervals.
+
+    Example:
+        >>> work = Evaluation(None, features=("depth",), labels=("sand", "clay"))  # in earnest: a ShippedModel
+        >>> work.columns
+        ['depth', 'sand', 'clay']
+    """
+
+    labels: tuple[str, ...] = ()
+    counts: bool = False
+    normalize: bool = False
+    interval: float = 0.9
+
+    def answer(self, model: Any, calibration: Any, part: Part, batches: Batches, summary: Any) -> Iterator[Any]:
+        """See :meth:`Work.answer`."""
+        calibrated = None if self.counts else calibrated_intervals(model, calibration, self.interval)
+        tallies: dict[str, Tally] = {}
+        for batch, X, _ in batches:
+            columns = self._scores(model, calibrated, X, batch.select(list(self.labels)).to_pandas())
+            for name, values in columns.items():
+                tallies[name] = tallies.get(name, Tally()) + Tally.of(values)
+            columns.pop("trained")  # for the summary alone
+            yield _table(batch, self.keep, columns)
+        summary |= {name: tally.to_list() for name, tally in tallies.items()}
+
+    def _scores(self, model: Any, calibrated: Callable[[Any], Any] | None, X: Any, labels: Any) -> dict[str, Any]:
+        """Scores of some rows (b,) by name."""
+        import numpy as np
+
+        from snefy_ldl import metrics
+        from snefy_ldl._internal.validation import check_counts, check_distributions
+        from snefy_ldl.metrics.averages import covered_labels
+        from snefy_ldl.training.seen import count_seen
+
+        given = check_counts(labels)[0] if self.counts else labels.to_numpy(dtype=np.float64)
+        if self.normalize and not self.counts:
+            given = given / given.sum(axis=1, keepdims=True)
+        D = given / given.sum(axis=1, keepdims=True) if self.counts else check_distributions(given)[0]
+        mean, ends = np.asarray(model.predict(X)), model.predict_interval(X, self.interval)
+        columns = {name: getattr(metrics, name)(D, mean, per_row=True) for name in metrics.HIGHER_IS_BETTER}
+        columns["log_likelihood"] = model.log_prob(X, counts=given) if self.counts else model.log_prob(X, D)
+        if not self.counts:
+            columns["covered"] = covered_labels(D, ends).mean(axis=1)
+        columns["width"] = (ends[:, :, 1] - ends[:, :, 0]).mean(axis=1)
+        if calibrated is not None:
+            ends = calibrated(X)
+            columns["calibrated_covered"] = covered_labels(D, ends).mean(axis=1)
+            columns["calibrated_width"] = (ends[:, :, 1] - ends[:, :, 0]).mean(axis=1)
+        columns["trained"] = np.full(len(given), count_seen(model, X, given) / len(given))
+        return columns
+
+
+# -- update ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Updates(Work):
+    """What is known about items from their features and the votes on them so far.
+
+    Args:
+        key: column that names the items; None where they go by their numbers.
+        votes: numbers of votes (L,) by the item's name, which travel with the work.
+        interval: level of the intervals.
+
+    Example:
+        >>> work = Updates(None, features=("depth",), key="item", votes=(("a", (2.0, 1.0)),))  # a ShippedModel
+        >>> work.columns
+        ['depth', 'item']
+    """
+
+    key: str | None = None
+    votes: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    interval: float = 0.9
+
+    def answer(self, model: Any, calibration: Any, part: Part, batches: Batches, summary: Any) -> Iterator[Any]:
+        """See :meth:`Work.answer`."""
+        import numpy as np
+
+        from snefy_ldl.datasets.labelled import ID_NAMES
+        from snefy_ldl.datasets.sinks import DECIMALS
+
+        votes, labels = dict(self.votes), [str(label) for label in model.label_names_]
+        tail = 0.5 * (1.0 - self.interval)
+        for batch, X, first in batches:
+            names = row_names(batch, self.key, row_numbers(part, first, batch.num_rows))
+            counts = np.array([votes.get(name, (0.0,) * len(labels)) for name in names])
+            law = model.update(X, counts)
+            mean, ends = law.mean.cpu().numpy(), law.quantiles([tail, 1.0 - tail]).cpu().numpy()
+            columns: dict[str, Any] = {self.key or ID_NAMES[-1]: names, "votes": counts.sum(axis=1).astype(np.int64)}
+            for r, label in enumerate(labels):
+                columns[label] = mean[:, r].round(DECIMALS)
+                columns |= dict(zip(interval_columns([label]), ends[:, r].round(DECIMALS).T))
+            yield _table(batch, self.keep, columns)
+
+
+# -- query -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Query(Work):
+    """The rows of each part whose labels are wanted most; the best of all parts are then chosen among these.
+
+    Args:
+        strategy: one that scores each row by its law.
+        n: how many rows.
+        seed: of draws.
+        key: column that names the rows; None where they go by their numbers.
+        skip: names of rows that must not be chosen.
+    """
+
+    strategy: Any = None
+    n: int = 100
+    seed: int = 0
+    key: str | None = None
+    skip: tuple[str, ...] = ()
+
+    def answer(self, model: Any, calibration: Any, part: Part, batches: Batches, summary: Any) -> Iterator[Any]:
+        """See :meth:`Work.answer`; one table, of the best rows."""
+        import numpy as np
+        import pyarrow
+
+        from snefy_ldl.datasets.labelled import ID_NAMES, PREDICTED, SCORE
+        from snefy_ldl.datasets.sinks import DECIMALS
+
+        skip, best, n_free = frozenset(self.skip), None, 0
+        for batch, X, first in batches:
+            numbers = row_numbers(part, first, batch.num_rows)
+            names = row_names(batch, self.key, numbers)
+            scores = self._scores(model, part, X, first)
+            free = np.array([name not in skip for name in names])
+            n_free += int(free.sum())
+            order = best_rows(np.where(free, scores, np.nan), numbers, self.n)
+            order = order[free[order]]
+            rows = batch.take(pyarrow.array(order))
+            shares = np.asarray(model.predict(X.iloc[order] if hasattr(X, "iloc") else X[order])).round(DECIMALS)
+            columns = {name: rows.column(name) for name in dict.fromkeys([*self.keep, *self.features])}
+            columns |= {f"{PREDICTED}{label}": shares[:, r] for r, label in enumerate(model.label_names_)}
+            head = {self.key or ID_NAMES[-1]: [names[k] for k in order], SCORE: scores[order]}
+            table = pyarrow.table({NUMBER: numbers[order], **head, **columns})
+            best = table if best is None else pyarrow.concat_tables([best, table])
+            if best.num_rows > 4 * self.n:
+                best = take_best(best, self.n)
+        summary["free"] = n_free
+        yield take_best(best, self.n)
+
+    def _scores(self, model: Any, part: Part, X: Any, first: int) -> Any:
+        """Scores (b,), by blocks of as many rows as the strategy holds at a time."""
+        import numpy as np
+
+        from snefy_ldl._internal.random import derive_seed, numpy_random
+
+        strategy, scores = self.strategy, []
+        step = strategy.block_rows(model)
+        draws = int(numpy_random(self.seed).randint(2**31 - 1))  # as a query on one machine draws it
+        for start in range(0, len(X), step):
+            block = X.iloc[start : start + step] if hasattr(X, "iloc") else X[start : start + step]
+            seed = draws if strategy.same_draws else derive_seed(self.seed, part.number, first + start)
+            scores.append(strategy.score(strategy.predicted_law(model, block), np.random.RandomState(seed % 2**32)))
+        return np.concatenate(scores)
+
+
+def row_numbers(part: Part, first: int, rows: int) -> Any:
+    """Numbers of some rows among those of all files.
+
+    Args:
+        part: that holds them.
+        first: number in its file of the first one.
+        rows: how many.
+
+    Returns:
+        Numbers (rows,), counting from 0.
+    """
+    import numpy as np
+
+    start = part.before + first - part.first
+    return np.arange(start, start + rows)
+
+
+def row_names(batch: Any, key: str | None, numbers: Any) -> list[str]:
+    """Names of some rows as text.
+
+    Args:
+        batch: of pyarrow's.
+        key: column of names; None where rows go by their numbers.
+        numbers: of the rows.
+
+    Returns:
+        The names.
+
+    Raises:
+        InputError: a row has no name.
+    """
+    from snefy_ldl.datasets.tables import cell_text
+
+    if key is None:
+        return [str(number) for number in numbers]
+    names = [cell_text(value) for value in batch.column(key).to_pylist()]
+    if "" in names:
+        raise InputError(f"column {key!r} is empty in row {names.index('')} of these; every row needs its name.")
+    return names
+
+
+def best_rows(scores: Any, numbers: Any, n: int) -> Any:
+    """The places of the highest scores, best first; equal ones by the rows' numbers, NaN last.
+
+    Args:
+        scores: (b,).
+        numbers: of the rows (b,).
+        n: how many, at most.
+
+    Returns:
+        Places (at most n,).
+
+    Example:
+        >>> import numpy as np
+        >>> best_rows(np.array([0.1, np.nan, 0.9, 0.9]), np.arange(4), 3)
+        array([2, 3, 0])
+    """
+    import numpy as np
+
+    return np.lexsort((numbers, -np.where(np.isnan(scores), -np.inf, scores)))[:n]
+
+
+def take_best(table: Any, n: int) -> Any:
+    """The rows of a table with the highest scores, best first.
+
+    Args:
+        table: with a score and a number for each row.
+        n: how many, at most.
+
+    Returns:
+        The table of these rows.
+    """
+    import pyarrow
+
+    from snefy_ldl.datasets.labelled import SCORE
+
+    scores, numbers = (table.column(name).to_numpy() for name in (SCORE, NUMBER))
+    return table.take(pyarrow.array(best_rows(scores, numbers, n)))

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from snefy_ldl._internal.prediction.laws import draw_from, law_blocks, to_numpy
 from snefy_ldl._internal.special.simplex import uniform
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import ZeroPolicy, check_count, check_distributions
@@ -15,7 +16,6 @@ from snefy_ldl._internal.validation.rows import count_rows
 from snefy_ldl.conformal.base import Conformalized
 from snefy_ldl.conformal.checks import Weights, check_choice
 from snefy_ldl.conformal.scores.base import RegionScore, Seeds, hit_error
-from snefy_ldl.distributions.blocks import draw_from, law_blocks, to_numpy
 from snefy_ldl.errors import CalibrationWarning
 
 #: (points, rows) arrays hold at most this many numbers at a time.

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from snefy_ldl._internal.prediction.laws import law_blocks
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl._internal.validation.rows import as_rows, count_rows, take_rows
@@ -26,7 +27,6 @@ from snefy_ldl.conformal.cross import CrossEnds, fold_models
 from snefy_ldl.conformal.scores import CdfScore, ChebyshevScore, LabelScore, find_score
 from snefy_ldl.conformal.thresholds import Calibration, SmallGroups
 from snefy_ldl.datasets.objects import shares_of
-from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.errors import CalibrationWarning, InputError
 from snefy_ldl.training.seen import check_unseen
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from snefy_ldl._internal.prediction.laws import law_blocks
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl._internal.validation.rows import as_rows, count_rows, take_rows
@@ -21,7 +22,6 @@ from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.scores import QuantileScore
 from snefy_ldl.distributions import SnefySimplex
-from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.errors import InputError, ZeroLabelWarning
 from snefy_ldl.metrics import (
     JointCalibration,

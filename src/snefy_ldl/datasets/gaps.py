@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl._internal.validation import LARGEST_FEATURE, check_features
+from snefy_ldl._internal.validation import LARGEST_FEATURE, as_float, check_features
 from snefy_ldl.datasets.kinds import fill_values, matters
 from snefy_ldl.errors import InputError
 
@@ -45,7 +45,7 @@ def has_gaps(X: Any) -> bool:
     if sp.issparse(X):
         return False
     try:
-        table = np.asarray(X)
+        table = np.asarray(as_float(X, "X") if hasattr(X, "detach") else X)
     except (TypeError, ValueError):
         return False
     return table.dtype.kind == "f" and bool(np.isnan(table).any())

@@ -188,8 +188,12 @@ class TableSource:
             import pyarrow  # noqa: F401
         except ImportError:
             raise ImportError("tables need pandas and pyarrow: pip install 'snefy-ldl[data]'") from None
-        if not file.is_file():
-            raise DataNotFoundError(f"no file at {file}.")
+        try:
+            is_file = file.is_file()
+        except (OSError, ValueError):  # the name is too long, or holds what no name may
+            is_file = False
+        if not is_file:
+            raise DataNotFoundError(f"no file at {str(file)[:200]}.")
         self.file, self.kind, self._pandas = file, table_kind(file), pandas
         self.text: TextFormat | None = None
         self.notes: tuple[str, ...] = ()

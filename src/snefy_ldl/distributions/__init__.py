@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from snefy_ldl.distributions.conditioned import ConditionedDraws, ConditionedLaw
+from snefy_ldl.distributions.conditioned import ConditionedDraws, ConditionedLaw, ConditionedRatios
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.distributions.marginal import Marginal
-from snefy_ldl.distributions.ratios import ConditionedRatios
 
 __all__ = ["ConditionedDraws", "ConditionedLaw", "ConditionedRatios", "Marginal", "SnefySimplex"]

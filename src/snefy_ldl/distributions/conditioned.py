@@ -1,4 +1,15 @@
-"""The law of all shares when some of them are known, on their own scale: exact, or by weighted draws."""
+"""The law of all shares when some of them, or ratios of some, are known: exact, or by weighted draws.
+
+Without a centre and zeros each component's weight is multiplied by its density at what is known, and the other labels
+share out what is left by the Dirichlet of their own concentrations. Under Dirichlet(α) the proportions within a group
+do not depend on the group's total: known ratios reweight the components by the density of the known proportions, and
+the totals of the groups stay a signed mixture of Dirichlets with concentrations ``Σ_{r in group} α_r``; a centre scales
+labels within a group and so only moves the proportions.
+
+Known shares of a law with a centre or with zeros are answered by draws from a mixture close to the conditional law. A
+draw takes a component, which of the unknown labels are there (at least one) and their proportions. Its weight is the
+law's exact density there, votes included, over the mixture's.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +21,33 @@ import numpy as np
 import torch
 from torch import Size, Tensor
 
+from snefy_ldl._internal.limits import block_elements
+from snefy_ldl._internal.special import log_beta
 from snefy_ldl._internal.special.tolerances import SHARE_SUM_ROUNDING
+from snefy_ldl._internal.validation import as_float
+from snefy_ldl.distributions.components import PresenceComponents
 from snefy_ldl.distributions.marginal import Marginal
-from snefy_ldl.distributions.shapes import common_shape
+from snefy_ldl.distributions.parts import as_size
 from snefy_ldl.errors import InputError
+
+__all__ = [
+    "ConditionedDraws",
+    "ConditionedLaw",
+    "ConditionedRatios",
+    "KnownRatios",
+    "KnownShares",
+    "Remainder",
+    "WeightedDraws",
+    "condition_by_draws",
+]
+
+#: Steps that look for the point at which the components are reweighted; the weights make up for what is missing.
+STEPS = 3
+#: Share of the proposals that come from the components as they were, so that no part of the law is left out.
+UNCHANGED = 0.1
+
+
+# -- what is known -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -55,19 +89,9 @@ class KnownShares:
 
     @classmethod
     def of(cls, law: Any, known: Mapping[Any, Any], zeros: bool = False) -> KnownShares:
-        """Checked shares, by number or name.
-
-        Args:
-            law: whose labels they are.
-            known: share of each known label.
-            zeros: whether a share may be exactly zero: a label in all rows or in none.
-
-        Returns:
-            The shares.
-
-        Raises:
-            InputError: see :meth:`~snefy_ldl.distributions.law.SnefySimplex.condition`.
-        """
+        """Checked shares, by number or name; with ``zeros`` one may be zero, in all rows or in none."""
+        if not isinstance(known, Mapping):
+            raise InputError(f"known shares must be a dict of label to share; got {type(known).__name__}.")
         labels = [law.label_number(label) for label in known]
         others = [r for r in range(law.n_labels) if r not in labels]
         if not labels or len(set(labels)) < len(labels):
@@ -77,25 +101,10 @@ class KnownShares:
                 f"{len(labels)} of {law.n_labels} shares are known, so the last is what is left of one; leave at least "
                 "two labels unknown."
             )
-        columns = []
-        for label, value in known.items():
-            share = torch.as_tensor(value, dtype=torch.float64, device=law.device)
-            try:
-                columns.append(share.expand(law.batch_shape).reshape(-1))
-            except RuntimeError:
-                raise InputError(
-                    f"the share of {label!r} has shape {tuple(share.shape)}; it must be one number, or fit the "
-                    f"batch of shape {tuple(law.batch_shape)}."
-                ) from None
+        columns = [_per_row(law, value, f"the share of {label!r}") for label, value in known.items()]
         values = torch.stack(columns, 1)
         _check_values(values, list(known), zeros)
         return cls(labels, others, values, law.batch_shape)
-
-    def filled(self, others: Tensor, known: Tensor) -> Tensor:
-        """All labels in order: values of the other labels (..., N, L-K), and of the known ones (..., N, K)."""
-        shape = common_shape(others.shape[:-1], known.shape[:-1])
-        order = np.argsort(self.labels + self.others).tolist()
-        return torch.cat([known.expand(*shape, -1), others.expand(*shape, -1)], -1)[..., order]
 
 
 def _check_values(values: Tensor, names: list[Any], zeros: bool) -> None:
@@ -125,10 +134,102 @@ def _check_values(values: Tensor, names: list[Any], zeros: bool) -> None:
         raise InputError(f"known shares of row {row} sum to {float(total[row]):g}; they must leave something over.")
 
 
+@dataclass(frozen=True)
+class KnownRatios:
+    """Which labels' ratios are known, as groups and the proportions within them.
+
+    Args:
+        groups: labels of every group, in order of their first one; a label without a known ratio is its own group.
+        log_proportions: log of each share over its group's total (N, L), float64.
+        log_ratios: sum of the logarithms of the known ratios (N,).
+        batch_shape: of the law.
+
+    Example:
+        >>> from snefy_ldl import SnefySimplex
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 4).double())
+        >>> known = KnownRatios.of(law, {(2, 0): 3.0})
+        >>> known.groups, known.log_proportions.exp()
+        ([[0, 2], [1], [3]], tensor([[0.2500, 1.0000, 0.7500, 1.0000]], dtype=torch.float64))
+    """
+
+    groups: list[list[int]]
+    log_proportions: Tensor
+    log_ratios: Tensor
+    batch_shape: Size
+
+    @property
+    def group_of(self) -> list[int]:
+        """Number of every label's group (L,)."""
+        numbers = {r: g for g, group in enumerate(self.groups) for r in group}
+        return [numbers[r] for r in range(len(numbers))]
+
+    def merged(self, table: Tensor) -> Tensor:
+        """Sums over the groups (..., L) -> (..., G)."""
+        return torch.stack([table[..., group].sum(-1) for group in self.groups], -1)
+
+    @classmethod
+    def of(cls, law: Any, known: Mapping[Any, Any]) -> KnownRatios:
+        """Checked ratios ``ℓ_a / ℓ_b`` of pairs (a, b), by numbers or names."""
+        if not known:
+            raise InputError("condition_ratios needs at least one ratio: {(label, other label): ratio}.")
+        relative = torch.zeros(len(law), law.n_labels, dtype=torch.float64, device=law.device)  # log share, from a root
+        log_ratios, groups = relative.new_zeros(len(law)), [[r] for r in range(law.n_labels)]
+        for pair, ratio in known.items():
+            first, second = _pair(law, pair)
+            one, other = (next(group for group in groups if r in group) for r in (first, second))
+            if one is other:
+                raise InputError(f"the ratio of {pair!r} follows from the other ratios; leave it out.")
+            log_ratio = _log_ratio(law, pair, ratio)
+            # the second one's group moves along, so that its ratios stay as they are
+            relative[:, other] += (relative[:, first] - log_ratio - relative[:, second])[:, None]
+            log_ratios = log_ratios + log_ratio
+            one.extend(other)
+            groups.remove(other)
+        if len(groups) < 2:
+            raise InputError("these ratios tie all labels together, so every share is known; leave two groups.")
+        groups = sorted(sorted(group) for group in groups)
+        for group in groups:
+            relative[:, group] = torch.log_softmax(relative[:, group], -1)
+        return cls(groups, relative, log_ratios, law.batch_shape)
+
+
+def _pair(law: Any, pair: Any) -> tuple[int, int]:
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise InputError(f"a ratio belongs to a pair of labels, (label, other label); got {pair!r}.")
+    first, second = (law.label_number(label) for label in pair)
+    if first == second:
+        raise InputError(f"a ratio needs two different labels; got {pair!r}.")
+    return first, second
+
+
+def _log_ratio(law: Any, pair: Any, ratio: Any) -> Tensor:
+    values = _per_row(law, ratio, f"the ratio of {pair!r}")
+    bad = ~(torch.isfinite(values) & (values > 0.0))
+    if bool(bad.any()):
+        row = int(torch.nonzero(bad)[0])
+        raise InputError(f"the ratio of {pair!r} in row {row} is {float(values[row]):g}; it must be a positive number.")
+    return values.log()
+
+
+def _per_row(law: Any, value: Any, name: str) -> Tensor:
+    """One number, or numbers that broadcast to the batch, as float64 (N,)."""
+    values = torch.tensor(as_float(value, name), device=law.device)
+    try:
+        return values.expand(law.batch_shape).reshape(-1)
+    except RuntimeError:
+        raise InputError(
+            f"{name} has shape {tuple(values.shape)}; it must be one number, or fit the batch of shape "
+            f"{tuple(law.batch_shape)}."
+        ) from None
+
+
+# -- laws of all shares ------------------------------------------------------------------------------------------------
+
+
 class ConditionedLaw:
     """All shares, some of them known: what is left over, shared out by a law of proportions.
 
-    Made by ``dist.condition({label: share})``.
+    Made by ``dist.condition({label: share})``. Every share is known, or a known multiple of a share of ``rest``.
 
     Args:
         rest: law of the proportions among the other labels.
@@ -149,38 +250,53 @@ class ConditionedLaw:
     """
 
     def __init__(self, rest: Any, shares: KnownShares, log_prob_known: Tensor) -> None:
-        self.rest, self.shares, self.log_prob_known = rest, shares, log_prob_known
-        self.batch_shape, self.n_labels = shares.batch_shape, len(shares.labels) + len(shares.others)
-        self.left = shares.left.reshape(self.batch_shape).to(rest.dtype)
-        self._known = shares.values.reshape(*self.batch_shape, -1).to(rest.dtype)
+        self.shares = shares
+        self.left = shares.left.reshape(shares.batch_shape).to(rest.dtype)
+        n_labels = len(shares.labels) + len(shares.others)
+        places = [shares.others.index(r) if r in shares.others else None for r in range(n_labels)]
+        known = shares.values.new_zeros(len(shares.values), n_labels)
+        known[:, shares.labels] = shares.values
+        self._set_up(rest, places, self.left[..., None], known.reshape(*shares.batch_shape, -1), log_prob_known)
+
+    def _set_up(
+        self, rest: Any, places: Sequence[int | None], factor: Tensor, known: Tensor, log_prob_known: Tensor
+    ) -> None:
+        """Share r is ``factor_r`` times share ``places[r]`` of the rest; where there is none, it is ``known_r``."""
+        self.rest, self.log_prob_known = rest, log_prob_known
+        self.batch_shape, self.n_labels = known.shape[:-1], len(places)
+        self._factor, self._known = factor, known.to(rest.dtype)
+        self._places = [place or 0 for place in places]
+        self._open = torch.tensor([place is not None for place in places], device=known.device)
+
+    def _mapped(self, inner: Tensor, factor: Tensor | float, known: Tensor) -> Tensor:
+        """Values of the rest's shares (..., G) as values of all shares (..., L)."""
+        return torch.where(self._open, inner[..., self._places] * factor, known)
 
     @property
     def mean(self) -> Tensor:
         """``E[ℓ | x, known]`` (*batch, L), the known shares among them."""
-        return self.shares.filled(self.rest.mean * self.left[..., None], self._known)
+        return self._mapped(self.rest.mean, self._factor, self._known)
 
     @property
     def variance(self) -> Tensor:
         """Variance of each share (*batch, L); zero for the known ones."""
-        return self.shares.filled(self.rest.variance * self.left[..., None].square(), torch.zeros_like(self._known))
+        return self._mapped(self.rest.variance, self._factor.square(), torch.zeros_like(self._known))
 
     def prob_zero(self) -> Tensor:
         """``P(ℓ_r = 0 | x, known)`` (*batch, L); 0 or 1 for the known shares."""
-        return self.shares.filled(self.rest.prob_zero(), (self._known == 0.0).to(self._known))
+        return self._mapped(self.rest.prob_zero(), 1.0, (self._known == 0.0).to(self._known))
 
     @property
     def covariance_matrix(self) -> Tensor:
         """Covariance (*batch, L, L); rows and columns of known shares are zero."""
-        inner: Tensor = self.rest.covariance_matrix * self.left[..., None, None].square()
-        whole = inner.new_zeros(*self.batch_shape, self.n_labels, self.n_labels)
-        index = torch.tensor(self.shares.others, device=inner.device)
-        whole[..., index[:, None], index] = inner
-        return whole
+        whole = self.rest.covariance_matrix[..., self._places, :][..., self._places]
+        whole = whole * (self._factor[..., :, None] * self._factor[..., None, :])
+        return torch.where(self._open[:, None] & self._open, whole, torch.zeros_like(whole))
 
     def quantiles(self, alpha: Any) -> Tensor:
         """Exact quantiles of every share: levels (A,) -> (*batch, L, A); a known share is every quantile of its own."""
-        inner: Tensor = self.rest.quantiles(alpha) * self.left[..., None, None]
-        return self.shares.filled(inner.movedim(-1, 0), self._known).movedim(0, -1)
+        inner: Tensor = self.rest.quantiles(alpha).movedim(-1, 0)
+        return self._mapped(inner, self._factor, self._known).movedim(0, -1)
 
     def marginal(self, labels: int | str | Sequence[int]) -> ScaledMarginal:
         """The law of one unknown share, or of the sum of several: numbers of the whole law's labels."""
@@ -207,7 +323,9 @@ class ConditionedLaw:
             InputError: a known share is another one.
         """
         inner = value[..., self.shares.others] / self.left[..., None]
-        if bool(((value[..., self.shares.labels] - self._known).abs() > SHARE_SUM_ROUNDING).any()):
+        if bool(
+            ((value[..., self.shares.labels] - self._known[..., self.shares.labels]).abs() > SHARE_SUM_ROUNDING).any()
+        ):
             raise InputError("value disagrees with the known shares.")
         inner = inner / inner.sum(-1, keepdim=True)
         log_p: Tensor = self.rest.log_prob(inner) - (len(self.shares.others) - 1) * self.left.log()
@@ -215,10 +333,75 @@ class ConditionedLaw:
 
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact draws of all shares (*sample_shape, *batch, L)."""
-        return self.shares.filled(self.rest.sample(sample_shape, generator) * self.left[..., None], self._known)
+        return self._mapped(self.rest.sample(sample_shape, generator), self._factor, self._known)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(batch_shape={tuple(self.batch_shape)}, known={self.shares.labels})"
+
+
+class ConditionedRatios(ConditionedLaw):
+    """All shares when ratios of some are known: the law of the groups' totals, shared out in known proportions.
+
+    Made by ``dist.condition_ratios({(label, other): ratio})``.
+
+    Args:
+        law: the whole law.
+        rest: law of the groups' totals.
+        ratios: the known ones.
+        log_prob_known: log density of the known ratios (*batch,).
+
+    Attributes:
+        rest: as above; its labels are the groups, in order of their first labels.
+        groups: labels of every group.
+        proportions: each share over its group's total (*batch, L).
+        log_prob_known: as above: how likely it was to see them.
+
+    Example:
+        >>> from snefy_ldl import SnefySimplex
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0, 5.0]]).double())
+        >>> given = law.condition_ratios({(0, 1): 4.0})
+        >>> given.groups, given.mean
+        ([[0, 1], [2]], tensor([[0.4000, 0.1000, 0.5000]], dtype=torch.float64))
+    """
+
+    def __init__(self, law: Any, rest: Any, ratios: KnownRatios, log_prob_known: Tensor) -> None:
+        self.groups, self._ratios, self._number = ratios.groups, ratios, law.label_number
+        proportions = ratios.log_proportions.exp().reshape(*ratios.batch_shape, -1)
+        self.proportions = proportions.to(rest.dtype)
+        self._set_up(rest, ratios.group_of, self.proportions, torch.zeros_like(proportions), log_prob_known)
+
+    @property
+    def covariance_matrix(self) -> Tensor:
+        """Covariance (*batch, L, L); of rank G - 1, labels of a group rise and fall together."""
+        whole = self.rest.covariance_matrix[..., self._places, :][..., self._places]
+        covariance: Tensor = whole * self.proportions[..., :, None] * self.proportions[..., None, :]
+        return covariance
+
+    def marginal(self, label: Any) -> ScaledMarginal:
+        """The law of one share, by the number or name of its label in the whole law."""
+        r = self._number(label)
+        return ScaledMarginal(self.rest.marginal(self._places[r]), self.proportions[..., r])
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log density of the groups' totals, at value (..., *batch, L), with respect to Lebesgue on all but one.
+
+        Args:
+            value: all shares; their proportions within groups must be the known ones.
+
+        Returns:
+            (..., *batch).
+
+        Raises:
+            InputError: the proportions are others.
+        """
+        totals = self._ratios.merged(value)
+        if bool((totals[..., self._places] * self.proportions - value).abs().max() > SHARE_SUM_ROUNDING):
+            raise InputError("value disagrees with the known ratios.")
+        log_p: Tensor = self.rest.log_prob(totals)
+        return log_p
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(batch_shape={tuple(self.batch_shape)}, groups={self.groups})"
 
 
 class ScaledMarginal:
@@ -359,7 +542,7 @@ class ConditionedDraws:
 
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Draws of all shares (*sample_shape, *batch, L), picked from the weighted ones; repeats are possible."""
-        shape = torch.Size(sample_shape)
+        shape = as_size(sample_shape, "sample_shape")
         picked = torch.multinomial(self._weights.T, max(shape.numel(), 1), replacement=True, generator=generator)
         rows = torch.arange(picked.shape[0], device=picked.device)
         draws = self._draws[picked.T, rows]  # (S, N, L)
@@ -367,3 +550,90 @@ class ConditionedDraws:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(batch_shape={tuple(self.batch_shape)}, known={self.shares.labels})"
+
+
+# -- weighted draws ----------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def condition_by_draws(law: Any, shares: KnownShares, n: int, generator: torch.Generator | None) -> WeightedDraws:
+    """n weighted draws of all shares per row, given some; ``law`` are rows with a centre or with zeros.
+
+    Raises:
+        InputError: fewer than two draws, or the law has no density at the known shares.
+    """
+    if n < 2:
+        raise InputError(f"conditioning by draws needs at least 2 draws; got n_draws={n}.")
+    seed = int(torch.randint(2**62, (), generator=generator, device=generator.device if generator else None))
+    pieces = [_row_draws(law, row, shares, n, law.stream(seed + row, generator)) for row in range(len(law))]
+    logs, log_q = (torch.stack(part, 1) for part in zip(*pieces))
+    there = ~torch.isneginf(logs[..., shares.others])
+    log_weights = law.log_prob(logs) + (there.sum(-1) - 1) * shares.left.log() - log_q
+    lost = torch.nonzero(~torch.isfinite(log_weights.amax(0)))
+    if len(lost):
+        row = int(lost[0])
+        raise InputError(f"the law of row {row} has no density at the known shares; nothing follows from them.")
+    return WeightedDraws(logs.exp(), log_weights)
+
+
+def _row_draws(law: Any, row: int, shares: KnownShares, n: int, source: Any) -> tuple[Tensor, Tensor]:
+    """Log shares (n, L) of one row and their log densities under the mixture (n,)."""
+    whole: PresenceComponents = law.row_components(row)
+    centre = law.row_centre(row)
+    others, other_centre = whole.take(shares.others), centre[shares.others]
+    values, left = shares.values[row], shares.left[row]
+    weights = _proposal(law, row, whole, centre, shares, others)
+    component = torch.searchsorted(weights.cumsum(0), source.uniform(n) * weights.sum()).clamp_max(len(weights) - 1)
+    plain = law.propose_from(others, component, source)  # (n, L-K), of the others among themselves
+    there = ~torch.isneginf(plain)
+    proportions = torch.log_softmax(plain + other_centre, -1)
+    log_q = _log_density(weights, others, plain) + torch.where(there, plain - proportions, 0.0).sum(-1)
+    logs = torch.empty(n, len(centre), dtype=torch.float64, device=plain.device)
+    logs[:, shares.others] = proportions + left.log()
+    logs[:, shares.labels] = values.log()
+    return logs, log_q
+
+
+def _proposal(
+    law: Any, row: int, whole: PresenceComponents, centre: Tensor, shares: KnownShares, others: PresenceComponents
+) -> Tensor:
+    """Weights (P,), none negative, of the components that draws come from.
+
+    The chance of the known presences is exact. The density of the known shares is taken as if the others' concentration
+    were its mean over what may be there, and their proportions the expected ones.
+    """
+    present = [r for r, v in zip(shares.labels, shares.values[row].tolist()) if v > 0.0]
+    known = shares.values[row, [shares.labels.index(r) for r in present]]
+    chance = whole.log_odds[:, present].sum(-1) + others.log_norm - whole.log_norm
+    logs = law.weights(slice(row, row + 1))[0].clamp_min(0.0).log() + chance
+    before = torch.softmax(logs, -1)
+    if not bool(torch.isfinite(before).all()):
+        raise InputError(f"in the law of row {row} the known labels are never there; nothing follows from them.")
+    expected = others.alpha * others.prob_present()  # (P, L-K)
+    alpha = torch.cat([whole.alpha[:, present], expected.sum(-1, keepdim=True)], 1)
+    log_normaliser, other_centre = log_beta(alpha), centre[shares.others].exp()
+    after = before
+    for _ in range(STEPS):
+        proportions = (after @ (expected / expected.sum(-1, keepdim=True))) * other_centre
+        proportions = proportions / proportions.sum()
+        # ℓ' of the known labels and of all others together, the latter at these proportions
+        rest = shares.left[row] * (proportions / other_centre).sum()
+        merged = torch.log_softmax(torch.cat([known.log() - centre[present], rest.log().reshape(1)]), -1)
+        after = torch.softmax(logs + (alpha - 1.0) @ merged - log_normaliser, -1)
+    return (1.0 - UNCHANGED) * after + UNCHANGED * before
+
+
+def _log_density(weights: Tensor, parts: PresenceComponents, plain: Tensor) -> Tensor:
+    """Log density of the mixture at its draws (n, L-K) -> (n,)."""
+    used = torch.nonzero(weights > 0.0).squeeze(1)
+    log_weights, alpha = weights[used].log(), parts.alpha[used]
+    table, log_norm = parts.log_odds[used] - torch.lgamma(alpha), parts.log_norm[used]
+    step = max(1, block_elements(weights.device.type) // (4 * len(used)))
+    answers = []
+    for points in plain.split(step):
+        there = ~torch.isneginf(points)
+        supports, which = torch.unique(there, dim=0, return_inverse=True)
+        on_support = supports.double() @ table.T + torch.lgamma(supports.double() @ alpha.T) - log_norm
+        logs = torch.where(there, points, 0.0) @ (alpha - 1.0).T + on_support[which]
+        answers.append(torch.logsumexp(logs + log_weights, -1))
+    return torch.cat(answers)

@@ -36,17 +36,14 @@ from snefy_ldl._internal.special.tolerances import (
     SMALLEST_SHARED_DENSITY,
 )
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl.distributions.conditioned import KnownShares, Remainder, WeightedDraws
-from snefy_ldl.distributions.family import PairFamily, root_of
+from snefy_ldl.distributions.conditioned import KnownRatios, KnownShares, Remainder, WeightedDraws
+from snefy_ldl.distributions.family import Order, PairFamily, QuadraticForms, root_of
 from snefy_ldl.distributions.marginal import direct_cdf, direct_quantiles
-from snefy_ldl.distributions.moments import Order, QuadraticForms
-from snefy_ldl.distributions.parts import Listed, Parts, Rows, Square
-from snefy_ldl.distributions.ratios import KnownRatios
-from snefy_ldl.distributions.rosenblatt import to_shares, to_uniforms
+from snefy_ldl.distributions.parts import Listed, Parts, Rows, Square, check_sizes, check_weights
+from snefy_ldl.distributions.rosenblatt import StickMap
 from snefy_ldl.distributions.sampling import draw
 from snefy_ldl.distributions.square_quantiles import square_quantiles
 from snefy_ldl.distributions.tables import beta_table, label_quantiles, row_blocks, row_weights
-from snefy_ldl.distributions.weights import check_sizes, check_weights
 from snefy_ldl.errors import InputError
 
 __all__ = ["DirichletRows", "RowBlocks", "beta_below"]
@@ -64,7 +61,11 @@ class RowBlocks(ABC):
 
     def chunks(self, per_pair: int = 1) -> Iterator[slice]:
         """Rows that are worked on at a time, ``per_pair`` numbers held for each of their components."""
-        step = max(1, block_elements(self.device.type) // max(1, self.n_components * per_pair))
+        return self.blocks(self.n_components * per_pair)
+
+    def blocks(self, per_row: int) -> Iterator[slice]:
+        """Rows that are worked on at a time, each of them holding so many numbers."""
+        step = max(1, block_elements(self.device.type) // max(1, per_row))
         for start in range(0, max(len(self), 1), step):
             yield slice(start, start + step)
 
@@ -130,6 +131,10 @@ class DirichletRows(RowBlocks):
         """Log weight of each member (N, K)."""
         return self.neurons.log_members
 
+    def log_members_after_votes(self) -> Tensor:
+        """Log weight of each member once the votes are known (N, K)."""
+        return self.log_members
+
     def offset_rows(self, rows: Rows) -> Tensor | None:
         """The votes of some rows (b, L), or None."""
         return None if self.offset is None else self.offset[rows]
@@ -188,10 +193,10 @@ class DirichletRows(RowBlocks):
         if not self.has_members or len(self) <= FEW_ROWS:
             return self.collect(lambda rows: self.weights(rows) @ table)
         family = self.family
-        step = max(1, block_elements(self.device.type) // (family.exponents.shape[:2].numel() * (table.shape[1] + 1)))
+        per_row = family.exponents.shape[:2].numel() * (table.shape[1] + 1)
         forms = QuadraticForms(family.half_gram() * family.log_kernel.exp(), family.n_neurons, table)
-        parts = [slice(start, start + step) for start in range(0, max(len(self), 1), step)]
-        return torch.cat([forms.answer(self.neurons.features(rows), self.log_members[rows]) for rows in parts])
+        features, members = self.neurons.features, self.log_members
+        return torch.cat([forms.answer(features(rows), members[rows]) for rows in self.blocks(per_row)])
 
     def _product_expectation(self, table: Tensor, scale: Tensor | None = None) -> Tensor:
         """``Σ_p c_p(x) s_p t_pr t_pq`` for every two labels: t (P, L) -> (N, L, L)."""
@@ -220,11 +225,9 @@ class DirichletRows(RowBlocks):
         return self.collect(answer)
 
     def _moments(self, order: Order) -> Tensor:
-        """Moments of every row, see :mod:`snefy_ldl.distributions.moments`; only of squares without votes."""
+        """Moments of every row, see :class:`PairMoments`; only of squares without votes."""
         tables, family = self.family.moments(), self.family
-        step = max(1, block_elements(self.device.type) // (4 * family.exponents.numel()))
-        rows = [slice(start, start + step) for start in range(0, max(len(self), 1), step)]
-        features = self.neurons.features
+        features, rows = self.neurons.features, self.blocks(4 * family.exponents.numel())
         return torch.cat([tables.answer(features(part), self.log_members[part], order) for part in rows])
 
     def member_means(self) -> Tensor:
@@ -524,26 +527,25 @@ class DirichletRows(RowBlocks):
 
     def log_counts(self, table: Tensor) -> Tensor:
         """``log E[Π ℓ^k]`` of further votes k (N, L): (N,)."""
-        if isinstance(self.square, Listed):
-
-            def listed(rows: Rows) -> Tensor:
-                factor = log_beta_ratio(self.concentration, self.offset_rows(rows), table[rows])
-                return log_signed_sum(factor, self.weights(rows))
-
-            return self.collect(listed)
 
         def answer(rows: Rows) -> Tensor:
+            if isinstance(self.square, Listed):
+                return log_signed_sum(self._vote_factors(rows, table), self.weights(rows))
             ratio = self.log_normaliser(rows, table) - self.log_normaliser(rows)
             return torch.logsumexp(self.log_members[rows] + ratio, -1)
 
         return self.collect(answer)
+
+    def _vote_factors(self, rows: Rows, table: Tensor) -> Tensor:
+        """``log E_p[Π ℓ^k]`` of further votes under every component (b, P)."""
+        return log_beta_ratio(self.concentration, self.offset_rows(rows), table[rows])
 
     def with_votes(self, table: Tensor) -> Square | Listed:
         """The weights after further votes (N, L), which are to be added to those already seen."""
         if isinstance(self.square, Listed):
 
             def listed(rows: Rows) -> Tensor:
-                factor = log_beta_ratio(self.concentration, self.offset_rows(rows), table[rows])
+                factor = self._vote_factors(rows, table)
                 weights = self.weights(rows) * (factor - factor.amax(-1, keepdim=True)).exp()
                 return weights / weights.sum(-1, keepdim=True)
 
@@ -597,31 +599,35 @@ class DirichletRows(RowBlocks):
     # -- known shares ------------------------------------------------------------------------------------------------
 
     def reweighted(self, shares: KnownShares, merged: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights (N, P) given log shares of the known labels and of all others together (N, K+1); their density (N,).
-
-        Args:
-            shares: which labels are known.
-            merged: where the densities are taken.
-        """
+        """Weights (N, P) given log shares of known labels and of all others together (N, K+1); their density (N,)."""
 
         def merge(table: Tensor) -> Tensor:
             return torch.cat([table[:, shares.labels], table[:, shares.others].sum(-1, keepdim=True)], 1)
 
         alpha = merge(self.concentration)  # (P, K+1)
         log_normaliser = log_beta(alpha)
-        weights, densities = [], []
-        for rows in self.chunks(per_pair=2):
-            points, current = merged[rows], self.weights(rows)
-            check_weights(current, rows.start or 0)
+
+        def log_density(rows: slice) -> Tensor:
+            points, offset = merged[rows], self.offset_rows(rows)
             logs = points @ (alpha - 1.0).T - log_normaliser
-            offset = self.offset_rows(rows)
-            if offset is not None:
-                votes = merge(offset)
-                logs = logs + (votes * points).sum(-1, keepdim=True) - log_beta_ratio(alpha, None, votes)
-            after, log_p = _times(current, logs, "shares", rows.start or 0)
-            weights.append(after)
-            densities.append(log_p)
-        return torch.cat(weights), torch.cat(densities)
+            if offset is None:
+                return logs
+            votes = merge(offset)
+            return logs + (votes * points).sum(-1, keepdim=True) - log_beta_ratio(alpha, None, votes)
+
+        return self._reweight(log_density, "shares")
+
+    def _reweight(
+        self, log_density: Callable[[slice], Tensor], what: Literal["shares", "ratios"]
+    ) -> tuple[Tensor, Tensor]:
+        """Weights (N, P) times densities whose logarithms these are, closed; and the log of their sums (N,)."""
+        parts = []
+        for rows in self.chunks(per_pair=2):
+            current = self.weights(rows)
+            check_weights(current, rows.start or 0)
+            parts.append(_times(current, log_density(rows), what, rows.start or 0))
+        weights, densities = (torch.cat(column) for column in zip(*parts))
+        return weights, densities
 
     def condition(self, shares: KnownShares, n: int, generator: torch.Generator | None) -> Remainder | WeightedDraws:
         """The law of the other shares: exact."""
@@ -632,11 +638,9 @@ class DirichletRows(RowBlocks):
 
     def condition_ratios(self, known: KnownRatios) -> tuple[Parts, Tensor]:
         """The law of the groups' totals, and the log density of the ratios (N,)."""
-        weights, densities = [], []
-        for rows in self.chunks(per_pair=2):
-            current, offset = self.weights(rows), self.offset_rows(rows)
-            check_weights(current, rows.start or 0)
-            points = known.log_proportions[rows]
+
+        def log_density(rows: slice) -> Tensor:
+            points, offset = known.log_proportions[rows], self.offset_rows(rows)
             # density of log ratios: that of the proportions times their product
             logs = points @ self.concentration.T - known.log_ratios[rows, None]
             for group in known.groups:
@@ -645,11 +649,11 @@ class DirichletRows(RowBlocks):
                 if offset is not None:
                     votes = offset[:, group]
                     logs = logs + (votes * points[:, group]).sum(-1, keepdim=True) - log_beta_ratio(alpha, None, votes)
-            after, log_p = _times(current, logs, "ratios", rows.start or 0)
-            weights.append(after)
-            densities.append(log_p)
+            return logs
+
+        weights, log_p = self._reweight(log_density, "ratios")
         seen = None if self.offset is None else known.merged(self.offset)
-        return Parts(Listed(torch.cat(weights), known.merged(self.concentration)), votes=seen), torch.cat(densities)
+        return Parts(Listed(weights, known.merged(self.concentration)), votes=seen), log_p
 
     # -- Rosenblatt --------------------------------------------------------------------------------------------------
 
@@ -660,15 +664,18 @@ class DirichletRows(RowBlocks):
         check_weights(weights)
         return weights, None if offset is None else offset.detach().cpu().numpy()
 
+    @property
+    def stick_map(self) -> StickMap:
+        """How shares and uniforms map to each other, of points that fall to the rows in order."""
+        return StickMap(self.concentration.detach().cpu().numpy(), self.chain_rows)
+
     def rosenblatt(self, logs: Tensor, random_state: Any) -> Tensor:
         """Independent uniforms (T, L-1) of log shares (T, L), which fall to the rows in order, over and over."""
-        alpha = self.concentration.detach().cpu().numpy()
-        return torch.as_tensor(to_uniforms(alpha, self.chain_rows, logs.cpu().numpy()), device=self.device)
+        return torch.as_tensor(self.stick_map.to_uniforms(logs.cpu().numpy()), device=self.device)
 
     def inverse_rosenblatt(self, levels: Tensor) -> Tensor:
         """Log shares (T, L) whose :meth:`rosenblatt` these are (T, L-1)."""
-        alpha = self.concentration.detach().cpu().numpy()
-        return torch.as_tensor(to_shares(alpha, self.chain_rows, levels.cpu().numpy()), device=self.device)
+        return torch.as_tensor(self.stick_map.to_shares(levels.cpu().numpy()), device=self.device)
 
 
 def beta_below(a: Tensor, b: Tensor, at: float | Array = 0.5) -> Tensor:

@@ -37,15 +37,23 @@ from snefy_ldl._internal.special.tolerances import (
     LOGIT_LIMIT,
     NEGLIGIBLE_WEIGHT,
     SAME_CENTRE,
+    SMALLEST_POSITIVE,
     TAIL_MASS,
 )
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl.distributions.components import ComponentMoments, PresenceComponents, integral_nodes, moved_log_norm
-from snefy_ldl.distributions.conditioned import KnownShares, Remainder, WeightedDraws
-from snefy_ldl.distributions.conditioning import always_there, condition_by_draws
+from snefy_ldl.distributions.components import (
+    EULER,
+    ComponentMoments,
+    PresenceComponents,
+    RowMoments,
+    integral_nodes,
+    moments_with_presence,
+    moved_log_norm,
+)
+from snefy_ldl.distributions.conditioned import KnownRatios, KnownShares, Remainder, WeightedDraws, condition_by_draws
 from snefy_ldl.distributions.dirichlet import DirichletRows, RowBlocks, beta_below
 from snefy_ldl.distributions.family import PairFamily, root_of
-from snefy_ldl.distributions.parts import Parts, Rows, Scale, Square
+from snefy_ldl.distributions.parts import Parts, Rows, Scale, Square, check_weights
 from snefy_ldl.distributions.phases import (
     PresentShares,
     SeveralShares,
@@ -55,24 +63,17 @@ from snefy_ldl.distributions.phases import (
     density_at_zero,
     solve_quantiles,
 )
-from snefy_ldl.distributions.ratios import KnownRatios
-from snefy_ldl.distributions.rosenblatt import (
-    PresenceSteps,
-    ratios_to_shares,
-    ratios_to_uniforms,
-    to_shares_with_zeros,
-    to_uniforms_with_zeros,
-)
-from snefy_ldl.distributions.row_moments import RowMoments, moments_with_presence
+from snefy_ldl.distributions.rosenblatt import PresenceMap, RatioMap, StickMap, ratio_map
 from snefy_ldl.distributions.sampling import RandomStream, draw, log_gamma_draws
 from snefy_ldl.distributions.share_table import ComponentTable
-from snefy_ldl.distributions.weights import check_weights
 from snefy_ldl.errors import InputError
 
 __all__ = ["GammaRows"]
 
 #: Step of the integral over s, and the same times the root of the number of votes.
 VOTE_STEP, SHARP_VOTE_STEP = 0.33, 0.9
+#: Nodes of that integral at most.
+MOST_VOTE_NODES = 10_000_000
 #: An integrand is over where it is e to minus this of its largest value.
 VOTE_TAIL = 26.0
 #: Nodes with less weight than this have no part in the laws of shares.
@@ -127,6 +128,17 @@ class GammaRows(RowBlocks):
         """Log weight of each member (N, K)."""
         return self.square.log_members
 
+    def log_members_after_votes(self) -> Tensor:
+        """Log weight of each member once the votes are known (N, K)."""
+        answer = self.log_members.clone()
+        for row in range(len(self)):
+            if self.offset is not None and self.offset[row].any():
+                voted = self.voted(row)
+                total = answer.new_zeros(answer.shape[1])
+                total.index_add_(0, voted.pairs // (self.n_components // len(total)), voted.weights.sum(1))
+                answer[row] = total.clamp_min(SMALLEST_POSITIVE).log()
+        return answer
+
     def offset_rows(self, rows: Rows) -> Tensor | None:
         """None: draws come from the law before the votes, which see to themselves."""
         return None
@@ -151,9 +163,13 @@ class GammaRows(RowBlocks):
     def row_components(self, row: int) -> PresenceComponents:
         """Components of one row; where all labels are there, with odds that say so."""
         if self.components is None:
-            return always_there(self.concentration.detach())
+            return PresenceComponents.always_there(self.concentration.detach())
         parts = self.components.detached()
         return parts if self.shift is None else parts.moved(self.shift[row].detach())
+
+    def row_weights(self, row: int) -> Tensor:
+        """Weights of one row before votes (P,), without a gradient."""
+        return self.weights(slice(row, row + 1))[0].detach()
 
     def stream(self, seed: int, generator: torch.Generator | None) -> RandomStream:
         """Random numbers where this law's numbers live."""
@@ -161,8 +177,7 @@ class GammaRows(RowBlocks):
 
     def propose_from(self, parts: PresenceComponents, component: Tensor, source: RandomStream) -> Tensor:
         """One draw of ``log ℓ'`` from each of these components (n,) -> (n, L), -inf for absent labels."""
-        there = draw_presence(parts.log_odds[component], source)
-        return torch.log_softmax(log_gamma_draws(parts.alpha[component], source).masked_fill(~there, -math.inf), -1)
+        return draw_closed(parts.alpha[component], parts.log_odds[component], source)
 
     # -- weights and densities, before votes -------------------------------------------------------------------------
 
@@ -277,9 +292,7 @@ class GammaRows(RowBlocks):
         log_odds = self.components.log_odds[component]
         if self.shift is not None:
             log_odds = (log_odds + self.shift[rows][:, None]).clamp(-LOG_ODDS_LIMIT, LOG_ODDS_LIMIT)
-        there = draw_presence(log_odds, source)
-        log_gamma = log_gamma_draws(self.components.alpha[component], source)
-        return torch.log_softmax(log_gamma.masked_fill(~there, -math.inf), -1)
+        return draw_closed(self.components.alpha[component], log_odds, source)
 
     def quick_log_prob(self, rows: slice, logs: Tensor) -> Tensor:
         """Log density of ``ℓ'`` at n points per row, logs (b, n, L) -> (b, n)."""
@@ -314,13 +327,8 @@ class GammaRows(RowBlocks):
             level = source.uniform(wanted) * ends[-1]
             pick = torch.searchsorted(ends, level, right=True).clamp_max(len(ends) - 1)
             pair, part = pick // voted.n_parts, pick % voted.n_parts
-            there = None
-            if voted.log_odds is not None:
-                there = draw_presence(voted.log_odds[pair, part], source)
-            gammas = log_gamma_draws(voted.alpha[pair], source) + voted.log_centre[part]
-            if there is not None:
-                gammas = gammas.masked_fill(~there, -math.inf)
-            proposal = torch.log_softmax(gammas, -1)
+            log_odds = None if voted.log_odds is None else voted.log_odds[pair, part]
+            proposal = draw_closed(voted.alpha[pair], log_odds, source, voted.log_centre[part])
             density, envelope = self.log_densities(at, self.plain_logs(proposal, at)[:, None], envelope=True)
             kept = source.uniform(wanted).log() <= (density - envelope)[:, 0]
             logs.append(proposal[kept])
@@ -331,12 +339,15 @@ class GammaRows(RowBlocks):
 
     # -- votes -------------------------------------------------------------------------------------------------------
 
+    def _has_votes(self, row: int) -> bool:
+        return self.offset is not None and bool(self.offset[row].any())
+
     def voted(self, row: int, votes: Tensor | None = None) -> Voted:
         """One row's components after its votes, or after these (L,)."""
         if votes is None:
             assert self.offset is not None
             votes = self.offset[row]
-        weights = self.weights(slice(row, row + 1))[0].detach()
+        weights = self.row_weights(row)
         presence = self.row_components(row) if self.has_atoms else None
         return Voted.of(weights, self.concentration.detach(), presence, self.row_centre(row), votes)
 
@@ -372,25 +383,31 @@ class GammaRows(RowBlocks):
 
     def _row_tables(self, row: int) -> tuple[Tensor, ComponentMoments]:
         """Weights of the components that one row uses (p,), and their moments."""
-        weights = self.weights(slice(row, row + 1))[0].detach()
-        used = torch.nonzero(weights.abs() > NEGLIGIBLE_WEIGHT).squeeze(1)
+        weights, used = self._used_by(row)
         log_odds = self.row_components(row).log_odds[used] if self.has_atoms else None
-        return weights[used], ComponentMoments(self.concentration.detach()[used], self.row_centre(row), log_odds)
+        return weights, ComponentMoments(self.concentration.detach()[used], self.row_centre(row), log_odds)
+
+    def _used_by(self, row: int) -> tuple[Tensor, Tensor]:
+        """Weights of the components that one row uses, and their numbers (p,)."""
+        weights = self.row_weights(row)
+        used = torch.nonzero(weights.abs() > NEGLIGIBLE_WEIGHT).squeeze(1)
+        return weights[used], used
 
     def _expected(self, before: Callable[[ComponentMoments], Tensor], after: Callable[[Voted], Tensor]) -> Tensor:
         """Expectations (N, A): of tables (P, A) before votes, of one row's voted components (A,) after them."""
-        if self.offset is not None:
-            return torch.stack([
-                after(self.voted(row)) if self.offset[row].any() else self._row_expected(row, before)
-                for row in range(len(self))
-            ])  # fmt: skip
-        if self._shared:
+        if self.offset is None and self._shared:
             return self.frame.expectation(before(self._tables()))
-        return torch.stack([self._row_expected(row, before) for row in range(len(self))])
 
-    def _row_expected(self, row: int, before: Callable[[ComponentMoments], Tensor]) -> Tensor:
-        weights, tables = self._row_tables(row)
-        return weights @ before(tables)
+        def row_before(row: int) -> Tensor:
+            weights, tables = self._row_tables(row)
+            return weights @ before(tables)
+
+        return self._each_row(row_before, after)
+
+    def _each_row(self, before: Callable[[int], Tensor], after: Callable[[Voted], Tensor]) -> Tensor:
+        """Answers of rows one by one (N, ...): from a row's number, or from its voted components where it has votes."""
+        rows = range(len(self))
+        return torch.stack([after(self.voted(row)) if self._has_votes(row) else before(row) for row in rows])
 
     def _row_moments(self) -> RowMoments:
         """What answers for all rows together where every label is there and each row has its own centre."""
@@ -412,7 +429,7 @@ class GammaRows(RowBlocks):
             half = self.family.exponents.detach().double()
             answers = []
             for row in range(len(self)):
-                weights = self.weights(slice(row, row + 1))[0].detach()
+                weights = self.row_weights(row)
                 parts = self.row_components(row)
                 answers.append(moments_with_presence(half, parts.alpha, parts.log_odds, self.row_centre(row), weights))
             return torch.stack([one for one, _ in answers]), torch.stack([two for _, two in answers])
@@ -449,18 +466,12 @@ class GammaRows(RowBlocks):
 
     def covariance_log(self) -> Tensor:
         """``Cov[log ℓ]`` (N, L, L), where all labels are there."""
-        if self.offset is None:
-            # log ℓ_r = log ℓ'_r + log c_r - log Σ c ℓ': by a chain of draws none is needed, the same integrals do
-            return torch.stack([self._row_covariance_log(row) for row in range(len(self))])
-        return torch.stack([
-            self.voted(row).covariance_log() if self.offset[row].any() else self._row_covariance_log(row)
-            for row in range(len(self))
-        ])  # fmt: skip
 
-    def _row_covariance_log(self, row: int) -> Tensor:
-        weights = self.weights(slice(row, row + 1))[0].detach()
-        used = torch.nonzero(weights.abs() > NEGLIGIBLE_WEIGHT).squeeze(1)
-        return log_covariance(weights[used], self.concentration.detach()[used], self.row_centre(row))
+        def before(row: int) -> Tensor:
+            weights, used = self._used_by(row)
+            return log_covariance(weights, self.concentration.detach()[used], self.row_centre(row))
+
+        return self._each_row(before, lambda voted: voted.covariance_log())
 
     def entropy_parts(self) -> Tensor:
         """``-E[ℓ_r log ℓ_r]`` (N, L)."""
@@ -473,13 +484,11 @@ class GammaRows(RowBlocks):
         assert self.components is not None
         if self._shared and self.offset is None:
             return self.frame.expectation(self.components.prob_all_absent()).clamp(0.0, 1.0)
-        rows = []
-        for row in range(len(self)):
-            if self.offset is not None and self.offset[row].any():
-                rows.append(self.voted(row).prob_zero())
-            else:
-                rows.append(self.weights(slice(row, row + 1))[0] @ self.row_components(row).prob_all_absent())
-        return torch.stack(rows).clamp(0.0, 1.0)
+
+        def before(row: int) -> Tensor:
+            return self.weights(slice(row, row + 1))[0] @ self.row_components(row).prob_all_absent()
+
+        return self._each_row(before, lambda voted: voted.prob_zero()).clamp(0.0, 1.0)
 
     def prob_greater(self, first: int, second: int) -> Tensor:
         """``P(ℓ_j > ℓ_k)`` (N,): both there and j larger, or only j there; both absent is not greater."""
@@ -503,17 +512,15 @@ class GammaRows(RowBlocks):
                 return (self.weights(rows) * (chance[0] * below + chance[1])).sum(-1)
 
             return self.collect(answer, per_pair=2).clamp(0.0, 1.0)
-        rows = []
-        for row in range(len(self)):
-            if self.offset is not None and self.offset[row].any():
-                rows.append(self.voted(row).prob_greater(first, second))
-                continue
+
+        def before(row: int) -> Tensor:
             below = beta_below(alpha[:, second], alpha[:, first], at[row if self.per_row_centre else 0])
             if self.has_atoms:
                 own = self.row_components(row)
                 below = own.prob_of([first, second], []) * below + own.prob_of([first], [second])
-            rows.append(self.weights(slice(row, row + 1))[0] @ below)
-        return torch.stack(rows).clamp(0.0, 1.0)
+            return self.weights(slice(row, row + 1))[0] @ below
+
+        return self._each_row(before, lambda voted: voted.prob_greater(first, second)).clamp(0.0, 1.0)
 
     # -- one share ---------------------------------------------------------------------------------------------------
 
@@ -521,7 +528,7 @@ class GammaRows(RowBlocks):
     def share_row(self, row: int, groups: list[list[int]]) -> ShareRow:
         """The laws of some sums of shares of one row."""
         family = self.family
-        if self.offset is not None and self.offset[row].any():
+        if self.offset is not None and self._has_votes(row):
             return self.voted(row).shares(family, self.offset[row], groups)
         weights = self.weights(slice(row, row + 1))[0]
         check_weights(weights[None], row)
@@ -560,10 +567,11 @@ class GammaRows(RowBlocks):
         log_odds = None if self.components is None else self.components.log_odds.detach().cpu().numpy()
         alpha, used = self.concentration.detach().cpu().numpy(), np.flatnonzero(self._used())
         name = f"cdfs of {groups} at {centre.tobytes().hex()}"
+        neurons = self.family.half().flatten(0, 1).cpu().numpy(), torch.stack(self.family.pairs()).cpu().numpy()
 
         def make() -> ComponentTable | str:
             try:
-                return ComponentTable(alpha, centre, log_odds, groups, used)
+                return ComponentTable(alpha, centre, log_odds, groups, used, neurons)
             except ValueError:  # concentrations so small that a table would be too long
                 return "none"
 
@@ -701,10 +709,6 @@ class GammaRows(RowBlocks):
 
     # -- other laws --------------------------------------------------------------------------------------------------
 
-    def _refuse_votes(self, question: str) -> None:
-        if self.offset is not None:
-            raise InputError(WHY_NOT[question, "votes"])
-
     def _restricted(self, labels: list[int]) -> tuple[Scale | None, Tensor | None]:
         """The centre and the shift of some labels."""
         scale = self.parts.scale
@@ -714,13 +718,10 @@ class GammaRows(RowBlocks):
 
     def subcomposition(self, labels: list[int]) -> Parts:
         """The law of the proportions among some labels, given that at least one of them is there."""
-        self._refuse_votes("subcomposition")
         scale, _ = self._restricted(labels)
         family = self.family
         if not self.has_atoms:
             return Parts(self.frame.same_weights(family.exponents[..., labels].double()), None, scale)
-        if self.shift is not None:
-            raise InputError(WHY_NOT["subcomposition", "moving zeros"])
         assert self.components is not None
         assert family.presence is not None
         rest = [r for r in range(self.n_labels) if r not in labels]
@@ -747,9 +748,6 @@ class GammaRows(RowBlocks):
 
     def amalgamate(self, groups: list[list[int]]) -> Parts:
         """The law of the group totals, where the centre is the same within every group and all labels are there."""
-        self._refuse_votes("amalgamate")
-        if self.has_atoms:
-            raise InputError(WHY_NOT["amalgamate", "zeros"])
         for group in groups:
             values = self.log_centre[:, group]
             if bool((values - values[:, :1]).abs().max() > SAME_CENTRE):
@@ -762,7 +760,6 @@ class GammaRows(RowBlocks):
 
     def given_support(self, present: Tensor) -> Parts:
         """The law of the shares of the labels that are there, a mask (L,), once it is known which these are."""
-        self._refuse_votes("given_support")
         labels = present.nonzero().flatten().tolist()
         scale, _ = self._restricted(labels)
         if not self.has_atoms:
@@ -777,10 +774,7 @@ class GammaRows(RowBlocks):
         factor = torch.lgamma(half[:, i] + half[:, j]) - root[:, i] - root[:, j]
         readout = root_of(symmetric(family.half_gram() * factor.exp(), n))
         moved = family.presence[..., present].double().sum(-1) + root + 0.5 * log_beta(1.0 + 2.0 * exponents)
-        g = torch.cat(
-            [self._normaliser(rows)[0].expand(len(self.flat_log_scale[rows]), -1, -1) for rows in self.chunks()]
-        )
-        log_scale = self.flat_log_scale.double() - g + moved
+        log_scale = self.flat_log_scale.double() - self._all_normalisers()[0] + moved
         odds = self.components.log_odds[:, present].sum(-1).reshape(family.n_members, -1)
         if self.shift is None:
             chance = odds - self.components.log_norm.reshape(family.n_members, -1)
@@ -824,7 +818,7 @@ class GammaRows(RowBlocks):
                 terms.append((own[0], voted.weights[:, s] * own[1]))
             logs, weights = (torch.cat(column) for column in zip(*terms))
             return log_signed_sum(logs, weights)
-        weights = self.weights(slice(row, row + 1))[0].detach()
+        weights = self.row_weights(row)
         used = torch.nonzero(weights != 0.0).squeeze(1)
         parts = None
         if self.has_atoms:
@@ -875,9 +869,6 @@ class GammaRows(RowBlocks):
         In ``p'(ℓ') ∝ ‖V exp(W log ℓ' + h)‖²`` put ``ℓ'_r = t_r ℓ'_G`` for the labels r of a group G, t known: the same
         square, with ``h_i + Σ_r w_ir log t_r`` and the exponents of merged labels. The group's centre is ``Σ c_r t_r``.
         """
-        self._refuse_votes("condition_ratios")
-        if self.has_atoms:
-            raise InputError(WHY_NOT["condition_ratios", "zeros"])
         plain = known.log_proportions - self.log_centre  # (N, L)
         for group in known.groups:
             plain[:, group] = torch.log_softmax(plain[:, group], -1)
@@ -909,83 +900,58 @@ class GammaRows(RowBlocks):
         check_weights(weights)
         return weights
 
-    def _chains(self) -> list[tuple[Index, Chain]]:
+    def _maps(self) -> list[tuple[Index, StickMap | PresenceMap | RatioMap]]:
         """Rows that share their components, and how their shares and uniforms map to each other."""
         everything = np.arange(len(self))
         if self.offset is not None:
-            return [(everything[[row]], self._voted_chain(row)) for row in range(len(self))]
+            return [(everything[[row]], self._voted_map(row)) for row in range(len(self))]
         if not self.has_atoms:
-            return [(everything, Chain(self.frame.rosenblatt, self.frame.inverse_rosenblatt))]
+            return [(everything, self.frame.stick_map)]
         if self.shift is None:
-            return [(everything, self._sparse_chain(None))]
-        return [(everything[[row]], self._sparse_chain(row)) for row in range(len(self))]
+            return [(everything, self._sparse_map(None))]
+        return [(everything[[row]], self._sparse_map(row)) for row in range(len(self))]
 
-    def _sparse_chain(self, row: int | None) -> Chain:
+    def _sparse_map(self, row: int | None) -> PresenceMap:
         assert self.components is not None
         parts = self.components.detached() if row is None else self.row_components(row)
-        alpha, steps = parts.alpha.cpu().numpy(), PresenceSteps(parts.log_odds.cpu().numpy())
-        weights_of = self._chain_weights
-        if row is not None:
-            only = self._chain_weights(np.array([row]))
+        alpha, log_odds = parts.alpha.cpu().numpy(), parts.log_odds.cpu().numpy()
+        if row is None:
+            return PresenceMap(alpha, log_odds, self._chain_weights)
+        only = self._chain_weights(np.array([row]))
+        return PresenceMap(alpha, log_odds, lambda numbers: np.repeat(only, len(numbers), 0))
 
-            def weights_of(numbers: Index) -> Array:
-                return np.repeat(only, len(numbers), 0)
-
-        def forward(logs: Tensor, random_state: Any) -> Tensor:
-            fill = np.random.default_rng(seed_from(random_state)).random((len(logs), self.n_labels))
-            uniforms = to_uniforms_with_zeros(alpha, steps, weights_of, logs.cpu().numpy(), fill)
-            return torch.as_tensor(uniforms, device=self.device)
-
-        def backward(levels: Tensor) -> Tensor:
-            logs = to_shares_with_zeros(alpha, steps, weights_of, levels.cpu().numpy())
-            return torch.as_tensor(logs, device=self.device)
-
-        return Chain(forward, backward)
-
-    def _voted_chain(self, row: int) -> Chain:
-        """The chain of one row after votes, in terms of its shares themselves; see :func:`ratios_to_uniforms`."""
-        assert self.offset is not None
-        if not self.offset[row].any():
-            return self._before(row)._chains()[0][1]
-        listed = self.voted(row).listed()
-
-        def forward(logs: Tensor, random_state: Any) -> Tensor:
-            whole = torch.log_softmax(logs + self.row_centre(row), -1).cpu().numpy()
-            fill = np.random.default_rng(seed_from(random_state)).random((len(logs), self.n_labels))
-            return torch.as_tensor(ratios_to_uniforms(*listed, whole, fill), device=self.device)
-
-        def backward(levels: Tensor) -> Tensor:
-            logs = torch.as_tensor(ratios_to_shares(*listed, levels.cpu().numpy()), device=self.device)
-            return torch.log_softmax(logs - self.row_centre(row), -1)
-
-        return Chain(forward, backward)
+    def _voted_map(self, row: int) -> StickMap | PresenceMap | RatioMap:
+        """The map of one row after votes, in terms of its shares themselves; without any, as before them."""
+        if not self._has_votes(row):
+            return self._before(row)._maps()[0][1]
+        return ratio_map(*self.voted(row).listed())
 
     def rosenblatt(self, logs: Tensor, random_state: Any) -> Tensor:
         """Independent uniforms (T, L-1) of log shares (T, L), which fall to the rows in order, over and over."""
         number = torch.arange(len(logs), device=self.device) % len(self)
         plain = self.plain_logs(logs, number)
         out = torch.empty(len(logs), self.n_labels - 1, dtype=torch.float64, device=self.device)
-        for rows, chain in self._chains():
+        for rows, chain in self._maps():
             at = slice(None) if len(rows) == len(self) else torch.nonzero(number == int(rows[0])).squeeze(1)
-            out[at] = chain.forward(plain[at], random_state)
+            part, fill = plain[at], None
+            if not isinstance(chain, StickMap):
+                fill = np.random.default_rng(seed_from(random_state)).random((len(part), self.n_labels))
+            if self._has_votes(int(rows[0])):
+                part = torch.log_softmax(part + self.row_centre(int(rows[0])), -1)
+            out[at] = torch.as_tensor(chain.to_uniforms(part.cpu().numpy(), fill), device=self.device)
         return out
 
     def inverse_rosenblatt(self, levels: Tensor) -> Tensor:
         """Log shares (T, L) whose :meth:`rosenblatt` these are (T, L-1)."""
         number = torch.arange(len(levels), device=self.device) % len(self)
         out = torch.empty(len(levels), self.n_labels, dtype=torch.float64, device=self.device)
-        for rows, chain in self._chains():
+        for rows, chain in self._maps():
             at = slice(None) if len(rows) == len(self) else torch.nonzero(number == int(rows[0])).squeeze(1)
-            out[at] = chain.backward(levels[at])
+            logs = torch.as_tensor(chain.to_shares(levels[at].cpu().numpy()), device=self.device)
+            if self._has_votes(int(rows[0])):
+                logs = torch.log_softmax(logs - self.row_centre(int(rows[0])), -1)
+            out[at] = logs
         return torch.log_softmax(out + self._centre_rows(number), -1)
-
-
-@dataclass(frozen=True)
-class Chain:
-    """How ``log ℓ'`` (T, L) and uniforms (T, L-1) map to each other."""
-
-    forward: Callable[[Tensor, Any], Tensor]
-    backward: Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -1057,7 +1023,9 @@ class Voted:
                 answer = answer + softplus(presence.log_odds[:, [r]] - alpha[:, [r]] * log1p[r])
             return answer
 
-        y, step = _vote_nodes(logs, -float(log_centre.amax()), total, alpha.device)
+        # at its peak no log integrand bends by more than the votes, nor by more than twice its concentration
+        bend = min(total, 2.0 * float(alpha.sum(1).max()))
+        y, step = _vote_nodes(logs, -float(log_centre.amax()), bend, alpha.device)
         table = logs(y) + step.log()
         top = table.max()
         kept_nodes = torch.nonzero(table.amax(0) > top - VOTE_TAIL).squeeze(1)
@@ -1166,11 +1134,14 @@ class Voted:
                 PresentShares(half, matrix, self.log_centre[part], groups) for matrix, part in zip(matrices, parts)
             ])  # fmt: skip
         first, second = (index[self.pairs] for index in family.pairs())
-        flat = half.flatten(0, 1)
+        flat, log_odds = half.flatten(0, 1), self.log_odds
+        relative = self.log_centre[parts] - self.log_centre[parts].amax(1, keepdim=True)
+        if bool((relative - relative[:1]).abs().max() <= SAME_CENTRE):  # only the odds change from node to node
+            first, second = first.repeat(len(parts)), second.repeat(len(parts))
+            weights, odds = self.weights[:, parts].T.flatten(), log_odds[:, parts].transpose(0, 1).flatten(0, 1)
+            return SparseShares(flat, first, second, weights, odds, relative[0], groups)
         return SeveralShares([
-            SparseShares(
-                flat, first, second, self.weights[:, s], self.log_odds[:, s], self.log_centre[s], groups
-            )
+            SparseShares(flat, first, second, self.weights[:, s], log_odds[:, s], self.log_centre[s], groups)
             for s in parts.tolist()
         ])  # fmt: skip
 
@@ -1187,7 +1158,7 @@ class Voted:
 
 
 def _vote_nodes(
-    logs: Callable[[Tensor], Tensor], middle: float, total: float, device: torch.device
+    logs: Callable[[Tensor], Tensor], middle: float, curvature: float, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Nodes ``y = log s`` and steps (S,) of the integral over s after some votes.
 
@@ -1196,7 +1167,7 @@ def _vote_nodes(
     Args:
         logs: log integrands at y (P, S).
         middle: where to look for them.
-        total: ``|k|``.
+        curvature: of the sharpest, at most.
         device: where the nodes lie.
     """
     kind: dict[str, Any] = {"dtype": torch.float64, "device": device}
@@ -1209,9 +1180,14 @@ def _vote_nodes(
 
     low, top, high = seen(torch.arange(-80.0, 81.0, 2.0, **kind) + middle)
     low, top, high = seen(torch.linspace(low, high, 200, **kind))
-    step = min(VOTE_STEP, SHARP_VOTE_STEP / math.sqrt(total))
-    bend = top - 6.0 * max(1.0 / math.sqrt(total), 0.3)  # left of it, only a power of s
-    v = torch.arange(bend - 2.0 * (1.0 + math.log(max(bend - low, 1.0) + 1.0)), high, step, **kind)
+    step = min(VOTE_STEP, SHARP_VOTE_STEP / math.sqrt(curvature))
+    bend = top - 6.0 * max(1.0 / math.sqrt(curvature), 0.3)  # left of it, only a power of s
+    start = bend - 2.0 * (1.0 + math.log(max(bend - low, 1.0) + 1.0))
+    if not (high - start) / step <= MOST_VOTE_NODES:  # nor where it is no number
+        raise InputError(
+            "a row has too many votes for a law with a centre or zeros; divide its votes by a common number."
+        )
+    v = torch.arange(start, high, step, **kind)
     down = torch.exp((bend - v) / 2.0 - 1.0)
     return v - down, step * (1.0 + 0.5 * down)
 
@@ -1234,6 +1210,8 @@ def log_known(
     known = ~unknown & (values > 0.0)
     own = alpha[:, known].sum(1)
     one, log_norm, log_odds = torch.ones_like(own), torch.zeros_like(own), None
+    if bool(unknown.all()):
+        return log_norm, one
     if presence is not None:
         log_odds, log_norm = presence.log_odds, presence.log_norm
     elif bool((values == 0.0).any()):
@@ -1254,12 +1232,7 @@ def log_known(
 
 
 def draw_presence(log_odds: Tensor, source: RandomStream) -> Tensor:
-    """Which labels are there, given that one is: log odds (..., L) -> (..., L), however small the odds are.
-
-    Args:
-        log_odds: of presence.
-        source: of randomness.
-    """
+    """Which labels are there, given that one is: log odds (..., L) -> (..., L), however small the odds are."""
     chance = torch.sigmoid(log_odds)
     there = source.uniform(*chance.shape) < chance
     empty = ~there.any(-1)
@@ -1272,6 +1245,17 @@ def draw_presence(log_odds: Tensor, source: RandomStream) -> Tensor:
         behind = (source.uniform(*odds.shape) < torch.sigmoid(odds)) & (label > first)
         there[empty] = behind | (label == first)
     return there
+
+
+def draw_closed(
+    alpha: Tensor, log_odds: Tensor | None, source: RandomStream, log_centre: Tensor | None = None
+) -> Tensor:
+    """One draw of the log shares of each component (..., L), -inf for absent labels."""
+    there = None if log_odds is None else draw_presence(log_odds, source)
+    log_gamma = log_gamma_draws(alpha, source)
+    if log_centre is not None:
+        log_gamma = log_gamma + log_centre
+    return torch.log_softmax(log_gamma if there is None else log_gamma.masked_fill(~there, -math.inf), -1)
 
 
 def log_covariance(weights: Tensor, alpha: Tensor, log_centre: Tensor) -> Tensor:
@@ -1297,9 +1281,8 @@ def log_covariance(weights: Tensor, alpha: Tensor, log_centre: Tensor) -> Tensor
     base = step * (plain - product).sum(1)  # E[log T]
     mixed = log_g * base[:, None] + step * torch.einsum("lk,pk->pl", log1p, product)  # E[log g_r log T]
     # E[log² T]: -d/dε of E[T^{-ε}] twice; by parts ∫ (e^{-t} - φ) log t dt/t = -(½ E[log² T] + γ E[log T])
-    euler = 0.57721566490153286
     logs = step * ((plain - product) * grid).sum(1)
-    square = -2.0 * (logs + euler * base)
+    square = -2.0 * (logs + EULER * base)
     first = log_g + log_centre - base[:, None]
     second = log_g[:, :, None] * log_g[:, None, :] + torch.diag_embed(torch.polygamma(1, alpha))
     # with log c_r added to log g_r on both sides

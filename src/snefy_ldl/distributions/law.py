@@ -12,7 +12,7 @@ centre and without zeros are answered by matrix products (:mod:`snefy_ldl.distri
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -23,18 +23,23 @@ from torch.distributions import Distribution, constraints
 from snefy_ldl._internal.special import log_beta, log_share
 from snefy_ldl._internal.special.tolerances import SAME_CENTRE
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, as_float
+from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, LARGEST_COUNT, as_float
 from snefy_ldl.distributions.components import log_centre_of
-from snefy_ldl.distributions.conditioned import ConditionedDraws, ConditionedLaw, KnownShares, WeightedDraws
+from snefy_ldl.distributions.conditioned import (
+    ConditionedDraws,
+    ConditionedLaw,
+    ConditionedRatios,
+    KnownRatios,
+    KnownShares,
+    WeightedDraws,
+)
 from snefy_ldl.distributions.dirichlet import DirichletRows
 from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.gammas import WHY_NOT, GammaRows
 from snefy_ldl.distributions.marginal import Marginal
-from snefy_ldl.distributions.parts import Listed, Parts, Rows, Scale, Square
-from snefy_ldl.distributions.ratios import ConditionedRatios, KnownRatios
+from snefy_ldl.distributions.parts import Listed, Parts, Rows, Scale, Square, as_size, common_shape
 from snefy_ldl.distributions.rosenblatt import level_points, share_points
 from snefy_ldl.distributions.sampling import estimate_entropy
-from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.errors import InputError
 
 if TYPE_CHECKING:
@@ -118,6 +123,8 @@ class SnefySimplex(Distribution):
             presence = None if presence is None else presence[None]
         if family is None:
             family = PairFamily(exponents, readout, None, presence)
+            if not bool((torch.isfinite(readout).all((1, 2)) & (readout != 0.0).any((1, 2))).all()):
+                raise InputError("every number of the readout must be finite, and one of each member's not zero.")
         n_members, n = family.n_members, family.n_neurons
         if (readout.shape[0], readout.shape[2]) != (n_members, n) or log_scale.shape[-2:] != (n_members, n):
             raise InputError(
@@ -159,6 +166,8 @@ class SnefySimplex(Distribution):
     @classmethod
     def from_raw(cls, W1: Tensor, V: Tensor, h: Tensor) -> SnefySimplex:
         """The paper's parametrisation: ``p ∝ ‖V exp(W1 log ℓ + h)‖²`` with h (*batch, n)."""
+        if W1.dim() != 2 or h.shape[-1:] != W1.shape[:1]:
+            raise InputError(f"shapes do not fit: W1 {tuple(W1.shape)} must be (n, L), h {tuple(h.shape)} (*batch, n).")
         g = 0.5 * log_beta(1.0 + 2.0 * W1.double())
         return cls(W1, V, (h.double() + g).to(h.dtype))
 
@@ -181,10 +190,20 @@ class SnefySimplex(Distribution):
         Returns:
             The law, of the weights' dtype.
 
+        Raises:
+            InputError: shapes do not fit, or a concentration is no finite number above 0.
+
         Example:
             >>> SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[2.0, 3.0, 5.0]])).mean
             tensor([[0.2000, 0.3000, 0.5000]])
         """
+        if concentration.dim() != 2 or concentration.numel() == 0 or weights.shape[-1:] != concentration.shape[:1]:
+            raise InputError(
+                f"shapes do not fit: weights {tuple(weights.shape)}, concentration {tuple(concentration.shape)}; they "
+                "must be (*batch, P) and (P, L)."
+            )
+        if not bool((torch.isfinite(concentration) & (concentration > 0)).all()):
+            raise InputError("every concentration must be a finite number above 0.")
         batch_shape = weights.shape[:-1]
         votes = None if offset is None else row_table(offset.double(), batch_shape, concentration.shape[-1], "offset")
         listed = Listed(weights.reshape(-1, weights.shape[-1]), concentration.double())
@@ -253,12 +272,13 @@ class SnefySimplex(Distribution):
     @property
     def log_scale(self) -> Tensor:
         """``h̃`` (*batch, K, n)."""
-        return self.flat_log_scale.reshape(*self.batch_shape, self.n_members, -1)
+        flat = self.flat_log_scale
+        return flat.reshape(*self.batch_shape, *flat.shape[1:])
 
     @property
     def log_members(self) -> Tensor:
-        """Log weight of each member (N, K)."""
-        return self._square().log_members
+        """Log weight of each member once the votes are known (N, K)."""
+        return self.rows.log_members_after_votes()
 
     def _square(self) -> Square:
         assert isinstance(self.parts.square, Square), "the weights of this law are listed: it has no neurons."
@@ -317,6 +337,9 @@ class SnefySimplex(Distribution):
         """
         if question.startswith("_") or not hasattr(type(self), question):
             raise InputError(f"a law knows no question {question!r}.")
+        if question == "amalgamate" and self.log_centre is not None:  # else it depends on the groups
+            even = bool((self.log_centre - self.log_centre[:, :1]).abs().max() <= SAME_CENTRE)
+            return even and self._refusal(question) is None
         return self._refusal(question) is None
 
     def _refusal(self, question: str) -> str | None:
@@ -330,9 +353,6 @@ class SnefySimplex(Distribution):
             "condition_ratios": ["zeros"] * self.has_atoms + ["votes"] * (self.offset is not None),
             "covariance_log": ["zeros"] * self.has_atoms,
         }.get(question, [])
-        if question == "amalgamate" and not reasons and self.log_centre is not None:
-            even = bool((self.log_centre - self.log_centre[:, :1]).abs().max() <= SAME_CENTRE)
-            reasons = [] if even else ["centre"]
         return WHY_NOT[question, reasons[0]] if reasons else None
 
     # -- rows --------------------------------------------------------------------------------------------------------
@@ -342,8 +362,7 @@ class SnefySimplex(Distribution):
         return math.prod(self.batch_shape)
 
     def _with_rows(self, parts: Parts, batch_shape: Size) -> SnefySimplex:
-        law = type(self)._of(parts, batch_shape, self.dtype, self._validate_args)
-        return law.named(self.label_names)
+        return type(self)._of(parts, batch_shape, self.dtype, self._validate_args).named(self.label_names)
 
     def __getitem__(self, rows: Any) -> SnefySimplex:
         """The law of some rows of the flattened batch: a slice, row numbers or a mask -> batch (b,)."""
@@ -355,8 +374,13 @@ class SnefySimplex(Distribution):
 
     def expand(self, batch_shape: Size | Sequence[int], _instance: Any = None) -> SnefySimplex:
         """The same law with its batch broadcast to a larger shape."""
-        shape = torch.Size(batch_shape)
-        index = torch.arange(len(self), device=self.device).reshape(self.batch_shape).expand(shape).reshape(-1)
+        shape = as_size(batch_shape, "batch_shape")
+        index = torch.arange(len(self), device=self.device).reshape(self.batch_shape)
+        try:
+            index = index.expand(shape).reshape(-1)
+        except RuntimeError:
+            batch = tuple(self.batch_shape)
+            raise InputError(f"a batch of shape {batch} cannot be expanded to shape {tuple(shape)}.") from None
         return self._with_rows(self.parts.take(index), shape)
 
     def joined(self, laws: Sequence[SnefySimplex]) -> SnefySimplex:
@@ -417,13 +441,15 @@ class SnefySimplex(Distribution):
 
     def _group(self, labels: int | str | Sequence[int | str]) -> list[int]:
         """One label or several, of which at least one must be left out."""
-        group = [labels] if isinstance(labels, (int, np.integer, str)) else list(labels)
+        group = list(labels) if isinstance(labels, Iterable) and not isinstance(labels, str) else [labels]
         checked = sorted({self.label_number(r) for r in group})
         if not 0 < len(checked) < self.n_labels or len(checked) < len(group):
             raise InputError(f"a sum of shares needs some of the labels, each once, and not all; got {labels!r}.")
         return checked
 
     def _groups(self, groups: Sequence[Sequence[int | str]]) -> list[list[int]]:
+        if not isinstance(groups, Iterable) or not all(isinstance(group, Iterable) for group in groups):
+            raise InputError(f"amalgamate needs groups of labels, [[0, 1], [2]] say; got {groups!r}.")
         checked = [[self.label_number(r) for r in group] for group in groups]
         if len(checked) < 2 or any(not group for group in checked):
             raise InputError("amalgamate needs at least two groups, none of them empty.")
@@ -435,6 +461,8 @@ class SnefySimplex(Distribution):
         return checked
 
     def _subset(self, labels: Sequence[int | str]) -> list[int]:
+        if not isinstance(labels, Iterable):
+            raise InputError(f"subcomposition needs at least two different labels; got {labels!r}.")
         checked = [self.label_number(r) for r in labels]
         if len(checked) < 2 or len(set(checked)) < len(checked):
             raise InputError(f"subcomposition needs at least two different labels; got {list(labels)}.")
@@ -597,8 +625,10 @@ class SnefySimplex(Distribution):
         Returns:
             (*batch, L, A); 0 or 1 where an atom holds the level.
         """
-        levels = np.asarray(alpha, dtype=np.float64)
+        levels = as_float(alpha, "alpha")
         if levels.ndim > 1:
+            if levels.shape[-2] != self.n_labels or math.prod(levels.shape[:-2]) not in (1, len(self)):
+                raise InputError(f"alpha must hold levels (A,), or (*batch, L, A); got shape {levels.shape}.")
             levels = levels.reshape(-1, self.n_labels, levels.shape[-1])
         levels = np.atleast_1d(levels)
         if not bool(((levels >= 0.0) & (levels <= 1.0)).all()):
@@ -705,7 +735,13 @@ class SnefySimplex(Distribution):
             >>> flat.log_prob_known([[0.25, torch.nan, torch.nan]]).exp()  # Beta(1, 2) at 0.25
             tensor([1.5000], dtype=torch.float64)
         """
-        table = torch.as_tensor(np.asarray(value, dtype=np.float64), device=self.device)
+        table = torch.as_tensor(as_float(value, "value"), device=self.device)
+        if table.shape != (len(self), self.n_labels):
+            raise InputError(f"value must have shape {(len(self), self.n_labels)}; got {tuple(table.shape)}.")
+        bad = (table < 0.0).any(1) | (table.nansum(1) > 1.0 + CLOSURE_TOLERANCE)
+        if bool(bad.any()):
+            row = int(bad.nonzero()[0])
+            raise InputError(f"value row {row}: known shares must be >= 0 and sum to at most 1.")
         answer = torch.empty(len(table), dtype=torch.float64, device=self.device)
         patterns, which = torch.unique(torch.isnan(table), dim=0, return_inverse=True)
         for number, unknown in enumerate(patterns):
@@ -724,7 +760,7 @@ class SnefySimplex(Distribution):
 
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact draws (*sample_shape, *batch, L)."""
-        shape = torch.Size(sample_shape)
+        shape = as_size(sample_shape, "sample_shape")
         logs = self.draw_logs(math.prod(shape), generator)
         return logs.exp().reshape(*shape, *self.batch_shape, self.n_labels).to(self.dtype)
 
@@ -753,8 +789,8 @@ class SnefySimplex(Distribution):
             InputError: fewer than two draws, an unknown method, or ``"uniform"`` where labels may be absent: uniform
                 draws miss every face.
         """
-        if n < 2:
-            raise InputError(f"entropy needs at least 2 draws; got n={n}.")
+        if not isinstance(n, (int, np.integer)) or n < 2:
+            raise InputError(f"entropy needs at least 2 draws, a whole number; got n={n!r}.")
         if method == "uniform" and self.has_atoms:
             raise InputError(
                 'uniform draws miss every face of the simplex; use method="model" where labels may be absent.'
@@ -769,13 +805,12 @@ class SnefySimplex(Distribution):
     # -- votes -------------------------------------------------------------------------------------------------------
 
     def _count_rows(self, counts: Any) -> Tensor:
-        # a copy: arrays out of tables are often read-only, of which torch would warn
-        table = counts if isinstance(counts, Tensor) else torch.tensor(np.asarray(counts))
-        table = table.to(self.concentration)
+        plain = isinstance(counts, Tensor) and not counts.is_sparse and not counts.is_complex()
+        table = (counts if plain else torch.as_tensor(as_float(counts, "counts"))).to(self.concentration)
         if table.shape[-1:] != self.event_shape:
             raise InputError(f"counts must have {self.n_labels} columns; got shape {tuple(table.shape)}.")
-        if not bool((torch.isfinite(table) & (table >= 0)).all()):
-            raise InputError("counts must be finite and >= 0.")
+        if not bool(((table >= 0) & (table <= LARGEST_COUNT)).all()):
+            raise InputError(f"counts must be finite and >= 0, at most {LARGEST_COUNT:g}.")
         return row_table(table, self.batch_shape, self.n_labels, "counts")
 
     def log_prob_counts(self, counts: Any) -> Tensor:
@@ -821,9 +856,11 @@ class SnefySimplex(Distribution):
         if reason is not None:
             raise InputError(reason)
 
-    def _smaller(self, parts: Parts, names: Sequence[str] | None) -> SnefySimplex:
+    def _smaller(self, parts: Parts, groups: Sequence[Sequence[int]]) -> SnefySimplex:
+        """A law whose labels are these groups of labels, and named so."""
+        names = self.label_names
         law = type(self)._of(parts, self.batch_shape, self.dtype, self._validate_args)
-        return law.named(names)
+        return law.named(None if names is None else [" + ".join(names[r] for r in group) for group in groups])
 
     def amalgamate(self, groups: Sequence[Sequence[int | str]]) -> SnefySimplex:
         """The law of the group totals: same family, ``w'_iS = Σ_{l in S} w_il + (|S|-1)/2``, weights unchanged.
@@ -845,10 +882,8 @@ class SnefySimplex(Distribution):
             tensor([[0.5000, 0.5000]], dtype=torch.float64)
         """
         checked = self._groups(groups)
-        names = None
-        if self.label_names is not None:
-            names = [" + ".join(self.label_names[r] for r in group) for group in checked]
-        return self._smaller(self.rows.amalgamate(checked), names)
+        self._refuse("amalgamate")
+        return self._smaller(self.rows.amalgamate(checked), checked)
 
     def subcomposition(self, labels: Sequence[int | str]) -> SnefySimplex:
         """The law of the proportions among some labels, given that at least one of them is there.
@@ -860,8 +895,8 @@ class SnefySimplex(Distribution):
             A law of these labels, in this order.
         """
         checked = self._subset(labels)
-        names = None if self.label_names is None else [self.label_names[r] for r in checked]
-        return self._smaller(self.rows.subcomposition(checked), names)
+        self._refuse("subcomposition")
+        return self._smaller(self.rows.subcomposition(checked), [[r] for r in checked])
 
     def given_support(self, present: Any) -> SnefySimplex:
         """The law of the shares of the labels that are there, once it is known which these are.
@@ -877,15 +912,14 @@ class SnefySimplex(Distribution):
             >>> SnefySimplex(zero, one, one, presence=zero).given_support([True, False, True]).mean
             tensor([[0.5000, 0.5000]], dtype=torch.float64)
         """
-        mask = torch.as_tensor(present, dtype=torch.bool, device=self.device)
+        mask = torch.as_tensor(as_float(present, "present") != 0.0, device=self.device)
         if mask.shape != (self.n_labels,) or int(mask.sum()) < 2:
             raise InputError(f"a support must be a mask of {self.n_labels} labels, two of them present; got {present}.")
+        labels = mask.nonzero().flatten().tolist()
         if isinstance(self.rows, DirichletRows):
-            return self.subcomposition(mask.nonzero().flatten().tolist())
-        names = None
-        if self.label_names is not None:
-            names = [name for name, there in zip(self.label_names, mask.tolist()) if there]
-        return self._smaller(self.rows.given_support(mask), names)
+            return self.subcomposition(labels)
+        self._refuse("given_support")
+        return self._smaller(self.rows.given_support(mask), [[r] for r in labels])
 
     # -- known shares and ratios -------------------------------------------------------------------------------------
 
@@ -923,8 +957,8 @@ class SnefySimplex(Distribution):
         answer = self.rows.condition(shares, n_draws, generator)
         if isinstance(answer, WeightedDraws):
             return ConditionedDraws(self, shares, answer.draws, answer.log_weights)
-        names = None if self.label_names is None else [self.label_names[r] for r in shares.others]
-        return ConditionedLaw(self._smaller(answer.rest, names), shares, self.shaped(answer.log_prob))
+        rest = self._smaller(answer.rest, [[r] for r in shares.others])
+        return ConditionedLaw(rest, shares, self.shaped(answer.log_prob))
 
     def condition_ratios(self, ratios: Mapping[Any, Any]) -> ConditionedRatios:
         """The law of all shares when ratios of some are known: exact, with a centre too.
@@ -937,8 +971,8 @@ class SnefySimplex(Distribution):
                 numbers that broadcast to the batch (*batch,).
 
         Returns:
-            :class:`~snefy_ldl.distributions.ratios.ConditionedRatios`; its ``log_prob_known`` is the density of the
-            ratios with respect to Lebesgue measure on them.
+            :class:`~snefy_ldl.distributions.conditioned.ConditionedRatios`; its ``log_prob_known`` is the density of
+            the ratios with respect to Lebesgue measure on them.
 
         Raises:
             InputError: a label is not there, a ratio is no positive number or follows from others, all labels are tied
@@ -952,7 +986,7 @@ class SnefySimplex(Distribution):
         self._refuse("condition_ratios")
         known = KnownRatios.of(self, ratios)
         rest, log_p = self.rows.condition_ratios(known)
-        return ConditionedRatios(self, self._smaller(rest, known.names(self.label_names)), known, self.shaped(log_p))
+        return ConditionedRatios(self, self._smaller(rest, known.groups), known, self.shaped(log_p))
 
     # -- Rosenblatt --------------------------------------------------------------------------------------------------
 

@@ -14,9 +14,9 @@ from torch.distributions import Distribution, constraints
 from snefy_ldl._internal.limits import DIRECT_EVALUATIONS
 from snefy_ldl._internal.special.tolerances import LOGIT_LIMIT, TAIL_MASS
 from snefy_ldl._internal.types import Array
-from snefy_ldl.distributions.shapes import common_shape
+from snefy_ldl._internal.validation import as_float
+from snefy_ldl.distributions.parts import check_weights, common_shape
 from snefy_ldl.distributions.tables import label_quantiles
-from snefy_ldl.distributions.weights import check_weights
 from snefy_ldl.errors import InputError
 
 
@@ -71,7 +71,7 @@ class Marginal(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density at shares value (..., *batch); of an atom at 0 or 1, the logarithm of its probability."""
-        value = torch.as_tensor(value)
+        value = _as_tensor(value)
         if self._validate_args:
             self._validate_sample(value)
         shape = common_shape(value.shape, self.batch_shape)
@@ -91,7 +91,7 @@ class Marginal(Distribution):
         Returns:
             Probabilities (..., *batch).
         """
-        value = torch.as_tensor(value)
+        value = _as_tensor(value)
         shape = common_shape(value.shape, self.batch_shape)
         if not self._fits(shape):
             return self.expand(shape).cdf(value)
@@ -112,7 +112,7 @@ class Marginal(Distribution):
         Returns:
             Shares (..., *batch), exact to 2e-7 or better in probability; 0 or 1 where an atom holds the level.
         """
-        value = torch.as_tensor(value)
+        value = _as_tensor(value)
         shape = common_shape(value.shape, self.batch_shape)
         if not self._fits(shape):
             return self.expand(shape).icdf(value)
@@ -143,16 +143,11 @@ class Marginal(Distribution):
         return torch.as_tensor(np.ascontiguousarray(answer.T), device=self.law.device).reshape(shape).to(dtype)
 
 
-# -- few questions about a mixture of Betas: straight to the incomplete Beta function ----------------------------------
+# -- few questions about rows of a two-part mixture of Dirichlets: straight to the incomplete Beta function ------------
 
 
 def direct_cdf(pair: Any, points: Array) -> Array | None:
-    """cdf of the first of two shares at points inside (0, 1), each row's own (N, Q); None where a table is quicker.
-
-    Args:
-        pair: the rows of a two-part mixture of Dirichlets.
-        points: shares.
-    """
+    """cdf of the first of two shares at points inside (0, 1), each row's own (N, Q); None where a table is quicker."""
     if pair.offset is None and not _few(pair, points.shape[1]):
         return None
     with np.errstate(divide="ignore"):
@@ -161,12 +156,7 @@ def direct_cdf(pair: Any, points: Array) -> Array | None:
 
 
 def direct_quantiles(pair: Any, levels: Array) -> Array:
-    """Quantiles of the first of two shares at levels, each row's own (N, Q).
-
-    Args:
-        pair: the rows of a two-part mixture of Dirichlets.
-        levels: between 0 and 1.
-    """
+    """Quantiles of the first of two shares at levels, each row's own (N, Q)."""
     if pair.n_components == 1:
         check_weights(pair.weights())
         answer: Array = scipy.special.betaincinv(*_beta_parameters(pair, slice(None)), levels)
@@ -227,3 +217,20 @@ def _solve(pair: Any, levels: Array) -> Array:
                 break
         parts.append(scipy.special.expit(0.5 * (low + high)))
     return np.concatenate(parts)
+
+
+def _as_tensor(value: Any) -> Tensor:
+    """Real numbers of any container as a dense tensor."""
+    if isinstance(value, Tensor):
+        value = value.to_dense() if value.is_sparse else value
+    else:
+        try:
+            value = torch.as_tensor(value)
+        except (TypeError, ValueError, RuntimeError):
+            value = torch.as_tensor(as_float(value, "value"))
+    if value.is_complex():
+        raise InputError("value holds complex numbers; it must be real.")
+    if bool(torch.isnan(value).any()):
+        raise InputError("value holds NaN; it must hold numbers.")
+    checked: Tensor = value
+    return checked

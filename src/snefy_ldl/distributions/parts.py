@@ -19,13 +19,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Size, Tensor
 
 from snefy_ldl._internal.special import pair_index
+from snefy_ldl._internal.special.tolerances import SMALLEST_DENSITY_SHARE, WEIGHT_SUM_ROUNDING
 from snefy_ldl.distributions.family import PairFamily
+from snefy_ldl.errors import InputError
 
-__all__ = ["Listed", "Parts", "Rows", "Scale", "Square"]
+__all__ = ["Listed", "Parts", "Rows", "Scale", "Square", "check_sizes", "check_weights", "common_shape"]
 
 Rows = slice | Tensor
 
@@ -153,18 +156,85 @@ class Parts:
         )
 
     def joined(self, others: Sequence[Parts]) -> Parts:
-        """One after the other: parts that share their components."""
-        rows = [other.square for other in others]
+        """One after the other: parts that share their components; rows without votes, or a shift, have zeros for it."""
         square: Square | Listed
+        squares = [other.square for other in others if isinstance(other.square, Square)]
+        listed = [other.square for other in others if isinstance(other.square, Listed)]
+        if (squares and listed) or len({other.scale is None for other in others}) > 1:
+            raise InputError("only rows of one kind join: some have listed weights or a centre, and others do not.")
         if isinstance(self.square, Square):
-            scales, members = zip(*((row.log_scale, row.log_members) for row in rows if isinstance(row, Square)))
+            scales, members = zip(*((part.log_scale, part.log_members) for part in squares))
             square = Square(self.square.family, torch.cat(scales), torch.cat(members))
         else:
-            tables = [row.weights for row in rows if isinstance(row, Listed)]
-            square = Listed(torch.cat(tables), self.square.concentration)
+            square = Listed(torch.cat([part.weights for part in listed]), self.square.concentration)
         scale = self.scale
         if scale is not None and scale.per_row:
             scale = Scale(torch.cat([other.scale.log_centre for other in others if other.scale is not None]), True)
-        shifts = [other.shift for other in others if other.shift is not None]
-        votes = [other.votes for other in others if other.votes is not None]
-        return Parts(square, torch.cat(shifts) if shifts else None, scale, torch.cat(votes) if votes else None)
+        sizes = [len(other.square) for other in others]
+        shift = _joined([other.shift for other in others], sizes)
+        return Parts(square, shift, scale, _joined([other.votes for other in others], sizes))
+
+
+def _joined(tables: list[Tensor | None], sizes: list[int]) -> Tensor | None:
+    """Tables (n, L) of so many rows each, one after the other; None is a table of zeros, or nothing if all are None."""
+    like = next((table for table in tables if table is not None), None)
+    if like is None:
+        return None
+    zeros = (like.new_zeros(size, like.shape[1]) for size in sizes)
+    return torch.cat([zero if table is None else table for table, zero in zip(tables, zeros)])
+
+
+def check_weights(weights: Any, first_row: int = 0) -> None:
+    """Weights must be finite and sum to one, and not cancel each other to the last digit.
+
+    Args:
+        weights: ``c`` (b, P), an array or a tensor.
+        first_row: number of the first row, for the message.
+
+    Raises:
+        InputError: a row's weights are no law: its normaliser is zero or not finite, or nothing but rounding is left.
+
+    Example:
+        >>> check_weights(np.array([[2.0, -1.0]]))
+        >>> check_weights(np.array([[np.nan, 1.0]]))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        snefy_ldl.errors.InputError: row 0 is no law: its weights sum to nan...
+    """
+    with np.errstate(invalid="ignore"):  # infinities of both signs, which are named below
+        total, size = weights.sum(-1), abs(weights).sum(-1)
+    check_sizes(total, size, first_row)
+
+
+def check_sizes(total: Any, size: Any, first_row: int = 0) -> None:
+    """The same where only ``Σ c`` and ``Σ |c|`` (b,) are known."""
+    # sizes below one, which no weights have, come of a normaliser that is nothing but rounding
+    possible = (size >= 1.0 - WEIGHT_SUM_ROUNDING) & (size <= 1.0 / SMALLEST_DENSITY_SHARE)
+    good = (abs(total - 1.0) <= WEIGHT_SUM_ROUNDING) & possible
+    if bool(good.all()):
+        return
+    row = next(i for i, fine in enumerate(good.tolist()) if not fine)
+    raise InputError(
+        f"row {first_row + row} is no law: its weights sum to {float(total[row]):g}, and their sizes to "
+        f"{float(size[row]):g}; the normaliser is zero or not finite."
+    )
+
+
+def common_shape(*shapes: Size | tuple[int, ...]) -> Size:
+    """The common shape of some; torch's own function loads half a second of code at its first call."""
+    wanted = [tuple(shape) for shape in shapes]
+    try:
+        return Size(np.broadcast_shapes(*wanted))
+    except ValueError:
+        raise InputError(f"shapes do not fit together: {' and '.join(map(str, wanted))}.") from None
+
+
+def as_size(shape: Any, name: str) -> Size:
+    """A shape that a user gave, checked: whole numbers >= 0."""
+    try:
+        size = Size(shape)
+    except TypeError:
+        size = None
+    if size is None or any(length < 0 for length in size):
+        raise InputError(f"{name} must be a tuple of whole numbers >= 0; got {shape!r}.")
+    return size

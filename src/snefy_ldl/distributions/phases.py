@@ -48,6 +48,16 @@ LARGEST_STEP = 0.2
 #: Total concentration from which on components that lie on one side for certain are left out, and the rate at which
 #: phases of the others turn at most.
 SHARP, CERTAIN_RATE = 400.0, 60.0
+#: The same along a path that is straight or tilted, by how much, and the widest step.
+STRAIGHT_RATE, TILTED_RATE, TILT, WIDEST = 60.0, 80.0, 0.25, 0.22
+#: Components whose phases turn more slowly than this part of the fastest do not say where nodes are dense.
+SLOW = 0.1
+#: ... and dense they are up to so far behind the place where an integrand is over.
+AFTER = 1.0
+#: By how much faster phases turn in heavy tails.
+HEAVIER = 1.4
+#: Factors are followed down to e to minus this: smaller numbers are slow, and next to nothing.
+VANISHED = 300.0
 #: Rate of a phase that the largest step can bear: where it turns fastest an integrand is small already.
 SPARE = 10.0
 #: A share, or what is left of one, with a smaller concentration than this has tails in which phases do not cancel.
@@ -62,8 +72,8 @@ LEAST = 1e-10
 CERTAIN = 1e-11
 #: Neurons and pairs whose weights sum up to less than this are left out of a row.
 NEGLIGIBLE = 1e-8
-#: Concentration of a label that is absent.
-GONE = 1e-12
+#: Up to this many pairs of neurons share one grid, however sharp each of them is.
+FEW_PAIRS = 8
 #: Logits of shares between which quantiles are looked for.
 LOWEST, HIGHEST = -690.0, 60.0
 #: How far around a guess quantiles are looked for at first, in standard deviations and at most, and by what that grows.
@@ -71,7 +81,9 @@ AROUND_DEVIATIONS, AROUND, WIDER = 4.0, 2.5, 4.0
 #: Rounds of Newton's method before the range is widened, and in the end.
 ROUNDS, LAST_ROUNDS = 7, 80
 #: Errors of the log odds at which Newton's method stops, and after which one more step is enough.
-GOOD, NEARLY = 1e-7, 1e-3
+GOOD, NEARLY = 1e-7, 2e-4
+#: The product of two errors, and the larger of them, after which a cubic through both points is enough.
+HERMITE, CLOSE = 5e-4, 0.3
 #: A probability is kept this far from 0 and 1 where its log odds are taken.
 LEAST_CHANCE = 1e-300
 
@@ -319,7 +331,9 @@ def solve_quantiles(row: ShareRow, levels: Tensor, guess: Tensor, deviation: Ten
     inner = ((levels - row.at_zero[:, None]) / row.inside.clamp_min(LEAST_CHANCE)[:, None]).clamp(
         TAIL_MASS, 1.0 - TAIL_MASS
     )
-    u, width = guess.clone(), (AROUND_DEVIATIONS * deviation).clamp(max=AROUND)
+    # a level that an atom holds takes the place of another one, so that it asks for no nodes of its own
+    place = torch.where(wanted, guess, torch.inf).amin(1, keepdim=True)
+    u, width = torch.where(wanted, guess, place), (AROUND_DEVIATIONS * deviation).clamp(max=AROUND)
     left = some
     while len(left):
         u[left], there = _newton(row, left, inner[left], u[left], width[left], wanted[left])
@@ -337,25 +351,54 @@ def _newton(
     row.prepare(low.amin(1), high.amax(1), which)
     there, goal = ~wanted, torch.logit(inner)
     last_time = float(width.max()) * WIDER > HIGHEST - LOWEST
-    rows, u = torch.arange(len(u), device=u.device), u.clone()
+    ends = low.clone(), high.clone()
+    rows, u, before = torch.arange(len(u), device=u.device), u.clone(), None
     for _ in range(LAST_ROUNDS if last_time else ROUNDS):
-        at = u[rows]
+        # points that are right already take the place of others, which are asked for anyway
+        old, done = u[rows], there[rows]
+        at = torch.where(done, torch.where(done, torch.inf, old).amin(1, keepdim=True), old)
         value, density = row.at(at, which[rows])
         inside, zero = row.inside[which[rows], None], row.at_zero[which[rows], None]
         value = ((value - zero) / inside).clamp(LEAST_CHANCE, 1.0)
         error = torch.logit(value, LEAST_CHANCE) - goal[rows]
         below = error < 0.0
         low[rows], high[rows] = torch.where(below, at, low[rows]), torch.where(below, high[rows], at)
-        newton = at - error * value * (1.0 - value) / (density / inside).clamp_min(LEAST_CHANCE)
+        step = value * (1.0 - value) / (density / inside).clamp_min(LEAST_CHANCE)  # of u, per log odds
+        newton, near = at - error * step, error.abs() < NEARLY  # what follows leaves about the square of this error
+        if before is not None:
+            curved, small = _hermite(at, error, step, *before)
+            newton, near = torch.where(small, curved, newton), near | small
         within = (newton > low[rows]) & (newton < high[rows])
         good = error.abs() < GOOD
-        near = within & (error.abs() < NEARLY)  # the step that follows leaves about the square of this error
-        u[rows] = torch.where(good | there[rows], at, torch.where(within, newton, 0.5 * (low[rows] + high[rows])))
+        near = near & within
+        new = torch.where(good, at, torch.where(within, newton, 0.5 * (low[rows] + high[rows])))
+        u[rows] = torch.where(done, old, new)
         there[rows] |= good | near | (high[rows] - low[rows] < 1e-11 * (1.0 + at.abs()))
-        rows = rows[~there[rows].all(1)]
+        beyond = ((newton <= ends[0][rows]) & below.logical_not()) | ((newton >= ends[1][rows]) & below)
+        beyond = beyond & ~there[rows] if not last_time else torch.zeros_like(beyond)
+        if bool(beyond.any()):  # look further away at once
+            far = 0.5 * WIDER * width[rows, None]
+            u[rows] = torch.where(beyond, torch.maximum(torch.minimum(newton, at + far), at - far), u[rows])
+        left = ~there[rows].all(1) & ~beyond.any(1)
+        rows, before = rows[left], (at[left], error[left], step[left])
         if not len(rows):
             break
     return u, there
+
+
+def _hermite(
+    at: Tensor, error: Tensor, step: Tensor, before: Tensor, error_before: Tensor, step_before: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Where the log odds are right by the cubic through two points and their slopes, and where that is good enough."""
+    apart = error_before - error
+    small = ((error * error_before).abs() < HERMITE) & (error_before.abs() < CLOSE) & (apart.abs() > 1e-12)
+    gap = torch.where(small, apart, 1.0)
+    t = -error / gap  # 0 here, 1 before
+    slope, slope_before, rise = step * gap, step_before * gap, before - at
+    curved = (
+        at + t * slope + t**2 * (3.0 * rise - 2.0 * slope - slope_before) + t**3 * (slope + slope_before - 2.0 * rise)
+    )
+    return curved, small
 
 
 # -- all labels are there ----------------------------------------------------------------------------------------------
@@ -392,22 +435,17 @@ class PresentShares(ShareRow):
         alpha, centre = 2.0 * self._half.flatten(0, 1), self._log_centre
         self._position = {int(g): number for number, g in enumerate(which)}
         inside = _mask([self._groups[int(g)] for g in which], alpha.shape[1], alpha.device)
-        largest, smallest = _ranges(alpha, centre[None], inside, lowest, highest)
-        slowest = min(1.0, float(alpha.amin(0).topk(2, largest=False).values.sum()))
-        turning = Turning.of(alpha, centre[None], inside, lowest, highest, self._certain)
-        y, weight = nodes(-largest - 1.0, -smallest + 2.0, slowest, turning)
-        least, phase = alpha.amin(0), centre[:, None] + y[:, None]  # (R, L, q)
-        moved = torch.where(inside[..., None], phase - highest[:, None, None], phase)  # moduli fall as the logit rises
-        bound = -torch.einsum("l,rlq->rq", least, log_modulus(moved))
-        # before the first node, phases are as small
-        keep = (bound + weight.log() > math.log(LEAST)) & (y > -largest[:, None] - TAIL - 4.0)
-        self._y, self._weight = _compact(y, weight, keep)
-        phase = centre[:, None] + self._y[:, None]  # (R, L, q)
-        self._modulus, self._angle = log_modulus(phase), torch.atan(phase.exp())
+        contour = Contour.of(alpha, centre, inside, lowest, highest, self._certain)
+        # moduli fall as the logit rises
+        moved = torch.where(inside, centre - highest[:, None], centre)  # (R, L)
+        size = softplus(2.0 * (moved[..., None] + contour.log_size[:, None])).mul_(0.5)
+        bound = -torch.einsum("l,rlq->rq", alpha.amin(0), size) + contour.weight.abs().log()
+        self._contour = contour.only(bound > math.log(LEAST))
+        self._modulus, self._angle = self._contour.log_factor(centre[:, None].expand(len(which), -1, -1), 1.0)
         self._sizes = -torch.einsum("kil,rlq->rkiq", self._half, self._modulus)
         self._angles = -torch.einsum("kil,rlq->rkiq", self._half, self._angle)
         if self._certain:
-            self._tilts = _Tilts.of(self._half, self._log_centre, self._total)
+            self._tilts = _Tilts.of(self._half, self._log_centre, self._total, inside)
 
     def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
         """See the base class."""
@@ -420,35 +458,37 @@ class PresentShares(ShareRow):
     def _block(self, u: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
         # axes: sum r, point a, member k, neuron i, node q
         groups, rows = [self._groups[g] for g in which], [self._position[g] for g in which]
-        y, weight = self._y[rows], self._weight[rows][:, None]
+        contour = self._contour.take(rows)
         size, angle = self._sizes[rows][:, None], self._angles[rows][:, None]
         moduli, angles = self._modulus[rows], self._angle[rows]
         each, slopes = torch.arange(len(rows), device=u.device), []
         for place in range(max(len(group) for group in groups)):
             labels, half = _place_of(self._half, groups, place)
-            phase = self._log_centre[labels][:, None, None] - u[..., None] + y[:, None]  # (r, a, q)
-            moved = log_modulus(phase) - moduli[each, labels][:, None]
-            turned = torch.atan(phase.exp()) + angles[each, labels][:, None]
+            log_scale = (self._log_centre[labels][:, None] - u)[..., None]  # (r, a, 1)
+            modulus, turn = contour.log_factor(log_scale, -1.0)  # (r, a, q)
+            moved = modulus - moduli[each, labels][:, None]
+            turned = turn - angles[each, labels][:, None]
             half = half[:, None, ..., None]  # (r, 1, K, n, 1)
             size = torch.addcmul(size, half, moved[:, :, None, None], value=-1.0)
-            angle = torch.addcmul(angle, half, turned[:, :, None, None])
-            slopes.append((half, *_slope(phase)))
-        modulus = size.exp_()
+            angle = torch.addcmul(angle, half, turned[:, :, None, None], value=-1.0)
+            slopes.append((half, contour.slope(log_scale)))
+        modulus = size.clamp_min_(-VANISHED).exp_()
         real, imaginary = angle.cos().mul_(modulus), angle.sin_().mul_(modulus)
         weights, sure = self._weights[None, None], u.new_zeros(())
         if self._certain:
-            near, above = self._tilts.near(u, groups)
+            near, above = self._tilts.near(u, groups, rows)
             sure = (weights * above).sum((2, 3, 4))
             weights = weights * near
         turned_real, turned_imaginary = weights @ real, weights @ imaginary
         cross = (real * turned_imaginary).addcmul_(imaginary, turned_real)
         plain = turned_real.mul_(real).addcmul_(imaginary, turned_imaginary, value=-1.0)
-        integral = (cross.sum((2, 3)) * weight).sum(-1)
+        weight = contour.weight[:, None]  # (r, 1, q), complex
+        integral = (cross.sum((2, 3)) * weight.real + plain.sum((2, 3)) * weight.imag).sum(-1)
         density = torch.zeros_like(integral)
-        for half, real_slope, slope in slopes:  # d log z / du = -Σ a i s / (1 - i s)
-            row = half.transpose(-1, -2)  # (r, 1, K, 1, n)
+        for half, slope in slopes:  # d log z / du = -Σ a s / (1 - s)
+            row, turn = half.transpose(-1, -2), slope * weight  # (r, 1, K, 1, n)
             rising, falling = ((row @ part).sum(2).squeeze(-2) for part in (plain, cross))  # (r, a, q)
-            density = density + ((rising * slope + falling * real_slope) * weight).sum(-1)
+            density = density + (rising * turn.imag + falling * turn.real).sum(-1)
         return 0.5 * weights.sum((2, 3, 4)) - integral / math.pi + sure, 2.0 * density / math.pi
 
 
@@ -475,6 +515,152 @@ def _without_unused(half: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
+class Contour:
+    """Nodes of the integral ``½ - π⁻¹ ∫ Im φ(s) ds/s`` where every label is there, of every sum.
+
+    The path ``s(w) = t₀ (i sinh w + κ (cosh w - 1))``, w > 0, leaves the origin along the imaginary axis, so that the
+    integrand is even in w and the rule needs no nodes near the origin. A share with a small concentration has a heavy
+    tail, in which the phases of a sharp rest turn fast and long; tilted towards that tail (κ ≠ 0), the path leads where
+    the rest itself decays.
+
+    Args:
+        log_size: ``log |s|`` (R, q).
+        direction: ``s / |s|`` (R, q), complex.
+        weight: ``ds/s`` (R, q), complex; zero where a sum needs fewer nodes.
+    """
+
+    log_size: Tensor
+    direction: Tensor
+    weight: Tensor
+
+    @classmethod
+    def of(
+        cls, alpha: Tensor, log_centre: Tensor, inside: Tensor, lowest: Tensor, highest: Tensor, certain: bool
+    ) -> Contour:
+        """For components alpha (P, L) and logits between two ends (R,) of sums, a mask (R, L)."""
+        mask = inside.double().T
+        own = alpha @ mask  # (P, R)
+        others = alpha.sum(1, keepdim=True) - own
+        small, big = torch.minimum(own, others), torch.maximum(own, others)
+        reach = small + 4.0 * small.sqrt() + 10.0
+        x = torch.full_like(small, math.sqrt(2.0 * SEEN))
+        for _ in range(4):  # x²/2 + ½ small log(1 + big x²/reach²) = SEEN, from above
+            lowered = 0.5 * small * torch.log1p(big * (x / reach).square())
+            x = torch.sqrt(2.0 * (SEEN - lowered).clamp_min(0.5 * SEEN))
+        broad = small < BROAD
+        rate = x * big.sqrt() * torch.where(broad, HEAVIER, 1.0)  # heavy tails hold more of the fast phases
+        scaled = alpha * log_centre.exp()
+        size_own, size_rest = scaled @ mask, scaled @ (1.0 - mask)  # means, and variances
+        squares = scaled * log_centre.exp()
+        spread_own, spread_rest = (squares @ mask).log(), (squares @ (1.0 - mask)).log()
+        tilt = torch.zeros_like(lowest)
+        heavy_own, heavy_rest = (broad & (rate > CERTAIN_RATE) & side for side in (own < others, own >= others))
+        if certain:
+            one_sided = heavy_own.any(0) ^ heavy_rest.any(0)
+            tilt = torch.where(one_sided, torch.where(heavy_own.any(0), TILT, -TILT), tilt)
+            most = torch.where(tilt == 0.0, STRAIGHT_RATE, TILTED_RATE)
+            rate = torch.where(broad & (tilt == 0.0), rate, torch.minimum(rate, most))
+        slow = rate < SLOW * rate.amax(0)
+        places = []
+        for u in (lowest, highest):
+            moved = spread_own - 2.0 * u
+            larger = torch.where(own < others, spread_rest, moved)  # phases of the larger side outlast a heavy tail
+            spread = torch.where(broad, larger, torch.logaddexp(moved, spread_rest))
+            place = 0.5 * math.log(2.0 * SEEN) - 0.5 * spread
+            decay = torch.where(own < others, size_rest, size_own * torch.exp(-u)).log()  # of the sharp side
+            tilted = math.log(SEEN / TILT) - decay
+            places.append(torch.where(broad & (tilt != 0.0), torch.minimum(place, tilted), place))
+        low = torch.stack([part.masked_fill(slow, torch.inf).amin(0) for part in places]).amin(0)
+        high = torch.stack([part.masked_fill(slow, -torch.inf).amax(0) for part in places]).amax(0)
+        own_most = torch.where(inside, log_centre, -torch.inf).amax(1)
+        own_least = torch.where(inside, log_centre, torch.inf).amin(1)
+        top = torch.logsumexp(alpha.amax(0).log() + log_centre, 0)
+        most = own_most - lowest if certain else own_most - lowest + own.amax(0).log().clamp_min(0.0)
+        start = -torch.maximum(torch.maximum(top, log_centre.max()), most)
+        last = torch.maximum(-torch.minimum(log_centre.min(), own_least - highest) + 2.0, high) - start
+        slowest = min(1.0, float(alpha.amin(0).topk(2, largest=False).values.sum()))
+        return cls._nodes(
+            start, (low - start)[:, None], (high - start)[:, None], last[:, None], slowest, rate.amax(0), tilt
+        )
+
+    @classmethod
+    def _nodes(
+        cls, start: Tensor, low: Tensor, high: Tensor, last: Tensor, slowest: float, rate: Tensor, tilt: Tensor
+    ) -> Contour:
+        """Nodes at half-integers of a count: dense between two places, far apart after the last one."""
+        low, high, last = (part.clamp_min(0.0) + math.log(2.0) for part in (low - 1.0, high + AFTER, last))
+        stop = last + GROWTH * (1.0 + math.log(TAIL / slowest))
+        dense = rate[:, None] / (2.0 * math.pi)
+
+        def count(v: Tensor) -> Tensor:
+            window = softplus(v - low) - softplus(v - high) - softplus(-v - low) + softplus(-v - high)
+            return v / WIDEST + dense * window
+
+        end = count(stop)
+        number = torch.arange(float(end.max()), dtype=torch.float64, device=low.device) + 0.5
+        left, right = torch.zeros_like(stop), stop + WIDEST
+        # the count at even places, turned around
+        grid = torch.linspace(0.0, 1.0, 257, dtype=torch.float64, device=low.device) * (right + WIDEST)
+        counts = count(grid)
+        cell = torch.searchsorted(counts, number.expand(len(counts), -1).contiguous()).clamp(1, 256)
+        before, after = counts.gather(1, cell - 1), counts.gather(1, cell)
+        left, right = grid.gather(1, cell - 1), grid.gather(1, cell)
+        v = left + (right - left) * ((number - before) / (after - before)).clamp(0.0, 1.0)
+
+        def density(v: Tensor) -> Tensor:
+            window = (
+                torch.sigmoid(v - low) - torch.sigmoid(v - high) + torch.sigmoid(-v - low) - torch.sigmoid(-v - high)
+            )
+            return 1.0 / WIDEST + dense * window
+
+        for _ in range(3):
+            v = v - (count(v) - number) / density(v)
+        v, within = torch.minimum(v, stop), number < end
+        up, down = torch.exp((v - last) / GROWTH - 1.0), torch.exp((-v - last) / GROWTH - 1.0)
+        w = v + up - down
+        change = torch.where(within, (1.0 + (up + down) / GROWTH) / density(v), 0.0)
+        flat = 1.0 / torch.cosh(w.clamp_max(350.0))
+        tanh, kappa = torch.tanh(w), tilt[:, None]
+        place = torch.complex(kappa * (1.0 - flat), tanh)  # s over t₀ cosh w
+        size = place.abs()
+        log_cosh = w + torch.log1p(torch.exp(-2.0 * w)) - math.log(2.0)
+        slope = torch.complex(kappa * tanh, torch.ones_like(w))
+        return cls(start[:, None] + log_cosh + size.log(), place / size, slope / place * change)
+
+    def only(self, keep: Tensor) -> Contour:
+        """Nodes that count, moved to the front of every row."""
+        weight = torch.where(keep, self.weight, 0.0)
+        order = torch.argsort((~keep).to(torch.int8), dim=1, stable=True)[:, : max(1, int(keep.sum(1).max()))]
+        return Contour(*(part.gather(1, order) for part in (self.log_size, self.direction, weight)))
+
+    def take(self, rows: list[int]) -> Contour:
+        """Some of the sums."""
+        return Contour(self.log_size[rows], self.direction[rows], self.weight[rows])
+
+    def _relative(self, log_scale: Tensor, sign: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of ``q = ± e^log_scale s``: ``log |q|``, ``min(|q|, 1/|q|)``, and both parts of its direction."""
+        phase = self.log_size[:, None] + log_scale
+        return phase, torch.exp(-phase.abs()), sign * self.direction.real[:, None], sign * self.direction.imag[:, None]
+
+    def log_factor(self, log_scale: Tensor, sign: float) -> tuple[Tensor, Tensor]:
+        """Logarithm of the modulus, and angle, of ``1 ± e^log_scale s``: log_scale (R, a, 1) -> (R, a, q) each."""
+        phase, small, real, imaginary = self._relative(log_scale, sign)
+        modulus = 0.5 * torch.log1p(small * (2.0 * real + small)) + phase.clamp_min(0.0)
+        first = phase < 0.0
+        angle = torch.atan2(
+            torch.where(first, small, 1.0) * imaginary, torch.where(first, 1.0 + small * real, small + real)
+        )
+        return modulus, angle
+
+    def slope(self, log_scale: Tensor) -> Tensor:
+        """``q / (1 - q)`` of ``q = e^log_scale s`` (R, a, q), complex."""
+        phase, small, real, imaginary = self._relative(log_scale, 1.0)
+        below = 1.0 - 2.0 * small * real + small.square()
+        above = small * real - torch.where(phase < 0.0, small.square(), 1.0)
+        return torch.complex(above / below, small * imaginary / below)
+
+
+@dataclass(frozen=True)
 class _Tilts:
     """Chernoff's bounds: which components lie for certain on one side of a point.
 
@@ -483,38 +669,36 @@ class _Tilts:
     Args:
         half: ``a`` (K, n, L).
         log_centre: ``log c`` (L,).
-        theta: of either sign (T,).
-        logs: ``log(1 + θ c)`` (L, T), zero where there is no such expectation.
-        base: ``-Σ_r a_r log(1 + θ c_r)`` (K, n, T), infinite there.
+        theta: of either sign, of every sum (R, T).
+        base: ``-Σ_rest a_r log(1 + θ c_r)`` (R, K, n, T), infinite where there is no such expectation.
     """
 
     half: Tensor
     log_centre: Tensor
     theta: Tensor
-    logs: Tensor
     base: Tensor
 
     @classmethod
-    def of(cls, half: Tensor, log_centre: Tensor, total: float) -> _Tilts:
-        scale = torch.logsumexp((2.0 * half).mean((0, 1)).log() + log_centre, 0)
+    def of(cls, half: Tensor, log_centre: Tensor, total: float, inside: Tensor) -> _Tilts:
+        """For sums, a mask (R, L)."""
+        sizes = (2.0 * half).mean((0, 1)).log() + log_centre
+        scale = torch.where(inside, -torch.inf, sizes).logsumexp(1, keepdim=True)  # of the rest
         powers = torch.arange(1.0, math.log2(max(total, 4.0)) + 1.5, device=half.device, dtype=torch.float64)
         theta = 2.0**powers * torch.exp(-scale)
-        theta = torch.cat([theta, -theta])
-        lifted = 1.0 + theta * log_centre.exp()[:, None]  # (L, T)
-        logs = torch.where(lifted > 0.0, lifted.clamp_min(1e-300).log(), 0.0)
-        base = torch.where((lifted <= 0.0).any(0), torch.inf, -(half @ logs))
-        return cls(half, log_centre, theta, logs, base)
+        theta = torch.cat([theta, -theta], 1)
+        lifted = torch.where(inside[..., None], 1.0, 1.0 + theta[:, None] * log_centre.exp()[:, None])  # (R, L, T)
+        base = -torch.einsum("kil,rlt->rkit", half, lifted.clamp_min(1e-300).log())
+        return cls(half, log_centre, theta, torch.where((lifted <= 0.0).any(1)[:, None, None], torch.inf, base))
 
-    def near(self, u: Tensor, groups: list[list[int]]) -> tuple[Tensor, Tensor]:
+    def near(self, u: Tensor, groups: list[list[int]], rows: list[int]) -> tuple[Tensor, Tensor]:
         """Components that are not certain, and those that lie below the point, 0 or 1 (r, a, K, n, n)."""
-        bound = self.base[None, None]
+        bound, theta = self.base[rows][:, None], self.theta[rows][:, None]
         for place in range(max(len(group) for group in groups)):
             labels, half = _place_of(self.half, groups, place)
             moved = (self.log_centre[labels][:, None] - u).exp()  # c e^{-u} (r, a)
-            lifted = 1.0 - self.theta * moved[..., None]
-            logs = torch.where(lifted > 0.0, lifted.clamp_min(1e-300).log(), -torch.inf)
-            change = self.logs[labels][:, None] - logs  # (r, a, T)
-            bound = bound + half[:, None, ..., None] * change[:, :, None, None]
+            lifted = 1.0 - theta * moved[..., None]
+            logs = torch.where(lifted > 0.0, lifted.clamp_min(1e-300).log(), -torch.inf)  # (r, a, T)
+            bound = bound - half[:, None, ..., None] * logs[:, :, None, None]
         bound = bound.nan_to_num(nan=torch.inf).float()
         n_theta, limit = bound.shape[-1] // 2, math.log(CERTAIN)
 
@@ -534,12 +718,15 @@ class _Tilts:
 class SparseShares(ShareRow):
     """Sums of shares of one row in which labels may be absent.
 
+    Several terms may belong to one pair of neurons (the parts of a law after votes); for single labels these are added
+    up once, before any point is asked for.
+
     Args:
         half: ``a = ½ + w`` of the neurons (n, L), float64.
-        first: one neuron of every pair (P,).
-        second: the other (P,).
-        weights: of the pairs (P,); ``Σ = 1``, or less where the row has other parts.
-        log_odds: of presence, in every pair (P, L).
+        first: one neuron of every term (T,).
+        second: the other (T,).
+        weights: of the terms (T,); ``Σ = 1``, or less where the row has other parts.
+        log_odds: of presence, in every term (T, L).
         log_centre: ``log c`` (L,).
         groups: the labels of each sum.
 
@@ -564,39 +751,60 @@ class SparseShares(ShareRow):
         groups: list[list[int]],
     ) -> None:
         order = weights.abs().argsort(descending=True)
-        left = weights.abs()[order].flip(0).cumsum(0).flip(0)  # what a cut before this pair leaves out
+        left = weights.abs()[order].flip(0).cumsum(0).flip(0)  # what a cut before this term leaves out
         kept = order[: max(1, int((left > NEGLIGIBLE).sum()))].sort().values
-        self._first, self._second, log_odds = first[kept], second[kept], log_odds[kept]
-        self._half, self._groups, self._log_centre = half, groups, log_centre
-        self._alpha = half[self._first] + half[self._second]
+        # both neurons of every pair (P, 2), and the pair of every term (T,)
+        ends, self._pair = torch.unique(torch.stack([first[kept], second[kept]], 1), dim=0, return_inverse=True)
+        self._ends, self._half, self._groups, self._log_centre = ends, half, groups, log_centre
+        self._alpha = half[ends[:, 0]] + half[ends[:, 1]]  # (P, L)
+        log_odds = log_odds[kept]
         self._there, self._absent = torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
-        log_absent = -softplus(log_odds)
-        inside = _mask(groups, half.shape[1], half.device).double()
-        self._none_in, self._none_out = ((part @ log_absent.T).exp() for part in (inside, 1.0 - inside))  # (R, P)
-        self._scale = weights[kept] / -torch.expm1(log_absent.sum(1))
-        self.at_zero = (self._none_in * (1.0 - self._none_out)) @ self._scale
-        self.inside = ((1.0 - self._none_in) * (1.0 - self._none_out)) @ self._scale
+        self._log_absent = -softplus(log_odds)
+        self._inside = _mask(groups, half.shape[1], half.device)
+        mask = self._inside.double()
+        none_in, self._none_out = ((part @ self._log_absent.T).exp() for part in (mask, 1.0 - mask))  # (R, T)
+        self._none_in = none_in
+        self._scale = weights[kept] / -torch.expm1(self._log_absent.sum(1))
+        self.at_zero = (none_in * (1.0 - self._none_out)) @ self._scale
+        self.inside = ((1.0 - none_in) * (1.0 - self._none_out)) @ self._scale
         total = self._alpha.sum(1)
         octave = torch.where(total > 64.0, torch.ceil(0.5 * torch.log2(total / 64.0)), torch.zeros_like(total))
+        if len(total) <= FEW_PAIRS:
+            octave = torch.zeros_like(total)
         self._octaves = [torch.nonzero(octave == value).squeeze(1) for value in octave.unique()]
 
     def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
         """See the base class."""
-        self._position = {int(g): number for number, g in enumerate(which)}
-        self._parts = [self._coefficients(pairs, lowest, highest, which) for pairs in self._octaves]
+        self._position = torch.empty(len(self._groups), dtype=torch.long, device=which.device)
+        self._position[which] = torch.arange(len(which), device=which.device)
+        single = all(len(group) == 1 for group in self._groups)
+        make = self._added_up if single else self._one_by_one
+        self._parts = [part for pairs in self._octaves for part in make(pairs, lowest, highest, which)]
 
-    def _coefficients(
-        self, pairs: Tensor, lowest: Tensor, highest: Tensor, which: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Nodes, neurons and both ends of some pairs, the pairs, and what lies outside each sum (r, p, q), complex."""
-        alpha, centre = self._alpha[pairs], self._log_centre[None]
-        groups = [self._groups[int(g)] for g in which]
-        inside = _mask(groups, alpha.shape[1], alpha.device)
+    def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+        """See the base class."""
+        points = torch.stack([u.flatten(), which.repeat_interleave(u.shape[1]).to(u)], 1)
+        points, same = torch.unique(points, dim=0, return_inverse=True)  # levels that an atom holds repeat others
+        logits, numbers = points[:, 0], points[:, 1].long()
+        integral, slope = torch.zeros_like(logits), torch.zeros_like(logits)
+        for part in self._parts:
+            for block in torch.arange(len(logits), device=u.device).split(part.points_at_a_time):
+                change = part.integrals(logits[block], self._position[numbers[block]])
+                integral[block] += change[0]
+                slope[block] += change[1]
+        integral, slope = integral[same].view_as(u), slope[same].view_as(u)
+        middle = (self.at_zero + 0.5 * self.inside)[which]
+        return middle[:, None] - integral / math.pi, slope / math.pi
+
+    def _nodes(
+        self, pairs: Tensor, terms: Tensor, lowest: Tensor, highest: Tensor, which: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Nodes and weights (q,) for some pairs, the same for all sums: the product over labels is made once."""
+        alpha, centre, inside = self._alpha[pairs], self._log_centre[None], self._inside[which]
         largest, smallest = _ranges(alpha, centre, inside, lowest, highest)
         slowest = min(1.0, float(alpha.topk(2, 1, largest=False).values.sum(1).min()))
         every = [Turning.of(alpha, centre, inside, lowest, highest, False)]
-        every += self._lone_turnings(pairs, inside, lowest, highest)
-        # one grid for all sums: the product over labels is made once
+        every += [self._lone_turning(terms, side, which, lowest, highest) for side in (True, False)]
         union = Turning(
             torch.cat([one.rate for one in every]).amax()[None],
             torch.cat([one.low for one in every]).amin()[None],
@@ -606,71 +814,206 @@ class SparseShares(ShareRow):
         y, weight = (part[0] for part in nodes(begun - 1.0, settled + 2.0, slowest, union))
         keep = (y > begun - TAIL - 4.0) & (weight > 0.0)
         y, weight = y[keep], weight[keep]
-        neurons, index = torch.unique(torch.cat([self._first[pairs], self._second[pairs]]), return_inverse=True)
-        ends = index.reshape(2, -1)
-        around = torch.empty(len(which), len(pairs), len(y), dtype=torch.complex128, device=alpha.device)
-        there, absent = self._there[pairs], self._absent[pairs]
-        factors = torch.exp(-self._half[neurons][..., None] * _log_factor(self._log_centre[:, None] + y))  # (n, L, q)
-        block = max(1, 8 * SWEEP_ELEMENTS // (len(y) * alpha.shape[1]))
-        for part in torch.arange(len(pairs), device=alpha.device).split(block):
-            each = factors[ends[0, part]] * factors[ends[1, part]]
-            around[:, part] = _leave_out(each * there[part, :, None] + absent[part, :, None], groups)
-        around -= self._none_out[which][:, pairs, None]
-        around *= weight * self._scale[pairs][:, None]
-        alive = around.abs().amax((0, 1)) > LEAST * weight  # the factors inside are at most one
-        return y[alive], neurons, ends, pairs, around[..., alive].contiguous()
+        # moduli fall as y rises: where all are over, so is every integrand
+        alpha, mask = self._alpha[self._pair[terms]], inside.double().T  # (T, L), (L, R)
+        moved = self._log_centre - torch.where(inside, highest[:, None], -torch.inf).amax(0).clamp_min(LOWEST)
+        sides = [(self._log_centre, 1.0 - mask, self._none_out), (moved, mask, self._none_in)]
+        alive, over = 1, len(y)
+        while alive < over:
+            middle, bound = (alive + over) // 2, self._scale[terms].abs()[:, None]
+            for log_scale, labels, none in sides:
+                modulus = torch.exp(-alpha * log_modulus(log_scale + y[middle]))
+                each = (self._absent[terms] + self._there[terms] * modulus).clamp_min(LEAST_CHANCE).log()
+                bound = bound * ((each @ labels).exp() - none[which][:, terms].T)
+            alive, over = (middle + 1, over) if float(bound.sum(0).max()) > LEAST else (alive, middle)
+        return y[:over], weight[:over]
 
-    def _lone_turnings(self, pairs: Tensor, inside: Tensor, lowest: Tensor, highest: Tensor) -> list[Turning]:
+    def _lone_turning(self, terms: Tensor, own_side: bool, which: Tensor, lowest: Tensor, highest: Tensor) -> Turning:
         """How fast phases turn where of one side only the smallest label is there, which lowers the modulus least."""
-        turnings = []
-        for number, mask in enumerate(inside):
-            for side in (mask.nonzero().flatten(), (~mask).nonzero().flatten()):
-                alpha, absent = self._alpha[pairs], self._absent[pairs][:, side]
-                smallest = alpha[:, side].argmin(1, keepdim=True)
-                alone = absent.scatter(1, smallest, 1.0).prod(1) > NEGLIGIBLE
-                if len(side) == 1 or not bool(alone.any()):
-                    continue
-                alpha[:, side] = torch.full_like(absent, GONE).scatter(1, smallest, alpha[:, side].gather(1, smallest))
-                one = slice(number, number + 1)
-                centre = self._log_centre[None]
-                turnings.append(Turning.of(alpha[alone], centre, inside[one], lowest[one], highest[one], False))
-        return turnings
+        inside = self._inside[which]
+        side, log_absent, pair = inside if own_side else ~inside, self._log_absent[terms], self._pair[terms]
+        alpha = self._alpha[:, None]  # (P, 1, L)
+        smallest = torch.where(side, alpha, torch.inf).argmin(-1)  # (P, R)
+        alone = log_absent @ side.double().T - log_absent.gather(1, smallest[pair])  # (T, R)
+        seen = (alone > math.log(NEGLIGIBLE)) & (side.sum(1) > 1)
+        counted = alone.new_zeros(smallest.shape).index_add_(0, pair, seen.to(alone)) > 0.0
+        lone = self._alpha.gather(1, smallest)
+        full = self._alpha @ (~side).double().T
+        sizes = self._alpha.log() + 2.0 * self._log_centre
+        lone_size = sizes.gather(1, smallest)
+        full_size = torch.where(side, -torch.inf, sizes[:, None]).logsumexp(-1)
+        own, own_size = (lone, lone_size) if own_side else (full, full_size)
+        others, rest_size = (full, full_size) if own_side else (lone, lone_size)
+        return _turning(own, others, own_size, rest_size, lowest, highest, counted)
 
-    def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-        """See the base class."""
-        integral, slope = torch.zeros_like(u), torch.zeros_like(u)
-        for row, g in enumerate(which.tolist()):
-            for part in self._parts:
-                for place, point in enumerate(u[row]):
-                    change = self._integrals(point, g, *part[:4], part[4][self._position[g]])
-                    integral[row, place] += change[0]
-                    slope[row, place] += change[1]
-        middle = (self.at_zero + 0.5 * self.inside)[which]
-        return middle[:, None] - integral / math.pi, slope / math.pi
+    def _powers(self, neurons: Tensor, y: Tensor) -> Tensor:
+        """``(1 + i c_r t)^{-a_r}`` of some neurons and all labels (L, n, q)."""
+        phase = self._log_centre[:, None, None] + y
+        return _power(self._half[neurons].T[..., None], phase).conj_physical_()
 
-    def _integrals(
-        self, u: Tensor, number: int, y: Tensor, neurons: Tensor, ends: Tensor, pairs: Tensor, around: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """``∫ Im φ dy`` of one sum at a logit, and its derivative."""
-        group, each, slopes = self._groups[number], [], []
-        for r in group:
-            phase = self._log_centre[r] - u + y
-            factor = torch.exp(-self._half[neurons, r, None] * _log_factor(phase).conj())
-            each.append(factor[ends[0]] * factor[ends[1]] * self._there[pairs, r, None])
-            slopes.append(torch.complex(*_slope(phase)))
-        if len(group) == 1:
-            product, changes = each[0], [each[0] * around]
-            terms = changes[0]
-        else:
-            either = torch.stack([part + self._absent[pairs, r, None] for part, r in zip(each, group)], 1)
-            product = either.prod(1) - self._none_in[number, pairs][:, None]
-            terms = product * around
-            others = _leave_out(either, [[k] for k in range(len(group))])
-            changes = [part * rest * around for part, rest in zip(each, others)]
-        slope = u.new_zeros(())
-        for r, change, turn in zip(group, changes, slopes):
-            slope = slope + ((self._alpha[pairs, r].to(change.dtype) @ change) * turn).imag.sum()
-        return terms.imag.sum(), slope
+    def _added_up(self, pairs: Tensor, lowest: Tensor, highest: Tensor, which: Tensor) -> list[_LonePart]:
+        """Single labels: for each of them and every pair, the sum over terms of what lies outside."""
+        number = torch.full((len(self._ends),), -1, device=pairs.device)
+        number[pairs] = torch.arange(len(pairs), device=pairs.device)
+        terms = torch.nonzero(number[self._pair] >= 0).squeeze(1)
+        pair = number[self._pair[terms]]
+        y, weight = self._nodes(pairs, terms, lowest, highest, which)
+        neurons, index = torch.unique(self._ends[pairs], return_inverse=True)
+        powers, n_labels = self._powers(neurons, y), self._half.shape[1]
+        labels = [self._groups[g][0] for g in which.tolist()]
+        around = torch.zeros(len(labels), len(pairs), len(y), dtype=torch.complex128, device=y.device)
+        chances = self._scale[terms] * self._there[terms][:, labels].T  # (r, T)
+        none_out, there, absent = self._none_out[which][:, terms], self._there[terms].T, self._absent[terms].T
+        block = max(1, 8 * SWEEP_ELEMENTS // (len(y) * n_labels))
+        for start in range(0, len(terms), block):
+            part = slice(start, start + block)
+            ends = index[pair[part]].T
+            each = powers.index_select(1, ends[0]).mul_(powers.index_select(1, ends[1]))
+            each.mul_(there[:, part, None]).add_(absent[:, part, None])
+            rest = _leave_out(each, labels).sub_(none_out[:, part, None]).mul_(chances[:, part, None])
+            around.index_add_(1, pair[part], rest)
+        around *= weight
+        halves = self._half[neurons][:, labels].T.contiguous()  # (r, n)
+        slopes = self._alpha[pairs][:, labels].T.contiguous()  # (r, P)
+        return [_LonePart(y, halves, index.T, slopes, self._log_centre[labels], around)]
+
+    def _one_by_one(self, pairs: Tensor, lowest: Tensor, highest: Tensor, which: Tensor) -> list[_GroupPart]:
+        """Sums of several labels: every term by itself, some at a time."""
+        chosen = torch.zeros(len(self._ends), dtype=torch.bool, device=pairs.device)
+        chosen[pairs] = True
+        terms = torch.nonzero(chosen[self._pair]).squeeze(1)
+        y, weight = self._nodes(pairs, terms, lowest, highest, which)
+        neurons, index = torch.unique(self._ends, return_inverse=True)
+        powers, groups = self._powers(neurons, y), [self._groups[g] for g in which.tolist()]
+        n_labels = self._half.shape[1]
+        parts = []
+        for part in terms.split(max(1, 8 * SWEEP_ELEMENTS // (len(y) * n_labels))):
+            ends = index[self._pair[part]]
+            there, absent = self._there[part], self._absent[part]
+            each = powers[:, ends[:, 0]].mul_(powers[:, ends[:, 1]])
+            each.mul_(there.T[..., None]).add_(absent.T[..., None])
+            around = torch.stack([each[[r for r in range(n_labels) if r not in group]].prod(0) for group in groups])
+            around -= self._none_out[which][:, part, None]
+            around *= weight * self._scale[part][:, None]
+            alpha, none_in = self._alpha[self._pair[part]], self._none_in[which][:, part]
+            half = self._half[neurons]
+            parts.append(_GroupPart(y, half, ends.T, alpha, self._log_centre, groups, there, absent, none_in, around))
+        return parts
+
+
+@dataclass(frozen=True)
+class _LonePart:
+    """Integrals of single labels over some pairs on one grid.
+
+    Args:
+        y: nodes (q,).
+        half: ``a`` of the labels in every neuron (r, n).
+        ends: both neurons of every pair (2, P).
+        alpha: of the labels in every pair (r, P).
+        log_centre: of the labels (r,).
+        around: what lies outside each label, with all weights (r, P, q), complex.
+    """
+
+    y: Tensor
+    half: Tensor
+    ends: Tensor
+    alpha: Tensor
+    log_centre: Tensor
+    around: Tensor
+
+    @property
+    def points_at_a_time(self) -> int:
+        return max(1, 4 * SWEEP_ELEMENTS // (self.around.shape[1] * len(self.y)))
+
+    def integrals(self, u: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
+        """``∫ Im φ dy`` at logits (k,) of labels by their place here (k,), and its derivative."""
+        phase = self.log_centre[number, None] - u[:, None] + self.y  # (k, q)
+        factor = _power(self.half[number][..., None], phase[:, None])  # (k, n, q)
+        terms = factor.index_select(1, self.ends[0]).mul_(factor.index_select(1, self.ends[1]))
+        terms.mul_(self.around.index_select(0, number))
+        sides = torch.stack([torch.ones_like(self.alpha[number]), self.alpha[number]], 1)  # (k, 2, P)
+        plain, rising = (sides.to(terms.dtype) @ terms).unbind(1)  # (k, q)
+        real, imaginary = _slope(phase)
+        return plain.imag.sum(1), (rising.real * imaginary + rising.imag * real).sum(1)
+
+
+@dataclass(frozen=True)
+class _GroupPart:
+    """Integrals of sums of several labels over some terms on one grid.
+
+    Args:
+        y: nodes (q,).
+        half: ``a`` of every neuron (n, L).
+        ends: both neurons of every term (2, T).
+        alpha: of every term (T, L).
+        log_centre: ``log c`` (L,).
+        groups: the labels of each sum.
+        there: chance that a label is there (T, L).
+        absent: chance that it is not (T, L).
+        none_in: chance that no label of a sum is there (r, T).
+        around: what lies outside each sum, with all weights (r, T, q), complex.
+    """
+
+    y: Tensor
+    half: Tensor
+    ends: Tensor
+    alpha: Tensor
+    log_centre: Tensor
+    groups: list[list[int]]
+    there: Tensor
+    absent: Tensor
+    none_in: Tensor
+    around: Tensor
+
+    @property
+    def points_at_a_time(self) -> int:
+        return 1
+
+    def integrals(self, u: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
+        """``∫ Im φ dy`` at a logit (1,) of a sum by its place here (1,), and its derivative."""
+        group, around = self.groups[int(number)], self.around[int(number)]
+        phase = self.log_centre[group, None] - u + self.y  # (g, q)
+        factor = _power(self.half[:, group].T[..., None], phase[:, None])  # (g, n, q)
+        each = factor[:, self.ends[0]].mul_(factor[:, self.ends[1]]).mul_(self.there[:, group].T[..., None])
+        either = each + self.absent[:, group].T[..., None]
+        product = either.prod(0).sub_(self.none_in[int(number), :, None])
+        changes = each * _leave_out(either, list(range(len(group)))) * around  # (g, T, q)
+        rising = (self.alpha[:, group].T[:, None].to(changes.dtype) @ changes).squeeze(1)
+        real, imaginary = _slope(phase)
+        slope = (rising.real * imaginary + rising.imag * real).sum()
+        return (product * around).imag.sum()[None], slope[None]
+
+
+def _turning(
+    own: Tensor, others: Tensor, own_size: Tensor, rest_size: Tensor, lowest: Tensor, highest: Tensor, counted: Tensor
+) -> Turning:
+    """As :meth:`Turning.of`, from concentrations and logarithms of ``Σ α c²`` of either side (P, R), some counted."""
+    small, big = torch.minimum(own, others), torch.maximum(own, others)
+    reach = small + 4.0 * small.sqrt() + 10.0
+    x = torch.full_like(small, math.sqrt(2.0 * SEEN))
+    for _ in range(4):
+        lowered = 0.5 * small * torch.log1p(big * (x / reach).square())
+        x = torch.sqrt(2.0 * (SEEN - lowered).clamp_min(0.5 * SEEN))
+    rate = torch.where(counted, x * big.sqrt(), 0.0)
+    seen = counted & (rate >= 0.5 * rate.amax(0))
+    places = []
+    for u in (lowest, highest):
+        moved = own_size - 2.0 * u
+        broad = small < BROAD
+        spread = torch.where(broad, torch.minimum(moved, rest_size), torch.logaddexp(moved, rest_size))
+        places.append(0.5 * math.log(2.0 * SEEN) - 0.5 * spread)
+    low = torch.stack([part.masked_fill(~seen, torch.inf).amin(0) for part in places]).amin(0)
+    high = torch.stack([part.masked_fill(~seen, -torch.inf).amax(0) for part in places]).amax(0)
+    return Turning(rate.amax(0), low, high)
+
+
+def _power(exponent: Tensor, phase: Tensor) -> Tensor:
+    """``(1 - i s)^{-a}`` of ``log s``, complex."""
+    size, angle = torch.exp(-exponent * log_modulus(phase)), exponent * torch.atan(phase.exp())
+    answer = torch.empty(*size.shape, 2, dtype=size.dtype, device=size.device)
+    torch.mul(torch.cos(angle), size, out=answer[..., 0])
+    torch.mul(angle.sin_(), size, out=answer[..., 1])
+    return torch.view_as_complex(answer)
 
 
 def _log_factor(phase: Tensor) -> Tensor:
@@ -683,15 +1026,21 @@ def _slope(phase: Tensor) -> tuple[Tensor, Tensor]:
     return -torch.sigmoid(2.0 * phase), 0.5 / torch.cosh(phase.clamp(-300.0, 300.0))
 
 
-def _leave_out(each: Tensor, groups: list[list[int]]) -> Tensor:
-    """Products of factors (p, L, q) over all labels but those of each group (R, p, q)."""
-    if all(len(group) == 1 for group in groups):
-        ones = torch.ones_like(each[:, :1])
-        before = torch.cat([ones, each[:, :-1]], 1).cumprod(1)
-        after = torch.cat([each[:, 1:], ones], 1).flip(1).cumprod(1).flip(1)
-        labels = torch.tensor([group[0] for group in groups], device=each.device)
-        return (before[:, labels] * after[:, labels]).transpose(0, 1)
-    return torch.stack([each[:, [r for r in range(each.shape[1]) if r not in group]].prod(1) for group in groups])
+def _leave_out(each: Tensor, labels: list[int]) -> Tensor:
+    """Products of factors (L, p, q) over all labels but each of these (r, p, q)."""
+    answer = torch.empty(len(labels), *each.shape[1:], dtype=each.dtype, device=each.device)
+    place, factors = {r: answer[number] for number, r in enumerate(labels)}, each.unbind()
+    product = torch.ones_like(factors[0])
+    for r, factor in enumerate(factors):
+        if r in place:
+            place[r].copy_(product)
+        product.mul_(factor)
+    product.fill_(1.0)
+    for r in range(len(factors) - 1, -1, -1):
+        if r in place:
+            place[r].mul_(product)
+        product.mul_(factors[r])
+    return answer
 
 
 # -- known shares ------------------------------------------------------------------------------------------------------

@@ -48,89 +48,69 @@ from snefy_ldl._internal.special.tolerances import (
     TAIL_MASS,
 )
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl.distributions.shapes import common_shape
+from snefy_ldl._internal.validation import as_float
+from snefy_ldl.distributions.parts import common_shape
 from snefy_ldl.distributions.tables import beta_table, used_components
 from snefy_ldl.errors import InputError
 
-__all__ = [
-    "PresenceSteps",
-    "level_points",
-    "ratios_to_shares",
-    "ratios_to_uniforms",
-    "share_points",
-    "to_shares",
-    "to_shares_with_zeros",
-    "to_uniforms",
-    "to_uniforms_with_zeros",
-]
+__all__ = ["PresenceMap", "PresenceSteps", "RatioMap", "StickMap", "level_points", "ratio_map", "share_points"]
 
 #: Weights of some rows (b, P), and their offsets (b, L) or None, by row numbers.
 RowsOf = Callable[[Index], tuple[Array, Array | None]]
 
 
-def to_uniforms(concentration: Array, rows_of: RowsOf, logs: Array) -> Array:
-    """``u_k = F(ℓ_k | ℓ_1, …, ℓ_{k-1})`` of every row.
+class StickMap:
+    """Shares and uniforms of rows whose components are Dirichlets.
 
     Args:
         concentration: ``α`` (P, L).
         rows_of: weights and offsets of some rows.
-        logs: log shares (N, L), finite.
-
-    Returns:
-        (N, L-1), in [0, 1].
 
     Example:
-        >>> law = lambda rows: (np.ones((len(rows), 1)), None)
-        >>> to_uniforms(np.array([[1.0, 1.0]]), law, np.log([[0.25, 0.75]])).round(12)
-        array([[0.25]])
+        >>> even = StickMap(np.array([[1.0, 1.0]]), lambda rows: (np.ones((len(rows), 1)), None))
+        >>> even.to_uniforms(np.log([[0.25, 0.75]])).round(12), np.exp(even.to_shares(np.array([[0.25]]))).round(12)
+        (array([[0.25]]), array([[0.25, 0.75]]))
     """
-    n_labels = concentration.shape[1]
-    # log of what is left behind each label: a sum of positive terms, so nothing cancels
-    left = np.logaddexp.accumulate(logs[:, ::-1], axis=1)[:, ::-1]
-    logits = np.clip(logs[:, :-1] - left[:, 1:], -LOGIT_LIMIT, LOGIT_LIMIT)
-    out = np.empty((len(logs), n_labels - 1))
-    for rows in _blocks(len(logs), len(concentration)):
-        chain = _Chain(concentration, *rows_of(rows))
-        for k in range(n_labels - 1):
-            for part, a, b in chain.sticks(k):
-                out[rows[part], k] = _cdf(a, b, chain.weights(part), logits[rows[part], k])
-                if k < n_labels - 2:
-                    chain.see(part, a, b, logits[rows[part], k])
-    return out
 
+    def __init__(self, concentration: Array, rows_of: RowsOf) -> None:
+        self.concentration, self.rows_of = concentration, rows_of
 
-def to_shares(concentration: Array, rows_of: RowsOf, uniforms: Array) -> Array:
-    """The inverse of :func:`to_uniforms`.
+    def to_uniforms(self, logs: Array, fill: Array | None = None) -> Array:
+        """``u_k = F(ℓ_k | ℓ_1, …, ℓ_{k-1})`` of log shares (N, L), finite: (N, L-1), in [0, 1]."""
+        concentration, rows_of = self.concentration, self.rows_of
+        n_labels = concentration.shape[1]
+        # log of what is left behind each label: a sum of positive terms, so nothing cancels
+        left = np.logaddexp.accumulate(logs[:, ::-1], axis=1)[:, ::-1]
+        logits = np.clip(logs[:, :-1] - left[:, 1:], -LOGIT_LIMIT, LOGIT_LIMIT)
+        out = np.empty((len(logs), n_labels - 1))
+        for rows in _blocks(len(logs), len(concentration)):
+            chain = _Chain(concentration, *rows_of(rows))
+            for k in range(n_labels - 1):
+                for part, a, b in chain.sticks(k):
+                    out[rows[part], k] = _cdf(a, b, chain.weights(part), logits[rows[part], k])
+                    if k < n_labels - 2:
+                        chain.see(part, a, b, logits[rows[part], k])
+        return out
 
-    Args:
-        concentration: ``α`` (P, L).
-        rows_of: weights and offsets of some rows.
-        uniforms: (N, L-1), in [0, 1]; taken for ``TAIL_MASS`` off where closer to an end than that.
-
-    Returns:
-        Log shares (N, L).
-
-    Example:
-        >>> law = lambda rows: (np.ones((len(rows), 1)), None)
-        >>> np.exp(to_shares(np.array([[1.0, 1.0]]), law, np.array([[0.25]]))).round(12)
-        array([[0.25, 0.75]])
-    """
-    n_labels = concentration.shape[1]
-    levels = np.clip(uniforms, TAIL_MASS, 1.0 - TAIL_MASS)
-    logs = np.empty((len(levels), n_labels))
-    for rows in _blocks(len(levels), len(concentration)):
-        chain = _Chain(concentration, *rows_of(rows))
-        left = np.zeros(len(rows))
-        for k in range(n_labels - 1):
-            z = np.empty(len(rows))
-            for part, a, b in chain.sticks(k):
-                z[part] = _quantile(a, b, chain.weights(part), levels[rows[part], k])
-                if k < n_labels - 2:
-                    chain.see(part, a, b, z[part])
-            logs[rows, k] = left + scipy.special.log_expit(z)
-            left = left + scipy.special.log_expit(-z)
-        logs[rows, -1] = left
-    return logs
+    def to_shares(self, uniforms: Array) -> Array:
+        """The inverse: levels (N, L-1), taken for ``TAIL_MASS`` off where closer to an end, to log shares (N, L)."""
+        concentration, rows_of = self.concentration, self.rows_of
+        n_labels = concentration.shape[1]
+        levels = np.clip(uniforms, TAIL_MASS, 1.0 - TAIL_MASS)
+        logs = np.empty((len(levels), n_labels))
+        for rows in _blocks(len(levels), len(concentration)):
+            chain = _Chain(concentration, *rows_of(rows))
+            left = np.zeros(len(rows))
+            for k in range(n_labels - 1):
+                z = np.empty(len(rows))
+                for part, a, b in chain.sticks(k):
+                    z[part] = _quantile(a, b, chain.weights(part), levels[rows[part], k])
+                    if k < n_labels - 2:
+                        chain.see(part, a, b, z[part])
+                logs[rows, k] = left + scipy.special.log_expit(z)
+                left = left + scipy.special.log_expit(-z)
+            logs[rows, -1] = left
+        return logs
 
 
 def _blocks(n_rows: int, n_components: int) -> Iterator[Index]:
@@ -167,20 +147,24 @@ class _Chain:
             yield np.flatnonzero(which.reshape(-1) == g), a + hits, b + rest
 
     def weights(self, part: Index) -> Array:
-        """``w`` of some rows (b, P), rows summing to one.
-
-        Where the pieces seen so far have no density, nothing follows from them, and the positive part stands in.
-        """
+        """``w`` of some rows (b, P), rows summing to one."""
         size = self._log_size[part]
-        terms = self._sign[part] * np.exp(size - size.max(axis=1, keepdims=True))
-        total, positive = terms.sum(1, keepdims=True), np.maximum(terms, 0.0)
-        terms = np.where(total > SMALLEST_DENSITY_SHARE * positive.sum(1, keepdims=True), terms, positive)
-        weights: Array = terms / terms.sum(1, keepdims=True)
-        return weights
+        return _closed(self._sign[part] * np.exp(size - size.max(axis=1, keepdims=True)))
 
     def see(self, part: Index, a: Array, b: Array, z: Array) -> None:
         """Reweight the components of some rows by their densities at a piece of the stick, z (b,)."""
         self._log_size[part] += _log_density(a, b, z)
+
+
+def _closed(terms: Array) -> Array:
+    """Signed terms (b, P) as weights that sum to one.
+
+    Where what was seen so far cannot be, nothing follows from it, and the positive part stands in.
+    """
+    total, positive = terms.sum(1, keepdims=True), np.maximum(terms, 0.0)
+    terms = np.where(total > SMALLEST_DENSITY_SHARE * positive.sum(1, keepdims=True), terms, positive)
+    weights: Array = terms / terms.sum(1, keepdims=True)
+    return weights
 
 
 def _log_density(a: Array, b: Array, z: Array) -> Array:
@@ -313,131 +297,94 @@ class PresenceSteps:
         return absent / (absent + present), present / (absent + present)
 
     def seen(self, label: int, weights: Array, some: Mask, there: Mask) -> Array:
-        """Weights (b, P) once it is known whether a label is there.
-
-        Where the presences seen so far cannot be, nothing follows from them, and the positive part stands in.
-
-        Args:
-            label: its number.
-            weights: of the components (b, P), given the labels before.
-            some: whether a label before was there (b,).
-            there: whether this one is (b,).
-        """
+        """Weights (b, P) once it is known whether a label is ``there`` (b,); other arguments as in :meth:`split`."""
         terms = weights * self._chances[there.astype(np.intp), some.astype(np.intp), label]
         # a step may be as unlikely as e^-500: of the next products nothing would be left
         size = np.abs(terms).max(axis=1, keepdims=True)
         terms = np.where(size > 0.0, terms / np.where(size > 0.0, size, 1.0), weights)
-        total, positive = terms.sum(1, keepdims=True), np.maximum(terms, 0.0)
-        terms = np.where(total > SMALLEST_DENSITY_SHARE * positive.sum(1, keepdims=True), terms, positive)
-        answer: Array = terms / terms.sum(1, keepdims=True)
-        return answer
+        return _closed(terms)
 
 
-def to_uniforms_with_zeros(
-    alpha: Array,
-    steps: PresenceSteps,
-    weights_of: WeightsOf,
-    logs: Array,
-    fill: Array,
-    log_centre: Array | None = None,
-) -> Array:
-    """Shares with exact zeros to independent uniforms; see the module.
+class PresenceMap:
+    """Shares with exact zeros and uniforms; see the module.
 
     Args:
         alpha: concentrations (P, L).
-        steps: the components' presences.
+        log_odds: of presence (P, L).
         weights_of: weights of some points.
-        logs: log shares (T, L), of which those of absent labels are -inf.
-        fill: places (T, L) in [0, 1): of absent labels, and in the last column that of an absent last label.
         log_centre: of the components (P, L), where they have centres of their own.
 
-    Returns:
-        (T, L-1), in [0, 1].
-
     Example:
-        >>> steps, law = PresenceSteps(np.zeros((1, 2))), lambda points: np.ones((len(points), 1))
-        >>> logs, fill = np.log([[0.25, 0.75]]), np.zeros((1, 2))
-        >>> to_uniforms_with_zeros(np.ones((1, 2)), steps, law, logs, fill).round(4)  # 1/3 + 2/3 · 1/2 · 1/4
+        >>> one = PresenceMap(np.ones((1, 2)), np.zeros((1, 2)), lambda points: np.ones((len(points), 1)))
+        >>> one.to_uniforms(np.log([[0.25, 0.75]]), np.zeros((1, 2))).round(4)  # 1/3 + 2/3 · 1/2 · 1/4
         array([[0.4167]])
-    """
-    there, n_labels = ~np.isneginf(logs), alpha.shape[1]
-    out = np.empty((len(logs), n_labels - 1))
-    for block in _blocks(len(logs), len(alpha)):
-        present, filled = there[block], fill[block]
-        walk = _Walk(steps, weights_of(block))
-        for r in range(n_labels):
-            walk.step(present[:, r])
-        places = np.zeros((len(block), n_labels))
-        for rows, labels in _supports(present):
-            if len(labels) > 1:
-                part = logs[np.ix_(block[rows], labels)]
-                if log_centre is None:
-                    inside = to_uniforms(alpha[:, labels], walk.law_of(rows), part)
-                else:
-                    own = walk.weights[rows], alpha[:, labels], log_centre[:, labels]
-                    inside = ratios_to_uniforms(*own, None, part, part)
-                places[np.ix_(rows, labels[:-1])] = inside
-        # the last label's presence goes into the place of the last one before it that is there
-        rows, z = np.arange(len(block)), _last_present(present)
-        absent, pi = walk.absent[-1], walk.present[-1]
-        inside = _below(pi * places[rows, z], pi)
-        places[rows, z] = np.where(present[:, -1], inside, pi + absent * filled[:, -1])
-        for r in range(n_labels - 1):
-            low = _below(walk.absent[r] * filled[:, r], walk.absent[r])
-            high = walk.absent[r] + walk.present[r] * places[:, r]
-            out[block, r] = np.where(present[:, r], high, low)
-    return np.clip(out, 0.0, 1.0)
-
-
-def to_shares_with_zeros(
-    alpha: Array,
-    steps: PresenceSteps,
-    weights_of: WeightsOf,
-    uniforms: Array,
-    log_centre: Array | None = None,
-) -> Array:
-    """The inverse of :func:`to_uniforms_with_zeros`; it needs no fill.
-
-    Args:
-        alpha: concentrations (P, L).
-        steps: the components' presences.
-        weights_of: weights of some points.
-        uniforms: (T, L-1), in [0, 1]; taken for ``TAIL_MASS`` off where closer to an end than that.
-        log_centre: of the components (P, L), where they have centres of their own.
-
-    Returns:
-        Log shares (T, L); -inf for labels that are absent.
-
-    Example:
-        >>> steps, law = PresenceSteps(np.zeros((1, 2))), lambda points: np.ones((len(points), 1))
-        >>> np.exp(to_shares_with_zeros(np.ones((1, 2)), steps, law, np.array([[1 / 3 + 1 / 12], [0.2]]))).round(4)
+        >>> np.exp(one.to_shares(np.array([[1 / 3 + 1 / 12], [0.2]]))).round(4)
         array([[0.25, 0.75],
                [0.  , 1.  ]])
     """
-    n_labels, uniforms = alpha.shape[1], np.clip(uniforms, TAIL_MASS, 1.0 - TAIL_MASS)
-    logs = np.full((len(uniforms), n_labels), -np.inf)
-    for block in _blocks(len(uniforms), len(alpha)):
-        walk = _Walk(steps, weights_of(block))
-        there = np.zeros((len(block), n_labels), dtype=np.bool_)
-        places = np.zeros((len(block), n_labels))
-        for r in range(n_labels - 1):
-            absent, present = walk.chances()
-            there[:, r] = (uniforms[block, r] >= absent) & (present > 0.0)
-            places[:, r] = _part(uniforms[block, r] - absent, present)
-            walk.step(there[:, r])
-        rows, z, (absent, pi) = np.arange(len(block)), _last_present(there), walk.chances()
-        there[:, -1] = (absent <= 0.0) | (places[rows, z] < pi)  # if no other is there, the last cannot be absent
-        places[rows, z] = _part(places[rows, z], pi)
-        walk.step(there[:, -1])
-        for group, labels in _supports(there):
-            part, levels = np.zeros((len(group), 1)), places[np.ix_(group, labels[:-1])]
-            if len(labels) > 1 and log_centre is None:
-                part = to_shares(alpha[:, labels], walk.law_of(group), levels)
-            elif len(labels) > 1 and log_centre is not None:
-                own = walk.weights[group], alpha[:, labels], log_centre[:, labels]
-                part = ratios_to_shares(*own, None, levels)
-            logs[np.ix_(block[group], labels)] = part
-    return logs
+
+    def __init__(self, alpha: Array, log_odds: Array, weights_of: WeightsOf, log_centre: Array | None = None) -> None:
+        self.alpha, self.weights_of, self.log_centre = alpha, weights_of, log_centre
+        self.steps = PresenceSteps(log_odds)
+
+    def _inside(self, weights: Array, labels: Index) -> StickMap | RatioMap:
+        """The map of the shares among some labels that are there, for points with these weights (b, P)."""
+        if self.log_centre is None:
+            return StickMap(self.alpha[:, labels], lambda numbers: (weights[numbers], None))
+        return RatioMap(weights, self.alpha[:, labels], self.log_centre[:, labels])
+
+    def to_uniforms(self, logs: Array, fill: Array | None) -> Array:
+        """Log shares (T, L), -inf where labels are absent, to (T, L-1), in [0, 1].
+
+        ``fill`` (T, L) in [0, 1) are the places of absent labels; in the last column that of an absent last label.
+        """
+        assert fill is not None
+        there, n_labels = ~np.isneginf(logs), self.alpha.shape[1]
+        out = np.empty((len(logs), n_labels - 1))
+        for block in _blocks(len(logs), len(self.alpha)):
+            present, filled = there[block], fill[block]
+            walk = _Walk(self.steps, self.weights_of(block))
+            for r in range(n_labels):
+                walk.step(present[:, r])
+            places = np.zeros((len(block), n_labels))
+            for rows, labels in _supports(present):
+                if len(labels) > 1:
+                    inside = self._inside(walk.weights[rows], labels)
+                    places[np.ix_(rows, labels[:-1])] = inside.to_uniforms(logs[np.ix_(block[rows], labels)])
+            # the last label's presence goes into the place of the last one before it that is there
+            rows, z = np.arange(len(block)), _last_present(present)
+            absent, pi = walk.absent[-1], walk.present[-1]
+            last = _below(pi * places[rows, z], pi)
+            places[rows, z] = np.where(present[:, -1], last, pi + absent * filled[:, -1])
+            for r in range(n_labels - 1):
+                low = _below(walk.absent[r] * filled[:, r], walk.absent[r])
+                high = walk.absent[r] + walk.present[r] * places[:, r]
+                out[block, r] = np.where(present[:, r], high, low)
+        return np.clip(out, 0.0, 1.0)
+
+    def to_shares(self, uniforms: Array) -> Array:
+        """The inverse, which needs no fill: levels as in :meth:`StickMap.to_shares`."""
+        n_labels, uniforms = self.alpha.shape[1], np.clip(uniforms, TAIL_MASS, 1.0 - TAIL_MASS)
+        logs = np.full((len(uniforms), n_labels), -np.inf)
+        for block in _blocks(len(uniforms), len(self.alpha)):
+            walk = _Walk(self.steps, self.weights_of(block))
+            there = np.zeros((len(block), n_labels), dtype=np.bool_)
+            places = np.zeros((len(block), n_labels))
+            for r in range(n_labels - 1):
+                absent, present = walk.chances()
+                there[:, r] = (uniforms[block, r] >= absent) & (present > 0.0)
+                places[:, r] = _part(uniforms[block, r] - absent, present)
+                walk.step(there[:, r])
+            rows, z, (absent, pi) = np.arange(len(block)), _last_present(there), walk.chances()
+            there[:, -1] = (absent <= 0.0) | (places[rows, z] < pi)  # if no other is there, the last cannot be absent
+            places[rows, z] = _part(places[rows, z], pi)
+            walk.step(there[:, -1])
+            for group, labels in _supports(there):
+                part, levels = np.zeros((len(group), 1)), places[np.ix_(group, labels[:-1])]
+                if len(labels) > 1:
+                    part = self._inside(walk.weights[group], labels).to_shares(levels)
+                logs[np.ix_(block[group], labels)] = part
+        return logs
 
 
 class _Walk:
@@ -464,11 +411,6 @@ class _Walk:
         self.weights = self._steps.seen(self._label, self.weights, self._some, there)
         self._some |= there
         self._label += 1
-
-    def law_of(self, rows: Index) -> Callable[[Index], tuple[Array, None]]:
-        """Weights of some of the rows, as the Rosenblatt map of the shares asks for them."""
-        part = self.weights[rows]
-        return lambda numbers: (part[numbers], None)
 
 
 def _below(values: Array, end: Array) -> Array:
@@ -515,11 +457,7 @@ class _RatioChain:
 
     def weights(self) -> Array:
         """``w`` (T, C), rows summing to one."""
-        terms = self._sign * np.exp(self._log_size - self._log_size.max(axis=1, keepdims=True))
-        total, positive = terms.sum(1, keepdims=True), np.maximum(terms, 0.0)
-        terms = np.where(total > SMALLEST_DENSITY_SHARE * positive.sum(1, keepdims=True), terms, positive)
-        weights: Array = terms / terms.sum(1, keepdims=True)
-        return weights
+        return _closed(self._sign * np.exp(self._log_size - self._log_size.max(axis=1, keepdims=True)))
 
     def _moved(self, k: int, z: Array) -> Array:
         """Logits of the Betas behind ``z = log ℓ_k - log(ℓ_{k+1} + … + ℓ_L)`` (T,): (T, C)."""
@@ -572,77 +510,57 @@ class _RatioChain:
         return logits
 
 
-def ratios_to_uniforms(
-    weights: Array, alpha: Array, log_centre: Array, log_odds: Array | None, logs: Array, fill: Array
-) -> Array:
-    """Shares of one row to independent uniforms, where components have centres of their own; see the module.
+class RatioMap:
+    """Shares and uniforms where components have centres of their own and all labels are there; see the module.
 
     Args:
-        weights: of the components (C,).
+        weights: of the components, the same for all points (C,) or each point's own (T, C).
         alpha: their concentrations (C, L).
         log_centre: their centres (C, L).
-        log_odds: of presence (C, L), or None where all labels are there.
-        logs: log shares (T, L), -inf for absent labels.
-        fill: places of absent labels (T, L) in [0, 1).
-
-    Returns:
-        (T, L-1).
 
     Example:
-        >>> one, even = np.ones(1), np.zeros((1, 2))
-        >>> ratios_to_uniforms(one, np.ones((1, 2)), even, None, np.log([[0.25, 0.75]]), even).round(12)
-        array([[0.25]])
+        >>> one = RatioMap(np.ones(1), np.ones((1, 2)), np.zeros((1, 2)))
+        >>> one.to_uniforms(np.log([[0.25, 0.75]])).round(12), np.exp(one.to_shares(np.array([[0.25]]))).round(12)
+        (array([[0.25]]), array([[0.25, 0.75]]))
     """
-    if log_odds is not None:
-        return to_uniforms_with_zeros(alpha, PresenceSteps(log_odds), _repeated(weights), logs, fill, log_centre)
-    out = np.empty((len(logs), alpha.shape[1] - 1))
-    left = np.logaddexp.accumulate(logs[:, ::-1], axis=1)[:, ::-1]
-    for rows in _blocks(len(logs), 4 * weights.shape[-1]):
-        part = weights if weights.ndim == 1 else weights[rows]
-        chain = _RatioChain(part, alpha, log_centre, len(rows))
-        for k in range(alpha.shape[1] - 2, -1, -1):
-            z = np.clip(logs[rows, k] - left[rows, k + 1], -LOGIT_LIMIT, LOGIT_LIMIT)
-            out[rows, k] = chain.cdf(k, z, chain.weights())
-            chain.join(k, z)
-    return out
+
+    def __init__(self, weights: Array, alpha: Array, log_centre: Array) -> None:
+        self.weights, self.alpha, self.log_centre = weights, alpha, log_centre
+
+    def _chains(self, n_points: int) -> Iterator[tuple[Index, _RatioChain]]:
+        for rows in _blocks(n_points, 4 * self.weights.shape[-1]):
+            part = self.weights if self.weights.ndim == 1 else self.weights[rows]
+            yield rows, _RatioChain(part, self.alpha, self.log_centre, len(rows))
+
+    def to_uniforms(self, logs: Array, fill: Array | None = None) -> Array:
+        """Log shares (T, L), finite, to (T, L-1), in [0, 1]."""
+        out = np.empty((len(logs), self.alpha.shape[1] - 1))
+        left = np.logaddexp.accumulate(logs[:, ::-1], axis=1)[:, ::-1]
+        for rows, chain in self._chains(len(logs)):
+            for k in range(self.alpha.shape[1] - 2, -1, -1):
+                z = np.clip(logs[rows, k] - left[rows, k + 1], -LOGIT_LIMIT, LOGIT_LIMIT)
+                out[rows, k] = chain.cdf(k, z, chain.weights())
+                chain.join(k, z)
+        return out
+
+    def to_shares(self, uniforms: Array) -> Array:
+        """The inverse: levels as in :meth:`StickMap.to_shares`."""
+        levels = np.clip(uniforms, TAIL_MASS, 1.0 - TAIL_MASS)
+        logs = np.zeros((len(levels), self.alpha.shape[1]))
+        for rows, chain in self._chains(len(levels)):
+            for k in range(self.alpha.shape[1] - 2, -1, -1):
+                z = chain.quantile(k, levels[rows, k])
+                chain.join(k, z)
+                logs[rows, k + 1 :] += scipy.special.log_expit(-z)[:, None]
+                logs[rows, k] = scipy.special.log_expit(z)
+        return logs
 
 
-def ratios_to_shares(weights: Array, alpha: Array, log_centre: Array, log_odds: Array | None, uniforms: Array) -> Array:
-    """The inverse of :func:`ratios_to_uniforms`.
-
-    Args:
-        weights: of the components (C,).
-        alpha: their concentrations (C, L).
-        log_centre: their centres (C, L).
-        log_odds: of presence (C, L), or None where all labels are there.
-        uniforms: (T, L-1).
-
-    Returns:
-        Log shares (T, L).
-
-    Example:
-        >>> one, even = np.ones(1), np.zeros((1, 2))
-        >>> np.exp(ratios_to_shares(one, np.ones((1, 2)), even, None, np.array([[0.25]]))).round(12)
-        array([[0.25, 0.75]])
-    """
-    if log_odds is not None:
-        return to_shares_with_zeros(alpha, PresenceSteps(log_odds), _repeated(weights), uniforms, log_centre)
-    levels = np.clip(uniforms, TAIL_MASS, 1.0 - TAIL_MASS)
-    logs = np.zeros((len(levels), alpha.shape[1]))
-    for rows in _blocks(len(levels), 4 * weights.shape[-1]):
-        part = weights if weights.ndim == 1 else weights[rows]
-        chain = _RatioChain(part, alpha, log_centre, len(rows))
-        for k in range(alpha.shape[1] - 2, -1, -1):
-            z = chain.quantile(k, levels[rows, k])
-            chain.join(k, z)
-            logs[rows, k + 1 :] += scipy.special.log_expit(-z)[:, None]
-            logs[rows, k] = scipy.special.log_expit(z)
-    return logs
-
-
-def _repeated(weights: Array) -> WeightsOf:
-    """The weights of one row, for every point."""
-    return lambda numbers: np.repeat(weights[None], len(numbers), 0)
+def ratio_map(weights: Array, alpha: Array, log_centre: Array, log_odds: Array | None) -> RatioMap | PresenceMap:
+    """The map of one row whose components (C,) have centres of their own, with log odds of presence (C, L) or none."""
+    if log_odds is None:
+        return RatioMap(weights, alpha, log_centre)
+    return PresenceMap(alpha, log_odds, lambda numbers: np.repeat(weights[None], len(numbers), 0), log_centre)
 
 
 # -- points ------------------------------------------------------------------------------------------------------------
@@ -672,18 +590,7 @@ def share_points(law: Any, value: Any) -> tuple[Tensor, Size]:
 
 
 def level_points(law: Any, uniforms: Any) -> tuple[Tensor, Size]:
-    """Levels (T, L-1) in float64, in the order of :func:`share_points`; and their shape.
-
-    Args:
-        law: whose labels and batch they must fit.
-        uniforms: levels (..., *batch, L-1).
-
-    Returns:
-        The levels, and the shape (..., *batch) that answers take.
-
-    Raises:
-        InputError: another shape, or numbers outside [0, 1].
-    """
+    """Levels (T, L-1) in [0, 1], of (..., *batch, L-1), as :func:`share_points` does for shares; and their shape."""
     width = law.n_labels - 1
     points = _as_points(uniforms, width, law.device)
     if not bool(((points >= 0.0) & (points <= 1.0)).all()):
@@ -708,8 +615,7 @@ def _whole_shape(law: Any, shape: Size) -> Size:
 
 def _as_points(value: Any, width: int, device: torch.device) -> Tensor:
     """Points as finite float64 numbers (..., width)."""
-    table = value if isinstance(value, Tensor) else torch.tensor(np.asarray(value, dtype=np.float64))
-    table = table.detach().to(device, torch.float64)
+    table = torch.tensor(as_float(value, "value"), device=device)
     if table.dim() < 1 or table.shape[-1] != width:
         raise InputError(f"expected {width} columns; got shape {tuple(table.shape)}.")
     if not bool(torch.isfinite(table).all()):

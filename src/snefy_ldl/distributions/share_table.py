@@ -4,7 +4,8 @@ As in :mod:`snefy_ldl.distributions.phases`, ``P(share <= v) = ½ - π⁻¹ ∫ 
 a factor C(y), those inside a factor ``k(y - u)`` of the difference alone, so that on even grids of y and
 ``u = logit v`` the integrals at all u together are one convolution: a fast Fourier transform per component. Components
 of similar sharpness share a grid; its step is the one that the trapezoid rule needs, and a cdf is read between two
-points of it by a polynomial through eight.
+points of it by a polynomial through eight. Where labels may be absent, tables hold every other point alone; the sums
+over components that make a row put in those between.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import scipy.fft
+import scipy.ndimage
 import scipy.special
 
-from snefy_ldl._internal.limits import CHUNK_ELEMENTS
+from snefy_ldl._internal.limits import CACHE_ELEMENTS
 from snefy_ldl._internal.types import Array, Index
 
 __all__ = ["ComponentTable", "RowCurves"]
@@ -31,8 +33,8 @@ OVER, OUTSIDE = 25.0, 1e-11
 BEGUN = 7.0
 #: 2π over the step exceeds the rate of the phase by this.
 MARGIN = 26.0
-#: Points of the table in every step of the integral, points of the polynomial between them.
-FINER, POINTS = 2, 8
+#: Points of the polynomial between those of the table.
+POINTS = 8
 #: Longest convolution; laws with very small concentrations need longer ones, and are not tabulated.
 LONGEST = 1 << 12
 #: Logits of shares that are told apart from 0 and 1.
@@ -67,6 +69,8 @@ class ComponentTable:
         log_odds: of presence (P, L), or None where all labels are there.
         groups: the labels of each sum.
         used: components that any row may use (P',).
+        neurons: where components are pairs of neurons, half concentrations (n, L) and both neurons of every component
+            (2, P): a table is then made of far fewer powers.
 
     Raises:
         ValueError: the concentrations are so small that a table would be too long.
@@ -79,13 +83,21 @@ class ComponentTable:
     """
 
     def __init__(
-        self, alpha: Array, log_centre: Array, log_odds: Array | None, groups: list[list[int]], used: Index
+        self,
+        alpha: Array,
+        log_centre: Array,
+        log_odds: Array | None,
+        groups: list[list[int]],
+        used: Index,
+        neurons: tuple[Array, Index] | None = None,
     ) -> None:
         self.groups, self.used, self._n_components = groups, used, len(alpha)
         self._alpha, self._centre = alpha[used], log_centre
         self._there = None if log_odds is None else scipy.special.expit(log_odds[used])
         self._absent = None if log_odds is None else scipy.special.expit(-log_odds[used])
         self._norm = np.ones(len(used))
+        self._half, ends = (alpha, np.arange(len(alpha))[None]) if neurons is None else neurons
+        self._ends = ends[:, used]
         none_in, none_out = np.zeros((len(groups), len(used))), np.zeros((len(groups), len(used)))
         if log_odds is not None:
             log_absent = -np.logaddexp(0.0, log_odds[used])
@@ -121,15 +133,10 @@ class ComponentTable:
         if length > LONGEST:
             raise ValueError("too long")
         y: Array = first_y + step * np.arange(n_y, dtype=np.float64)
-        cdf = np.empty((len(self.groups), len(pairs), n_u * FINER), dtype=np.float32)
-        block = max(1, CHUNK_ELEMENTS // (16 * max(length, n_y * alpha.shape[1])))
-        for part in np.array_split(np.arange(len(pairs)), math.ceil(len(pairs) / block)):
-            outside = self._outside(pairs[part], y)  # (R, p, n_y)
-            for number, group in enumerate(self.groups):
-                cdf[number, part] = self._convolve(
-                    pairs[part], number, group, outside[number], first_y - low, step, n_u, length
-                )
-        return Octave(pairs, low, step / FINER, cdf)
+        cdf = np.empty((len(self.groups), len(pairs), n_u), dtype=np.float32)
+        fill = self._fill if self._there is None else self._fill_with_zeros
+        fill(cdf, pairs, y, first_y - low, step, n_u, length)
+        return Octave(pairs, low, step, cdf)
 
     def _logits(self, alpha: Array, pairs: Index) -> tuple[float, float]:
         """Logits between which all but some 1e-11 of every component's law lies, atoms apart."""
@@ -164,87 +171,130 @@ class ComponentTable:
         alive = np.flatnonzero(worst < OVER)
         return float(y[min(alive[-1] + 1, len(y) - 1)])
 
-    def _outside(self, pairs: Index, y: Array) -> Complex:
-        """``C(y)`` of every sum (R, p, n_y): the labels that are not in it."""
-        alpha = self._alpha[pairs]
-        logs = _log_factor(self._centre[:, None] + y)  # (L, n_y)
-        if self._there is None or self._absent is None:
-            whole = alpha @ logs
-            every = [np.exp(alpha[:, group] @ logs[group] - whole) for group in self.groups]
-            return np.stack(every)
-        each = np.exp(-alpha[:, :, None] * logs)
-        each *= self._there[pairs][:, :, None]
-        each += self._absent[pairs][:, :, None]
-        out = np.empty((len(self.groups), len(pairs), len(y)), dtype=np.complex128)
-        if all(len(group) == 1 for group in self.groups):
-            before = np.ones_like(each[:, 0])
-            kept = {group[0]: number for number, group in enumerate(self.groups)}
-            for r in range(each.shape[1]):
-                if r in kept:
-                    out[kept[r]] = before
-                before = before * each[:, r]
-            after = np.ones_like(before)
-            for r in range(each.shape[1] - 1, -1, -1):
-                if r in kept:
-                    out[kept[r]] *= after
-                after = after * each[:, r]
-        else:
-            for number, group in enumerate(self.groups):
-                out[number] = np.delete(each, group, axis=1).prod(1)
-        out -= self._none_out[:, pairs, None]
-        return out
-
-    def _inside(self, pairs: Index, number: int, group: list[int], v: Array) -> Complex:
-        """``k(y - u)`` (p, ...): the labels of a sum."""
-        product: Complex | None = None
-        for r in group:
-            factor = np.exp(-self._alpha[pairs, r][:, None] * np.conj(_log_factor(self._centre[r] + v)))
-            if self._there is not None and self._absent is not None:
-                factor *= self._there[pairs, r][:, None]
-                factor += self._absent[pairs, r][:, None]
-            product = factor if product is None else product * factor
-        assert product is not None
-        if self._there is not None:
-            product = product - self._none_in[number, pairs][:, None]
-        return product
-
-    def _convolve(
+    def _fill(
         self,
+        cdf: npt.NDArray[np.float32],
         pairs: Index,
-        number: int,
-        group: list[int],
-        outside: Complex,
+        y: Array,
         apart: float,
         step: float,
         n_u: int,
         length: int,
-    ) -> Array:
-        """The cdfs of one sum at the points of the table (p, U)."""
-        n_y = outside.shape[1]
-        transform = scipy.fft.fft(outside, length, axis=1)
+    ) -> None:
+        """The cdfs of all sums at the points of the table (R, p, U), where all labels are there."""
+        v, parts, neurons, ends = self._layout(pairs, apart, step, n_u, length)
+        half = self._half[neurons]
+        for number, group in enumerate(self.groups):
+            rest = [r for r in range(half.shape[1]) if r not in group]
+            outside = np.exp(-(half[:, rest] @ _log_factor(self._centre[rest, None] + y)))  # (n, n_y)
+            inside = np.exp(-(half[:, group] @ np.conj(_log_factor(self._centre[group, None] + v))))  # (n, length)
+            for part in parts:
+                around, kernel = outside[ends[0, part]], inside[ends[0, part]]
+                for end in ends[1:, part]:
+                    around *= outside[end]
+                    kernel *= inside[end]
+                integral = _convolve(around, kernel, step, n_u, length)
+                cdf[number, part] = np.clip(0.5 - integral * (step / math.pi), 0.0, 1.0)
+
+    def _layout(
+        self, pairs: Index, apart: float, step: float, n_u: int, length: int
+    ) -> tuple[Array, list[Index], Index, Index]:
+        """Where kernels are asked for (length,), blocks of pairs, and the neurons with both ends of every pair."""
         place = np.arange(length)
-        behind = np.where(place < n_u, place, place - length)  # m - q
-        used = (behind > -n_y) & (behind < n_u)
-        cdf = np.empty((len(pairs), n_u, FINER))
-        mass = (1.0 - self._none_in[number, pairs]) * (1.0 - self._none_out[number, pairs])
-        norm = self._norm[pairs][:, None]
-        for fine in range(FINER):
-            v = apart - step * (behind + fine / FINER)
-            kernel = np.zeros((len(pairs), length), dtype=np.complex128)
-            kernel[:, used] = self._inside(pairs, number, group, v[used])
-            integral = scipy.fft.ifft(transform * scipy.fft.fft(kernel, axis=1), axis=1)[:, :n_u].imag
-            # before the first node an integrand falls as e^y
-            integral += (outside[:, :1] * kernel[:, :n_u]).imag / math.expm1(step)
-            cdf[:, :, fine] = 0.5 * mass[:, None] - integral * (step / math.pi)
-        whole: Array = self.at_zero[number, pairs][:, None] + np.clip(cdf.reshape(len(pairs), -1) / norm, 0.0, 1.0)
-        return whole
+        v = apart - step * np.where(place < n_u, place, place - length)
+        neurons, index = np.unique(self._ends[:, pairs], return_inverse=True)
+        block = max(1, CACHE_ELEMENTS // (8 * length))
+        parts = np.array_split(np.arange(len(pairs)), math.ceil(len(pairs) / block))
+        return v, parts, neurons, index.reshape(-1, len(pairs))
+
+    # -- grids of labels that may be absent --------------------------------------------------------------------------
+
+    def _fill_with_zeros(
+        self,
+        cdf: npt.NDArray[np.float32],
+        pairs: Index,
+        y: Array,
+        apart: float,
+        step: float,
+        n_u: int,
+        length: int,
+    ) -> None:
+        """The cdfs of all sums at the points of the table (R, p, U), from powers of one factor per neuron."""
+        v, parts, neurons, ends = self._layout(pairs, apart, step, n_u, length)
+        outer = self._powers(neurons, list(range(self._alpha.shape[1])), y)  # (L, n, n_y)
+        inner = {r: self._powers(neurons, [r], v)[0].conj() for group in self.groups for r in group}  # (n, length)
+        none_in, none_out = self._none_in[:, pairs], self._none_out[:, pairs]
+        middle = 0.5 * (1.0 - none_in) * (1.0 - none_out)
+        for part in parts:
+            around = self._around(pairs[part], outer, ends[:, part])
+            for number, group in enumerate(self.groups):
+                kernel = self._within(pairs[part], number, group, inner, ends[:, part])
+                integral = _convolve(around[number], kernel, step, n_u, length)
+                integral *= -step / math.pi
+                integral += middle[number, part, None]
+                integral /= self._norm[pairs[part], None]
+                cdf[number, part] = np.clip(integral, 0.0, 1.0) + self.at_zero[number, pairs[part], None]
+
+    def _powers(self, neurons: Index, labels: list[int], log_t: Array) -> Complex:
+        """``(1 + i c_r t)^{-a_r}`` of some neurons and labels (r, n, k)."""
+        half = self._half[neurons]
+        out = np.empty((len(labels), len(neurons), len(log_t)), dtype=np.complex128)
+        for number, r in enumerate(labels):
+            logs = _log_factor(self._centre[r] + log_t)
+            size, angle = np.exp(-half[:, r, None] * logs.real), half[:, r, None] * logs.imag
+            out[number].real, out[number].imag = size * np.cos(angle), -size * np.sin(angle)
+        return out
+
+    def _either(self, pairs: Index, r: int, factors: Complex, ends: Index) -> Complex:
+        """``1 - p + p F`` of one label (p, k), from its neurons' factors (n, k)."""
+        assert self._there is not None
+        assert self._absent is not None
+        product: Complex = factors[ends[0]]
+        for end in ends[1:]:
+            product *= factors[end]
+        product *= self._there[pairs, r, None]
+        product += self._absent[pairs, r, None]
+        return product
+
+    def _around(self, pairs: Index, outer: Complex, ends: Index) -> Complex:
+        """``C(y)`` of every sum (R, p, n_y): the labels that are not in it, at least one of them being there."""
+        n_labels = len(outer)
+        each = [self._either(pairs, r, outer[r], ends) for r in range(n_labels)]
+        out = np.ones((len(self.groups), len(pairs), outer.shape[2]), dtype=np.complex128)
+        inside = [set(group) for group in self.groups]
+        if all(len(group) == 1 for group in self.groups):
+            for labels in (range(n_labels), range(n_labels - 1, -1, -1)):  # those before each one, and those behind
+                product = np.ones_like(out[0])
+                for r in labels:
+                    for number, group in enumerate(inside):
+                        if r in group:
+                            out[number] *= product
+                    product *= each[r]
+        else:
+            for number, group in enumerate(inside):
+                for r in range(n_labels):
+                    if r not in group:
+                        out[number] *= each[r]
+        out -= self._none_out[:, pairs, None]
+        return out
+
+    def _within(self, pairs: Index, number: int, group: list[int], inner: dict[int, Complex], ends: Index) -> Complex:
+        """``k(y - u)`` (p, ...): the labels of a sum, at least one of them being there."""
+        product = self._either(pairs, group[0], inner[group[0]], ends)
+        for r in group[1:]:
+            product *= self._either(pairs, r, inner[r], ends)
+        product -= self._none_in[number, pairs, None]
+        return product
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def rows(self, weights: Array, number: int) -> RowCurves:
         """The cdfs of one sum of some rows, weights (b, P) of all components."""
         kept = weights[:, self.used]
-        curves = [(octave.first, octave.step, kept[:, octave.pairs] @ octave.cdf[number]) for octave in self.octaves]
+        curves = [
+            self._curve(octave, (kept[:, octave.pairs] @ octave.cdf[number]).astype(np.float64, copy=False))
+            for octave in self.octaves
+        ]
         atoms = np.stack([self.at_zero[number], self.at_one[number]], 1)
         return RowCurves(curves, *(kept @ atoms).T)
 
@@ -252,7 +302,14 @@ class ComponentTable:
         """The cdfs of one sum under every component that is tabulated: their numbers, and the curves."""
         for octave in self.octaves:
             at_zero, at_one = (table[number, octave.pairs] for table in (self.at_zero, self.at_one))
-            yield self.used[octave.pairs], RowCurves([(octave.first, octave.step, octave.cdf[number])], at_zero, at_one)
+            yield self.used[octave.pairs], RowCurves([self._curve(octave, octave.cdf[number])], at_zero, at_one)
+
+    def _curve(self, octave: Octave, values: Array) -> tuple[float, float, Array]:
+        """First logit, step and values of a curve; the points between those of the table are put in here."""
+        finer = np.empty((len(values), 2 * values.shape[1]), dtype=values.dtype)
+        finer[:, ::2] = values
+        finer[:, 1::2] = scipy.ndimage.correlate1d(values, BETWEEN, axis=1, mode="nearest")
+        return octave.first, 0.5 * octave.step, finer
 
 
 class RowCurves:
@@ -316,12 +373,34 @@ class RowCurves:
         return logits
 
 
+def _convolve(around: Complex, kernel: Complex, step: float, n_u: int, length: int) -> Array:
+    """``∫ Im φ dy / step`` at all points of the table (p, n_u); ``around`` and ``kernel`` are overwritten."""
+    kernel[:, n_u : length - around.shape[1] + 1] = 0.0
+    before = (around[:, :1] * kernel[:, :n_u]).imag / math.expm1(step)  # before the first node it falls as e^y
+    transform = scipy.fft.fft(around, length, axis=1)
+    transform *= scipy.fft.fft(kernel, axis=1, overwrite_x=True)
+    before += scipy.fft.ifft(transform, axis=1, overwrite_x=True)[:, :n_u].imag
+    integral: Array = before
+    return integral
+
+
 def _log_factor(log_phase: Array) -> Complex:
     """``log(1 + i s)`` of ``log s``, complex."""
     factor: Complex = 0.5 * np.logaddexp(0.0, 2.0 * log_phase) + 1j * np.arctan(np.exp(np.minimum(log_phase, 700.0)))
     return factor
 
 
+def _midpoint_filter(reach: int, window: float) -> Array:
+    """Weights of the points around that give the value half a step ahead: a sinc under Kaiser's window."""
+    distance = np.arange(-reach, reach + 1) - 0.5
+    weights = np.sinc(distance) * np.i0(window * np.sqrt(np.maximum(1.0 - (distance / reach) ** 2, 0.0)))
+    weights[0] = 0.0  # as many on either side
+    answer: Array = weights / weights.sum()
+    return answer
+
+
+#: Spectra of curves end at about half of what a step can bear, so that forty points around give one between to 1e-7.
+BETWEEN = _midpoint_filter(20, 14.0)
 _CENTRES = np.array([np.prod([i - j for j in range(POINTS) if j != i]) for i in range(POINTS)], dtype=np.float64)
 
 

@@ -22,12 +22,15 @@ from numpy.polynomial import legendre
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, KEPT_TABLE_NUMBERS
 from snefy_ldl._internal.special.tolerances import LOGIT_LIMIT, NEGLIGIBLE_WEIGHT, TAIL_MASS
 from snefy_ldl._internal.types import Array, Index
+from snefy_ldl.distributions.family import TableCache
 from snefy_ldl.distributions.panel import NODE_WEIGHTS, NODES, POINTS, TO_LEGENDRE, Located
-from snefy_ldl.distributions.table_cache import TableCache
-from snefy_ldl.distributions.weights import check_weights
+from snefy_ldl.distributions.parts import check_weights
+from snefy_ldl.errors import InputError
 
 #: Where many rows are asked about, a panel is looked for among every so many edges first.
 STRIDE, FEW_QUESTIONS = 32, 64
+#: Largest sum of concentrations whose tables are made: panels grow with its root.
+SHARPEST = 4e9
 
 
 class ShareTable(ABC):
@@ -246,6 +249,11 @@ class BetaTable(ShareTable):
 
 def make_edges(first: float, last: float, sharpest: float) -> Array:
     """Panel edges between two logits for laws whose concentrations reach ``sharpest``."""
+    if sharpest > SHARPEST:
+        raise InputError(
+            f"a component's concentrations sum to {sharpest:.2g}, too sharp for quantiles and cdfs, which take sums "
+            f"up to {SHARPEST:g}."
+        )
     first, last = max(first, -LOGIT_LIMIT), min(last, LOGIT_LIMIT)
     n_angles = max(16, math.ceil(math.pi * math.sqrt(sharpest)))
     angles = np.linspace(0.0, math.pi, n_angles + 1)[1:-1]

@@ -8,7 +8,6 @@ module                                    extra       what goes through
 :mod:`snefy_ldl.integrations.hub`                ``hub``     model folders with a card, to and from the Hugging Face Hub
 :mod:`snefy_ldl.integrations.mlflow`             ``mlflow``  means and intervals as a model of MLflow's kind ``pyfunc``
 :mod:`snefy_ldl.integrations.skpro`              ``skpro``   a probabilistic regressor of skpro
-:mod:`snefy_ldl.integrations.torchmetrics`       ``metrics`` measures that add up over batches
 ========================================= =========== ===============================================================
 """
 

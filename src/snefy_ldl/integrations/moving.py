@@ -1,7 +1,7 @@
 """Means and variances of laws that move with their rows, as torch modules of plain operations.
 
 Where guides give each row its own centre ``c(x)`` and odds of presence, rows no longer share their components, and
-moments are integrals over ``y = log t`` of each row (:mod:`snefy_ldl.distributions.row_moments`). The nodes are the
+moments are integrals over ``y = log t`` of each row (:mod:`snefy_ldl.distributions.components`). The nodes are the
 same for all rows here: they reach from the smallest to the largest centre that a mover can give.
 """
 

@@ -107,7 +107,8 @@ def describe(model: Any, graph: ModelGraph) -> dict[str, Any]:
 
     Returns:
         ``labels``, ``features`` (None where the model knows no names), ``n_features``, ``levels``, ``input`` (a
-        sentence), ``left_out`` (what is missing, a sentence or None), ``columns`` (how text and dates became features,
+        sentence), ``dtype`` (in which features must come),
+        ``left_out`` (what is missing, a sentence or None), ``columns`` (how text and dates became features,
         or None) and ``library_version``.
 
     Example:
@@ -124,6 +125,7 @@ def describe(model: Any, graph: ModelGraph) -> dict[str, Any]:
         "n_features": graph.inputs.width,
         "levels": list(graph.levels),
         "input": graph.inputs.words(),
+        "dtype": str(graph.inputs.example().dtype).removeprefix("torch."),
         "left_out": graph.left_out,
         "columns": model.columns_.to_dict() if graph.inputs.encoded else None,
         "library_version": __version__,

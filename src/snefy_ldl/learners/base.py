@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from snefy_ldl._internal.files.schema import n_encoded
 from snefy_ldl._internal.random import numpy_random
+from snefy_ldl._internal.special.threads import few_threads
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions, check_features
 from snefy_ldl.datasets.columns import TableEncoder, learn_columns, read_encoder
@@ -25,7 +26,6 @@ from snefy_ldl.datasets.frames import frame_of, is_frame
 from snefy_ldl.datasets.gaps import has_gaps
 from snefy_ldl.errors import InputError, ModelFileError, TrainingError
 from snefy_ldl.learners.storage import REGISTRY, is_fitted_name, read_learner, write_learner
-from snefy_ldl.learners.threads import few_threads
 
 #: More features, or labels, than a file can reasonably name.
 MOST_FEATURES, MOST_LABELS = 10**7, 10**6

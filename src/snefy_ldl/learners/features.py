@@ -264,17 +264,6 @@ class Design:
         ridge = np.append(1.0 / q**2, 0.0)
         return cls(Z, ridge, np.diag(1.0 / q) if axes is None else axes / q, centre, constant)
 
-    def coordinates(self, X: Array) -> Array:
-        """Coordinates of other rows.
-
-        Args:
-            X: Scaled features, (M, d).
-
-        Returns:
-            Rows like those of ``Z``, (M, r + 1).
-        """
-        return np.concatenate([(X - self.centre) @ self.back, np.full((len(X), 1), self.constant)], axis=1)
-
     def weights(self, w: Array) -> tuple[Array, Array]:
         """Coefficients for scaled features, from weights of the coordinates.
 

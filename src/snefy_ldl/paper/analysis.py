@@ -1,4 +1,4 @@
-"""What a run's results say: means, differences on the same splits, and the intervals around them."""
+"""What a run's results say, beside the paper's own figures: means, differences on the same splits, intervals."""
 
 from __future__ import annotations
 
@@ -6,28 +6,59 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from scipy.stats import t as student
 
 from snefy_ldl.errors import InputError
-from snefy_ldl.paper.records import VERSION
+from snefy_ldl.paper.runner import VERSION
 
-__all__ = [
-    "MEASURES",
-    "METRICS",
-    "Gap",
-    "Metric",
-    "Record",
-    "Results",
-    "Series",
-    "Spread",
-    "load_results",
-    "paired",
-    "unpaired",
-]
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """One table of the paper.
+
+    Args:
+        name: the study that runs it again, ``"table3"``.
+        place: where it stands, ``"Table 3, section 6.1"``.
+        dataset: the data set, as :func:`snefy_ldl.load_dataset` calls it.
+        splits: random splits that the paper averages over.
+        cells: key to (mean, standard deviation). Tables 2 and 3: ("snefy" or "dirichlet", number of groups, label from
+            0); tables 4 and 5: (strategy, measure); tables 6 and 7: (learner, "Average" or "Weighted", measure).
+
+    Example:
+        >>> TABLES["table3"].cells["snefy", "2", "0"]
+        (0.8948, 0.0175)
+    """
+
+    name: str
+    place: str
+    dataset: str
+    splits: int
+    cells: Mapping[tuple[str, ...], tuple[float, float]]
+
+
+def _load() -> dict[str, PublishedTable]:
+    content = json.loads(files("snefy_ldl.paper").joinpath("published.json").read_text(encoding="utf-8"))
+    return {
+        name: PublishedTable(
+            name,
+            table["place"],
+            table["dataset"],
+            table["splits"],
+            MappingProxyType({tuple(key): (mean, std) for key, mean, std in table["cells"]}),
+        )
+        for name, table in content.items()
+    }
+
+
+#: Tables 2 to 7, by the name of the study that runs them again.
+TABLES: dict[str, PublishedTable] = _load()
+
 
 #: Level of every interval of the report.
 LEVEL = 0.95

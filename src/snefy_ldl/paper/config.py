@@ -1,27 +1,13 @@
 """Everything the experiments depend on, in one place: data sets, splits, strategies, learners, grids and repeats.
 
 Nothing here is computed and nothing heavy is imported, so that the command line can read it. What decides a figure is
-part of its fingerprint (:mod:`snefy_ldl.paper.records`); a changed setting makes the old results stale.
+part of its fingerprint (:mod:`snefy_ldl.paper.runner`); a changed setting makes the old results stale.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
-__all__ = [
-    "RECIPES",
-    "RESULTS_VERSION",
-    "STUDIES",
-    "Active",
-    "Conformal",
-    "Ensemble",
-    "Query",
-    "Sensitivity",
-    "Study",
-    "quick",
-    "select",
-]
 
 #: Raise it when the code of a study, or of what it uses, changes what a figure means: old results are then stale.
 RESULTS_VERSION = 1

@@ -1,4 +1,4 @@
-"""Running the experiments: worker processes, a progress bar, and records that are there as soon as they are known.
+"""Running the experiments: what is missing, worker processes, and records that are there as soon as they are known.
 
 Kill it at any moment and run it again: it goes on with what is missing. The figures depend on the repeat's number and
 the settings, not on the number of processes or on interruptions.
@@ -6,36 +6,381 @@ the settings, not on the number of processes or on interruptions.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import multiprocessing
 import os
+import platform
+import re
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn brings it
 
+from snefy_ldl._internal.files.atomic import remove_leftovers, write_json
+from snefy_ldl._internal.version import __version__
 from snefy_ldl.datasets.named import Dataset, load_dataset
 from snefy_ldl.errors import InputError, SnefyError
-from snefy_ldl.paper.config import RECIPES, Study
-from snefy_ldl.paper.records import RunFile, data_digest, fingerprint, tidy
-from snefy_ldl.paper.tasks import Answer, Ledger, Loader, Task, compute
+from snefy_ldl.learners import DirichletLDL
+from snefy_ldl.paper.config import RECIPES, RESULTS_VERSION, Active, Ensemble, Sensitivity, Study
+from snefy_ldl.paper.studies import (
+    Outcome,
+    grid_parts,
+    make_learner,
+    make_model,
+    merge_part,
+    missing_parts,
+    part_cost,
+    run_active,
+    run_conformal,
+    run_ensemble,
+    run_sensitivity,
+)
 
-__all__ = ["Spread", "reproduce"]
+#: Version of the files' own form.
+VERSION = 1
+#: Packages whose version can change a figure.
+PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
+#: Settings of a model that decide no figure.
+PASSING = ("random_state", "verbose", "checkpoint_dir", "warm_start")
 
-#: Runs tasks elsewhere: from a function of a task and its data set, the tasks, and what gives a task's data set, to
-#: tasks with their answers, in any order.
-Spread = Callable[
-    [Callable[[Task, Dataset], Answer], Sequence[Task], Callable[[Task], Dataset]], Iterator[tuple[Task, Answer]]
-]
+
+def record_path(out: Path, study: str, recipe: str, repeat: int) -> Path:
+    """Where one repeat's figures lie.
+
+    Example:
+        >>> record_path(Path("reproduction"), "table3", "default", 7).as_posix()
+        'reproduction/results/table3/default/007.json'
+    """
+    return out / "results" / study / recipe / f"{repeat:03d}.json"
+
+
+def fingerprint(study: Study, recipe: str, data: str) -> str:
+    """Hash of what decides a study's figures: protocol, models' settings, data and versions.
+
+    The number of repeats, the sharing out of the work and the grid of figure A1 (whose records say which settings they
+    hold) are no part of it.
+
+    Args:
+        study: the study.
+        recipe: ``"paper"``, ``"default"`` or ``"baseline"``.
+        data: what :func:`data_digest` says about its data set.
+    """
+    protocol = study.protocol
+    plan = replace(protocol, panels=()) if isinstance(protocol, Sensitivity) else protocol
+    models: list[Any] = [DirichletLDL()] if recipe == "baseline" else [make_model(study, recipe)]
+    if isinstance(protocol, Ensemble):
+        models += [make_learner(protocol, name) for name, _ in protocol.learners]
+    content = {
+        "results": RESULTS_VERSION,
+        "study": study.name,
+        "protocol": [type(plan).__name__, asdict(plan)],
+        "models": [[type(model).__name__, _settings(model)] for model in models],
+        "data": data,
+        "versions": {name: version(name) for name in PACKAGES} | {"snefy_ldl": __version__},
+    }
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _settings(model: Any) -> dict[str, str]:
+    return {name: repr(value) for name, value in model.get_params(deep=False).items() if name not in PASSING}
+
+
+def data_digest(data: Dataset) -> str:
+    """Hash of the features and the label distributions."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (data.X, data.D):
+        digest.update(repr((part.shape, str(part.dtype))).encode())
+        digest.update(np.ascontiguousarray(part).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def code_digest() -> str:
+    """Hash of the library's source files, those of the report and the command line aside."""
+    digest = hashlib.blake2b(digest_size=16)
+    root = Path(__file__).resolve().parents[1]
+    aside = re.compile(r"(experiments/(report|analysis|runner|published)|cli|demo|[a-z_]*plots).*")
+    for path in sorted(root.rglob("*.py")):
+        if not aside.fullmatch(path.relative_to(root).as_posix()):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def read_record(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
+    """A record that is whole and says what is expected of it, or None: it must then be computed.
+
+    Args:
+        path: the file.
+        expected: version, study, recipe, repeat and fingerprint that it must have.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(record, dict) or not isinstance(record.get("figures"), dict):
+        return None
+    if not isinstance(record.get("seconds"), (int, float)):
+        return None
+    return record if all(record.get(key) == value for key, value in expected.items()) else None
+
+
+def tidy(out: Path, study: str, recipe: str, fingerprint: str) -> int:
+    """Remove what a killed run left half-written, and set stale records aside as ``NNN.stale``; returns how many.
+
+    A report must never mix figures of two settings, so stale records go even where they are not to be redone now.
+    """
+    folder, stale = out / "results" / study / recipe, 0
+    if not folder.is_dir():
+        return 0
+    remove_leftovers(folder, "*.json")
+    for path in folder.glob("[0-9]*.json"):
+        about = {"version": VERSION, "study": study, "recipe": recipe, "repeat": int(path.stem)}
+        if read_record(path, about | {"fingerprint": fingerprint}) is None:
+            os.replace(path, path.with_suffix(".stale"))
+            stale += 1
+    return stale
+
+
+# -- the run as a whole ------------------------------------------------------------------------------------------------
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores and versions.
+
+    Example:
+        >>> sorted(machine())[:3]
+        ['cores', 'numpy', 'processor']
+    """
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        name = names[0] if names else name
+    facts = {"processor": name, "cores": os.cpu_count(), "python": platform.python_version()}
+    return facts | {package: version(package) for package in PACKAGES} | {"snefy_ldl": __version__}
+
+
+class RunFile:
+    """``run.json``: machine, jobs, repeats wanted, and the time spent over all resumes.
+
+    Args:
+        out: folder of the run.
+        jobs: worker processes.
+        repeats: repeats wanted, by study.
+        recipes: recipes wanted.
+    """
+
+    def __init__(self, out: Path, jobs: int, repeats: dict[str, int], recipes: tuple[str, ...]) -> None:
+        self.path, self._began = out / "run.json", time.perf_counter()
+        before = self._read()
+        self._spent = float(before.get("wall_seconds", 0.0))
+        held, codes = before.get("repeats", {}), list(before.get("code", []))
+        self.code_before = codes[-1] if codes else None
+        self.code = code_digest()
+        known = [*before.get("recipes", []), *recipes]
+        self.content: dict[str, Any] = {
+            "version": VERSION,
+            "machine": machine(),
+            "jobs": jobs,
+            "repeats": {**held, **{name: max(count, held.get(name, 0)) for name, count in repeats.items()}},
+            "recipes": [name for name in ("paper", "default") if name in known],
+            "wall_seconds": self._spent,
+            "started": before.get("started") or _now(),
+            "finished": before.get("finished"),
+            "code": codes if codes[-1:] == [self.code] else [*codes, self.code],
+        }
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) and content.get("version") == VERSION else {}
+
+    def write(self, finished: bool = False) -> None:
+        """Write what is known by now."""
+        self.content["wall_seconds"] = round(self._spent + time.perf_counter() - self._began, 2)
+        self.content["finished"] = _now() if finished else None
+        write_json(self.path, self.content)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+Loader = Callable[[str], Dataset]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Some repeats of a study, trained together.
+
+    A model's place among those it is trained with can change its last bits, and a query can turn such a bit into
+    another row. So repeats are trained in fixed companies, whole even where some of it is there already: what an
+    interrupted run leaves is finished with the same figures.
+
+    Args:
+        study: which.
+        recipes: the recipe, or those that share the work.
+        part: the setting of figure A1; empty elsewhere.
+        repeats: numbers of the splits whose records are missing.
+        company: numbers of the splits that are trained, these among them.
+        cost: rough seconds.
+    """
+
+    study: Study
+    recipes: tuple[str, ...]
+    part: str
+    repeats: tuple[int, ...]
+    company: tuple[int, ...]
+    cost: float
+
+    def __str__(self) -> str:
+        numbers = f"{self.repeats[0]}" if len(self.repeats) == 1 else f"{self.repeats[0]}-{self.repeats[-1]}"
+        words = (self.study.name, "+".join(self.recipes), self.part, f"repeat {numbers}")
+        return " ".join(word for word in words if word)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The outcomes of a task, the wall time of each of its repeats, and what it warned of."""
+
+    outcomes: list[Outcome]
+    seconds: float
+    warnings: list[str]
+
+
+def compute(task: Task, data: Dataset) -> Answer:
+    """Run a task; its warnings come back as lines, one of each."""
+    began = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        outcomes = _outcomes(task, data)
+    lines = dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught)
+    seconds = (time.perf_counter() - began) / len(outcomes)
+    return Answer([one for one in outcomes if one.repeat in task.repeats], seconds, list(lines))
+
+
+def _outcomes(task: Task, data: Dataset) -> list[Outcome]:
+    study, protocol = task.study, task.study.protocol
+    if isinstance(protocol, Ensemble):
+        return run_ensemble(study, task.recipes, task.company, data)
+    (recipe,) = task.recipes
+    if isinstance(protocol, Sensitivity):
+        return run_sensitivity(study, recipe, task.part, task.company, data)
+    if isinstance(protocol, Active):
+        return run_active(study, recipe, task.company, data)
+    return run_conformal(study, recipe, task.company, data)
+
+
+class Ledger:
+    """What is done and what is not: reads records, plans tasks, writes records.
+
+    Args:
+        out: folder of the run.
+        studies: what is wanted, each at its own number of repeats.
+        recipes: recipes wanted.
+        fingerprints: by study and recipe.
+    """
+
+    def __init__(
+        self, out: Path, studies: Sequence[Study], recipes: Sequence[str], fingerprints: dict[tuple[str, str], str]
+    ) -> None:
+        self.out, self.studies, self.recipes, self.fingerprints = out, list(studies), recipes, fingerprints
+        self.kept = 0
+
+    def plan(self) -> list[Task]:
+        """Tasks for everything that is missing, in the order of the studies; long ones of a study first."""
+        tasks = []
+        for study in self.studies:
+            missing = self._of_study(study)
+            tasks += sorted(missing, key=lambda task: -task.cost / len(task.company))
+        return tasks
+
+    def _of_study(self, study: Study) -> list[Task]:
+        recipes = study.recipes(self.recipes)
+        wanted: dict[tuple[tuple[str, ...], str], list[int]] = {}
+        for repeat in range(study.repeats):
+            lacking = {recipe: self._lacking(study, recipe, repeat) for recipe in recipes}
+            self.kept += sum(not parts for parts in lacking.values())
+            if isinstance(study.protocol, Ensemble):  # recipes share the members
+                together = tuple(recipe for recipe in recipes if lacking[recipe])
+                if together:
+                    wanted.setdefault((together, ""), []).append(repeat)
+                continue
+            for recipe, parts in lacking.items():
+                for part in parts:
+                    wanted.setdefault(((recipe,), part), []).append(repeat)
+        tasks = []
+        for (together, part), repeats in wanted.items():
+            cost, size = self._cost(study, together, part), study.chunk
+            for start in sorted({repeat // size * size for repeat in repeats}):
+                company = tuple(range(start, min(start + size, study.repeats)))
+                group = tuple(repeat for repeat in repeats if repeat in company)
+                tasks.append(Task(study, together, part, group, company, cost * len(company)))
+        return tasks
+
+    @staticmethod
+    def _cost(study: Study, recipes: tuple[str, ...], part: str) -> float:
+        """Rough seconds a repeat."""
+        if recipes == ("baseline",):
+            return 0.04 * study.cost
+        if not part:
+            return study.cost * len(recipes)
+        grid = grid_parts(study, recipes[0])
+        shares = {name: part_cost(study, recipes[0], name) for name in grid}
+        return study.cost * shares[part] / sum(shares.values())
+
+    def _lacking(self, study: Study, recipe: str, repeat: int) -> list[str]:
+        record = self._read(study, recipe, repeat)
+        if isinstance(study.protocol, Sensitivity):
+            return missing_parts(study, recipe, None if record is None else record["figures"])
+        return [] if record is not None else [""]
+
+    def _about(self, study: Study, recipe: str, repeat: int) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "study": study.name,
+            "dataset": study.dataset,
+            "recipe": recipe,
+            "repeat": repeat,
+            "fingerprint": self.fingerprints[study.name, recipe],
+        }
+
+    def _read(self, study: Study, recipe: str, repeat: int) -> dict[str, Any] | None:
+        path = record_path(self.out, study.name, recipe, repeat)
+        return read_record(path, self._about(study, recipe, repeat))
+
+    def enter(self, task: Task, answer: Answer) -> None:
+        """Write the records of a finished task, each at once and whole."""
+        study = task.study
+        for outcome in answer.outcomes:
+            figures, seconds = outcome.figures, answer.seconds
+            if isinstance(study.protocol, Sensitivity):
+                before = self._read(study, outcome.recipe, outcome.repeat)
+                held = None if before is None else before["figures"]
+                figures = merge_part(study, outcome.recipe, task.part, held, figures)
+                seconds += 0.0 if before is None else float(before["seconds"])
+            record = {
+                **self._about(study, outcome.recipe, outcome.repeat),
+                "seconds": round(seconds, 3),
+                "figures": figures,
+            }
+            write_json(record_path(self.out, study.name, outcome.recipe, outcome.repeat), record)
 
 
 def reproduce(
@@ -46,7 +391,6 @@ def reproduce(
     repeats: int | None = None,
     jobs: int | None = None,
     loader: Loader = load_dataset,
-    spread: Spread | None = None,
 ) -> Path:
     """Run studies into a folder, one JSON a repeat; what is there already is not run again.
 
@@ -57,7 +401,6 @@ def reproduce(
         repeats: repeats of every study; by default each study's own number.
         jobs: worker processes, one thread each; all cores by default. With one, no process is started.
         loader: gives a data set by its name; with several jobs it must be importable.
-        spread: runs tasks elsewhere, on a cluster say (:class:`snefy_ldl.cluster.tasks.RayTasks`); here by default.
 
     Returns:
         The folder.
@@ -89,12 +432,8 @@ def reproduce(
         return out
     run_file.write()
     with _bar(console, tasks) as advance:
-        if spread is not None:
-            answers = spread(compute, tasks, lambda task: _data(loader, task.study.dataset))
-        elif workers == 1:
-            answers = _run_here(tasks, loader)
-        else:
-            answers = _run_in_workers(tasks, loader, min(workers, len(tasks)))
+        alone = workers == 1
+        answers = _run_here(tasks, loader) if alone else _run_in_workers(tasks, loader, min(workers, len(tasks)))
         said: set[tuple[str, str]] = set()
         for task, answer in answers:
             ledger.enter(task, answer)

@@ -9,16 +9,18 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.model_selection import KFold
 
+from snefy_ldl._internal.prediction.laws import draw_from, law_blocks, log_probs, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation.rows import as_rows, take_rows
-from snefy_ldl.distributions.blocks import draw_from, law_blocks, tensor_for, to_numpy
 from snefy_ldl.distributions.law import SnefySimplex
-from snefy_ldl.distributions.partial import log_probs
 from snefy_ldl.errors import SnefyError, TableNote, TrainingWarning, ZeroLabelWarning
-from snefy_ldl.estimator import fit_folds, fit_many
+from snefy_ldl.estimator import SnefyLDL, fit_folds, fit_many
 from snefy_ldl.metrics import joint_pit
+from snefy_ldl.training import Job, TrainingData
+from snefy_ldl.training.guided import fit_jobs
 
 __all__ = ["FEWEST_ROWS", "LEVEL", "Answers", "JudgedRows", "Part", "ask", "cross_fit", "drawn_step"]
 
@@ -28,8 +30,6 @@ LEVEL = 0.9
 DRAWS = 500
 #: Rows whose draws are kept for further questions, at most so many.
 DRAWN_ROWS = 500
-#: Where the probability of a share below one is asked.
-JUST_BELOW_ONE = 1.0 - 1e-9
 #: Fewest rows that a report can say anything about.
 FEWEST_ROWS = 10
 
@@ -147,7 +147,9 @@ class Answers:
 
 
 def cross_fit(model: Any, rows: JudgedRows, folds: int = 5, random_state: int = 0) -> list[Part]:
-    """The model's settings fitted anew without each fold, so that every row is judged by a model that has not seen it.
+    """The model fitted anew without each fold, so that every row is judged by a model that has not seen it.
+
+    A fitted model has chosen between candidates; what it chose is fitted anew, without the search.
 
     Args:
         model: A fitted or unfitted :class:`~snefy_ldl.SnefyLDL`; it stays as it is.
@@ -175,10 +177,29 @@ def cross_fit(model: Any, rows: JudgedRows, folds: int = 5, random_state: int = 
         for category in (ZeroLabelWarning, TableNote, TrainingWarning):
             warnings.simplefilter("ignore", category)
         if rows.counts is None:
-            fitted = fit_folds(model, rows.X, rows.D, learn)
+            fitted = _refit(model, rows, learn) if type(model) is SnefyLDL else fit_folds(model, rows.X, rows.D, learn)
         else:
             fitted = list(fit_many(model, rows.X, None, learn, counts=rows.counts))
     return [Part(one, test) for one, (_, test) in zip(fitted, splits)]
+
+
+def _refit(model: SnefyLDL, rows: JudgedRows, learn: Sequence[Index]) -> list[SnefyLDL]:
+    """One model per fold, of the candidate that the given one chose if it is fitted."""
+    if not hasattr(model, "net_"):
+        return fit_many(model, rows.X, rows.D, learn)
+    chosen: dict[str, Any] = {"standardize": False if model.scaling_ == "none" else model.scaling_}
+    if model.zeros == "auto":
+        chosen["zeros"] = model.zero_policy_.mode
+    if model.centre_ is None:
+        chosen["centre"] = None
+    if model.inputs_ == "features":
+        chosen["guides"] = None
+    settled = clone(model).set_params(**chosen)
+    data = TrainingData(rows.X, rows.D, None, None, settled.backbone, settled.columns)
+    if model.guides_ is None or (data.columns is not None and (data.columns.has_gaps or not data.columns.is_plain)):
+        return fit_many(settled, rows.X, rows.D, learn)
+    jobs = [Job(settled.settings(), data, fold, warn=False) for fold in learn]
+    return [clone(settled).adopt(state) for state in fit_jobs(jobs, None, model.inputs_)]
 
 
 def ask(parts: Sequence[Part], rows: JudgedRows, random_state: int = 0) -> Answers:
@@ -279,7 +300,7 @@ def _probabilities(law: Any, shares: Array, draws: Array | None) -> tuple[Array,
     below = np.where(shares == 0.0, 0.0, up_to)
     whole = shares == 1.0  # an atom where all other labels are absent
     if whole.any():
-        below = np.where(whole, _cdf(law, np.where(whole, JUST_BELOW_ONE, shares)), below)
+        below = np.where(whole, np.stack([law.share_ends([r])[1] for r in range(shares.shape[1])], axis=1), below)
     return below, up_to
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from snefy_ldl._internal.prediction.laws import law_blocks
 from snefy_ldl._internal.types import Array
-from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.errors import InputError, TableNote
 from snefy_ldl.reports.answers import FEWEST_ROWS, Answers, JudgedRows, Part, ask, cross_fit
 from snefy_ldl.reports.failures import GroupMiss, RowMiss, worst_groups, worst_rows

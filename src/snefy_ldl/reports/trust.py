@@ -8,19 +8,23 @@ from typing import Any
 
 import numpy as np
 
+from snefy_ldl._internal.prediction.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array
-from snefy_ldl.distributions.blocks import law_blocks, tensor_for, to_numpy
 from snefy_ldl.metrics import JointCalibration, coverage, interval_width, joint_calibration_test
 from snefy_ldl.metrics.intervals import covered_within
 from snefy_ldl.metrics.joint import FEWEST_ROWS as FEWEST_JOINT
-from snefy_ldl.reports.answers import LEVEL, Answers, JudgedRows, Part, drawn_step
+from snefy_ldl.reports.answers import LEVEL, Answers, JudgedRows, Part
 
-__all__ = ["LEVELS", "Trust", "drawn_widths", "judge_coverage"]
+__all__ = ["LEVELS", "Trust", "calibrated_widths", "drawn_widths", "judge_coverage"]
 
 #: Levels of the coverage curves; the ends of the intervals that the tables speak of are at :data:`LEVEL`.
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 #: Fewest rows to calibrate on: half of them must allow a level of 0.95.
 FEWEST_ROWS = 40
+#: Rows whose calibrated intervals stand for all in the mean width, at most so many.
+WIDTH_ROWS = 150
+#: Labels up to which their levels are asked of all labels together.
+FEW_LABELS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +101,7 @@ def judge_coverage(
     each = reach[halves.astype(np.intp) ^ 1]  # a row of the second half is judged by the first one's reach
     calibrated = covered_within(below[:, None, :], up_to[:, None, :], each)
     place = LEVELS.index(LEVEL)
-    widths = _widths(parts, rows, each[:, place], answers.draws)
+    widths = calibrated_widths(parts, rows, each[:, place], answers.draws)
     return Trust(
         curve, calibrated.mean(axis=(0, 2)), inside, calibrated[:, place].mean(axis=0), width, widths, joint, False
     )
@@ -124,25 +128,49 @@ def _reach(distance: Array, levels: Sequence[float]) -> Array:
     return ordered[places]
 
 
-def _widths(parts: Sequence[Part], rows: JudgedRows, reach: Array, draws: dict[int, Array] | None) -> Array:
-    """Mean width of the intervals between probabilities one half less and plus the reach (L,)."""
+def calibrated_widths(parts: Sequence[Part], rows: JudgedRows, reach: Array, draws: dict[int, Array] | None) -> Array:
+    """Mean width of the intervals between probabilities one half less and plus a reach.
+
+    Args:
+        parts: Models and their rows.
+        rows: All rows, of which at most :data:`WIDTH_ROWS` are asked.
+        reach: Of each row and label (N, L).
+        draws: Draws of some rows, where laws are asked by draws; None asks for quantiles.
+
+    Returns:
+        Widths (L,).
+    """
     if draws is not None:
         drawn = list(draws)
         table = np.stack([draws[row] for row in drawn], axis=1)
         return np.asarray(drawn_widths(table, 0.5 - reach[drawn], 0.5 + reach[drawn]).mean(axis=0))
     chosen = np.zeros(len(rows), dtype=bool)
-    chosen[:: drawn_step(len(rows))] = True
+    chosen[:: -(-len(rows) // WIDTH_ROWS)] = True
     widths: list[Array] = []
     for part in parts:
         here = part.rows[chosen[part.rows]]
         for block, law in law_blocks(part.model, rows.pick(here).X) if len(here) else ():
             low, high = 0.5 - reach[here[block]], 0.5 + reach[here[block]]
+            if rows.D.shape[1] <= FEW_LABELS:  # by the tables of all labels, which are there already
+                widths += _few_widths(law, low, high)
+                continue
             columns = []
             for r in range(rows.D.shape[1]):
                 ends = to_numpy(law.marginal(r).icdf(tensor_for(law, np.stack([low[:, r], high[:, r]]))))
                 columns.append(ends[1] - ends[0])
             widths.append(np.stack(columns, axis=1))
     return np.asarray(np.concatenate(widths).mean(axis=0))
+
+
+def _few_widths(law: Any, low: Array, high: Array) -> list[Array]:
+    """The widths (b, L) of some rows, in parts: rows with the same levels are asked together."""
+    parts = []
+    levels = np.concatenate([low, high], axis=1)  # (b, 2 L)
+    for wanted in np.unique(levels, axis=0):
+        same = np.flatnonzero((levels == wanted).all(axis=1))
+        each = np.diagonal(to_numpy(law[same].quantiles(wanted)).reshape(len(same), -1, 2, low.shape[1]), 0, 1, 3)
+        parts.append(np.asarray(each[:, 1] - each[:, 0]))
+    return parts
 
 
 def drawn_widths(draws: Array, low: Array, high: Array) -> Array:

@@ -33,7 +33,8 @@ def make_protocol(limits: Limits, base: type[Any] = HttpProtocol) -> type[asynci
     """uvicorn's protocol with time-outs for heads and bodies, and a limit on connections.
 
     Beyond the limit the oldest connection that has not sent the head of a request is closed. Where there is none,
-    further connections are marked ``scope["state"]["spare"]``, and closed at once when there are too many of these.
+    further connections are marked ``scope["state"]["spare"]``; when there are too many of these, the oldest connection
+    whose body has not come in whole is closed, or else the new one.
 
     Args:
         limits: ``head_seconds``, ``body_seconds``, ``connections`` and ``spare_connections``.
@@ -47,6 +48,7 @@ def make_protocol(limits: Limits, base: type[Any] = HttpProtocol) -> type[asynci
         'Protocol'
     """
     waiting: dict[Any, None] = {}  # connections without the head of a request, the oldest first
+    sending: dict[Any, None] = {}  # connections with a head and a part of a body
 
     class Protocol(base):  # type: ignore[misc]
         """One connection."""
@@ -58,8 +60,10 @@ def make_protocol(limits: Limits, base: type[Any] = HttpProtocol) -> type[asynci
         def connection_made(self, transport: Any) -> None:
             """Make room, or mark what is beyond it."""
             taken = sum(not one.transport.is_closing() for one in self.connections)
-            if taken >= limits.connections and waiting:
-                oldest = next(iter(waiting))
+            full = taken >= limits.connections + limits.spare_connections
+            slow = waiting if waiting and taken >= limits.connections else sending if full else {}
+            if slow:
+                oldest = next(iter(slow))
                 oldest.stop_waiting()
                 oldest.transport.abort()
                 taken -= 1
@@ -97,6 +101,7 @@ def make_protocol(limits: Limits, base: type[Any] = HttpProtocol) -> type[asynci
                 self.seen = cycle
                 self.stop_waiting()
                 if cycle.more_body:
+                    sending[self] = None
                     self.timer = self.loop.call_later(limits.body_seconds + GRACE_SECONDS, self.close_late)
             elif not cycle.response_complete and not cycle.more_body:
                 self.stop_waiting()
@@ -110,6 +115,7 @@ def make_protocol(limits: Limits, base: type[Any] = HttpProtocol) -> type[asynci
         def stop_waiting(self) -> None:
             """What was waited for is there."""
             waiting.pop(self, None)
+            sending.pop(self, None)
             if self.timer is not None:
                 self.timer.cancel()
                 self.timer = None

@@ -8,8 +8,6 @@ from typing import Protocol
 import torch
 from torch import Tensor, distributed
 
-from snefy_ldl.training.neighbours import meet_neighbours
-
 __all__ = ["Exchange", "ProcessGroup"]
 
 
@@ -33,15 +31,12 @@ class Exchange(Protocol):
 class ProcessGroup:
     """The workers of torch's process group, which must be there: gloo between processors, nccl between GPUs.
 
-    Short messages between workers of one machine go from socket to socket (:mod:`snefy_ldl.training.neighbours`).
-
     Attributes:
         n_workers: how many there are.
     """
 
     def __init__(self) -> None:
         self.n_workers = distributed.get_world_size()
-        self._neighbours = meet_neighbours() if distributed.get_backend() == "gloo" else None
         self._messages: dict[tuple[object, ...], tuple[Tensor, list[Tensor]]] = {}
 
     @torch.no_grad()
@@ -53,18 +48,9 @@ class ProcessGroup:
         for group in kinds.values():
             message, parts = self._message(group)
             torch._foreach_copy_(parts, group)
-            if self._neighbours is not None and self._neighbours.suits(message):
-                self._neighbours.average(message)
-            else:
-                distributed.all_reduce(message)
-                message /= self.n_workers
+            distributed.all_reduce(message)
+            message /= self.n_workers
             torch._foreach_copy_(group, parts)
-
-    def close(self) -> None:
-        """Leave the neighbours; the process group belongs to who made it."""
-        if self._neighbours is not None:
-            self._neighbours.close()
-            self._neighbours = None
 
     def _message(self, group: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """One vector for tensors of one kind, used again at every step, and its parts in their shapes."""

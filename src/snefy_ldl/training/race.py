@@ -82,6 +82,11 @@ class Candidate:
         """What it has in common with the other candidates of its job."""
         return job_title(self.job)
 
+    @property
+    def scaling(self) -> str:
+        """How its features are scaled."""
+        return self.stack.scaling(self.members[0])
+
     def record(self) -> dict[str, Any]:
         """What is told about it once its stack has concluded; see the module."""
         epochs, seconds = self.stack.effort(self.members)

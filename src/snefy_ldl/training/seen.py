@@ -34,6 +34,9 @@ COINCIDENCE = 1e-4
 class SeenRows:
     """Fingerprints of training rows: a 64-bit hash of each row's features and labels, as float32.
 
+    Rows that are no numbers (texts, graphs, rows of a data set that are fetched one by one) go by their labels alone,
+    which are at hand without fetching a row again.
+
     Args:
         prints: The fingerprints (n,), uint64, in the order of the rows.
         rows: Training rows there were; more than n in a large table.
@@ -49,7 +52,7 @@ class SeenRows:
     rows: int
 
     @classmethod
-    def of(cls, features: Any, labels: Array, rows: Index | None = None) -> SeenRows | None:
+    def of(cls, features: Any, labels: Array, rows: Index | None = None) -> SeenRows:
         """The fingerprints of a table.
 
         Args:
@@ -58,13 +61,10 @@ class SeenRows:
             rows: The rows that count; all by default.
 
         Returns:
-            The fingerprints; None where features are not numbers (texts, graphs, rows that are fetched one by one).
+            The fingerprints.
         """
         index = np.arange(len(labels)) if rows is None else rows
-        width = _width(features)
-        if width is None:
-            return None
-        most = min(MOST_ROWS, max(FEWEST_MATCHES, MOST_NUMBERS // max(width, 1)))
+        most = min(MOST_ROWS, max(FEWEST_MATCHES, MOST_NUMBERS // max(_width(features) or 1, 1)))
         kept = index if len(index) <= most else index[np.linspace(0, len(index) - 1, most).astype(np.intp)]
         return cls(_prints(features, labels, kept), len(index))
 
@@ -106,9 +106,12 @@ class SeenRows:
             fewer than five rows match or coincidence explains the matches.
         """
         n = len(labels)
-        if _width(features) is None or not len(self.prints) or n == 0:
+        if not len(self.prints) or n == 0:
             return 0
-        matches = int(np.isin(_prints(features, labels, np.arange(n)), self.prints).sum())
+        prints = _prints(features, labels, np.arange(n))
+        if _width(features) is None:
+            return self._count_labels(prints)
+        matches = int(np.isin(prints, self.prints).sum())
         if matches < FEWEST_MATCHES:
             return 0
         pairs, single = self.twins / 2, (len(self.prints) - self.twins) / 2  # twins come in pairs: half as many facts
@@ -116,6 +119,20 @@ class SeenRows:
             return 0
         alike, kept = self.twins / len(self.prints), len(self.prints) / self.rows
         return min(n, round((matches - alike * n) / (kept * (1.0 - alike))))
+
+    def _count_labels(self, prints: NDArray[np.uint64]) -> int:
+        """How many rows are training rows by their labels alone, of which only those that occur once tell.
+
+        A new row has such labels by coincidence about as often as training rows come in pairs (Good and Turing).
+        """
+        values, counts = np.unique(self.prints, return_counts=True)
+        matches = len(np.intersect1d(prints, values[counts == 1]))
+        if matches < FEWEST_MATCHES:
+            return 0
+        pairs = int((counts == 2).sum())
+        if stats.betabinom.sf(matches - 1, len(prints), pairs + 0.1, len(self.prints) / 2 - pairs + 0.5) > COINCIDENCE:
+            return 0
+        return min(len(prints), round(matches * self.rows / len(self.prints)))
 
 
 def count_seen(model: Any, X: Any, labels: Array) -> int:
@@ -159,7 +176,7 @@ def check_unseen(model: Any, X: Any, labels: Array) -> None:
 
 
 def _width(features: Any) -> int | None:
-    """Numbers per row; None where rows are not numbers."""
+    """Numbers per row; None where rows are not numbers, or are fetched one by one."""
     if isinstance(features, (np.ndarray, Tensor)) or sp.issparse(features):
         if isinstance(features, np.ndarray) and features.dtype.kind not in "fiub":
             return None
@@ -169,7 +186,11 @@ def _width(features: Any) -> int | None:
 
 def _prints(features: Any, labels: Array, rows: Index) -> NDArray[np.uint64]:
     """Fingerprints of some rows; as float32, so that a table in either precision gives the same."""
-    part = take_rows(features, rows) if len(rows) < count_rows(features) else features
+    part = features
+    if _width(features) is None:
+        part = np.zeros((len(rows), 0))
+    elif len(rows) < count_rows(features):
+        part = take_rows(features, rows)
     if sp.issparse(part):
         part = part.toarray()
     elif isinstance(part, Tensor):

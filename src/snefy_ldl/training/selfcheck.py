@@ -1,20 +1,20 @@
-"""The check at the end of every fit: quantiles of the fitted law against exact draws of some training rows."""
+"""The check at the end of every fit: the fitted law of some training rows against its own exact draws."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from scipy import stats
 
-from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.prediction.laws import draw_from, tensor_for, to_numpy
+from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation.rows import move_rows, take_rows
 from snefy_ldl.datasets.objects import Objects
-from snefy_ldl.distributions.blocks import draw_from, to_numpy
 from snefy_ldl.errors import SelfCheckWarning
 from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.net import SnefyNet
@@ -25,9 +25,15 @@ from snefy_ldl.training.state import FittedState, Inputs
 
 __all__ = ["check_law", "finish", "network_inputs", "warn_if_failed"]
 
-#: Rows of the check, evenly spaced over the training rows, and draws per row.
+#: Rows of the check, evenly spaced over the training rows, and draws per row. Where every share needs an integral,
+#: fewer rows, and of each row one label; draws of a law with zeros take longer, too.
 ROWS, DRAWS = 4, 1000
-#: Probabilities whose quantiles are compared with the draws, for every label.
+INTEGRAL_ROWS, DRAWS_WITH_ZEROS = 2, 500
+#: Components above which integrals are made for a single row, as they are where labels may be absent.
+MANY_COMPONENTS = 4096
+#: Further draws, which say where the cdf of a law with zeros is to be compared.
+PILOT_DRAWS = 25
+#: Probabilities whose quantiles are compared with the draws.
 LEVELS = (0.05, 0.5, 0.95)
 #: Chance that a sound law fails, over all comparisons of a fit together.
 FALSE_ALARM = 1e-6
@@ -53,7 +59,7 @@ def finish(state: FittedState, data: TrainingData, rows: Index | None = None) ->
     seen = SeenRows.of(data.features, data.labels, index)
     if seen is not None and state.seen is not None:
         seen = state.seen.joined(seen)
-    some = index[np.unique(np.linspace(0, len(index) - 1, ROWS).astype(np.intp))]
+    some = index[_spaced(len(index), ROWS)]
     with torch.no_grad():
         law = state.net(*network_inputs(state.net, state.guides, state.inputs, data.features, some))
         check = check_law(law, some, state.label_names)
@@ -62,16 +68,38 @@ def finish(state: FittedState, data: TrainingData, rows: Index | None = None) ->
     return done
 
 
-def check_law(law: Any, rows: Index, label_names: list[str]) -> dict[str, Any]:
-    """Compare the quantiles of a law with its own draws.
+class Comparisons(NamedTuple):
+    """Points at which a law is compared with its draws.
 
-    Draws come from a generator of their own: no other random stream changes. The number of draws up to a quantile is
-    binomial; a comparison fails where that number has a chance of at most :data:`FALSE_ALARM` divided by twice the
-    number of comparisons. A law may have an atom (a share of exactly zero): draws below the quantile must not be too
-    many, and draws up to it not too few.
+    Attributes:
+        row: Places of the rows (c,).
+        label: Numbers of the labels (c,).
+        level: Probability of a share up to the point (c,).
+        value: The points (c,).
+        exact: Whether ``level`` is the cdf there (c,), and not the level of a quantile, which may lie on an atom.
+    """
+
+    row: Index
+    label: Index
+    level: Array
+    value: Array
+    exact: Mask
+
+
+def check_law(law: Any, rows: Index, label_names: list[str]) -> dict[str, Any]:
+    """Compare a law with its own draws.
+
+    Draws come from a generator of their own: no other random stream changes. Where rows share their components and
+    nothing is divided by a centre, quantiles of every label and :data:`ROWS` rows are compared; where each share needs
+    an integral, those of one label of :data:`INTEGRAL_ROWS` rows or a single one. Quantiles of a law with zeros come
+    from tables that take as long as a fit: there the probability of a zero is compared, and the cdf near the median.
+
+    The number of draws up to a point is binomial; a comparison fails where that number has a chance of at most
+    :data:`FALSE_ALARM` divided by twice the number of comparisons. Where a quantile lies on an atom, draws below it
+    must not be too many, and draws up to it not too few.
 
     Args:
-        law: Laws of b rows, with ``quantiles`` and ``sample``.
+        law: Laws of b rows, with ``sample``, ``marginal`` and ``quantiles``.
         rows: Numbers of those rows, for the report.
         label_names: Of the L labels.
 
@@ -82,41 +110,97 @@ def check_law(law: Any, rows: Index, label_names: list[str]) -> dict[str, Any]:
 
     Example:
         >>> from snefy_ldl.distributions import SnefySimplex
-        >>> law = torch.distributions.Dirichlet(torch.tensor([[2.0, 3.0]]))
-        >>> law.quantiles = lambda levels: torch.tensor([[[0.0976, 0.3857, 0.7514], [0.2486, 0.6143, 0.9024]]])
-        >>> check_law(law, np.array([0]), ["no", "yes"])["passed"]
+        >>> alpha = torch.tensor([[2.0, 3.0, 4.0]]).double()
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), alpha)
+        >>> check_law(law, np.array([0]), ["bus", "car", "bike"])["passed"]
         True
     """
-    draws = to_numpy(draw_from(law, DRAWS, lambda: 0))  # (n, b, L)
-    quantiles = to_numpy(law.quantiles(list(LEVELS)))  # (b, L, A)
-    slack = ABSOLUTE + RELATIVE * np.abs(quantiles)
-    up_to = np.stack([(draws <= (quantiles + slack)[..., a]).sum(0) for a in range(len(LEVELS))], axis=-1)
-    below = np.stack([(draws < (quantiles - slack)[..., a]).sum(0) for a in range(len(LEVELS))], axis=-1)
-    tail = FALSE_ALARM / (2 * quantiles.size)
-    levels = np.asarray(LEVELS)
-    fewest, most = stats.binom.ppf(tail, DRAWS, levels), stats.binom.isf(tail, DRAWS, levels)
-    failed = (up_to < fewest) | (below > most) | ~np.isfinite(quantiles)
+    if law.has_atoms or _needs_integrals(law):
+        single = law.has_atoms or law.n_components > MANY_COMPONENTS
+        some = _spaced(len(rows), 1 if single else INTEGRAL_ROWS)
+        law, rows = law[some], rows[some]
+    n = DRAWS_WITH_ZEROS if law.has_atoms else DRAWS
+    draws = to_numpy(draw_from(law, n + (PILOT_DRAWS if law.has_atoms else 0), lambda: 0))  # (n, b, L)
+    points = _cdfs(law, draws[n:]) if law.has_atoms else _quantiles(law)
+    drawn = draws[:n, points.row, points.label]  # (n, c)
+    slack = np.where(points.exact, 0.0, ABSOLUTE + RELATIVE * np.abs(points.value))
+    up_to = (drawn <= points.value + slack).sum(0)
+    below = np.where(points.exact, up_to, (drawn < points.value - slack).sum(0))
+    tail = FALSE_ALARM / (2 * len(points.row))
+    fewest, most = stats.binom.ppf(tail, n, points.level), stats.binom.isf(tail, n, points.level)
+    # a level that is no probability gives NaN, which no comparison passes
+    failed = ~((up_to >= fewest) & (below <= most) & np.isfinite(points.value))
     return {
         "passed": not bool(failed.any()),
         "rows": [int(row) for row in rows],
-        "draws": DRAWS,
-        "levels": list(LEVELS),
-        "comparisons": int(quantiles.size),
+        "draws": n,
+        "levels": np.unique(points.level[np.isfinite(points.level)]).tolist(),
+        "comparisons": len(points.row),
         "false_alarm": FALSE_ALARM,
-        "failures": [_failure(place, rows, label_names, quantiles, up_to) for place in np.argwhere(failed)],
+        "failures": [
+            {
+                "row": int(rows[points.row[c]]),
+                "label": label_names[points.label[c]],
+                "level": _number(points.level[c]),
+                "quantile": _number(points.value[c]),
+                "observed": float(up_to[c]) / n,
+            }
+            for c in np.flatnonzero(failed)
+        ],
     }
 
 
-def _failure(place: Any, rows: Index, label_names: list[str], quantiles: Array, up_to: Any) -> dict[str, Any]:
-    b, r, a = (int(i) for i in place)
-    value = float(quantiles[b, r, a])
-    return {
-        "row": int(rows[b]),
-        "label": label_names[r],
-        "level": LEVELS[a],
-        "quantile": value if np.isfinite(value) else None,
-        "observed": float(up_to[b, r, a]) / DRAWS,
-    }
+def _needs_integrals(law: Any) -> bool:
+    """Whether shares are divided by a centre, so that each quantile is found by integrals of its own."""
+    return law.moves or law.centre is not None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _spaced(n: int, most: int) -> Index:
+    """Up to so many of n places, evenly spaced."""
+    return np.unique(np.linspace(0, n - 1, most).astype(np.intp)) if most > 1 else np.array([n // 2])
+
+
+def _label_of(place: int, n_labels: int) -> int:
+    """The label that is looked at in a row, another one in each."""
+    return place * max(1, n_labels // INTEGRAL_ROWS) % n_labels
+
+
+def _quantiles(law: Any) -> Comparisons:
+    """Quantiles of every label where these cost little, of one label per row where they are found by integrals."""
+    (n_rows,), (n_labels,), levels = law.batch_shape, law.event_shape, list(LEVELS)
+    if not _needs_integrals(law):
+        row, label = (axis.ravel() for axis in np.indices((n_rows, n_labels)))
+        values = to_numpy(law.quantiles(levels)).reshape(-1, len(levels))
+    else:
+        row, label = np.arange(n_rows), np.array([_label_of(k, n_labels) for k in range(n_rows)])
+        values = np.concatenate([to_numpy(law[[k]].marginal(int(label[k])).quantiles(levels)) for k in row])
+    row, label = np.repeat(row, len(levels)), np.repeat(label, len(levels))
+    return Comparisons(row, label, np.resize(LEVELS, len(row)), values.ravel(), np.zeros(len(row), dtype=bool))
+
+
+def _cdfs(law: Any, pilot: Array) -> Comparisons:
+    """Probability of a zero of every label, and the cdf of one label per row near its median in some draws."""
+    (n_rows,), (n_labels,) = law.batch_shape, law.event_shape
+    row, label = (axis.ravel() for axis in np.indices((n_rows, n_labels)))
+    level, value = to_numpy(law.prob_zero()).ravel(), np.zeros(n_rows * n_labels)
+    middle, chance, looked_at = np.full(n_rows, 0.5), np.empty(n_rows), np.empty(n_rows, dtype=np.intp)
+    for k in range(n_rows):
+        looked_at[k] = r = _label_of(k, n_labels)
+        inside = pilot[(pilot[:, k, r] > 0.0) & (pilot[:, k, r] < 1.0), k, r]
+        if len(inside):
+            middle[k] = np.median(inside)
+        chance[k] = float(law[[k]].marginal(r).cdf(tensor_for(law, middle[[k]])))
+    return Comparisons(
+        np.concatenate([row, np.arange(n_rows)]),
+        np.concatenate([label, looked_at]),
+        np.concatenate([level, chance]),
+        np.concatenate([value, middle]),
+        np.ones(len(row) + n_rows, dtype=bool),
+    )
 
 
 def warn_if_failed(state: FittedState) -> None:
@@ -132,7 +216,7 @@ def warn_if_failed(state: FittedState) -> None:
     rows = ", ".join(str(row) for row in sorted({failure["row"] for failure in failures}))
     labels = ", ".join(dict.fromkeys(failure["label"] for failure in failures))
     warnings.warn(
-        f"self-check failed: quantiles of the fitted law disagree with its own draws at training rows {rows} (labels "
+        f"self-check failed: the fitted law disagrees with its own draws at training rows {rows} (labels "
         f"{labels}), so intervals of this model may be wrong; please report it, with model.self_check_.",
         SelfCheckWarning,
         stacklevel=4,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -69,16 +70,20 @@ class Settings:
             check_count("patience, unless None,", self.patience)
         if self.recipe not in ("default", "paper"):
             raise InputError(f'recipe={self.recipe!r}: use "default" or "paper".')
-        if self.standardize not in ("auto", "unit", "pooled", True, False, None):
+        scalings = {"auto", "unit", "pooled", True, False, None}
+        if not isinstance(self.standardize, Hashable) or self.standardize not in scalings:
             raise InputError(f'standardize={self.standardize!r}: use "auto", "unit", "pooled" or False.')
         if isinstance(self.centre, str) or self.centre is None:
             if self.centre not in ("auto", "geometric", None):
                 raise InputError(f'centre={self.centre!r}: use "auto", "geometric", None or one number a label.')
         elif not (np.asarray(self.centre, dtype=np.float64) > 0.0).all():
             raise InputError(f"centre must hold positive numbers, one a label; got {self.centre!r}.")
-        if isinstance(self.guides, str) and self.guides != "auto":
+        is_text = isinstance(self.guides, str)
+        if (is_text and self.guides != "auto") or not isinstance(self.guides, (Iterable, type(None))):
             raise InputError(f'guides={self.guides!r}: use "auto", None or a list of regressors.')
         resolve_device(self.device)
+        if not isinstance(self.hidden_sizes, Iterable):
+            raise InputError(f"hidden_sizes={self.hidden_sizes!r}: give one whole number a layer, (64,) say.")
         for width in self.hidden_sizes:
             check_count("each of hidden_sizes", width)
 

@@ -88,6 +88,10 @@ class Stack:
         """Validation rows of a member (B,)."""
         return self._members[member].valid
 
+    def scaling(self, member: int) -> str:
+        """How the features of a member are scaled."""
+        return self._members[member].scaling
+
     def advance(self, until: int, after_epoch: Callable[[], None] | None = None) -> None:
         """Train until so many epochs are done.
 

@@ -113,24 +113,6 @@ class Validation:
         return bool(sum(gains) + allowance > LEAST_LEAD and min(gains) + 0.5 * allowance > -1.0)
 
 
-def clearly_better(challenger: Tensor, incumbent: Tensor) -> bool:
-    """Whether the challenger's paired scores lead by more than one standard error.
-
-    Args:
-        challenger: scores of any shape, larger is better.
-        incumbent: those of the same rows.
-
-    Returns:
-        Whether it leads.
-
-    Example:
-        >>> import torch
-        >>> clearly_better(torch.tensor([1.0, 1.1, 0.9]), torch.zeros(3))
-        True
-    """
-    return lead(challenger, incumbent) > 1.0
-
-
 def lead(challenger: Tensor, incumbent: Tensor) -> float:
     """By how many standard errors the challenger's paired scores lead; zero for fewer than two rows.
 

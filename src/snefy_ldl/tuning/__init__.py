@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from snefy_ldl.tuning.result import TuneResult
-from snefy_ldl.tuning.search import tune
+from snefy_ldl.tuning.search import TuneResult, tune
 
 __all__ = ["TuneResult", "tune"]

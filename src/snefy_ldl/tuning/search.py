@@ -2,26 +2,329 @@
 
 from __future__ import annotations
 
+import difflib
+import math
+import numbers
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
 from sklearn.base import clone
+from sklearn.model_selection import KFold, ParameterGrid, ParameterSampler
+from sklearn.pipeline import Pipeline
 
 from snefy_ldl import metrics
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation import check_count, check_rows
 from snefy_ldl._internal.validation.rows import as_rows, count_rows, take_rows
 from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
 from snefy_ldl.estimator import SnefyLDL, fit_many
 from snefy_ldl.training import TrainingData
-from snefy_ldl.tuning.result import TuneResult, score_table
-from snefy_ldl.tuning.space import Fold, Space, check_estimator, check_scoring, last_step, list_folds, list_settings
+
+Space = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+Fold = tuple[Index, Index]
+
+#: Settings that say where and how a fit runs, not what it learns.
+NOT_SEARCHED = ("device", "verbose", "warm_start", "checkpoint_dir")
+#: Fewest training rows a fold may leave: two to learn from, one to validate on, and one to spare.
+LEAST_ROWS = 4
+
+
+def last_step(estimator: Any) -> str | None:
+    """Name of the last step of a pipeline.
+
+    Args:
+        estimator: anything.
+
+    Returns:
+        The name; None where it is no pipeline.
+
+    Example:
+        >>> last_step(SnefyLDL()) is None
+        True
+    """
+    return str(estimator.steps[-1][0]) if isinstance(estimator, Pipeline) else None
+
+
+def check_estimator(estimator: Any) -> SnefyLDL:
+    """The model to be searched.
+
+    Args:
+        estimator: a SnefyLDL, or a pipeline that ends in one.
+
+    Returns:
+        The model itself, or the last step.
+
+    Raises:
+        InputError: where there is no SnefyLDL.
+    """
+    if last_step(estimator) is not None:
+        if not hasattr(estimator, "encode"):  # a plain pipeline loses the density
+            raise InputError(
+                "tune takes an LDLPipeline (snefy_ldl.LDLPipeline), which keeps the density; got a Pipeline."
+            )
+        estimator = estimator.steps[-1][1]
+    if not isinstance(estimator, SnefyLDL):
+        raise InputError(
+            f"tune trains SnefyLDL models; got {type(estimator).__name__}. Other learners work with scikit-learn's "
+            "GridSearchCV."
+        )
+    return estimator
+
+
+def check_scoring(scoring: Any) -> tuple[str, bool]:
+    """What is scored.
+
+    Args:
+        scoring: the name of a score, or a function.
+
+    Returns:
+        The score's name, and whether higher is better.
+
+    Raises:
+        InputError: where there is no such score.
+
+    Example:
+        >>> check_scoring("kl")
+        ('kl_divergence', False)
+    """
+    if callable(scoring):
+        return str(getattr(scoring, "__name__", "score")), True
+    if scoring == "log_likelihood":
+        return "log_likelihood", True
+    name = "kl_divergence" if scoring == "kl" else scoring
+    if name not in metrics.HIGHER_IS_BETTER:
+        known = ", ".join(["log_likelihood", "kl", *metrics.HIGHER_IS_BETTER])
+        raise InputError(f"scoring={scoring!r}: use one of {known}, or a function (model, X, D) -> number.")
+    return name, metrics.HIGHER_IS_BETTER[name]
+
+
+def list_settings(estimator: Any, space: Any, n_iter: int | None, seed: int, scored: str) -> list[dict[str, Any]]:
+    """The settings to try, each of them one that the estimator accepts.
+
+    Args:
+        estimator: the settings that stay.
+        space: for each parameter its values, or a distribution; or a list of such dicts.
+        n_iter: None for the full grid, else so many draws.
+        seed: of the draws.
+        scored: name of the score.
+
+    Returns:
+        One dict a setting.
+
+    Raises:
+        InputError: where the space names no parameter, or holds a setting that no fit accepts.
+    """
+    model, last = check_estimator(estimator), last_step(estimator)
+    known = model.get_params() if last is None else estimator.get_params()
+    parts = [space] if isinstance(space, Mapping) else list(space or [])
+    if not parts or not all(isinstance(part, Mapping) and part for part in parts):
+        raise InputError('space is empty: give values to try, e.g. {"learning_rate": [1e-3, 5e-3]}.')
+    if last is not None:  # a setting of the model itself needs no prefix
+        mine = model.get_params()
+        parts = [
+            {f"{last}__{name}" if name in mine and name not in known else name: part[name] for name in part}
+            for part in parts
+        ]
+    for part in parts:
+        for name, values in part.items():
+            _check_values(name, values, known, n_iter)
+            if name.removeprefix(f"{last}__") == "zeros" and scored == "log_likelihood":
+                raise InputError("log likelihoods under different zeros= do not compare; search it by another score.")
+    if n_iter is None:
+        settings = list(ParameterGrid(parts))
+    else:
+        draws = check_count("n_iter, unless None,", n_iter)
+        settings = list(ParameterSampler(parts, draws, random_state=seed))
+    for setting in settings:
+        try:
+            check_estimator(clone(estimator).set_params(**setting)).settings()
+        except (InputError, TypeError) as error:
+            hint = " Each value of hidden_sizes is a tuple: [(64,), (128,)]." if "hidden_sizes" in setting else ""
+            raise InputError(f"space holds a setting that no fit accepts, {setting}: {error}{hint}") from None
+    return settings
+
+
+def _check_values(name: str, values: Any, known: Mapping[str, Any], n_iter: int | None) -> None:
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        raise InputError(
+            f"space names {name!r}, which SnefyLDL does not have"
+            + (f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(known)}.")
+        )
+    if name.rsplit("__", 1)[-1] in NOT_SEARCHED:
+        raise InputError(f"{name!r} does not change what is learnt; set it on the estimator instead.")
+    if hasattr(values, "rvs"):
+        if n_iter is None:
+            raise InputError(f"space[{name!r}] is a distribution; say with n_iter how many settings to draw.")
+    elif isinstance(values, str) or not isinstance(values, (Sequence, np.ndarray)):
+        raise InputError(f"space[{name!r}] must be a list of values or a distribution; got {values!r}.")
+    elif not len(values):
+        raise InputError(f"space[{name!r}] is empty; list at least one value.")
+
+
+def list_folds(cv: Any, n_rows: int, seed: int) -> list[Fold]:
+    """Training and test rows of each fold.
+
+    Args:
+        cv: number of folds (shuffled), a splitter, or pairs of row numbers.
+        n_rows: N.
+        seed: of the shuffle.
+
+    Returns:
+        Pairs of row numbers.
+
+    Raises:
+        InputError: where folds are too small, or test on rows they train on.
+    """
+    if isinstance(cv, numbers.Integral):
+        if not 2 <= int(cv) <= n_rows:
+            raise InputError(f"cv={cv}: the number of folds must lie between 2 and the number of rows ({n_rows}).")
+        cv = KFold(int(cv), shuffle=True, random_state=seed)
+    pairs: Any = list(cv.split(np.zeros((n_rows, 1))) if hasattr(cv, "split") else cv if np.iterable(cv) else ())
+    if not pairs or not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
+        raise InputError("cv must be a number of folds, a splitter, or (train, test) pairs of row numbers.")
+    folds = [(check_rows(train, n_rows, "cv"), check_rows(test, n_rows, "cv")) for train, test in pairs]
+    for k, (train, test) in enumerate(folds):
+        if len(train) < LEAST_ROWS or not len(test):
+            raise InputError(f"fold {k} has {len(train)} training and {len(test)} test rows; too few. Use fewer folds.")
+        if np.intersect1d(train, test).size:
+            raise InputError(f"fold {k} tests on rows it trains on; its score would say nothing.")
+    return folds
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TuneResult:
+    """What a search found; scores are in their own units (a KL divergence is positive, and lower is better).
+
+    Args:
+        best_params_: the setting with the best mean score.
+        best_score_: that mean, over the folds.
+        best_index_: its place in ``cv_results_``.
+        best_estimator_: a model with that setting, fitted to all rows; None with ``refit=False``.
+        cv_results_: a table as scikit-learn's ``GridSearchCV`` has it, one entry a setting in each column: ``params``,
+            ``param_*``, ``split*_test_score``, ``mean_test_score``, ``std_test_score``, ``rank_test_score``, and
+            ``se_test_score`` (standard error of the mean over folds) and ``within_one_se`` (whether the mean lies
+            within the best setting's standard error of the best).
+        scoring: what was scored.
+        higher_is_better: whether it is a gain.
+        n_splits_: folds.
+        seconds_: wall-clock time of all fits and scores.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL, tune
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> base = SnefyLDL(epochs=1, guides=None)
+        >>> result = tune(base, city.X, city.D, {"n_neurons": [8, 16]}, cv=2, random_state=0, n_jobs=1)
+        >>> len(result.cv_results_["params"]), result.n_splits_
+        (2, 2)
+    """
+
+    best_params_: dict[str, Any]
+    best_score_: float
+    best_index_: int
+    best_estimator_: SnefyLDL | None
+    cv_results_: dict[str, Any]
+    scoring: str
+    higher_is_better: bool
+    n_splits_: int
+    seconds_: float
+
+    def to_frame(self) -> Any:
+        """The table as a DataFrame, best setting first, one row a setting."""
+        import pandas as pd
+
+        table = {name: column for name, column in self.cv_results_.items() if name != "params"}
+        table = {name: np.ma.filled(column, np.nan) for name, column in table.items()}
+        return pd.DataFrame(table).sort_values("rank_test_score", kind="stable").reset_index(names="setting")
+
+    def simplest(self, *names: str) -> dict[str, Any]:
+        """The setting with the smallest values of some parameters among those within one standard error of the best.
+
+        Args:
+            names: numeric parameters in order of importance, e.g. ``"n_neurons", "epochs"``.
+
+        Returns:
+            The setting, as a dict.
+
+        Raises:
+            InputError: where a parameter was not searched, or its values have no order.
+        """
+        searched = {name for params in self.cv_results_["params"] for name in params}
+        if not names or not set(names) <= searched:
+            raise InputError(f"simplest needs parameters that were searched: {', '.join(sorted(searched))}.")
+        settings: list[dict[str, Any]] = self.cv_results_["params"]
+        near = [settings[k] for k in np.flatnonzero(self.cv_results_["within_one_se"])]
+        try:
+            chosen = min(near, key=lambda params: [params.get(name, math.inf) for name in names])
+        except TypeError:
+            raise InputError(f"the values of {', '.join(names)} have no order; name numeric parameters.") from None
+        return dict(chosen)
+
+    def __repr__(self) -> str:
+        table, direction = self.cv_results_, "higher" if self.higher_is_better else "lower"
+        n_near = int(np.sum(table["within_one_se"]))
+        lines = [
+            f"{len(table['params'])} settings x {self.n_splits_} folds, {self.scoring} ({direction} is better), "
+            f"{self.seconds_:.1f} s; {n_near} within one standard error of the best"
+        ]
+        order = np.argsort(table["rank_test_score"], kind="stable")
+        for k in order[:5]:
+            words = ", ".join(f"{name}={_short(value)}" for name, value in table["params"][k].items())
+            mark = "*" if table["within_one_se"][k] else " "
+            numbers_ = f"{table['mean_test_score'][k]:10.4f} ± {table['se_test_score'][k]:.4f}"
+            lines.append(f"{table['rank_test_score'][k]:4d}{mark} {numbers_}  {words}")
+        if len(order) > 5:
+            lines.append(f"      ... {len(order) - 5} more: to_frame()")
+        return "\n".join(lines)
+
+
+def score_table(settings: list[dict[str, Any]], scores: Array, higher: bool) -> dict[str, Any]:
+    """The columns of ``cv_results_``.
+
+    Args:
+        settings: as they were tried.
+        scores: of each setting on each fold (settings, folds); NaN where a fit failed.
+        higher: whether higher is better.
+
+    Returns:
+        The table, one entry a setting in each column.
+
+    Example:
+        >>> score_table([{"epochs": 1}, {"epochs": 2}], np.array([[1.0, 2.0], [2.0, 3.0]]), True)["rank_test_score"]
+        array([2, 1], dtype=int32)
+    """
+    n_splits = scores.shape[1]
+    table: dict[str, Any] = {}
+    for name in sorted({name for setting in settings for name in setting}):
+        column = np.ma.MaskedArray(np.empty(len(settings), dtype=object), mask=True)
+        for k, setting in enumerate(settings):
+            if name in setting:
+                column[k] = setting[name]
+        table[f"param_{name}"] = column
+    table["params"] = settings
+    table |= {f"split{fold}_test_score": scores[:, fold] for fold in range(n_splits)}
+    mean = scores.mean(1)
+    losses = np.where(np.isfinite(mean), -mean if higher else mean, np.inf)
+    best = int(np.argmin(losses))
+    error = scores.std(1, ddof=1) / math.sqrt(n_splits) if n_splits > 1 else np.full(len(mean), np.nan)
+    table["mean_test_score"], table["std_test_score"], table["se_test_score"] = mean, scores.std(1), error
+    table["rank_test_score"] = rankdata(losses, method="min").astype(np.int32)
+    table["within_one_se"] = losses <= losses[best] + (error[best] if np.isfinite(error[best]) else 0.0)
+    return table
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, numbers.Real) and not isinstance(value, bool) else repr(value)
+
 
 Scoring = str | Callable[[SnefyLDL, Any, Any], float]
 

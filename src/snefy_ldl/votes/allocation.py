@@ -1,7 +1,7 @@
 """Where votes go: the law of an item given its votes so far, how many more it needs, and who is worth the next one.
 
 The functions take any model with ``predict_dist``; the models of this library have them as methods, too. The
-mathematics is in :mod:`snefy_ldl.distributions.votes`.
+mathematics is in :mod:`snefy_ldl._internal.prediction.votes`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,8 @@ from typing import Any
 
 import torch
 
-from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation.rows import count_rows
-from snefy_ldl.distributions.blocks import law_blocks
-from snefy_ldl.distributions.law import SnefySimplex
-from snefy_ldl.distributions.votes import (
+from snefy_ldl._internal.prediction.laws import law_blocks
+from snefy_ldl._internal.prediction.votes import (
     CHOICE_ROWS,
     NEED_ROWS,
     Criterion,
@@ -24,6 +21,9 @@ from snefy_ldl.distributions.votes import (
     expected_width,
     vote_value,
 )
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation.rows import count_rows
+from snefy_ldl.distributions.law import SnefySimplex
 
 __all__ = ["Criterion", "expected_width", "next_vote", "update", "vote_value", "votes_needed"]
 

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.files import atomic, folders, write_bytes
-from snefy_ldl._internal.files.arrays import ArrayFolder
-from snefy_ldl._internal.files.models import load_calibration, read_model, save_calibration, write_model
+from snefy_ldl._internal.files import atomic, write_bytes
+from snefy_ldl._internal.files.models import ArrayFolder, load_calibration, read_model, save_calibration, write_model
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import ModelFileError
 
@@ -52,7 +51,7 @@ print(*seen)
 HOLDER = """
 import sys, time
 from pathlib import Path
-from snefy_ldl._internal.files.folders import only_writer
+from snefy_ldl._internal.files.atomic import only_writer
 with only_writer(Path(sys.argv[1])):
     print("mine", flush=True)
     time.sleep(60)
@@ -120,14 +119,14 @@ def test_a_killed_writer_leaves_no_lock(tmp_path: Path) -> None:
         holder.communicate(timeout=20)
     finally:
         holder.kill()
-    assert (tmp_path / folders.LOCK).exists()
+    assert (tmp_path / atomic.LOCK).exists()
     write_model(tmp_path, {}, {})
-    assert not (tmp_path / folders.LOCK).exists()
+    assert not (tmp_path / atomic.LOCK).exists()
 
 
 def test_a_writer_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "PATIENCE", 0.1)
-    with folders.only_writer(tmp_path), pytest.raises(ModelFileError, match="another process has been writing"):
+    monkeypatch.setattr(atomic, "PATIENCE", 0.1)
+    with atomic.only_writer(tmp_path), pytest.raises(ModelFileError, match="another process has been writing"):
         write_model(tmp_path, {}, {})
 
 

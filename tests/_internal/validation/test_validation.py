@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -88,3 +89,10 @@ def test_shares_of_one_of_two_labels_get_advice_that_works():
     names = {"np": np, "D": y}
     exec(str(caught.value).split("labels: ")[1], names)
     np.testing.assert_array_equal(check_distributions(names["D"])[0][:, 1], y)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3, 2)])
+def test_sparse_features_have_two_dimensions(shape: tuple[int, ...]) -> None:
+    X = sp.coo_array(np.ones(shape))
+    with pytest.raises(InputError, match="two-dimensional"):
+        check_features(X)

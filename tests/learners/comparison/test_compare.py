@@ -51,7 +51,7 @@ def test_the_name_is_the_function_however_the_room_was_entered() -> None:
         "import snefy_ldl.cli.compare, snefy_ldl.learners.comparison; from snefy_ldl import compare; compare.__name__"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    assert compare.__module__ == "snefy_ldl.learners.comparison.entry"
+    assert compare.__module__ == "snefy_ldl.learners.comparison.runner"
 
 
 def test_scores_are_those_of_plain_cross_validation() -> None:

@@ -32,8 +32,7 @@ from snefy_ldl.learners.enhancement import (
     all_enhancers,
     binarise,
 )
-from snefy_ldl.learners.enhancement.clusters import mean_distance
-from snefy_ldl.learners.enhancement.graphs import neighbour_graph, reconstruction_weights
+from snefy_ldl.learners.enhancement.graphs import mean_distance, neighbour_graph, reconstruction_weights
 from snefy_ldl.learners.enhancement.variational import gaussian_divergence
 
 CITY = make_city_districts(n=70, random_state=0)

@@ -10,7 +10,7 @@ import pytest
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.enhancement import LP, SnefyEnhancer, binarise
-from snefy_ldl.learners.enhancement.constraints import (
+from snefy_ldl.learners.enhancement.snefy import (
     Pool,
     condition_rows,
     dirichlet_log_density,

@@ -1,4 +1,4 @@
-"""RankMatch and SemiSnefyLDL: losses by hand, optima, what unlabelled rows change, files and errors."""
+"""SemiSnefyLDL: what unlabelled rows change, pseudo-labels, files and errors."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from scipy.special import softmax
 
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import SABFGS, check_learner
-from snefy_ldl.learners.supervision import RankMatch, SemiSnefyLDL
-from snefy_ldl.learners.supervision.rankmatch import ranking_loss
+from snefy_ldl.learners.supervision import SemiSnefyLDL
 from snefy_ldl.metrics import kl_divergence
 
 RANDOM = np.random.default_rng(0)
@@ -24,51 +22,18 @@ FEW, REST, TEST = slice(0, 20), slice(20, 150), slice(150, 220)
 QUICK = {"epochs": 4, "guides": None}
 
 
-@pytest.mark.parametrize("margins", [True, False])
-def test_ranking_loss_by_hand_and_its_gradient(margins: bool) -> None:
-    P = softmax(RANDOM.normal(size=(6, 4)), axis=1)
-    expected = []
-    for p, d in zip(P, D[:6]):
-        pairs = [(j, k) for j in range(4) for k in range(4) if d[j] - d[k] > 0.05]
-        hinges = [max(0.0, (d[j] - d[k] if margins else 0.0) - (p[j] - p[k])) for j, k in pairs]
-        expected.append(sum(hinges) / 6)
-    true = torch.from_numpy(D[:6])
-    loss = ranking_loss(torch.from_numpy(P), true, 0.05, margins=margins)
-    np.testing.assert_allclose(loss.numpy(), expected, atol=1e-3)
-    logits = torch.from_numpy(RANDOM.normal(size=(6, 4))).requires_grad_()
-    rows = lambda z: ranking_loss(torch.softmax(z, dim=1), true, 0.05, margins=margins).sum()  # noqa: E731
-    assert torch.autograd.gradcheck(rows, logits, eps=1e-7, atol=1e-4)
+def test_the_contract_of_a_learner() -> None:
+    check_learner(SemiSnefyLDL(density_params=QUICK))
 
 
-def test_without_ranking_and_other_rows_it_is_sabfgs() -> None:
-    plain = SABFGS(l2=0.3).fit(X[FEW], D[FEW]).predict(X[TEST])
-    same = RankMatch(alpha=0.0, l2=0.3).fit(X[FEW], D[FEW]).predict(X[TEST])
-    np.testing.assert_allclose(same, plain, atol=1e-4)
-
-
-def test_rows_without_labels_count_by_their_weight() -> None:
-    base = RankMatch(weight=0.0, random_state=0).fit(X[FEW], D[FEW], X[REST]).predict(X[TEST])
-    alone = RankMatch(random_state=0).fit(X[FEW], D[FEW]).predict(X[TEST])
-    np.testing.assert_allclose(base, alone, atol=1e-3)
-    heavy = RankMatch(weight=3.0, strong=1.5, random_state=0).fit(X[FEW], D[FEW], X[REST]).predict(X[TEST])
-    assert np.abs(heavy - alone).max() > 1e-2
-    spread = [np.abs(P - P.mean(axis=0)).mean() for P in (alone, heavy)]
-    assert spread[1] < spread[0]  # answers that must not change under much noise are flatter
-
-
-@pytest.mark.parametrize("model", [RankMatch(), SemiSnefyLDL(density_params=QUICK)], ids=["RankMatch", "SemiSnefyLDL"])
-def test_the_contract_of_a_learner(model: Any) -> None:
-    check_learner(model)
-
-
-@pytest.mark.parametrize("model", [RankMatch(), SemiSnefyLDL(density_params=QUICK)], ids=["RankMatch", "SemiSnefyLDL"])
-def test_files_names_and_errors(model: Any, tmp_path: Path) -> None:
+def test_files_names_and_errors(tmp_path: Path) -> None:
+    model = SemiSnefyLDL(density_params=QUICK)
     names = ["a", "b", "c", "d"]
     frame = pd.DataFrame(X, columns=["u", "v", "w"])
     model.set_params(random_state=0).fit(frame[:20], pd.DataFrame(D[:20], columns=names), frame[20:60])
     P = model.predict(frame[150:])
     assert list(P.columns) == names
-    twin = type(model).load(model.save(tmp_path / "model"))
+    twin = SemiSnefyLDL.load(model.save(tmp_path / "model"))
     np.testing.assert_array_equal(twin.predict(frame[150:]), P)
     with pytest.raises(InputError):
         model.fit(X[FEW], D[FEW], X[REST, :2])

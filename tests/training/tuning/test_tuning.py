@@ -16,7 +16,7 @@ from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
 from snefy_ldl.learners import SABFGS
 from snefy_ldl.metrics.points import kl_divergence
 from snefy_ldl.tuning import TuneResult
-from snefy_ldl.tuning.result import score_table
+from snefy_ldl.tuning.search import score_table
 
 SMALL = {"n_neurons": 8, "n_readouts": 4, "hidden_sizes": (10,), "epochs": 4, "random_state": 0, "guides": None}
 #: Stacked and lone fits differ by the rounding of float32 sums.

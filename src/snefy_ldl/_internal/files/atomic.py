@@ -1,4 +1,9 @@
-"""Reading and writing files that survive a crash: a temporary name first, then one rename; nothing is executed."""
+"""Files that survive a crash: a temporary name first, then one rename; nothing is executed.
+
+A folder of one JSON file and the binary file it names may be written by many processes, and read meanwhile. The binary
+file is named by its content and the JSON file is renamed into place last, so whatever moment a crash comes, the folder
+holds the old content or the new. Writers take turns by a lock that the system lets go when a process dies.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +11,24 @@ import contextlib
 import errno
 import fnmatch
 import glob
+import hashlib
 import json
 import os
 import re
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from safetensors import SafetensorError, safe_open
 
 from snefy_ldl.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 try:
     import fcntl
@@ -29,8 +39,6 @@ try:
 except ImportError:  # and other systems may have neither
     msvcrt = None  # type: ignore[assignment]
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
 #: What a full disk, a quota and a limit on file sizes raise.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -38,7 +46,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 ATTEMPTS = 10
 #: How names of temporary files end, after the name of the file they are to become.
 TEMPORARY = re.compile(r"\.[a-z0-9_]{8}\.part")
-#: How often a file is renamed anew that another process holds, and seconds in between.
+#: How often something is tried again that another process is in the way of, and seconds in between.
 LOOKS, PAUSE = 10, 0.02
 
 
@@ -72,7 +80,7 @@ def replace_file(path: Path) -> Iterator[Path]:
         os.chmod(name, 0o666 & ~_umask())  # a temporary file is private; the result need not be
         if os.name == "nt":
             file.close()  # an open file cannot be renamed there
-        _rename(name, path)
+        retry(lambda: os.replace(name, path), PermissionError)  # Windows refuses while somebody reads the old file
     except BaseException as error:
         file.close()
         with contextlib.suppress(OSError):  # what went wrong first is what must be said
@@ -150,15 +158,6 @@ def is_named(file: Any, path: Path) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _rename(name: str, path: Path) -> None:
-    """Give a file its name; Windows refuses that while somebody reads the file that has it, so try for a moment."""
-    for _ in range(LOOKS):
-        with contextlib.suppress(PermissionError):
-            return os.replace(name, path)
-        time.sleep(PAUSE)
-    return os.replace(name, path)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -296,3 +295,144 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelFileError(f"{path} is damaged or not a safetensors file ({error}).") from None
+
+
+LOCK = ".writing.lock"
+#: Seconds a writer waits for the one before it.
+PATIENCE = 60.0
+Answer = TypeVar("Answer")
+
+
+@contextlib.contextmanager
+def only_writer(folder: Path) -> Iterator[bool]:
+    """Be the only one who writes into a folder; others wait.
+
+    The lock is the system's on an open file, so a process that dies leaves none. The file itself is removed at the end
+    where the system lets open files be removed.
+
+    Args:
+        folder: made where it is missing.
+
+    Yields:
+        Whether the file system has locks; without, writers are safe from mixing files, and leftovers stay.
+
+    Raises:
+        ModelFileError: another process has been writing for a minute.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     with only_writer(Path(place)) as alone:
+    ...         alone
+    True
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path, deadline = folder / LOCK, time.monotonic() + PATIENCE
+    while True:
+        file = path.open("ab")
+        try:
+            state = try_lock(file)
+            # the one before may have removed the file between our opening and locking it
+            if state != "taken" and (state == "none" or is_named(file, path)):
+                break
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+        if time.monotonic() > deadline:
+            raise ModelFileError(f"another process has been writing to {folder} for {PATIENCE:g} s; try again later.")
+        time.sleep(PAUSE)
+    try:
+        yield state == "ours"
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()  # before the lock goes: whoever waits sees that the file has no name any more
+        file.close()
+
+
+def write_pair(
+    folder: Path, json_name: str, pattern: str, digits: int, payload: bytes, describe: Callable[[str, str], Any]
+) -> str:
+    """Write a binary file named by its content and the JSON file that names it; the caller is the only writer.
+
+    Args:
+        folder: that exists.
+        json_name: of the JSON file.
+        pattern: of binary files, a ``*`` in the place of their checksum.
+        digits: of the checksum that the name holds.
+        payload: the binary content.
+        describe: from the binary file's name and whole checksum to the JSON's content.
+
+    Returns:
+        The checksum.
+    """
+    checksum = hashlib.sha256(payload).hexdigest()
+    name = pattern.replace("*", checksum[:digits])
+    write_bytes(folder / name, payload)
+    write_json(folder / json_name, describe(name, checksum))
+    for old in folder.glob(pattern):
+        if old.name != name:
+            with contextlib.suppress(PermissionError):  # Windows keeps a file that is being read; the next writer tries
+                old.unlink(missing_ok=True)
+    return checksum
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether a folder holds nothing but a lock and temporary files."""
+    return all(path.name == LOCK or (path.name.startswith(".") and path.suffix == ".part") for path in folder.iterdir())
+
+
+def retry(call: Callable[[], Answer], error: type[OSError]) -> Answer:
+    """Call again for a moment where another process may be in the way.
+
+    Args:
+        call: what to do.
+        error: what it raises meanwhile; raised at last, too.
+
+    Returns:
+        What it returns.
+
+    >>> retry(lambda: "there", FileNotFoundError)
+    'there'
+    """
+    for _ in range(LOOKS):
+        with contextlib.suppress(error):
+            return call()
+        time.sleep(PAUSE)
+    return call()
+
+
+def read_whole(read: Callable[[], Answer]) -> Answer:
+    """Read a JSON file and the file it names, again where a writer has just replaced the pair.
+
+    Args:
+        read: reads both; raises FileNotFoundError where the second is missing.
+
+    Returns:
+        What it returns.
+
+    Raises:
+        ModelFileError: the file stays missing.
+    """
+    try:
+        return retry(read, FileNotFoundError)
+    except FileNotFoundError as error:
+        raise ModelFileError(f"{error.filename} is missing: this folder does not hold a whole saved model.") from None
+
+
+def read_checked(path: Path, checksum: Any) -> bytes:
+    """The content of a file whose checksum is known.
+
+    Args:
+        path: of the file.
+        checksum: its SHA-256 as hexadecimal digits.
+
+    Returns:
+        All of it.
+
+    Raises:
+        ModelFileError: it cannot be read, or is another file.
+    """
+    content = read_regular(path)
+    if hashlib.sha256(content).hexdigest() != checksum:
+        raise ModelFileError(f"{path} is damaged: its checksum is not the one in the JSON file beside it.")
+    return content

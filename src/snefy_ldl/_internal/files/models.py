@@ -7,32 +7,43 @@ dict.
 
 from __future__ import annotations
 
-import hashlib
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from safetensors import SafetensorError
+from safetensors.numpy import load as parse_arrays
+from safetensors.numpy import save as format_arrays
+
 from snefy_ldl._internal.files.atomic import (
+    LOOKS,
+    PAUSE,
     format_tensors,
+    is_empty,
+    only_writer,
     parse_tensors,
+    read_checked,
     read_json,
-    read_regular,
+    read_whole,
     remove_leftovers,
     write_json,
+    write_pair,
 )
-from snefy_ldl._internal.files.folders import LOOKS, PAUSE, only_writer, retry_missing, write_pair
-from snefy_ldl._internal.files.schema import check_calibration, check_version, check_weights_entry
+from snefy_ldl._internal.files.schema import check_calibration, check_name, check_version, check_weights_entry
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.errors import ModelFileError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+
 FORMAT = "snefy-ldl model"
 FORMAT_VERSION = 1
 CONFIG = "model.json"
 CALIBRATION = "calibration.json"
 WEIGHTS = "weights-*.safetensors"
+ARRAY_FILES = "arrays-*.safetensors"
 #: Where 0.1.0 put weights before it knew their checksum.
 EARLIER_TEMPORARY = ".weights.tmp.safetensors"
 
@@ -121,19 +132,13 @@ def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     Raises:
         ModelFileError: where a file is missing, damaged, foreign, or of a newer version.
     """
-    try:
-        return retry_missing(lambda: _read_pair(folder))
-    except FileNotFoundError as error:
-        raise ModelFileError(f"{error.filename} is missing: this folder does not hold a whole saved model.") from None
 
+    def read() -> tuple[dict[str, Any], dict[str, Tensor]]:
+        config = read_config(folder)
+        path = folder / config["weights"]["file"]
+        return config, parse_tensors(read_checked(path, config["weights"]["sha256"]), path)
 
-def _read_pair(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    config = read_config(folder)
-    path = folder / config["weights"]["file"]
-    content = read_regular(path)
-    if hashlib.sha256(content).hexdigest() != config["weights"]["sha256"]:
-        raise ModelFileError(f"{path} is damaged: its checksum is not the one in {CONFIG}.")
-    return config, parse_tensors(content, path)
+    return read_whole(read)
 
 
 def save_calibration(folder: Path, state: dict[str, Any]) -> Path:
@@ -187,3 +192,89 @@ def load_calibration(folder: Path) -> dict[str, Any] | None:
         if look + 1 < LOOKS:
             time.sleep(PAUSE)  # a writer may just be replacing both
     raise ModelFileError(f"{path} was made for other weights. Make it again with snefy-ldl conformalize.")
+
+
+@dataclass(frozen=True)
+class ArrayFolder:
+    """One kind of folder: how it calls itself, and what it holds.
+
+    Args:
+        file_format: Name of the format, written into the file and expected of it.
+        version: Newest version that is read, and the one that is written.
+        content: What such a folder holds, in a word: "learner". It is also the key of the description.
+
+    Example:
+        >>> import tempfile, numpy as np
+        >>> kind = ArrayFolder("example.table", 1, "table")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     kind.write(Path(folder) / "t", {"title": "two"}, {"x": np.ones(2)})
+        ...     kind.read(Path(folder) / "t")
+        ({'title': 'two'}, {'x': array([1., 1.])})
+    """
+
+    file_format: str
+    version: int
+    content: str
+
+    def write(self, folder: Path, description: dict[str, Any], arrays: dict[str, Any]) -> None:
+        """Write a folder, replacing one of this kind that is there.
+
+        Args:
+            folder: Where; missing folders are made.
+            description: Plain JSON values.
+            arrays: C-ordered arrays by name.
+
+        Raises:
+            ModelFileError: The folder holds something else.
+        """
+        if folder.is_file():
+            raise self._foreign(folder)
+        payload = format_arrays(arrays)
+
+        def describe(name: str, checksum: str) -> dict[str, Any]:
+            return {
+                "format": self.file_format,
+                "format_version": self.version,
+                "library_version": __version__,
+                "arrays": name,
+                "arrays_sha256": checksum,
+                self.content: description,
+            }
+
+        with only_writer(folder):
+            if not (folder / CONFIG).is_file() and not is_empty(folder):
+                raise self._foreign(folder)
+            remove_leftovers(folder, ARRAY_FILES)
+            write_pair(folder, CONFIG, ARRAY_FILES, 16, payload, describe)
+
+    def _foreign(self, folder: Path) -> ModelFileError:
+        return ModelFileError(
+            f"{folder} exists and holds no saved {self.content}; it was left alone. Choose another folder."
+        )
+
+    def read(self, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read a folder back.
+
+        Args:
+            folder: Where.
+
+        Returns:
+            The description, and the arrays by name.
+
+        Raises:
+            ModelFileError: A folder that is missing, damaged, foreign or written by a newer version.
+        """
+        if folder.is_file():
+            raise ModelFileError(f"{folder} is a file; a saved {self.content} is a folder.")
+        return read_whole(lambda: self._read(folder))
+
+    def _read(self, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+        config = read_json(folder / CONFIG)
+        if not isinstance(config, dict) or config.get("format") != self.file_format:
+            raise ModelFileError(f"{folder} was not written by a snefy_ldl {self.content}.")
+        check_version(config, self.version, folder)
+        path = folder / check_name(config.get("arrays"), ARRAY_FILES, folder / CONFIG)
+        try:
+            return config[self.content], parse_arrays(read_checked(path, config["arrays_sha256"]))
+        except (KeyError, TypeError, SafetensorError) as error:
+            raise ModelFileError(f"{folder} is damaged: {type(error).__name__}: {error}.") from None

@@ -14,8 +14,6 @@ from typing import Any
 from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl.errors import ModelFileError
 
-__all__ = ["check_calibration", "check_description", "check_name", "check_shapes", "check_version", "expected_shapes"]
-
 Rule = tuple[Callable[[Any], bool], str]
 
 

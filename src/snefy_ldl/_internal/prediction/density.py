@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._internal.limits import SMALL_BATCH
+from snefy_ldl._internal.prediction.laws import log_prob_votes
 from snefy_ldl._internal.prediction.names import NamedAnswers
 from snefy_ldl._internal.prediction.votes import VotePredictor
 from snefy_ldl._internal.random import torch_generator
@@ -22,6 +23,7 @@ from snefy_ldl._internal.special.threads import one_thread
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import (
     ZeroPolicy,
+    as_float,
     check_confidence,
     check_count,
     check_counts,
@@ -30,7 +32,6 @@ from snefy_ldl._internal.validation import (
 )
 from snefy_ldl.datasets.objects import split_labels
 from snefy_ldl.distributions.law import SnefySimplex
-from snefy_ldl.distributions.partial import log_prob_known, log_prob_votes
 from snefy_ldl.errors import InputError
 
 
@@ -197,7 +198,7 @@ class DensityPredictor(NamedAnswers, VotePredictor):
             >>> model.predict_quantiles(city.X[:2], [0.05, 0.5, 0.95]).shape
             (2, 3, 3)
         """
-        levels = np.atleast_1d(np.asarray(alpha, dtype=np.float64))
+        levels = np.atleast_1d(as_float(alpha, "alpha"))
         if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
             raise InputError(f"alpha must hold levels between 0 and 1; got {alpha!r}.")
 
@@ -269,7 +270,7 @@ class DensityPredictor(NamedAnswers, VotePredictor):
             if len(labels) < block.stop - block.start:
                 break
             if gaps:
-                parts.append((log_prob_known if counts is None else log_prob_votes)(dist, labels))
+                parts.append(dist.log_prob_known(labels) if counts is None else log_prob_votes(dist, labels))
             else:
                 values = torch.as_tensor(labels, device=dist.device)
                 parts.append(dist.log_prob(values) if counts is None else dist.log_prob_counts(values))

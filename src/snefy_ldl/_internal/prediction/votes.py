@@ -1,24 +1,405 @@
-"""What a conditional density says about votes: posteriors, how many are needed, and who should get the next."""
+"""Votes on a law: what one more vote is worth, how many are needed, and the counts a law predicts for a label.
+
+Votes k turn the components ``Dirichlet(α_p)`` of a plain law into ``Dirichlet(α_p + k)``; with a centre or zeros, the
+share of one label is taken for a Beta with its own mean and variance.
+The functions take a law, or the laws of consecutive blocks of rows; :class:`VotePredictor` asks them for a model.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
 
+import numpy as np
 import torch
+from scipy.special import gammaln, ndtri
 
-from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.limits import VALUED_ROWS
+from snefy_ldl._internal.prediction.laws import law_blocks, rows_of, to_numpy
+from snefy_ldl._internal.special.tolerances import COUNT_ROUNDING, SMALLEST_POSITIVE, SMALLEST_TOTAL_CONCENTRATION
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation import LARGEST_COUNT, as_float, check_confidence, check_count, check_number
 from snefy_ldl._internal.validation.rows import as_rows, count_rows
-from snefy_ldl.distributions.blocks import law_blocks
 from snefy_ldl.distributions.law import SnefySimplex
-from snefy_ldl.distributions.votes import (
-    CHOICE_ROWS,
-    NEED_ROWS,
-    Criterion,
-    check_votes,
-    choose_votes,
-    count_votes_needed,
-)
+from snefy_ldl.errors import InputError
+
+__all__ = [
+    "CHOICE_ROWS",
+    "CRITERIA",
+    "NEED_ROWS",
+    "Criterion",
+    "VotePredictor",
+    "beta_binomial",
+    "check_votes",
+    "choose_votes",
+    "count_votes_needed",
+    "expected_width",
+    "label_groups",
+    "row_weights",
+    "vote_value",
+]
+
+Criterion = Literal["variance", "divergence", "information"]
+CRITERIA = ("variance", "divergence", "information")
+LawBlocks = Iterable[tuple[slice, SnefySimplex]]
+
+#: Rows whose laws are held at a time while votes are given out, and while needed votes are counted.
+CHOICE_ROWS, NEED_ROWS = 4096, 2048
+#: Numbers of further votes at which widths are worked out; in between 1 / width² is a straight line, nearly.
+VOTE_GRID = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+
+#: Further votes whose every outcome can be looked at in little memory.
+MOST_FURTHER_VOTES = 10_000
+
+
+def check_votes(counts: Any, n_rows: int, n_labels: int) -> Array:
+    """Votes so far as a table (N, L) of whole numbers; unlike in a fit, rows without any vote are fine.
+
+    Args:
+        counts: numbers of votes.
+        n_rows: N, the items there must be.
+        n_labels: L, the labels there must be.
+
+    Returns:
+        The votes (N, L) in float64.
+
+    Raises:
+        InputError: the shape is another one, or a cell holds anything but a whole number >= 0; it is named.
+
+    Example:
+        >>> check_votes([[2, 0], [0, 0]], 2, 2)
+        array([[2., 0.],
+               [0., 0.]])
+    """
+    table = as_float(counts, "counts")
+    if table.shape != (n_rows, n_labels):
+        raise InputError(f"counts must have one row an item and one column a label: ({n_rows}, {n_labels}).")
+    bad = ~np.isfinite(table) | (table < 0) | (table != np.round(table)) | (table > LARGEST_COUNT)
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        cell = f"row {row}, column {column}"
+        raise InputError(f"counts holds {table[row, column]:g} at {cell}; use whole numbers >= 0, at most 1e15.")
+    return table
+
+
+# -- the law of one label's count --------------------------------------------------------------------------------------
+
+
+def beta_binomial(a: Array, b: Array, n: int) -> Array:
+    """Probability of 0 ... n hits among n votes under each ``Beta(a_p, b_p)``.
+
+    Args:
+        a: first parameters (P,).
+        b: second parameters (P,).
+        n: votes.
+
+    Returns:
+        Probabilities (n+1, P); each column sums to one.
+
+    Example:
+        >>> beta_binomial(np.array([1.0]), np.array([1.0]), 3).ravel()  # a flat law makes every count equally likely
+        array([0.25, 0.25, 0.25, 0.25])
+    """
+    steps = np.arange(n)[:, None]
+    zero = np.zeros((1, len(a)))
+    hits = np.concatenate([zero, np.cumsum(np.log(a + steps), 0)])
+    misses = np.concatenate([zero, np.cumsum(np.log(b + steps), 0)])
+    j = np.arange(n + 1)
+    choose = gammaln(n + 1.0) - gammaln(j + 1.0) - gammaln(n - j + 1.0)
+    together = np.log(a + b + steps).sum(0)
+    table: Array = np.exp(hits + misses[::-1] - together + choose[:, None])
+    return table
+
+
+def label_groups(law: SnefySimplex, label: int) -> Iterator[tuple[Index, Array, Array, Array]]:
+    """Rows that share the Beta components of a label's law, the weights of the components and both their parameters.
+
+    Without votes that is all rows; with votes, those with as many for the label and in all. The share of a law with a
+    centre or with zeros is no mixture of Betas; there every row has one Beta, with the share's own mean and variance.
+
+    Args:
+        law: batch (N,).
+        label: which label, by number.
+
+    Yields:
+        Row numbers (b,), weights (b, P), and the parameters a and b (P,) of ``Beta(a_p, b_p)``.
+
+    Example:
+        >>> law = SnefySimplex.from_mixture(torch.ones(2, 1), torch.tensor([[2.0, 3.0]]))
+        >>> list(label_groups(law, 0))
+        [(array([0, 1]), array([[1.],
+               [1.]]), array([2.]), array([3.]))]
+    """
+    if law.parts.scale is not None or law.has_atoms:
+        mean, variance = (to_numpy(part)[:, label] for part in law.mean_and_variance())
+        mean = np.clip(mean, SMALLEST_POSITIVE, 1.0 - COUNT_ROUNDING)
+        total = mean * (1.0 - mean) / np.maximum(variance, SMALLEST_POSITIVE) - 1.0
+        total = np.maximum(total, SMALLEST_TOTAL_CONCENTRATION)
+        for row in range(len(law)):
+            yield np.array([row]), np.ones((1, 1)), (mean * total)[[row]], ((1.0 - mean) * total)[[row]]
+        return
+    alpha = to_numpy(law.concentration)
+    a, total = alpha[:, label], alpha.sum(1)
+    if law.offset is None:
+        rows = np.arange(len(law))
+        yield rows, row_weights(law, rows), a, total - a
+        return
+    offset = to_numpy(law.offset)
+    pairs = np.stack([offset[:, label], offset.sum(1)], 1)
+    distinct, which = np.unique(pairs, axis=0, return_inverse=True)
+    for k, (hits, votes) in enumerate(distinct):
+        rows = np.flatnonzero(which.reshape(-1) == k)
+        yield rows, row_weights(law, rows), a + hits, total + votes - a - hits
+
+
+def row_weights(law: SnefySimplex, rows: Index) -> Array:
+    """Mixture weights of some rows as an array.
+
+    Args:
+        law: batch (N,).
+        rows: row numbers (b,).
+
+    Returns:
+        Weights (b, P).
+
+    Example:
+        >>> row_weights(SnefySimplex.from_mixture(torch.ones(3, 1), torch.ones(1, 2)), np.array([2]))
+        array([[1.]])
+    """
+    return to_numpy(law.weights(torch.as_tensor(rows, device=law.device)))
+
+
+# -- what a vote is worth ----------------------------------------------------------------------------------------------
+
+
+def vote_value(law: SnefySimplex, criterion: Criterion = "variance") -> Array:
+    """What one more vote on each item is worth, in expectation and in closed form.
+
+    A vote is for v with probability ``m_v = E[ℓ_v]`` and moves the mean to ``m_{r|v} = E[ℓ_r ℓ_v] / m_v``.
+
+    Args:
+        law: of N items, with their votes so far (:meth:`SnefySimplex.posterior`).
+        criterion: what counts as worth:
+
+            - ``"variance"``: how much the vote lowers the squared error of the mean, ``Σ_r Var[ℓ_r]``: by the law of
+              total variance ``Σ_v m_v Σ_r (m_{r|v} - m_r)² = Σ_rv Cov_rv² / m_v``.
+            - ``"divergence"``: how much it lowers the Kullback-Leibler divergence of the mean, ``E KL(ℓ‖m)``:
+              ``Σ_v m_v KL(m_{·|v}‖m)``, what one vote tells about the next.
+            - ``"information"``: nats it tells about ℓ itself, ``H(E ℓ) - E[H(ℓ)]``.
+
+    Returns:
+        Values (N,).
+
+    Raises:
+        InputError: the criterion is not known.
+
+    Example:
+        >>> one = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0, 5.0]]))
+        >>> round(float(one.variance.sum() / vote_value(one)[0]), 6)  # one of A + 1 parts of the variance, A = 10
+        11.0
+    """
+    if criterion not in CRITERIA:
+        raise InputError(f"criterion={criterion!r}: use one of {', '.join(CRITERIA)}.")
+    parts = []
+    for start in range(0, len(law), VALUED_ROWS):
+        part = rows_of(law, np.arange(start, min(start + VALUED_ROWS, len(law))))  # weights once for all moments
+        if criterion == "information":
+            value = part.vote_information()
+        else:
+            covariance, mean = part.covariance_matrix, part.mean
+            mean = mean.clamp_min(torch.finfo(mean.dtype).tiny)
+            if criterion == "variance":
+                value = (covariance.square() / mean[..., None, :]).sum((-2, -1))
+            else:
+                together = mean[..., :, None] * mean[..., None, :]  # E[ℓ_r] E[ℓ_v], the vote's and the next one's
+                pair = (covariance + together).clamp_min(0.0)
+                value = (torch.xlogy(pair, pair / together) - covariance).sum((-2, -1)).clamp_min(0.0)
+        parts.append(to_numpy(value))
+    return np.concatenate(parts)
+
+
+def _worth_of_later_votes(law: SnefySimplex, votes: int) -> Array:
+    """What the t-th further vote is worth against the first (N, votes): ``A (A+1) / ((A+t) (A+t+1))``, t = 0, 1, ..."""
+    if votes == 1:
+        return np.ones((len(law), 1))
+    mean, variance = (to_numpy(part) for part in law.mean_and_variance())
+    total_variance = np.maximum(variance.sum(1), np.finfo(float).tiny)
+    matched = (1.0 - np.square(mean).sum(1)) / total_variance - 1.0  # Σ α of the Dirichlet with this mean and variance
+    total = np.maximum(matched, SMALLEST_TOTAL_CONCENTRATION)[:, None]
+    t = np.arange(votes)
+    worth: Array = total * (total + 1.0) / ((total + t) * (total + t + 1.0))
+    return worth
+
+
+def choose_votes(
+    blocks: LawBlocks,
+    n_rows: int,
+    counts: Any = None,
+    n: int = 1,
+    *,
+    criterion: Criterion = "variance",
+    max_per_item: int = 1,
+    new_item_cost: float = 1.0,
+) -> tuple[Index, Array]:
+    """The items that the next n votes should go to, the most valuable first.
+
+    Args:
+        blocks: consecutive rows and their laws from the features alone.
+        n_rows: N, how many rows the blocks have together.
+        counts: votes so far (N, L); a row of zeros is a new item. None: all are new.
+        n: votes to give out.
+        criterion: see :func:`vote_value`.
+        max_per_item: how many of them one item may get; further votes count for less, as they would for one Dirichlet
+            with the item's mean and variance.
+        new_item_cost: what the first vote on a new item costs, in votes; its value is divided by it.
+
+    Returns:
+        Row numbers (n,), and what each of these votes is worth (n,).
+
+    Raises:
+        InputError: n, the cost, the criterion or the votes are not what they must be.
+
+    Example:
+        >>> law = SnefySimplex.from_mixture(torch.eye(2), torch.tensor([[20.0, 20.0], [2.0, 2.0]]))
+        >>> choose_votes([(slice(0, 2), law)], 2)[0]  # the row that is less sure
+        array([1])
+    """
+    most = n_rows * check_count("max_per_item", max_per_item)
+    if not isinstance(n, (int, np.integer)) or not 1 <= n <= most:
+        raise InputError(f"n must be a whole number from 1 to {most}; got {n!r}.")
+    check_number("new_item_cost", new_item_cost, strict=True)
+    values = []
+    for block, law in blocks:
+        votes = np.zeros((n_rows, law.n_labels)) if counts is None else check_votes(counts, n_rows, law.n_labels)
+        posterior = law.posterior(votes[block]) if votes[block].any() else law
+        value = vote_value(posterior, criterion)
+        value = value / np.where(votes[block].sum(1) == 0, new_item_cost, 1.0)
+        values.append(value[:, None] * _worth_of_later_votes(posterior, max_per_item))
+    table = np.concatenate(values)
+    order = np.argsort(-table, axis=None, kind="stable")[:n]
+    return (order // max_per_item).astype(np.intp), table.ravel()[order]
+
+
+# -- how many votes are needed -----------------------------------------------------------------------------------------
+
+
+def expected_width(law: SnefySimplex, votes: int, confidence_level: float = 0.9) -> Array:
+    """Width that each label's central interval is expected to have after some further votes.
+
+    The votes for a label are a signed mixture of Beta-binomials; for each outcome the posterior's standard deviation is
+    exact, its interval's width taken as normal, ``2 z sd``. With a centre or with zeros, the Beta with a share's mean
+    and variance stands in for its law: the width now stays exact, widths after votes are off by a few per cent.
+
+    Args:
+        law: of N items, with their votes so far.
+        votes: how many more; 0 is the width now.
+        confidence_level: of the intervals.
+
+    Returns:
+        Widths (N, L).
+
+    Raises:
+        InputError: votes is no whole number from 0 to :data:`MOST_FURTHER_VOTES`; every outcome is looked at.
+
+    Example:
+        >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1), torch.ones(1, 2))
+        >>> [expected_width(flat, n).round(3).tolist() for n in (0, 50)]
+        [[[0.95, 0.95]], [[0.18, 0.18]]]
+    """
+    if check_count("votes", votes, low=0) > MOST_FURTHER_VOTES:
+        raise InputError(f"votes must be at most {MOST_FURTHER_VOTES}; got {votes!r}. Widths fall like 1 / √votes.")
+    z = float(ndtri(0.5 + 0.5 * check_confidence(confidence_level)))
+    answer = np.empty((len(law), law.n_labels))
+    for label in range(law.n_labels):
+        for rows, weights, a, b in label_groups(law, label):
+            answer[rows, label] = 2.0 * z * _expected_sd(weights, a, b, votes)
+    return answer
+
+
+def _expected_sd(weights: Array, a: Array, b: Array, n: int) -> Array:
+    """Expected posterior standard deviation (b,) of a share after n votes: weights (b, P), Beta parameters (P,)."""
+    hits = np.arange(n + 1)[:, None]
+    chance = beta_binomial(a, b, n)  # (n+1, P)
+    first = (a + hits) / (a + b + n)
+    second = first * (a + hits + 1.0) / (a + b + n + 1.0)
+    p, m1, m2 = (weights @ table.T for table in (chance, chance * first, chance * second))
+    p = np.maximum(p, np.finfo(float).tiny)
+    variance = np.maximum(m2 / p - np.square(m1 / p), 0.0)
+    answer: Array = (p * np.sqrt(variance)).sum(1)
+    return answer
+
+
+def count_votes_needed(
+    blocks: LawBlocks,
+    n_rows: int,
+    target_width: float,
+    confidence_level: float = 0.9,
+    *,
+    counts: Any = None,
+    max_votes: int = 1024,
+) -> Array:
+    """How many more votes each item needs until every label's interval is expected to be narrow enough.
+
+    Args:
+        blocks: consecutive rows and their laws from the features alone.
+        n_rows: N, how many rows the blocks have together.
+        target_width: width of the central interval to reach, between 0 and 1.
+        confidence_level: of that interval.
+        counts: votes so far (N, L), or None.
+        max_votes: the most to think of, at most 1024.
+
+    Returns:
+        Whole numbers (N,); 0 where the interval is narrow enough now, inf where ``max_votes`` would not do.
+
+    Raises:
+        InputError: the width, the level, ``max_votes`` or the votes are not what they must be.
+
+    Example:
+        >>> law = SnefySimplex.from_mixture(torch.eye(2), torch.tensor([[200.0, 200.0], [2.0, 2.0]]))
+        >>> count_votes_needed([(slice(0, 2), law)], 2, 0.2)
+        array([ 0., 50.])
+    """
+    check_confidence(target_width, "target_width")
+    if check_count("max_votes", max_votes) > VOTE_GRID[-1]:
+        raise InputError(f"max_votes must lie between 1 and {VOTE_GRID[-1]}; got {max_votes!r}.")
+    z = float(ndtri(0.5 + 0.5 * check_confidence(confidence_level)))
+    parts = []
+    for block, law in blocks:
+        if counts is not None:
+            law = law.posterior(check_votes(counts, n_rows, law.n_labels)[block])
+        needed = np.zeros(len(law))
+        for label in range(law.n_labels):
+            for rows, weights, a, b in label_groups(law, label):
+                for_label = _fewest_votes(weights, a, b, target_width / (2.0 * z), max_votes)
+                needed[rows] = np.maximum(needed[rows], for_label)
+        parts.append(needed)
+    return np.concatenate(parts)
+
+
+def _fewest_votes(weights: Array, a: Array, b: Array, target_sd: float, max_votes: int) -> Array:
+    """Fewest votes (b,) at which the expected standard deviation falls to the target."""
+    grid = [n for n in VOTE_GRID if n < max_votes] + [max_votes]
+    answer, open_rows = np.full(len(weights), np.inf), np.arange(len(weights))
+    before = np.empty(0)
+    for k, n in enumerate(grid):
+        sd = _expected_sd(weights[open_rows], a, b, n)
+        done = sd <= target_sd
+        if k == 0:
+            answer[open_rows[done]] = 0.0
+        else:
+            # precision grows by nearly the same amount with every vote
+            start, stop, goal = before[done] ** -2, np.maximum(sd[done], SMALLEST_POSITIVE) ** -2, target_sd**-2
+            share = (goal - start) / (stop - start)
+            exact = grid[k - 1] + np.clip(share, 0.0, 1.0) * (n - grid[k - 1])
+            answer[open_rows[done]] = np.ceil(exact - COUNT_ROUNDING)
+        open_rows, before = open_rows[~done], sd[~done]
+        if not len(open_rows):
+            break
+    return answer
+
+
+# -- of a model ------------------------------------------------------------------------------------------------------
 
 
 class VotePredictor(ABC):
@@ -72,7 +453,7 @@ class VotePredictor(ABC):
             X: features (N, d) of labelled items and of new ones.
             counts: votes so far (N, L); a row of zeros is a new item. None: all are new.
             n: votes to give out.
-            criterion: see :func:`snefy_ldl.distributions.votes.vote_value`.
+            criterion: see :func:`vote_value`.
             max_per_item: how many of them one item may get.
             new_item_cost: what the first vote on a new item costs, in votes; its value is divided by it.
             return_values: also return what each vote is worth.

@@ -14,14 +14,12 @@ from snefy_ldl._internal.special.digits import ten_digits
 from snefy_ldl._internal.special.log_gamma import GammaSweep, LogGamma
 from snefy_ldl._internal.special.pairs import (
     circulant_from_full,
-    circulant_from_triangle,
     diagonal_index,
     full_from_circulant,
     full_index,
     pair_gram,
     pair_index,
     symmetric,
-    triangle_from_circulant,
 )
 from snefy_ldl._internal.special.signed import (
     SMALLEST_SHARE,
@@ -39,7 +37,6 @@ __all__ = [
     "GammaSweep",
     "LogGamma",
     "circulant_from_full",
-    "circulant_from_triangle",
     "diagonal_index",
     "full_from_circulant",
     "full_index",
@@ -55,6 +52,5 @@ __all__ = [
     "quick_log_norms",
     "symmetric",
     "ten_digits",
-    "triangle_from_circulant",
     "unit_kernel",
 ]

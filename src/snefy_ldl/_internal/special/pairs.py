@@ -126,41 +126,6 @@ def full_from_circulant(n: int, device: torch.device | str = "cpu") -> Tensor:
     return _full_from_circulant(n, str(device))
 
 
-def triangle_from_circulant(n: int, device: torch.device | str = "cpu") -> Tensor:
-    """Which circulant entry each pair of the triangle is, (P,).
-
-    Args:
-        n: neurons.
-        device: where the indices lie.
-
-    Returns:
-        Positions in circulant order.
-
-    Example:
-        >>> triangle_from_circulant(3)  # (0,0), (0,1), (0,2), (1,1), (1,2), (2,2)
-        tensor([0, 3, 5, 1, 4, 2])
-    """
-    i, j = pair_index(n, device)
-    return full_from_circulant(n, device)[i * n + j]
-
-
-def circulant_from_triangle(n: int, device: torch.device | str = "cpu") -> Tensor:
-    """Which pair of the triangle each circulant entry is, ((n // 2 + 1) n,).
-
-    Args:
-        n: neurons.
-        device: where the indices lie.
-
-    Returns:
-        Positions in triangle order.
-
-    Example:
-        >>> circulant_from_triangle(3)
-        tensor([0, 3, 5, 1, 4, 2])
-    """
-    return full_index(n, device)[circulant_from_full(n, device)]
-
-
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)
 def _diagonal_index(n: int, device: str) -> Tensor:

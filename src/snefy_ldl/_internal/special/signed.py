@@ -33,10 +33,12 @@ def log_signed_sum(log_magnitude: Tensor, weight: Tensor) -> Tensor:
 
     >>> log_signed_sum(torch.tensor([0.0, 2000.0]), torch.tensor([1.0, 0.0]))
     tensor(0.)
+    >>> log_signed_sum(torch.tensor([-torch.inf, -torch.inf]), torch.tensor([1.0, 1.0]))
+    tensor(-inf)
     """
     used = weight != 0.0
     log_terms = (log_magnitude + torch.where(used, weight.abs(), 1.0).log()).masked_fill(~used, -torch.inf)
-    top = log_terms.amax(-1, keepdim=True).detach()
+    top = log_terms.amax(-1, keepdim=True).detach().clamp_min(torch.finfo(log_terms.dtype).min)
     total = (weight.sign() * (log_terms - top).exp()).sum(-1)
     return total.clamp_min(0.0).log() + top.squeeze(-1)
 

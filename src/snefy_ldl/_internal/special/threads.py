@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,8 @@ def _openmp() -> ThreadpoolController:
 def _set_mkl_threads() -> Callable[[int], int]:
     """What sets the number of threads that torch's matrix products use in this thread, and returns the one before.
 
-    Once somebody has called ``torch.set_num_threads``, MKL inside torch no longer asks OpenMP.
+    Once somebody has called ``torch.set_num_threads``, MKL inside torch no longer asks OpenMP; and threadpoolctl does
+    not list it, since it is linked into libtorch_cpu.so.
     """
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
@@ -143,3 +145,30 @@ def map_blocks(work: Callable[[Block], Answer], blocks: Iterable[Block], device:
         return [alone(block) for block in todo]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(alone, todo))
+
+
+#: Fits of fewer feature cells than this keep to one thread.
+SHARED_CELLS = 4_000_000
+
+
+@contextlib.contextmanager
+def few_threads(cells: int) -> Iterator[None]:
+    """One thread for torch and for linear algebra while a small fit runs, as many as before afterwards.
+
+    A fit by L-BFGS is thousands of short calls that take turns between torch and BLAS. Where each has threads of its
+    own, those of one spin while the other works: on two cores that others use too, twenty times slower was measured.
+
+    Args:
+        cells: Rows times features of the fit.
+
+    Example:
+        >>> import torch
+        >>> with few_threads(100):
+        ...     torch.get_num_threads()
+        1
+    """
+    if cells >= SHARED_CELLS:
+        yield
+        return
+    with one_thread(), one_blas_thread():
+        yield

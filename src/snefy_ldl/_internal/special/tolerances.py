@@ -14,11 +14,8 @@ __all__ = [
     "MATCHED_CONCENTRATIONS",
     "NEGLIGIBLE_FACTOR_EXPONENT",
     "NEGLIGIBLE_MOMENT_WEIGHT",
-    "NEGLIGIBLE_PRESENCE",
-    "NEGLIGIBLE_TABLE_WEIGHT",
     "NEGLIGIBLE_TERM_EXPONENT",
     "NEGLIGIBLE_WEIGHT",
-    "OSCILLATION_TAIL",
     "SAME_CENTRE",
     "SHARE_SUM_ROUNDING",
     "SMALLEST_CORRELATION_EIGENVALUE",
@@ -77,12 +74,6 @@ NEGLIGIBLE_TERM_EXPONENT = -60.0
 INTEGRAL_TAIL = 30.0
 #: Log odds of a label's presence beyond this, on either side, are certainty.
 LOG_ODDS_LIMIT = 500.0
-#: A label that is there less often than this plays no part in the range of a tabulated law.
-NEGLIGIBLE_PRESENCE = 1e-12
-#: An oscillating integral ends where its integrand is below this: its table is good to about 1e-8.
-OSCILLATION_TAIL = 1e-11
-#: Components whose weights sum up to less than this in every row are left out of a table of a law with zeros.
-NEGLIGIBLE_TABLE_WEIGHT = 1e-9
 #: Weight of a component below which it has no part in the mean of a row that tabulates none.
 NEGLIGIBLE_MOMENT_WEIGHT = 1e-11
 #: Centres that differ by no more than this share of themselves are the same.

@@ -120,6 +120,8 @@ def check_features(
     if sp.issparse(X):
         if np.iscomplexobj(X) or X.dtype == object:
             raise InputError(f"X must be numeric; got a sparse matrix of {X.dtype}. Complex data not supported.")
+        if X.ndim != 2:
+            raise InputError(f"X must be two-dimensional (rows, features); got shape {X.shape}.")
         table = sp.csr_matrix(X)
         if table.dtype not in (np.float32, np.float64):
             table = table.astype(np.float64)

@@ -27,6 +27,8 @@ MOST_SUGGESTED, SHARE_ROUNDING = 60, 1e-6
 
 def _refuse_one_column(values: Any, what: str) -> None:
     """Raise where labels are one number or one class per row, with what makes shares of them."""
+    if hasattr(values, "detach"):  # a tensor
+        values = as_float(values, what)
     try:
         shape = np.shape(values)
     except ValueError:  # rows of different lengths, which have a message of their own

@@ -126,6 +126,8 @@ def count_rows(X: Any) -> int:
     if hasattr(X, "n_rows"):
         return int(X.n_rows)
     if hasattr(X, "shape"):
+        if len(X.shape) == 0:
+            raise InputError("X must hold rows; got a single number.")
         return int(X.shape[0])
     if not isinstance(X, (Mapping, list, tuple)):
         kind = type(X).__name__
@@ -168,12 +170,14 @@ def take_rows(X: Any, rows: slice | Index | Tensor) -> Any:
         if isinstance(rows, slice):
             rows = np.arange(rows.start, rows.stop)
         return _take_nested(X, torch.as_tensor(rows))
+    if isinstance(X, memoryview):
+        X = np.asarray(X)
     return (X.tocsr() if hasattr(X, "tocsr") else X)[rows]
 
 
 def _take_nested(batch: Any, index: Tensor) -> Any:
     if isinstance(batch, Tensor):
-        return batch[index]
+        return batch.index_select(0, index) if batch.is_sparse else batch[index]
     if isinstance(batch, np.ndarray):
         return batch[index.numpy()]
     if isinstance(batch, Mapping):

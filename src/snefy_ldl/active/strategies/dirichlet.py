@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.random import RandomState
 
+from snefy_ldl._internal.prediction.laws import to_numpy
 from snefy_ldl._internal.special.tolerances import MATCHED_CONCENTRATIONS
 from snefy_ldl._internal.types import Array
 from snefy_ldl.active.diversity import Diverse
 from snefy_ldl.active.strategies.law import LawStrategy, Space, as_width
-from snefy_ldl.distributions.blocks import to_numpy
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.dirichlet import dirichlet_entropy
 

@@ -9,11 +9,11 @@ from numpy.random import RandomState
 from torch import Tensor
 
 from snefy_ldl._internal.limits import CACHE_ELEMENTS
+from snefy_ldl._internal.prediction.laws import to_numpy
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.active.diversity import Diverse
 from snefy_ldl.active.strategies.law import LawStrategy, Space, as_width
-from snefy_ldl.distributions.blocks import to_numpy
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.distributions.sampling import log_dirichlet_draws
 from snefy_ldl.errors import InputError

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.random import RandomState
 
+from snefy_ldl._internal.prediction.laws import draw_from, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.active.diversity import Diverse
 from snefy_ldl.active.strategies.law import LawStrategy, Space
-from snefy_ldl.distributions.blocks import draw_from, tensor_for, to_numpy
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 

@@ -10,13 +10,13 @@ import torch
 from numpy.random import RandomState
 
 from snefy_ldl._internal.limits import COMPARED_ELEMENTS, COVARIANCE_ELEMENTS
+from snefy_ldl._internal.prediction.laws import to_numpy
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.active.diversity import Diverse, Geometry, choose_apart
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.strategies.base import Strategy, free_rows, top_rows
 from snefy_ldl.active.strategies.feature import labeled_table
-from snefy_ldl.distributions.blocks import to_numpy
 from snefy_ldl.errors import InputError
 
 __all__ = ["LawStrategy", "Space", "as_width"]

@@ -6,9 +6,9 @@ from typing import Any
 
 from numpy.random import RandomState
 
+from snefy_ldl._internal.prediction.laws import to_numpy
 from snefy_ldl._internal.types import Array
 from snefy_ldl.active.strategies.law import LawStrategy
-from snefy_ldl.distributions.blocks import to_numpy
 from snefy_ldl.errors import InputError
 
 __all__ = ["VoteInformation"]

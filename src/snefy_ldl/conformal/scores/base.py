@@ -30,9 +30,9 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from snefy_ldl._internal.prediction.laws import to_numpy
 from snefy_ldl._internal.special.simplex import uniform
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl.distributions.blocks import to_numpy
 from snefy_ldl.errors import InputError
 
 __all__ = ["LabelScore", "RegionScore", "Seeds", "Threshold", "bisect_end", "find_score", "hit_error", "to_numpy"]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
+from snefy_ldl._internal.prediction.laws import draw_from, tensor_for
 from snefy_ldl._internal.types import Array
 from snefy_ldl.conformal.scores.base import RegionScore, Seeds, Threshold, to_numpy
-from snefy_ldl.distributions.blocks import draw_from, tensor_for
 
 
 class DensityScore(RegionScore):

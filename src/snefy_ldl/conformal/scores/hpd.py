@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from snefy_ldl._internal.prediction.laws import draw_from
 from snefy_ldl._internal.types import Array
 from snefy_ldl.conformal.scores.base import Seeds, to_numpy
 from snefy_ldl.conformal.scores.density import DensityScore
-from snefy_ldl.distributions.blocks import draw_from
 
 
 class HpdScore(DensityScore):

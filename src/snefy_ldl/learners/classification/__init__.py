@@ -2,7 +2,240 @@
 
 from __future__ import annotations
 
-from snefy_ldl.learners.classification.decision import LabelDecision
-from snefy_ldl.learners.classification.largest import component_largest, prob_largest, prob_largest_by_draws
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import gammainc, gammaincinv, gammaln
+
+from snefy_ldl._internal.prediction.laws import law_blocks
+from snefy_ldl._internal.special.tolerances import SMALLEST_POSITIVE
+from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl._internal.validation import check_confidence, check_count, check_distributions
+from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.errors import InputError, NotConformalizedError
+from snefy_ldl.training.seen import check_unseen
 
 __all__ = ["LabelDecision", "component_largest", "prob_largest", "prob_largest_by_draws"]
+
+#: Nodes of the trapezoidal rule in log t; the integrand is smooth and vanishes at both ends.
+NODES = 200
+#: Probability that the largest of the Gammas lies outside the range of the nodes, on either side.
+TAIL = 1e-12
+#: Components whose nodes are held at once.
+_CHUNK = 500
+
+
+def component_largest(concentration: Array, centre: Array | None = None) -> Array:
+    """Probability that each label is the largest of a Dirichlet's shares, multiplied by a centre and closed.
+
+    Args:
+        concentration: ``α`` of each component, (P, L).
+        centre: ``c``, (L,); all ones by default.
+
+    Returns:
+        Probabilities, (P, L); rows sum to one.
+
+    Example:
+        >>> component_largest(np.array([[1.0, 1.0], [2.0, 1.0]])).round(6)
+        array([[0.5 , 0.5 ],
+               [0.75, 0.25]])
+    """
+    logs = np.zeros(concentration.shape[1]) if centre is None else np.log(centre)
+    parts = []
+    for start in range(0, len(concentration), _CHUNK):
+        alpha = concentration[start : start + _CHUNK]
+        scale = logs - logs.max()
+        low = np.log(np.maximum(gammaincinv(alpha, TAIL), SMALLEST_POSITIVE)) + scale
+        high = np.log(gammaincinv(alpha, 1.0 - TAIL)) + scale
+        first, last = low.max(axis=1), high.max(axis=1)
+        y = first[:, None] + (last - first)[:, None] * np.linspace(0.0, 1.0, NODES)  # (P, nodes)
+        log_t = y[:, None, :] - scale[:, None]  # (P, L, nodes)
+        t = np.exp(log_t)
+        a = alpha[:, :, None]
+        below = np.log(np.maximum(gammainc(a, t), SMALLEST_POSITIVE))
+        density = a * log_t - t - gammaln(a)  # of log t
+        values = np.exp(density + below.sum(axis=1, keepdims=True) - below).sum(axis=2)
+        parts.append(values / values.sum(axis=1, keepdims=True))
+    return np.concatenate(parts)
+
+
+def prob_largest(law: Any) -> Array:
+    """``P(ℓ_r is the largest share|x)`` of each row, exact up to an integral of one dimension.
+
+    Args:
+        law: What ``predict_dist`` gives: a signed mixture of Dirichlets, with or without a centre.
+
+    Returns:
+        Probabilities, (N, L); rows sum to one.
+
+    Raises:
+        InputError: Shares may be exactly zero, each row has its own centre, or votes were added; use
+            :func:`prob_largest_by_draws`.
+
+    Example:
+        >>> from snefy_ldl import SnefySimplex
+        >>> import torch
+        >>> law = SnefySimplex(torch.tensor([[0.5, 0.0]]), torch.ones(1, 1), torch.zeros(1, 1))
+        >>> prob_largest(law).round(6)
+        array([[0.75, 0.25]])
+    """
+    if not isinstance(law, SnefySimplex) or law.offset is not None or law.moves or law.has_atoms:
+        raise InputError(f"{law!r} is no fixed mixture of Dirichlets; use prob_largest_by_draws.")
+    centre = law.centre
+    table = component_largest(
+        law.concentration.detach().double().cpu().numpy(), None if centre is None else centre.cpu().numpy()
+    )
+    with torch.no_grad():
+        values = law.weights().cpu().numpy() @ table
+    values = np.clip(values, 0.0, 1.0)  # weights are signed; rounding can leave [0, 1]
+    shares: Array = values / values.sum(axis=1, keepdims=True)
+    return shares
+
+
+def prob_largest_by_draws(law: Any, n: int = 2000, seed: int = 0) -> tuple[Array, Array]:
+    """The same by draws, for any law, with its standard error.
+
+    Args:
+        law: Anything with ``sample``.
+        n: Draws a row.
+        seed: Of the draws.
+
+    Returns:
+        Frequencies (N, L), rows sum to one, and their standard errors (N, L).
+
+    Example:
+        >>> import torch
+        >>> p, error = prob_largest_by_draws(torch.distributions.Dirichlet(torch.tensor([[2.0, 1.0]])), 4000)
+        >>> bool(abs(p[0, 0] - 0.75) < 4 * error[0, 0])
+        True
+    """
+    check_count("n", n)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        generator = {"generator": torch.Generator().manual_seed(seed)} if isinstance(law, SnefySimplex) else {}
+        draws = law.sample((n,), **generator).cpu().numpy()  # (n, N, L)
+    winner = draws.argmax(axis=2)
+    p: Array = np.stack([(winner == r).mean(axis=0) for r in range(draws.shape[2])], axis=1)
+    return p, np.sqrt(np.maximum(p * (1.0 - p), 1.0 / n) / n)
+
+
+class LabelDecision:
+    """Which label of a row is the largest: decided by expected 0-1 loss under a fitted density.
+
+    ``P(r is the largest|x)`` is exact where the law allows it, and by draws elsewhere. The largest of these is the
+    decision of least expected error, which need not be the largest mean share.
+
+    Args:
+        model: A fitted density with ``predict_dist(X)``.
+        n_draws: Draws a row where there is no exact answer.
+        random_state: Seed of those draws, a whole number.
+
+    Attributes:
+        threshold_: A label is in a row's set when ``1 - P(it is the largest)`` is at most this; after
+            ``conformalize``.
+
+    Example:
+        >>> from snefy_ldl.learners import DirichletLDL
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=120, random_state=0)
+        >>> decision = LabelDecision(DirichletLDL().fit(city.X[:60], city.D[:60]))
+        >>> decision.probabilities(city.X[:2]).shape, decision.predict(city.X[:4], reject_above=0.3).shape
+        ((2, 3), (4,))
+        >>> decision.conformalize(city.X[60:], city.D[60:], 0.8).predict_set(city.X[:2]).shape
+        (2, 3)
+    """
+
+    threshold_: float
+
+    def __init__(self, model: Any, n_draws: int = 2000, random_state: int = 0) -> None:
+        if not hasattr(model, "predict_dist"):
+            raise InputError(f"model must be a density with predict_dist; got {type(model).__name__}.")
+        check_count("n_draws", n_draws)
+        self.model = model
+        self.n_draws = n_draws
+        self.random_state = random_state
+
+    def probabilities(self, X: Any) -> Array:
+        """``P(label r has the largest share|x)``.
+
+        Args:
+            X: Features (N, d).
+
+        Returns:
+            Probabilities, (N, L); rows sum to one.
+        """
+        parts = []
+        for _, law in law_blocks(self.model, X):
+            try:
+                parts.append(prob_largest(law))
+            except InputError:
+                parts.append(prob_largest_by_draws(law, self.n_draws, self.random_state)[0])
+        return np.concatenate(parts)
+
+    def predict(self, X: Any, reject_above: float | None = None) -> Index:
+        """The label of least expected 0-1 loss; -1 where that loss is above a limit.
+
+        Args:
+            X: Features (N, d).
+            reject_above: Largest expected error at which a label is still named: the cost of not deciding, in units of
+                the cost of an error. None always names one.
+
+        Returns:
+            Numbers of labels, (N,).
+
+        Raises:
+            InputError: The limit lies outside [0, 1].
+        """
+        if reject_above is not None and not 0.0 <= float(reject_above) <= 1.0:
+            raise InputError(f"reject_above={reject_above!r} must lie between 0 and 1.")
+        p = self.probabilities(X)
+        best: Index = p.argmax(axis=1)
+        return best if reject_above is None else np.where(1.0 - p.max(axis=1) <= reject_above, best, -1)
+
+    def expected_error(self, X: Any) -> Array:
+        """Probability that the label of :meth:`predict` is not the largest, (N,)."""
+        error: Array = 1.0 - self.probabilities(X).max(axis=1)
+        return error
+
+    def conformalize(self, X: Any, D: Any, confidence_level: float = 0.9) -> LabelDecision:
+        """Calibrate label sets on rows the model has not seen: split conformal with score ``1 - P(r is the largest)``.
+
+        Args:
+            X: Features (N, d) of calibration rows.
+            D: Their label distributions (N, L).
+            confidence_level: Probability that a new row's set holds its largest label, in (0, 1).
+
+        Returns:
+            The object itself.
+
+        Raises:
+            InputError: Rows, labels or the level break a rule; rows that trained the model.
+        """
+        check_confidence(confidence_level, "confidence_level")
+        p = self.probabilities(X)
+        labels, _ = check_distributions(D, n_rows=len(p), n_labels=p.shape[1])
+        check_unseen(self.model, X, labels)
+        scores = np.sort(1.0 - np.take_along_axis(p, labels.argmax(axis=1)[:, None], axis=1)[:, 0])
+        place = math.ceil((len(scores) + 1) * confidence_level - 1e-9)
+        self.threshold_ = float(scores[place - 1]) if place <= len(scores) else 1.0
+        return self
+
+    def predict_set(self, X: Any) -> Mask:
+        """Which labels may be a row's largest, with the calibrated probability; the most probable one always.
+
+        Args:
+            X: Features (N, d).
+
+        Returns:
+            True where a label is in the set, (N, L).
+
+        Raises:
+            NotConformalizedError: ``conformalize`` comes first.
+        """
+        if not hasattr(self, "threshold_"):
+            raise NotConformalizedError("call conformalize(X, D) on rows the model has not seen, then predict_set.")
+        p = self.probabilities(X)
+        inside: Mask = (1.0 - p <= self.threshold_) | (p == p.max(axis=1, keepdims=True))
+        return inside

@@ -1,30 +1,312 @@
-"""The fits of a comparison: one piece of work at a time or on several processes, each written down when done."""
+"""Comparing learners: what is fitted, each piece of work kept when it is done, and the result put together."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from joblib import Parallel, delayed
-from sklearn.base import clone
+from scipy.special import softmax
+from sklearn.base import clone, is_regressor
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.utils import get_tags
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn brings it
 
 from snefy_ldl import metrics
 from snefy_ldl._internal.files.atomic import read_json, write_json
 from snefy_ldl._internal.progress import Progress
-from snefy_ldl._internal.validation.rows import take_rows
-from snefy_ldl.errors import ClosureNote, ModelFileError, TrainingWarning, ZeroLabelWarning
+from snefy_ldl._internal.random import derive_seed, seed_from
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_count, check_distributions, check_features, check_number
+from snefy_ldl._internal.validation.rows import as_rows, take_rows
+from snefy_ldl._internal.version import __version__
+from snefy_ldl.errors import ClosureNote, InputError, ModelFileError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.estimator import SnefyLDL, fit_many
-from snefy_ldl.learners.base import close_rows, share_floor
-from snefy_ldl.learners.comparison.plan import Plan, TestSet, Unit
-from snefy_ldl.tuning.space import Fold
+from snefy_ldl.learners.base import Learner, close_rows, share_floor
+from snefy_ldl.learners.comparison.result import Comparison
+from snefy_ldl.training.guides import centred_logs
+from snefy_ldl.tuning.search import Fold, list_folds
 
-__all__ = ["run_plan"]
+
+class RegressorLDL(Learner):
+    """Any scikit-learn regressor as a label distribution learner.
+
+    ``target="shares"`` regresses on the shares, cuts predictions at zero and divides rows by their sums;
+    ``target="logs"`` regresses on ``log ℓ_r - mean_s log ℓ_s`` and predicts the softmax. A regressor of one output is
+    fitted once a label.
+
+    Args:
+        regressor: With ``fit(X, Y)`` and ``predict(X)``; cloned.
+        target: ``"shares"`` or ``"logs"``.
+        floor: Shares are lifted here before the logarithm.
+        random_state: Given to the regressor where it takes one and has none.
+
+    Attributes:
+        regressor_: The fitted regressor. It is not written by ``save``: scikit-learn's objects have files of their own.
+
+    Example:
+        >>> from sklearn.linear_model import Ridge
+        >>> X, D = [[0.0], [1.0], [2.0]], [[0.2, 0.8], [0.4, 0.6], [0.6, 0.4]]
+        >>> RegressorLDL(Ridge(alpha=0.0)).fit(X, D).predict([[1.5]]).round(3)
+        array([[0.5, 0.5]])
+    """
+
+    def __init__(self, regressor: Any, target: str = "shares", floor: float = 1e-4, random_state: Any = None) -> None:
+        self.regressor = regressor
+        self.target = target
+        self.floor = floor
+        self.random_state = random_state
+
+    def _check_params(self) -> None:
+        if isinstance(self.regressor, type) or not hasattr(self.regressor, "fit"):
+            raise InputError(f"regressor must be an object with fit and predict; got {self.regressor!r}.")
+        if self.target not in ("shares", "logs"):
+            raise InputError(f'target={self.target!r}: use "shares" or "logs".')
+        check_number("floor", self.floor, strict=True)
+
+    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
+        regressor = clone(self.regressor)
+        seeds = {
+            name: int(random.randint(2**31 - 1))
+            for name, value in sorted(regressor.get_params().items())
+            if value is None and (name == "random_state" or name.endswith("__random_state"))
+        }
+        regressor.set_params(**seeds)
+        if not get_tags(regressor).target_tags.multi_output:
+            regressor = MultiOutputRegressor(regressor)
+        self.regressor_ = regressor.fit(X, centred_logs(D, self.floor) if self.target == "logs" else D)
+
+    def _predict(self, X: Array) -> Array:
+        values = np.asarray(self.regressor_.predict(X), dtype=np.float64).reshape(len(X), self.n_labels_)
+        if self.target == "logs":
+            shares: Array = softmax(values, axis=1)
+            return shares
+        values = np.maximum(values, 0.0)
+        return np.where(values.sum(axis=1, keepdims=True) > 0.0, values, 1.0)  # a row of zeros says nothing
+
+
+#: What no result depends on, taken out of the words that describe a learner.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+@dataclass(frozen=True, eq=False)
+class TestSet:
+    """One data set of a comparison.
+
+    Args:
+        name: What tables call it.
+        X: Features, as they were given.
+        D: Label distributions, (N, L), checked.
+        labels: The same as they were given, for learners that keep names.
+        digest: Checksum of both.
+    """
+
+    __test__ = False  # no test class, whatever its name suggests
+
+    name: str
+    X: Any
+    D: Array
+    labels: Any
+    digest: str
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """The smallest piece of work that is done and written as one: a learner on all folds of one repeat.
+
+    Args:
+        data: Number of the data set.
+        learner: Number of the learner.
+        repeat: Number of the repeat.
+        signature: Checksum of everything its result depends on.
+    """
+
+    data: int
+    learner: int
+    repeat: int
+    signature: str
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Everything a comparison does.
+
+    Args:
+        names: Of the learners.
+        learners: Unfitted.
+        sets: Data sets.
+        folds: Training and test rows, by data set and repeat.
+        measures: Names of measures.
+        seed: Of folds and of learners without a seed.
+    """
+
+    names: list[str]
+    learners: list[Any]
+    sets: list[TestSet]
+    folds: list[list[list[Fold]]]
+    measures: list[str]
+    seed: int
+
+    @classmethod
+    def of(
+        cls, learners: Any, X: Any, D: Any, cv: Any, repeats: int, measures: Sequence[str] | None, seed: int
+    ) -> Plan:
+        """Check everything, and lay out the folds; the arguments are those of ``compare``."""
+        names, models = check_learners(learners)
+        sets = check_sets(X, D)
+        check_count("repeats", repeats)
+        if repeats > 1 and not isinstance(cv, (int, np.integer)):
+            raise InputError("repeats > 1 shuffles the rows anew each time: give cv as a number of folds.")
+        folds = [
+            [list_folds(cv, len(data.D), derive_seed(seed, repeat) % 2**31) for repeat in range(repeats)]
+            for data in sets
+        ]
+        return cls(names, models, sets, folds, check_measures(measures), seed)
+
+    def units(self) -> Iterator[Unit]:
+        """All pieces of work, in the order in which they are done."""
+        words = [_describe(learner) for learner in self.learners]
+        for d, data in enumerate(self.sets):
+            for r, folds in enumerate(self.folds[d]):
+                rows = b"".join(np.asarray(part, dtype=np.int64).tobytes() + b"|" for fold in folds for part in fold)
+                for k in range(len(self.learners)):
+                    parts = [__version__, data.digest, words[k], ",".join(self.measures), str(self.seed), str(r)]
+                    signature = hashlib.sha256("\0".join(parts).encode() + rows).hexdigest()[:24]
+                    yield Unit(d, k, r, signature)
+
+    def model(self, unit: Unit) -> Any:
+        """An unfitted learner for one piece of work; a seed that is not set comes from the repeat's number."""
+        model = clone(self.learners[unit.learner])
+        missing = [
+            name
+            for name, value in model.get_params().items()
+            if value is None and (name == "random_state" or name.endswith("__random_state"))
+        ]
+        seed = derive_seed(self.seed, unit.repeat, 1) % (2**31 - 1)
+        return model.set_params(**dict.fromkeys(missing, seed))
+
+
+def check_learners(learners: Any) -> tuple[list[str], list[Any]]:
+    """Names and unfitted learners; scikit-learn regressors are wrapped.
+
+    Args:
+        learners: Name to learner; or a sequence of learners, named by their classes.
+
+    Returns:
+        Names and learners.
+
+    Raises:
+        InputError: Nothing to compare, a class instead of an object, or one that cannot be cloned.
+
+    Example:
+        >>> from snefy_ldl.learners import SABFGS
+        >>> check_learners([SABFGS()])[0]
+        ['SABFGS']
+    """
+    if not isinstance(learners, Mapping):
+        listed = list(learners) if np.iterable(learners) and not isinstance(learners, str) else [learners]
+        learners = {type(one).__name__: one for one in listed}
+        if len(learners) < len(listed):
+            raise InputError('two learners are of one class: name them, e.g. {"few": AAKNN(5), "many": AAKNN(20)}.')
+    if not learners:
+        raise InputError('no learner to compare: give {"name": learner, ...}.')
+    checked = []
+    for name, one in learners.items():
+        if isinstance(one, type):
+            raise InputError(f"{name!r} is a class; give an object: {one.__name__}().")
+        if not (hasattr(one, "fit") and hasattr(one, "predict") and hasattr(one, "get_params")):
+            raise InputError(f"{name!r} must have fit, predict and get_params; derive it from sklearn's BaseEstimator.")
+        one = RegressorLDL(one) if not _is_learner(one) and is_regressor(one) else one
+        try:
+            checked.append(clone(one))
+        except (TypeError, RuntimeError) as error:
+            raise InputError(f"{name!r} cannot be cloned: {error}") from None
+    return [str(name) for name in learners], checked
+
+
+def _is_learner(one: Any) -> bool:
+    """Whether something predicts label distributions by itself, though scikit-learn may call it a regressor."""
+    return isinstance(one, Learner) or callable(getattr(one, "predict_dist", None))
+
+
+def check_sets(X: Any, D: Any) -> list[TestSet]:
+    """Data sets, checked.
+
+    Args:
+        X: Features with ``D`` beside them; or without it, name to ``(X, D)`` or to an object with ``.X`` and ``.D``.
+        D: Label distributions, or None.
+
+    Returns:
+        One entry a data set.
+
+    Raises:
+        InputError: Rows or labels that break a rule, or no data at all.
+    """
+    if D is not None:
+        return [_check_set("data", X, D)]
+    if hasattr(X, "X") and hasattr(X, "D"):
+        X = {getattr(X, "name", "data"): X}
+    if not isinstance(X, Mapping) or not X:
+        raise InputError('compare needs X and D, or several data sets: {"name": (X, D), ...}.')
+    sets = []
+    for name, data in X.items():
+        pair = (data.X, data.D) if hasattr(data, "X") and hasattr(data, "D") else data
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InputError(f"data set {name!r} must be a pair (X, D), or hold .X and .D.")
+        sets.append(_check_set(str(name), *pair))
+    return sets
+
+
+def _check_set(name: str, X: Any, D: Any) -> TestSet:
+    X = as_rows(X)
+    features = check_features(X)
+    labels, _ = check_distributions(D, n_rows=features.shape[0])
+    dense = sp.csr_matrix(features).toarray() if sp.issparse(features) else np.ascontiguousarray(features)
+    digest = hashlib.sha256(repr((dense.shape, labels.shape)).encode() + dense.tobytes() + labels.tobytes())
+    named = D if hasattr(D, "columns") else labels
+    return TestSet(name, X, labels, named, digest.hexdigest())
+
+
+def check_measures(measures: Sequence[str] | None) -> list[str]:
+    """Names of measures; the six of Geng (2016) by default.
+
+    Args:
+        measures: Names, or None.
+
+    Returns:
+        The names.
+
+    Raises:
+        InputError: There is no such measure.
+
+    Example:
+        >>> check_measures(["kl_divergence"]), len(check_measures(None))
+        (['kl_divergence'], 6)
+    """
+    chosen = (
+        list(metrics.HIGHER_IS_BETTER) if measures is None else [measures] if isinstance(measures, str) else measures
+    )
+    unknown = [name for name in chosen if name not in metrics.MEASURES]
+    if unknown or not chosen:
+        raise InputError(f"measures={list(chosen)!r}: use names out of {', '.join(metrics.MEASURES)}.")
+    return list(chosen)
+
+
+def _describe(learner: Any) -> str:
+    """A learner's class and settings in words that are the same in every process."""
+    params = sorted(learner.get_params(deep=True).items())
+    kind = f"{type(learner).__module__}.{type(learner).__qualname__}"
+    return _ADDRESS.sub("", f"{kind}({', '.join(f'{name}={value!r}' for name, value in params)})")
+
 
 #: Scores and times of one piece of work, or the words of its failure; plain JSON values.
 Record = dict[str, Any]
@@ -128,3 +410,86 @@ def _fitted(model: Any, data: TestSet, folds: list[Fold], n_jobs: int | None) ->
     seconds = (time.perf_counter() - started) / len(folds)
     for one, fold in zip(models, folds):
         yield one, seconds, fold
+
+
+def compare(
+    learners: Any,
+    X: Any,
+    D: Any = None,
+    *,
+    cv: Any = 10,
+    repeats: int = 1,
+    measures: Sequence[str] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    n_jobs: int | None = None,
+    random_state: Any = 0,
+    verbose: int = 0,
+) -> Comparison:
+    """Score learners by repeated cross-validation on the same folds.
+
+    All folds of a ``SnefyLDL`` train as one stack. A learner that fails is left out of the tables with a warning.
+
+    Args:
+        learners: Name to learner: the library's, your own (``fit``, ``predict``), or scikit-learn regressors, which are
+            wrapped as :class:`RegressorLDL`. A sequence takes the names of the classes. They are cloned, not changed.
+        X: Features (N, d); or several data sets, name to ``(X, D)`` or to a ``Dataset``, with ``D`` left out.
+        D: Label distributions (N, L).
+        cv: Number of folds, shuffled; or, without repeats, a splitter or (train, test) pairs of row numbers.
+        repeats: Cross-validations, each with the rows shuffled anew.
+        measures: Names out of ``metrics.MEASURES``; the six of Geng (2016) by default.
+        checkpoint: Folder where each finished piece is kept. A comparison that was stopped goes on from it, and one
+            with a learner, a data set or repeats more fits only what is new.
+        n_jobs: Processes; one by default, -1 takes all cores.
+        random_state: Seed of the folds, and of learners that have none.
+        verbose: 1 shows a progress bar on stderr.
+
+    Returns:
+        Means, tests and times; tables and a picture.
+
+    Raises:
+        InputError: Learners, data, folds or measures break a rule; before any work starts.
+
+    Example:
+        >>> from snefy_ldl.learners import AAKNN, SABFGS
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=120, random_state=0)
+        >>> result = compare({"linear": SABFGS(), "neighbours": AAKNN()}, city.X, city.D, cv=3, repeats=2)
+        >>> result.best("kl_divergence"), result.mean("kl_divergence").shape
+        ('linear', (1, 2))
+    """
+    plan = Plan.of(learners, X, D, cv, repeats, measures, seed_from(random_state))
+    records = run_plan(plan, checkpoint, n_jobs, verbose)
+    shape = (len(plan.sets), len(plan.names))
+    n_folds = [sum(len(folds) for folds in plan.folds[d]) for d in range(shape[0])]
+    scores = {name: [np.full((shape[1], n), np.nan) for n in n_folds] for name in plan.measures}
+    fit_seconds, predict_seconds = np.full(shape, np.nan), np.full(shape, np.nan)
+    errors: dict[tuple[str, str], str] = {}
+    for d, data in enumerate(plan.sets):
+        for k, name in enumerate(plan.names):
+            parts = [
+                records[unit] for unit in sorted(records, key=lambda u: u.repeat) if (unit.data, unit.learner) == (d, k)
+            ]
+            failures = [part["error"] for part in parts if "error" in part]
+            if failures:
+                errors[data.name, name] = failures[0]
+                warnings.warn(f"{name} failed on {data.name}: {failures[0]}", TrainingWarning, stacklevel=2)
+                continue
+            for measure in plan.measures:
+                scores[measure][d][k] = np.concatenate([part["scores"][measure] for part in parts])
+            fit_seconds[d, k] = np.mean(np.concatenate([part["fit_seconds"] for part in parts]))
+            predict_seconds[d, k] = np.mean(np.concatenate([part["predict_seconds"] for part in parts]))
+    ratios = [
+        float(np.mean([len(test) / len(train) for folds in plan.folds[d] for train, test in folds]))
+        for d in range(shape[0])
+    ]
+    return Comparison(
+        learners=plan.names,
+        data_sets=[data.name for data in plan.sets],
+        measures=plan.measures,
+        scores=scores,
+        fit_seconds=fit_seconds,
+        predict_seconds=predict_seconds,
+        test_to_train=ratios,
+        repeats=repeats,
+        errors=errors,
+    )

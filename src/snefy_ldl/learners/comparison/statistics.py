@@ -12,8 +12,6 @@ from scipy import stats
 from snefy_ldl._internal.types import Array
 from snefy_ldl.errors import InputError
 
-__all__ = ["FriedmanResult", "corrected_spread", "corrected_t_test", "critical_difference", "friedman_test", "holm"]
-
 
 def corrected_spread(differences: Array, test_to_train: float) -> float:
     """Standard error of a mean over folds that share training rows: ``√((1/k + n_test/n_train) s²)``.

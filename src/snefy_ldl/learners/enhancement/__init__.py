@@ -6,10 +6,8 @@ Each enhancer is a scikit-learn estimator: ``fit(X, L)``, ``transform()`` (the d
 
 from __future__ import annotations
 
-from snefy_ldl.learners.enhancement.base import Enhancer
-from snefy_ldl.learners.enhancement.clusters import FCM, KM
-from snefy_ldl.learners.enhancement.graphs import GLLE, LP, ML
-from snefy_ldl.learners.enhancement.logical import binarise, check_logical
+from snefy_ldl.learners.enhancement.base import Enhancer, binarise, check_logical
+from snefy_ldl.learners.enhancement.graphs import FCM, GLLE, KM, LP, ML
 from snefy_ldl.learners.enhancement.snefy import SnefyEnhancer
 from snefy_ldl.learners.enhancement.variational import LEVI, LIBLE
 

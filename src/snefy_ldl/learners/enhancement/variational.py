@@ -15,8 +15,6 @@ from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import check_count, check_number
 from snefy_ldl.learners.enhancement.base import Enhancer
 
-__all__ = ["LEVI", "LIBLE", "gaussian_divergence"]
-
 
 def gaussian_divergence(mean: Tensor, scale: Tensor) -> Tensor:
     """``KL(N(mean, scale²) ‖ N(0, 1))`` of each entry.

@@ -1,29 +1,405 @@
-"""Which claims hold: each one judged by a rule that is written beside it, from the results alone."""
+"""Which claims hold: the comparisons of the report, and a rule for each claim that is judged from results alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
 
-from snefy_ldl.paper.analysis import Results
+import numpy as np
+
+from snefy_ldl.paper.analysis import METRICS, Gap, PublishedTable, Results, Series, Spread, paired, unpaired
 from snefy_ldl.paper.config import RECIPES
-from snefy_ldl.paper.report.gaps import DATASETS, QUERIES, Tables
-from snefy_ldl.paper.report.verdicts import (
-    MARKS,
-    STABLE,
-    Verdict,
-    judge_best_query,
-    judge_drops,
-    judge_fsc,
-    judge_published,
-    judge_random,
-    judge_recipe,
-    judge_rows,
-    judge_stable,
-    judge_weighting,
-)
 
-__all__ = ["Case", "Claim", "claims_of_ours", "claims_of_the_paper", "tally"]
+
+def signed(value: float, digits: int = 3) -> str:
+    """A number with its sign, and a true minus; the sign stays where it rounds to zero, for it says on which side.
+
+    Examples:
+        >>> signed(-0.01234), signed(0.5, 1), signed(-0.0001)
+        ('−0.012', '+0.5', '−0.000')
+    """
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def gap_text(gap: Gap, digits: int = 3) -> str:
+    """A difference with its interval in brackets."""
+    if gap.low is None or gap.high is None:
+        return signed(gap.mean, digits)
+    return f"{signed(gap.mean, digits)} [{signed(gap.low, digits)}, {signed(gap.high, digits)}]"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words.
+
+    Examples:
+        >>> duration(42.4), duration(3700.0)
+        ('42 s', '1 h 2 min')
+    """
+    if seconds < 100.0:
+        return f"{seconds:.0f} s" if seconds >= 10.0 else f"{seconds:.1f} s"
+    minutes = round(seconds / 60.0)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+
+
+#: How the paper writes its data sets.
+DATASETS = {
+    "natural_scene": "Natural_Scene",
+    "sbu_3dfe": "SBU_3DFE",
+    "movie": "Movie",
+    "sjaffe": "SJAFFE",
+}
+#: Numbers of groups, G, in the feature-stratified coverage.
+LEVELS = ("2", "4", "8")
+#: The query strategies that the paper compares.
+STRATEGIES = ("Random", "Kmeans", "CoreSet", "Graph Density", "Dirichlet", "SNEFY-LDL")
+#: The entropy queries: the paper's estimate, and the same entropy from exact draws.
+QUERIES = {"SNEFY-LDL": "the paper's estimate", "entropy": "exact draws"}
+#: The base learners of the ensembles.
+LEARNERS = ("SA-BFGS", "DF-LDL", "LDL-SCL", "LDL-LRR")
+#: The four panels of figure A1.
+PANELS = {
+    "n_neurons": "n, neurons",
+    "n_readouts": "m, readouts",
+    "batch_size": "batch size",
+    "epochs": "epochs",
+}
+
+Tables = Mapping[str, PublishedTable]
+Gaps = dict[tuple[str, ...], Gap]
+
+
+def mean_series(parts: Iterable[Series]) -> Series:
+    """The mean of several figures in each repeat that has them all.
+
+    Examples:
+        >>> mean_series([{0: 1.0, 1: 2.0}, {0: 3.0}])
+        {0: 2.0}
+    """
+    columns = list(parts)
+    common = set.intersection(*(set(column) for column in columns)) if columns else set()
+    return {repeat: float(np.mean([column[repeat] for column in columns])) for repeat in sorted(common)}
+
+
+def conformal(results: Results, study: str, side: str, *path: str | int) -> Series:
+    """A figure of tables 2 and 3: ``side`` is "dirichlet", a recipe, or a recipe with " quantile" after it."""
+    if side == "dirichlet":
+        return results.series(study, "baseline", "models", "dirichlet", *path)
+    recipe, _, method = side.partition(" ")
+    if not method:
+        return results.series(study, recipe, "models", "snefy", *path)
+    series = results.series(study, recipe, "methods", "snefy_quantile", *path)
+    return series or results.series(study, recipe, "models", "snefy_quantile", *path)
+
+
+def fsc(results: Results, study: str, side: str, level: str | None = None, label: int | None = None) -> Series:
+    """Feature-stratified coverage of one label, or its mean over the labels, or over labels and levels."""
+    if level is None:
+        return mean_series(conformal(results, study, side, "fsc", name) for name in LEVELS)
+    return conformal(results, study, side, "fsc", level, *(() if label is None else (label,)))
+
+
+def labels_of(results: Results, study: str) -> list[str]:
+    """Names of the labels of tables 2 and 3."""
+    return [str(name) for name in results.first(study, "labels") or []]
+
+
+def _gaps(pairs: Iterable[tuple[tuple[str, ...], list[Series], bool]]) -> Gaps:
+    """Differences by key, where both sides have repeats in common."""
+    gaps = {key: paired(first, second, higher=higher) for key, (first, second), higher in pairs}
+    return {key: gap for key, gap in gaps.items() if gap is not None}
+
+
+def fsc_gaps(results: Results, study: str, side: str, against: str = "dirichlet") -> Gaps:
+    """One difference in coverage for each label and level."""
+    return _gaps(
+        ((level, str(label)), [fsc(results, study, one, level, label) for one in (side, against)], True)
+        for level in LEVELS
+        for label in range(len(labels_of(results, study)))
+    )
+
+
+def query(results: Results, study: str, recipe: str, strategy: str, metric: str) -> Series:
+    """A score after a strategy's query (tables 4 and 5); "start" is the model before it."""
+    if strategy == "start":
+        return results.series(study, recipe, "start", metric)
+    return results.series(study, recipe, "strategies", strategy, metric)
+
+
+def query_gaps(results: Results, study: str, recipe: str, strategy: str, against: str = "Random") -> Gaps:
+    """One difference between two strategies for each measure."""
+    return _gaps(
+        ((metric,), [query(results, study, recipe, one, metric) for one in (strategy, against)], measure.higher)
+        for metric, measure in METRICS.items()
+    )
+
+
+def weighting(results: Results, study: str, recipe: str, learner: str, kind: str, metric: str) -> Series:
+    """A score of an ensemble (tables 6 and 7); kind is "Average" or "Weighted"."""
+    return results.series(study, recipe, "learners", learner, kind, metric)
+
+
+def weighting_gaps(results: Results, study: str, recipe: str) -> Gaps:
+    """Weighted against Average for each learner and measure."""
+    kinds = ("Weighted", "Average")
+    return _gaps(
+        ((name, metric), [weighting(results, study, recipe, name, kind, metric) for kind in kinds], measure.higher)
+        for name in LEARNERS
+        for metric, measure in METRICS.items()
+    )
+
+
+def recipe_gaps(results: Results, study: str) -> Gaps:
+    """The default recipe against the paper's on the same splits: each cell of a table in which SNEFY-LDL has a part."""
+    if study in ("table2", "table3"):
+        return fsc_gaps(results, study, "default", "paper")
+    is_query = study in ("table4", "table5")
+    kind, names, rest = ("strategies", ("SNEFY-LDL",), ()) if is_query else ("learners", LEARNERS, ("Weighted",))
+    recipes = ("default", "paper")
+    return _gaps(
+        ((name, metric), [results.series(study, one, kind, name, *rest, metric) for one in recipes], m.higher)
+        for metric, m in METRICS.items()
+        for name in names
+    )
+
+
+def panel_settings(results: Results, panel: str) -> list[str]:
+    """The settings of one panel of figure A1 that any repeat has, in rising order."""
+    names = {
+        name
+        for recipe in results.recipes("figureA1")
+        for record in results.repeats("figureA1", recipe).values()
+        for name in record.figures.get("panels", {}).get(panel, {})
+    }
+    return sorted(names, key=float)
+
+
+def panel(results: Results, recipe: str, name: str, setting: str, *path: str) -> Series:
+    """A figure of one setting in figure A1."""
+    return results.series("figureA1", recipe, "panels", name, setting, *path)
+
+
+def panel_gaps(results: Results, recipe: str, against: str = "median") -> Gaps:
+    """Coverage of each panel's settings against the panel's median setting, or the mean of its other settings.
+
+    Args:
+        results: The run.
+        recipe: "paper" or "default".
+        against: "median": the difference of means to the middle one of the panel's means, without an interval;
+            "others": on the same splits, to the mean of the panel's other settings.
+    """
+    gaps: Gaps = {}
+    for name in PANELS:
+        for level in ("2", "4"):
+            measured = {
+                setting: panel(results, recipe, name, setting, "fsc", level)
+                for setting in panel_settings(results, name)
+            }
+            measured = {setting: series for setting, series in measured.items() if series}
+            spreads = {setting: Spread.of(series) for setting, series in measured.items()}
+            middle = float(np.median([spread.mean for spread in spreads.values() if spread])) if spreads else 0.0
+            for setting, series in measured.items():
+                if against == "median":
+                    spread = spreads[setting]
+                    gap = Gap(spread.mean - middle, None, None, spread.n) if spread else None
+                else:
+                    gap = paired(series, mean_series(other for key, other in measured.items() if key != setting))
+                if gap is not None:
+                    gaps[name, level, setting] = gap
+    return gaps
+
+
+#: A setting of figure A1 counts as stable when its mean coverage is this close to the panel's median setting.
+STABLE = 0.05
+#: The settings at which the paper itself reports a drop.
+NAMED_DROPS = (("n_readouts", "48"), ("n_readouts", "96"), ("batch_size", "32"), ("batch_size", "96"))
+
+HOLDS, IN_PART, FAILS, OPEN, MISSING = "holds", "in part", "does not hold", "not decided", "not run"
+MARKS = {HOLDS: "✓", IN_PART: "◐", FAILS: "✗", OPEN: "?", MISSING: "–"}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the results say about a claim, and the figures behind it."""
+
+    word: str
+    evidence: str = ""
+
+    @property
+    def mark(self) -> str:
+        """A sign for the word, so that colour is not needed."""
+        return MARKS[self.word]
+
+    @property
+    def slug(self) -> str:
+        """The word as a class name."""
+        return self.word.replace(" ", "-")
+
+
+def _all_better(gaps: Iterable[Gap], cells: str, expected: int) -> Verdict:
+    """The rule of "better in all": everywhere and clearly, or in more than half of the cells, or not."""
+    gaps = list(gaps)
+    if not gaps:
+        return Verdict(MISSING)
+    better, worse = sum(gap.better for gap in gaps), sum(gap.worse for gap in gaps)
+    clear, against = sum(gap.better and gap.clear for gap in gaps), sum(gap.worse and gap.clear for gap in gaps)
+    text = f"better in {better} of {len(gaps)} {cells}, {clear} clear of zero"
+    text += f"; worse in {worse}, {against} clear of zero" if worse else ""
+    if any(gap.n < 2 for gap in gaps):
+        return Verdict(OPEN, f"{text}. One repeat only: no interval")
+    if len(gaps) < expected:
+        return Verdict(OPEN, f"{text}. Of {expected} {cells} the others have no results")
+    return Verdict(HOLDS if clear == len(gaps) else IN_PART if 2 * better > len(gaps) else FAILS, text)
+
+
+def judge_fsc(results: Results, tables: Tables, study: str, recipe: str) -> Verdict:
+    """SNEFY-LDL against the Dirichlet, cell by cell and on average (tables 2 and 3)."""
+    gaps = list(fsc_gaps(results, study, recipe).values())
+    average = paired(fsc(results, study, recipe), fsc(results, study, "dirichlet"))
+    if not gaps or average is None:
+        return Verdict(MISSING)
+    higher, clear = sum(gap.better for gap in gaps), sum(gap.better and gap.clear for gap in gaps)
+    lower = sum(gap.worse and gap.clear for gap in gaps)
+    text = (
+        f"higher in {higher} of {len(gaps)} cells, {clear} clear of zero ({lower} clearly lower); "
+        f"average {gap_text(average)}{_beside(results, study, recipe)}"
+    )
+    if average.n < 2:
+        return Verdict(OPEN, f"{text}. One repeat only: no interval")
+    signs = (2 * higher > len(gaps)) + (average.better and average.clear)
+    return Verdict((FAILS, IN_PART, HOLDS)[signs], text)
+
+
+def _beside(results: Results, study: str, recipe: str) -> str:
+    """Coverage and width of both sides: a higher FSC may be bought with either."""
+    parts = []
+    for name in ("coverage", "width"):
+        sides = [Spread.of(conformal(results, study, side, name)) for side in (recipe, "dirichlet")]
+        if all(sides):
+            parts.append(f"{name} " + " against ".join(f"{side.mean:.3f}" for side in sides if side))
+    return f"; {', '.join(parts)}" if parts else ""
+
+
+def judge_best_query(results: Results, tables: Tables, study: str, recipe: str) -> Verdict:
+    """Whether the entropy query has the best mean of the six strategies (tables 4 and 5)."""
+    leaders, leads, repeats = [], [], []
+    for metric, measure in METRICS.items():
+        series = {name: query(results, study, recipe, name, metric) for name in STRATEGIES}
+        means = {name: spread.mean for name, one in series.items() if (spread := Spread.of(one)) is not None}
+        if "SNEFY-LDL" not in means or len(means) < 2:
+            continue
+        first, second, *_ = sorted(means, key=means.__getitem__, reverse=measure.higher)
+        leaders.append(first)
+        repeats.append(len(series["SNEFY-LDL"]))
+        lead = paired(series[first], series[second], higher=measure.higher)
+        leads.append(first == "SNEFY-LDL" and lead is not None and lead.clear)
+    if not leaders:
+        return Verdict(MISSING)
+    won = leaders.count("SNEFY-LDL")
+    text = f"best in {won} of {len(leaders)} measures"
+    text += f", the lead over the second clear of zero in {sum(leads)}" if won else ""
+    others = {name: leaders.count(name) for name in STRATEGIES if name in leaders and name != "SNEFY-LDL"}
+    text += "; best instead: " + ", ".join(f"{name} ({count})" for name, count in others.items()) if others else ""
+    if min(repeats) < 2:
+        return Verdict(OPEN, f"{text}. One repeat only")
+    return Verdict(HOLDS if won == len(METRICS) else IN_PART if 2 * won > len(METRICS) else FAILS, text)
+
+
+def judge_random(results: Results, tables: Tables, study: str, recipe: str) -> Verdict:
+    """The entropy query against random queries (tables 4 and 5)."""
+    return _all_better(query_gaps(results, study, recipe, "SNEFY-LDL").values(), "measures", len(METRICS))
+
+
+def judge_weighting(results: Results, tables: Tables, study: str, recipe: str) -> Verdict:
+    """Weighted against Average (tables 6 and 7)."""
+    return _all_better(weighting_gaps(results, study, recipe).values(), "cells", len(LEARNERS) * len(METRICS))
+
+
+def judge_recipe(results: Results, study: str) -> Verdict:
+    """The default recipe against the paper's, on the same splits."""
+    gaps = recipe_gaps(results, study)
+    verdict = _all_better(gaps.values(), "cells", len(gaps))
+    parts = []
+    for name in ("coverage", "width", "interval_score"):  # of tables 2 and 3 alone
+        gap = paired(*(conformal(results, study, recipe, name) for recipe in ("default", "paper")))
+        if gap is not None:
+            parts.append(f"{name.replace('_', ' ')} {gap_text(gap)}")
+    return Verdict(verdict.word, "; ".join([verdict.evidence, *parts]))
+
+
+def judge_published(results: Results, tables: Tables, studies: Iterable[str], recipe: str) -> Verdict:
+    """Our Weighted against the paper's printed Weighted (tables 6 and 7)."""
+    gaps, expected = [], 0
+    for study in studies:
+        table = tables[study]
+        expected += len(LEARNERS) * len(METRICS)
+        for learner in LEARNERS:
+            for metric, measure in METRICS.items():
+                ours = Spread.of(weighting(results, study, recipe, learner, "Weighted", metric))
+                printed = table.cells.get((learner, "Weighted", metric))
+                gap = unpaired(ours, printed, table.splits, higher=measure.higher) if printed else None
+                if gap is not None:
+                    gaps.append(gap)
+    if not gaps:
+        return Verdict(MISSING)
+    better, clear = sum(gap.better for gap in gaps), sum(gap.better and gap.clear for gap in gaps)
+    text = f"better in {better} of {len(gaps)} cells, {clear} clear of the paper's"
+    if len(gaps) < expected:
+        return Verdict(OPEN, f"{text}. Of {expected} cells the others have no results")
+    return Verdict(HOLDS if better == len(gaps) else IN_PART if 2 * better > len(gaps) else FAILS, text)
+
+
+def judge_rows(results: Results, tables: Tables, study: str, recipe: str, strategy: str) -> Verdict:
+    """Our model after a strategy's query against all printed rows (tables 4 and 5)."""
+
+    def beaten(name: str) -> list[bool]:
+        """For each measure, whether our mean is better than all printed ones."""
+        wins = []
+        for metric, measure in METRICS.items():
+            ours = Spread.of(query(results, study, recipe, name, metric))
+            if ours is not None:
+                sign = 1.0 if measure.higher else -1.0
+                printed = [mean for (_, one), (mean, _) in tables[study].cells.items() if one == metric]
+                wins.append(all(sign * ours.mean > sign * mean for mean in printed))
+        return wins
+
+    wins = beaten(strategy)
+    if not wins:
+        return Verdict(MISSING)
+    text = f"beats all published rows in {sum(wins)} of {len(wins)} measures (random queries: {sum(beaten('Random'))})"
+    return Verdict(HOLDS if len(wins) == len(METRICS) and all(wins) else FAILS, text)
+
+
+def judge_stable(results: Results, tables: Tables, study: str, recipe: str) -> Verdict:
+    """Whether the settings of figure A1 stay near their panel's median."""
+    gaps = panel_gaps(results, recipe, "median")
+    if not gaps:
+        return Verdict(MISSING)
+    stable = {key: abs(gap.mean) <= STABLE for key, gap in gaps.items()}
+    judged = [fine for (name, _, setting), fine in stable.items() if (name, setting) not in NAMED_DROPS]
+    (name, level, setting), worst = max(gaps.items(), key=lambda item: abs(item[1].mean))
+    text = (
+        f"stable in {sum(judged)} of {len(judged)} cases that the paper does not except, in {sum(stable.values())} of "
+        f"{len(stable)} in all; the farthest is {name} = {setting} at G = {level}: {signed(worst.mean)}"
+    )
+    if min(gap.n for gap in gaps.values()) < 2:
+        return Verdict(OPEN, f"{text}. One repeat only")
+    return Verdict(HOLDS if all(judged) else IN_PART if 2 * sum(judged) > len(judged) else FAILS, text)
+
+
+def judge_drops(results: Results, tables: Tables, study: str, recipe: str) -> Verdict:
+    """Whether coverage drops where the paper saw it drop (figure A1)."""
+    gaps = {key: gap for key, gap in panel_gaps(results, recipe, "others").items() if (key[0], key[2]) in NAMED_DROPS}
+    if not gaps:
+        return Verdict(MISSING)
+    drops = sum(gap.clear and gap.mean < 0.0 for gap in gaps.values())
+    deepest = min(gap.mean for gap in gaps.values())
+    text = f"a clear drop in {drops} of {len(gaps)} cases; the lowest difference is {signed(deepest)}"
+    if min(gap.n for gap in gaps.values()) < 2:
+        return Verdict(OPEN, f"{text}. One repeat only: no interval")
+    return Verdict(HOLDS if drops == len(gaps) else IN_PART if 2 * drops > len(gaps) else FAILS, text)
 
 
 @dataclass(frozen=True)
@@ -45,105 +421,53 @@ class Claim:
     cases: list[Case] = field(default_factory=list)
 
 
+#: Titles, quotes, rules and captions of the report.
+WORDS: dict[str, Any] = json.loads(files("snefy_ldl.paper").joinpath("words.json").read_text(encoding="utf-8"))
+Judge = Callable[[Results, Tables, str, str], Verdict]
+#: The rules of the paper's claims, as ``words.json`` names them.
+JUDGES: dict[str, Judge] = {
+    "fsc": judge_fsc,
+    "best_query": judge_best_query,
+    "random": judge_random,
+    "weighting": judge_weighting,
+    "stable": judge_stable,
+    "drops": judge_drops,
+}
+
+
 def claims_of_the_paper(results: Results, tables: Tables) -> list[Claim]:
     """The paper's claims, judged for its own recipe and for the default one."""
     return [
         Claim(
-            "SNEFY-LDL's intervals reach higher feature-stratified coverage than the Dirichlet's",
-            _places(tables, "table2", "table3"),
-            "the proposed SNEFY-LDL model outperforms the Dirichlet baseline in most cases",
-            "Holds: a higher mean in more than half of the cells (labels × group numbers), and the interval of the "
-            "average difference lies above zero. Does not hold: neither. In part: one of the two.",
-            _cases(results, tables, ("table2", "table3"), judge_fsc),
-        ),
-        Claim(
-            "The entropy query of SNEFY-LDL is the best of six strategies",
-            _places(tables, "table4", "table5"),
-            "SNEFY-LDL consistently achieves the best performance in terms of all metrics",
-            "Holds: the best mean of the six strategies in all six measures. In part: in more than half of them.",
-            _cases(results, tables, ("table4", "table5"), judge_best_query),
-        ),
-        Claim(
-            "The entropy query of SNEFY-LDL is clear of picking at random",
-            _places(tables, "table4", "table5"),
-            "SNEFY-LDL can pick up more informative unlabeled samples",
-            "Holds: better than Random in all six measures, with every interval clear of zero. In part: better on "
-            "average in more than half of the measures.",
-            _cases(results, tables, ("table4", "table5"), judge_random),
-        ),
-        Claim(
-            "Weighting an ensemble by the density beats its plain average",
-            _places(tables, "table6", "table7"),
-            "the Weighted strategy is significantly better than Average in terms of all metrics",
-            "Holds: better in all 24 cells (learners × measures), with every interval clear of zero. In part: better "
-            "on average in more than half of the cells.",
-            _cases(results, tables, ("table6", "table7"), judge_weighting),
-        ),
-        Claim(
-            "Coverage is stable under n, m, batch size and epochs",
-            "Figure A1",
-            "the performance of SNEFY-LDL remains relatively stable with the change of the four hyperparameters in "
-            "most cases",
-            f"A case is one setting at G = 2 or 4; it is stable when its mean lies within {STABLE} of the panel's "
-            "median setting. Holds: all cases but the four settings that the paper excepts. In part: more than half.",
-            _cases(results, tables, ("figureA1",), judge_stable),
-        ),
-        Claim(
-            "Coverage drops at m = 48 and 96 and at batch size 32 and 96",
-            "Figure A1",
-            "except for the cases with m=48 and 96 […] as well as batch size =32 and 96 […] goes through a obvious "
-            "drop",
-            "A case is one of the four settings, as far as it was run, at G = 2 or 4. Holds: in all cases the interval "
-            "of the difference to the mean of the panel's other settings lies below zero. In part: in more than half.",
-            _cases(results, tables, ("figureA1",), judge_drops),
-        ),
+            words["title"],
+            _places(tables, *words["studies"]),
+            words["quote"],
+            words["rule"].format(stable=STABLE),
+            _cases(results, tables, words["studies"], JUDGES[words["judge"]]),
+        )
+        for words in WORDS["claims"]
     ]
 
 
 def claims_of_ours(results: Results, tables: Tables) -> list[Claim]:
     """What the paper could not claim: this library against the paper's own figures and recipe."""
-    both = Case(
-        "both tables", {recipe: judge_published(results, tables, ("table6", "table7"), recipe) for recipe in RECIPES}
-    )
+    ensembles, queries, studies = (words["studies"] for words in WORDS["beyond"])
+    both = {recipe: judge_published(results, tables, ensembles, recipe) for recipe in RECIPES}
+    each = _cases(results, tables, ensembles, lambda r, t, study, recipe: judge_published(r, t, (study,), recipe))
+    rows = [
+        Case(
+            f"{_name(tables, study)}, {words}",
+            {recipe: judge_rows(results, tables, study, recipe, strategy) for recipe in RECIPES},
+        )
+        for study in queries
+        for strategy, words in QUERIES.items()
+    ]
+    recipes = [Case(_name(tables, study), {"default": judge_recipe(results, study)}) for study in studies]
+    cases = ([*each, Case("both tables", both)], rows, recipes)
+    places = (_places(tables, *ensembles), _places(tables, *queries), "Tables 2 to 7")
     return [
-        Claim(
-            "Our Weighted ensembles beat the paper's published Weighted ones",
-            _places(tables, "table6", "table7"),
-            "",
-            "Holds: a better mean than the printed one in every cell. In part: in more than half of them. Clear: "
-            "Welch's interval, from both standard deviations, leaves zero out (the splits are not the same).",
-            [
-                *_cases(results, tables, ("table6", "table7"), lambda r, t, s, c: judge_published(r, t, (s,), c)),
-                both,
-            ],
-        ),
-        Claim(
-            "With the entropy query, SnefyLDL beats every published row on all six measures",
-            _places(tables, "table4", "table5"),
-            "",
-            "Holds: a better mean than each of the six printed rows in all six measures; otherwise it does not. The "
-            "same count for random queries tells what is owed to the model and not to the query.",
-            [
-                Case(
-                    f"{_name(tables, study)}, {words}",
-                    {recipe: judge_rows(results, tables, study, recipe, strategy) for recipe in RECIPES},
-                )
-                for study in ("table4", "table5")
-                for strategy, words in QUERIES.items()
-            ],
-        ),
-        Claim(
-            "The default recipe beats the paper's on the same splits",
-            "Tables 2 to 7",
-            "",
-            "Holds: better in all cells in which SNEFY-LDL has a part (labels × G; the six measures of its query; "
-            "Weighted), every interval clear of zero. In part: better on average in more than half. For FSC better "
-            "means higher, as in the paper: read it beside coverage and width.",
-            [
-                Case(_name(tables, study), {"default": judge_recipe(results, study)})
-                for study in ("table2", "table3", "table4", "table5", "table6", "table7")
-            ],
-        ),
+        Claim(words["title"], place, "", words["rule"], judged)
+        for words, place, judged in zip(WORDS["beyond"], places, cases)
     ]
 
 
@@ -151,9 +475,6 @@ def tally(claims: Iterable[Claim], recipe: str) -> dict[str, int]:
     """How often each word was said for a recipe, over claims and data sets."""
     words = [case.verdicts[recipe].word for claim in claims for case in claim.cases if recipe in case.verdicts]
     return {word: words.count(word) for word in MARKS if word in words}
-
-
-Judge = Callable[[Results, Tables, str, str], Verdict]
 
 
 def _cases(results: Results, tables: Tables, studies: Iterable[str], judge: Judge) -> list[Case]:
@@ -170,4 +491,6 @@ def _name(tables: Tables, study: str) -> str:
 
 
 def _places(tables: Tables, *studies: str) -> str:
+    if "figureA1" in studies:
+        return "Figure A1"
     return "; ".join(tables[study].place for study in studies)

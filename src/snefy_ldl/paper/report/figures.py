@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl.paper.analysis import METRICS, Gap, Results, Spread, paired
-from snefy_ldl.paper.report.gaps import (
+from snefy_ldl.paper.report.claims import (
     LEARNERS,
     LEVELS,
     PANELS,
@@ -23,8 +23,6 @@ from snefy_ldl.paper.report.gaps import (
     query,
     weighting,
 )
-
-__all__ = ["active_figure", "calibration_figure", "conformal_figure", "ensemble_figure", "sensitivity_figure"]
 
 INK, QUIET, FAINT = "#1f2933", "#6b7785", "#e3e8ee"
 #: One colour and one shape a side, told apart with any kind of colour vision.

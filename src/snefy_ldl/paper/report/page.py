@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +12,150 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from snefy_ldl._internal.files.atomic import write_bytes
 from snefy_ldl._internal.version import __version__
-from snefy_ldl.paper.analysis import LEVEL, Results, load_results
-from snefy_ldl.paper.published import TABLES
-from snefy_ldl.paper.report.cells import Grid
-from snefy_ldl.paper.report.claims import Claim, claims_of_ours, claims_of_the_paper, tally
-from snefy_ldl.paper.report.gaps import DATASETS, Tables
-from snefy_ldl.paper.report.sections import HEADINGS, Section, build_section, rerun_command
+from snefy_ldl.paper.analysis import LEVEL, TABLES, Results, load_results
+from snefy_ldl.paper.report.claims import (
+    DATASETS,
+    MARKS,
+    STABLE,
+    WORDS,
+    Claim,
+    Tables,
+    claims_of_ours,
+    claims_of_the_paper,
+    duration,
+    tally,
+)
+from snefy_ldl.paper.report.figures import (
+    active_figure,
+    calibration_figure,
+    conformal_figure,
+    ensemble_figure,
+    sensitivity_figure,
+)
 from snefy_ldl.paper.report.tables import (
     RECIPE_NAMES,
+    Grid,
     active_counts,
     active_grid,
     conformal_grid,
     coverage_grid,
+    ensemble_extras,
     ensemble_grid,
+    sensitivity_grid,
 )
-from snefy_ldl.paper.report.verdicts import MARKS
-from snefy_ldl.paper.report.words import duration
 
-__all__ = ["Timing", "write_report"]
+#: What each study shows: its name in the paper, and a heading.
+HEADINGS = {
+    "table2": ("Table 2", "Conformal intervals"),
+    "table3": ("Table 3", "Conformal intervals"),
+    "table4": ("Table 4", "Active learning"),
+    "table5": ("Table 5", "Active learning"),
+    "table6": ("Table 6", "Ensembles"),
+    "table7": ("Table 7", "Ensembles"),
+    "figureA1": ("Figure A1", "Sensitivity to settings"),
+}
+
+
+#: Kinds of studies.
+KINDS = dict.fromkeys(("table2", "table3"), "conformal") | dict.fromkeys(("table4", "table5"), "active")
+KINDS |= dict.fromkeys(("table6", "table7"), "ensemble") | {"figureA1": "sensitivity"}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture as a data address, what it shows in words, and how to read it."""
+
+    address: str
+    words: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table or figure of the paper beside ours; a study without results has neither."""
+
+    study: str
+    name: str
+    title: str
+    dataset: str
+    place: str
+    command: str
+    notes: list[str] = field(default_factory=list)
+    summary: Grid | None = None
+    summary_caption: str = ""
+    pictures: list[Picture] = field(default_factory=list)
+    grids: list[tuple[str, Grid]] = field(default_factory=list)
+
+
+def rerun_command(study: str, recipe: str | None = None) -> str:
+    """What to type to compute a study, or one recipe of it, anew: into a folder of its own."""
+    return f"snefy-ldl reproduce {study}" + (f" --recipe {recipe}" if recipe else "") + " --out again"
+
+
+def build_section(results: Results, tables: Tables, study: str) -> Section:
+    """The tables and pictures of one study."""
+    name, title = HEADINGS[study]
+    place = tables[study].place if study in tables else "Figure A1, appendix"
+    dataset = DATASETS[tables[study].dataset if study in tables else "natural_scene"]
+    heading: dict[str, Any] = {"study": study, "name": name, "title": title, "dataset": dataset, "place": place}
+    command = rerun_command(study)
+    if not results.has(study):
+        return Section(**heading, command=command, notes=[f"Not run yet: `snefy-ldl reproduce {study}` adds it."])
+    notes = _gaps_in_the_run(results, study, tables[study].splits if study in tables else None)
+    if not results.recipes(study):
+        return Section(**heading, command=command, notes=notes)
+    kind = KINDS[study]
+    summary, pictures, grids = _CONTENT[kind](results, tables, study)
+    words = WORDS["sections"][kind]
+    return Section(
+        **heading,
+        command=command,
+        notes=notes,
+        summary=summary,
+        summary_caption=words["summary"],
+        pictures=[Picture(one, *text) for one, text in zip(pictures, words["pictures"]) if one is not None],
+        grids=[(caption.format(stable=STABLE), grid) for caption, grid in zip(words["tables"], grids)],
+    )
+
+
+def _gaps_in_the_run(results: Results, study: str, splits: int | None) -> list[str]:
+    """What is missing from a study, in words; ``splits`` is how many the paper has."""
+    wanted = ["baseline"] if study in ("table2", "table3") else []
+    wanted += [str(recipe) for recipe in results.run.get("recipes", RECIPE_NAMES)]
+    words = {"baseline": "the Dirichlet baseline", "paper": "the paper's recipe", "default": "the default recipe"}
+    planned, notes = results.run.get("repeats", {}).get(study), []
+    for recipe in wanted:
+        done = len(results.repeats(study, recipe))
+        if done == 0:
+            notes.append(f"No results with {words.get(recipe, recipe)} yet.")
+        elif planned is not None and done < planned:
+            notes.append(f"Only {done} of {planned} repeats with {words.get(recipe, recipe)} so far.")
+        elif splits is not None and done < splits:
+            notes.append(f"The paper has {splits} splits; here are {done} with {words.get(recipe, recipe)}.")
+        if done == 1:
+            notes.append(f"One repeat with {words.get(recipe, recipe)}: no standard deviation and no interval.")
+    return notes
+
+
+#: Kind of study -> its summary, pictures and tables; ``words.json`` has the captions, in the same order.
+_CONTENT: dict[str, Callable[[Results, Tables, str], tuple[Grid | None, list[str | None], list[Grid]]]] = {
+    "conformal": lambda results, tables, study: (
+        conformal_grid(results, tables, study, details=False),
+        [conformal_figure(results, tables, study), calibration_figure(results, study)],
+        [coverage_grid(results, study), conformal_grid(results, tables, study)],
+    ),
+    "active": lambda results, tables, study: (
+        active_counts(results, study),
+        [active_figure(results, tables, study)],
+        [active_grid(results, tables, study)],
+    ),
+    "ensemble": lambda results, tables, study: (
+        None,
+        [ensemble_figure(results, tables, study)],
+        [ensemble_grid(results, tables, study), ensemble_extras(results, study)],
+    ),
+    "sensitivity": lambda results, tables, study: (None, [sensitivity_figure(results)], [sensitivity_grid(results)]),
+}
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,8 @@ def _encoded(model: Any, table: Any) -> Array:
 
 
 def _thinned(model: Any, rows: PageRows, notes: list[str]) -> PageRows:
-    width = model.columns_.n_out if model.columns_ is not None else int(model.n_features_in_)
+    own = getattr(model, "n_features_in_", rows.table.shape[1])  # a network of the user's own takes what it takes
+    width = model.columns_.n_out if model.columns_ is not None else int(own)
     most = max(1, MOST_CELLS // width)
     if len(rows) <= most:
         return rows

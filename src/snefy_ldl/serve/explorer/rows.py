@@ -77,9 +77,10 @@ class PageRows:
             labels = [str(label) for label in model.label_names_]
             key = find_id(source.columns, id_name)
             names = [name for name in source.columns if name not in labels and name != key]
-            if len(names) != model.n_features_in_:
+            wanted = getattr(model, "n_features_in_", len(names))  # only the user's own network knows what it takes
+            if len(names) != wanted:
                 raise InputError(
-                    f"{file.name}: the model takes {model.n_features_in_} features and knows no names; there are "
+                    f"{file.name}: the model takes {wanted} features and knows no names; there are "
                     f"{len(names)} columns for them."
                 )
         source.need([*names, *([] if id_name is None else [id_name])], "features of the model")

@@ -181,7 +181,8 @@ def log_norm(total: Tensor) -> tuple[Tensor, Tensor]:
 class PresenceTable:
     """The odds of all pairs, from which the normalising kernel ``K_ij`` comes, and Gamma functions of a few supports.
 
-    One table holds the concentrations of single labels and, below them, their sums over supports.
+    One table holds the concentrations of single labels and, below them, their sums over supports. A support of one
+    label needs no row of its own.
 
     Args:
         shape: members K, neurons n and labels L.
@@ -191,30 +192,38 @@ class PresenceTable:
 
     Attributes:
         log_odds: ``log o_ijr`` (K, L, S, n), float64.
-        log_ratio: ``log Γ(s_i + s_j) - ½ log Γ(2 s_i) - ½ log Γ(2 s_j)`` of the supports (K, Q, S, n), float64.
         half_log: ``½ log Γ(2 s_i)`` of the supports (K, Q, n), float64.
-        d_log_ratio: takes the gradient for ``log_ratio`` before the one for the odds is pulled back.
     """
 
     half_log: Tensor
 
     def __init__(self, shape: tuple[int, int, int], supports: Tensor | None, like: Tensor, slopes: bool) -> None:
         self.shape = n_members, n, n_labels = shape
-        shifts, width = n // 2 + 1, n_labels + (0 if supports is None else len(supports))
-        self._sets: Tensor | None = None  # which labels each row of the table sums up (K, L + Q, L)
+        shifts, width = n // 2 + 1, n_labels
+        self._sets: Tensor | None = None  # which labels each row of the table sums up (K, L + ..., L)
+        self._rows: Tensor | None = None  # of the supports (Q,); None where the table has no others, in their order
         if supports is not None:
             labels = torch.eye(n_labels, dtype=torch.float64, device=like.device)
-            self._sets = torch.cat([labels, supports]).expand(n_members, -1, -1)
-        rows = n_members * width
-        self.gamma = PairGamma(rows, n, like, slopes)
-        values = self.gamma.values.view(n_members, width, shifts, n)
-        self.log_odds, self.log_ratio = values[:, :n_labels], values[:, n_labels:]
-        self._own = Wrapped(like.new_empty(rows, n + shifts - 1, dtype=torch.float64), n)
+            alone = supports.sum(1) == 1.0
+            self._sets = torch.cat([labels, supports[~alone]]).expand(n_members, -1, -1)
+            width = self._sets.shape[1]
+            rows = torch.where(alone, supports.argmax(1), n_labels - 1 + (~alone).cumsum(0))
+            if rows.tolist() != list(range(width)):
+                self._rows = rows
+        self.n_supports = 0 if supports is None else len(supports)
+        count = n_members * width
+        self.gamma = PairGamma(count, n, like, slopes)
+        self._values = values = self.gamma.values.view(n_members, width, shifts, n)
+        self.log_odds = values if supports is None else torch.empty_like(values[:, :n_labels])
+        self._own = Wrapped(like.new_empty(count, n + shifts - 1, dtype=torch.float64), n)
+        if supports is not None:
+            self._presence = Wrapped(like.new_empty(n_members, n_labels, n + shifts - 1, dtype=torch.float64), n)
         self._chances, self._work = like.new_empty(2, n_members, n_labels, shifts, n)
         if slopes:
-            self._sums = PairSums(rows, n, like)
-            entries = self._sums.pairs.view(values.shape)
-            self._d_log_odds, self.d_log_ratio = entries[:, :n_labels], entries[:, n_labels:]
+            self._sums = self._odds_sums = PairSums(count, n, like)
+            if supports is not None:
+                self._odds_sums = PairSums(n_members * n_labels, n, like)
+            self._d_values = self._sums.pairs.view(values.shape)
             assert self.gamma.slopes is not None
             self.own_slopes = self.gamma.slopes.view(values.shape)[:, :n_labels, 0]  # ψ(α_iir) (K, L, n)
 
@@ -226,12 +235,31 @@ class PresenceTable:
         flat = halves.view(-1, n)
         self.gamma.compute(flat)
         own = torch.mul(self.gamma.values[:, 0], -0.5)
-        own.view(n_members, -1, n)[:, :n_labels].add_(presence.mT)
+        if self._sets is None:
+            own.view(n_members, -1, n).add_(presence.mT)
         left, right = self._own.fill(own)
         self.gamma.values.add_(left).add_(right)
         own = own.sub_(self.gamma.linear(flat)).view(n_members, -1, n)
-        self.half_log = own[:, n_labels:].neg()
-        return own[:, :n_labels]
+        if self._sets is None:
+            return own
+        left, right = self._presence.fill(presence.mT)
+        torch.add(self._values[:, :n_labels], left, out=self.log_odds).add_(right)
+        self.half_log = (own if self._rows is None else own[:, self._rows]).neg()
+        return own[:, :n_labels] + presence.mT
+
+    def ratios(self, into: Tensor) -> Tensor:
+        """``Γ(s_i + s_j) / √(Γ(2 s_i) Γ(2 s_j))`` of the supports, into (K, Q, S, n) of the network's dtype."""
+        values = self._values if self._rows is None else self._values[:, self._rows]
+        return into.copy_(values).exp_()
+
+    def take_gradient(self, d_log_ratio: Tensor) -> None:
+        """Take the gradient for the logarithms of :meth:`ratios` (K, Q, S n), before the one for the odds comes."""
+        d_log_ratio = d_log_ratio.view(len(self._values), -1, *self._values.shape[2:])
+        if self._rows is None:
+            self._d_values.copy_(d_log_ratio)
+        else:
+            self._d_values[:, : self.shape[2]] = 0.0
+            self._d_values[:, self._rows] = d_log_ratio
 
     def log_norms(self) -> tuple[Tensor, Tensor]:
         """``log K_ij`` of every pair (K, S, n), float64, and its slope by ``Σ_r log(1 + o_r)``, without a shift."""
@@ -248,12 +276,14 @@ class PresenceTable:
     def from_odds(self, d_log_odds: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients for b, and for w by way of ``log Γ(s_i + s_j)``, (K, L, n) each, for one for ``log o_ijr``."""
         n_members, n, n_labels = self.shape
-        sums, slopes = self._sums, self.gamma.slopes
+        slopes, odds_sums = self.gamma.slopes, self._odds_sums
         assert slopes is not None
-        self._d_log_odds.copy_(d_log_odds.view(self._d_log_odds.shape))
-        d_presence = sums.by_neuron().view(n_members, -1, n)[:, :n_labels]
-        sums.pairs.mul_(slopes)
-        d_halves = sums.by_neuron().view(n_members, -1, n)
+        odds_sums.pairs.copy_(d_log_odds.view(odds_sums.pairs.shape))
+        d_presence = odds_sums.by_neuron().view(n_members, n_labels, n)
+        if self._sets is not None:
+            self._d_values[:, :n_labels].add_(d_log_odds.view(self.log_odds.shape))
+        self._sums.pairs.mul_(slopes)
+        d_halves = self._sums.by_neuron().view(n_members, -1, n)
         if self._sets is None:
             return d_presence, d_halves
         return d_presence, torch.bmm(self._sets.mT.to(d_halves.dtype), d_halves)
@@ -633,9 +663,9 @@ class DenseForm:
 
     def __init__(self, shape: tuple[int, int, int], table: PresenceTable, like: Tensor, gradients: bool) -> None:
         n_members, _, n = shape
-        q = table.log_ratio.shape[1]
+        q = table.n_supports
         self.shape, self.table = shape, table
-        self._ratio = like.new_empty(table.log_ratio.shape)
+        self._ratio = like.new_empty(n_members, q, n // 2 + 1, n)
         self._kernel, self._mixed = like.new_empty(2, n_members, q, n, n)
         self._full_index = full_from_circulant(n, like.device)[None].expand(n_members * q, -1)
         self._numbers = torch.arange(q, device=like.device)
@@ -649,8 +679,8 @@ class DenseForm:
         """As :meth:`RowForm.run`, but s is the table's, which takes the gradient, too."""
         assert rows.place is not None
         (n_members, n_rows, n), gram, table = self.shape, net.gram, self.table
-        q = table.log_ratio.shape[1]
-        ratio = self._ratio.copy_(table.log_ratio).exp_().view(n_members * q, -1)
+        q = table.n_supports
+        ratio = table.ratios(self._ratio).view(n_members * q, -1)
         torch.gather(ratio, 1, self._full_index, out=self._kernel.view(n_members * q, n * n))
         torch.mul(self._kernel, gram[:, None], out=self._mixed)
         lifted = table.half_log.gather(1, rows.place[..., None].expand(-1, -1, n)).add_(u)
@@ -674,7 +704,7 @@ class DenseForm:
         outer = self._outer
         torch.bmm(spread.mT, e, out=outer.view(n_members, q * n, n))
         entries = torch.gather((outer * self._mixed).view(n_members * q, -1), 1, self._circulant_index)
-        table.d_log_ratio.copy_(entries.mul_(self._weights).view(table.d_log_ratio.shape))
+        table.take_gradient(entries.mul_(self._weights))
         return FormResult(log_form, by.mul_(half).mul_(2.0), None, outer.mul_(self._kernel).sum(1), weights)
 
 

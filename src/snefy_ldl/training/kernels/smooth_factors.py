@@ -122,8 +122,11 @@ class SmoothFactors:
     def _prepare(self, columns: Tensor) -> tuple[float, float]:
         """The series on the columns' interval and its terms; returns the interval's centre and half length."""
         place = columns.log1p()  # (K, Q, P)
-        low = math.floor(float(place.min()) / INTERVAL_STEP)
-        high = max(math.ceil(float(place.max()) / INTERVAL_STEP), low + 2)  # an interval of no length has no series
+        ends = float(place.min()), float(place.max())
+        if not (math.isfinite(ends[0]) and math.isfinite(ends[1])):
+            ends = 0.0, 0.0  # training has diverged: the answer is NaN, and the epoch is undone
+        low = math.floor(ends[0] / INTERVAL_STEP)
+        high = max(math.ceil(ends[1] / INTERVAL_STEP), low + 2)  # an interval of no length has no series
         self.series = rising_series(low, high, self.most)
         length = self.series.value.shape[1]
         terms = work_arrays.take(*place.shape[:2], length, place.shape[2])  # log β, T_0, T_1, ... (K, Q, 1 + G, P)

@@ -70,8 +70,11 @@ class ZeroObjective(Objective):
             self.offset = self.offset + torch.where(there, shift, 0.0).sum(-1)  # a shift lifts all neurons alike
         supports, which = torch.unique(there, dim=0, return_inverse=True)
         few = len(supports) <= DENSE_SUPPORTS
-        self.supports: Tensor | None = supports.double() if few else None
-        self.which: Tensor | None = which if few else None
+        # single labels first, in their order, as the kernel's table has them
+        first = torch.where(supports.sum(1) == 1, supports.int().argmax(1), supports.shape[1])
+        order = torch.argsort(first, stable=True)
+        self.supports: Tensor | None = supports[order].double() if few else None
+        self.which: Tensor | None = torch.argsort(order)[which] if few else None
         if net.has_background:
             self.background = self._background(net)  # (K, N)
 

@@ -1,4 +1,4 @@
-"""What predicted laws say about what was observed: shares, votes, or only a part of either."""
+"""Predicted laws of rows of any kind, a block at a time, and what they say about what was observed, gaps included."""
 
 from __future__ import annotations
 
@@ -10,10 +10,53 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl.distributions.blocks import tensor_for, to_numpy
+from snefy_ldl._internal.validation.rows import count_rows, take_rows
 from snefy_ldl.distributions.law import SnefySimplex
 
-__all__ = ["gap_patterns", "log_prob_known", "log_prob_votes", "log_probs", "rows_of"]
+__all__ = [
+    "draw_from",
+    "gap_patterns",
+    "law_blocks",
+    "log_prob_votes",
+    "log_probs",
+    "rows_of",
+    "tensor_for",
+    "to_numpy",
+]
+
+#: Rows whose predicted laws are held at one time.
+BLOCK_ROWS = 1 << 15
+
+
+def law_blocks(model: Any, X: Any, block_rows: int | None = None) -> Iterator[tuple[slice, Any]]:
+    """The predicted laws of a block of rows at a time; memory does not grow with the rows."""
+    n_rows, step = count_rows(X), min(block_rows or BLOCK_ROWS, BLOCK_ROWS)
+    for start in range(0, max(n_rows, 1), step):
+        rows = slice(start, min(start + step, n_rows))
+        with torch.no_grad():
+            law = model.predict_dist(X if n_rows <= step else take_rows(X, rows))
+        yield rows, law  # outside: a generator left half-way would leave gradients switched off
+
+
+def tensor_for(law: Any, values: Array) -> Tensor:
+    """Values where the law's own numbers live."""
+    return torch.as_tensor(values, device=law.device if isinstance(law, SnefySimplex) else "cpu")
+
+
+def to_numpy(values: Tensor) -> Array:
+    """float64 array of a tensor."""
+    return np.asarray(values.detach().cpu().numpy(), dtype=np.float64)
+
+
+def draw_from(law: Any, n: int, seed: Callable[[], int]) -> Tensor:
+    """n draws (n, b, L) of a law, reproducible also for torch's own laws, which take no generator."""
+    if isinstance(law, SnefySimplex):
+        generator = torch.Generator(law.device).manual_seed(seed())
+        return law.sample((n,), generator)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed())
+        draws: Tensor = law.sample((n,))
+    return draws
 
 
 def rows_of(law: SnefySimplex, rows: Index) -> SnefySimplex:
@@ -57,24 +100,6 @@ def gap_patterns(table: Array) -> Iterator[tuple[Index, Index]]:
     patterns, which = np.unique(np.isnan(table), axis=0, return_inverse=True)
     for k, pattern in enumerate(patterns):
         yield np.flatnonzero(which.reshape(-1) == k), np.flatnonzero(pattern)
-
-
-def log_prob_known(law: SnefySimplex, table: Array) -> Tensor:
-    """Log density at label distributions with gaps.
-
-    Args:
-        law: batch (N,).
-        table: label distributions (N, L); NaN where a share is not known, at least two of them in a row that has any.
-
-    Returns:
-        Log densities (N,) in float64: of the known shares and of the sum of the others.
-
-    Example:
-        >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 3).double())
-        >>> log_prob_known(flat, np.array([[0.25, np.nan, np.nan]])).exp()  # Beta(1, 2) at 0.25
-        tensor([1.5000], dtype=torch.float64)
-    """
-    return law.log_prob_known(table)
 
 
 def log_prob_votes(law: SnefySimplex, table: Array) -> Tensor:

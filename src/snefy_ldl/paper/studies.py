@@ -1,0 +1,423 @@
+"""The paper's studies: conformal intervals, active learning, ensembles, and sensitivity to settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from snefy_ldl import learners, metrics
+from snefy_ldl._internal.types import Array
+from snefy_ldl.active.query import query
+from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.datasets.named import Dataset
+from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions.tables import beta_table, row_blocks, row_weights
+from snefy_ldl.ensemble import DensityWeightedBagging
+from snefy_ldl.errors import InputError
+from snefy_ldl.estimator import SnefyLDL, fit_many
+from snefy_ldl.learners import DirichletLDL
+from snefy_ldl.metrics.points import score
+from snefy_ldl.paper.config import Active, Conformal, Ensemble, Query, Sensitivity, Study
+
+Rows = NDArray[np.intp]
+#: The paper's short names of the six measures, in its order.
+SHORT_NAMES = {
+    "cheby": "chebyshev",
+    "clark": "clark",
+    "canb": "canberra",
+    "kl": "kl_divergence",
+    "cos": "cosine",
+    "inter": "intersection",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The figures of one repeat with one recipe."""
+
+    recipe: str
+    repeat: int
+    figures: dict[str, Any]
+
+
+def task_of(study: Study) -> Any:
+    """The paper's name for this kind of experiment, which sets its batch size."""
+    return {Active: "active", Ensemble: "ensemble"}.get(type(study.protocol), "conformal")
+
+
+#: The default recipe of the studies: one network on the features themselves, as when their results were made. Guides, a
+#: centre and modelled zeros are another model, and the studies are about this one.
+PLAIN: dict[str, Any] = {"guides": None, "centre": None, "zeros": "shrink"}
+
+
+def make_model(study: Study, recipe: str, seed: int | None = None, **changes: Any) -> SnefyLDL:
+    """An unfitted density: ``SnefyLDL.paper(task)``, or ``SnefyLDL()`` on the features alone.
+
+    Args:
+        study: what it is for.
+        recipe: ``"paper"`` or ``"default"``.
+        seed: its random state.
+        changes: further settings, which go before those of the study.
+    """
+    settings: dict[str, Any] = {**dict(study.model), **changes, "random_state": seed, "device": "cpu"}
+    if recipe == "paper":
+        return SnefyLDL.paper(task_of(study), **settings)
+    if recipe == "default":
+        return SnefyLDL(**{**PLAIN, **settings})
+    raise InputError(f'recipe={recipe!r}: use "paper" or "default".')
+
+
+def parted_rows(n: int, repeat: int, train: float, calibration: float) -> tuple[Rows, Rows, Rows]:
+    """Training, calibration and test rows of one repeat; they depend on n and the repeat's number alone.
+
+    Example:
+        >>> [len(part) for part in parted_rows(20, 0, 0.5, 0.25)]
+        [10, 5, 5]
+    """
+    order = _order(n, repeat)
+    first, second = int(train * n), int(train * n) + int(calibration * n)
+    return order[:first], order[first:second], order[second:]
+
+
+def held_out_rows(n: int, repeat: int, share: float) -> tuple[Rows, Rows]:
+    """Training and test rows of one repeat.
+
+    Example:
+        >>> [len(part) for part in held_out_rows(20, 0, 0.1)]
+        [18, 2]
+    """
+    order, held = _order(n, repeat), round(share * n)
+    return order[held:], order[:held]
+
+
+def _order(n: int, repeat: int) -> Rows:
+    return np.random.default_rng([repeat, n]).permutation(n).astype(np.intp)
+
+
+def scores(D: Array, predicted: Array) -> dict[str, float]:
+    """The six measures of tables 4 to 7, averaged over rows.
+
+    Example:
+        >>> scores(np.array([[0.5, 0.5]]), np.array([[0.5, 0.5]]))["inter"]
+        1.0
+    """
+    measures = score(D, predicted)
+    return {short: float(measures[name]) for short, name in SHORT_NAMES.items()}
+
+
+def run_conformal(study: Study, recipe: str, repeats: Sequence[int], data: Dataset) -> list[Outcome]:
+    """Fit, calibrate and measure some repeats with one recipe; ``"baseline"`` is the Dirichlet around SA-BFGS.
+
+    Args:
+        study: whose protocol is a :class:`Conformal`.
+        recipe: ``"paper"``, ``"default"`` or ``"baseline"``.
+        repeats: numbers of the splits; their models are trained together.
+        data: features and label distributions.
+    """
+    protocol = study.protocol
+    assert isinstance(protocol, Conformal)
+    splits = [parted_rows(len(data.D), repeat, protocol.train, protocol.calibration) for repeat in repeats]
+    trains = [train for train, _, _ in splits]
+    models: list[Any]
+    if recipe == "baseline":
+        pairs = zip(repeats, trains)
+        models = [DirichletLDL(random_state=repeat).fit(data.X[rows], data.D[rows]) for repeat, rows in pairs]
+    else:
+        models = _fit_splits(make_model(study, recipe), data, trains, repeats)
+    return [
+        Outcome(recipe, repeat, _conformal_figures(protocol, recipe, model, data, calibration, test))
+        for repeat, model, (_, calibration, test) in zip(repeats, models, splits)
+    ]
+
+
+def _fit_splits(estimator: SnefyLDL, data: Dataset, rows: Sequence[Rows], seeds: Sequence[int]) -> list[SnefyLDL]:
+    """One model per training set, all trained in one stack."""
+    return list(fit_many(estimator, data.X, data.D, rows, [{"random_state": seed} for seed in seeds], n_jobs=1))
+
+
+def _calibrated_figures(
+    protocol: Conformal, model: Any, method: Any, data: Dataset, calibration: Rows, test: Rows
+) -> dict[str, Any]:
+    """Figures of a model's calibrated intervals on the test rows."""
+    intervals = ConformalIntervals(model, protocol.level, method)
+    intervals.conformalize(data.X[calibration], data.D[calibration])
+    return interval_figures(protocol, data.D[test], data.X[test, 0], intervals.predict_interval(data.X[test]))
+
+
+def _conformal_figures(
+    protocol: Conformal, recipe: str, model: Any, data: Dataset, calibration: Rows, test: Rows
+) -> dict[str, Any]:
+    rows = (data, calibration, test)
+    shared: dict[str, Any] = {
+        "ceiling": ceilings(protocol, data.X[test, 0]),
+        "labels": [str(name) for name in data.label_names],
+    }
+    if recipe == "baseline":
+        return {"models": {"dirichlet": _calibrated_figures(protocol, model, protocol.score, *rows)}, **shared}
+    figures = _calibrated_figures(protocol, model, protocol.score, *rows)
+    extra = _calibrated_figures(protocol, model, protocol.extra_score, *rows)
+    figures["pit"] = pit_counts(model.predict_dist(data.X[test]), data.D[test], protocol.pit_bins)
+    return {"models": {"snefy": figures}, "methods": {f"snefy_{protocol.extra_score}": extra}, **shared}
+
+
+def interval_figures(protocol: Conformal, D: Array, feature: Array, ends: Array) -> dict[str, Any]:
+    """Worst-group coverage (FSC), coverage, width and interval score of each label.
+
+    Args:
+        protocol: level and numbers of groups.
+        D: test labels (N, L).
+        feature: the feature that makes the groups (N,).
+        ends: lower and upper ends (N, L, 2).
+    """
+    return {
+        "fsc": {
+            str(count): metrics.feature_stratified_coverage(feature, D, ends, count).tolist()
+            for count in protocol.groups
+        },
+        "coverage": metrics.coverage(D, ends, per_label=True).tolist(),
+        "width": metrics.interval_width(ends, per_label=True).tolist(),
+        "interval_score": metrics.interval_score(D, ends, protocol.level, per_label=True).tolist(),
+    }
+
+
+def ceilings(protocol: Conformal, feature: Array) -> dict[str, float]:
+    """The FSC that perfect conditional coverage would show on these rows, by number of groups."""
+    return {str(count): float(metrics.fsc_ceiling(feature, count, protocol.level)) for count in protocol.groups}
+
+
+def pit_counts(law: SnefySimplex, D: Array, bins: int) -> list[list[int]]:
+    """Histogram of ``F_r(ℓ_r | x)`` on equal bins of [0, 1], a list for each label.
+
+    Args:
+        law: predicted laws of the rows, batch (N,).
+        D: their labels (N, L).
+        bins: bins of the histogram.
+    """
+    cdf = label_cdf(law, D)
+    return [np.histogram(column, bins=bins, range=(0.0, 1.0))[0].tolist() for column in cdf.T]
+
+
+def label_cdf(law: SnefySimplex, D: Array) -> Array:
+    """``P(share of label r <= D[i, r] | x_i)`` for every row and label, (N, L).
+
+    ``law.marginal(r).cdf`` answers the same; this asks the tables that the quantiles of the same law have left.
+    """
+    alpha = law.concentration.detach().cpu().numpy()
+    rest = alpha.sum(1, keepdims=True) - alpha
+    out = np.empty(D.shape)
+    for rows in row_blocks(law):
+        weights, keep = row_weights(law, rows)
+        for label in range(D.shape[1]):
+            table = beta_table(alpha[:, label], rest[:, label])
+            out[rows, label] = table.cdf(weights, D[rows, label, None], keep)[:, 0]
+    return out
+
+
+def run_active(study: Study, recipe: str, repeats: Sequence[int], data: Dataset) -> list[Outcome]:
+    """All strategies of some repeats: they share the split and the first labels, so differences are paired.
+
+    Every retrained model of every strategy and repeat is trained in one stack, with the seed of its repeat.
+
+    Args:
+        study: whose protocol is an :class:`Active`.
+        recipe: how the models are trained, both the one that is asked and the ones that are scored.
+        repeats: numbers of the splits.
+        data: features and label distributions.
+    """
+    protocol = study.protocol
+    assert isinstance(protocol, Active)
+    splits = [held_out_rows(len(data.D), repeat, protocol.test) for repeat in repeats]
+    spare = len(splits[0][0]) - protocol.first
+    if spare < protocol.queried:
+        raise InputError(
+            f"{study.name}: {protocol.first} first labels leave {spare} rows of {data.name}, "
+            f"too few for a query of {protocol.queried}."
+        )
+    estimator = make_model(study, recipe)
+    queries = [one for one in protocol.queries if recipe in one.recipes]
+
+    starts = _fit_splits(estimator, data, [train[: protocol.first] for train, _ in splits], repeats)
+    labelled = [
+        np.concatenate([train[: protocol.first], _wanted(protocol, one, recipe, start, train, repeat, data)])
+        for repeat, start, (train, _) in zip(repeats, starts, splits)
+        for one in queries
+    ]
+    after = iter(_fit_splits(estimator, data, labelled, [repeat for repeat in repeats for _ in queries]))
+    return [
+        Outcome(
+            recipe,
+            repeat,
+            {
+                "strategies": {one.name: _score(next(after), data, test) for one in queries},
+                "start": _score(start, data, test),
+            },
+        )
+        for repeat, start, (_, test) in zip(repeats, starts, splits)
+    ]
+
+
+def _wanted(
+    protocol: Active, one: Query, recipe: str, start: SnefyLDL, train: Rows, repeat: int, data: Dataset
+) -> Rows:
+    """Rows of the data that a strategy wants labelled."""
+    first, pool = train[: protocol.first], np.sort(train[protocol.first :])
+    model: Any = start
+    if one.strategy == "dirichlet":  # the paper's baseline: its mean from SA-BFGS, one concentration by likelihood
+        model = DirichletLDL(random_state=repeat).fit(data.X[first], data.D[first])
+    options = dict(one.options) | (dict(one.paper) if recipe == "paper" else {})
+    chosen: Rows = query(
+        one.strategy,
+        data.X[pool],
+        protocol.queried,
+        model=model,
+        X_labeled=data.X[first],
+        random_state=repeat,
+        verbose=False,
+        **options,  # type: ignore[arg-type]
+    )
+    return pool[chosen]
+
+
+def _score(model: SnefyLDL, data: Dataset, test: Rows) -> dict[str, float]:
+    X, D = data.X[test], data.D[test]
+    return {**scores(D, np.asarray(model.predict(X))), "log_likelihood": float(model.score(X, D))}
+
+
+def run_ensemble(study: Study, recipes: Sequence[str], repeats: Sequence[int], data: Dataset) -> list[Outcome]:
+    """Both ensembles of every learner in some repeats, weighted by the density of each recipe.
+
+    The members of a bag are fitted once: Average and every recipe's Weighted come from the same ones, so that their
+    differences are paired.
+
+    Args:
+        study: whose protocol is an :class:`Ensemble`.
+        recipes: whose densities weight the members.
+        repeats: numbers of the splits; the densities of one recipe are trained together.
+        data: features and label distributions.
+    """
+    protocol = study.protocol
+    assert isinstance(protocol, Ensemble)
+    splits = [held_out_rows(len(data.D), repeat, protocol.test) for repeat in repeats]
+    trains = [train for train, _ in splits]
+    densities = {recipe: _fit_splits(make_model(study, recipe), data, trains, repeats) for recipe in recipes}
+    outcomes = []
+    for number, (repeat, (train, test)) in enumerate(zip(repeats, splits)):
+        X, D = data.X[test], data.D[test]
+        figures: dict[str, dict[str, Any]] = {}
+        for recipe in recipes:
+            density = densities[recipe][number]
+            figures[recipe] = {"learners": {}, "density": _score(density, data, test), "effective_members": {}}
+        for name, _ in protocol.learners:
+            bag = DensityWeightedBagging(
+                make_learner(protocol, name),
+                n_members=protocol.members,
+                n_samples=protocol.rows,
+                weighting="uniform",
+                random_state=repeat,
+            ).fit(data.X[train], data.D[train])
+            average = scores(D, bag.predict(X))
+            bag.weighting = "density"
+            for recipe in recipes:
+                bag.density_ = densities[recipe][number]
+                figures[recipe]["learners"][name] = {"Average": average, "Weighted": scores(D, bag.predict(X))}
+                figures[recipe]["effective_members"][name] = float(bag.effective_members(X).mean())
+        outcomes += [Outcome(recipe, repeat, figures[recipe]) for recipe in recipes]
+    return outcomes
+
+
+def make_learner(protocol: Ensemble, name: str) -> Any:
+    """An unfitted base learner, by its name in the table."""
+    return getattr(learners, dict(protocol.learners)[name])(**dict(protocol.settings))
+
+
+#: The part in which nothing is changed; every panel that holds the recipe's own value shares it.
+BASE = "base"
+
+
+def grid_parts(study: Study, recipe: str) -> dict[str, dict[str, int]]:
+    """Distinct settings by name, each as changes to the recipe's model.
+
+    Example:
+        >>> from snefy_ldl.paper.config import STUDIES
+        >>> grid = grid_parts(STUDIES["figureA1"], "paper")
+        >>> len(grid), grid["n_neurons=16"]
+        (21, {'n_neurons': 16})
+    """
+    changes: dict[str, dict[str, int]] = {}
+    for panel, values in _protocol(study).panels:
+        for value in values:
+            name = _part(study, recipe, panel, value)
+            changes[name] = {} if name == BASE else {panel: value}
+    return changes
+
+
+def missing_parts(study: Study, recipe: str, figures: Any) -> list[str]:
+    """The parts that some panel of a record still needs."""
+    panels = figures.get("panels", {}) if isinstance(figures, dict) else {}
+    wanted: dict[str, None] = {}
+    for panel, values in _protocol(study).panels:
+        for value in values:
+            if str(value) not in panels.get(panel, {}):
+                wanted[_part(study, recipe, panel, value)] = None
+    return list(wanted)
+
+
+def merge_part(
+    study: Study, recipe: str, part: str, figures: dict[str, Any] | None, new: dict[str, Any]
+) -> dict[str, Any]:
+    """A record's figures with one more part in every panel that shows it; values in the order of the grid."""
+    held = (figures or {}).get("panels", {})
+    panels: dict[str, Any] = {}
+    for panel, values in _protocol(study).panels:
+        shown = dict(held.get(panel, {}))
+        for value in values:
+            if _part(study, recipe, panel, value) == part:
+                shown[str(value)] = new["setting"]
+        panels[panel] = dict(sorted(shown.items(), key=lambda item: int(item[0])))
+    return {"panels": panels, "ceiling": new["ceiling"]}
+
+
+def part_cost(study: Study, recipe: str, part: str) -> float:
+    """Rough cost of a part against the others, for the order of the tasks and the time left."""
+    model = make_model(study, recipe, **grid_parts(study, recipe)[part])
+    batch = 64 if model.batch_size == "auto" else model.batch_size
+    return float(model.epochs / 100 * (0.3 + 64 / batch) * (0.5 + (model.n_neurons / 64) ** 1.5))
+
+
+def run_sensitivity(study: Study, recipe: str, part: str, repeats: Sequence[int], data: Dataset) -> list[Outcome]:
+    """Fit, calibrate and measure one setting over some splits.
+
+    Args:
+        study: whose protocol is a :class:`Sensitivity`.
+        recipe: ``"paper"`` or ``"default"``.
+        part: a name of :func:`grid_parts`.
+        repeats: numbers of the splits; their models are trained together.
+        data: features and label distributions.
+    """
+    protocol = _protocol(study).protocol
+    splits = [parted_rows(len(data.D), repeat, protocol.train, protocol.calibration) for repeat in repeats]
+    estimator = make_model(study, recipe, **grid_parts(study, recipe)[part])
+    models = _fit_splits(estimator, data, [train for train, _, _ in splits], repeats)
+    outcomes = []
+    for repeat, model, (_, calibration, test) in zip(repeats, models, splits):
+        figures = _calibrated_figures(protocol, model, protocol.score, data, calibration, test)
+        setting = {
+            "fsc": {count: float(np.mean(labels)) for count, labels in figures["fsc"].items()},
+            "coverage": float(np.mean(figures["coverage"])),
+            "width": float(np.mean(figures["width"])),
+        }
+        outcomes.append(Outcome(recipe, repeat, {"setting": setting, "ceiling": ceilings(protocol, data.X[test, 0])}))
+    return outcomes
+
+
+def _protocol(study: Study) -> Sensitivity:
+    assert isinstance(study.protocol, Sensitivity)
+    return study.protocol
+
+
+def _part(study: Study, recipe: str, panel: str, value: int) -> str:
+    return BASE if getattr(make_model(study, recipe), panel) == value else f"{panel}={value}"

@@ -1,0 +1,45 @@
+"""The law answers as its table says, and so does the graph that is exported; the page is held to it in a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from law_cases import KINDS, LEVELS, answers_of, model_of, table
+from snefy_ldl.integrations.graph import ModelGraph
+from snefy_ldl.integrations.onnx import export_onnx
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_law(kind: str) -> None:
+    case = table()[kind]
+    for name, values in answers_of(model_of(kind), case["X"]).items():
+        np.testing.assert_allclose(values, case[name], atol=1e-7, err_msg=name)
+
+
+def check_graph(answers: list[np.ndarray], kind: str) -> None:
+    """Hold mean, variance and quantiles against the table."""
+    case = table()[kind]
+    variance = np.diagonal(case["covariance"], axis1=1, axis2=2)
+    for values, expected, close in zip(answers, (case["mean"], variance, case["quantiles"]), (1e-6, 1e-6, 1e-5)):
+        np.testing.assert_allclose(values, expected, atol=close)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_graph(kind: str) -> None:
+    check_graph(
+        [part.numpy() for part in ModelGraph(model_of(kind), LEVELS)(torch.as_tensor(table()[kind]["X"]))], kind
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["plain", "zeros and centre"])
+def test_onnxruntime(kind: str, tmp_path: Path) -> None:
+    for package in ("onnx", "onnxscript"):
+        pytest.importorskip(package, reason="ONNX files need the extra onnx")
+    runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
+    session = runtime.InferenceSession(export_onnx(model_of(kind), tmp_path / "model.onnx", LEVELS, dtype="float64"))
+    check_graph(session.run(None, {"features": table()[kind]["X"]}), kind)
