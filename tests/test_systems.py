@@ -39,7 +39,7 @@ class Without:
     def __init__(self, module, gone):
         self.__dict__.update({{k: v for k, v in vars(module).items() if k not in gone}})
 import snefy_ldl
-core = ("cli", "datasets", "files", "inputs", "learners", "networks", "training", "validation")
+core = ("_internal", "cli", "datasets", "learners", "networks", "training")
 for package in core:
     top = importlib.import_module(f"snefy_ldl.{{package}}")
     for module in pkgutil.walk_packages(top.__path__, f"{{top.__name__}}."):

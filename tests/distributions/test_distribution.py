@@ -697,7 +697,7 @@ BAD: dict[str, tuple[Callable[[SnefySimplex], Any], str]] = {
     "unknown method": (lambda d: d.entropy(5, method="sobol"), "Algorithm A2"),
     "one draw": (lambda d: d.entropy(1), "at least 2 draws"),
     "quantile level": (lambda d: d.marginal(0).icdf(double(1.5)), "between 0 and 1"),
-    "quantile level nan": (lambda d: d.marginal(0).quantiles([0.5, math.nan]), "between 0 and 1"),
+    "quantile level nan": (lambda d: d.marginal(0).quantiles([0.5, math.nan]), "holds NaN"),
 }
 
 

@@ -215,9 +215,10 @@ def test_laws_that_cancel_are_drawn_by_the_chain(rng: Rng) -> None:
 def test_a_normaliser_of_zero_is_an_error() -> None:
     same = torch.tensor([[0.5, 1.0, 2.0]] * 2, dtype=torch.float64)
     readout = torch.tensor([[1.0, -1.0]], dtype=torch.float64)
+    with pytest.raises(InputError, match="not zero"):
+        SnefySimplex(same[:1], readout[:, :1] * 0.0, torch.zeros(1, 1).double())
     laws = [
         SnefySimplex(same, readout, torch.zeros(1, 2).double()),
-        SnefySimplex(same[:1], readout[:, :1] * 0.0, torch.zeros(1, 1).double()),
         mixture(torch.tensor([[1.0, -1.0]]), torch.tensor([[2.0, 1.0, 1.0], [1.0, 2.0, 1.0]])),
         nearly_cancelling(1e-9),
     ]

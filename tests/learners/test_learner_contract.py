@@ -48,7 +48,7 @@ def test_no_learner_is_missing_from_this_suite() -> None:
     assert exported == set(all_learners()) == set(CASES)
 
     def leaves(cls: type[Learner]) -> set[str]:
-        found = {cls.__name__} if cls.__module__.startswith("snefy_ldl.learners.") else set()
+        found = {cls.__name__} if re.fullmatch(r"snefy_ldl\.learners\.\w+", cls.__module__) else set()
         return found.union(*(leaves(c) for c in cls.__subclasses__()))
 
     abstract = {

@@ -696,7 +696,7 @@ class GammaRows(RowBlocks):
         return out
 
     def _solve(self, groups: list[list[int]], levels: Array, first: Tensor, second: Tensor) -> Array:
-        target = torch.as_tensor(np.ascontiguousarray(levels), device=self.device)
+        target = torch.tensor(np.ascontiguousarray(levels), device=self.device)
 
         def answer(row: int) -> Tensor:
             law = self.share_row(row, groups)
