@@ -35,8 +35,10 @@ BEGUN = 7.0
 MARGIN = 26.0
 #: Points of the polynomial between those of the table.
 POINTS = 8
-#: Longest convolution; laws with very small concentrations need longer ones, and are not tabulated.
-LONGEST = 1 << 12
+#: Numbers of all convolutions of one sum; laws with very small concentrations throughout need more: no table then.
+MOST_NUMBERS = 1 << 25
+#: Smallest concentrations of components on one grid, as powers of two: the least and the largest that is told apart.
+BROADEST = (-8.0, 1.0)
 #: Logits of shares that are told apart from 0 and 1.
 LOWEST, HIGHEST = -690.0, 60.0
 #: Rounds of Newton's method at most, and points that are looked at before.
@@ -45,7 +47,7 @@ ROUNDS, LOOKS = 60, 257
 
 @dataclass(frozen=True)
 class Octave:
-    """Components of similar sharpness on one grid.
+    """Components of similar sharpness and breadth on one grid.
 
     Args:
         pairs: their numbers (p,).
@@ -109,9 +111,12 @@ class ComponentTable:
         #: probability of exactly 0 and of exactly 1 under each component (R, P')
         self.at_zero = none_in * (1.0 - none_out) / self._norm
         self.at_one = none_out * (1.0 - none_in) / self._norm
-        total = self._alpha.sum(1)
-        octave = np.maximum(np.ceil(np.log2(total / 32.0)), 0.0)
-        self.octaves = [self._octave(np.flatnonzero(octave == value)) for value in np.unique(octave)]
+        # small concentrations need long grids, and few components have any
+        sharpness = np.maximum(np.ceil(np.log2(self._alpha.sum(1) / 32.0)), 0.0)
+        breadth = np.clip(np.floor(np.log2(self._alpha.min(1))), *BROADEST)
+        kinds, kind = np.unique(np.stack([sharpness, breadth], 1), axis=0, return_inverse=True)
+        self._left = MOST_NUMBERS
+        self.octaves = [self._octave(np.flatnonzero(kind.reshape(-1) == number)) for number in range(len(kinds))]
 
     @property
     def n_numbers(self) -> int:
@@ -130,7 +135,8 @@ class ComponentTable:
         last_y = self._end(alpha, high)
         n_y, n_u = math.ceil((last_y - first_y) / step) + 1, math.ceil((high - low) / step) + POINTS
         length = scipy.fft.next_fast_len(n_y + n_u)
-        if length > LONGEST:
+        self._left -= len(pairs) * length
+        if self._left < 0:
             raise ValueError("too long")
         y: Array = first_y + step * np.arange(n_y, dtype=np.float64)
         cdf = np.empty((len(self.groups), len(pairs), n_u), dtype=np.float32)

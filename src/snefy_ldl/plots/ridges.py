@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from snefy_ldl._internal.prediction.laws import to_numpy
 from snefy_ldl._internal.types import Array
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
+from snefy_ldl.plots.densities import binned_density
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,6 +53,7 @@ def share_ridges(
         InputError: ``dist`` is no law of this library, there is no such row, or names do not fit.
 
     Example:
+        >>> import torch
         >>> from snefy_ldl import SnefySimplex
         >>> law = SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[2.0, 3.0, 5.0]]))
         >>> len(share_ridges(law, labels=["sand", "silt", "clay"]).lines)
@@ -68,11 +69,11 @@ def share_ridges(
     mean, deviation = to_numpy(one.mean)[0], np.sqrt(to_numpy(one.variance)[0])
     for place, label in enumerate(chosen):
         grid = _grid(float(mean[label]), float(deviation[label]))
-        log_density = to_numpy(one.marginal(label).log_prob(torch.as_tensor(grid)[:, None]))[:, 0]
+        density = binned_density(one.marginal(label), grid)
         # near the ends a density may be unbounded: the bulk sets the height
         ends = min(EDGE, 0.3 * mean[label]), 1.0 - min(EDGE, 0.3 * (1.0 - mean[label]))
-        inner = log_density[(grid > ends[0]) & (grid < ends[1])].max()
-        height = RISE * np.minimum(np.exp(log_density - inner), 1.0)
+        inner = density[(grid > ends[0]) & (grid < ends[1])].max()
+        height = RISE * np.minimum(density / inner, 1.0)
         color = style.label_color(label)
         ax.fill_between(grid, place, place - height, color=color, alpha=0.45, linewidth=0, zorder=2)
         ax.plot(grid, place - height, color=color, linewidth=1.5, zorder=3)
