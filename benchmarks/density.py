@@ -41,7 +41,7 @@ import density_selftest
 from density_data import COMPOSITION, LDL, load, split, variants
 from snefy_ldl import SnefyLDL
 from snefy_ldl._internal.files.atomic import read_json, write_json
-from snefy_ldl.learners import SABFGS, DirichletLDL
+from snefy_ldl.learners import SABFGS, DirichletLDL, LogRatioLDL
 from snefy_ldl.metrics import coverage, interval_width, kl_divergence
 
 #: Change it when a result file would mean something else: old files are then not reused.
@@ -129,6 +129,7 @@ METHODS = {
     "SnefyLDL": (snefy, EVERY),
     "SnefyLDL, 6 members": (lambda v, z, s: snefy(v, z, s, n_members=6), EVERY),
     "SnefyLDL as 0.1": (old_snefy, DENSE),
+    "LogRatioLDL": (lambda v, z, s: Ours(LogRatioLDL(random_state=s)), DENSE),
     "zuko NSF": (lambda v, z, s: peers.NetworkPeer(nets.SplineFlow, s), DENSE),
     "zuko GMM": (lambda v, z, s: peers.NetworkPeer(nets.ZukoMixture, s), DENSE),
     "MDN, logistic normals": (lambda v, z, s: peers.NetworkPeer(nets.LogisticNormals, s), DENSE),

@@ -10,7 +10,7 @@ from scipy import stats
 
 import common
 
-OURS = ("SnefyLDL", "SnefyLDL, 6 members", "SnefyLDL as 0.1")
+OURS = ("SnefyLDL", "SnefyLDL, 6 members", "SnefyLDL as 0.1", "LogRatioLDL")
 VARIANTS = {"plain": "", "jitter": ", jittered", "zeros": ", zeros scored", "zeros jitter": ", zeros scored, jittered"}
 NOTES = """\
 Half of the rows train, the other half is scored; rows of a group (a child) stay together. `±` is the standard deviation
@@ -213,7 +213,7 @@ def panel(ax, cases, key, reach):
 
     blues = style.SHADES["model"]
     looks = {"SnefyLDL": (style.MODEL, "o"), "SnefyLDL, 6 members": (blues[-1], "D")}
-    looks["SnefyLDL as 0.1"] = (blues[2], "s")
+    looks |= {"SnefyLDL as 0.1": (blues[2], "s"), "LogRatioLDL": (style.TRUTH, "^")}
     low, high = reach
     for line, (_, methods) in enumerate(cases.items()):
         base = column(methods, best_peer(methods, key), key)

@@ -11,7 +11,7 @@ from types import ModuleType
 #: Subject -> modules whose ``__all__`` is public. A name that two modules export is described where it stands first.
 SUBJECTS: dict[str, list[str]] = {
     "Model and tables": ["snefy_ldl", "snefy_ldl.datasets", "snefy_ldl.datasets.label_studio", "snefy_ldl.errors"],
-    "The density": ["snefy_ldl.distributions", "snefy_ldl.learners.classification"],
+    "The density": ["snefy_ldl.distributions", "snefy_ldl.learners.classification", "snefy_ldl.logratios"],
     "Intervals with a guarantee": ["snefy_ldl.conformal"],
     "Votes": ["snefy_ldl.votes"],
     "Which rows to label": ["snefy_ldl.active"],

@@ -126,7 +126,7 @@ def test_every_package_has_its_layer() -> None:
 
 def test_algorithms_of_learners_use_the_core_alone() -> None:
     graph = grimp.build_graph("snefy_ldl", cache_dir=None)
-    core = ("_internal", "datasets", "distributions", "errors", "learners", "metrics", "networks")
+    core = ("_internal", "datasets", "distributions", "errors", "learners", "logratios", "metrics", "networks")
     algorithms = [
         f"snefy_ldl.learners.{module.name}"
         for module in pkgutil.iter_modules([str(ROOT / "learners")])

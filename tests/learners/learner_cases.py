@@ -37,6 +37,7 @@ from snefy_ldl.learners import (
     DuoLDL,
     IncomLDL,
     LDLForest,
+    LogRatioLDL,
     OrdinalLDL,
     PTBayes,
     ShallowSLDL,
@@ -56,6 +57,7 @@ class Case:
     tolerance: float = 1e-3
     unused: float = 0.02  # largest share of a label that no row uses
     beaten: float = 0.6  # part of the mean label's KL divergence that it must stay below
+    zeros: bool = True  # shares of zero are ordinary; else they are refused
 
 
 CASES = {
@@ -74,6 +76,9 @@ CASES = {
     "ACPNN": Case(ACPNN, {"n_hidden": 4, "max_iter": 5}, permutes=False),
     "LDLForest": Case(LDLForest, {"depth": 2, "n_rounds": 2, "max_iter": 3}, permutes=False),
     "DirichletLDL": Case(DirichletLDL),
+    "LogRatioLDL": Case(
+        LogRatioLDL, {"n_trees": 20, "max_iter": 10}, permutes=False, zeros=False
+    ),  # its basis has an order
     "TreesLDL": Case(TreesLDL, {"n_trees": 5}, permutes=False),  # splits hang on the last digits of their gains
     "IncomLDL": Case(IncomLDL, {"max_iter": 30}, tolerance=5e-3),  # stopped where shares move by less
     "WInLDL": Case(WInLDL, {"max_iter": 30}, tolerance=5e-3, unused=0.05),  # least squares, tied by the simplex

@@ -432,7 +432,7 @@ def estimate_entropy(
         parts = _for_blocks(dist, n, generator, averages)
     elif method == "uniform":
         parts = []
-        flat = torch.ones(n, dist.n_labels, dtype=torch.float64, device=dist.concentration.device)
+        flat = torch.ones(n, dist.n_labels, dtype=torch.float64, device=dist.device)
         logs = log_dirichlet_draws(flat, generator)
         step = max(1, CACHE_ELEMENTS // n)
         for start in range(0, len(dist), step):

@@ -18,6 +18,8 @@ from snefy_ldl.learners.decomposition import DFLDL
 from snefy_ldl.learners.dirichlet import DirichletLDL
 from snefy_ldl.learners.forest import LDLForest
 from snefy_ldl.learners.incomplete import IncomLDL, WInLDL
+from snefy_ldl.learners.logratio import LogRatioLDL
+from snefy_ldl.learners.logratio_law import LogContrast, LogRatioSimplex
 from snefy_ldl.learners.margins import LDL4C, LDLHR, LDLM
 from snefy_ldl.learners.maxent import SABFGS, SAIIS
 from snefy_ldl.learners.neighbours import LDLHVLC, RKNNLDL
@@ -55,6 +57,9 @@ __all__ = [
     "DuoLDL",
     "IncomLDL",
     "LDLForest",
+    "LogContrast",
+    "LogRatioLDL",
+    "LogRatioSimplex",
     "OrdinalLDL",
     "PTBayes",
     "ShallowSLDL",
@@ -93,6 +98,7 @@ def all_learners() -> dict[str, type[Learner]]:
         ACPNN,
         LDLForest,
         DirichletLDL,
+        LogRatioLDL,
         TreesLDL,
         IncomLDL,
         WInLDL,

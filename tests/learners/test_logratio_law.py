@@ -1,0 +1,289 @@
+"""The log-ratio law: quadrature, scipy and many draws are the oracles."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from scipy.linalg import helmert
+
+from snefy_ldl.errors import InputError
+from snefy_ldl.learners.logratio_law import LogRatioSimplex, Mixture
+
+#: Standard errors that an average of draws may be off: one comparison in 15,000 is a false alarm.
+FOUR = 4.0
+
+
+def make_mixture(
+    n_rows: int = 2, n_labels: int = 3, n_members: int = 2, n_components: int = 3, seed: int = 0
+) -> Mixture:
+    random = np.random.default_rng(seed)
+    p = n_labels - 1
+    weights = np.log(random.dirichlet(np.ones(n_members * n_components), n_rows)).reshape(n_rows, n_members, -1)
+    parts = (
+        weights,
+        0.5 * random.normal(size=(n_rows, n_members, p)),
+        0.6 * np.eye(p) + 0.2 * random.normal(size=(n_rows, n_members, p, p)),
+        0.8 * random.normal(size=(n_members, n_components, p)),
+        np.log(random.uniform(0.5, 1.2, (n_members, n_components))),
+    )
+    return Mixture(*(torch.as_tensor(part) for part in parts))
+
+
+@pytest.fixture(scope="module")
+def law() -> LogRatioSimplex:
+    return LogRatioSimplex(make_mixture()).named(["sand", "silt", "clay"])
+
+
+@pytest.fixture(scope="module")
+def grid() -> tuple[Any, Any]:
+    """Points of the triangle (S, 3) and their weights, by Gauss and Legendre on sand and on silt's part of the rest."""
+    nodes, weights = np.polynomial.legendre.leggauss(300)
+    nodes, weights = 0.5 * (nodes + 1.0), 0.5 * weights
+    first, part = np.meshgrid(nodes, nodes, indexing="ij")
+    points = np.stack([first, (1 - first) * part, (1 - first) * (1 - part)], -1).reshape(-1, 3)
+    return torch.as_tensor(points), (np.outer(weights, weights) * (1 - first)).ravel()
+
+
+@pytest.fixture(scope="module")
+def density(law: LogRatioSimplex, grid: tuple[Any, Any]) -> Any:
+    """Mass at every point of the grid (S, N)."""
+    return law.log_prob_at(grid[0]).exp().numpy() * grid[1][:, None]
+
+
+def test_the_density_integrates_to_one(density: Any) -> None:
+    np.testing.assert_allclose(density.sum(0), 1.0, atol=1e-6)
+
+
+def test_one_component_is_the_logistic_normal_law() -> None:
+    mixture = make_mixture(1, 4, 1, 1)
+    law = LogRatioSimplex(mixture)
+    factor, B = mixture.factor[0, 0].numpy(), helmert(4)
+    mean = mixture.location[0, 0].numpy() + factor @ mixture.centres[0, 0].numpy()
+    covariance = factor @ factor.T * float(mixture.log_widths.exp()) ** 2
+    to_alr = np.hstack([np.eye(3), -np.ones((3, 1))]) @ B.T  # additive log-ratios, whose Jacobian is 1/Πℓ
+    share = np.array([0.1, 0.2, 0.3, 0.4])
+    normal = scipy.stats.multivariate_normal(to_alr @ mean, to_alr @ covariance @ to_alr.T)
+    expected = normal.logpdf(np.log(share[:3] / share[3])) - np.log(share).sum()
+    assert float(law.log_prob(torch.as_tensor(share)[None])) == pytest.approx(expected, abs=1e-10)
+    np.testing.assert_allclose(law.log_ratio_covariance()[0], B.T @ covariance @ B, atol=1e-12)
+    np.testing.assert_allclose(law.log_ratio_mean()[0], B.T @ mean, atol=1e-12)
+
+
+def test_exact_answers_about_log_ratios_equal_many_draws(law: LogRatioSimplex) -> None:
+    # 20 comparisons at four standard errors: a false alarm in 1 of 800 seeds
+    n = 40_000
+    logs = law.sample((n,), torch.Generator().manual_seed(0)).log().numpy()
+    centred = logs - logs.mean(-1, keepdims=True)
+    error = centred.std(0) / math.sqrt(n)
+    assert (np.abs(centred.mean(0) - law.log_ratio_mean().numpy()) < FOUR * error).all()
+    for row in range(2):
+        gap = centred[:, row] - centred[:, row].mean(0)
+        products = gap[:, :, None] * gap[:, None]
+        off = np.abs(products.mean(0) - law.log_ratio_covariance()[row].numpy())
+        assert (off < FOUR * products.std(0) / math.sqrt(n)).all()
+    ratio = law.log_ratio("sand", "clay")
+    values = logs[..., 0] - logs[..., 2]
+    for level in (0.05, 0.5, 0.9):
+        below = (values <= ratio.icdf(torch.tensor(level)).numpy()).mean(0)
+        assert (np.abs(below - level) < FOUR * math.sqrt(level * (1 - level) / n)).all()
+    for k in (1.0, 2.5):
+        chance = law.prob_greater("sand", "clay", k).numpy()
+        np.testing.assert_allclose(chance, 1.0 - ratio.cdf(torch.tensor(math.log(k))).numpy(), atol=1e-12)
+        assert (np.abs((values > math.log(k)).mean(0) - chance) < FOUR * 0.5 / math.sqrt(n)).all()
+
+
+def test_a_log_ratio_is_a_law_of_its_own(law: LogRatioSimplex) -> None:
+    ratio = law.log_ratio(["sand", "silt"], "clay")
+    at = torch.linspace(-12.0, 12.0, 4001).double()[:, None]
+    mass = ratio.log_prob(at).exp().numpy()
+    x = at.numpy()[:, 0]
+    np.testing.assert_allclose(np.trapezoid(mass, x, axis=0), 1.0, atol=1e-6)
+    np.testing.assert_allclose(np.trapezoid(mass * x[:, None], x, axis=0), ratio.mean, atol=1e-6)
+    square = np.trapezoid(mass * x[:, None] ** 2, x, axis=0)
+    np.testing.assert_allclose(square - ratio.mean.numpy() ** 2, ratio.variance, atol=1e-6)
+    np.testing.assert_allclose(ratio.cdf(ratio.icdf(torch.tensor([0.2, 0.7]))), [0.2, 0.7], atol=1e-10)
+    assert ratio.quantiles([0.1, 0.9]).shape == (2, 2)
+    draws = ratio.sample((4000,), torch.Generator().manual_seed(0))
+    for row in range(2):  # a false alarm in 1 of 5,000 seeds
+        assert (
+            scipy.stats.kstest(
+                draws[:, row], lambda t, row=row: ratio.cdf(torch.tensor(t)[:, None])[:, row].numpy()
+            ).pvalue
+            > 1e-4
+        )
+    with pytest.raises(InputError, match="each once"):
+        law.log_ratio("sand", ["sand", "clay"])
+    with pytest.raises(InputError, match="strictly between"):
+        ratio.icdf(torch.tensor([0.0, 0.5]))
+
+
+def test_means_and_moments_of_shares_equal_quadrature(law: LogRatioSimplex, grid: Any, density: Any) -> None:
+    points = grid[0].numpy()
+    mean = density.T @ points
+    np.testing.assert_allclose(law.mean, mean, atol=1e-3)
+    assert (np.abs(law.mean.numpy() - mean) < 6.0 * law.mean_error.numpy() + 2e-4).all()
+    assert float(law.mean_error.max()) < 1e-3
+    products = np.einsum("sn,sj,sk->njk", density, points, points)
+    covariance = products - mean[:, :, None] * mean[:, None]
+    np.testing.assert_allclose(law.covariance_matrix, covariance, atol=1e-3)
+    np.testing.assert_allclose(law.covariance_matrix.sum(-1), 0.0, atol=1e-12)
+    np.testing.assert_allclose(law.variance, np.einsum("njj->nj", covariance), atol=1e-3)
+    logs = np.log(points)
+    np.testing.assert_allclose(law.expected_log(), density.T @ logs, atol=3e-3)
+    np.testing.assert_allclose(law.expected_entropy(), density.T @ -(points * logs).sum(1), atol=1e-3)
+    gap = law.expected_log()[:, 0] - law.expected_log()[:, 2]
+    np.testing.assert_allclose(gap, law.log_ratio(0, 2).mean, atol=1e-10)
+    second = np.einsum("sn,sj,sk->njk", density, logs, logs)
+    first = density.T @ logs
+    np.testing.assert_allclose(law.covariance_log(), second - first[:, :, None] * first[:, None], atol=3e-2)
+
+
+def test_laws_of_one_share_equal_quadrature(law: LogRatioSimplex, grid: Any, density: Any) -> None:
+    points = grid[0].numpy()
+    for group in ([0], [0, 2]):
+        share = law.marginal(group)
+        total = points[:, group].sum(1)
+        for at in (0.1, 0.3, 0.6):
+            expected = (density * (total <= at)[:, None]).sum(0)
+            np.testing.assert_allclose(
+                share.cdf(torch.full((2,), at).double()), expected, atol=6e-3
+            )  # the grid's error
+        levels = torch.tensor([0.05, 0.95]).double()
+        np.testing.assert_allclose(share.cdf(share.icdf(levels)), levels, atol=1e-9)
+        x = torch.linspace(1e-3, 1 - 1e-3, 401).double()
+        mass = share.log_prob(x[:, None].expand(-1, 2)).exp().numpy()
+        np.testing.assert_allclose(np.trapezoid(mass, x, axis=0), 1.0, atol=1e-3)
+        rising = share.cdf(x[:, None].expand(-1, 2)).numpy()
+        np.testing.assert_allclose(np.gradient(rising[:, 0], x)[5:-5], mass[5:-5, 0], atol=2e-2)
+    quantiles = law.quantiles([0.05, 0.5, 0.95])
+    for r in range(3):
+        level = law.marginal(r).cdf(quantiles[:, r].T)
+        np.testing.assert_allclose(level, np.tile([[0.05], [0.5], [0.95]], 2), atol=4e-3)
+    np.testing.assert_array_equal(law.quantiles([0.05]), law.quantiles([0.05]))  # always the same draws
+    np.testing.assert_array_equal(law.quantiles([0.0, 1.0])[0, 0], [0.0, 1.0])
+
+
+def test_two_labels_are_exact() -> None:
+    mixture = make_mixture(1, 2, 1, 2)
+    share = LogRatioSimplex(mixture).marginal(0)
+    mean = (mixture.location + mixture.factor[..., 0] * mixture.centres[..., 0])[0] * math.sqrt(2)
+    width = (mixture.factor[0, 0, 0, 0].abs() * mixture.log_widths[0].exp() * math.sqrt(2)).numpy()
+    at = math.log(0.3 / 0.7)
+    expected = (mixture.log_weights[0, 0].exp().numpy() * scipy.stats.norm.cdf(at, mean[0].numpy(), width)).sum()
+    assert float(share.cdf(torch.tensor([0.3], dtype=torch.float64))) == pytest.approx(expected, abs=1e-12)
+
+
+def test_subcompositions_are_exact(law: LogRatioSimplex) -> None:
+    part = law.subcomposition(["clay", "sand"])
+    at = torch.tensor([[-0.5], [0.7]]).double()
+    np.testing.assert_allclose(part.log_ratio(0, 1).cdf(at), law.log_ratio("clay", "sand").cdf(at), atol=1e-12)
+    assert part.label_names == ("clay", "sand")
+    shares = part.log_ratio(0, 1).icdf(torch.tensor(0.3)).sigmoid()
+    log_p = part.log_prob(torch.stack([shares, 1 - shares], -1))
+    expected = part.log_ratio(0, 1).log_prob(torch.logit(shares)) - shares.log() - (1 - shares).log()
+    np.testing.assert_allclose(log_p, expected, atol=1e-10)
+
+
+def test_known_ratios_equal_quadrature(law: LogRatioSimplex) -> None:
+    ratio = 2.0
+    given = law.condition_ratios({("sand", "silt"): ratio})
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    total, weights = 0.5 * (nodes + 1.0), 0.5 * weights
+    points = torch.as_tensor(np.stack([total * ratio / (1 + ratio), total / (1 + ratio), 1 - total], -1))
+    joint = law.log_prob_at(points).exp().numpy() * (total / (1 + ratio) ** 2)[:, None]  # d(sand, silt)/d(ratio, total)
+    np.testing.assert_allclose(given.log_prob_known, np.log(weights @ joint), atol=1e-6)
+    conditional = joint / (weights @ joint)
+    np.testing.assert_allclose(
+        given.rest.log_prob(torch.stack([points[:, 0] + points[:, 1], points[:, 2]], -1)[:, None]).exp(),
+        conditional,
+        rtol=1e-6,
+    )
+    np.testing.assert_allclose(given.mean[:, 2], (weights * (1 - total)) @ conditional, atol=2e-3)
+    np.testing.assert_allclose(given.mean[:, 0], ratio * given.mean[:, 1], rtol=1e-9)
+
+
+def test_known_ratios_of_a_wider_law_equal_draws_near_them() -> None:
+    law = LogRatioSimplex(make_mixture(1, 5, 2, 3))
+    one, other = (float(law.log_ratio(*pair).mean.exp()) for pair in ((0, 1), (3, 4)))
+    given = law.condition_ratios({(0, 1): one, (3, 4): other})
+    logs = law.sample((400_000,), torch.Generator().manual_seed(0))[:, 0].log().numpy()
+    window = 0.1
+    near = np.abs(logs[:, 0] - logs[:, 1] - math.log(one)) < window
+    near &= np.abs(logs[:, 3] - logs[:, 4] - math.log(other)) < window
+    values = (logs[:, 0] - logs[:, 2])[near]
+    assert len(values) > 500
+    totals = given.rest.log_ratio(0, 1)  # labels 0 and 1 together, against 2
+    expected = float(totals.mean) + math.log(one / (1 + one))
+    # four standard errors, one false alarm in 15,000, and what the window may move
+    assert abs(values.mean() - expected) < FOUR * values.std() / math.sqrt(len(values)) + 0.01
+    density = math.log(near.mean() / (2 * window) ** 2) - math.log(one) - math.log(other)
+    assert abs(density - float(given.log_prob_known)) < FOUR / math.sqrt(len(values)) + 0.01
+
+
+def test_known_shares_come_by_weighted_draws(law: LogRatioSimplex) -> None:
+    given = law.condition({"sand": 0.3}, generator=torch.Generator().manual_seed(0))
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    silt, weights = 0.35 * (nodes + 1.0), 0.35 * weights
+    points = torch.as_tensor(np.stack([np.full_like(silt, 0.3), silt, 0.7 - silt], -1))
+    joint = law.log_prob_at(points).exp().numpy()
+    known = weights @ joint
+    assert (np.abs(given.log_prob_known.numpy() - np.log(known)) < FOUR * given.log_prob_std_error.numpy()).all()
+    expected = (weights * silt) @ joint / known
+    assert (np.abs(given.mean[:, 1].numpy() - expected) < FOUR * given.std_error[:, 1].numpy()).all()
+    table = np.array([[0.3, np.nan, np.nan]] * 2)
+    np.testing.assert_allclose(law.log_prob_known(table), np.log(known), atol=0.1)
+
+
+def test_the_rosenblatt_map_is_uniform_and_has_an_inverse() -> None:
+    law = LogRatioSimplex(make_mixture(1, 4)).expand([3])
+    draws = law.sample((1000,), torch.Generator().manual_seed(0))
+    uniforms = law.rosenblatt(draws)
+    assert uniforms.shape == (1000, 3, 3)
+    np.testing.assert_allclose(law.inverse_rosenblatt(uniforms), draws, atol=1e-8)
+    for k in range(3):  # six tests at 1e-4: a false alarm in about 1 of 1,600 seeds
+        assert scipy.stats.kstest(uniforms[..., k].flatten(), "uniform").pvalue > 1e-4
+        other = uniforms[..., (k + 1) % 3].flatten()
+        assert scipy.stats.spearmanr(uniforms[..., k].flatten(), other).pvalue > 1e-4
+
+
+def test_rows_members_and_shapes(law: LogRatioSimplex) -> None:
+    value = torch.tensor([0.2, 0.3, 0.5]).double()
+    log_p = law.log_prob(value.expand(2, 3))
+    np.testing.assert_allclose(law[1].log_prob(value[None]), log_p[1:], atol=1e-12)
+    np.testing.assert_allclose(law.joined([law[1], law[0]]).log_prob(value.expand(2, 3)), log_p.flip(0), atol=1e-12)
+    np.testing.assert_allclose(law.expand([4, 2]).log_prob(value), log_p.expand(4, 2), atol=1e-12)
+    members = torch.stack([member.log_prob(value.expand(2, 3)) for member in law.members()], -1)
+    np.testing.assert_allclose((members + law.log_members).logsumexp(-1), log_p, atol=1e-12)
+    assert law.sample((5,)).shape == (5, 2, 3)
+    entropy, error = law.entropy(4000, generator=torch.Generator().manual_seed(0), return_std_error=True)
+    again = law.entropy(4000, generator=torch.Generator().manual_seed(1))
+    assert bool(((entropy - again).abs() < FOUR * 1.5 * error).all())
+    uniform, uniform_error = law.entropy(20_000, "uniform", torch.Generator().manual_seed(0), return_std_error=True)
+    assert bool(((entropy - uniform).abs() < FOUR * (error + uniform_error)).all())
+    assert "labels=3" in repr(law)
+    assert float(law.prob_zero().max()) == 0.0
+    assert not law.has_atoms
+    assert not law.moves
+
+
+def test_what_leaves_the_family_is_refused(law: LogRatioSimplex) -> None:
+    for question, ask in {
+        "amalgamate": lambda: law.amalgamate([[0, 1], [2]]),
+        "posterior": lambda: law.posterior([[1, 0, 0]] * 2),
+        "log_prob_counts": lambda: law.log_prob_counts([[1, 0, 0]] * 2),
+    }.items():
+        assert not law.supports(question)
+        with pytest.raises(InputError):
+            ask()
+    for question in ("condition_ratios", "subcomposition", "rosenblatt", "condition", "log_ratio"):
+        assert law.supports(question)
+    for name in ("family", "concentration", "exponents"):
+        with pytest.raises(InputError, match="no neurons"):
+            getattr(law, name)
+    with pytest.raises(InputError, match="positive ratio"):
+        law.prob_greater(0, 1, -1.0)
