@@ -27,7 +27,7 @@ def moments_of(half, one, centre) -> RowMoments:
 
 
 def shares_of(half, one, centre, group) -> PresentShares:
-    return PresentShares(half, one, centre[0], [group])
+    return PresentShares(half, one[None], centre, [group])
 
 
 def cdf_of(row: ShareRow, u: Tensor) -> tuple[Tensor, Tensor]:
@@ -191,7 +191,7 @@ def test_nodes_are_as_far_apart_as_phases_allow(monkeypatch):
                         with monkeypatch.context() as patched:
                             for name, value in settings.items():
                                 patched.setattr(phases, name, value)
-                            row = PresentShares(half, even, centre[k], [[0]])
+                            row = PresentShares(half, even[None], centre[[k]], [[0]])
                             row.prepare(u.amin(1), u.amax(1), only)
                         answers.append(row.at(u, only))
                         counts.append(row._sizes.shape[-1])
@@ -212,7 +212,7 @@ def beta_mixture(half, weights, log_centre, u):
 def assert_like_betas(half, weights, log_centre):
     n_labels, only = half.shape[1], torch.tensor([0])
     centre = torch.tensor([log_centre] + [0.0] * (n_labels - 1), dtype=torch.float64)
-    row = PresentShares(torch.as_tensor(half)[None], torch.as_tensor(weights)[None], centre, [[0]])
+    row = PresentShares(torch.as_tensor(half)[None], torch.as_tensor(weights)[None, None], centre[None], [[0]])
     for level in (1e-3, 0.05, 0.5, 0.95):
         if not beta_mixture(half, weights, log_centre, -680.0) < level < beta_mixture(half, weights, log_centre, 50.0):
             continue  # shares that are 0 or 1 to every digit

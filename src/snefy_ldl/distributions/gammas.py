@@ -83,6 +83,8 @@ NEGLIGIBLE_PART = 1e-9
 UNUSED, LEFT_OUT = 1e-9, 1e-7
 #: Up to this many points are answered one by one where a table would take longer.
 FEW_POINTS = 64
+#: Sums of shares of several rows that are solved for at once.
+SUMS_TOGETHER = 96
 
 
 class GammaRows(RowBlocks):
@@ -530,15 +532,22 @@ class GammaRows(RowBlocks):
         family = self.family
         if self.offset is not None and self._has_votes(row):
             return self.voted(row).shares(family, self.offset[row], groups)
+        if not self.has_atoms:
+            return self._present_shares(slice(row, row + 1), groups)
         weights = self.weights(slice(row, row + 1))[0]
         check_weights(weights[None], row)
-        centre = self.row_centre(row)
-        if not self.has_atoms:
-            n, (i, j) = family.n_neurons, pair_index(family.n_neurons, self.device)
-            pairs = weights.unflatten(0, (family.n_members, -1)) * torch.where(i == j, 1.0, 0.5)
-            return PresentShares(family.half(), symmetric(pairs, n), centre, groups)
         log_odds = self.row_components(row).log_odds
-        return SparseShares(family.half().flatten(0, 1), *family.pairs(), weights, log_odds, centre, groups)
+        half = family.half().flatten(0, 1)
+        return SparseShares(half, *family.pairs(), weights, log_odds, self.row_centre(row), groups)
+
+    def _present_shares(self, rows: slice, groups: list[list[int]]) -> PresentShares:
+        """The laws of some sums of shares of several rows without votes and without atoms."""
+        family, weights = self.family, self.weights(rows)
+        check_weights(weights, rows.start)
+        n, (i, j) = family.n_neurons, pair_index(family.n_neurons, self.device)
+        pairs = weights.unflatten(1, (family.n_members, -1)) * torch.where(i == j, 1.0, 0.5)
+        centre = self.log_centre[rows] if self.per_row_centre else self.log_centre[:1].expand(len(weights), -1)
+        return PresentShares(family.half(), symmetric(pairs, n), centre, groups)
 
     def _group_moments(self, group: list[int]) -> tuple[Tensor, Tensor]:
         """``E[share]`` and ``E[share²]`` of a sum (N,)."""
@@ -698,14 +707,20 @@ class GammaRows(RowBlocks):
     def _solve(self, groups: list[list[int]], levels: Array, first: Tensor, second: Tensor) -> Array:
         target = torch.tensor(np.ascontiguousarray(levels), device=self.device)
 
-        def answer(row: int) -> Tensor:
-            law = self.share_row(row, groups)
+        together = not self.has_atoms and self.offset is None
+        step = max(1, SUMS_TOGETHER // len(groups)) if together else 1
+
+        def answer(start: int) -> Tensor:
+            rows = slice(start, min(start + step, len(self)))
+            law = self._present_shares(rows, groups) if together else self.share_row(start, groups)
             at_one = (1.0 - law.at_zero - law.inside).clamp(0.0, 1.0)
-            part = first[row, : len(groups)], second[row, : len(groups)]
-            return solve_quantiles(law, target[row], *beta_guess(*part, law.at_zero, at_one, target[row]))
+            part = (moment[rows, : len(groups)].flatten() for moment in (first, second))
+            levels = target[rows].flatten(0, 1)
+            return solve_quantiles(law, levels, *beta_guess(*part, law.at_zero, at_one, levels))
 
         with torch.no_grad():
-            return torch.stack(map_blocks(answer, range(len(self)), self.device)).cpu().numpy()
+            answers = torch.cat(map_blocks(answer, range(0, len(self), step), self.device))
+        return answers.unflatten(0, (len(self), -1)).cpu().numpy()
 
     # -- other laws --------------------------------------------------------------------------------------------------
 
@@ -1131,7 +1146,8 @@ class Voted:
             pairs = every.unflatten(1, (family.n_members, -1)) * torch.where(i == j, 1.0, 0.5)
             matrices = symmetric(pairs, n)  # (S, K, n, n)
             return SeveralShares([
-                PresentShares(half, matrix, self.log_centre[part], groups) for matrix, part in zip(matrices, parts)
+                PresentShares(half, matrix[None], self.log_centre[part][None], groups)
+                for matrix, part in zip(matrices, parts)
             ])  # fmt: skip
         first, second = (index[self.pairs] for index in family.pairs())
         flat, log_odds = half.flatten(0, 1), self.log_odds

@@ -405,17 +405,17 @@ def _hermite(
 
 
 class PresentShares(ShareRow):
-    """Sums of shares of one row in which every label is there.
+    """Sums of shares of some rows in which every label is there: those of the first row, of the second, ...
 
     Args:
         half: ``a = ½ + w`` of every member's neurons (K, n, L), float64.
-        weights: of all pairs of neurons (K, n, n), symmetric; ``Σ = 1``, or less where the row has other parts.
-        log_centre: ``log c`` (L,).
+        weights: of all pairs of neurons (N, K, n, n), symmetric; ``Σ = 1``, or less where a row has other parts.
+        log_centre: ``log c`` (N, L).
         groups: the labels of each sum.
 
     Example:
-        >>> half, one = torch.tensor([[[1.0, 1.5, 2.5]]]).double(), torch.ones(1, 1, 1).double()
-        >>> row = PresentShares(half, one, torch.zeros(3).double(), [[0]])  # Dirichlet(2, 3, 5)
+        >>> half, one = torch.tensor([[[1.0, 1.5, 2.5]]]).double(), torch.ones(1, 1, 1, 1).double()
+        >>> row = PresentShares(half, one, torch.zeros(1, 3).double(), [[0]])  # Dirichlet(2, 3, 5)
         >>> u, all_sums = torch.logit(torch.tensor([[0.2]]).double()), torch.tensor([0])
         >>> row.prepare(u[:, 0], u[:, 0], all_sums)
         >>> row.at(u, all_sums)[0].round(decimals=6)
@@ -424,15 +424,17 @@ class PresentShares(ShareRow):
 
     def __init__(self, half: Tensor, weights: Tensor, log_centre: Tensor, groups: list[list[int]]) -> None:
         self._half, self._weights = _without_unused(half, weights)
-        self._log_centre, self._groups = log_centre, groups
-        self.at_zero = half.new_zeros(len(groups))
-        self.inside = weights.sum().expand(len(groups))
+        self._groups = groups * len(weights)
+        self._row = torch.arange(len(weights), device=half.device).repeat_interleave(len(groups))
+        self._log_centre = log_centre[self._row]  # (R, L)
+        self.at_zero = half.new_zeros(len(self._groups))
+        self.inside = weights.sum((1, 2, 3))[self._row]
         self._total = 2.0 * float(self._half.sum(-1).max())
         self._certain = self._total > SHARP
 
     def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
         """See the base class."""
-        alpha, centre = 2.0 * self._half.flatten(0, 1), self._log_centre
+        alpha, centre = 2.0 * self._half.flatten(0, 1), self._log_centre[which]
         self._position = {int(g): number for number, g in enumerate(which)}
         inside = _mask([self._groups[int(g)] for g in which], alpha.shape[1], alpha.device)
         contour = Contour.of(alpha, centre, inside, lowest, highest, self._certain)
@@ -441,11 +443,11 @@ class PresentShares(ShareRow):
         size = softplus(2.0 * (moved[..., None] + contour.log_size[:, None])).mul_(0.5)
         bound = -torch.einsum("l,rlq->rq", alpha.amin(0), size) + contour.weight.abs().log()
         self._contour = contour.only(bound > math.log(LEAST))
-        self._modulus, self._angle = self._contour.log_factor(centre[:, None].expand(len(which), -1, -1), 1.0)
+        self._modulus, self._angle = self._contour.log_factor(centre[..., None], 1.0)
         self._sizes = -torch.einsum("kil,rlq->rkiq", self._half, self._modulus)
         self._angles = -torch.einsum("kil,rlq->rkiq", self._half, self._angle)
         if self._certain:
-            self._tilts = _Tilts.of(self._half, self._log_centre, self._total, inside)
+            self._tilts = _Tilts.of(self._half, centre, self._total, inside)
 
     def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
         """See the base class."""
@@ -464,7 +466,7 @@ class PresentShares(ShareRow):
         each, slopes = torch.arange(len(rows), device=u.device), []
         for place in range(max(len(group) for group in groups)):
             labels, half = _place_of(self._half, groups, place)
-            log_scale = (self._log_centre[labels][:, None] - u)[..., None]  # (r, a, 1)
+            log_scale = (self._log_centre[which, labels][:, None] - u)[..., None]  # (r, a, 1)
             modulus, turn = contour.log_factor(log_scale, -1.0)  # (r, a, q)
             moved = modulus - moduli[each, labels][:, None]
             turned = turn - angles[each, labels][:, None]
@@ -474,7 +476,7 @@ class PresentShares(ShareRow):
             slopes.append((half, contour.slope(log_scale)))
         modulus = size.clamp_min_(-VANISHED).exp_()
         real, imaginary = angle.cos().mul_(modulus), angle.sin_().mul_(modulus)
-        weights, sure = self._weights[None, None], u.new_zeros(())
+        weights, sure = self._weights[self._row[which]][:, None], u.new_zeros(())
         if self._certain:
             near, above = self._tilts.near(u, groups, rows)
             sure = (weights * above).sum((2, 3, 4))
@@ -500,8 +502,8 @@ def _place_of(half: Tensor, groups: list[list[int]], place: int) -> tuple[Tensor
 
 
 def _without_unused(half: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Neurons that carry weight: as many per member as the member with most needs."""
-    size = weights.abs().sum(2)  # (K, n)
+    """Neurons that carry weight in any row (N, K, n, n): as many per member as the member with most needs."""
+    size = weights.abs().sum(3).amax(0)  # (K, n)
     order = size.argsort(1, descending=True)
     ranked = size.gather(1, order)
     left = ranked.flip(1).cumsum(1).flip(1)  # what a cut before this neuron leaves out
@@ -510,7 +512,7 @@ def _without_unused(half: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         return half, weights
     order = order[:, :n_kept].sort(1).values
     member = torch.arange(len(half), device=half.device)[:, None]
-    kept = weights[member[..., None], order[:, :, None], order[:, None, :]]
+    kept = weights[:, member[..., None], order[:, :, None], order[:, None, :]]
     return half[member, order], kept
 
 
@@ -537,9 +539,9 @@ class Contour:
     def of(
         cls, alpha: Tensor, log_centre: Tensor, inside: Tensor, lowest: Tensor, highest: Tensor, certain: bool
     ) -> Contour:
-        """For components alpha (P, L) and logits between two ends (R,) of sums, a mask (R, L)."""
-        mask = inside.double().T
-        own = alpha @ mask  # (P, R)
+        """For components alpha (P, L), centres (R, L) and logits between two ends (R,) of sums, a mask (R, L)."""
+        mask = inside.double()
+        own = alpha @ mask.T  # (P, R)
         others = alpha.sum(1, keepdim=True) - own
         small, big = torch.minimum(own, others), torch.maximum(own, others)
         reach = small + 4.0 * small.sqrt() + 10.0
@@ -549,10 +551,9 @@ class Contour:
             x = torch.sqrt(2.0 * (SEEN - lowered).clamp_min(0.5 * SEEN))
         broad = small < BROAD
         rate = x * big.sqrt() * torch.where(broad, HEAVIER, 1.0)  # heavy tails hold more of the fast phases
-        scaled = alpha * log_centre.exp()
-        size_own, size_rest = scaled @ mask, scaled @ (1.0 - mask)  # means, and variances
-        squares = scaled * log_centre.exp()
-        spread_own, spread_rest = (squares @ mask).log(), (squares @ (1.0 - mask)).log()
+        sizes = log_centre.exp()
+        size_own, size_rest = (alpha @ (sizes * part).T for part in (mask, 1.0 - mask))  # means, and variances
+        spread_own, spread_rest = ((alpha @ (sizes.square() * part).T).log() for part in (mask, 1.0 - mask))
         tilt = torch.zeros_like(lowest)
         heavy_own, heavy_rest = (broad & (rate > CERTAIN_RATE) & side for side in (own < others, own >= others))
         if certain:
@@ -574,10 +575,10 @@ class Contour:
         high = torch.stack([part.masked_fill(slow, -torch.inf).amax(0) for part in places]).amax(0)
         own_most = torch.where(inside, log_centre, -torch.inf).amax(1)
         own_least = torch.where(inside, log_centre, torch.inf).amin(1)
-        top = torch.logsumexp(alpha.amax(0).log() + log_centre, 0)
+        top = torch.logsumexp(alpha.amax(0).log() + log_centre, 1)
         most = own_most - lowest if certain else own_most - lowest + own.amax(0).log().clamp_min(0.0)
-        start = -torch.maximum(torch.maximum(top, log_centre.max()), most)
-        last = torch.maximum(-torch.minimum(log_centre.min(), own_least - highest) + 2.0, high) - start
+        start = -torch.maximum(torch.maximum(top, log_centre.amax(1)), most)
+        last = torch.maximum(-torch.minimum(log_centre.amin(1), own_least - highest) + 2.0, high) - start
         slowest = min(1.0, float(alpha.amin(0).topk(2, largest=False).values.sum()))
         return cls._nodes(
             start, (low - start)[:, None], (high - start)[:, None], last[:, None], slowest, rate.amax(0), tilt
@@ -668,7 +669,7 @@ class _Tilts:
 
     Args:
         half: ``a`` (K, n, L).
-        log_centre: ``log c`` (L,).
+        log_centre: ``log c`` of every sum (R, L).
         theta: of either sign, of every sum (R, T).
         base: ``-Σ_rest a_r log(1 + θ c_r)`` (R, K, n, T), infinite where there is no such expectation.
     """
@@ -686,7 +687,7 @@ class _Tilts:
         powers = torch.arange(1.0, math.log2(max(total, 4.0)) + 1.5, device=half.device, dtype=torch.float64)
         theta = 2.0**powers * torch.exp(-scale)
         theta = torch.cat([theta, -theta], 1)
-        lifted = torch.where(inside[..., None], 1.0, 1.0 + theta[:, None] * log_centre.exp()[:, None])  # (R, L, T)
+        lifted = torch.where(inside[..., None], 1.0, 1.0 + theta[:, None] * log_centre.exp()[..., None])  # (R, L, T)
         base = -torch.einsum("kil,rlt->rkit", half, lifted.clamp_min(1e-300).log())
         return cls(half, log_centre, theta, torch.where((lifted <= 0.0).any(1)[:, None, None], torch.inf, base))
 
@@ -695,7 +696,7 @@ class _Tilts:
         bound, theta = self.base[rows][:, None], self.theta[rows][:, None]
         for place in range(max(len(group) for group in groups)):
             labels, half = _place_of(self.half, groups, place)
-            moved = (self.log_centre[labels][:, None] - u).exp()  # c e^{-u} (r, a)
+            moved = (self.log_centre[rows, labels][:, None] - u).exp()  # c e^{-u} (r, a)
             lifted = 1.0 - theta * moved[..., None]
             logs = torch.where(lifted > 0.0, lifted.clamp_min(1e-300).log(), -torch.inf)  # (r, a, T)
             bound = bound - half[:, None, ..., None] * logs[:, :, None, None]
