@@ -1,4 +1,4 @@
-"""Check the built site: every link and anchor inside it leads somewhere, and no page asks another server for anything.
+"""Check the built site: internal links and anchors exist, and no page loads anything from another server.
 
 python docs/check_site.py docs/_build/html
 """
@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class Page(HTMLParser):
-    """Ids, links and everything that a browser would fetch by itself."""
+    """The ids and links of a page, and the resources that a browser loads with it."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what a tag refers to."""
+        """Record what a tag refers to."""
         values = {name: value for name, value in attrs if value is not None}
         self.ids |= {values[name] for name in ("id", "name") if name in values}
         if tag == "a" and "href" in values:
@@ -38,7 +38,7 @@ class Page(HTMLParser):
 
 
 def find_faults(site: Path) -> list[str]:
-    """Sentences about what is wrong; none if nothing is."""
+    """Return a list of problems, one sentence each."""
     pages = {
         file: Page(file.read_text(encoding="utf-8"))
         for file in sorted(site.rglob("*.html"))
@@ -66,7 +66,7 @@ def find_faults(site: Path) -> list[str]:
 
 
 def main(site: Path) -> int:
-    """Print every fault; 1 if there is any."""
+    """Print every problem, and return 1 if there is any."""
     faults = find_faults(site.resolve())
     for fault in faults:
         print(fault)

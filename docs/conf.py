@@ -1,4 +1,4 @@
-"""The site: ``make docs`` builds it, ``make docs-serve`` shows it. Nothing is fetched."""
+"""The site: ``make docs`` builds it, ``make docs-serve`` shows it. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ myst_heading_anchors = 4
 html_math_renderer = "mathml"
 
 # -- reference
-autosummary_generate = False  # _site.pages writes a page a name
+autosummary_generate = False  # _site.pages writes one page per name
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # shapes and meanings are in the docstrings
 autodoc_default_options = {"exclude-members": "__init__"}
@@ -66,8 +66,8 @@ napoleon_use_ivar = True
 
 toc_object_entries_show_parents = "hide"
 
-# Names of other libraries lead to their public pages. The inventories are small files that name only what is linked
-# here, so no network is needed; SNEFY_LDL_INTERSPHINX=1 asks for the libraries' own instead.
+# Names of other libraries link to their public pages. The inventories are small files that only list the names used
+# here, so no download is needed; SNEFY_LDL_INTERSPHINX=1 uses the full inventories instead.
 if os.environ.get("SNEFY_LDL_INTERSPHINX"):
     intersphinx_mapping: dict[str, Any] = {name: (address, None) for name, address in MAPPING.items()}
 else:
@@ -101,7 +101,7 @@ html_js_files = [("mode.js", {"priority": 100})]
 html_show_sourcelink = False
 html_copy_source = False
 html_search_scorer = str(HERE / "_static" / "scorer.js")
-# A change of the search alone would not write its files again; a change of this value does.
+# Without this value, a change of the search alone would not rebuild the pages.
 html_context = {"search": (HERE / "_static" / "scorer.js").read_text(encoding="utf-8")}
 html_sidebars = {"index": [], "questions": []}
 html_theme_options = {
@@ -133,14 +133,14 @@ def lead_inside(app: Any, page: str, source: list[str]) -> None:
 
 
 def split_keywords(app: Any, doctree: nodes.document) -> None:
-    """The search takes what stands between two commas for one word: give it the words."""
+    """Separate keywords into single words, because the search treats the text between two commas as one word."""
     for node in doctree.findall(nodes.meta):
         if node.get("name") == "keywords":
             node["content"] = ", ".join(re.findall(r"\w+", node["content"]))
 
 
 def skip_foreign(app: Any, what: str, name: str, value: Any, skip: bool, options: Any) -> bool | None:
-    """Leave out members that torch, scikit-learn or Python define: they are described there."""
+    """Leave out members defined by torch, scikit-learn or Python."""
     function = getattr(value, "fget", None) or getattr(value, "__func__", None) or getattr(value, "func", None) or value
     home = getattr(function, "__module__", None)
     if what == "class" and isinstance(home, str) and not home.startswith("snefy_ldl"):
@@ -149,7 +149,7 @@ def skip_foreign(app: Any, what: str, name: str, value: Any, skip: bool, options
 
 
 def add_arguments(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """A method that another one replaces says what is different; its arguments are those of the one it replaces."""
+    """Add the arguments of the base class to an overriding method whose docstring does not list them."""
     if what != "method" or any(line.strip() == "Args:" for line in lines):
         return
     *path, owner, method = name.split(".")
@@ -162,7 +162,7 @@ def add_arguments(app: Any, what: str, name: str, value: Any, options: Any, line
 
 
 def escape_marks(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Shapes such as (*batch, L) and norms such as |x| are no marks of reStructuredText, unless they are code."""
+    """Escape shapes such as (*batch, L) and norms such as |x|, which are not reStructuredText markup."""
     for number, line in enumerate(lines):
         if not line.lstrip().startswith((">>>", "...")):
             parts = re.split(r"(`+[^`]*`+)", line)
@@ -171,14 +171,14 @@ def escape_marks(app: Any, what: str, name: str, value: Any, options: Any, lines
 
 
 def link_foreign(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Lead to scikit-learn, torch and pandas where a docstring names them."""
+    """Link the names from scikit-learn, torch and pandas in a docstring."""
     if what in ("class", "exception") and inspect.isclass(value):
         name_base(value, lines)
     link_names(lines)
 
 
 def setup(app: Any) -> None:
-    """Register what Sphinx does not have: mathematics as MathML, a search for questions, links that stay inside."""
+    """Register the extensions: MathML, a search that accepts questions, links that stay inside the site."""
     app.add_html_math_renderer("mathml", (draw_inline, None), (draw_block, None))
     app.add_search_language(SearchQuestions)
     app.connect("source-read", lead_inside)

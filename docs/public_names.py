@@ -1,6 +1,6 @@
-"""The public names of the library, by subject: what the reference lists, and a test compares with the code.
+"""The public names of the library, by subject: the contents of the reference, which a test compares with the code.
 
-A package that is not here is internal: what others may rely on is re-exported by one that is.
+Packages that are not listed here are internal; their public names are re-exported by a package that is listed.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-#: Subject -> modules whose ``__all__`` is public. A name that two modules export is described where it stands first.
+#: Subject -> modules whose ``__all__`` is public. A name exported by two modules is described in the first.
 SUBJECTS: dict[str, list[str]] = {
     "Model and tables": ["snefy_ldl", "snefy_ldl.datasets", "snefy_ldl.datasets.label_studio", "snefy_ldl.errors"],
     "The density": ["snefy_ldl.distributions", "snefy_ldl.learners.classification", "snefy_ldl.logratios"],
     "Intervals with a guarantee": ["snefy_ldl.conformal"],
     "Votes": ["snefy_ldl.votes"],
-    "Which rows to label": ["snefy_ldl.active"],
-    "Many fits": ["snefy_ldl.tuning", "snefy_ldl.ensemble", "snefy_ldl.learners.comparison"],
+    "Active learning": ["snefy_ldl.active"],
+    "Model selection and ensembles": ["snefy_ldl.tuning", "snefy_ldl.ensemble", "snefy_ldl.learners.comparison"],
     "Other learners": ["snefy_ldl.learners", "snefy_ldl.learners.enhancement", "snefy_ldl.learners.supervision"],
-    "Measures, explanations, reports": ["snefy_ldl.metrics", "snefy_ldl.explain", "snefy_ldl.reports"],
-    "Pictures": [
+    "Metrics, explanations, reports": ["snefy_ldl.metrics", "snefy_ldl.explain", "snefy_ldl.reports"],
+    "Plots": [
         "snefy_ldl.plots",
         "snefy_ldl.plots.active",
         "snefy_ldl.plots.comparison",
@@ -42,30 +42,30 @@ SUBJECTS: dict[str, list[str]] = {
         "snefy_ldl.cluster.work",
     ],
 }
-#: Packages that nobody outside relies on, and why.
+#: Internal packages, and what they are for.
 INTERNAL: dict[str, str] = {
     "cli": "the commands, described in the reference of the command line",
     "networks": "parts of the model; Backbone and SnefyHead are exported at the top",
     "paper": "the paper's studies, run by `snefy-ldl reproduce`",
     "training": "how a fit is done; SnefyLDL.fit calls it",
 }
-#: What each public name is that is no class and no function.
+#: Descriptions of public names that are neither classes nor functions.
 CONSTANTS: dict[str, str] = {
-    "DESCRIPTION": "Name of the JSON text in a program's file that says what goes in and what comes out.",
+    "DESCRIPTION": "Name of the JSON text in an exported program that describes its inputs and outputs.",
     "FLAVOR": "Name of the flavour in an MLflow model.",
     "HIGHER_IS_BETTER": "Name of each of the six measures of Geng (2016), and whether higher is better.",
-    "LABEL_COLORS": "Colours of labels, in this order: Okabe and Ito's, told apart with any kind of colour vision.",
+    "LABEL_COLORS": "Colours of labels, in order: those of Okabe and Ito, distinguishable with any colour vision.",
     "LEVEL": "Confidence level of the intervals of a report.",
     "MEASURES": "Name of every measure of point predictions, and whether higher is better.",
-    "NUMBER": "Column of the rows' numbers among those of all files, in the parts of a query.",
-    "PART_ROWS": "Rows of a part, unless a row group of the file is longer.",
+    "NUMBER": "Name of the column with row numbers, counted over all files, in the parts of a query.",
+    "PART_ROWS": "Number of rows per part, unless a row group of the file is longer.",
     "PATIENCE": "Seconds without a finished part after which a run on a cluster ends.",
     "STRATEGIES": "Name of every query strategy, and its class.",
 }
 
 
 def names_of(module: ModuleType) -> list[str]:
-    """Public names of a module, in alphabetical order; without ``__all__`` the classes and functions it defines."""
+    """Return the public names of a module, sorted: ``__all__``, or the classes and functions it defines."""
     if hasattr(module, "__all__"):
         names = module.__all__
     else:
@@ -74,7 +74,7 @@ def names_of(module: ModuleType) -> list[str]:
 
 
 def public_names() -> dict[str, list[str]]:
-    """Names that the reference describes, by module: each object once, at the place where it is exported first."""
+    """Return the names in the reference, by module: each object once, in the first module that exports it."""
     seen: dict[int, str] = {}
     names: dict[str, list[str]] = {}
     for modules in SUBJECTS.values():

@@ -1,8 +1,8 @@
-"""What the commands on a page print, put into the page: ``python docs/refresh_outputs.py docs/tutorials/soil.md``.
+"""Update the console output shown on a page: ``python docs/refresh_outputs.py docs/tutorials/soil.md``.
 
-The blocks of a page run in order, in an empty folder that holds the tables beside the page. In a block marked
-``console`` every line after a command is one that it prints; a page may leave lines out. ``tests/test_docs.py`` runs
-the same and fails where a page shows what no command prints, or figures that are no longer near.
+The blocks of a page run in order, in a folder that contains only the tables next to the page. In a ``console`` block,
+the lines after a command are output of that command; a page may leave lines out. ``tests/test_docs.py`` runs the same
+blocks and fails if a page shows a line that no command prints, or numbers that differ too much.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?![\w.]*\w)")
-#: How far a figure of a page may lie from the one that is printed: in its own units, as part of it, and in units of its
-#: last digit. Other machines round otherwise, and a model that is trained there differs a little.
+#: Tolerances for the numbers on a page: absolute, relative, and in units of the last digit. Other machines round
+#: differently, so a model trained there differs slightly.
 ABSOLUTE, RELATIVE, LAST_DIGIT = 0.02, 0.05, 2.0
 
 
 def parts(block: str) -> Iterator[tuple[str, list[str]]]:
-    """Each command of a console block, with the lines that the page shows of what it prints.
+    """Yield each command of a console block, with the output lines that the page shows.
 
     Args:
         block: The text between the fences.
@@ -45,26 +45,26 @@ def parts(block: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def words(line: str) -> str:
-    """A line without its figures, and with single spaces."""
+    """Return a line without its numbers, and with single spaces."""
     return " ".join(NUMBER.sub("#", line).split())
 
 
 def printed_line(shown: str, printed: list[str]) -> str | None:
-    """The printed line that a page shows: the same words, and the nearest figures.
+    """Find the printed line that matches a line on the page: the same words, and the closest numbers.
 
     Args:
-        shown: As it stands on the page.
+        shown: The line on the page.
         printed: All lines that the command prints.
 
     Returns:
-        The line; None where no line has these words.
+        The line; None if no line has these words.
     """
     same = [line for line in printed if words(line) == words(shown)]
     return min(same, key=lambda line: sum(abs(a - b) for a, b in zip(figures(line), figures(shown))), default=None)
 
 
 def figures(line: str) -> list[float]:
-    """The figures of a line."""
+    """Return the numbers in a line."""
     return [float(figure.replace(",", "")) for figure in NUMBER.findall(line)]
 
 

@@ -1,1 +1,1 @@
-"""What conf.py needs beside Sphinx: pages that are made, mathematics without a network, search."""
+"""Extensions for conf.py: generated pages, offline mathematics, search."""

@@ -62,7 +62,7 @@ NAMES: dict[str, list[tuple[str, str, list[str]]]] = {
 
 
 def write_inventories(folder: Path) -> None:
-    """Write one inventory a library, in the second version of Sphinx's format."""
+    """Write one inventory per library, in version 2 of Sphinx's format."""
     folder.mkdir(parents=True, exist_ok=True)
     for library, groups in NAMES.items():
         lines = [f"{name} py:{role} 1 {page.format(name)}#{name} -" for page, role, names in groups for name in names]

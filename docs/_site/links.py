@@ -1,4 +1,4 @@
-"""Docstrings on the site: names of other libraries become links, and classes say which foreign class they are."""
+"""Docstrings on the site: names from other libraries become links, and classes name their base class."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRITTEN = {
     "Generator": "numpy.random.Generator",
     "clone": "sklearn.base.clone",
 }
-#: Foreign classes that ours may be, by the module that defines them.
+#: Base classes from other libraries, by the module that defines them.
 FOREIGN = {
     "sklearn.pipeline.Pipeline": "sklearn.pipeline.Pipeline",
     "sklearn.base.BaseEstimator": "sklearn.base.BaseEstimator",
@@ -62,7 +62,7 @@ def link_names(lines: list[str]) -> None:
 
 
 def name_base(value: Any, lines: list[str]) -> None:
-    """Say which class of another library a class is derived from.
+    """Add a line that names the base class from another library.
 
     Args:
         value: the class.

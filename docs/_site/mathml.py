@@ -1,4 +1,4 @@
-"""Mathematics as MathML, which browsers draw themselves: no script, no font and no network."""
+"""Mathematics as MathML, which browsers render without scripts, fonts or downloads."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from docutils.utils.math.latex2mathml import tex2mathml
 
 
 def draw_inline(writer: Any, node: nodes.Node) -> None:
-    """Write mathematics inside a line."""
+    """Write inline mathematics."""
     writer.body.append(tex2mathml(node.astext(), as_block=False))
     raise nodes.SkipNode
 
 
 def draw_block(writer: Any, node: nodes.Node) -> None:
-    """Write mathematics on lines of its own."""
+    """Write displayed mathematics."""
     writer.body.append(f'<div class="mathml">{tex2mathml(node.astext(), as_block=True)}</div>')
     raise nodes.SkipNode

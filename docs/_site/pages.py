@@ -1,4 +1,4 @@
-"""Pages that are written before each build: the reference, the command line, and results that stand outside docs/."""
+"""Pages that are generated before each build: the reference, the command line, and files from outside docs/."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from public_names import CONSTANTS, SUBJECTS, public_names
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-#: Pages of the site that show a file outside docs/, and the words they are found by.
+#: Pages of the site that show a file from outside docs/, and their keywords for the search.
 SHOWN = {
     "changelog": ("CHANGELOG.md", "changes, changelog, versions, release notes, news"),
     "contributing": ("CONTRIBUTING.md", "contribute, development, tests, style"),
@@ -47,14 +47,14 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def write(file: Path, text: str) -> None:
-    """Write a page, unless it says so already: Sphinx reads again what is newer."""
+    """Write a page unless its text is unchanged: Sphinx rebuilds pages with a newer date."""
     file.parent.mkdir(parents=True, exist_ok=True)
     if not file.exists() or file.read_text(encoding="utf-8") != text:
         file.write_text(text, encoding="utf-8")
 
 
 def write_pages() -> None:
-    """Write every page that is made, and remove those that are made no more."""
+    """Write all generated pages, and remove outdated ones."""
     pages = {**shown_pages(), **reference_pages(), DOCS / "reference" / "command-line.md": command_line_page()}
     for file, text in pages.items():
         write(file, text)
@@ -64,19 +64,19 @@ def write_pages() -> None:
 
 
 def shown_pages() -> dict[Path, str]:
-    """Copies of files outside docs/, with a title and links that lead inside the site."""
+    """Return copies of files outside docs/, with a title and with links that stay inside the site."""
     pages = {}
     for page, (source, words) in SHOWN.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         if not text.startswith("# "):
-            text = f"# {Path(source).stem.capitalize()}: measured\n\n{text}"
+            text = f"# {Path(source).stem.capitalize()}: results\n\n{text}"
         text = turn_links(text, (ROOT / source).parent, (DOCS / page).parent)
         pages[DOCS / f"{page}.md"] = f'---\nmyst:\n  html_meta:\n    keywords: "{words}"\n---\n\n{text}'
     return pages
 
 
 def turn_links(text: str, home: Path, page: Path) -> str:
-    """Lead links of a page to the site: to its copy of a file, to a picture, or nowhere where the site has none.
+    """Redirect the links of a page to the site: to its copy of a file, to a picture, or to nothing if there is none.
 
     Args:
         text: Markdown.
@@ -84,7 +84,7 @@ def turn_links(text: str, home: Path, page: Path) -> str:
         page: the folder of the page on the site.
 
     Returns:
-        The same text with other links.
+        The text with the new links.
     """
     copies = {(ROOT / source).resolve(): DOCS / f"{name}.md" for name, (source, _) in SHOWN.items()}
     copies[(ROOT / "README.md").resolve()] = DOCS / "index.md"
@@ -96,7 +96,7 @@ def turn_links(text: str, home: Path, page: Path) -> str:
         file = (home / target).resolve()
         copy = copies.get(file) or example_page(file)
         if copy is None and (DOCS not in file.parents or file.suffix == ".py") and not mark:
-            return words if "`" in words else f"`{words}`"  # a file of the code: the site has no page for it
+            return words if "`" in words else f"`{words}`"  # a source file: the site has no page for it
         goal = copy or file
         up = Path(*[".."] * len(page.relative_to(DOCS).parts))
         path = goal.relative_to(DOCS) if DOCS in goal.parents else Path("..") / goal.relative_to(ROOT)
@@ -106,7 +106,7 @@ def turn_links(text: str, home: Path, page: Path) -> str:
 
 
 def example_page(file: Path) -> Path | None:
-    """Page that the gallery makes of an example, or of its contents."""
+    """Return the page that the gallery makes from an example or from a header, or None."""
     if file == DOCS / "gallery":
         return DOCS / "auto_gallery" / "index.rst"
     if DOCS / "gallery" not in file.parents:
@@ -119,13 +119,13 @@ def example_page(file: Path) -> Path | None:
 
 
 def reference_pages() -> dict[Path, str]:
-    """A page a public name, one a module, and the contents."""
+    """Return one page per public name, one per module, and the table of contents."""
     folder, names = DOCS / "reference", public_names()
     contents = [
         "Reference",
         "=========",
         "",
-        "Every public name, from its docstring. What is not here may change at any time.",
+        "All public names, with their docstrings. Anything that is not listed here may change at any time.",
         "",
     ]
     contents += [".. toctree::", "   :hidden:", "", "   command-line", ""]
@@ -147,12 +147,12 @@ def reference_pages() -> dict[Path, str]:
 
 
 def summary_of(path: str) -> str:
-    """First sentence of a module's docstring."""
+    """Return the first line of a module's docstring."""
     return (inspect.getdoc(import_module(path)) or "").splitlines()[0]
 
 
 def module_page(path: str, names: list[str]) -> str:
-    """Contents of one module: what it is for, and a table of its names."""
+    """Return the page of one module: its summary and a table of its names."""
     lines = [path, "=" * len(path), "", summary_of(path), "", f".. currentmodule:: {path}", "", ".. autosummary::", ""]
     lines += [f"   {name}" for name in names if callable(getattr(import_module(path), name))]
     lines += ["", ".. toctree::", "   :hidden:", ""] + [f"   names/{file_name(path, name)}" for name in names]
@@ -160,12 +160,12 @@ def module_page(path: str, names: list[str]) -> str:
 
 
 def file_name(path: str, name: str) -> str:
-    """Name of a page; a class gets a mark, because some disks take ``Effects`` and ``effects`` for the same file."""
+    """Return the name of a page; classes get a suffix, as some file systems ignore case (``Effects``, ``effects``)."""
     return f"{path}.{name}" + ("-class" if inspect.isclass(getattr(import_module(path), name)) else "")
 
 
 def name_page(path: str, name: str) -> str:
-    """Page of one name."""
+    """Return the page of one name."""
     value: Any = getattr(import_module(path), name)
     lines = [name, "=" * len(name), "", f".. currentmodule:: {path}", ""]
     if inspect.isclass(value):
@@ -181,13 +181,13 @@ def name_page(path: str, name: str) -> str:
 
 
 def command_line_page() -> str:
-    """Every command with its arguments and options, as ``--help`` says them."""
+    """Return a page with every command, its arguments and options, as printed by ``--help``."""
     from typer.main import get_command
 
     from snefy_ldl.cli import app
 
     program: Any = get_command(app)
-    lines = ["# Command line", "", "`snefy-ldl COMMAND --help` says the same in the terminal.", ""]
+    lines = ["# Command line", "", "`snefy-ldl COMMAND --help` prints the same in the terminal.", ""]
     for name in sorted(program.commands):
         command = program.commands[name]
         lines += [f"## snefy-ldl {name}", "", clean(command.help or "").split("\n\n")[0], ""]
@@ -209,7 +209,7 @@ def parameter_hidden(parameter: Any) -> bool:
 
 
 def row_of(parameter: Any) -> str:
-    """A parameter as a row of a table."""
+    """Return a parameter as a row of a table."""
     is_option = parameter.param_type_name == "option"
     words = ", ".join([*parameter.opts, *parameter.secondary_opts]) if is_option else parameter.name.upper()
     text = clean(getattr(parameter, "help", None) or "").replace("\n", " ").replace("|", "\\|")
@@ -217,6 +217,6 @@ def row_of(parameter: Any) -> str:
 
 
 def clean(text: str) -> str:
-    """Help without the marks that a terminal needs."""
+    """Return help text without terminal markup."""
     text = re.sub(r"\[/?[a-z ]+\]", "", inspect.cleandoc(text).replace("\b", ""))
     return re.sub(r"(?<!`)(?<![\w`-])(--[a-z][a-z-]*)(?![\w`])", r"`\1`", text).replace("<", "&lt;")

@@ -1,5 +1,5 @@
-// How hits are ranked: pages that tell come before pages that list. Reference pages and gallery examples are found, too, but
-// rarely answer a question by themselves.
+// Ranking of hits: guides and explanations come before reference pages and gallery examples, which rarely answer a question
+// on their own.
 var Scorer = {
   score: function (result) {
     var page = result[0], score = result[4];
@@ -18,9 +18,9 @@ var Scorer = {
   partialTerm: 2,
 };
 
-// Sphinx gives a page the score of its best word, and shows only pages that hold every word. Here every further word in a
-// heading counts, one in the page's own title twice. Where fewer than three pages hold every word, those that lack one follow,
-// then those that lack two; a missing word costs as much as a word in the text is worth.
+// Sphinx gives a page the score of its best word, and shows only pages that contain every word. Here every further word in a
+// heading counts, and twice if it is in the page's title. If fewer than three pages contain every word, pages that lack one
+// word follow, then pages that lack two; a missing word costs as much as a word in the text counts.
 function headingBonus(hit, words) {
   var index = Search._index, file = index.docnames.indexOf(hit[0]), title = index.titles[file].toLowerCase();
   return words.reduce(function (bonus, word) {

@@ -1,8 +1,8 @@
 """
-One row, every possible mix
-===========================
+Density of one row
+==================
 
-The predicted density of one district over all mixes of three uses. The diamond is what was observed.
+The predicted density of one district over all mixes of three uses. The diamond is the observed mix.
 """
 
 from snefy_ldl import SnefyLDL, plots

@@ -2,7 +2,7 @@
 Intervals of a few rows
 =======================
 
-Exact 90 % intervals of each share, with the mean and what was observed.
+Exact 90 % intervals of each share, with the mean and the observed share.
 """
 
 from snefy_ldl import SnefyLDL, plots

@@ -2,7 +2,7 @@
 The law of one share
 ====================
 
-Density of the share of business in one district, its mean, and nine tenths of its probability.
+Density of the share of business in one district, with its mean and its 90 % interval.
 """
 
 from snefy_ldl import SnefyLDL, plots

@@ -2,7 +2,7 @@
 All shares of a row
 ===================
 
-The law of each share, one above the other.
+The density of each share, one above the other.
 """
 
 from snefy_ldl import SnefyLDL, plots

@@ -2,7 +2,7 @@
 Many rows at a glance
 =====================
 
-One small panel a row: intervals, means and what was observed.
+One small panel per row: intervals, means and observed shares.
 """
 
 from snefy_ldl import SnefyLDL, plots

@@ -1,9 +1,9 @@
 """
-Either this or that
-===================
+Several modes
+=============
 
-A law may have several modes: between the centre and the campus a district is one or the other, and rarely
-half of each. A mean alone would hide that. Shown is the row whose draws fall apart most clearly.
+A law may have several modes: between the centre and the campus, a district is one or the other, and rarely
+half of each. A mean alone would hide this. The plot shows the row whose draws are most clearly separated.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """
-How the fit went
-================
+Learning curve
+==============
 
 Training and validation loss by epoch; the weights of the best epoch are kept.
 """

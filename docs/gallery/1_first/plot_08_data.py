@@ -1,8 +1,8 @@
 """
-Look at the labels first
+The labels of a data set
 ========================
 
-How the shares of each label spread over the rows, before anything is fitted.
+The distribution of the shares of each label over the rows, before a model is fitted.
 """
 
 from snefy_ldl import plots

@@ -1,8 +1,8 @@
 """
-A share becomes known
-=====================
+A known share
+=============
 
-Business is measured: 40 %. The law of entertainment before and after.
+The share of business is measured as 40 %. The plot shows the law of entertainment before and after.
 """
 
 import matplotlib.pyplot as plt

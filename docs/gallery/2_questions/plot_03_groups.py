@@ -1,8 +1,8 @@
 """
-Labels together
-===============
+Groups of labels
+================
 
-The law of business and entertainment together is exact, and so is that of any group of labels.
+The law of the sum of business and entertainment is exact, and so is that of any group of labels.
 """
 
 import matplotlib.pyplot as plt

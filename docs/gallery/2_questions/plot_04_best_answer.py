@@ -1,8 +1,8 @@
 """
-The best single answer
+Best point predictions
 ======================
 
-Mean, median-like and log-average answers differ where a law is skewed: each is best for its loss.
+The best point prediction depends on the loss: predictions for three losses differ where a law is skewed.
 """
 
 import numpy as np

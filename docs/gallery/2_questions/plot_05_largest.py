@@ -2,7 +2,7 @@
 Which label is the largest?
 ===========================
 
-Probability that each label has the largest share, for some rows: a classifier that knows when it does not know.
+The probability that each label has the largest share, for a few rows.
 """
 
 from snefy_ldl import SnefyLDL, plots

@@ -1,8 +1,8 @@
 """
-Shares that rise together
-=========================
+Correlated shares
+=================
 
-Correlations of the shares under the predicted law. A Dirichlet could only make them negative.
+Correlations of the shares under the predicted law. Under a Dirichlet they would all be negative.
 """
 
 import matplotlib.pyplot as plt

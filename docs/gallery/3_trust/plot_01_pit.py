@@ -1,8 +1,9 @@
 """
-Is one share's law honest?
-==========================
+Calibration of one share
+========================
 
-Where the observed shares fall in their predicted laws: flat is honest, a hump too unsure, a bowl too sure.
+The probability integral transform of the observed shares: flat means calibrated, a hump underconfident, a bowl
+overconfident.
 """
 
 import torch

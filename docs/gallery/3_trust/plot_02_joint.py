@@ -1,8 +1,8 @@
 """
-Are all shares together honest?
+Joint calibration of all shares
 ===============================
 
-The Rosenblatt map makes each row independent uniforms, if the model is right about all shares together.
+The Rosenblatt transform maps each row to independent uniform numbers, if the joint law of all shares is right.
 """
 
 from snefy_ldl import SnefyLDL, plots

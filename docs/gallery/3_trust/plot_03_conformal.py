@@ -2,7 +2,7 @@
 Intervals with a guarantee
 ==========================
 
-Conformal intervals from rows that the model has not seen, for a few new rows.
+Conformal intervals for a few new rows, calibrated on rows that the model has not seen.
 """
 
 from snefy_ldl import SnefyLDL

@@ -1,9 +1,9 @@
 """
-A region of whole mixes
+Joint conformal regions
 =======================
 
-Joint conformal regions of two districts, one without students and one full of them: each
-holds the observed mix with probability 0.9.
+Joint conformal regions of two districts, one without students and one with many: each
+contains the observed mix with probability 0.9.
 """
 
 from snefy_ldl import SnefyLDL

@@ -2,7 +2,7 @@
 Coverage at every level
 =======================
 
-Coverage against the level asked for; honest is the diagonal.
+Coverage against the nominal level; a calibrated model lies on the diagonal.
 """
 
 from snefy_ldl import SnefyLDL

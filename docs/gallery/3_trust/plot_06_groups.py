@@ -2,7 +2,8 @@
 Coverage by group
 =================
 
-The promise of a conformal interval is an average: districts near the centre and far from it, apart.
+The guarantee of a conformal interval holds on average. Here, the coverage of districts near the centre and far from
+it is shown separately.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """
-What votes change
-=================
+Updating with votes
+===================
 
 Mean and interval of each label from the features alone, and with the item's votes.
 """

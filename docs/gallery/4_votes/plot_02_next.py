@@ -1,8 +1,8 @@
 """
-Who gets the next vote?
-=======================
+The next vote
+=============
 
-What one more vote on each item is worth, against the votes it has: items with few votes come first, but
+The value of one more vote on each item, against the number of votes it has: items with few votes come first, but
 not all of them.
 """
 
@@ -20,5 +20,5 @@ X, K = items.X[300:], items.counts[300:]
 value = vote_value(model.update(X, K))
 fig, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 ax.scatter(K.sum(1), value, c=style.MODEL, s=22, alpha=0.7)
-ax.set(xlabel="votes so far", ylabel="worth of one more vote")
+ax.set(xlabel="votes so far", ylabel="value of one more vote")
 style.quiet(ax, "y")

@@ -1,8 +1,8 @@
 """
-Do numbers of votes fall where they should?
-===========================================
+Calibration of counts
+=====================
 
-The probability transform of counts: flat is calibrated.
+The probability integral transform for counts: flat means calibrated.
 """
 
 from snefy_ldl import SnefyLDL

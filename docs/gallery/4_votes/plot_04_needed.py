@@ -1,8 +1,8 @@
 """
-How many more votes?
-====================
+Votes needed
+============
 
-The fewest votes after which every interval of an item is expected to be narrower than 0.3.
+The smallest number of further votes after which every interval of an item is expected to be narrower than 0.3.
 """
 
 import matplotlib.pyplot as plt
@@ -18,5 +18,5 @@ X, K = items.X[300:], items.counts[300:]
 more = model.votes_needed(X[:40], target_width=0.3, confidence_level=0.8, counts=K[:40])
 fig, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 ax.hist(more, bins=12, color=style.MODEL, rwidth=0.9)
-ax.set(xlabel="further votes an item needs", ylabel="items")
+ax.set(xlabel="further votes needed", ylabel="items")
 style.quiet(ax, "y")

@@ -1,8 +1,8 @@
 """
-Shares that are exactly zero
-============================
+Exact zeros
+===========
 
-A third of the shares are absent. The model predicts the chance of that, too.
+A third of the shares are exactly zero. The model predicts the probability of a zero.
 """
 
 import matplotlib.pyplot as plt

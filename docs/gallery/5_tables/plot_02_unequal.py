@@ -1,8 +1,8 @@
 """
-Trace elements beside silica
-============================
+Parts of unequal size
+=====================
 
-Parts that differ by factors of a hundred get a centre; intervals stay exact at every size.
+Trace elements next to silica: with a centre, intervals are exact although the parts differ by factors of a hundred.
 """
 
 import matplotlib.pyplot as plt

@@ -1,8 +1,8 @@
 """
-Your own regressor as a density
-===============================
+Your own regressor
+==================
 
-A random forest becomes a density: its predictions guide the law, and intervals grow around them.
+A random forest as a guide: a density is fitted around its predictions.
 """
 
 from sklearn.ensemble import RandomForestRegressor

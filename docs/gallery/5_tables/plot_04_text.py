@@ -1,9 +1,8 @@
 """
-Text, gaps and percentages
-==========================
+Text and missing cells
+======================
 
-A table as people keep it: a column of text, empty cells, labels in percent. What the model made of it stands in
-``columns_``.
+A table with a column of text and empty cells. How the model uses each column is recorded in ``columns_``.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """
-Labels that only apply or do not
-================================
+Label enhancement
+=================
 
-Label enhancement: distributions recovered from zeros and ones, beside the truth.
+Label distributions recovered from labels that are zero or one, compared with the truth.
 """
 
 import numpy as np

@@ -2,7 +2,7 @@
 Which rows to label next
 ========================
 
-The pool on two axes, coloured by how unsure the model is; circles are the rows it asks for.
+The pool in two dimensions, coloured by the model's uncertainty; circles mark the selected rows.
 """
 
 from snefy_ldl import SnefyLDL

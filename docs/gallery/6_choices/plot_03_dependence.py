@@ -1,8 +1,8 @@
 """
-How shares move along a feature
-===============================
+Dependence on a feature
+=======================
 
-Mean shares along the number of night buses, with what members disagree on and what varies.
+Mean shares against the number of night buses, with bands for the members' disagreement and for the law.
 """
 
 import pandas as pd

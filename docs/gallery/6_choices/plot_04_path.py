@@ -1,8 +1,8 @@
 """
-The mean mix on its way
-=======================
+Dependence in the triangle
+==========================
 
-The same as a path through the triangle; grey are single rows.
+The mean mix as a feature increases, as a path through the triangle; grey lines are single rows.
 """
 
 import pandas as pd

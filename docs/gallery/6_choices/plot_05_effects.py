@@ -1,8 +1,8 @@
 """
-What does a step do?
-====================
+Effects of a step
+=================
 
-Average effects of a step of each feature, in points, with intervals.
+Average effect of a step of a feature on each share, in percentage points, with intervals.
 """
 
 import pandas as pd

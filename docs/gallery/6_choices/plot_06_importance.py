@@ -2,7 +2,7 @@
 Which columns matter?
 =====================
 
-Likelihood lost when a column is shuffled.
+The likelihood lost when a column is shuffled.
 """
 
 import pandas as pd

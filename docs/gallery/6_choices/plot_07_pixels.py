@@ -2,7 +2,7 @@
 Which pixels matter?
 ====================
 
-The pixels that move the share of entertainment, on a made-up tile of a city.
+The pixels that change the share of entertainment, on a synthetic tile of a city.
 """
 
 from torch import nn

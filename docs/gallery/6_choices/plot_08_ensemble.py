@@ -1,8 +1,8 @@
 """
-An ensemble weighted by a density
-=================================
+Weighted ensembles
+==================
 
-How many of ten members decide, row by row, when each weighs what a density thinks of its answer.
+The effective number of members per row, when each of ten members is weighted by the density at its prediction.
 """
 
 import matplotlib.pyplot as plt
@@ -18,5 +18,5 @@ density = SnefyLDL(epochs=8, guides=None, random_state=0)
 bag = DensityWeightedBagging(SABFGS(), density, n_members=10, random_state=0).fit(city.X[:200], city.D[:200])
 fig, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 ax.hist(bag.effective_members(city.X[200:]), bins=20, range=(1, 10), color=style.MODEL, rwidth=0.9)
-ax.set(xlabel="members that decide", ylabel="rows")
+ax.set(xlabel="effective number of members", ylabel="rows")
 style.quiet(ax, "y")
