@@ -17,7 +17,7 @@ import pytest
 import scipy.io
 
 from snefy_ldl.datasets import Dataset, cache_folder, dataset_names, load_dataset, load_table
-from snefy_ldl.datasets import named as datasets
+from snefy_ldl.datasets import dataset as datasets
 from snefy_ldl.errors import ClosureNote, DataNotFoundError, InputError, TableNote
 
 needs_data = pytest.mark.skipif(not os.environ.get("SNEFY_LDL_DATA"), reason="SNEFY_LDL_DATA is not set")

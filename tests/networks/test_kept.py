@@ -14,7 +14,7 @@ import torch
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.networks import SnefyNet, StackedMLP
-from snefy_ldl.networks.kept import KeptParts
+from snefy_ldl.networks.net import KeptParts
 
 SMALL = {"n_neurons": 6, "n_readouts": 3, "hidden_sizes": (6,), "epochs": 1, "random_state": 0}
 SMALL |= {"guides": None, "centre": None}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from snefy_ldl import SnefyLDL, SnefySimplex
-from snefy_ldl._internal.prediction.laws import log_prob_votes
+from snefy_ldl._internal.laws import log_prob_votes
 from snefy_ldl._internal.validation import ZeroPolicy, check_distributions
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, MissingLabelWarning, TrainingError, ZeroLabelWarning

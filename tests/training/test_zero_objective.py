@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from snefy_ldl.networks import SnefyNet, StackedMLP, presence_init
-from snefy_ldl.networks.zero_law import zero_law
+from snefy_ldl.networks.net import zero_law
 from snefy_ldl.training.loop import fit_net
 from snefy_ldl.training.objectives import ZeroObjective
 from snefy_ldl.training.optimiser import limit_gradients

@@ -15,16 +15,19 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from snefy_ldl._internal.files.models import (
+from snefy_ldl._internal.limits import LARGEST_FEATURE
+from snefy_ldl._internal.model_files import (
     CONFIG,
+    check_description,
+    check_shapes,
+    expected_shapes,
     load_calibration,
+    n_encoded,
     read_config,
     read_model,
     save_calibration,
     write_model,
 )
-from snefy_ldl._internal.files.schema import check_description, check_shapes, expected_shapes, n_encoded
-from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.special import EXPONENT_LIMIT, EXPONENT_MARGIN
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import ZeroPolicy

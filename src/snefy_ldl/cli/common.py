@@ -21,7 +21,7 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import Progress
-    from snefy_ldl.datasets.vote_tables import VoteTable
+    from snefy_ldl.datasets.votes import VoteTable
     from snefy_ldl.estimator import SnefyLDL
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder that fit wrote.")]

@@ -52,7 +52,7 @@ def say_odd_cells(odd: list[Any]) -> None:
     Args:
         odd: What :func:`odd_cells` listed for all its parts.
     """
-    from snefy_ldl.datasets.surprises import describe_surprises
+    from snefy_ldl.datasets.kinds import describe_surprises
 
     for line in describe_surprises(odd).splitlines():
         note(line)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from snefy_ldl.datasets.dataset import Dataset
-from snefy_ldl.datasets.from_table import load_table
-from snefy_ldl.datasets.named import cache_folder, dataset_names, load_dataset
+from snefy_ldl.datasets.dataset import Dataset, cache_folder, dataset_names, load_dataset, load_table
 from snefy_ldl.datasets.synthetic import (
     MotifGraph,
     SyntheticData,

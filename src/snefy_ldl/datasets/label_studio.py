@@ -14,7 +14,7 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from snefy_ldl._internal.files.atomic import write_json
+from snefy_ldl._internal.files import write_json
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.tables import cell_text
 from snefy_ldl.errors import DataNotFoundError, InputError

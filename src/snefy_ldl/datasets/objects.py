@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from snefy_ldl._internal.limits import RESIDENT_BYTES
-from snefy_ldl._internal.validation.rows import CollatedRows, Items, as_rows, count_rows, is_items, move_rows, take_rows
+from snefy_ldl._internal.rows import CollatedRows, Items, as_rows, count_rows, is_items, move_rows, take_rows
 from snefy_ldl.errors import InputError
 
 #: Makes one batch of a list of rows.

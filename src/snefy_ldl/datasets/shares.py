@@ -9,8 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import check_counts
-from snefy_ldl._internal.validation.distributions import CLOSURE_TOLERANCE, ROUNDING_TOLERANCE, UNITS, divide_shares
+from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, ROUNDING_TOLERANCE, UNITS, check_counts, divide_shares
 from snefy_ldl.datasets.cells import cell_numbers
 from snefy_ldl.errors import InputError
 

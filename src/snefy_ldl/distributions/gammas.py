@@ -31,8 +31,8 @@ from torch.nn.functional import softplus
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, block_elements
 from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.special import log_beta, log_signed_sum, pair_index, symmetric
-from snefy_ldl._internal.special.threads import map_blocks
-from snefy_ldl._internal.special.tolerances import (
+from snefy_ldl._internal.threads import map_blocks
+from snefy_ldl._internal.tolerances import (
     LOG_ODDS_LIMIT,
     LOGIT_LIMIT,
     NEGLIGIBLE_WEIGHT,

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from snefy_ldl._internal.prediction.laws import law_blocks, to_numpy
+from snefy_ldl._internal.laws import law_blocks, to_numpy
 from snefy_ldl._internal.random import derive_seed, seed_from
-from snefy_ldl._internal.special.tolerances import SMALLEST_POSITIVE
+from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.errors import InputError

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 from collections.abc import Callable
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,15 +18,152 @@ from snefy_ldl._internal.special import (
     EXPONENT_MARGIN,
     log_beta,
     log_quadratic_form,
+    log_signed_sum,
+    pair_index,
     symmetric,
     ten_digits,
     unit_kernel,
 )
 from snefy_ldl.distributions import SnefySimplex
+from snefy_ldl.distributions.components import moved_log_norm
 from snefy_ldl.distributions.family import PairFamily
-from snefy_ldl.networks.kept import KeptParts, LawParts
 from snefy_ldl.networks.scaling import as_slice
-from snefy_ldl.networks.zero_law import zero_law
+
+if TYPE_CHECKING:
+    from snefy_ldl.networks.net import SnefyNet
+
+
+@dataclass(frozen=True)
+class LawParts:
+    """Parts of a network's laws that all rows share.
+
+    Attributes:
+        family: pairs of neurons, the background's neuron among them.
+        log_root_norm: ``g`` of the network's own neurons (K, n), float64.
+        normaliser: ``M ∘ R`` of them (K, n, n), by which the background gets its share; None without a background.
+        centre: ``c`` (L,), or None.
+    """
+
+    family: PairFamily
+    log_root_norm: Tensor
+    normaliser: Tensor | None
+    centre: Tensor | None
+
+
+class KeptParts:
+    """The parts made last, given out again as long as the numbers they were made of are the same.
+
+    The numbers themselves are compared, not their versions: parameters may be changed through ``.data`` or by a graph
+    on a GPU, which leave no trace. Many threads may ask at once. Copies of a network start without any.
+
+    Example:
+        >>> kept, source = KeptParts(), torch.zeros(2)
+        >>> first = kept.get([source], lambda: object())
+        >>> kept.get([source], lambda: object()) is first, kept.get([source.add_(1)], lambda: object()) is first
+        (True, False)
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[list[Tensor], Any] | None = None
+        self._lock = threading.Lock()
+
+    def get(self, sources: list[Tensor], make: Callable[[], Any]) -> Any:
+        """The parts of these tensors, made if the last ones were of others.
+
+        Args:
+            sources: all that the parts depend on.
+            make: makes them, outside of gradients and inference mode.
+
+        Returns:
+            What ``make`` gave, now or earlier.
+        """
+        last = self._last
+        if last is not None and _same(last[0], sources):
+            return last[1]
+        with self._lock:  # one makes them, the others wait
+            last = self._last
+            if last is not None and _same(last[0], sources):
+                return last[1]
+            with torch.inference_mode(False), torch.no_grad():
+                copies = [source.detach().clone() for source in sources]
+                parts = make()
+            self._last = copies, parts
+        return parts
+
+    def __deepcopy__(self, memo: Any) -> KeptParts:
+        return KeptParts()
+
+    def __reduce__(self) -> tuple[type[KeptParts], tuple[()]]:
+        return KeptParts, ()
+
+
+def _same(kept: list[Tensor], sources: list[Tensor]) -> bool:
+    return len(kept) == len(sources) and all(
+        a.device == b.device and a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(kept, sources)
+    )
+
+
+def zero_law(
+    net: SnefyNet, log_scale: Tensor, log_centre: Tensor | None = None, shift: Tensor | None = None
+) -> SnefySimplex:
+    """The law with zeros, averaged over the members, background included: batch (B,), event (L,).
+
+    Args:
+        net: with presence.
+        log_scale: its output (K, B, n), float64.
+        log_centre: ``log c(x)`` (B, L) where each row has its own centre; else the network's own centre is taken.
+        shift: of the log odds of presence (B, L), where each row has its own.
+
+    Returns:
+        The law, in float64.
+
+    Example:
+        >>> from snefy_ldl.networks import SnefyNet, StackedMLP
+        >>> net = SnefyNet(StackedMLP(1, 3, (8,)), n_labels=4, n_neurons=6, n_readouts=3, presence=True)
+        >>> zero_law(net, torch.zeros(1, 5, 6).double()).prob_zero().shape
+        torch.Size([5, 4])
+    """
+    bare, family = net.kept(_sources(net), lambda: _families(net))
+    if net.has_background:  # its share follows each row's normaliser without it
+        i, j = pair_index(bare.n_neurons, bare.device)
+        if shift is None:
+            terms = log_scale[..., i] + log_scale[..., j] + bare.log_kernel[:, None]
+        else:
+            assert bare.components is not None
+            log_odds = bare.components.log_odds.unflatten(0, (net.n_members, -1))
+            log_norm = moved_log_norm(log_odds, shift[None])  # (K, B, P)
+            g = 0.5 * log_norm[..., i == j]
+            terms = log_scale[..., i] + log_scale[..., j] + log_norm - g[..., i] - g[..., j]
+        log_z = log_signed_sum(terms, bare.gram[:, None])  # (K, B)
+        extra = 0.5 * (log_z + net.log_odds[:, None])
+        log_scale = torch.cat([log_scale, extra[..., None]], -1)
+    own = net.centre[0] if net.has_centre else None
+    centre = own if log_centre is None else log_centre.double().exp()
+    rows = log_scale.transpose(0, 1)
+    return SnefySimplex(
+        family.exponents, family.readout, rows, validate_args=False, family=family, centre=centre, shift=shift
+    )
+
+
+def _sources(net: SnefyNet) -> list[Tensor]:
+    """All that the family of a net depends on."""
+    return [net.raw_exponents, net.presence, net.readout, net.background, net.background_odds, net.log_odds]
+
+
+def _families(net: SnefyNet) -> tuple[PairFamily, PairFamily]:
+    """The pairs of a net's neurons, and with one more that carries its background, alone in its own readout row."""
+    # copies: parameters that are float64 already would change under a law that somebody holds
+    exponents, presence, readout = (part.double().clone() for part in (net.exponents, net.presence, net.readout))
+    bare = PairFamily(exponents, readout, None, presence)
+    if not net.has_background:
+        return bare, bare
+    alpha = net.background[:, None]
+    exponents = torch.cat([exponents, 0.5 * (alpha - 1.0)], 1)
+    presence = torch.cat([presence, 0.5 * (net.background_odds[:, None] - torch.lgamma(alpha))], 1)
+    readout = pad(readout, (0, 1, 0, 1))
+    readout[:, -1, -1] = 1.0
+    return bare, PairFamily(exponents, readout, None, presence)
+
 
 #: Exponents of networks with a centre stay below this: concentrations reach 1,000.
 CENTRED_EXPONENT_LIMIT = 500.0

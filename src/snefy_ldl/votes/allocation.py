@@ -1,7 +1,7 @@
 """Where votes go: the law of an item given its votes so far, how many more it needs, and who is worth the next one.
 
 The functions take any model with ``predict_dist``; the models of this library have them as methods, too. The
-mathematics is in :mod:`snefy_ldl._internal.prediction.votes`.
+mathematics is in :mod:`snefy_ldl._internal.vote_prediction`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
-from snefy_ldl._internal.prediction.laws import law_blocks
-from snefy_ldl._internal.prediction.votes import (
+from snefy_ldl._internal.laws import law_blocks
+from snefy_ldl._internal.rows import count_rows
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.vote_prediction import (
     CHOICE_ROWS,
     NEED_ROWS,
     Criterion,
@@ -21,8 +23,6 @@ from snefy_ldl._internal.prediction.votes import (
     expected_width,
     vote_value,
 )
-from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation.rows import count_rows
 from snefy_ldl.distributions.law import SnefySimplex
 
 __all__ = ["Criterion", "expected_width", "next_vote", "update", "vote_value", "votes_needed"]

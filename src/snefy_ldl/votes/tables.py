@@ -1,7 +1,7 @@
 """Annotator tables: single votes to counts and back, how far annotators agree, and what looks odd before a fit.
 
 ``votes.counts`` goes to ``SnefyLDL.fit(X, counts=...)``. How tables are read is in
-:mod:`snefy_ldl.datasets.vote_tables`, scores of predicted votes are in :mod:`snefy_ldl.votes.scores`, and where to send
+:mod:`snefy_ldl.datasets.votes`, scores of predicted votes are in :mod:`snefy_ldl.votes.scores`, and where to send
 the next annotator is in :mod:`snefy_ldl.votes.allocation`.
 """
 
@@ -24,8 +24,15 @@ from snefy_ldl._internal.validation import (
     common_denominator,
 )
 from snefy_ldl.datasets.tables import TableSink
-from snefy_ldl.datasets.vote_columns import guess_vote_columns, is_wide
-from snefy_ldl.datasets.vote_tables import VoteForm, VoteRepeats, VoteTable, guess_form, read_vote_cells
+from snefy_ldl.datasets.votes import (
+    VoteForm,
+    VoteRepeats,
+    VoteTable,
+    guess_form,
+    guess_vote_columns,
+    is_wide,
+    read_vote_cells,
+)
 from snefy_ldl.errors import InputError, TableNote
 from snefy_ldl.votes.agreement import Agreement, Finding, Level, find_oddities, krippendorff_alpha, summarize
 

@@ -2,7 +2,7 @@
 
 A folder of one JSON file and the binary file it names may be written by many processes, and read meanwhile. The binary
 file is named by its content and the JSON file is renamed into place last, so whatever moment a crash comes, the folder
-holds the old content or the new. Writers take turns by a lock that the system lets go when a process dies.
+holds the old content or the new. Writers take turns by a lock that the system releases when a process dies.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from snefy_ldl.errors import ModelFileError
 if TYPE_CHECKING:
     from torch import Tensor
 
+__all__ = ["load_tensors", "read_json", "save_tensors", "write_bytes", "write_json"]
 
 try:
     import fcntl

@@ -1,4 +1,4 @@
-"""Predicted laws of rows of any kind, a block at a time, and what they say about what was observed, gaps included."""
+"""Predicted laws of rows of any kind, one block at a time, and the probability of what was observed, gaps included."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation.rows import count_rows, take_rows
 from snefy_ldl.distributions.law import SnefySimplex
 
 __all__ = [

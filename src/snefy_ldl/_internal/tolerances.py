@@ -1,6 +1,6 @@
 """Every small number that a computation rests on, with what it is for: the tolerances beside those of the kernels.
 
-A reader can list the library's epsilons from here and from :mod:`snefy_ldl._internal.special.functions`.
+A reader can list the epsilons of the library from here and from :mod:`snefy_ldl._internal.special`.
 """
 
 from __future__ import annotations

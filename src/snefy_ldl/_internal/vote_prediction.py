@@ -1,8 +1,8 @@
 """Votes on a law: what one more vote is worth, how many are needed, and the counts a law predicts for a label.
 
 Votes k turn the components ``Dirichlet(α_p)`` of a plain law into ``Dirichlet(α_p + k)``; with a centre or zeros, the
-share of one label is taken for a Beta with its own mean and variance.
-The functions take a law, or the laws of consecutive blocks of rows; :class:`VotePredictor` asks them for a model.
+share of one label is approximated by a Beta with the same mean and variance.
+The functions take a law, or the laws of consecutive blocks of rows; :class:`VotePredictor` calls them for a model.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from scipy.special import gammaln, ndtri
 
+from snefy_ldl._internal.laws import law_blocks, rows_of, to_numpy
 from snefy_ldl._internal.limits import VALUED_ROWS
-from snefy_ldl._internal.prediction.laws import law_blocks, rows_of, to_numpy
-from snefy_ldl._internal.special.tolerances import COUNT_ROUNDING, SMALLEST_POSITIVE, SMALLEST_TOTAL_CONCENTRATION
+from snefy_ldl._internal.rows import as_rows, count_rows
+from snefy_ldl._internal.tolerances import COUNT_ROUNDING, SMALLEST_POSITIVE, SMALLEST_TOTAL_CONCENTRATION
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import LARGEST_COUNT, as_float, check_confidence, check_count, check_number
-from snefy_ldl._internal.validation.rows import as_rows, count_rows
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 

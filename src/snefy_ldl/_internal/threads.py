@@ -1,4 +1,4 @@
-"""One thread for small work: on a busy machine torch's other threads cost more than they give."""
+"""One thread for small work: on a busy machine the other threads of torch cost more than they give."""
 
 from __future__ import annotations
 

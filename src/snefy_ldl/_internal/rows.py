@@ -1,9 +1,9 @@
 """Rows of anything a model may be given.
 
 Arrays, tables, sparse matrices and tensors; nested batches of tensors; lists of objects (texts, graphs, dictionaries);
-torch data sets and loaders. A nested batch is a tensor, or a tuple, list or mapping of nested batches, as a network of
-the user's own takes it: rows are its tensors' first dimension. A list of anything but numbers and tensors holds a row
-an entry (:class:`Items`).
+torch data sets and loaders. A nested batch is a tensor, or a tuple, list or mapping of nested batches, as a custom
+network takes it: rows are the first dimension of its tensors. A list of anything but numbers and tensors holds one row
+per entry (:class:`Items`).
 """
 
 from __future__ import annotations

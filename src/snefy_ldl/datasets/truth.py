@@ -2,7 +2,7 @@
 
     p(ℓ | x) = Σ_j π_j(x) · Dirichlet(ℓ; α_j(x))
 
-Its mean, variance, marginal quantiles and vote probabilities have closed forms that share no code with the model's.
+Its mean, variance, marginal quantiles and vote probabilities have closed forms that share no code with the models.
 """
 
 from __future__ import annotations
