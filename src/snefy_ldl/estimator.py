@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import RegressorTags, Tags
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.limits import BACKBONE_ROWS, PREDICTION_ROWS, SMALL_BATCH
+from snefy_ldl._internal.limits import BACKBONE_ROWS, LARGEST_FEATURE, PREDICTION_ROWS, SMALL_BATCH
 from snefy_ldl._internal.persistence import StoredModel
 from snefy_ldl._internal.prediction import DensityPredictor
 from snefy_ldl._internal.progress import track
@@ -23,7 +23,6 @@ from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.threads import one_thread
 from snefy_ldl._internal.types import Index
 from snefy_ldl._internal.validation import (
-    LARGEST_FEATURE,
     ZeroOption,
     ZeroPolicy,
     check_features,

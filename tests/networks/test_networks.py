@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from snefy_ldl.networks import SnefyNet, StackedMLP, fit_dirichlet, fit_scaling, label_concentration, prototype_init
-from snefy_ldl.networks.scaling import ScaledFeatures
+from snefy_ldl.networks import SnefyNet, StackedMLP
+from snefy_ldl.networks.scaling import ScaledFeatures, fit_scaling
+from snefy_ldl.networks.starts import fit_dirichlet, label_concentration, prototype_init
 
 
 def test_select_keeps_the_members_it_names():

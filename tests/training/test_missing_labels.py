@@ -19,7 +19,7 @@ from snefy_ldl.networks import SnefyNet, StackedMLP
 from snefy_ldl.training import Job, TrainingData
 from snefy_ldl.training.objectives import Gaps, Shares, log_density
 from snefy_ldl.training.plan import build_net, make_objective
-from snefy_ldl.votes.tables import PartialCounts
+from snefy_ldl.votes import PartialCounts
 
 NAN = np.nan
 pytestmark = pytest.mark.filterwarnings("ignore::snefy_ldl.errors.MissingLabelWarning")

@@ -14,7 +14,7 @@ from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import DirichletLDL
-from snefy_ldl.votes.allocation import expected_width, next_vote, update, vote_value, votes_needed
+from snefy_ldl.votes import expected_width, next_vote, update, vote_value, votes_needed
 
 
 class Fixed:

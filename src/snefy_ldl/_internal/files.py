@@ -29,7 +29,6 @@ from snefy_ldl.errors import ModelFileError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["load_tensors", "read_json", "save_tensors", "write_bytes", "write_json"]
 
 try:
     import fcntl

@@ -13,17 +13,6 @@ from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions.law import SnefySimplex
 
-__all__ = [
-    "draw_from",
-    "gap_patterns",
-    "law_blocks",
-    "log_prob_votes",
-    "log_probs",
-    "rows_of",
-    "tensor_for",
-    "to_numpy",
-]
-
 #: Rows whose predicted laws are held at one time.
 BLOCK_ROWS = 1 << 15
 

@@ -21,11 +21,8 @@ from snefy_ldl._internal.model_files import (
     check_description,
     check_shapes,
     expected_shapes,
-    load_calibration,
     n_encoded,
-    read_config,
     read_model,
-    save_calibration,
     write_model,
 )
 from snefy_ldl._internal.special import EXPONENT_LIMIT, EXPONENT_MARGIN
@@ -33,8 +30,8 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import ZeroPolicy
 from snefy_ldl.datasets.columns import Encoder, read_encoder
 from snefy_ldl.errors import InputError, ModelFileError, SnefyError
-from snefy_ldl.networks.backbones import BackboneLike, CustomBackbone, StackedMLP
-from snefy_ldl.networks.custom import Backbone
+from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
+from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling
 from snefy_ldl.training import FittedState, Inputs, resolve_device
@@ -63,8 +60,6 @@ BOUNDS = {
 INFINITE = {"log_odds": -torch.inf, "backbone.scaler.limit": torch.inf}
 #: Name of the fingerprints among the weights.
 SEEN = "seen_rows"
-
-__all__ = ["StoredModel", "load_calibration", "load_state", "read_config", "save_calibration", "save_state"]
 
 
 def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) -> Path:

@@ -33,8 +33,6 @@ from snefy_ldl.errors import InputError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["DensityPredictor", "NamedAnswers", "VotePredictor"]
-
 
 class NamedAnswers:
     """Gives predictions (N, L) the names of the labels, where these came with names or somebody asks for them.

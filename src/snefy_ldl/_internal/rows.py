@@ -20,8 +20,6 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 from snefy_ldl._internal.types import Index
 from snefy_ldl.errors import InputError
 
-__all__ = ["CollatedRows", "Items", "as_rows", "count_rows", "is_items", "move_rows", "take_rows"]
-
 
 class Items(list[Any]):
     """A list whose every entry is one row, whatever it holds; also of tensors of unequal size.

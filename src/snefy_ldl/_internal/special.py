@@ -46,31 +46,6 @@ from snefy_ldl._internal.limits import SWEEP_ELEMENTS, block_elements
 from snefy_ldl._internal.tolerances import NEGLIGIBLE_TERM_EXPONENT
 from snefy_ldl._internal.types import Array
 
-__all__ = [
-    "EXPONENT_LIMIT",
-    "EXPONENT_MARGIN",
-    "SMALLEST_SHARE",
-    "GammaSweep",
-    "LogGamma",
-    "circulant_from_full",
-    "diagonal_index",
-    "full_from_circulant",
-    "full_index",
-    "log_beta",
-    "log_beta_ratio",
-    "log_quadratic_form",
-    "log_share",
-    "log_signed_sum",
-    "log_squared_norm",
-    "pair_concentration",
-    "pair_gram",
-    "pair_index",
-    "quick_log_norms",
-    "symmetric",
-    "ten_digits",
-    "unit_kernel",
-]
-
 
 # A cached tensor outlives the mode it was made in, and autograd refuses inference tensors: so inference mode is off.
 @lru_cache(maxsize=64)

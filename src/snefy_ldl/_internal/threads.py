@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 import torch
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-__all__ = ["map_blocks", "one_blas_thread", "one_thread"]
-
 Block = TypeVar("Block")
 Answer = TypeVar("Answer")
 

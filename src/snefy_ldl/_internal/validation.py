@@ -15,33 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from snefy_ldl._internal.limits import LARGEST_FEATURE, SINGLE_NUMBERS
+from snefy_ldl._internal.limits import SINGLE_NUMBERS
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.errors import ClosureNote, InputError, ZeroLabelWarning
-
-__all__ = [
-    "CLOSURE_TOLERANCE",
-    "LARGEST_COUNT",
-    "LARGEST_FEATURE",
-    "MOST_SUGGESTED",
-    "Array",
-    "PartialCounts",
-    "ZeroOption",
-    "ZeroPolicy",
-    "as_float",
-    "check_confidence",
-    "check_count",
-    "check_counts",
-    "check_distributions",
-    "check_features",
-    "check_names",
-    "check_number",
-    "check_rows",
-    "check_sample_weight",
-    "column_names",
-    "common_denominator",
-    "spread_rest",
-]
 
 
 def column_names(table: Any) -> list[str] | None:

@@ -24,22 +24,6 @@ from snefy_ldl._internal.validation import LARGEST_COUNT, as_float, check_confid
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 
-__all__ = [
-    "CHOICE_ROWS",
-    "CRITERIA",
-    "NEED_ROWS",
-    "Criterion",
-    "VotePredictor",
-    "beta_binomial",
-    "check_votes",
-    "choose_votes",
-    "count_votes_needed",
-    "expected_width",
-    "label_groups",
-    "row_weights",
-    "vote_value",
-]
-
 Criterion = Literal["variance", "divergence", "information"]
 CRITERIA = ("variance", "divergence", "information")
 LawBlocks = Iterable[tuple[slice, SnefySimplex]]

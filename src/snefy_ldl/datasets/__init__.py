@@ -6,13 +6,13 @@ from snefy_ldl.datasets.dataset import Dataset, cache_folder, dataset_names, loa
 from snefy_ldl.datasets.synthetic import (
     MotifGraph,
     SyntheticData,
-    TrueConditional,
     draw_tiles,
     make_annotators,
     make_city_districts,
     make_city_tiles,
     make_motif_graphs,
 )
+from snefy_ldl.datasets.truth import TrueConditional
 
 __all__ = [
     "Dataset",

@@ -12,20 +12,6 @@ import numpy as np
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl.errors import InputError
 
-__all__ = [
-    "DATE_FORMATS",
-    "as_pandas",
-    "cell_dates",
-    "cell_numbers",
-    "cell_texts",
-    "fitting_formats",
-    "frame_of",
-    "is_arrow",
-    "is_frame",
-    "is_polars",
-    "is_text",
-]
-
 #: Cells that stand for nothing, in lower case; in columns of numbers also signs that no number could be.
 NOTHING = frozenset({"", "na", "n/a", "#n/a", "#na", "nan", "-nan", "null", "<na>", "#null!"})
 NO_NUMBER = NOTHING | {"none", "-", "--", "–", "—", "?", ".", "n.a.", "missing", "#div/0!", "#value!", "#ref!"}

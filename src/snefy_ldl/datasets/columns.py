@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snefy_ldl._internal.limits import SINGLE_NUMBERS
+from snefy_ldl._internal.limits import LARGEST_FEATURE, SINGLE_NUMBERS
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl._internal.validation import LARGEST_FEATURE, as_float, check_features, check_names
+from snefy_ldl._internal.validation import as_float, check_features, check_names
 from snefy_ldl.datasets.cells import as_pandas, is_frame
 from snefy_ldl.datasets.kinds import (
     LIKELY_GROUP,
@@ -32,17 +32,6 @@ from snefy_ldl.datasets.kinds import (
     recognise,
 )
 from snefy_ldl.errors import InputError, TableNote
-
-__all__ = [
-    "Encoder",
-    "GapFiller",
-    "PlainState",
-    "TableEncoder",
-    "fill_gaps",
-    "has_gaps",
-    "learn_columns",
-    "read_encoder",
-]
 
 
 class PlainState(ABC):

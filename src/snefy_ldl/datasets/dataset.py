@@ -23,8 +23,6 @@ from snefy_ldl.datasets.shares import label_numbers, read_shares
 from snefy_ldl.datasets.tables import Progress, TableSource, read_parts
 from snefy_ldl.errors import ClosureNote, DataNotFoundError, InputError, TableNote
 
-__all__ = ["Dataset", "cache_folder", "column_list", "dataset_names", "load_dataset", "load_table"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Dataset:

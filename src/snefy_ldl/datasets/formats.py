@@ -14,8 +14,6 @@ from typing import Any
 
 from snefy_ldl.errors import InputError
 
-__all__ = ["TextFormat", "change_formulas", "escape_cell", "sniff_text", "table_kind", "unescape_cell"]
-
 KINDS = {
     **dict.fromkeys((".csv", ".txt"), "csv"),
     **dict.fromkeys((".tsv", ".tab"), "tsv"),

@@ -21,25 +21,6 @@ from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl.datasets.cells import cell_dates, cell_numbers, cell_texts, fitting_formats, is_text
 from snefy_ldl.errors import InputError
 
-__all__ = [
-    "KINDS",
-    "LIKELY_GROUP",
-    "WORDS",
-    "CategoryColumn",
-    "Column",
-    "DateColumn",
-    "LeftOutColumn",
-    "NumberColumn",
-    "Surprise",
-    "check_range",
-    "describe_surprises",
-    "fill_values",
-    "matters",
-    "names_rows",
-    "read_column",
-    "recognise",
-]
-
 
 @dataclass(frozen=True)
 class Surprise:

@@ -23,8 +23,6 @@ from snefy_ldl.datasets.tables import Progress, TableSource, cell_text, read_par
 from snefy_ldl.datasets.votes import VoteTable
 from snefy_ldl.errors import InputError
 
-__all__ = ["JOINED", "append_rows", "join_features", "stack_tables"]
-
 #: What ``query`` writes beside a row's features: its score and, with this prefix, the predicted shares.
 SCORE, PREDICTED = "query_score", "predicted_"
 #: Columns that name rows, in this order, where nobody says which one does.

@@ -13,8 +13,6 @@ from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, ROUNDING_TOLERANCE
 from snefy_ldl.datasets.cells import cell_numbers
 from snefy_ldl.errors import InputError
 
-__all__ = ["COMMAND", "PYTHON", "Advice", "LabelForm", "Reading", "label_numbers", "read_shares"]
-
 #: Part of the rows that must have the sum of a unit for the others to be mistakes.
 MOSTLY = 0.8
 LabelForm = Literal["auto", "shares", "counts"]

@@ -14,8 +14,9 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 
 from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
 from snefy_ldl._internal.rows import Items, as_rows, count_rows, take_rows
+from snefy_ldl.datasets.formats import table_kind
 from snefy_ldl.datasets.objects import describe, labels_kind
-from snefy_ldl.datasets.tables import TableSource, parquet_batches, table_kind
+from snefy_ldl.datasets.tables import TableSource, parquet_batches
 from snefy_ldl.errors import DataNotFoundError, InputError
 
 

@@ -16,17 +16,6 @@ from snefy_ldl.datasets.dataset import Dataset
 from snefy_ldl.datasets.truth import TrueConditional
 from snefy_ldl.errors import InputError
 
-__all__ = [
-    "MotifGraph",
-    "SyntheticData",
-    "TrueConditional",
-    "draw_tiles",
-    "make_annotators",
-    "make_city_districts",
-    "make_city_tiles",
-    "make_motif_graphs",
-]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class SyntheticData(Dataset):

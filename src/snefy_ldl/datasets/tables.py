@@ -24,18 +24,6 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets.formats import TextFormat, change_formulas, escape_cell, sniff_text, table_kind, unescape_cell
 from snefy_ldl.errors import DataNotFoundError, InputError, SnefyError
 
-__all__ = [
-    "DECIMALS",
-    "Progress",
-    "TableSink",
-    "TableSource",
-    "cell_text",
-    "parquet_batches",
-    "read_numbers",
-    "read_parts",
-    "table_kind",
-]
-
 #: Rows held in memory at a time.
 CHUNK_ROWS = 32_768
 #: Rows of a Parquet file read in one pass; see :func:`parquet_batches`.

@@ -18,8 +18,6 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence, check_counts, check_distributions, check_features
 from snefy_ldl.errors import InputError
 
-__all__ = ["TrueConditional"]
-
 #: Quantiles are found to this accuracy in the share.
 QUANTILE_TOLERANCE = 1e-13
 

@@ -21,17 +21,6 @@ from snefy_ldl._internal.validation import check_counts, column_names
 from snefy_ldl.datasets.tables import TableSource
 from snefy_ldl.errors import InputError
 
-__all__ = [
-    "VoteForm",
-    "VoteRepeats",
-    "VoteTable",
-    "find_vote_columns",
-    "guess_form",
-    "guess_vote_columns",
-    "is_wide",
-    "read_vote_cells",
-]
-
 VoteForm = Literal["long", "wide", "counts"]
 VoteRepeats = Literal["all", "first", "last", "error"]
 Table = TypeVar("Table", bound="VoteTable")

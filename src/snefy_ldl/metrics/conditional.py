@@ -17,16 +17,6 @@ from snefy_ldl._internal.validation import check_confidence, check_count
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import check_intervals, covered_labels, mean_over_rows
 
-__all__ = [
-    "feature_stratified_coverage",
-    "fsc_ceiling",
-    "group_ceiling",
-    "group_coverage",
-    "size_stratified_coverage",
-    "ssc_ceiling",
-    "worst_slab_coverage",
-]
-
 Groups = NDArray[np.int64]
 
 

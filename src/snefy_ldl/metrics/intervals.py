@@ -12,17 +12,6 @@ from snefy_ldl._internal.validation import check_confidence, check_count
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import check_intervals, check_observed, covered_labels, mean_over_rows
 
-__all__ = [
-    "coverage",
-    "covered_within",
-    "crps",
-    "energy_score",
-    "interval_score",
-    "interval_width",
-    "joint_coverage",
-    "pit_histogram",
-]
-
 
 def coverage(D: Any, intervals: Any, *, per_label: bool = False, return_std_error: bool = False) -> Any:
     """Share of label values inside their intervals, ends included.

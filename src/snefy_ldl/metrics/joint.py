@@ -15,8 +15,6 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.errors import InputError
 
-__all__ = ["JointCalibration", "joint_calibration_test", "joint_pit"]
-
 #: Fewest rows on which the test says anything: below, the p-values of rank correlations are no good.
 FEWEST_ROWS = 20
 

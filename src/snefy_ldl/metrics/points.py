@@ -17,24 +17,6 @@ from snefy_ldl._internal.validation import check_distributions, check_number
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import mean_over_rows
 
-__all__ = [
-    "HIGHER_IS_BETTER",
-    "EntropyCalibrated",
-    "RowMetric",
-    "canberra",
-    "chebyshev",
-    "clark",
-    "cosine",
-    "delta_mu",
-    "divisiveness",
-    "divisiveness_error",
-    "entropy_calibrated",
-    "intersection",
-    "kl_divergence",
-    "row_metric",
-    "score",
-]
-
 #: KL(ℓ‖ℓ̂) treats a predicted share below this as this (float64 machine epsilon), so that it is always finite.
 KL_FLOOR = float(np.finfo(np.float64).eps)
 #: Which of the six measures of :func:`score` are similarities; the others are distances.

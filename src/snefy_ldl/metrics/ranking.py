@@ -14,18 +14,6 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.metrics.points import row_metric
 
-__all__ = [
-    "cumulative_absolute_distance",
-    "cumulative_jensen_shannon",
-    "earth_movers_distance",
-    "kendall",
-    "match_m",
-    "quadratic_form_distance",
-    "ranked_probability_score",
-    "spearman",
-    "top_k_accuracy",
-]
-
 
 @row_metric
 def spearman(D_true: Array, D_pred: Array) -> Array:

@@ -19,8 +19,6 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.networks.custom import Backbone, BackboneLike, call_module, explain_failure
 from snefy_ldl.networks.scaling import ScaledBatch, Scaler, as_slice
 
-__all__ = ["BackboneLike", "CustomBackbone", "MemberBatches", "StackedMLP"]
-
 
 class StackedMLP(nn.Module):
     """K independent ReLU networks in one computation.

@@ -12,11 +12,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from snefy_ldl._internal.limits import DENSE_BYTES
+from snefy_ldl._internal.limits import DENSE_BYTES, LARGEST_FEATURE
 from snefy_ldl._internal.rows import count_rows, move_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import (
-    LARGEST_FEATURE,
     PartialCounts,
     as_float,
     check_counts,

@@ -20,12 +20,8 @@ from snefy_ldl._internal.vote_prediction import (
     check_votes,
     choose_votes,
     count_votes_needed,
-    expected_width,
-    vote_value,
 )
 from snefy_ldl.distributions.law import SnefySimplex
-
-__all__ = ["Criterion", "expected_width", "next_vote", "update", "vote_value", "votes_needed"]
 
 
 def update(model: Any, X: Any, counts: Any) -> SnefySimplex:

@@ -20,17 +20,6 @@ from snefy_ldl._internal.vote_prediction import beta_binomial, label_groups
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 
-__all__ = [
-    "CountCalibration",
-    "NoiseCeiling",
-    "brier_score",
-    "calibrate_counts",
-    "evaluate",
-    "log_likelihood",
-    "noise_ceiling",
-    "predictive_cdf",
-]
-
 LEVELS = (0.5, 0.8, 0.9)
 #: Totals up to which the law of a count is a table of all its values, and nodes of the integral that replaces it.
 MOST_TABULATED, HERMITE_NODES = 2000, 9

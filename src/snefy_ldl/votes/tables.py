@@ -18,7 +18,6 @@ import numpy as np
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import (
     MOST_SUGGESTED,
-    PartialCounts,
     check_count,
     check_distributions,
     common_denominator,
@@ -34,9 +33,7 @@ from snefy_ldl.datasets.votes import (
     read_vote_cells,
 )
 from snefy_ldl.errors import InputError, TableNote
-from snefy_ldl.votes.agreement import Agreement, Finding, Level, find_oddities, krippendorff_alpha, summarize
-
-__all__ = ["Agreement", "Finding", "PartialCounts", "Votes", "counts_from_shares", "krippendorff_alpha", "load_votes"]
+from snefy_ldl.votes.agreement import Agreement, Finding, Level, find_oddities, summarize
 
 
 def counts_from_shares(D: Any, max_votes: int = MOST_SUGGESTED) -> Array:

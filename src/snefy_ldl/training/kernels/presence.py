@@ -379,7 +379,7 @@ def _scale(u: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
 class GammaTerms:
     """``e^{u_i + u_j} Γ(s_i + s_j)`` of all pairs, block by block, with memory that stays.
 
-    A CPU sums up Stirling's series as ``special/log_gamma.py`` does, with shift 4, but keeps the product out of the
+    A CPU sums up Stirling's series as ``_internal/special.py`` does, with shift 4, but keeps the product out of the
     exponent: ``Γ(x) = √2π e^{(z-½) log z - z + ...} / (x (x+1) (x+2) (x+3))``, ``z = x + 4``.
 
     Args:
