@@ -202,6 +202,12 @@ CALIBRATION: dict[str, Rule] = {
 }
 
 
+def _require(holds: bool, path: Path, words: str) -> None:
+    """Raise unless something holds that every written file fulfils."""
+    if not holds:
+        raise ModelFileError(f"{path} is damaged: {words}")
+
+
 def _check(content: Any, rules: Mapping[str, Rule], path: Path, prefix: str = "") -> None:
     """Raise at the first place that breaks its rule."""
     for place, (is_right, words) in rules.items():
@@ -234,8 +240,7 @@ def check_version(config: dict[str, Any], newest: int, folder: Path) -> None:
         ModelFileError: The version is no whole number from 1 to the newest.
     """
     version = config.get("format_version")
-    if not _whole(version):
-        raise ModelFileError(f"{folder} is damaged: format_version is {version!r}, not a whole number >= 1.")
+    _require(_whole(version), folder, f"format_version is {version!r}, not a whole number >= 1.")
     if version > newest:  # type: ignore[operator]
         raise ModelFileError(
             f"{folder} has format version {version}, newer than {newest}, which this library reads. Upgrade "
@@ -261,17 +266,17 @@ def check_name(name: Any, pattern: str, path: Path) -> str:
     'weights-0a1b.safetensors'
     """
     wanted = re.escape(pattern).replace(r"\*", "[0-9a-f]+")
-    if not isinstance(name, str) or re.fullmatch(wanted, name) is None:
-        raise ModelFileError(f"{path} is damaged: the file it names is {name!r}, not {pattern}.")
-    return name
+    fits = isinstance(name, str) and re.fullmatch(wanted, name) is not None
+    _require(fits, path, f"the file it names is {name!r}, not {pattern}.")
+    return str(name)
 
 
 def check_weights_entry(config: dict[str, Any], pattern: str, path: Path) -> None:
     """Raise unless a model's JSON names a weights file in its folder, and its checksum."""
     entry = config.get("weights")
-    if not isinstance(entry, dict) or not isinstance(entry.get("sha256"), str):
-        raise ModelFileError(f"{path} is damaged: it names no weights file with a checksum.")
-    check_name(entry.get("file"), pattern, path)
+    holds = isinstance(entry, dict) and isinstance(entry.get("sha256"), str)
+    _require(holds, path, "it names no weights file with a checksum.")
+    check_name(config["weights"].get("file"), pattern, path)
 
 
 # -- models ------------------------------------------------------------------------------------------------------------
@@ -289,53 +294,47 @@ def check_description(config: dict[str, Any], path: Path) -> None:
     """
     _check(config, DESCRIPTION, path)
     network, features, names = config["network"], config["n_features"], config["feature_names"]
-    if len(config["label_names"]) != network["n_labels"]:
-        given = len(config["label_names"])
-        raise ModelFileError(f"{path} is damaged: {given} label_names for {network['n_labels']} labels.")
-    if names is not None and len(names) != features:
-        raise ModelFileError(f"{path} is damaged: {len(names)} feature_names for {features} features.")
+    labels, given = network["n_labels"], len(config["label_names"])
+    _require(given == labels, path, f"{given} label_names for {labels} labels.")
+    n_names = features if names is None else len(names)
+    _require(n_names == features, path, f"{n_names} feature_names for {features} features.")
     inputs, guides = config.get("inputs", "features"), config.get("guides")
-    if not config["zero_policy"]["floor"] < 1.0 / network["n_labels"]:
-        raise ModelFileError(f"{path} is damaged: zero_policy.floor is not below an even share of the labels.")
+    floor = config["zero_policy"]["floor"]
+    _require(floor < 1.0 / labels, path, "zero_policy.floor is not below an even share of the labels.")
     if network["custom_backbone"]:
-        if inputs != "features" or guides is not None or config.get("columns") is not None:
-            raise ModelFileError(f"{path} is damaged: a custom backbone sees what it is given, not {inputs!r}.")
+        plain = inputs == "features" and guides is None and config.get("columns") is None
+        _require(plain, path, f"a custom backbone sees what it is given, not {inputs!r}.")
         return
-    if features is None:
-        raise ModelFileError(f"{path} is damaged: n_features is null, without a custom backbone.")
+    _require(features is not None, path, "n_features is null, without a custom backbone.")
     seen, read = _n_inputs(config), n_encoded(config, path)
-    if guides is None and inputs != "features":
-        raise ModelFileError(f"{path} is damaged: inputs is {inputs!r}, and there are no guides.")
-    if guides is not None and inputs == "features":
-        raise ModelFileError(f"{path} is damaged: inputs is 'features', and there are guides.")
+    _require(guides is not None or inputs == "features", path, f"inputs is {inputs!r}, and there are no guides.")
+    _require(guides is None or inputs != "features", path, "inputs is 'features', and there are guides.")
     made = read if guides is None else _check_guides(config, path) + (read if inputs == "both" else 0)
     if seen != made:
         raise ModelFileError(
             f"the weights do not fit the model {path.name} describes: {seen} inputs, and the rows have {made}."
         )
-    widths = [*config["parameters"]["hidden_sizes"]] or [seen]
-    if widths[-1] != network["width"]:
-        raise ModelFileError(f"{path} is damaged: width is {network['width']}, and the last layer has {widths[-1]}.")
+    last = ([*config["parameters"]["hidden_sizes"]] or [seen])[-1]
+    _require(last == network["width"], path, f"width is {network['width']}, and the last layer has {last}.")
 
 
 def _check_guides(config: dict[str, Any], path: Path) -> int:
-    """How many numbers the guides' predictions are; raises unless the JSON says what the guides are."""
-    guides, network = config["guides"], config["network"]
+    """How many numbers the predictions of the guides are; raises unless the JSON says what the guides are."""
+    guides, network, inputs = config["guides"], config["network"], config["inputs"]
     _check(guides, GUIDES, path, "guides.")
-    labels, mover = network["n_labels"], guides.get("mover")
-    if not guides["floor"] < 1.0 / labels:
-        raise ModelFileError(f"{path} is damaged: guides.floor is {guides['floor']}, not below 1/{labels}.")
-    if (mover is not None) != (config["inputs"] == "moving"):
-        raise ModelFileError(f"{path} is damaged: inputs is {config['inputs']!r}, which does not fit guides.mover.")
+    labels, mover, floor = network["n_labels"], guides.get("mover"), guides["floor"]
+    _require(floor < 1.0 / labels, path, f"guides.floor is {floor}, not below 1/{labels}.")
+    fits = (mover is not None) == (inputs == "moving")
+    _require(fits, path, f"inputs is {inputs!r}, which does not fit guides.mover.")
     if mover is not None:
         _check(mover, MOVER, path, "guides.mover.")
-        if len(mover["weights"]) != len(guides["learners"]) or abs(sum(mover["weights"]) - 1.0) > 1e-6:
-            raise ModelFileError(f"{path} is damaged: guides.mover.weights are not those of the guides.")
-        base, has_trees = mover["base"], mover["trees"] is not None
-        if {base is not None, has_trees} != {bool(network.get("presence", False))}:
-            raise ModelFileError(f"{path} is damaged: guides.mover does not fit network.presence.")
-        if base is not None and len(base) != labels:
-            raise ModelFileError(f"{path} is damaged: guides.mover.base has {len(base)} numbers for {labels} labels.")
+        weights, base, has_trees = mover["weights"], mover["base"], mover["trees"] is not None
+        fits = len(weights) == len(guides["learners"]) and abs(sum(weights) - 1.0) <= 1e-6
+        _require(fits, path, "guides.mover.weights are not those of the guides.")
+        fits = {base is not None, has_trees} == {bool(network.get("presence", False))}
+        _require(fits, path, "guides.mover does not fit network.presence.")
+        n_base = labels if base is None else len(base)
+        _require(n_base == labels, path, f"guides.mover.base has {n_base} numbers for {labels} labels.")
     return len(guides["learners"]) * int(labels)
 
 
@@ -365,16 +364,14 @@ def n_encoded(config: dict[str, Any], path: Path) -> int:
         _check(encoder, TABLE, path, "columns.")
         given, width, fits = len(encoder["columns"]), 0, True
         for k, column in enumerate(encoder["columns"]):
-            if column.get("kind") not in COLUMNS:
-                raise ModelFileError(f"{path} is damaged: columns.{k} is of the unknown kind {column.get('kind')!r}.")
-            _check(column, COLUMNS[column["kind"]], path, f"columns.{k}.")
+            kind = column.get("kind")
+            _require(kind in COLUMNS, path, f"columns.{k} is of the unknown kind {kind!r}.")
+            _check(column, COLUMNS[kind], path, f"columns.{k}.")
             fits = fits and len(column.get("parts", [])) == len(column.get("fills", []))
             width += _column_width(column)
-    if given != features or width != encoder["width"] or not fits:
-        raise ModelFileError(
-            f"{path} is damaged: {given} columns become {width} numbers, not the {features} and {encoder['width']} it "
-            "names."
-        )
+    fits = fits and given == features and width == encoder["width"]
+    named = f"{features} and {encoder['width']}"
+    _require(fits, path, f"{given} columns become {width} numbers, not the {named} it names.")
     return int(width)
 
 
@@ -469,20 +466,19 @@ def check_calibration(content: Any, network: Any, path: Path) -> dict[str, Any]:
         ModelFileError: A place is missing, of another kind, or does not fit another place.
     """
     again = "Make it again with snefy-ldl conformalize."
-    if not isinstance(content, dict) or not isinstance(content.get("intervals"), dict):
-        raise ModelFileError(f"{path} is damaged: it holds no calibration. {again}")
+    holds = isinstance(content, dict) and isinstance(content.get("intervals"), dict)
+    _require(holds, path, f"it holds no calibration. {again}")
     _check(content, CALIBRATION, path)
     state: dict[str, Any] = content["intervals"]
     table = state["calibration"]
     shape, rows = table["shape"], (table["shape"] or [0])[0]
-    if math.prod(shape) != len(table["scores"]):
-        raise ModelFileError(f"{path} is damaged: {len(table['scores'])} scores for the shape {shape}. {again}")
+    n_scores, n_labels = len(table["scores"]), state["n_labels"]
+    _require(math.prod(shape) == n_scores, path, f"{n_scores} scores for the shape {shape}. {again}")
     for name, entries in (("groups", table["groups"]), ("weights", table["weights"]), ("folds", state["folds"])):
-        if entries is not None and len(entries) != rows:
-            raise ModelFileError(f"{path} is damaged: {len(entries)} {name} for {rows} rows. {again}")
-    labels = network.get("n_labels") if isinstance(network, dict) else None
-    if labels is not None and state["n_labels"] != labels:
-        raise ModelFileError(f"{path} is damaged: n_labels is {state['n_labels']}, the model's {labels}. {again}")
+        n_entries = rows if entries is None else len(entries)
+        _require(n_entries == rows, path, f"{n_entries} {name} for {rows} rows. {again}")
+    labels = network.get("n_labels", n_labels) if isinstance(network, dict) else n_labels
+    _require(n_labels == labels, path, f"n_labels is {n_labels}, that of the model {labels}. {again}")
     return state
 
 

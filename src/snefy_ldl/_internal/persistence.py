@@ -58,6 +58,13 @@ BOUNDS = {
 }
 #: Numbers that stand for nothing where they are infinite: no background, no limit.
 INFINITE = {"log_odds": -torch.inf, "backbone.scaler.limit": torch.inf}
+#: Attribute of an estimator for each field of a fitted state; features have names and a number only where X has.
+ATTRIBUTES = {
+    **{"net": "net_", "scaling": "scaling_", "history": "history_", "summary": "training_", "inputs": "inputs_"},
+    **{"zero_policy": "zero_policy_", "label_names": "label_names_", "labels_were_named": "_labels_were_named"},
+    **{"optimizer": "_optimizer", "centre": "centre_", "guides": "guides_", "columns": "columns_"},
+    **{"candidates": "candidates_", "seen": "seen_rows_", "self_check": "self_check_"},
+}
 #: Name of the fingerprints among the weights.
 SEEN = "seen_rows"
 
@@ -97,10 +104,10 @@ def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) 
         "training": state.summary,
         "history": state.history,
         "candidates": state.candidates,
+        "inputs": state.inputs,
+        "self_check": state.self_check,
     }
     tensors = net.state_dict()
-    description["inputs"] = state.inputs
-    description["self_check"] = state.self_check
     if state.seen is not None:
         description["seen_rows"] = state.seen.rows
         tensors[SEEN] = torch.as_tensor(state.seen.prints.view(np.int64))
@@ -147,9 +154,7 @@ def load_state(
         net = _build_net(config, parameters["hidden_sizes"], backbone)
         weights = {name: value for name, value in tensors.items() if not name.startswith("guide.")}
         _fill(net, weights, folder)
-        seen = None
-        if config.get("guides") is not None:
-            seen = _read_guides(config, tensors, guides, folder)
+        fitted = None if config.get("guides") is None else _read_guides(config, tensors, guides, folder)
         return parameters, FittedState(
             net=net.eval(),
             scaling=config["scaling"],
@@ -162,7 +167,7 @@ def load_state(
             feature_names=config["feature_names"],
             centre=net.centre[0].numpy() if net.has_centre else None,
             inputs=config.get("inputs", "features"),
-            guides=seen,
+            guides=fitted,
             columns=read_encoder(config.get("columns")),
             candidates=config.get("candidates", []),  # older models do not say
             seen=seen_rows,
@@ -319,13 +324,9 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
         Returns:
             The model itself.
         """
-        self.net_, self.scaling_ = state.net, state.scaling
-        self.history_, self.training_ = state.history, state.summary
-        self.n_labels_, self.label_names_ = state.n_labels, state.label_names
-        self._labels_were_named, self.zero_policy_ = state.labels_were_named, state.zero_policy
-        self._optimizer, self.guides_, self.inputs_ = state.optimizer, state.guides, state.inputs
-        self.centre_, self.columns_, self.candidates_ = state.centre, state.columns, state.candidates
-        self.seen_rows_, self.self_check_ = state.seen, state.self_check
+        for field, name in ATTRIBUTES.items():
+            setattr(self, name, getattr(state, field))
+        self.n_labels_ = state.n_labels
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         if state.n_features is not None:
@@ -340,23 +341,9 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
             return None
         names = getattr(self, "feature_names_in_", None)
         return FittedState(
-            net=self.net_,
-            scaling=self.scaling_,
-            history=self.history_,
-            summary=self.training_,
-            zero_policy=self.zero_policy_,
-            label_names=self.label_names_,
-            labels_were_named=self._labels_were_named,
             n_features=getattr(self, "n_features_in_", None),
             feature_names=None if names is None else [str(name) for name in names],
-            optimizer=self._optimizer,
-            centre=self.centre_,
-            inputs=self.inputs_,
-            guides=self.guides_,
-            columns=self.columns_,
-            candidates=self.candidates_,
-            seen=self.seen_rows_,
-            self_check=self.self_check_,
+            **{field: getattr(self, name) for field, name in ATTRIBUTES.items()},
         )
 
     def save(self, folder: str | Path) -> Path:

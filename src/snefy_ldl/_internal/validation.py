@@ -16,8 +16,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from snefy_ldl._internal.limits import SINGLE_NUMBERS
+from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.errors import ClosureNote, InputError, ZeroLabelWarning
+
+#: How messages about names of columns start, in the words of scikit-learn.
+NAMES_DIFFER = "The feature names should match those that were passed during fit.\n"
 
 
 def column_names(table: Any) -> list[str] | None:
@@ -173,13 +177,24 @@ def check_names(X: Any, known: Any) -> None:
     names = column_names(X)
     if names is None or known is None or names == list(known):
         return
-    missing, extra = [name for name in known if name not in names], [name for name in names if name not in known]
-    raise InputError(
-        "The feature names should match those that were passed during fit.\n"
-        + (f"Feature names unseen at fit time:\n- {', '.join(extra)}\n" if extra else "")
-        + (f"Feature names seen at fit time, yet now missing:\n- {', '.join(missing)}\n" if missing else "")
-        + ("Feature names must be in the same order as they were in fit.\n" if not extra + missing else "")
-    )
+    refuse_names([name for name in known if name not in names], [name for name in names if name not in known])
+    raise InputError(f"{NAMES_DIFFER}Feature names must be in the same order as they were in fit.\n")
+
+
+def refuse_names(missing: list[str], extra: list[str]) -> None:
+    """Raise, in the words of scikit-learn, where names of columns are missing or unknown.
+
+    Args:
+        missing: names at fit time that the table lacks.
+        extra: names of the table that were not there at fit time.
+
+    Raises:
+        InputError: where there are any.
+    """
+    if missing or extra:
+        seen = f"Feature names seen at fit time, yet now missing:\n- {shorten(missing)}\n" if missing else ""
+        unseen = f"Feature names unseen at fit time:\n- {shorten(extra)}\n" if extra else ""
+        raise InputError(f"{NAMES_DIFFER}{unseen}{seen}")
 
 
 def check_rows(rows: Any, n_rows: int, what: str) -> Index:

@@ -263,7 +263,7 @@ class PartWorker:
                         check_numbers(frame[name], where, first + 1)
                 X = model_rows(self.model, frame, names)
                 if isinstance(self.model.columns_, TableEncoder):
-                    odd.extend(self.model.columns_.surprises(X))
+                    odd.extend(self.model.columns_.odd_cells(X))
                 asked = f"{part.source.name}, rows {first + 1} to {first + batch.num_rows}: "
                 yield batch, X, first
 

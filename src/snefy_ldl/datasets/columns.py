@@ -17,15 +17,15 @@ import scipy.sparse as sp
 from snefy_ldl._internal.limits import LARGEST_FEATURE, SINGLE_NUMBERS
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl._internal.validation import as_float, check_features, check_names
+from snefy_ldl._internal.validation import as_float, check_features, check_names, refuse_names
 from snefy_ldl.datasets.cells import as_pandas, is_frame
 from snefy_ldl.datasets.kinds import (
     LIKELY_GROUP,
     Column,
     LeftOutColumn,
     NumberColumn,
-    Surprise,
-    describe_surprises,
+    OddCells,
+    describe_odd_cells,
     fill_values,
     matters,
     read_column,
@@ -334,12 +334,12 @@ class TableEncoder(PlainState):
                 return features
         for column in self.columns:
             if column.names_out:
-                part, surprises = column.encode(frame[column.name])
+                part, strange = column.encode(frame[column.name])
                 features[:, start : start + part.shape[1]] = part
                 start += part.shape[1]
-                odd += surprises
+                odd += strange
         if odd and warn:
-            warnings.warn(TableNote(describe_surprises(odd), odd), stacklevel=4)
+            warnings.warn(TableNote(describe_odd_cells(odd), odd), stacklevel=4)
         return features
 
     def _takes_as_it_is(self, frame: Any) -> bool:
@@ -368,7 +368,7 @@ class TableEncoder(PlainState):
             words = "; ".join(groups)
             warnings.warn(TableNote(f'{words}. columns={{name: "drop"}} leaves it out.'), stacklevel=stacklevel)
 
-    def surprises(self, table: Any) -> list[Surprise]:
+    def odd_cells(self, table: Any) -> list[OddCells]:
         """Cells of a table that are unlike those of the fit.
 
         Args:
@@ -383,7 +383,7 @@ class TableEncoder(PlainState):
         Example:
             >>> import pandas
             >>> encoder = TableEncoder.fit(pandas.DataFrame({"ph": [5.5, 6.0]}))
-            >>> [one.what for one in encoder.surprises(pandas.DataFrame({"ph": [None, 5.0]}))]
+            >>> [one.what for one in encoder.odd_cells(pandas.DataFrame({"ph": [None, 5.0]}))]
             ['empty']
         """
         frame = as_pandas(table)
@@ -394,13 +394,7 @@ class TableEncoder(PlainState):
     def _check_columns(self, names: list[str]) -> None:
         """Raise where a column that is needed is missing, or one is not known."""
         missing = [name for name in self.names_used if name not in names]
-        extra = [name for name in names if name not in self.names_in]
-        if missing or extra:
-            raise InputError(
-                "The feature names should match those that were passed during fit.\n"
-                + (f"Feature names unseen at fit time:\n- {shorten(extra)}\n" if extra else "")
-                + (f"Feature names seen at fit time, yet now missing:\n- {shorten(missing)}\n" if missing else "")
-            )
+        refuse_names(missing, [name for name in names if name not in self.names_in])
 
     def _transform_array(self, table: Any) -> Any:
         if not all(isinstance(column, (NumberColumn, LeftOutColumn)) for column in self.columns):

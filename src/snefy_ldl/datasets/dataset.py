@@ -376,7 +376,11 @@ def _find_file(name: str, entry: _Entry) -> Path:
     else:
         looked.append(f"{cached} (none there)")
     try:
-        return _download(entry, cached.parent)
+        import pooch  # it checks the SHA-256 under a temporary name: an interrupted download leaves nothing behind
+
+        return Path(
+            pooch.retrieve(entry.url, known_hash=f"sha256:{entry.sha256}", fname=entry.file, path=cached.parent)
+        )
     except ImportError:
         looked.append('download (needs pooch: pip install "snefy-ldl[data]")')
     except (OSError, ValueError) as error:
@@ -388,16 +392,5 @@ def _find_file(name: str, entry: _Entry) -> Path:
     )
 
 
-def _download(entry: _Entry, folder: Path) -> Path:
-    """Fetch to a temporary name, check the SHA-256, then rename: an interrupted download leaves nothing behind."""
-    import pooch
-
-    return Path(pooch.retrieve(entry.url, known_hash=f"sha256:{entry.sha256}", fname=entry.file, path=folder))
-
-
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()

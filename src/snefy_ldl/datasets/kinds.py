@@ -10,21 +10,22 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
+from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl.datasets.cells import cell_dates, cell_numbers, cell_texts, fitting_formats, is_text
 from snefy_ldl.errors import InputError
 
 
 @dataclass(frozen=True)
-class Surprise:
-    """Cells of a table to predict that were not like those of the fit.
+class OddCells:
+    """Cells of a column to predict from that are unlike those of the fit.
 
     Args:
         column: Its name.
@@ -39,36 +40,30 @@ class Surprise:
     example: str = ""
 
 
-def describe_surprises(odd: Iterable[Surprise]) -> str:
-    """Cells unlike those of the fit, counted over all entries, in one sentence a column.
+def describe_odd_cells(odd: Iterable[OddCells]) -> str:
+    """Cells unlike those of the fit, added up over all entries, in one sentence per column.
 
     Args:
         odd: What was odd about some tables.
 
     Returns:
-        The sentences, one a line.
+        The sentences, one per line.
 
     Example:
-        >>> print(describe_surprises([Surprise("rock", "unseen", 2, "mud"), Surprise("rock", "unseen", 1, "peat")]))
-        column 'rock': 3 cells hold values the model has not seen (mud, say) and count as 'other'
+        >>> print(describe_odd_cells([OddCells("rock", "unseen", 2, "mud"), OddCells("rock", "unseen", 1, "peat")]))
+        column 'rock': values that the model has not seen in 3 cells (mud, for example), treated as 'other'
     """
-    counts: dict[tuple[str, str], list[Any]] = {}
+    totals: dict[tuple[str, str], OddCells] = {}
     for one in odd:
-        entry = counts.setdefault((one.column, one.what), [0, one.example])
-        entry[0] += one.cells
-    lines = []
-    for (name, what), (cells, example) in counts.items():
-        many = cells > 1
-        words = {
-            "unseen": f"hold{'' if many else 's'} {'values' if many else 'a value'} the model has not seen ({example}, "
-            "say) and "
-            f"count{'' if many else 's'} as 'other'",
-            "empty": f"{'are' if many else 'is'} empty, which none was at the fit, and "
-            f"{'get' if many else 'gets'} the middle value",
-            "unreadable": f"cannot be read ({example!r}, say) and count{'' if many else 's'} as empty",
-        }
-        lines.append(f"column {name!r}: {cells:,} cell{'s' if many else ''} {words[what]}")
-    return "\n".join(lines)
+        first = totals.get((one.column, one.what))
+        totals[one.column, one.what] = one if first is None else replace(first, cells=first.cells + one.cells)
+    words = {
+        "unseen": "values that the model has not seen in {} ({}, for example), treated as 'other'",
+        "empty": "no value in {}, although none was empty in training; filled with the middle value",
+        "unreadable": "unreadable values in {} ({!r}, for example), treated as empty",
+    }
+    counts = ((one, f"{one.cells:,} cell{'s' if one.cells > 1 else ''}") for one in totals.values())
+    return "\n".join(f"column {one.column!r}: " + words[one.what].format(n, one.example) for one, n in counts)
 
 
 #: Rows, and part of the rows, in which a level must stand to get a feature; the others are pooled.
@@ -81,8 +76,8 @@ GAP_ROWS, GAP_PART = 5, 0.01
 MEDIAN_ROWS = 50_000
 #: What stands for an empty cell among the levels of a category, and for all levels that are rare or unseen.
 EMPTY, OTHER = "(empty)", "(other)"
-#: Numbers beyond this leave a network that computes in float32 no room.
-LARGEST = 1e30
+#: What a date becomes.
+DATE_PARTS = ("year", "day of year", "days")
 
 
 @dataclass(frozen=True)
@@ -102,22 +97,19 @@ class Column(ABC):
         return [self.name]
 
     @abstractmethod
-    def encode(self, column: Any) -> tuple[Array, list[Surprise]]:
+    def encode(self, column: Any) -> tuple[Array, list[OddCells]]:
         """Features (N, k) of a pandas Series (N,), and what was odd about it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, of which :data:`KINDS` makes the column again."""
-        return {"kind": self.kind, **{key: _plain(value) for key, value in asdict(self).items()}}
+        values = asdict(self).items()
+        return {"kind": self.kind, **{key: list(value) if isinstance(value, tuple) else value for key, value in values}}
 
 
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _surprises(name: str, **cells: tuple[Mask, Any]) -> list[Surprise]:
+def _odd_cells(name: str, **cells: tuple[Mask, Any]) -> list[OddCells]:
     """One entry for each kind of odd cell that occurs; the first such cell is the example."""
     return [
-        Surprise(name, what, int(mask.sum()), "" if values is None else str(values[int(mask.argmax())]))
+        OddCells(name, what, int(mask.sum()), "" if values is None else str(values[int(mask.argmax())]))
         for what, (mask, values) in cells.items()
         if mask.any()
     ]
@@ -150,7 +142,7 @@ class NumberColumn(Column):
         """The column itself, and its absence where that matters."""
         return [self.name, f"{self.name} {EMPTY}"] if self.indicator else [self.name]
 
-    def encode(self, column: Any) -> tuple[Array, list[Surprise]]:
+    def encode(self, column: Any) -> tuple[Array, list[OddCells]]:
         """Features (N, 1 or 2) of a pandas Series."""
         numbers, wrong = cell_numbers(column)
         check_range(numbers, self.name)
@@ -159,7 +151,7 @@ class NumberColumn(Column):
             return numbers[:, None], []
         filled = np.where(missing, self.fill, numbers)
         empty = missing & ~wrong & (not self.gaps)
-        odd = _surprises(self.name, unreadable=(wrong, np.asarray(column, dtype=object)), empty=(empty, None))
+        odd = _odd_cells(self.name, unreadable=(wrong, np.asarray(column, dtype=object)), empty=(empty, None))
         return np.column_stack([filled, missing] if self.indicator else [filled]).astype(np.float64), odd
 
 
@@ -208,25 +200,21 @@ class CategoryColumn(Column):
         levels = self.levels[1:] if self.binary else (*self.levels, *((OTHER,) if self.other else ()))
         return [f"{self.name}={level}" for level in levels]
 
-    def encode(self, column: Any) -> tuple[Array, list[Surprise]]:
+    def encode(self, column: Any) -> tuple[Array, list[OddCells]]:
         """Features (N, k) of a pandas Series."""
+        import pandas  # an extra, loaded by the table already
+
         texts = cell_texts(column)
-        cells = [EMPTY if text is None else text for text in texts]
-        where = {level: k for k, level in enumerate(self.levels)}
-        codes = np.array([where.get(cell, -1) for cell in cells], dtype=np.intp)
-        width = len(self.levels) + self.other
-        table = np.zeros((len(cells), width))
-        rows = np.arange(len(cells))
-        if self.other:
-            codes = np.where(codes < 0, width - 1, codes)
-        known = codes >= 0
-        table[rows[known], codes[known]] = 1.0
-        if self.binary:
-            table = np.where(known, table[:, 1], self.share)[:, None]
-        strange = np.array([cell not in where and cell not in self.pooled for cell in cells], dtype=bool)
         empty = np.array([text is None for text in texts], dtype=bool)
-        odd = _surprises(self.name, unseen=(strange & ~empty, texts), empty=(empty & (not self.gaps), None))
-        return table, odd
+        cells = np.where(empty, EMPTY, texts)
+        codes = pandas.Index(self.levels, dtype=object).get_indexer(cells)  # -1 for all other cells
+        known, width = codes >= 0, len(self.levels) + self.other
+        strange = ~known & ~empty & ~np.isin(cells, self.pooled)
+        odd = _odd_cells(self.name, unseen=(strange, texts), empty=(empty & (not self.gaps), None))
+        if self.binary:
+            return np.where(known, codes == 1, self.share)[:, None], odd
+        table = np.eye(width + 1, width)  # its last row is for cells that get no feature
+        return table[np.where(known, codes, width - 1 if self.other else width)], odd
 
 
 @dataclass(frozen=True)
@@ -245,7 +233,7 @@ class DateColumn(Column):
 
     form: str | None = None
     start: str = "1970-01-01"
-    parts: tuple[str, ...] = ("year", "day of year", "days")
+    parts: tuple[str, ...] = DATE_PARTS
     fills: tuple[float, ...] = (1970.0, 1.0, 0.0)
     indicator: bool = False
     gaps: bool = False
@@ -282,15 +270,14 @@ class DateColumn(Column):
         """A name a part, and the absence of the date where that matters."""
         return [f"{self.name} {part}" for part in (*self.parts, *((EMPTY,) if self.indicator else ()))]
 
-    def encode(self, column: Any) -> tuple[Array, list[Surprise]]:
+    def encode(self, column: Any) -> tuple[Array, list[OddCells]]:
         """Features (N, k) of a pandas Series."""
         dates, wrong = cell_dates(column, self.form)
-        order = ("year", "day of year", "days")
-        table = self.split(dates)[:, [order.index(part) for part in self.parts]]
+        table = self.split(dates)[:, [DATE_PARTS.index(part) for part in self.parts]]
         missing = np.isnan(table[:, 0])
         table = np.where(missing[:, None], np.array(self.fills), table)
         empty = missing & ~wrong & (not self.gaps)
-        odd = _surprises(self.name, unreadable=(wrong, np.asarray(column, dtype=object)), empty=(empty, None))
+        odd = _odd_cells(self.name, unreadable=(wrong, np.asarray(column, dtype=object)), empty=(empty, None))
         return np.column_stack([table, missing]) if self.indicator else table, odd
 
 
@@ -313,7 +300,7 @@ class LeftOutColumn(Column):
         """None."""
         return []
 
-    def encode(self, column: Any) -> tuple[Array, list[Surprise]]:
+    def encode(self, column: Any) -> tuple[Array, list[OddCells]]:
         """No feature (N, 0)."""
         return np.zeros((len(column), 0)), []
 
@@ -398,14 +385,14 @@ def check_range(numbers: Array, name: str) -> None:
         ...
         snefy_ldl.errors.InputError: X contains inf at data row 2, column 'depth'; features must be finite numbers.
     """
-    wrong = np.abs(numbers) > LARGEST  # not so for NaN
+    wrong = np.abs(numbers) > LARGEST_FEATURE  # not so for NaN
     if wrong.any():
         row = int(wrong.argmax())
         if np.isinf(numbers[row]):
             raise InputError(f"X contains inf at data row {row + 1}, column {name!r}; features must be finite numbers.")
         raise InputError(
-            f"X holds {numbers[row]:g} at data row {row + 1}, column {name!r}; features must lie within ±{LARGEST:g}. "
-            "Rescale it."
+            f"X holds {numbers[row]:g} at data row {row + 1}, column {name!r}; features must lie within "
+            f"±{LARGEST_FEATURE:g}. Rescale it."
         )
 
 
@@ -470,10 +457,7 @@ def recognise(name: str, column: Any, word: str = "auto", keep_constant: bool = 
         raise InputError(f"columns: {name!r} cannot be {word!r}; use one of {', '.join(WORDS)}.")
     if word in ("id", "drop"):
         return LeftOutColumn(name, word, ""), []
-    if word == "feature":  # whatever it is, it names no row
-        word, may_name = "auto", False
-    else:
-        may_name = word == "auto"
+    may_name, word = word == "auto", "auto" if word == "feature" else word  # a feature names no row
     if word == "auto":
         empty = bool(column.isna().all()) or (is_text(column) and all(text is None for text in cell_texts(column)))
         if empty and not keep_constant:
@@ -522,13 +506,10 @@ def _date(name: str, column: Any, word: str) -> tuple[Column, list[str]]:
         if "%d/%m/%Y" in form and any("%m/%d/%Y" in other for other in forms):
             notes.append(f"column {name!r}: dates such as {given[0]} were read as day/month/year")
     learned = DateColumn.learn(name, column, form)
-    parts = ", ".join(learned.parts)
-    return learned, [*notes, f"column {name!r} holds dates and became: {parts}", *_gap_note(name, column, learned)]
-
-
-def _gap_note(name: str, column: Any, learned: DateColumn) -> list[str]:
-    gaps = int(column.isna().sum())
-    return [f"column {name!r}: {gaps} of {len(column)} dates are empty and get the middle one"] if gaps else []
+    notes.append(f"column {name!r} holds dates and became: {', '.join(learned.parts)}")
+    if gaps := int(column.isna().sum()):
+        notes.append(f"column {name!r}: {gaps} of {len(column)} dates are empty and get the middle one")
+    return learned, notes
 
 
 def _category(name: str, texts: Any, keep_constant: bool) -> tuple[Column, list[str]]:
@@ -560,13 +541,8 @@ def _number(
         example = f"{present[0]:.0f}"
         return LeftOutColumn(name, reason, example), [f"column {name!r} {words} ({example}, ...) and was left out"]
     learned = NumberColumn.learn(name, numbers)
-    if (
-        len(present)
-        and (present == present[0]).all()
-        and not learned.indicator
-        and not keep_constant
-        and word == "auto"
-    ):
+    may_drop = word == "auto" and not keep_constant and not learned.indicator
+    if may_drop and len(present) and (present == present[0]).all():
         value = f"{present[0]:g}"
         return LeftOutColumn(name, "constant", value), [f"column {name!r} is {value} in every row and was left out"]
     notes = []
@@ -578,7 +554,10 @@ def _number(
         verb = "cells are no numbers" if n > 1 else "cell is no number"
         notes.append(f"column {name!r}: {n} {verb} ({example!r}, data row {int(wrong.argmax()) + 1}); read as empty")
     if learned.gaps:
-        notes.append(_fill_note(name, numbers, learned))
+        gaps, more = len(numbers) - len(present), ", and whether it is empty became a feature" * learned.indicator
+        verb = "cells are" if gaps > 1 else "cell is"
+        filled = f"filled with the median {learned.fill:g}{more}"
+        notes.append(f"column {name!r}: {gaps} of {len(numbers)} {verb} empty, {filled}")
     return learned, notes
 
 
@@ -600,13 +579,6 @@ def _case_notes(name: str, values: set[str]) -> list[str]:
     more = f" (and {len(alike) - 1} more such)" if len(alike) > 1 else ""
     names = " and ".join(repr(value) for value in alike[0])
     return [f"column {name!r}: {names} differ in case or blanks only{more} and count as different values"]
-
-
-def _fill_note(name: str, numbers: Array, learned: NumberColumn) -> str:
-    gaps = int(np.isnan(numbers).sum())
-    more = ", and whether it is empty became a feature" if learned.indicator else ""
-    verb = "cells are" if gaps > 1 else "cell is"
-    return f"column {name!r}: {gaps} of {len(numbers)} {verb} empty, filled with the median {learned.fill:g}{more}"
 
 
 def _is_id(name: str, present: Array, n_rows: int) -> str:

@@ -7,7 +7,7 @@ up by name in another table, and :func:`append_rows` combines several sets.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from snefy_ldl._internal.limits import SINGLE_NUMBERS
 from snefy_ldl._internal.text import in_file, shorten
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.datasets.label_studio import read_choices, read_names
-from snefy_ldl.datasets.shares import COMMAND, LabelForm, label_numbers, read_shares
+from snefy_ldl.datasets.shares import COMMAND, label_numbers, read_shares
 from snefy_ldl.datasets.tables import Progress, TableSource, cell_text, read_parts
 from snefy_ldl.datasets.votes import VoteTable
 from snefy_ldl.errors import InputError
@@ -167,8 +167,9 @@ def read_labelled(
         if label_names is None:
             raise InputError("name the label columns with --labels.")
         source.need(label_names, "labels")
-        kind: LabelForm = "counts" if form == "counts" else "auto"
-        return _from_columns(source, label_names, wanted, key, kind, prefer_counts, normalize, progress)
+        settings = {"form": "counts" if form == "counts" else "auto", "normalize": normalize}
+        settings["prefer_counts"] = prefer_counts
+        return _from_columns(source, label_names, wanted, key, progress, **settings)
     except InputError as error:
         raise InputError(in_file(file.name, str(error))) from None
 
@@ -191,11 +192,6 @@ def _guess_form(
     )
 
 
-def _features(frame: Any, names: list[str]) -> Any:
-    """The features as a table of their own, or None where there are none."""
-    return frame[names].reset_index(drop=True) if names else None
-
-
 def _check_ids(ids: list[str], name: str) -> list[str]:
     if "" in ids:
         raise InputError(f"data row {ids.index('') + 1}, column {name!r}: empty, and it names the rows. Fill it in.")
@@ -207,12 +203,10 @@ def _from_columns(
     labels: list[str],
     features: list[str],
     key: str | None,
-    form: LabelForm,
-    prefer_counts: bool,
-    normalize: bool,
     progress: Progress | None,
+    **settings: Any,
 ) -> Labelled:
-    """A column a label; rows without any label were not done yet and are skipped."""
+    """A column per label; rows without any label were not done yet and are skipped."""
     frame, cells, names = read_parts(source, features, labels, key, progress)
     table = label_numbers(cells, labels)
     empty = np.isnan(table).all(axis=1)
@@ -223,7 +217,7 @@ def _from_columns(
         remarks.append(f"{int(empty.sum())} row{'s' if empty.sum() > 1 else ''} without labels skipped")
     kept = np.flatnonzero(~empty)
     if empty.any():
-        frame, table = frame.iloc[kept].reset_index(drop=True), table[kept]
+        frame, table = _take(frame, kept), table[kept]
     gaps = np.isnan(table)
     if gaps.any():
         row, column = np.argwhere(gaps)[0]
@@ -231,26 +225,15 @@ def _from_columns(
             f"data row {kept[row] + 1}, column {labels[column]!r}: empty, while other labels of the row are filled in. "
             "Write 0 for none, or clear the whole row."
         )
-    reading = read_shares(
-        table,
-        labels,
-        (kept + 1).astype(np.intp),
-        form=form,
-        normalize=normalize,
-        prefer_counts=prefer_counts,
-        advice=COMMAND,
-    )
+    reading = read_shares(table, labels, kept + 1, advice=COMMAND, **settings)
     ids = None if names is None or key is None else _check_ids([names[row] for row in kept], key)
     votes = VoteTable.from_counts(reading.labels, ids, labels) if reading.are_counts else None
     remarks += reading.notes
     if ids is not None and (values := len(set(ids))) < len(ids):
         many = f"{values} values" if values > 1 else "one value"
         remarks.append(f"column {key!r} has {many} in {len(ids)} rows: it names {GROUPS_KEPT}")
-    features_read = frame if features else None
-    are_counts = reading.are_counts
-    return Labelled(
-        source.file.name, reading.labels, are_counts, labels, ids, features_read, key, votes, tuple(remarks)
-    )
+    table, are_counts, file = frame if features else None, reading.are_counts, source.file.name
+    return Labelled(file, reading.labels, are_counts, labels, ids, table, key, votes, tuple(remarks))
 
 
 def _from_long(
@@ -265,8 +248,7 @@ def _from_long(
     rows = _from_votes(source.file.name, votes, item)
     if not features:
         return rows
-    table = _features(frame, features)
-    ids = list(frame[item])
+    table, ids = frame[features], list(frame[item])
     first = dict(zip(reversed(ids), reversed(range(len(ids)))))
     earlier = table.iloc[[first[name] for name in ids]].reset_index(drop=True)
     differs = ((table != earlier) & ~(table.isna() & earlier.isna())).to_numpy()
@@ -276,8 +258,13 @@ def _from_long(
             f"data row {row + 1}, column {features[column]!r}: item {ids[row]!r} has another value there than in an "
             "earlier row. Correct one of them, or leave the column out with --drop."
         )
+    return _with_features(rows, table, first)
+
+
+def _with_features(rows: Labelled, table: Any, where: Mapping[str, int]) -> Labelled:
+    """Rows with their features, which stand in a table at the places that their names lead to."""
     assert rows.ids is not None
-    return replace(rows, features=_take(table, np.array([first[name] for name in rows.ids])))
+    return replace(rows, features=_take(table, np.array([where[name] for name in rows.ids])))
 
 
 def _from_wide(
@@ -289,12 +276,9 @@ def _from_wide(
         raise InputError("there is no column of an annotator.")
     frame = source.whole(features, [key, *annotators])
     votes = VoteTable.from_wide(frame[[key, *annotators]], key, label_names=labels)
-    rows, table = _from_votes(source.file.name, votes, key), _features(frame, features)
-    if table is None:
-        return rows
+    rows = _from_votes(source.file.name, votes, key)
     where = {name: row for row, name in enumerate(frame[key])}
-    assert rows.ids is not None
-    return replace(rows, features=_take(table, np.array([where[name] for name in rows.ids])))
+    return _with_features(rows, frame[features], where) if features else rows
 
 
 def _from_label_studio(file: Path, labels: list[str] | None, id_name: str | None, control: str) -> Labelled:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
 from snefy_ldl._internal.rows import Items, as_rows, count_rows, take_rows
 from snefy_ldl.datasets.formats import table_kind
-from snefy_ldl.datasets.objects import describe, labels_kind
+from snefy_ldl.datasets.objects import count_bytes, describe, label_array, labels_kind
 from snefy_ldl.datasets.tables import TableSource, parquet_batches
 from snefy_ldl.errors import DataNotFoundError, InputError
 
@@ -101,7 +101,7 @@ class Stream:
             if n == 0:
                 continue
             parts.append((X, labels))
-            held, size, any_rows = held + n, size + _bytes(X), True
+            held, size, any_rows = held + n, size + count_bytes(X), True
             if held >= rows or size >= nbytes:
                 yield _join(parts)
                 parts, held, size = [], 0, 0
@@ -172,7 +172,7 @@ def _length(source: Any) -> int | None:
 def _single(row: Any, number: int) -> tuple[Any, Any]:
     """One row as a block."""
     if isinstance(row, (tuple, list)) and len(row) == 2:
-        label = row[1].detach().cpu().numpy() if isinstance(row[1], Tensor) else np.asarray(row[1])
+        label = label_array(row[1])
         if label.ndim != 1 or label.dtype.kind not in "iufb":
             raise InputError(f"labels of row {number} of the stream must be L numbers; got {describe(row[1])}.")
         return Items([row[0]]), label[None]
@@ -199,30 +199,15 @@ def _join(parts: list[tuple[Any, Any]]) -> Chunk:
     labels = [label for _, label in parts]
     if any(label is None for label in labels):
         return Chunk(X, None)
-    arrays = [label.detach().cpu().numpy() if isinstance(label, Tensor) else label for label in labels]
-    whole = all(np.asarray(array).dtype.kind in "iub" for array in arrays)
-    if hasattr(arrays[0], "columns"):
-        return Chunk(X, _stack_frames(arrays), whole)
-    return Chunk(X, np.concatenate([np.asarray(array) for array in arrays]), whole)
+    arrays = [label_array(label) for label in labels]
+    whole = all(array.dtype.kind in "iub" for array in arrays)
+    return Chunk(X, _stack_frames(labels) if hasattr(labels[0], "columns") else np.concatenate(arrays), whole)
 
 
 def _stack_frames(frames: list[Any]) -> Any:
     import pandas as pd  # who passes tables has it
 
     return pd.concat(frames, ignore_index=True)
-
-
-def _bytes(X: Any) -> int:
-    """Memory that the numbers of a block take; what is no number counts as a kilobyte a row."""
-    if hasattr(X, "nbytes"):
-        return int(X.nbytes)
-    if isinstance(X, dict):
-        return sum(_bytes(value) for value in X.values())
-    if isinstance(X, (str, bytes)):
-        return len(X)
-    if isinstance(X, Iterable):
-        return sum(_bytes(part) for part in X)
-    return 1024
 
 
 def parquet_stream(

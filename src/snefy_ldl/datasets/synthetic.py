@@ -27,6 +27,8 @@ class SyntheticData(Dataset):
         votes: Columns ``item``, ``annotator``, ``label`` of the single votes, where they were asked for.
     """
 
+    source: str = "made up by snefy_ldl.datasets"
+    licence: str = "free of rights"
     truth: TrueConditional
     latent: Array
     votes: dict[str, NDArray[Any]] | None = None
@@ -91,8 +93,6 @@ def make_city_districts(n: int = 600, noise: float = 1.0, random_state: Any = 0,
         label_names=list(_DISTRICT_LABELS[:n_labels]),
         feature_names=list(_DISTRICT_FEATURES),
         name="city_districts",
-        source="synthetic: snefy_ldl.datasets.synthetic.make_city_districts",
-        licence="free of rights",
         truth=truth,
         latent=D,
     )
@@ -290,8 +290,6 @@ def make_motif_graphs(n: int = 500, random_state: Any = 0) -> tuple[list[MotifGr
         label_names=names,
         feature_names=[f"{name}s" for name in names],
         name="motif_graphs",
-        source="synthetic: snefy_ldl.datasets.synthetic.make_motif_graphs",
-        licence="free of rights",
         truth=truth,
         latent=D,
     )
@@ -377,8 +375,6 @@ def make_annotators(
         label_names=label_names,
         feature_names=[f"feature_{i}" for i in range(n_features)],
         name="annotators",
-        source="synthetic: snefy_ldl.datasets.synthetic.make_annotators",
-        licence="free of rights",
         truth=truth,
         latent=latent,
         votes=table,

@@ -52,7 +52,7 @@ def cell_text(value: Any) -> str:
     """
     if value is None or value != value:
         return ""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    return str(int(value)) if isinstance(value, (float, np.floating)) and float(value).is_integer() else str(value)
 
 
 def parquet_batches(file: Any, rows: int, columns: list[str]) -> Iterator[tuple[Any, int]]:
@@ -284,10 +284,7 @@ class TableSource:
         parts = list(self._frames(wanted, set(as_text), progress))
         if not sum(len(part) for part in parts):
             raise InputError(f"{self.file.name} holds no rows.")
-        frame = self._pandas.concat(parts, ignore_index=True)
-        for name in as_text:
-            frame[name] = [cell_text(value) for value in frame[name]]
-        return frame
+        return self._stack(parts, as_text)
 
     def take(self, rows: Any, columns: list[str], as_text: list[str], progress: Progress | None = None) -> Any:
         """Some rows by number; the file is read once, a part at a time.
@@ -312,10 +309,11 @@ class TableSource:
             start += len(part)
         if len(wanted) and wanted[-1] >= start:
             raise InputError(f"{self.file.name} has {start} rows; there is no row {wanted[-1]} (counting from 0).")
-        frame = self._pandas.concat(parts, ignore_index=True).iloc[order.argsort(kind="stable")]
-        for name in as_text:
-            frame[name] = [cell_text(value) for value in frame[name]]
-        return frame.reset_index(drop=True)
+        return self._stack(parts, as_text).iloc[order.argsort(kind="stable")].reset_index(drop=True)
+
+    def _stack(self, parts: list[Any], as_text: list[str]) -> Any:
+        frame = self._pandas.concat(parts, ignore_index=True)
+        return frame.assign(**{name: [cell_text(value) for value in frame[name]] for name in as_text})
 
     def _frames(
         self, columns: list[str], as_text: set[str], progress: Progress | None, rows: int | None = None

@@ -18,7 +18,7 @@ import numpy as np
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_counts, column_names
-from snefy_ldl.datasets.tables import TableSource
+from snefy_ldl.datasets.tables import TableSource, cell_text
 from snefy_ldl.errors import InputError
 
 VoteForm = Literal["long", "wide", "counts"]
@@ -309,7 +309,7 @@ def _codes(values: Sequence[Hashable]) -> tuple[list[Any], Index]:
 
 def _label_codes(values: Sequence[Any], label_names: Sequence[Any] | None) -> tuple[list[str], Index]:
     """Label names as text, and which label each vote is for; whole numbers in floats (1.0) lose their point."""
-    texts = [_text(value) for value in values]
+    texts = [cell_text(value) for value in values]
     if label_names is None:
         distinct = set(texts)
         try:
@@ -317,7 +317,7 @@ def _label_codes(values: Sequence[Any], label_names: Sequence[Any] | None) -> tu
         except ValueError:
             names = sorted(distinct)
     else:
-        names = [_text(name) for name in label_names]
+        names = [cell_text(name) for name in label_names]
     where = {name: r for r, name in enumerate(names)}
     foreign = [text for text in texts if text not in where]
     if foreign:
@@ -327,46 +327,21 @@ def _label_codes(values: Sequence[Any], label_names: Sequence[Any] | None) -> tu
     return names, np.array([where[text] for text in texts], dtype=np.intp)
 
 
-def _text(value: Any) -> str:
-    return str(int(value)) if isinstance(value, (float, np.floating)) and float(value).is_integer() else str(value)
-
-
-#: Words in names of columns that hold one of the three.
-ANNOTATORS = frozenset(
-    re.findall(
-        r"\w+",
-        "annotator annotators worker rater user who person coder labeller labeler judge participant expert subject "
-        "reviewer voter by completed ",
-    )
-)
-LABELS = frozenset(
-    re.findall(
-        r"\w+",
-        "label labels vote choice answer class category rating annotation response judgement judgment emotion tag "
-        "verdict value ",
-    )
-)
-ITEMS = frozenset(
-    re.findall(
-        r"\w+",
-        "item items image img photo picture text tweet sample task document doc question object file filename unit "
-        "example instance row id key name ",
-    )
-)
-
-
-def _words(name: str) -> list[str]:
-    spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
-    return [word for word in re.split(r"[\W_]+", spaced.lower()) if word]
+#: Words in names of columns that hold one of the three; the first role with a word in common counts.
+ROLES = {
+    "annotator": "annotator annotators worker rater user who person coder labeller labeler judge participant expert "
+    "subject reviewer voter by completed",
+    "label": "label labels vote choice answer class category rating annotation response judgement judgment emotion tag "
+    "verdict value",
+    "item": "item items image img photo picture text tweet sample task document doc question object file filename unit "
+    "example instance row id key name",
+}
 
 
 def _role(name: str) -> str:
-    """What a column's name says it holds: worker_id is an annotator, image_label a label."""
-    words = set(_words(name))
-    for role, vocabulary in (("annotator", ANNOTATORS), ("label", LABELS), ("item", ITEMS)):
-        if words & vocabulary:
-            return role
-    return ""
+    """What the name of a column says it holds: worker_id is an annotator, image_label a label."""
+    words = set(re.split(r"[\W_]+", re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower()))
+    return next((role for role, vocabulary in ROLES.items() if words & set(vocabulary.split())), "")
 
 
 def guess_vote_columns(
@@ -454,8 +429,7 @@ def find_vote_columns(
         return (str(item), wanted[1], wanted[2]), ""
     if labels and set(labels) <= set(source.columns):
         return wanted, ""  # a column a label
-    cells = source.whole([], source.columns)
-    cells = cells.where(cells != "", None)
+    cells = read_vote_cells(file)
     guess = guess_vote_columns(cells, labels, () if items is None else TableSource(items).columns)
     if guess is not None and id_name in source.columns:
         guess = (str(id_name), guess[1], guess[2])

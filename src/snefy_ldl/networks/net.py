@@ -302,7 +302,7 @@ class SnefyNet(nn.Module):
         else:
             log_kernel, root = unit_kernel(exponents)
         if not self.has_background:
-            return LawParts(bare or PairFamily(exponents, readout), root, None, None, centre)
+            return LawParts(PairFamily(exponents, readout) if bare is None else bare, root, None, None, centre)
         alpha = self.background[:, None]
         if presence is None:
             kernel = symmetric(log_kernel.exp(), exponents.shape[1])

@@ -21,7 +21,7 @@ from snefy_ldl._internal.types import Array
 
 Scaling = Literal["unit", "pooled", "none"]
 #: Scaled features are clipped here.
-LIMITS = {"unit": 5.0, "pooled": 4.0, "none": np.inf}
+LIMITS = {"unit": 5.0, "pooled": 4.0}
 #: A standard deviation below this part of its column's mean is rounding, and the column constant.
 CONSTANT = 1e-12
 
@@ -83,28 +83,21 @@ def divisors(mean: Array, deviation: Array) -> Array:
     return np.where(constant, 1.0, deviation)
 
 
-def fit_scaling(X: Any, kind: Scaling) -> tuple[Tensor, Tensor, float]:
+def scaling_of(mean: Array, deviation: Array, kind: Scaling) -> tuple[Tensor, Tensor, float]:
     """Centre, divisor and clipping limit of one kind of scaling.
 
     Args:
-        X: features (N, d), dense or sparse.
-        kind: ``"unit"``, ``"pooled"``, or ``"none"``, which changes nothing.
+        mean: means of the columns (d,).
+        deviation: their standard deviations (d,).
+        kind: ``"unit"`` or ``"pooled"``.
 
     Returns:
         Centres (d,) and divisors (d,), float32, and the limit.
 
     Example:
-        >>> fit_scaling(np.array([[1.0, 5.0], [3.0, 5.0]]), "unit")
+        >>> scaling_of(*column_moments(np.array([[1.0, 5.0], [3.0, 5.0]])), "unit")
         (tensor([2., 5.]), tensor([1., 1.]), 5.0)
     """
-    n_features = X.shape[1]
-    if kind == "none":
-        return torch.zeros(n_features), torch.ones(n_features), LIMITS[kind]
-    return scaling_of(*column_moments(X), kind)
-
-
-def scaling_of(mean: Array, deviation: Array, kind: Scaling) -> tuple[Tensor, Tensor, float]:
-    """The same from the columns' means and standard deviations (d,), for a kind that changes something."""
     if kind == "pooled":
         deviation = pooled_deviation(deviation)
     divisor = divisors(mean, deviation)

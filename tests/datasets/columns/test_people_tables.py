@@ -68,15 +68,15 @@ def test_values_the_model_has_not_seen_are_counted(tmp_path):
         "predict", tmp_path / "model", tmp_path / "new.csv", "--out", tmp_path / "o.csv", "--interval", "0.8"
     )
     said = " ".join(said.stderr.split())
-    assert "column 'rock': 5 cells hold values the model has not seen (basalt, say) and count as 'other'" in said
-    assert "column 'depth': 1 cell is empty, which none was at the fit" in said
+    assert "column 'rock': values that the model has not seen in 5 cells (basalt, for example)" in said
+    assert "column 'depth': no value in 1 cell, although none was empty in training" in said
 
 
 WRONG = {
     "a row that does not sum": (
         {(4, "sand"): 0.9},
         "soil.csv, data row 5: sand, silt, clay sum to",
-        "all other rows sum to 1. Correct the row, or say --normalize",
+        "all other rows sum to 1. Correct the row, or use --normalize",
     ),
     "a negative share": (
         {(2, "silt"): -0.1},
