@@ -405,7 +405,7 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
             model.device = device
         try:
             state.net.to(resolve_device(model.device))
-        except (InputError, RuntimeError, AssertionError, TypeError):  # there are several ways to say so
+        except (InputError, RuntimeError, AssertionError, TypeError):  # which one depends on the device
             raise ModelFileError(
                 f"{folder} cannot be put on device {model.device!r}, which is not here; choose one: load(folder, "
                 "device='cpu')."

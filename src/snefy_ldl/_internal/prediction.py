@@ -357,7 +357,7 @@ class DensityPredictor(NamedAnswers, VotePredictor):
 
         Args:
             X: features (N, d), as ``fit`` took them.
-            n: draws a row.
+            n: draws per row.
             random_state: seed, NumPy generator or None.
 
         Returns:
@@ -394,7 +394,7 @@ class DensityPredictor(NamedAnswers, VotePredictor):
 
         Args:
             X: features (N, d), as ``fit`` took them.
-            n: draws a row.
+            n: draws per row.
             method: the model's exact draws, or the paper's uniform ones (its equation A2).
             random_state: seed, NumPy generator or None.
             return_std_error: whether to return standard errors, too.

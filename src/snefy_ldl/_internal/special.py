@@ -175,7 +175,7 @@ def symmetric(pairs: Tensor, n: int) -> Tensor:
     """Full symmetric matrix from its triangle: (..., P) -> (..., n, n).
 
     Args:
-        pairs: one number a pair i <= j.
+        pairs: one number per pair i <= j.
         n: neurons.
 
     Returns:
@@ -197,7 +197,7 @@ def pair_gram(readout: Tensor) -> Tensor:
         readout: ``V``.
 
     Returns:
-        One number a pair i <= j.
+        One number per pair i <= j.
 
     Example:
         >>> pair_gram(torch.tensor([[1.0, 2.0]]))
@@ -408,7 +408,7 @@ def log_beta(concentration: Tensor) -> Tensor:
 def log_beta_ratio(concentration: Tensor, offset: Tensor | None, added: Tensor) -> Tensor:
     """``log B(α_p + o + k) - log B(α_p + o)`` for every row and component, never a (rows, P, L) array.
 
-    Votes take few distinct values a label, so without an offset each label is one small table and a look-up.
+    Votes take few distinct values per label, so without an offset each label is one small table and a look-up.
 
     Args:
         concentration: ``α`` (P, L).

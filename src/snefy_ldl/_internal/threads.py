@@ -114,7 +114,7 @@ def one_blas_thread() -> AbstractContextManager[None]:
 
 
 def map_blocks(work: Callable[[Block], Answer], blocks: Iterable[Block], device: torch.device) -> list[Answer]:
-    """What some work makes of each block, in order: on a CPU a thread a block, as many as torch would use.
+    """What some work makes of each block, in order: on a CPU a thread per block, as many as torch would use.
 
     Many small blocks gain nothing from torch's own threads, which would wait for each other longer than they work.
     Answers do not depend on the number of threads.

@@ -198,7 +198,7 @@ def refuse_names(missing: list[str], extra: list[str]) -> None:
 
 
 def check_rows(rows: Any, n_rows: int, what: str) -> Index:
-    """Row numbers, or a mask with one entry a row, as row numbers.
+    """Row numbers, or a mask with one entry per row, as row numbers.
 
     >>> check_rows([True, False, True], 3, "split 0")
     array([0, 2])
@@ -206,7 +206,7 @@ def check_rows(rows: Any, n_rows: int, what: str) -> Index:
     array = np.asarray(rows)
     if array.dtype == bool:
         if array.shape != (n_rows,):
-            raise InputError(f"{what} is a mask of shape {array.shape}; it must have one entry a row ({n_rows}).")
+            raise InputError(f"{what} is a mask of shape {array.shape}; it must have one entry per row ({n_rows}).")
         array = np.flatnonzero(array)
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
         raise InputError(f"{what} must be a one-dimensional array of row numbers, or a mask.")
@@ -221,9 +221,9 @@ def check_sample_weight(weights: Any, n_rows: int) -> Array | None:
         return None
     array = as_float(weights, "sample_weight")
     if array.ndim != 1:
-        raise InputError(f"sample_weight must be 1D (one number a row); got shape {array.shape}.")
+        raise InputError(f"sample_weight must be 1D (one number per row); got shape {array.shape}.")
     if array.shape != (n_rows,):
-        raise InputError(f"sample_weight must hold one number a row: shape ({n_rows},), got {array.shape}.")
+        raise InputError(f"sample_weight must hold one number per row: shape ({n_rows},), got {array.shape}.")
     if not np.isfinite(array).all() or (array < 0).any():
         row = int(np.flatnonzero(~(np.isfinite(array) & (array >= 0)))[0])
         raise InputError(f"sample_weight row {row} is {array[row]:g}; weights must be finite and >= 0.")
@@ -349,7 +349,7 @@ Divide each row by its sum, or pass vote counts with fit(X, counts=...).
         table, names = _check_labels(D, what, n_rows, n_labels)
     whole: Mask = np.asarray(~gaps.any(axis=1) if gaps.size else np.ones(len(table), dtype=bool))
     table = _in_shares(table, whole, what)
-    with np.errstate(over="ignore"):  # huge numbers are told as such
+    with np.errstate(over="ignore"):  # the check of the sums reports huge numbers
         sums = table.sum(axis=1)
     if gaps.any():
         return _fill_gaps(table, gaps, sums, what, names), names

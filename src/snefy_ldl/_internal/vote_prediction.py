@@ -58,7 +58,7 @@ def check_votes(counts: Any, n_rows: int, n_labels: int) -> Array:
     """
     table = as_float(counts, "counts")
     if table.shape != (n_rows, n_labels):
-        raise InputError(f"counts must have one row an item and one column a label: ({n_rows}, {n_labels}).")
+        raise InputError(f"counts must have one row per item and one column per label: ({n_rows}, {n_labels}).")
     bad = ~np.isfinite(table) | (table < 0) | (table != np.round(table)) | (table > LARGEST_COUNT)
     if bad.any():
         row, column = np.argwhere(bad)[0]

@@ -212,7 +212,7 @@ class TableEncoder(PlainState):
 
         Args:
             table: A DataFrame of pandas or polars (N, c).
-            words: "auto", or a dict that says of some columns what they are: "number", "category", "date", "id",
+            words: "auto", or a dict from names of columns to what they are: "number", "category", "date", "id",
                 "drop", or "feature" for whatever it is as long as it names no row.
             keep_constant: Whether columns that hold one value only are kept: more rows will come.
 
@@ -298,7 +298,7 @@ class TableEncoder(PlainState):
         Args:
             table: A DataFrame with the columns of the fit, in any order where some are no numbers; columns that were
                 left out may be missing. An array (N, c) where all columns are numbers.
-            warn: Whether cells unlike those of the fit are told in a :class:`~snefy_ldl.errors.TableNote`.
+            warn: Whether cells unlike those of the fit raise a :class:`~snefy_ldl.errors.TableNote` warning.
 
         Returns:
             Features (N, d), float64, or float32 where a frame of float32 holds more than 16 million of them; sparse
@@ -375,7 +375,7 @@ class TableEncoder(PlainState):
             table: A DataFrame with the columns of the fit.
 
         Returns:
-            One entry a column and kind of cell.
+            One entry per column and kind of cell.
 
         Raises:
             InputError: A column is missing, or a number is infinite.

@@ -104,7 +104,7 @@ def load_table(
         labels: Columns that hold the label distribution, as a list or a comma-separated string.
         features: Columns to use as features; by default every other column that does not name the rows.
         counts: The label columns hold vote counts ``k``; ``D`` becomes the proportions ``k / Σ k``.
-        progress: Called with how many rows of a Parquet file are read, and of how many; nobody by default.
+        progress: Called with how many rows of a Parquet file are read, and of how many.
         normalize: The label columns hold amounts; each row is divided by its sum.
 
     Returns:
@@ -161,7 +161,7 @@ def load_table(
 
 
 def _without_ids(table: Any, file: str) -> list[str]:
-    """The columns that do not name the rows; those that do are told."""
+    """The columns that do not name the rows; a warning lists those that do."""
     kept, notes = [], []
     for name in table.columns:
         column, remarks = recognise(name, table[name])
@@ -354,7 +354,7 @@ sbu_3dfe, sjaffe, yeast_alpha, yeast_spo5.
 
 
 def _find_file(name: str, entry: _Entry) -> Path:
-    """The set's file: in the user's folder, in the cache, or fetched; what was looked at is said where all fail."""
+    """The set's file: in the user's folder, in the cache, or fetched; an error lists where it was looked for."""
     looked: list[str] = []
     if folder := os.environ.get("SNEFY_LDL_DATA"):
         for path in (Path(folder).expanduser() / entry.file, Path(folder).expanduser() / "ldl" / entry.file):

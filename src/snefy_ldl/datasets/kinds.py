@@ -157,7 +157,7 @@ class NumberColumn(Column):
 
 @dataclass(frozen=True)
 class CategoryColumn(Column):
-    """A category: a feature a level, 1 where the cell holds it; two levels share one feature.
+    """A category: a feature per level, 1 where the cell holds it; two levels share one feature.
 
     Args:
         name: Of the column.
@@ -196,7 +196,7 @@ class CategoryColumn(Column):
 
     @property
     def names_out(self) -> list[str]:
-        """A name a level; of two levels that of the second."""
+        """A name per level; of two levels that of the second."""
         levels = self.levels[1:] if self.binary else (*self.levels, *((OTHER,) if self.other else ()))
         return [f"{self.name}={level}" for level in levels]
 
@@ -267,7 +267,7 @@ class DateColumn(Column):
 
     @property
     def names_out(self) -> list[str]:
-        """A name a part, and the absence of the date where that matters."""
+        """A name per part, and the absence of the date where that matters."""
         return [f"{self.name} {part}" for part in (*self.parts, *((EMPTY,) if self.indicator else ()))]
 
     def encode(self, column: Any) -> tuple[Array, list[OddCells]]:
@@ -411,7 +411,7 @@ GROUP_NAME = re.compile(
 GROUP_VALUES, GROUP_ROWS = 20, 2.0
 #: How a note ends about a column that may name groups of rows.
 LIKELY_GROUP = "likely names groups of rows, of which new rows will have others"
-#: Rows from which a counter is told from a feature that happens to grow, and how many numbers it may leave out.
+#: Rows that are enough to call a growing column a counter of the rows, and how many numbers per row it may span.
 COUNTER_ROWS, COUNTER_SPAN = 20, 3.0
 #: Part of the cells that must be numbers for a column of text to be one of numbers.
 MOSTLY = 0.8
@@ -523,8 +523,8 @@ def _category(name: str, texts: Any, keep_constant: bool) -> tuple[Column, list[
     values = {text for text in texts if text is not None}
     notes = [*_group_note(name, len(values), len(texts)), *_case_notes(name, values)]
     if learned.pooled:
-        n = len(learned.pooled)
-        notes.append(f"column {name!r}: {n} rare value{'s' if n > 1 else ''} ({learned.pooled[0]}, say) became 'other'")
+        rare = f"{len(learned.pooled)} rare value{'s' if len(learned.pooled) > 1 else ''}"
+        notes.append(f"column {name!r}: {rare} ({learned.pooled[0]}, for example) became 'other'")
     return learned, notes
 
 

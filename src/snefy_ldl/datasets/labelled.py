@@ -25,7 +25,7 @@ from snefy_ldl.errors import InputError
 
 #: What ``query`` writes beside a row's features: its score and, with this prefix, the predicted shares.
 SCORE, PREDICTED = "query_score", "predicted_"
-#: Columns that name rows, in this order, where nobody says which one does.
+#: Columns that name rows unless the user names one, the first that is there.
 ID_NAMES = ("item", "id", "row")
 #: Rows below which there are too few to learn from.
 FEW_ROWS = 20
@@ -125,13 +125,13 @@ def read_labelled(
         path: the file.
         label_names: the labels; None takes those that occur, which only single votes allow.
         feature_names: columns of features; where the file lacks some of them, it has no features.
-        form: "shares" or "counts" (a column a label), "long" (a row a vote), "wide" (a column an annotator); "auto"
-            looks at the columns.
+        form: "shares" or "counts" (a column per label), "long" (a row per vote), "wide" (a column per annotator), or
+            "auto" to look at the columns.
         id_name: column that names the rows.
         vote_columns: columns of a long table.
         prefer_counts: how to read whole numbers that are shares as well as votes: ones and zeros, hundreds.
         normalize: whether label columns hold amounts, each row of which is to be divided by its sum.
-        progress: called with how much of a table with a column a label is read, and how much there is.
+        progress: called with how much of a table with a column per label is read, and how much there is.
 
     Returns:
         The rows.
@@ -188,7 +188,7 @@ def _guess_form(
     raise InputError(
         f"{source.file.name} holds no labels in a known form. It needs a column for each label "
         f"({shorten(labels, 5) if labels else 'named with --labels'}) with shares or numbers of votes, or the columns "
-        f"{', '.join(vote_columns)} with one vote a row, or a column that names the rows and one column an annotator."
+        f"{', '.join(vote_columns)} with one vote per row, or a column that names the rows and one per annotator."
     )
 
 
@@ -232,8 +232,8 @@ def _from_columns(
     if ids is not None and (values := len(set(ids))) < len(ids):
         many = f"{values} values" if values > 1 else "one value"
         remarks.append(f"column {key!r} has {many} in {len(ids)} rows: it names {GROUPS_KEPT}")
-    table, are_counts, file = frame if features else None, reading.are_counts, source.file.name
-    return Labelled(file, reading.labels, are_counts, labels, ids, table, key, votes, tuple(remarks))
+    known, are_counts, file = frame if features else None, reading.are_counts, source.file.name
+    return Labelled(file, reading.labels, are_counts, labels, ids, known, key, votes, tuple(remarks))
 
 
 def _from_long(
@@ -418,7 +418,7 @@ def join_features(
     id_name: str | None = None,
     progress: Progress | None = None,
 ) -> Labelled:
-    r"""The same rows with their features, looked up by name in a table that is read a part at a time.
+    r"""Look up the features of labelled rows, by name, in a table that is read in parts.
 
     A table without a column of names is taken by row number, counting from 0, which is what ``query`` writes for it.
 

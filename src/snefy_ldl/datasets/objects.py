@@ -167,7 +167,7 @@ def open_rows(X: Any, collate: Collate | None = None, n_labels: int | None = Non
         X: arrays or tensors of any rank, nested batches, lists of objects, graphs, texts, a map-style data set or a
             loader of one.
         collate: makes a batch of a list of rows; lists are then rows whatever they hold.
-        n_labels: L, by which labelled data sets are told; None: rows are x.
+        n_labels: L, by which labelled data sets are recognised; None: rows are x.
         workers: processes that fetch batches ahead.
 
     Returns:
@@ -330,8 +330,8 @@ def _read_labels(source: Any) -> tuple[Any, bool]:
         label = label_array(row[1])
         if label.ndim != 1 or label.dtype.kind not in "iufb" or (rows and len(label) != len(rows[0])):
             raise InputError(
-                f"labels of row {number} of the data set must be {len(rows[0]) if rows else 'L'} numbers, one a label; "
-                f"got {describe(row[1])}."
+                f"labels of row {number} of the data set must be {len(rows[0]) if rows else 'L'} numbers, one per "
+                f"label; got {describe(row[1])}."
             )
         whole = whole and label.dtype.kind in "iub"
         rows.append(label.astype(np.float64))

@@ -115,15 +115,15 @@ def read_shares(
         low, high = int(sums.min()), int(sums.max())
         span = f"{low}" if low == high else f"{low} to {high}"
         votes = _votes(table, names, numbers, advice)
-        note = f"{columns} hold whole numbers that sum to {span} a row: read as numbers of votes "
+        note = f"{columns} hold whole numbers that sum to {span} per row: read as numbers of votes "
         return Reading(votes, True, (f"{note}({advice.normalize} if they are amounts)",))
     row = int((np.abs(sums - 1.0) > ROUNDING_TOLERANCE).argmax())
     low, high = sums.min(), sums.max()
     span = "" if low == high else f", and in all rows to between {low:.6g} and {high:.6g}"
-    more = f"; if they are numbers of votes, say {advice.counts}" if whole else ""
+    more = f"; use {advice.counts} if they are numbers of votes" if whole else ""
     raise InputError(
         f"data row {numbers[row]}: {columns} sum to {sums[row]:.6g}{span}; shares must sum to 1, 100 or 1000. If these "
-        f"are amounts, say {advice.normalize}: each row is then divided by its sum{more}."
+        f"are amounts, use {advice.normalize} to divide each row by its sum{more}."
     )
 
 

@@ -38,7 +38,7 @@ class Chunk:
         return count_rows(self.X)
 
     def split(self, counts: bool | None) -> tuple[Any, Any]:
-        """Labels as (shares, counts), one of them None; by their looks where nobody knows."""
+        """Labels as (shares, counts), one of them None; the numbers decide where ``counts`` is None."""
         if counts is None:
             return labels_kind(np.asarray(self.labels, dtype=np.float64), self.whole)
         return (None, self.labels) if counts else (self.labels, None)
@@ -50,7 +50,7 @@ class Stream:
     Args:
         source: an iterable data set of pairs (x, labels), a loader of batches of such pairs, or a function that returns
             an iterator of blocks (X, labels), each of any number of rows. Labels may be missing for predictions.
-        n_rows: how many rows there are, for the schedule of the learning rate; None where nobody knows.
+        n_rows: how many rows there are, for the schedule of the learning rate; None where that is unknown.
         counts: whether labels are votes; None looks at the first ones.
 
     Raises:

@@ -296,7 +296,7 @@ def make_motif_graphs(n: int = 500, random_state: Any = 0) -> tuple[list[MotifGr
 
 
 def _law(X: Array) -> tuple[Array, Array]:
-    """One Dirichlet a graph: weights (N, 1) and concentrations (N, 1, 3)."""
+    """One Dirichlet per graph: weights (N, 1) and concentrations (N, 1, 3)."""
     shares = np.power(X + 1.0, 1.5)
     shares /= shares.sum(1, keepdims=True)
     alpha = 1.0 + (6.0 + 4.0 * X.sum(1, keepdims=True)) * shares
@@ -329,7 +329,7 @@ def make_annotators(
 ) -> SyntheticData:
     """Items that annotators vote on: a hidden label distribution for each item, unequal numbers of votes.
 
-    The hidden ``ℓ_i ~ p(ℓ | x_i)`` follows a known law with one component a label, votes are
+    The hidden ``ℓ_i ~ p(ℓ | x_i)`` follows a known law with one component per label, votes are
     ``k_i ~ Multinomial(n_i, ℓ_i)`` with ``n_i`` uniform on the range ``votes``. ``D`` holds the observed proportions,
     ``latent`` the hidden distributions, ``counts`` the votes.
 
@@ -382,7 +382,7 @@ def make_annotators(
 
 
 def _annotator_law(X: Array, *, slopes: Array) -> tuple[Array, Array]:
-    """One component a label; the first feature makes items clear (concentrated) or open to dispute."""
+    """One component per label; the first feature makes items clear (concentrated) or open to dispute."""
     n_labels = slopes.shape[1]
     weights: Array = softmax(X @ slopes, axis=1)
     strength = 4.0 + 16.0 / (1.0 + np.exp(-X[:, 0]))
@@ -394,7 +394,7 @@ def _annotator_law(X: Array, *, slopes: Array) -> tuple[Array, Array]:
 def _single_votes(
     counts: Array, label_names: list[str], pool: int, rng: np.random.Generator
 ) -> dict[str, NDArray[Any]]:
-    """One vote a row; no annotator of the pool sees an item twice."""
+    """One vote per row; no annotator of the pool sees an item twice."""
     totals = counts.sum(axis=1).astype(np.int64)
     voters = [rng.choice(pool, size=total, replace=False) for total in totals]
     return {

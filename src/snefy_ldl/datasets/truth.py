@@ -63,7 +63,7 @@ class TrueConditional:
             D: Label distributions (N, L).
 
         Returns:
-            One number a row (N,).
+            One number per row (N,).
         """
         weights, alpha = self.components(X)
         shares, _ = check_distributions(D, n_rows=len(weights), n_labels=self.n_labels)
@@ -82,7 +82,7 @@ class TrueConditional:
             K: Numbers of votes (N, L).
 
         Returns:
-            One number a row (N,).
+            One number per row (N,).
         """
         weights, alpha = self.components(X)
         votes, _ = check_counts(K, n_rows=len(weights), n_labels=self.n_labels)

@@ -1,8 +1,8 @@
 """Votes of annotators as plain tables: long, wide or counts in any container, and in files.
 
-A *long* table has one row per vote (item, annotator, label), a *wide* one a row per item and a column per annotator, a
-*counts* table a row per item and a column per label. All three become a :class:`VoteTable`, which only holds them;
-:class:`snefy_ldl.votes.Votes` is such a table that also measures how far annotators agree.
+A *long* table has one row per vote (item, annotator, label); a *wide* one has one row per item and one column per
+annotator; a *counts* table has one row per item and one column per label. All three become a
+:class:`VoteTable`, which only holds them; :class:`snefy_ldl.votes.Votes` also measures how far annotators agree.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class VoteTable:
 
     Args:
         item: which item each vote is on (V,), an index into ``items``.
-        annotator: who cast it (V,), an index into ``annotators``; -1 where nobody knows.
+        annotator: who cast it (V,), an index into ``annotators``; -1 where that is unknown.
         label: what for (V,), an index into ``label_names``.
         items: names of the N items, in the order of the rows of :attr:`counts`.
         annotators: names of the annotators.
@@ -71,7 +71,7 @@ class VoteTable:
         label_names: Sequence[Any] | None = None,
         repeats: VoteRepeats = "all",
     ) -> Table:
-        """One row a vote.
+        """One row per vote.
 
         Args:
             table: DataFrame, or a mapping from column names to columns.
@@ -114,7 +114,7 @@ class VoteTable:
     def from_wide(
         cls: type[Table], table: Any, item: str | None = None, *, label_names: Sequence[Any] | None = None
     ) -> Table:
-        """One row an item, one column an annotator, nothing (NaN, None, "") where an annotator gave no vote.
+        """One row per item, one column per annotator, nothing (NaN, None, "") where an annotator gave no vote.
 
         Args:
             table: DataFrame or array (N, annotators).
@@ -139,7 +139,7 @@ class VoteTable:
         items = _row_names(table, len(cells)) if item is None else list(cells[:, names.index(item)])
         if len(set(items)) < len(items):
             twice = next(name for k, name in enumerate(items) if name in items[:k])
-            raise InputError(f"item {twice!r} has two rows; a wide table has one row an item.")
+            raise InputError(f"item {twice!r} has two rows; a wide table has one row per item.")
         voters = [name for name in names if name != item or item is None]
         cells = cells[:, [names.index(name) for name in voters]]
         given = np.array([[not _absent(value) for value in row] for row in cells], dtype=bool).reshape(cells.shape)
@@ -263,7 +263,7 @@ def guess_form(table: Any) -> VoteForm:
     """Whether a table without its column of names holds counts or is wide.
 
     Args:
-        table: DataFrame of text, one row an item.
+        table: DataFrame of text, one row per item.
 
     Returns:
         ``"counts"`` if all cells hold whole numbers with a zero among them, else ``"wide"``: ratings 1 to 5 are whole
@@ -347,7 +347,7 @@ def _role(name: str) -> str:
 def guess_vote_columns(
     cells: Any, labels: Sequence[str] | None = None, items: Sequence[str] = ()
 ) -> tuple[str, str | None, str] | None:
-    """Columns of a table with one vote a row.
+    """Columns of a table with one vote per row.
 
     The label column is the one that holds nothing but labels, where these are known; otherwise names tell, and of three
     columns the one that is left.
@@ -404,7 +404,7 @@ def find_vote_columns(
     Args:
         file: The table.
         wanted: Columns of item, annotator and label.
-        form: "long" where the user said that the table holds one vote a row.
+        form: "long" where the user said that the table holds one vote per row.
         labels: The labels, where they are known.
         id_name: Column that names the items, where the user named one.
         items: The items' own table, where there is one.
@@ -428,7 +428,7 @@ def find_vote_columns(
     if wanted[2] in source.columns and item in source.columns:
         return (str(item), wanted[1], wanted[2]), ""
     if labels and set(labels) <= set(source.columns):
-        return wanted, ""  # a column a label
+        return wanted, ""  # a column per label
     cells = read_vote_cells(file)
     guess = guess_vote_columns(cells, labels, () if items is None else TableSource(items).columns)
     if guess is not None and id_name in source.columns:
@@ -441,7 +441,7 @@ def find_vote_columns(
             )
         return wanted, ""
     who = f", annotator {guess[1]!r}" if guess[1] else ""
-    words = f"one vote a row: item {guess[0]!r}{who}, label {guess[2]!r} (--vote-columns says otherwise)"
+    words = f"one vote per row: item {guess[0]!r}{who}, label {guess[2]!r} (--vote-columns says otherwise)"
     return (guess[0], guess[1] or wanted[1], guess[2]), words
 
 

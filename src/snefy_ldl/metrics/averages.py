@@ -14,7 +14,7 @@ def mean_over_rows(rows: Any, with_error: bool = False) -> Any:
     """Mean over the first axis, with its standard error where that is wanted.
 
     Args:
-        rows: One figure a row, (N,), or several, (N, L).
+        rows: One figure per row, (N,), or several, (N, L).
         with_error: Return ``(mean, standard error)``; one row gives an infinite error.
 
     Returns:

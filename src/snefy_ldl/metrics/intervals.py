@@ -19,7 +19,7 @@ def coverage(D: Any, intervals: Any, *, per_label: bool = False, return_std_erro
     Args:
         D: Observed label distributions, (N, L).
         intervals: Lower and upper ends, (N, L, 2).
-        per_label: Return one share a label, (L,), instead of their average.
+        per_label: Return one share per label, (L,), instead of their average.
         return_std_error: Return ``(share, standard error)``.
 
     Returns:
@@ -85,7 +85,7 @@ def interval_width(intervals: Any, *, per_label: bool = False, return_std_error:
 
     Args:
         intervals: Lower and upper ends, (N, L, 2).
-        per_label: Return one width a label, (L,), instead of their average.
+        per_label: Return one width per label, (L,), instead of their average.
         return_std_error: Return ``(width, standard error)``.
 
     Returns:
@@ -119,7 +119,7 @@ def interval_score(
         D: Observed label distributions, (N, L).
         intervals: Lower and upper ends, (N, L, 2).
         confidence_level: ``c``, the level the intervals aim at.
-        per_label: Return one score a label, (L,), instead of their average.
+        per_label: Return one score per label, (L,), instead of their average.
         return_std_error: Return ``(score, standard error)``.
 
     Returns:
@@ -149,7 +149,7 @@ def crps(samples: Any, D: Any, *, per_label: bool = False, return_std_error: boo
     Args:
         samples: Draws of the label distribution, (n, N, L), n at least 2.
         D: Observed label distributions, (N, L).
-        per_label: Return one score a label, (L,), instead of their average.
+        per_label: Return one score per label, (L,), instead of their average.
         return_std_error: Return ``(score, standard error over rows)``.
 
     Returns:

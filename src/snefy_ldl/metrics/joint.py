@@ -68,7 +68,7 @@ class JointCalibration:
 
     Attributes:
         p_value: Chance of figures at least this odd from a model that is right.
-        false_alarm: Below which the model is said to be off; a model that is right is said so at most this often.
+        false_alarm: P-values below this reject the model; a correct model is rejected at most this often.
         uniform: p-values (L-1,) of each column being uniform (Kolmogorov-Smirnov).
         independent: p-values (L-1, L-1) of each two columns being independent: the smaller of two rank correlations',
             doubled; 1 on the diagonal.

@@ -86,7 +86,7 @@ def chebyshev(D_true: Array, D_pred: Array) -> Array:
     Args:
         D_true: Observed label distributions ``ℓ``, (N, L).
         D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:
@@ -110,7 +110,7 @@ def clark(D_true: Array, D_pred: Array) -> Array:
     Args:
         D_true: Observed label distributions ``ℓ``, (N, L).
         D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:
@@ -134,7 +134,7 @@ def canberra(D_true: Array, D_pred: Array) -> Array:
     Args:
         D_true: Observed label distributions ``ℓ``, (N, L).
         D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:
@@ -161,7 +161,7 @@ def kl_divergence(D_true: Array, D_pred: Array) -> Array:
     Args:
         D_true: Observed label distributions ``ℓ``, (N, L).
         D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:
@@ -185,7 +185,7 @@ def cosine(D_true: Array, D_pred: Array) -> Array:
     Args:
         D_true: Observed label distributions ``ℓ``, (N, L).
         D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:
@@ -210,7 +210,7 @@ def intersection(D_true: Array, D_pred: Array) -> Array:
     Args:
         D_true: Observed label distributions ``ℓ``, (N, L).
         D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:
@@ -324,7 +324,7 @@ def entropy_calibrated(
         check_number("threshold", threshold)
     rows = measure(true, D_pred, per_row=True)
     if np.ndim(rows) != 1:
-        raise InputError("measure must give one figure a row with per_row=True.")
+        raise InputError("measure must give one figure per row with per_row=True.")
     low = entr(true).sum(axis=1) <= (0.5 * np.log(true.shape[1]) if threshold is None else threshold)
     parts = [float(rows[part].mean()) if part.any() else float("nan") for part in (low, ~low)]
     return EntropyCalibrated(float(np.nanmean(parts)), parts[0], parts[1], int(low.sum()), int((~low).sum()))
@@ -341,7 +341,7 @@ def delta_mu(D_true: Array, D_pred: Array) -> Array:
     Args:
         D_true: Observed label distributions ``ℓ``, (N, L).
         D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``, given δ₀.
 
     Returns:
@@ -400,7 +400,7 @@ def divisiveness(D: Any, positive: Any = None, negative: Any = None) -> Array:
     weights = [np.asarray(w, dtype=np.float64) for w in (positive, negative)]
     for name, values in zip(("positive", "negative"), weights):
         if values.shape != shares.shape[1:] or not np.isfinite(values).all() or (values < 0).any():
-            raise InputError(f"{name} must be {shares.shape[1]} numbers of at least 0, one a label.")
+            raise InputError(f"{name} must be {shares.shape[1]} numbers of at least 0, one per label.")
     smaller: Array = np.minimum(shares @ weights[0], shares @ weights[1])
     return smaller
 
@@ -423,7 +423,7 @@ def divisiveness_error(
         D_pred: Predicted ones ``ℓ̂``, (N, L).
         positive: Weights of the labels for, (L,), or None.
         negative: Weights of the labels against, (L,), or None.
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:

@@ -22,7 +22,7 @@ def spearman(D_true: Array, D_pred: Array) -> Array:
     Args:
         D_true: Observed label distributions ``ℓ``, (N, L).
         D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:
@@ -50,7 +50,7 @@ def kendall(D_true: Array, D_pred: Array) -> Array:
     Args:
         D_true: Observed label distributions ``ℓ``, (N, L).
         D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:
@@ -79,7 +79,7 @@ def match_m(D_true: Any, D_pred: Any, m: int = 2, *, per_row: bool = False, retu
         D_true: Observed label distributions, (N, L).
         D_pred: Predicted ones, (N, L).
         m: From 1 to L; of equal shares the first count as larger.
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:
@@ -110,7 +110,7 @@ def top_k_accuracy(
         D_true: Observed label distributions, (N, L).
         D_pred: Predicted ones, (N, L).
         k: From 1 to L; of equal shares the first count as larger.
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:
@@ -158,7 +158,7 @@ def cumulative_absolute_distance(D_true: Array, D_pred: Array) -> Array:
     Args:
         D_true: Observed label distributions ``ℓ``, (N, L), in the labels' order.
         D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:
@@ -185,7 +185,7 @@ def earth_movers_distance(D_true: Array, D_pred: Array) -> Array:
     Args:
         D_true: Observed label distributions ``ℓ``, (N, L), in the labels' order.
         D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:
@@ -212,7 +212,7 @@ def ranked_probability_score(D_true: Array, D_pred: Array) -> Array:
     Args:
         D_true: Observed label distributions ``ℓ``, (N, L), in the labels' order.
         D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:
@@ -239,7 +239,7 @@ def quadratic_form_distance(D_true: Array, D_pred: Array) -> Array:
     Args:
         D_true: Observed label distributions ``ℓ``, (N, L), in the labels' order.
         D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:
@@ -269,7 +269,7 @@ def cumulative_jensen_shannon(D_true: Array, D_pred: Array) -> Array:
     Args:
         D_true: Observed label distributions ``ℓ``, (N, L), in the labels' order.
         D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:

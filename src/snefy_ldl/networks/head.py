@@ -110,7 +110,7 @@ class Features(nn.Module):
 
 
 def _on_the_cpu(backbone: Backbone) -> Backbone:
-    """The same settings around a copy of the module on the CPU, where an example is at hand."""
+    """The backbone with a copy of its module on the CPU, where the example is."""
     other = copy.copy(backbone)
     assert isinstance(backbone.module, nn.Module)
     other.module = copy.deepcopy(backbone.module).cpu()

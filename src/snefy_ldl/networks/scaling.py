@@ -52,7 +52,7 @@ def column_moments(X: Any) -> tuple[Array, Array]:
 
 
 def _moments_by_parts(X: Any) -> tuple[Array, Array]:
-    """The same in two passes over parts of a large table: NumPy would make a float64 copy of all of it."""
+    """Moments of a large table in two passes over its parts: NumPy would make a float64 copy of all of it."""
     step = max(1, CACHE_ELEMENTS // X.shape[1])
     total, square = np.zeros((2, X.shape[1]))
     for start in range(0, len(X), step):
@@ -168,7 +168,7 @@ class ScaledFeatures:
     """Features that went through each member's scaler already, so that no training step repeats it.
 
     Args:
-        values: one table a member (K, N, d), or (1, N, d) where all members see the same.
+        values: one table per member (K, N, d), or (1, N, d) where all members see the same.
         first_row: where each member's table begins, counted in rows (K, 1).
     """
 
@@ -191,7 +191,7 @@ class ScaledFeatures:
         return cls(values, torch.arange(len(values), device=X.device)[:, None] * len(X))
 
     def select(self, members: list[int]) -> ScaledFeatures:
-        """The same for some of the members, without a copy."""
+        """The features of some of the members, without a copy."""
         return ScaledFeatures(self.values, self.first_row[members])
 
     def rows(self, index: Tensor) -> ScaledBatch:

@@ -110,7 +110,7 @@ def test_amounts_and_votes(tmp_path):
     table[LABELS] = (table[LABELS] * 17.3 * (1 + table[["ph"]].to_numpy())).round(3)
     table.to_csv(tmp_path / "soil.csv", index=False)
     words = ["fit", tmp_path / "soil.csv", "--labels", ",".join(LABELS), "--out", tmp_path / "model", *QUICK]
-    assert "If these are amounts, say --normalize" in fail(*words)
+    assert "If these are amounts, use --normalize" in fail(*words)
     assert "each row of sand, silt, clay was divided by its sum" in succeed(*words, "--normalize").stderr
     assert "is no whole number, and votes are counted" in fail(*words, "--counts")
     table[LABELS] = table[LABELS].round().astype(int)
