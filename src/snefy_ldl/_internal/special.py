@@ -34,8 +34,9 @@ route               shift   terms   largest error  for
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -46,15 +47,22 @@ from snefy_ldl._internal.limits import SWEEP_ELEMENTS, block_elements
 from snefy_ldl._internal.tolerances import NEGLIGIBLE_TERM_EXPONENT
 from snefy_ldl._internal.types import Array
 
-
-# A cached tensor outlives the mode it was made in, and autograd refuses inference tensors: so inference mode is off.
-@lru_cache(maxsize=64)
-@torch.inference_mode(False)
-def _pair_index(n: int, device: str) -> tuple[Tensor, Tensor]:
-    i, j = torch.triu_indices(n, n, device=device)
-    return i, j
+Answer = TypeVar("Answer")
 
 
+def _cached(make: Callable[[int, torch.device | str], Answer]) -> Callable[..., Answer]:
+    """Keep the indices of a number of neurons on a device, "cpu" by default."""
+    # a cached tensor outlives the mode it was made in, and autograd refuses inference tensors: so inference mode is off
+    cached = lru_cache(maxsize=64)(torch.inference_mode(False)(make))
+
+    @wraps(make)
+    def index(n: int, device: torch.device | str = "cpu") -> Answer:
+        return cached(n, str(device))
+
+    return index
+
+
+@_cached
 def pair_index(n: int, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
     """Row and column of each pair i <= j of n neurons, in triangle order.
 
@@ -69,18 +77,11 @@ def pair_index(n: int, device: torch.device | str = "cpu") -> tuple[Tensor, Tens
         >>> pair_index(2)
         (tensor([0, 0, 1]), tensor([0, 1, 1]))
     """
-    return _pair_index(n, str(device))
+    i, j = torch.triu_indices(n, n, device=device)
+    return i, j
 
 
-@lru_cache(maxsize=64)
-@torch.inference_mode(False)
-def _full_index(n: int, device: str) -> Tensor:
-    i, j = _pair_index(n, device)
-    index = torch.empty(n, n, dtype=torch.long, device=device)
-    index[i, j] = index[j, i] = torch.arange(len(i), device=device)
-    return index.flatten()
-
-
+@_cached
 def full_index(n: int, device: torch.device | str = "cpu") -> Tensor:
     """Which pair of the triangle each entry of the full matrix is, (n²,).
 
@@ -95,16 +96,13 @@ def full_index(n: int, device: torch.device | str = "cpu") -> Tensor:
         >>> full_index(2)
         tensor([0, 1, 1, 2])
     """
-    return _full_index(n, str(device))
+    i, j = pair_index(n, device)
+    index = torch.empty(n, n, dtype=torch.long, device=device)
+    index[i, j] = index[j, i] = torch.arange(len(i), device=device)
+    return index.flatten()
 
 
-@lru_cache(maxsize=64)
-@torch.inference_mode(False)
-def _circulant_from_full(n: int, device: str) -> Tensor:
-    shift, i = torch.meshgrid(torch.arange(n // 2 + 1), torch.arange(n), indexing="ij")
-    return (i * n + (i + shift) % n).flatten().to(device)
-
-
+@_cached
 def circulant_from_full(n: int, device: torch.device | str = "cpu") -> Tensor:
     """Which entry of the full matrix each circulant entry is, ((n // 2 + 1) n,).
 
@@ -119,18 +117,11 @@ def circulant_from_full(n: int, device: torch.device | str = "cpu") -> Tensor:
         >>> circulant_from_full(3)  # the diagonal, then (0, 1), (1, 2), (2, 0)
         tensor([0, 4, 8, 1, 5, 6])
     """
-    return _circulant_from_full(n, str(device))
+    shift, i = torch.meshgrid(torch.arange(n // 2 + 1), torch.arange(n), indexing="ij")
+    return (i * n + (i + shift) % n).flatten().to(device)
 
 
-@lru_cache(maxsize=64)
-@torch.inference_mode(False)
-def _full_from_circulant(n: int, device: str) -> Tensor:
-    i, j = torch.meshgrid(torch.arange(n), torch.arange(n), indexing="ij")
-    shift = (j - i) % n
-    near = shift <= n // 2
-    return torch.where(near, shift * n + i, (n - shift) % n * n + j).flatten().to(device)
-
-
+@_cached
 def full_from_circulant(n: int, device: torch.device | str = "cpu") -> Tensor:
     """Which circulant entry each entry of the full matrix is, (n²,).
 
@@ -145,15 +136,13 @@ def full_from_circulant(n: int, device: torch.device | str = "cpu") -> Tensor:
         >>> full_from_circulant(3)
         tensor([0, 3, 5, 3, 1, 4, 5, 4, 2])
     """
-    return _full_from_circulant(n, str(device))
+    i, j = torch.meshgrid(torch.arange(n), torch.arange(n), indexing="ij")
+    shift = (j - i) % n
+    near = shift <= n // 2
+    return torch.where(near, shift * n + i, (n - shift) % n * n + j).flatten().to(device)
 
 
-@lru_cache(maxsize=64)
-@torch.inference_mode(False)
-def _diagonal_index(n: int, device: str) -> Tensor:
-    return _full_index(n, device).view(n, n).diagonal().clone()
-
-
+@_cached
 def diagonal_index(n: int, device: torch.device | str = "cpu") -> Tensor:
     """Which pair of the triangle each (i, i) is, (n,).
 
@@ -168,7 +157,7 @@ def diagonal_index(n: int, device: torch.device | str = "cpu") -> Tensor:
         >>> diagonal_index(3)
         tensor([0, 3, 5])
     """
-    return _diagonal_index(n, str(device))
+    return full_index(n, device).view(n, n).diagonal().clone()
 
 
 def symmetric(pairs: Tensor, n: int) -> Tensor:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from snefy_ldl._internal.validation import PartialCounts
-    from snefy_ldl._internal.vote_prediction import expected_width, vote_value
+    from snefy_ldl._internal.vote_prediction import expected_width, next_vote, update, vote_value, votes_needed
     from snefy_ldl.votes.agreement import Agreement, Finding, krippendorff_alpha
-    from snefy_ldl.votes.allocation import next_vote, update, votes_needed
     from snefy_ldl.votes.scores import (
         CountCalibration,
         NoiseCeiling,
@@ -48,9 +47,8 @@ __all__ = [
 #: Where each public name lives; loaded when first asked for, so that tables and agreement do without torch.
 _HOMES = {
     "_internal.validation": ("PartialCounts",),
-    "_internal.vote_prediction": ("expected_width", "vote_value"),
+    "_internal.vote_prediction": ("expected_width", "next_vote", "update", "vote_value", "votes_needed"),
     "votes.agreement": ("Agreement", "Finding", "krippendorff_alpha"),
-    "votes.allocation": ("next_vote", "update", "votes_needed"),
     "votes.tables": ("Votes", "counts_from_shares", "load_votes"),
 }
 

@@ -2,7 +2,7 @@
 
 ``votes.counts`` goes to ``SnefyLDL.fit(X, counts=...)``. How tables are read is in
 :mod:`snefy_ldl.datasets.votes`, scores of predicted votes are in :mod:`snefy_ldl.votes.scores`, and where to send
-the next annotator is in :mod:`snefy_ldl.votes.allocation`.
+the next annotator is in :mod:`snefy_ldl._internal.vote_prediction`.
 """
 
 from __future__ import annotations
