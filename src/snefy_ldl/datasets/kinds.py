@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
 from snefy_ldl._internal.limits import LARGEST_FEATURE
@@ -341,7 +341,7 @@ def fill_values(table: Array) -> tuple[Array, Mask]:
         >>> fill_values(np.array([[1.0], [np.nan], [5.0]]))[0]
         array([3.])
     """
-    missing = MissingIndicator(features="all").fit_transform(table)
+    missing: Mask = np.isnan(table)
     step = max(1, len(table) // MEDIAN_ROWS)  # a median of many rows needs no more than some of them
     some = table[::step] if not missing[::step].all(axis=0).any() else table
     if not missing.any():  # several times faster than the imputer's masked median
