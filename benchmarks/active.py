@@ -30,7 +30,7 @@ import torch
 
 from common import RESULTS, machine
 from snefy_ldl import SnefyLDL, load_dataset
-from snefy_ldl._internal.files.atomic import write_json
+from snefy_ldl._internal.files import write_json
 from snefy_ldl.active import query
 from snefy_ldl.errors import ZeroLabelWarning
 from snefy_ldl.estimator import fit_many

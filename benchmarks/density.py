@@ -40,7 +40,7 @@ import density_report
 import density_selftest
 from density_data import COMPOSITION, LDL, load, split, variants
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.files.atomic import read_json, write_json
+from snefy_ldl._internal.files import read_json, write_json
 from snefy_ldl.learners import SABFGS, DirichletLDL, LogRatioLDL
 from snefy_ldl.metrics import coverage, interval_width, kl_divergence
 

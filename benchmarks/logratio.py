@@ -30,7 +30,7 @@ import torch
 import common
 import density_data
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.files.atomic import read_json, write_json
+from snefy_ldl._internal.files import read_json, write_json
 from snefy_ldl.learners import LogRatioLDL
 from snefy_ldl.metrics import coverage, interval_width, kl_divergence
 

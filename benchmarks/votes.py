@@ -30,7 +30,7 @@ import common
 import votes_report
 import votes_tune
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.files.atomic import write_json
+from snefy_ldl._internal.files import write_json
 from snefy_ldl.votes import noise_ceiling, vote_value
 from votes_models import METHODS, draw_votes, fit_and_score, load, smoothed, split_rows
 from votes_report import DATA, SIMULATED, SUBSAMPLED, VOTES

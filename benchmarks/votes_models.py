@@ -23,7 +23,7 @@ from torch import nn
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import ZeroLabelWarning
-from snefy_ldl.networks.scaling import fit_scaling
+from snefy_ldl.networks.scaling import column_moments, scaling_of
 from snefy_ldl.training.recipe import Recipe
 from snefy_ldl.votes import brier_score, evaluate
 
@@ -97,7 +97,7 @@ def fit_rival(kind, X, counts, seed, epochs):
     best = (-np.inf, None)
     size = 16 if len(rows) < 200 else 32 if len(rows) < 500 else 64
     for scaling in ("unit", "pooled"):
-        centre, scale, limit = fit_scaling(X[rows], scaling)
+        centre, scale, limit = scaling_of(*column_moments(X[rows]), scaling)
         x = torch.as_tensor(np.clip((X - np.asarray(centre)) / np.asarray(scale), -limit, limit), dtype=torch.float32)
         k = torch.as_tensor(counts)
         for decay in (1.0, 0.01):

@@ -57,7 +57,7 @@ def text_columns(folder: Path) -> Case:
     file = folder / "text.csv"
     table.to_csv(file, index=False)
     notes = [
-        "column 'rock': 2 rare values (gold, say) became 'other'",
+        "column 'rock': 2 rare values (gold, for example) became 'other'",
         "column 'lab' is Jena in every row and was left out",
     ]
     return Case([str(file), "--labels", ",".join(LABELS)], file, LABELS, notes)
@@ -194,7 +194,7 @@ def long_votes(folder: Path) -> Case:
     file, items = folder / "answers.csv", folder / "photos.csv"
     pd.DataFrame(votes).to_csv(file, index=False, sep=";")
     pd.DataFrame({"photo": photos, "bright": bright, "faces": faces}).to_csv(items, index=False)
-    notes = ["one vote a row: item 'photo', annotator 'worker', label 'answer'"]
+    notes = ["one vote per row: item 'photo', annotator 'worker', label 'answer'"]
     return Case([str(items), "--vote-file", str(file)], items, labels, notes, ["--vote-file", str(file)])
 
 

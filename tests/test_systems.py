@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from snefy_ldl._internal.files import atomic, write_bytes
+from snefy_ldl._internal import files
+from snefy_ldl._internal.files import write_bytes
 from snefy_ldl.cli import main
 
 #: Modules that some system lacks, and names that Windows lacks in modules which every system has.
@@ -79,12 +80,12 @@ def test_a_file_that_is_being_read_is_replaced_a_moment_later(tmp_path: Path, mo
             raise PermissionError("in use by another process")
         usual(source, target)
 
-    monkeypatch.setattr(atomic.os, "replace", busy)
+    monkeypatch.setattr(files.os, "replace", busy)
     write_bytes(tmp_path / "model.json", b"new")
     assert (tmp_path / "model.json").read_bytes() == b"new"
     assert len(refused) == 3
     refused.clear()
-    monkeypatch.setattr(atomic.os, "replace", lambda source, target: busy(source, refused.clear() or target))
+    monkeypatch.setattr(files.os, "replace", lambda source, target: busy(source, refused.clear() or target))
     with pytest.raises(PermissionError, match="in use"):  # not for ever, and without a trace
         write_bytes(tmp_path / "other.json", b"new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json"]

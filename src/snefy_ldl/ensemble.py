@@ -17,8 +17,8 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.files.atomic import read_json, write_json
-from snefy_ldl._internal.prediction.laws import law_blocks, tensor_for, to_numpy
+from snefy_ldl._internal.files import read_json, write_json
+from snefy_ldl._internal.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import check_count, check_number
 from snefy_ldl.errors import InputError, ModelFileError

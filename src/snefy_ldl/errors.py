@@ -66,12 +66,12 @@ class TableNote(UserWarning):
 
     Args:
         words: What to tell.
-        surprises: The odd cells behind the words, so that notes on parts of one table can be added up.
+        odd_cells: The odd cells behind the words, so that notes on parts of one table can be added up.
     """
 
-    def __init__(self, words: str, surprises: Sequence[Any] = ()) -> None:
+    def __init__(self, words: str, odd_cells: Sequence[Any] = ()) -> None:
         super().__init__(words)
-        self.surprises = tuple(surprises)
+        self.odd_cells = tuple(odd_cells)
 
 
 class TrainingWarning(UserWarning):

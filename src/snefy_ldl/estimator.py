@@ -15,21 +15,20 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import RegressorTags, Tags
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.limits import BACKBONE_ROWS, PREDICTION_ROWS, SMALL_BATCH
+from snefy_ldl._internal.limits import BACKBONE_ROWS, LARGEST_FEATURE, PREDICTION_ROWS, SMALL_BATCH
 from snefy_ldl._internal.persistence import StoredModel
 from snefy_ldl._internal.prediction import DensityPredictor
 from snefy_ldl._internal.progress import track
-from snefy_ldl._internal.special.threads import one_thread
+from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
+from snefy_ldl._internal.threads import one_thread
 from snefy_ldl._internal.types import Index
 from snefy_ldl._internal.validation import (
-    LARGEST_FEATURE,
     ZeroOption,
     ZeroPolicy,
     check_features,
     check_names,
     check_rows,
 )
-from snefy_ldl._internal.validation.rows import as_rows, count_rows, take_rows
 from snefy_ldl.datasets.objects import open_rows
 from snefy_ldl.datasets.streams import as_stream, make_stream
 from snefy_ldl.distributions.law import SnefySimplex

@@ -16,8 +16,8 @@ from scipy.linalg import helmert
 from scipy.special import softmax
 
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl._internal.validation.arrays import cell_name, check_table, first_cell
-from snefy_ldl.datasets.frames import frame_of
+from snefy_ldl._internal.validation import cell_name, check_table, first_cell
+from snefy_ldl.datasets.cells import frame_of
 from snefy_ldl.errors import InputError
 
 __all__ = [

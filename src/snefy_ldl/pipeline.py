@@ -10,10 +10,9 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from snefy_ldl._internal.files import read_json, write_bytes, write_json
-from snefy_ldl._internal.files.atomic import read_regular
-from snefy_ldl._internal.files.schema import check_version
-from snefy_ldl._internal.validation.rows import take_rows
+from snefy_ldl._internal.files import read_json, read_regular, write_bytes, write_json
+from snefy_ldl._internal.model_files import check_version
+from snefy_ldl._internal.rows import take_rows
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.active.query import query
 from snefy_ldl.conformal import ConformalIntervals

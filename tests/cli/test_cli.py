@@ -244,7 +244,7 @@ def test_bad_columns_and_cells_are_named(folder: Path, tmp_path: Path, districts
     )
     assert "lacks 1 column(s) (--keep): name" in fail("predict", model, folder / "city.csv", "--keep", "name")
     assert "also the name of a predicted column" in fail("predict", model, folder / "city.csv", "--keep", "business")
-    for value, shown in ((np.nan, "1 cell is empty"), ("many", "1 cell cannot be read ('many', say)")):
+    for value, shown in ((np.nan, "no value in 1 cell"), ("many", "unreadable values in 1 cell ('many', for")):
         broken = districts.astype({"night_bus_lines": object})
         broken.loc[77, "night_bus_lines"] = value
         broken.to_csv(tmp_path / "broken.csv", index=False)
@@ -293,7 +293,7 @@ def test_unexpected_errors_ask_for_a_report(folder: Path, monkeypatch: pytest.Mo
     def broken(*_: object) -> None:
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setattr("snefy_ldl._internal.files.models.read_config", broken)
+    monkeypatch.setattr("snefy_ldl._internal.model_files.read_config", broken)
     line = fail("info", folder / "model")
     assert "unexpected ZeroDivisionError: by nothing" in line
     assert "please report" in line

@@ -14,8 +14,7 @@ from commands import fail, succeed
 from snefy_ldl import SnefyLDL
 from snefy_ldl.active import query
 from snefy_ldl.datasets import make_city_districts, tables
-from snefy_ldl.datasets.joins import append_rows, join_features
-from snefy_ldl.datasets.labelled import read_labelled
+from snefy_ldl.datasets.labelled import append_rows, join_features, read_labelled
 from snefy_ldl.errors import InputError
 
 LABELS = ["business", "entertainment", "education"]

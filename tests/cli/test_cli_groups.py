@@ -57,8 +57,7 @@ def test_appended_rows_replace_those_with_their_name(tmp_path: Path) -> None:
 
 
 def test_labels_of_one_item_in_several_rows_all_find_its_features(tmp_path: Path) -> None:
-    from snefy_ldl.datasets.joins import join_features
-    from snefy_ldl.datasets.labelled import read_labelled
+    from snefy_ldl.datasets.labelled import join_features, read_labelled
 
     (tmp_path / "labels.csv").write_text("item,a,b\nq,0.2,0.8\np,0.5,0.5\nq,0.4,0.6\n")
     (tmp_path / "items.csv").write_text("item,x\np,1\nq,2\n")

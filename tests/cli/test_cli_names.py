@@ -16,8 +16,8 @@ import pytest
 
 from commands import fail, succeed
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.files import atomic
-from snefy_ldl._internal.files.models import save_calibration
+from snefy_ldl._internal import files
+from snefy_ldl._internal.model_files import save_calibration
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.conformal.report import COLUMNS, CoverageReport
 from snefy_ldl.datasets import make_city_districts
@@ -154,7 +154,7 @@ def test_a_full_disk_is_one_line(plain: Path, tmp_path: Path, ending: str, monke
         return file
 
     monkeypatch.setattr(tempfile, "NamedTemporaryFile", on_a_full_disk)
-    monkeypatch.setattr(atomic, "is_named", lambda file, path: True)
+    monkeypatch.setattr(files, "is_named", lambda file, path: True)
     out = tmp_path / f"p{ending}"
     assert (
         fail("predict", plain / "model", plain / "city.csv", "--out", out) == f"error: No space left on device: {out}"

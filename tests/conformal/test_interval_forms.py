@@ -18,7 +18,7 @@ from known_laws import (
 )
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.prediction import laws
+from snefy_ldl._internal import laws
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError

@@ -7,7 +7,7 @@ import pytest
 from known_laws import DirichletModel, KnownLaw, LinearModel, linear_data
 from sklearn.base import clone
 
-from snefy_ldl._internal.prediction.laws import to_numpy
+from snefy_ldl._internal.laws import to_numpy
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, LabelScore, RegionScore
 from snefy_ldl.conformal.scores import ChebyshevScore, DensityScore, find_score
 from snefy_ldl.errors import InputError

@@ -13,7 +13,7 @@ from known_laws import BetaModel, DirichletModel, KnownLaw, NormalLaw
 from scipy import stats
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.special.simplex import ternary_grid
+from snefy_ldl._internal.special import ternary_grid
 from snefy_ldl.conformal import ConformalRegion
 from snefy_ldl.conformal.thresholds import Calibration, rank
 from snefy_ldl.datasets import make_city_districts

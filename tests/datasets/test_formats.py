@@ -11,7 +11,7 @@ import pytest
 from snefy_ldl.datasets import load_table
 from snefy_ldl.datasets.formats import TextFormat, sniff_text, table_kind
 from snefy_ldl.datasets.tables import TableSource
-from snefy_ldl.datasets.vote_columns import guess_vote_columns
+from snefy_ldl.datasets.votes import guess_vote_columns
 from snefy_ldl.errors import ClosureNote, InputError, TableNote
 from snefy_ldl.votes import load_votes
 
@@ -49,7 +49,7 @@ def test_percentages_are_said_in_python_too(tmp_path):
     with pytest.warns(ClosureNote, match="sand, clay sum to 100 in every row: read as percentages"):
         assert load_table(tmp_path / "t.csv", "sand,clay").D[0].tolist() == [0.2, 0.8]
     (tmp_path / "t.csv").write_text("x,sand,clay\n1,2.5,80\n2,55.5,4.5\n")
-    with pytest.raises(InputError, match=r"t\.csv, data row 1: sand, clay sum to 82\.5.*say normalize=True"):
+    with pytest.raises(InputError, match=r"t\.csv, data row 1: sand, clay sum to 82\.5.*use normalize=True"):
         load_table(tmp_path / "t.csv", "sand,clay")
     with pytest.warns(ClosureNote, match="divided by its sum"):
         assert load_table(tmp_path / "t.csv", "sand,clay", normalize=True).D[1, 0] == 55.5 / 60
@@ -59,7 +59,7 @@ def test_a_long_file_is_never_read_as_a_wide_one_in_silence(tmp_path):
     photos = [f"img{k}.jpg" for k in range(8) for _ in range(3)]
     votes = pd.DataFrame({"photo": photos, "worker": ["a", "b", "c"] * 8, "answer": ["yes", "no", "yes"] * 8})
     votes.to_csv(tmp_path / "votes.csv", index=False)
-    with pytest.warns(TableNote, match="one vote a row, read with item='photo', annotator='worker', label='answer'"):
+    with pytest.warns(TableNote, match="one vote per row, read with item='photo', annotator='worker', label='answer'"):
         read = load_votes(tmp_path / "votes.csv")
     assert read.counts.tolist() == [[1, 2]] * 8
     votes.rename(columns={"photo": "p", "worker": "q", "answer": "r"}).to_csv(tmp_path / "votes.csv", index=False)

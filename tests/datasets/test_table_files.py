@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 from snefy_ldl.datasets import load_table, tables
-from snefy_ldl.datasets.tables import TableSink, TableSource, table_kind
+from snefy_ldl.datasets.formats import table_kind
+from snefy_ldl.datasets.tables import TableSink, TableSource
 from snefy_ldl.errors import DataNotFoundError, InputError
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.special.threads import one_thread
+from snefy_ldl._internal.threads import one_thread
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.distributions import sampling
 from snefy_ldl.distributions.family import TableCache

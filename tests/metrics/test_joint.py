@@ -71,7 +71,7 @@ def test_false_alarms_with_zeros_come_at_the_stated_rate() -> None:
 def test_every_block_has_its_own_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ZeroModel()
     X, D = np.zeros((40, 2)), np.tile([0.0, 0.4, 0.6], (40, 1))
-    monkeypatch.setattr("snefy_ldl._internal.prediction.laws.BLOCK_ROWS", 10)
+    monkeypatch.setattr("snefy_ldl._internal.laws.BLOCK_ROWS", 10)
     pit = joint_pit(model, X, D, random_state=3)
     assert len(np.unique(pit[:, 0])) == 40
     np.testing.assert_array_equal(pit, joint_pit(model, X, D, random_state=3))

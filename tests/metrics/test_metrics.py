@@ -253,7 +253,7 @@ def test_fsc_ceiling_is_met_by_the_truth():
     ],
 )
 def test_fsc_ceiling_on_the_papers_data(name, simulated, errors):
-    from snefy_ldl.datasets.named import load_dataset
+    from snefy_ldl.datasets.dataset import load_dataset
 
     feature = load_dataset(name).X[:, 0]
     for n_groups, figure, its_error in zip((2, 4, 8), simulated, errors):

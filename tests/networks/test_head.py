@@ -12,7 +12,7 @@ from torch import nn
 from snefy_ldl import SnefyHead, SnefyLDL
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
-from snefy_ldl.networks.export import ExportedMoments
+from snefy_ldl.networks.head import ExportedMoments
 
 CITY = make_city_districts(n=300, random_state=0)
 X = torch.as_tensor((CITY.X - CITY.X.mean(0)) / CITY.X.std(0)).float()

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from snefy_ldl.networks import SnefyNet, StackedMLP, fit_dirichlet, fit_scaling, label_concentration, prototype_init
-from snefy_ldl.networks.scaling import ScaledFeatures
+from snefy_ldl.networks import SnefyNet, StackedMLP
+from snefy_ldl.networks.scaling import ScaledFeatures, column_moments, scaling_of
+from snefy_ldl.networks.starts import fit_dirichlet, label_concentration, prototype_init
 
 
 def test_select_keeps_the_members_it_names():
@@ -47,12 +48,12 @@ def test_scaling():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(5, 2, 500), rng.normal(0, 1e-6, 500), np.full(500, 7.0)])
     for kind in ("unit", "pooled"):
-        centre, scale, limit = fit_scaling(X, kind)
+        centre, scale, limit = scaling_of(*column_moments(X), kind)
         scaled = (X - centre.numpy()) / scale.numpy()
         assert np.isfinite(scaled).all()
         assert limit < 10
         assert scaled[:, 0].std() == pytest.approx(1.0 if kind == "unit" else 1 / np.sqrt(4 / 3), rel=0.01)
-    assert fit_scaling(X, "pooled")[1][1] > 1.0, "a tiny spread stays tiny"
+    assert scaling_of(*column_moments(X), "pooled")[1][1] > 1.0, "a tiny spread stays tiny"
 
 
 @pytest.mark.parametrize("same_limit", [True, False])

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tiny_studies import GRID, STUDIES, assert_same, records, run
 
-from snefy_ldl._internal.files.atomic import try_lock
+from snefy_ldl._internal.files import try_lock
 from snefy_ldl.paper.studies import missing_parts
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from snefy_ldl.datasets import make_city_districts
-from snefy_ldl.datasets.named import Dataset
+from snefy_ldl.datasets.dataset import Dataset
 from snefy_ldl.paper import runner
 from snefy_ldl.paper.config import Active, Conformal, Ensemble, Query, Sensitivity, Study
 

@@ -16,7 +16,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from snefy_ldl import SnefySimplex, plots
-from snefy_ldl._internal.special.simplex import ternary_grid
+from snefy_ldl._internal.special import ternary_grid
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots.densities import OUTLINES
 

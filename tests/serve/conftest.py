@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.files.models import save_calibration
+from snefy_ldl._internal.model_files import save_calibration
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.learners import SABFGS, TreesLDL

@@ -21,7 +21,7 @@ from sklearn.linear_model import LinearRegression
 import law_cases
 from commands import succeed
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.files.models import load_calibration
+from snefy_ldl._internal.model_files import load_calibration
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.learners import SABFGS, TreesLDL
 from snefy_ldl.serve.app import create_app

@@ -16,7 +16,7 @@ import torch
 from starlette.testclient import TestClient
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.files.models import load_calibration
+from snefy_ldl._internal.model_files import load_calibration
 from snefy_ldl.active import query
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.serve.app import create_app

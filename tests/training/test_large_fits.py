@@ -139,7 +139,7 @@ def test_a_large_frame_of_float32_is_not_copied(monkeypatch: pytest.MonkeyPatch)
     values = np.random.default_rng(0).normal(size=(2000, 50)).astype(np.float32)
     frame = pd.DataFrame(values, columns=[f"f{k}" for k in range(50)], copy=False)
     assert check_features(frame).dtype == np.float64  # a small one is treated as ever
-    monkeypatch.setattr("snefy_ldl._internal.validation.arrays.SINGLE_NUMBERS", 1000)
+    monkeypatch.setattr("snefy_ldl._internal.validation.SINGLE_NUMBERS", 1000)
     assert np.shares_memory(check_features(frame), values)
     values[7, 3] = np.nan
     with pytest.raises(ValueError, match="NaN at data row 8, column 'f3'"):
@@ -163,7 +163,7 @@ def test_moments_of_a_large_table_take_no_copy_of_it() -> None:
 
 
 def test_a_parquet_file_is_read_as_a_frame_would_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from snefy_ldl.datasets import load_table, numbers
+    from snefy_ldl.datasets import load_table, tables
 
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(500, 3)), columns=["a", "b", "c"]).astype({"b": "float32"})
@@ -171,11 +171,11 @@ def test_a_parquet_file_is_read_as_a_frame_would_be(tmp_path: Path, monkeypatch:
     frame[["x", "y"]] = rng.dirichlet([1.0, 2.0], 500)
     frame.to_parquet(tmp_path / "t.parquet", row_group_size=130)
     straight = load_table(tmp_path / "t.parquet", "x,y")
-    monkeypatch.setattr(numbers, "SINGLE_NUMBERS", 100)
-    monkeypatch.setattr("snefy_ldl._internal.validation.arrays.SINGLE_NUMBERS", 100)
+    monkeypatch.setattr(tables, "SINGLE_NUMBERS", 100)
+    monkeypatch.setattr("snefy_ldl._internal.validation.SINGLE_NUMBERS", 100)
     done: list[tuple[int, int]] = []
     single = load_table(tmp_path / "t.parquet", "x,y", progress=lambda *step: done.append(step))
-    monkeypatch.setattr(numbers, "read_numbers", lambda *_: None)
+    monkeypatch.setattr(tables, "read_numbers", lambda *_: None)
     by_frame = load_table(tmp_path / "t.parquet", "x,y")
     np.testing.assert_array_equal(straight.X, by_frame.X)
     np.testing.assert_array_equal(straight.D, by_frame.D)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from snefy_ldl import SnefyLDL, SnefySimplex
-from snefy_ldl._internal.prediction.laws import log_prob_votes
+from snefy_ldl._internal.laws import log_prob_votes
 from snefy_ldl._internal.validation import ZeroPolicy, check_distributions
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, MissingLabelWarning, TrainingError, ZeroLabelWarning
@@ -19,7 +19,7 @@ from snefy_ldl.networks import SnefyNet, StackedMLP
 from snefy_ldl.training import Job, TrainingData
 from snefy_ldl.training.objectives import Gaps, Shares, log_density
 from snefy_ldl.training.plan import build_net, make_objective
-from snefy_ldl.votes.tables import PartialCounts
+from snefy_ldl.votes import PartialCounts
 
 NAN = np.nan
 pytestmark = pytest.mark.filterwarnings("ignore::snefy_ldl.errors.MissingLabelWarning")

@@ -8,7 +8,8 @@ import pytest
 import torch
 from scipy.special import gammaln
 
-from snefy_ldl.networks import SnefyNet, StackedMLP, prototype_init
+from snefy_ldl.networks import SnefyNet, StackedMLP
+from snefy_ldl.networks.starts import prototype_init
 from snefy_ldl.training.objectives import Counts, Gaps, Shares, log_density, log_probability
 
 

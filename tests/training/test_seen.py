@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 import snefy_ldl.training.seen as seen_module
 from snefy_ldl import LDLPipeline, SnefyLDL, evaluate
-from snefy_ldl._internal.files.atomic import read_json, write_json
+from snefy_ldl._internal.files import read_json, write_json
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError, SeenRowsWarning

@@ -8,8 +8,9 @@ import torch
 from scipy.special import gammaln
 
 from snefy_ldl import SnefySimplex
-from snefy_ldl.networks import SnefyNet, StackedMLP, prototype_init
+from snefy_ldl.networks import SnefyNet, StackedMLP
 from snefy_ldl.networks.scaling import ScaledFeatures
+from snefy_ldl.networks.starts import prototype_init
 from snefy_ldl.training.kernels.density import squared_log_density
 from snefy_ldl.training.kernels.pairs import PairKernel
 from snefy_ldl.training.kernels.step import WrittenOutStep

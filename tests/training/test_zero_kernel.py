@@ -9,8 +9,9 @@ from scipy.special import gammaln
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from snefy_ldl.networks import SnefyNet, StackedMLP, presence_init
+from snefy_ldl.networks import SnefyNet, StackedMLP
 from snefy_ldl.networks.scaling import ScaledFeatures
+from snefy_ldl.networks.starts import presence_init
 from snefy_ldl.training.kernels.presence import radial_nodes
 from snefy_ldl.training.objectives import ZeroObjective
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from snefy_ldl.networks import SnefyNet, StackedMLP, presence_init
-from snefy_ldl.networks.zero_law import zero_law
+from snefy_ldl.networks import SnefyNet, StackedMLP
+from snefy_ldl.networks.starts import presence_init
 from snefy_ldl.training.loop import fit_net
 from snefy_ldl.training.objectives import ZeroObjective
 from snefy_ldl.training.optimiser import limit_gradients
@@ -57,7 +57,7 @@ def test_likelihood_with_a_centre_is_the_law_s() -> None:
     x, index = torch.zeros(1, 60, 3, dtype=torch.float64), torch.arange(60)[None]
     value = ZeroObjective([D], net, torch.zeros(1, dtype=torch.long), centre.log()[None, None]).log_prob(net, x, index)
     for log_centre in (centre.log(), centre.log().expand(60, -1)):  # one for all rows, or each row's own
-        law = zero_law(net, net.output(x[0]).double(), log_centre)
+        law = net.law(net.output(x[0]), log_centre)
         torch.testing.assert_close(value[0], law.log_prob(D), rtol=0, atol=1e-9)
 
 

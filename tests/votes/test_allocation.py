@@ -14,7 +14,7 @@ from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import DirichletLDL
-from snefy_ldl.votes.allocation import expected_width, next_vote, update, vote_value, votes_needed
+from snefy_ldl.votes import expected_width, next_vote, update, vote_value, votes_needed
 
 
 class Fixed:
@@ -204,7 +204,7 @@ def test_every_model_with_a_density_has_the_methods_and_stays_as_it_was() -> Non
         (lambda m, X: next_vote(m, X, n=3), "n must be"),
         (lambda m, X: next_vote(m, X, criterion="luck"), "criterion"),
         (lambda m, X: next_vote(m, X, new_item_cost=0.0), "new_item_cost"),
-        (lambda m, X: next_vote(m, X, [[1, 2, 3]]), "one row an item"),
+        (lambda m, X: next_vote(m, X, [[1, 2, 3]]), "one row per item"),
         (lambda m, X: update(m, X, [[1, 2, 0.5], [0, 0, 0]]), "0.5 at row 0, column 2"),
         (lambda m, X: update(m, X, [[1, 2, np.nan], [0, 0, 0]]), "whole numbers"),
         (lambda m, X: votes_needed(m, X, 1.0), "target_width"),

@@ -12,8 +12,8 @@ import torch
 
 from laws import centred
 from snefy_ldl import SnefySimplex
-from snefy_ldl._internal.prediction.laws import log_prob_votes, rows_of
-from snefy_ldl._internal.prediction.votes import choose_votes, count_votes_needed, expected_width, vote_value
+from snefy_ldl._internal.laws import log_prob_votes, rows_of
+from snefy_ldl._internal.vote_prediction import choose_votes, count_votes_needed, expected_width, vote_value
 from snefy_ldl.active import shared_entropy
 
 CENTRE = torch.tensor([1.0, 4.0, 30.0], dtype=torch.float64)

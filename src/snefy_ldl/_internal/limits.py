@@ -33,7 +33,7 @@ VALUED_ROWS = 256
 SCALED_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 32}
 #: Tables of more numbers than this are held in float32, which is what networks compute in (64 MiB of it).
 SINGLE_NUMBERS = 1 << 24
-#: Features beyond this leave a network that computes in float32 no room; nobody measures in such units.
+#: Features beyond this leave a network that computes in float32 no room; no sensible unit gives such numbers.
 LARGEST_FEATURE = 1e30
 #: Sparse features are made dense for training when they take at most this many bytes as float32.
 DENSE_BYTES = 1 << 31
@@ -50,7 +50,7 @@ STREAM_BYTES = 1 << 28
 KEPT_TABLES, KEPT_TABLE_NUMBERS = 64, 1 << 22
 #: Numbers that the tables kept with one network's pairs of neurons may hold (256 MiB of float64).
 FAMILY_NUMBERS = 1 << 25
-#: Up to this many rows are answered by their weights, one number a pair; quadratic forms must be set up first.
+#: Up to this many rows are answered by their weights, one number per pair; quadratic forms must be set up first.
 FEW_ROWS = 16
 #: Below this many evaluations a question about one share goes straight to the incomplete Beta function.
 DIRECT_EVALUATIONS = 200_000

@@ -15,23 +15,23 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from snefy_ldl._internal.files.models import (
+from snefy_ldl._internal.limits import LARGEST_FEATURE
+from snefy_ldl._internal.model_files import (
     CONFIG,
-    load_calibration,
-    read_config,
+    check_description,
+    check_shapes,
+    expected_shapes,
+    n_encoded,
     read_model,
-    save_calibration,
     write_model,
 )
-from snefy_ldl._internal.files.schema import check_description, check_shapes, expected_shapes, n_encoded
-from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.special import EXPONENT_LIMIT, EXPONENT_MARGIN
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import ZeroPolicy
 from snefy_ldl.datasets.columns import Encoder, read_encoder
 from snefy_ldl.errors import InputError, ModelFileError, SnefyError
-from snefy_ldl.networks.backbones import BackboneLike, CustomBackbone, StackedMLP
-from snefy_ldl.networks.custom import Backbone
+from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
+from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling
 from snefy_ldl.training import FittedState, Inputs, resolve_device
@@ -58,10 +58,15 @@ BOUNDS = {
 }
 #: Numbers that stand for nothing where they are infinite: no background, no limit.
 INFINITE = {"log_odds": -torch.inf, "backbone.scaler.limit": torch.inf}
+#: Attribute of an estimator for each field of a fitted state; features have names and a number only where X has.
+ATTRIBUTES = {
+    **{"net": "net_", "scaling": "scaling_", "history": "history_", "summary": "training_", "inputs": "inputs_"},
+    **{"zero_policy": "zero_policy_", "label_names": "label_names_", "labels_were_named": "_labels_were_named"},
+    **{"optimizer": "_optimizer", "centre": "centre_", "guides": "guides_", "columns": "columns_"},
+    **{"candidates": "candidates_", "seen": "seen_rows_", "self_check": "self_check_"},
+}
 #: Name of the fingerprints among the weights.
 SEEN = "seen_rows"
-
-__all__ = ["StoredModel", "load_calibration", "load_state", "read_config", "save_calibration", "save_state"]
 
 
 def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) -> Path:
@@ -99,10 +104,10 @@ def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) 
         "training": state.summary,
         "history": state.history,
         "candidates": state.candidates,
+        "inputs": state.inputs,
+        "self_check": state.self_check,
     }
     tensors = net.state_dict()
-    description["inputs"] = state.inputs
-    description["self_check"] = state.self_check
     if state.seen is not None:
         description["seen_rows"] = state.seen.rows
         tensors[SEEN] = torch.as_tensor(state.seen.prints.view(np.int64))
@@ -149,9 +154,7 @@ def load_state(
         net = _build_net(config, parameters["hidden_sizes"], backbone)
         weights = {name: value for name, value in tensors.items() if not name.startswith("guide.")}
         _fill(net, weights, folder)
-        seen = None
-        if config.get("guides") is not None:
-            seen = _read_guides(config, tensors, guides, folder)
+        fitted = None if config.get("guides") is None else _read_guides(config, tensors, guides, folder)
         return parameters, FittedState(
             net=net.eval(),
             scaling=config["scaling"],
@@ -164,7 +167,7 @@ def load_state(
             feature_names=config["feature_names"],
             centre=net.centre[0].numpy() if net.has_centre else None,
             inputs=config.get("inputs", "features"),
-            guides=seen,
+            guides=fitted,
             columns=read_encoder(config.get("columns")),
             candidates=config.get("candidates", []),  # older models do not say
             seen=seen_rows,
@@ -321,13 +324,9 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
         Returns:
             The model itself.
         """
-        self.net_, self.scaling_ = state.net, state.scaling
-        self.history_, self.training_ = state.history, state.summary
-        self.n_labels_, self.label_names_ = state.n_labels, state.label_names
-        self._labels_were_named, self.zero_policy_ = state.labels_were_named, state.zero_policy
-        self._optimizer, self.guides_, self.inputs_ = state.optimizer, state.guides, state.inputs
-        self.centre_, self.columns_, self.candidates_ = state.centre, state.columns, state.candidates
-        self.seen_rows_, self.self_check_ = state.seen, state.self_check
+        for field, name in ATTRIBUTES.items():
+            setattr(self, name, getattr(state, field))
+        self.n_labels_ = state.n_labels
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         if state.n_features is not None:
@@ -342,23 +341,9 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
             return None
         names = getattr(self, "feature_names_in_", None)
         return FittedState(
-            net=self.net_,
-            scaling=self.scaling_,
-            history=self.history_,
-            summary=self.training_,
-            zero_policy=self.zero_policy_,
-            label_names=self.label_names_,
-            labels_were_named=self._labels_were_named,
             n_features=getattr(self, "n_features_in_", None),
             feature_names=None if names is None else [str(name) for name in names],
-            optimizer=self._optimizer,
-            centre=self.centre_,
-            inputs=self.inputs_,
-            guides=self.guides_,
-            columns=self.columns_,
-            candidates=self.candidates_,
-            seen=self.seen_rows_,
-            self_check=self.self_check_,
+            **{field: getattr(self, name) for field, name in ATTRIBUTES.items()},
         )
 
     def save(self, folder: str | Path) -> Path:
@@ -420,7 +405,7 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
             model.device = device
         try:
             state.net.to(resolve_device(model.device))
-        except (InputError, RuntimeError, AssertionError, TypeError):  # there are several ways to say so
+        except (InputError, RuntimeError, AssertionError, TypeError):  # which one depends on the device
             raise ModelFileError(
                 f"{folder} cannot be put on device {model.device!r}, which is not here; choose one: load(folder, "
                 "device='cpu')."

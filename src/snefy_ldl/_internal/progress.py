@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
-__all__ = ["Progress", "track"]
-
 #: Seconds between two lines where no bar can be drawn.
 LINE_SECONDS = 10.0
 

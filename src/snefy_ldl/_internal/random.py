@@ -13,7 +13,6 @@ from snefy_ldl.errors import InputError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["derive_seed", "numpy_random", "seed_from", "torch_generator"]
 
 #: Seeds drawn from other generators lie below this: the largest that NumPy's old generators take.
 SEED_LIMIT = 2**31 - 1

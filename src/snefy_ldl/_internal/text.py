@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["in_file", "shorten"]
-
 
 def shorten(names: Sequence[str], limit: int = 12) -> str:
     """Names in one line; of many, the first few and the last.

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin_min
 from sklearn.neighbors import NearestNeighbors
 
-from snefy_ldl._internal.special.tolerances import SMALLEST_POSITIVE, SMALLEST_VOLUME_GAIN
+from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE, SMALLEST_VOLUME_GAIN
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.networks.scaling import LIMITS, divisors

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_counts, check_distributions
-from snefy_ldl._internal.validation.rows import as_rows, count_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics import score
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from snefy_ldl._internal.rows import as_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count, check_number
-from snefy_ldl._internal.validation.rows import as_rows
 from snefy_ldl.active.fitting import RoundFitter, check_pair
 from snefy_ldl.active.pool import Pool, stack_rows
 from snefy_ldl.active.query import make_strategy

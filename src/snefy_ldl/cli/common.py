@@ -21,7 +21,7 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import Progress
-    from snefy_ldl.datasets.vote_tables import VoteTable
+    from snefy_ldl.datasets.votes import VoteTable
     from snefy_ldl.estimator import SnefyLDL
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder that fit wrote.")]
@@ -388,7 +388,7 @@ def table_output(out: str, *inputs: Path | None) -> None:
     Raises:
         InputError: The ending is unknown, it is a folder, or one of the files that are read.
     """
-    from snefy_ldl.datasets.tables import table_kind
+    from snefy_ldl.datasets.formats import table_kind
     from snefy_ldl.errors import InputError
 
     if out != "-":

@@ -132,7 +132,7 @@ def _facts(result: Comparison) -> dict[str, Any]:
 
 
 def _write(result: Comparison, file: Path) -> None:
-    from snefy_ldl._internal.files.atomic import replace_file, write_bytes, write_json
+    from snefy_ldl._internal.files import replace_file, write_bytes, write_json
     from snefy_ldl.datasets.tables import TableSink
 
     kind = file.suffix.lower()

@@ -52,7 +52,7 @@ def conformalize(
     backbone: BackboneCode = None,
 ) -> None:
     """Calibrate a model's intervals on rows it has not seen; predict --interval then uses them."""
-    from snefy_ldl._internal.files.models import save_calibration
+    from snefy_ldl._internal.model_files import save_calibration
     from snefy_ldl.conformal import ConformalIntervals
     from snefy_ldl.errors import InputError
     from snefy_ldl.training.seen import MOST_SEEN, count_seen

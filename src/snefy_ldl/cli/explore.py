@@ -26,7 +26,7 @@ def explore(
     for fit --append.
     """
     # torch, and what reads tables: only when the command runs
-    from snefy_ldl._internal.files.atomic import write_bytes
+    from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.errors import InputError
     from snefy_ldl.serve.explorer import PageRows, make_page
     from snefy_ldl.serve.store import load_served

@@ -192,8 +192,8 @@ def _make_model(changes: dict[str, Any], **settings: Any) -> Any:
 def _settle_columns(reader: LabelReader, rows: Labelled, words: dict[str, str], further: bool) -> Labelled:
     """Say what the columns are; where files follow, they need those columns only that are features."""
     from snefy_ldl.datasets.columns import TableEncoder
+    from snefy_ldl.datasets.kinds import LIKELY_GROUP
     from snefy_ldl.datasets.labelled import find_odd_rows
-    from snefy_ldl.datasets.recognise import LIKELY_GROUP
 
     encoder = TableEncoder.fit(rows.features, words)
     for remark in encoder.notes:

@@ -31,7 +31,7 @@ def fit_streamed(
         engine: that trains; None trains here.
     """
     from snefy_ldl.cluster.training import ParquetRows
-    from snefy_ldl.datasets.parquet_folders import parquet_stream
+    from snefy_ldl.datasets.streams import parquet_stream
 
     stream, names = parquet_stream(folder, labels, features, counts)
     with warnings_as_notes():

@@ -20,8 +20,7 @@ __all__ = ["info"]
 
 def info(model: ModelFolder, as_json: AsJson = False) -> None:
     """Say what a saved model is: labels, features, training, versions."""
-    from snefy_ldl._internal.files.models import CONFIG, read_config
-    from snefy_ldl._internal.files.schema import check_description
+    from snefy_ldl._internal.model_files import CONFIG, check_description, read_config
 
     config = read_config(model)
     check_description(config, model / CONFIG)
@@ -139,7 +138,7 @@ def _column_lines(columns: dict[str, Any] | None) -> dict[str, str]:
 
 
 def _calibration_line(folder: Path) -> str:
-    from snefy_ldl._internal.files.models import load_calibration
+    from snefy_ldl._internal.model_files import load_calibration
 
     state = load_calibration(folder)
     if state is None:

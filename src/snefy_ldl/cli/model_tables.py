@@ -35,7 +35,7 @@ def table_notes() -> Iterator[None]:
 
     def show(message: Warning | str, *rest: Any, **more: Any) -> None:
         if isinstance(message, TableNote):
-            odd.extend(message.surprises)
+            odd.extend(message.odd_cells)
         else:
             usual(message, *rest, **more)
 
@@ -52,9 +52,9 @@ def say_odd_cells(odd: list[Any]) -> None:
     Args:
         odd: What :func:`odd_cells` listed for all its parts.
     """
-    from snefy_ldl.datasets.surprises import describe_surprises
+    from snefy_ldl.datasets.kinds import describe_odd_cells
 
-    for line in describe_surprises(odd).splitlines():
+    for line in describe_odd_cells(odd).splitlines():
         note(line)
 
 
@@ -72,7 +72,7 @@ def odd_cells(model: SnefyLDL, table: Any, names: list[str]) -> list[Any]:
     from snefy_ldl.datasets.columns import TableEncoder
 
     columns = model.columns_
-    return columns.surprises(model_rows(model, table, names)) if isinstance(columns, TableEncoder) else []
+    return columns.odd_cells(model_rows(model, table, names)) if isinstance(columns, TableEncoder) else []
 
 
 @contextlib.contextmanager

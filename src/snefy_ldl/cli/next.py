@@ -85,7 +85,7 @@ def _best_votes(reader: Items, n: int, max_per_item: int, settings: dict[str, An
     import numpy as np
     import pandas as pd
 
-    from snefy_ldl._internal.validation.rows import take_rows
+    from snefy_ldl._internal.rows import take_rows
     from snefy_ldl.datasets.labelled import PREDICTED
     from snefy_ldl.datasets.tables import DECIMALS
 

@@ -117,7 +117,7 @@ def calibrated_maker(model: SnefyLDL, folder: Path, level: float) -> Callable[[A
         A function of features; None where the folder holds no calibration of that level, which is said where it holds
         one of others.
     """
-    from snefy_ldl._internal.files.models import load_calibration
+    from snefy_ldl._internal.model_files import load_calibration
 
     state = load_calibration(folder)
     if state is None:

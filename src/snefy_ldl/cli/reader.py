@@ -66,7 +66,7 @@ class LabelReader:
 
     def shares(self, table: Path, counts: bool, further: bool) -> Labelled:
         """A table with features and a column a label; where further files follow, it need not name its rows."""
-        from snefy_ldl.datasets.from_table import column_list
+        from snefy_ldl.datasets.dataset import column_list
         from snefy_ldl.datasets.labelled import find_id, names_groups
         from snefy_ldl.datasets.tables import TableSource
         from snefy_ldl.errors import InputError
@@ -90,10 +90,9 @@ class LabelReader:
 
     def votes(self, file: Path, form: Form, items: Path | None) -> Labelled:
         """Votes, with their features in the same table or in another one."""
-        from snefy_ldl.datasets.joins import join_features
-        from snefy_ldl.datasets.labelled import find_id
+        from snefy_ldl.datasets.labelled import find_id, join_features
         from snefy_ldl.datasets.tables import TableSource
-        from snefy_ldl.datasets.vote_columns import find_vote_columns
+        from snefy_ldl.datasets.votes import find_vote_columns
 
         columns = [] if file.suffix.lower() == ".json" else TableSource(file).columns
         table = None if items is None else TableSource(items)
@@ -136,8 +135,7 @@ class LabelReader:
 
     def append(self, base: Labelled, file: Path, pool: Path | None, table: Path) -> Labelled:
         """The rows so far and those of one more file."""
-        from snefy_ldl.datasets.joins import JOINED, append_rows, join_features
-        from snefy_ldl.datasets.labelled import last_of_each, names_groups
+        from snefy_ldl.datasets.labelled import JOINED, append_rows, join_features, last_of_each, names_groups
         from snefy_ldl.errors import InputError
 
         assert self.features is not None
@@ -216,10 +214,9 @@ def read_for_model(model: SnefyLDL, source: Source) -> tuple[Labelled, Any]:
     Raises:
         InputError: A file lacks a column, or a label breaks a rule; the message names row and column.
     """
-    from snefy_ldl.datasets.joins import join_features
-    from snefy_ldl.datasets.labelled import find_id, read_labelled
+    from snefy_ldl.datasets.labelled import find_id, join_features, read_labelled
     from snefy_ldl.datasets.tables import TableSource
-    from snefy_ldl.datasets.vote_columns import find_vote_columns
+    from snefy_ldl.datasets.votes import find_vote_columns
     from snefy_ldl.errors import InputError
 
     if source.form not in ("auto", "shares", "counts", "long", "wide"):

@@ -163,7 +163,7 @@ def stored_calibration(model: SnefyLDL, folder: Path) -> Any:
     Returns:
         The intervals; None where there are none of that level.
     """
-    from snefy_ldl._internal.files.models import load_calibration
+    from snefy_ldl._internal.model_files import load_calibration
     from snefy_ldl.conformal import ConformalIntervals
     from snefy_ldl.reports import LEVEL
 

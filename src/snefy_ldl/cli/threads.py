@@ -35,7 +35,7 @@ def map_in_order(work: Callable[[Part], Answer], parts: Iterable[Part], threads:
     """
     import torch  # loaded where it is used: a command that only asks for help should answer at once
 
-    from snefy_ldl._internal.special.threads import one_blas_thread
+    from snefy_ldl._internal.threads import one_blas_thread
 
     cores = os.cpu_count() or 1
     count = threads or min(cores, MOST_THREADS)

@@ -186,7 +186,7 @@ class LocalEngine(Engine):
         """Work on parts; see :meth:`Engine.outcomes`."""
         import torch  # loaded where it is used: a command that only asks for help should answer at once
 
-        from snefy_ldl._internal.special.threads import one_blas_thread
+        from snefy_ldl._internal.threads import one_blas_thread
 
         before = torch.get_num_threads()
         try:

@@ -70,7 +70,7 @@ def calibrated_levels(state: dict[str, Any]) -> list[float]:
     """Levels of a stored calibration.
 
     Args:
-        state: what :func:`snefy_ldl._internal.files.models.load_calibration` gives.
+        state: what :func:`snefy_ldl._internal.model_files.load_calibration` gives.
 
     Returns:
         Its confidence levels, also where there is only one.
@@ -117,7 +117,7 @@ def prediction_columns(model: SnefyLDL, X: Any, intervals: Callable[[Any], Any] 
     """
     import numpy as np
 
-    from snefy_ldl.datasets.sinks import DECIMALS
+    from snefy_ldl.datasets.tables import DECIMALS
 
     labels = [str(label) for label in model.label_names_]
     columns = dict(zip(labels, np.asarray(model.predict(X)).T))

@@ -185,7 +185,7 @@ class StreamRows(Rows):
         """See :meth:`Rows.shard`."""
         import numpy as np
 
-        from snefy_ldl._internal.validation.rows import as_rows, take_rows
+        from snefy_ldl._internal.rows import as_rows, take_rows
         from snefy_ldl.datasets.streams import Stream  # loads torch
 
         source = self.source
@@ -255,7 +255,7 @@ class Keeper:
             epoch: how many are.
             checkpoint: from which it can go on.
         """
-        from snefy_ldl._internal.files.atomic import write_bytes
+        from snefy_ldl._internal.files import write_bytes
 
         self._epoch, self._checkpoint = epoch, checkpoint
         if self._path is not None:

@@ -81,12 +81,12 @@ class ShippedModel:
         """The model, and its calibration where it has one.
 
         Returns:
-            A fitted model, and what :func:`snefy_ldl._internal.files.models.load_calibration` gives.
+            A fitted model, and what :func:`snefy_ldl._internal.model_files.load_calibration` gives.
 
         Raises:
             ModelFileError: a file is missing or damaged, or the model needs a backbone, whose code is not saved.
         """
-        from snefy_ldl._internal.files.models import load_calibration
+        from snefy_ldl._internal.model_files import load_calibration
         from snefy_ldl.estimator import SnefyLDL  # loads torch
 
         with tempfile.TemporaryDirectory() as place:
@@ -263,7 +263,7 @@ class PartWorker:
                         check_numbers(frame[name], where, first + 1)
                 X = model_rows(self.model, frame, names)
                 if isinstance(self.model.columns_, TableEncoder):
-                    odd.extend(self.model.columns_.surprises(X))
+                    odd.extend(self.model.columns_.odd_cells(X))
                 asked = f"{part.source.name}, rows {first + 1} to {first + batch.num_rows}: "
                 yield batch, X, first
 
@@ -473,7 +473,7 @@ class Updates(Work):
         import numpy as np
 
         from snefy_ldl.datasets.labelled import ID_NAMES
-        from snefy_ldl.datasets.sinks import DECIMALS
+        from snefy_ldl.datasets.tables import DECIMALS
 
         votes, labels = dict(self.votes), [str(label) for label in model.label_names_]
         tail = 0.5 * (1.0 - self.interval)
@@ -516,7 +516,7 @@ class Query(Work):
         import pyarrow
 
         from snefy_ldl.datasets.labelled import ID_NAMES, PREDICTED, SCORE
-        from snefy_ldl.datasets.sinks import DECIMALS
+        from snefy_ldl.datasets.tables import DECIMALS
 
         skip, best, n_free = frozenset(self.skip), None, 0
         for batch, X, first in batches:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation.rows import as_rows, count_rows
 from snefy_ldl.conformal.checks import Weights, check_groups, check_weights
 from snefy_ldl.conformal.thresholds import Calibration
 from snefy_ldl.errors import NotConformalizedError

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from snefy_ldl._internal.prediction.laws import draw_from, law_blocks, to_numpy
-from snefy_ldl._internal.special.simplex import uniform
+from snefy_ldl._internal.laws import draw_from, law_blocks, to_numpy
+from snefy_ldl._internal.rows import count_rows
+from snefy_ldl._internal.special import uniform
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import ZeroPolicy, check_count, check_distributions
-from snefy_ldl._internal.validation.rows import count_rows
 from snefy_ldl.conformal.base import Conformalized
 from snefy_ldl.conformal.checks import Weights, check_choice
 from snefy_ldl.conformal.scores.base import RegionScore, Seeds, hit_error

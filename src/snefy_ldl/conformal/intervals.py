@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._internal.prediction.laws import law_blocks
+from snefy_ldl._internal.laws import law_blocks
+from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl._internal.validation.rows import as_rows, count_rows, take_rows
 from snefy_ldl.conformal.base import Conformalized
 from snefy_ldl.conformal.checks import (
     FORMAT,

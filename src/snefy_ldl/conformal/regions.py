@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import check_confidence, check_count, check_distributions
-from snefy_ldl._internal.validation.rows import as_rows, count_rows
 from snefy_ldl.conformal.checks import (
     FORMAT,
     Weights,

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from snefy_ldl._internal.prediction.laws import law_blocks
+from snefy_ldl._internal.laws import law_blocks
+from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl._internal.validation.rows import as_rows, count_rows, take_rows
 from snefy_ldl.conformal.checks import check_groups, check_levels, check_model
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion

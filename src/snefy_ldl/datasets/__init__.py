@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from snefy_ldl.datasets.dataset import Dataset
-from snefy_ldl.datasets.from_table import load_table
-from snefy_ldl.datasets.named import cache_folder, dataset_names, load_dataset
+from snefy_ldl.datasets.dataset import Dataset, cache_folder, dataset_names, load_dataset, load_table
 from snefy_ldl.datasets.synthetic import (
     MotifGraph,
     SyntheticData,
-    TrueConditional,
     draw_tiles,
     make_annotators,
     make_city_districts,
     make_city_tiles,
     make_motif_graphs,
 )
+from snefy_ldl.datasets.truth import TrueConditional
 
 __all__ = [
     "Dataset",

@@ -1,4 +1,4 @@
-"""A table as a person has it, made into numbers: learned by a fit, kept in the model folder, applied again.
+"""Tables made into numbers: learned by a fit, stored in the model folder, applied again for predictions.
 
 :class:`TableEncoder` reads DataFrames column by column (:mod:`snefy_ldl.datasets.kinds`), :class:`GapFiller` arrays, in
 which NaN is a missing cell. Both are used through :func:`learn_columns`.
@@ -7,29 +7,181 @@ which NaN is a missing cell. Both are used through :func:`learn_columns`.
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from snefy_ldl._internal.limits import SINGLE_NUMBERS
+from snefy_ldl._internal.limits import LARGEST_FEATURE, SINGLE_NUMBERS
 from snefy_ldl._internal.text import shorten
-from snefy_ldl._internal.validation import LARGEST_FEATURE, check_features, check_names
-from snefy_ldl.datasets.frames import as_pandas, is_frame
-from snefy_ldl.datasets.gaps import GapFiller, PlainState, fill_gaps
-from snefy_ldl.datasets.kinds import Column, LeftOutColumn, NumberColumn, read_column
-from snefy_ldl.datasets.recognise import LIKELY_GROUP, recognise
-from snefy_ldl.datasets.surprises import Surprise, describe_surprises
+from snefy_ldl._internal.types import Array, Mask
+from snefy_ldl._internal.validation import as_float, check_features, check_names, refuse_names
+from snefy_ldl.datasets.cells import as_pandas, is_frame
+from snefy_ldl.datasets.kinds import (
+    LIKELY_GROUP,
+    Column,
+    LeftOutColumn,
+    NumberColumn,
+    OddCells,
+    describe_odd_cells,
+    fill_values,
+    matters,
+    read_column,
+    recognise,
+)
 from snefy_ldl.errors import InputError, TableNote
+
+
+class PlainState(ABC):
+    """Something that its plain values say everything about."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlainState) and type(other) is type(self) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def has_gaps(X: Any) -> bool:
+    """Whether an array of numbers has missing cells.
+
+    Args:
+        X: Anything; what is no array of real numbers has none.
+
+    Returns:
+        True where some number is NaN.
+
+    Example:
+        >>> has_gaps([[1.0, float("nan")]]), has_gaps([["a"]])
+        (True, False)
+    """
+    if sp.issparse(X):
+        return False
+    try:
+        table = np.asarray(as_float(X, "X") if hasattr(X, "detach") else X)
+    except (TypeError, ValueError):
+        return False
+    return table.dtype.kind == "f" and bool(np.isnan(table).any())
+
+
+def fill_gaps(features: Any, fills: Array, indicators: Mask) -> Any:
+    """Gaps filled, and a column for each indicator.
+
+    Args:
+        features: Numbers (N, c), NaN where a cell is missing.
+        fills: What each column gets (c,).
+        indicators: For which columns absence is a feature of its own (c,).
+
+    Returns:
+        Numbers (N, d); an array without gaps and indicators comes back as it is.
+
+    Example:
+        >>> fill_gaps(np.array([[np.nan, 1.0]]), np.array([5.0, 0.0]), np.array([True, False]))
+        array([[5., 1., 1.]])
+    """
+    missing = np.isnan(features)
+    if missing.any():
+        features = np.where(missing, fills.astype(features.dtype), features)
+    return np.hstack([features, missing[:, indicators]]).astype(features.dtype) if indicators.any() else features
+
+
+class GapFiller(PlainState):
+    """The columns of an array as features: NaN is a missing cell, which gets the median of its column.
+
+    Args:
+        fills: Medians (c,).
+        indicators: For which columns absence is a feature of its own (c,).
+        has_gaps: Whether the array of the fit had missing cells.
+
+    Example:
+        >>> filler = GapFiller.fit(np.array([[1.0], [3.0], [np.nan]]))
+        >>> filler.transform([[np.nan], [5.0]])
+        array([[2.],
+               [5.]])
+    """
+
+    def __init__(self, fills: Array, indicators: Mask, has_gaps: bool = False) -> None:
+        self.fills, self.indicators, self.has_gaps = fills, indicators, has_gaps
+        self.notes: tuple[str, ...] = ()
+
+    @classmethod
+    def fit(cls, table: Array) -> GapFiller:
+        """Medians and gaps of an array.
+
+        Args:
+            table: Checked numbers (N, c), NaN where a cell is missing.
+
+        Returns:
+            The encoder.
+
+        Example:
+            >>> GapFiller.fit(np.array([[1.0], [3.0]])).fills
+            array([2.])
+        """
+        fills, missing = fill_values(table)
+        return cls(fills, matters(missing), bool(missing.any()))
+
+    @property
+    def n_in(self) -> int:
+        """Number of columns, c."""
+        return len(self.fills)
+
+    @property
+    def n_out(self) -> int:
+        """Number of features, d."""
+        return self.n_in + int(self.indicators.sum())
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the features are the columns themselves."""
+        return not self.indicators.any()
+
+    def transform(self, table: Any) -> Any:
+        """The features of an array or of a DataFrame of numbers.
+
+        Args:
+            table: Numbers (N, c).
+
+        Returns:
+            Features (N, d); an array without gaps, or a sparse matrix, comes back as it is.
+
+        Raises:
+            InputError: It has another number of columns, or holds infinity.
+
+        Example:
+            >>> GapFiller(np.zeros(1), np.array([True])).transform([[np.nan], [4.0]])
+            array([[0., 1.],
+                   [4., 0.]])
+        """
+        if sp.issparse(table) and not self.is_plain:
+            raise InputError("the model was fitted to an array with gaps; X must not be sparse.")
+        features = check_features(table, n_features=self.n_in, largest=LARGEST_FEATURE, missing=not sp.issparse(table))
+        return features if sp.issparse(table) else fill_gaps(features, self.fills, self.indicators)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, which :func:`snefy_ldl.datasets.columns.read_encoder` takes.
+
+        Returns:
+            A dict.
+
+        Example:
+            >>> GapFiller(np.zeros(2), np.array([False, True])).to_dict()
+            {'named': False, 'width': 3, 'fills': [0.0, 0.0], 'indicators': [1]}
+        """
+        where = [int(k) for k in np.flatnonzero(self.indicators)]
+        return {"named": False, "width": self.n_out, "fills": self.fills.tolist(), "indicators": where}
+
 
 #: What to do where all that is left is a column of sentences.
 TEXT_ADVICE = (
     "Texts must become numbers first: word embeddings are one way (pip install 'snefy-ldl[text]'), a column each; or "
     "give a network of your own the texts themselves (Backbone, in Python)."
 )
-
-__all__ = ["Encoder", "GapFiller", "TableEncoder", "learn_columns", "read_encoder"]
 
 
 class TableEncoder(PlainState):
@@ -60,7 +212,7 @@ class TableEncoder(PlainState):
 
         Args:
             table: A DataFrame of pandas or polars (N, c).
-            words: "auto", or a dict that says of some columns what they are: "number", "category", "date", "id",
+            words: "auto", or a dict from names of columns to what they are: "number", "category", "date", "id",
                 "drop", or "feature" for whatever it is as long as it names no row.
             keep_constant: Whether columns that hold one value only are kept: more rows will come.
 
@@ -146,7 +298,7 @@ class TableEncoder(PlainState):
         Args:
             table: A DataFrame with the columns of the fit, in any order where some are no numbers; columns that were
                 left out may be missing. An array (N, c) where all columns are numbers.
-            warn: Whether cells unlike those of the fit are told in a :class:`~snefy_ldl.errors.TableNote`.
+            warn: Whether cells unlike those of the fit raise a :class:`~snefy_ldl.errors.TableNote` warning.
 
         Returns:
             Features (N, d), float64, or float32 where a frame of float32 holds more than 16 million of them; sparse
@@ -182,12 +334,12 @@ class TableEncoder(PlainState):
                 return features
         for column in self.columns:
             if column.names_out:
-                part, surprises = column.encode(frame[column.name])
+                part, strange = column.encode(frame[column.name])
                 features[:, start : start + part.shape[1]] = part
                 start += part.shape[1]
-                odd += surprises
+                odd += strange
         if odd and warn:
-            warnings.warn(TableNote(describe_surprises(odd), odd), stacklevel=4)
+            warnings.warn(TableNote(describe_odd_cells(odd), odd), stacklevel=4)
         return features
 
     def _takes_as_it_is(self, frame: Any) -> bool:
@@ -216,14 +368,14 @@ class TableEncoder(PlainState):
             words = "; ".join(groups)
             warnings.warn(TableNote(f'{words}. columns={{name: "drop"}} leaves it out.'), stacklevel=stacklevel)
 
-    def surprises(self, table: Any) -> list[Surprise]:
+    def odd_cells(self, table: Any) -> list[OddCells]:
         """Cells of a table that are unlike those of the fit.
 
         Args:
             table: A DataFrame with the columns of the fit.
 
         Returns:
-            One entry a column and kind of cell.
+            One entry per column and kind of cell.
 
         Raises:
             InputError: A column is missing, or a number is infinite.
@@ -231,7 +383,7 @@ class TableEncoder(PlainState):
         Example:
             >>> import pandas
             >>> encoder = TableEncoder.fit(pandas.DataFrame({"ph": [5.5, 6.0]}))
-            >>> [one.what for one in encoder.surprises(pandas.DataFrame({"ph": [None, 5.0]}))]
+            >>> [one.what for one in encoder.odd_cells(pandas.DataFrame({"ph": [None, 5.0]}))]
             ['empty']
         """
         frame = as_pandas(table)
@@ -242,13 +394,7 @@ class TableEncoder(PlainState):
     def _check_columns(self, names: list[str]) -> None:
         """Raise where a column that is needed is missing, or one is not known."""
         missing = [name for name in self.names_used if name not in names]
-        extra = [name for name in names if name not in self.names_in]
-        if missing or extra:
-            raise InputError(
-                "The feature names should match those that were passed during fit.\n"
-                + (f"Feature names unseen at fit time:\n- {shorten(extra)}\n" if extra else "")
-                + (f"Feature names seen at fit time, yet now missing:\n- {shorten(missing)}\n" if missing else "")
-            )
+        refuse_names(missing, [name for name in names if name not in self.names_in])
 
     def _transform_array(self, table: Any) -> Any:
         if not all(isinstance(column, (NumberColumn, LeftOutColumn)) for column in self.columns):

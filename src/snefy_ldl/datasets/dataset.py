@@ -1,16 +1,27 @@
-"""A data set: features and label distributions, their names, and where they come from."""
+"""Data sets: what one is, and how to load a public one by its name or a table of your own."""
 
 from __future__ import annotations
 
+import difflib
+import hashlib
+import os
+import sys
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.io
 
-from snefy_ldl._internal.text import shorten
+from snefy_ldl._internal.text import in_file, shorten
 from snefy_ldl._internal.types import Array
-
-__all__ = ["Dataset"]
+from snefy_ldl._internal.validation import check_distributions
+from snefy_ldl.datasets.kinds import LeftOutColumn, recognise
+from snefy_ldl.datasets.shares import label_numbers, read_shares
+from snefy_ldl.datasets.tables import Progress, TableSource, read_parts
+from snefy_ldl.errors import ClosureNote, DataNotFoundError, InputError, TableNote
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -71,3 +82,315 @@ class Dataset:
         lines += [f"  {name:<{width}}  {share:.3f}" for name, share in zip(self.label_names, self.D.mean(axis=0))]
         lines += [f"source     {self.source}", f"licence    {self.licence}"]
         return "\n".join(lines)
+
+
+def load_table(
+    path: str | os.PathLike[str],
+    labels: str | Sequence[str],
+    features: str | Sequence[str] | None = None,
+    counts: bool = False,
+    progress: Progress | None = None,
+    normalize: bool = False,
+) -> Dataset:
+    r"""A table of your own as a :class:`Dataset`: text, Excel, Parquet or Feather.
+
+    Percentages, numbers of votes and rounded shares are recognised by their sums, with a
+    :class:`~snefy_ldl.errors.ClosureNote`; columns that name the rows are left out, with a
+    :class:`~snefy_ldl.errors.TableNote`.
+
+    Args:
+        path: The file; its ending (``.csv``, ``.tsv``, also ``.gz``, ``.xlsx``, ``.parquet``, ``.feather``) says how to
+            read it. Separator, decimal sign and encoding of a text are found out.
+        labels: Columns that hold the label distribution, as a list or a comma-separated string.
+        features: Columns to use as features; by default every other column that does not name the rows.
+        counts: The label columns hold vote counts ``k``; ``D`` becomes the proportions ``k / Σ k``.
+        progress: Called with how many rows of a Parquet file are read, and of how many.
+        normalize: The label columns hold amounts; each row is divided by its sum.
+
+    Returns:
+        The rows, with the columns' names; ``name`` is the file's name without its ending. ``X`` is an array where all
+        features are numbers without gaps, and a DataFrame otherwise: :meth:`SnefyLDL.fit` takes both.
+        Features of a Parquet file with more than 16 million of them are float32, as networks use them.
+
+    Raises:
+        InputError: A column is missing, or the labels break a rule; the message names file, row and column.
+        DataNotFoundError: There is no such file.
+        ImportError: pandas or pyarrow is not installed, or openpyxl for Excel.
+
+    >>> import pathlib, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file = pathlib.Path(folder.name) / "soil.csv"
+    >>> _ = file.write_text("depth,sand,silt,clay\n10,0.5,0.3,0.2\n20,0.1,0.3,0.6\n")
+    >>> load_table(file, labels="sand,silt,clay")
+    Dataset('soil': 2 rows, 1 features, 3 labels (sand, silt, clay))
+    >>> folder.cleanup()
+    """
+    file = Path(path).expanduser()
+    source = TableSource(file)
+    label_names = column_list(labels, "labels", source.columns)
+    if features is None:
+        feature_names = [column for column in source.columns if column not in label_names]
+    else:
+        feature_names = column_list(features, "features", source.columns)
+    if both := [column for column in feature_names if column in label_names]:
+        raise InputError(f"{file.name}: column {both[0]!r} is named both as a label and as a feature.")
+    table, shares = read_parts(source, feature_names, label_names, progress=progress)[:2]
+    try:
+        reading = read_shares(
+            label_numbers(shares, label_names, gaps=False),
+            label_names,
+            form="counts" if counts else "auto",
+            normalize=normalize,
+        )
+    except InputError as error:
+        raise InputError(in_file(file.name, str(error))) from None
+    for note in reading.notes:
+        warnings.warn(f"{file.name}: {note}.", ClosureNote, stacklevel=2)
+    if features is None:
+        feature_names = _without_ids(table, file.name)
+    votes = reading.labels if reading.are_counts else None
+    return Dataset(
+        X=_plain_numbers(table if len(feature_names) == table.shape[1] else table[feature_names]),
+        D=reading.labels if votes is None else votes / votes.sum(axis=1, keepdims=True),
+        counts=votes,
+        label_names=label_names,
+        feature_names=feature_names,
+        name=file.name.split(".")[0],
+        source=str(file),
+    )
+
+
+def _without_ids(table: Any, file: str) -> list[str]:
+    """The columns that do not name the rows; a warning lists those that do."""
+    kept, notes = [], []
+    for name in table.columns:
+        column, remarks = recognise(name, table[name])
+        if isinstance(column, LeftOutColumn) and column.reason in ("id", "counter"):
+            notes += remarks
+        else:
+            kept.append(name)
+    if notes:
+        words = "; ".join(notes)
+        warnings.warn(TableNote(f"{file}: {words}. features=[...] keeps a column."), stacklevel=3)
+    return kept
+
+
+def _plain_numbers(table: Any) -> Any:
+    """A table of numbers without gaps as an array, any other one as it is."""
+    from pandas.api.types import is_bool_dtype, is_complex_dtype, is_numeric_dtype  # an extra, loaded by the table
+
+    numeric = all(
+        is_numeric_dtype(table[name]) and not is_bool_dtype(table[name]) and not is_complex_dtype(table[name])
+        for name in table.columns
+    )
+    if not numeric or table.isna().to_numpy().any():
+        return table
+    single = all(kind == np.float32 for kind in table.dtypes)  # very many numbers are read so
+    return table.to_numpy() if single else table.to_numpy(dtype=np.float64)
+
+
+def column_list(columns: str | Sequence[str], what: str, available: list[str]) -> list[str]:
+    """Columns out of a list or a text with commas, each there and none twice.
+
+    Args:
+        columns: Names, as a list or a text with commas.
+        what: What they are for, for the message.
+        available: Columns of the table.
+
+    Returns:
+        The names.
+
+    Raises:
+        InputError: A column is missing, or named twice; the message has the nearest name.
+
+    >>> column_list("sand, clay", "labels", ["ph", "sand", "clay"])
+    ['sand', 'clay']
+    """
+    names = [part.strip() for part in columns.split(",")] if isinstance(columns, str) else [str(c) for c in columns]
+    for name in names:
+        if name not in available:
+            near = difflib.get_close_matches(name, available, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise InputError(f"{what}: no column {name!r}; {hint}Available: {shorten(available, 30)}.")
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"{what} names the column {repeated[0]!r} more than once.")
+    return names
+
+
+_PYLDL = "https://raw.githubusercontent.com/SpriteMisaka/PyLDL/082937638e075b35d349a2e69e36219d52512dc8/datasets/"
+_GLERB = "https://raw.githubusercontent.com/Yunan-Lu/GLERB/53d27ba16807e2c3f2caba7f3bd7b79e66a141bc/datasets/"
+_LICENCE = (
+    "None stated by the source. Part of Xin Geng's LDL data sets (PALM lab); "
+    "cite X. Geng, Label Distribution Learning, IEEE TKDE 28(7), 2016."
+)
+_EMOTIONS = ("happiness", "sadness", "surprise", "anger", "disgust", "fear")
+_SCENES = ("plant", "sky", "cloud", "snow", "building", "desert", "mountain", "water", "sun")
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One named set.
+
+    Args:
+        file: Name of its file.
+        url: Pinned address to fetch it from.
+        sha256: Checksum of the file.
+        label_names: Names of its labels.
+        label_key: Variable of the file that holds the label distributions.
+    """
+
+    file: str
+    url: str
+    sha256: str
+    label_names: tuple[str, ...]
+    label_key: str = "labels"
+
+
+def _pyldl(file: str, sha256: str, label_names: tuple[str, ...]) -> _Entry:
+    return _Entry(file, _PYLDL + file, sha256, label_names)
+
+
+def _numbered(stem: str, start: int, stop: int) -> tuple[str, ...]:
+    return tuple(f"{stem}_{i}" for i in range(start, stop))
+
+
+_REGISTRY: dict[str, _Entry] = {
+    "movie": _pyldl(
+        "Movie.mat",
+        "5c8629905fdf18640410d43b30f1a84c17473df38e48f279f5a2af11019a1bac",
+        _numbered("rating", 1, 6),
+    ),
+    "natural_scene": _Entry(
+        "Natural_Scene.mat",
+        _GLERB + "ns.mat",
+        "a0398a8277cae4fa80415763e92ab973d531ac2a8048264d243cbe8103dfd65a",
+        _SCENES,
+        label_key="label_distribution",
+    ),
+    "sbu_3dfe": _pyldl("SBU_3DFE.mat", "59dec80525aaa859b8400a92e5b94e54b405ce6ed60bfad9ec95e58964e84707", _EMOTIONS),
+    "sjaffe": _pyldl("SJAFFE.mat", "bdd53fb033a275b39b8fd873809cd69f3cee13234f5aa472aea0f5ad73b8a04b", _EMOTIONS),
+    "yeast_alpha": _pyldl(
+        "Yeast_alpha.mat",
+        "8b7f7788371326776299407785a5520cd05b194f57cf3babdeb21fe3d4281167",
+        _numbered("alpha", 0, 18),
+    ),
+    "yeast_spo5": _pyldl(
+        "Yeast_spo5.mat",
+        "24e55ad6a9e68fcf80880e526c617ef44bd496022b99e49e397356e6b5e520ad",
+        _numbered("spo5", 0, 3),
+    ),
+}
+
+
+def dataset_names() -> list[str]:
+    """Names that :func:`load_dataset` knows.
+
+    Returns:
+        The names in alphabetical order.
+
+    >>> dataset_names()
+    ['movie', 'natural_scene', 'sbu_3dfe', 'sjaffe', 'yeast_alpha', 'yeast_spo5']
+    """
+    return sorted(_REGISTRY)
+
+
+def cache_folder() -> Path:
+    """Folder that fetched files are kept in: ``SNEFY_LDL_CACHE``, or ``snefy_ldl`` in the platform's cache folder.
+
+    Returns:
+        An absolute path; the folder need not exist yet.
+
+    >>> cache_folder().is_absolute()
+    True
+    """
+    if chosen := os.environ.get("SNEFY_LDL_CACHE"):
+        return Path(chosen).expanduser().absolute()
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        base = "~/Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return (Path(base).expanduser() / "snefy_ldl").absolute()
+
+
+def load_dataset(name: str) -> Dataset:
+    """One of the public label distribution data sets, by name; see :func:`dataset_names`.
+
+    Args:
+        name: The data set; capitals and hyphens do not matter.
+
+    Returns:
+        Its features and label distributions; no set comes with votes.
+
+    Raises:
+        InputError: The name is unknown, or a local file is not the file that was published.
+        DataNotFoundError: The file is nowhere and could not be fetched; the message says where to put it.
+
+    >>> load_dataset("sjafe")
+    Traceback (most recent call last):
+    ...
+    snefy_ldl.errors.InputError: unknown data set 'sjafe'; did you mean 'sjaffe'? Known: movie, natural_scene, \
+sbu_3dfe, sjaffe, yeast_alpha, yeast_spo5.
+    """
+    key = str(name).lower().replace("-", "_").replace(" ", "_")
+    if key not in _REGISTRY:
+        near = difflib.get_close_matches(key, _REGISTRY, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise InputError(f"unknown data set {name!r}; {hint}Known: {', '.join(dataset_names())}.")
+    entry = _REGISTRY[key]
+    content = scipy.io.loadmat(_find_file(key, entry))
+    X = np.asarray(content["features"], dtype=np.float64)
+    D, _ = check_distributions(content[entry.label_key], n_rows=len(X))
+    return Dataset(
+        X=X,
+        D=D,
+        label_names=list(entry.label_names),
+        feature_names=[f"feature_{i}" for i in range(X.shape[1])],
+        name=key,
+        source=entry.url,
+        licence=_LICENCE,
+    )
+
+
+def _find_file(name: str, entry: _Entry) -> Path:
+    """The set's file: in the user's folder, in the cache, or fetched; an error lists where it was looked for."""
+    looked: list[str] = []
+    if folder := os.environ.get("SNEFY_LDL_DATA"):
+        for path in (Path(folder).expanduser() / entry.file, Path(folder).expanduser() / "ldl" / entry.file):
+            if path.is_file():
+                if _sha256(path) != entry.sha256:
+                    raise InputError(
+                        f"{path} is not the published {entry.file}: its SHA-256 is {_sha256(path)}, expected "
+                        f"{entry.sha256}. It may be truncated or another version; get it again from {entry.url}."
+                    )
+                return path
+            looked.append(f"{path} (none there)")
+    else:
+        looked.append("SNEFY_LDL_DATA (not set)")
+    cached = cache_folder() / entry.file
+    if cached.is_file():
+        if _sha256(cached) == entry.sha256:
+            return cached
+        looked.append(f"{cached} (there, but its SHA-256 is wrong)")
+    else:
+        looked.append(f"{cached} (none there)")
+    try:
+        import pooch  # it checks the SHA-256 under a temporary name: an interrupted download leaves nothing behind
+
+        return Path(
+            pooch.retrieve(entry.url, known_hash=f"sha256:{entry.sha256}", fname=entry.file, path=cached.parent)
+        )
+    except ImportError:
+        looked.append('download (needs pooch: pip install "snefy-ldl[data]")')
+    except (OSError, ValueError) as error:
+        looked.append(f"download (failed: {error})")
+    raise DataNotFoundError(
+        f"data set {name!r} is not on this machine. Looked at: {'; '.join(looked)}. "
+        f"Get it from {entry.url}, name it {entry.file}, and put it into {cached.parent} "
+        "or into a folder that SNEFY_LDL_DATA names."
+    )
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import gzip
 import io
@@ -13,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from snefy_ldl.errors import InputError
-
-__all__ = ["TextFormat", "change_formulas", "escape_cell", "sniff_text", "table_kind", "unescape_cell"]
 
 KINDS = {
     **dict.fromkeys((".csv", ".txt"), "csv"),
@@ -194,19 +193,11 @@ def _encoding(content: bytes, file: Path) -> str:
         return "utf-16"
     if b"\0" in content:
         raise InputError(f"{file.name} cannot be read as a table: it holds bytes that no text has.")
-    try:  # the last letter may be cut in two
-        codecs.getincrementaldecoder("utf-8")().decode(content)
-    except UnicodeDecodeError:
-        return "cp1252" if _fits(content, "cp1252") else "latin-1"
-    return "utf-8"
-
-
-def _fits(content: bytes, encoding: str) -> bool:
-    try:
-        content.decode(encoding)
-    except UnicodeDecodeError:
-        return False
-    return True
+    for encoding in ("utf-8", "cp1252"):
+        with contextlib.suppress(UnicodeDecodeError):  # by an incremental decoder: the last letter may be cut in two
+            codecs.getincrementaldecoder(encoding)().decode(content)
+            return encoding
+    return "latin-1"
 
 
 def _cells(lines: list[str], separator: str) -> list[list[str]]:

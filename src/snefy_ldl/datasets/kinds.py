@@ -1,37 +1,70 @@
-"""What a column may be: numbers, a category, a date, or nothing to learn from. Each is learned once and then applied.
+"""What a column may be: numbers, a category, a date, or nothing to learn from; recognised by its name and its cells.
 
-Medians, missing cells and levels are learned by scikit-learn's transformers; what they learned is kept in plain fields,
-which a model folder holds as JSON.
+Medians, missing cells and levels are learned by scikit-learn transformers. What they learned is stored in plain
+fields, which a model folder holds as JSON.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
+from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl.datasets.cells import cell_dates, cell_numbers, cell_texts
-from snefy_ldl.datasets.surprises import Surprise
+from snefy_ldl.datasets.cells import cell_dates, cell_numbers, cell_texts, fitting_formats, is_text
 from snefy_ldl.errors import InputError
 
-__all__ = [
-    "KINDS",
-    "CategoryColumn",
-    "Column",
-    "DateColumn",
-    "LeftOutColumn",
-    "NumberColumn",
-    "check_range",
-    "fill_values",
-    "matters",
-    "read_column",
-]
+
+@dataclass(frozen=True)
+class OddCells:
+    """Cells of a column to predict from that are unlike those of the fit.
+
+    Args:
+        column: Its name.
+        what: "unseen", "empty" or "unreadable".
+        cells: How many.
+        example: One of them.
+    """
+
+    column: str
+    what: str
+    cells: int
+    example: str = ""
+
+
+def describe_odd_cells(odd: Iterable[OddCells]) -> str:
+    """Cells unlike those of the fit, added up over all entries, in one sentence per column.
+
+    Args:
+        odd: What was odd about some tables.
+
+    Returns:
+        The sentences, one per line.
+
+    Example:
+        >>> print(describe_odd_cells([OddCells("rock", "unseen", 2, "mud"), OddCells("rock", "unseen", 1, "peat")]))
+        column 'rock': values that the model has not seen in 3 cells (mud, for example), treated as 'other'
+    """
+    totals: dict[tuple[str, str], OddCells] = {}
+    for one in odd:
+        first = totals.get((one.column, one.what))
+        totals[one.column, one.what] = one if first is None else replace(first, cells=first.cells + one.cells)
+    words = {
+        "unseen": "values that the model has not seen in {} ({}, for example), treated as 'other'",
+        "empty": "no value in {}, although none was empty in training; filled with the middle value",
+        "unreadable": "unreadable values in {} ({!r}, for example), treated as empty",
+    }
+    counts = ((one, f"{one.cells:,} cell{'s' if one.cells > 1 else ''}") for one in totals.values())
+    return "\n".join(f"column {one.column!r}: " + words[one.what].format(n, one.example) for one, n in counts)
+
 
 #: Rows, and part of the rows, in which a level must stand to get a feature; the others are pooled.
 LEVEL_ROWS, LEVEL_PART, MOST_LEVELS = 3, 0.005, 50
@@ -43,8 +76,8 @@ GAP_ROWS, GAP_PART = 5, 0.01
 MEDIAN_ROWS = 50_000
 #: What stands for an empty cell among the levels of a category, and for all levels that are rare or unseen.
 EMPTY, OTHER = "(empty)", "(other)"
-#: Numbers beyond this leave a network that computes in float32 no room.
-LARGEST = 1e30
+#: What a date becomes.
+DATE_PARTS = ("year", "day of year", "days")
 
 
 @dataclass(frozen=True)
@@ -64,22 +97,19 @@ class Column(ABC):
         return [self.name]
 
     @abstractmethod
-    def encode(self, column: Any) -> tuple[Array, list[Surprise]]:
+    def encode(self, column: Any) -> tuple[Array, list[OddCells]]:
         """Features (N, k) of a pandas Series (N,), and what was odd about it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, of which :data:`KINDS` makes the column again."""
-        return {"kind": self.kind, **{key: _plain(value) for key, value in asdict(self).items()}}
+        values = asdict(self).items()
+        return {"kind": self.kind, **{key: list(value) if isinstance(value, tuple) else value for key, value in values}}
 
 
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _surprises(name: str, **cells: tuple[Mask, Any]) -> list[Surprise]:
+def _odd_cells(name: str, **cells: tuple[Mask, Any]) -> list[OddCells]:
     """One entry for each kind of odd cell that occurs; the first such cell is the example."""
     return [
-        Surprise(name, what, int(mask.sum()), "" if values is None else str(values[int(mask.argmax())]))
+        OddCells(name, what, int(mask.sum()), "" if values is None else str(values[int(mask.argmax())]))
         for what, (mask, values) in cells.items()
         if mask.any()
     ]
@@ -112,7 +142,7 @@ class NumberColumn(Column):
         """The column itself, and its absence where that matters."""
         return [self.name, f"{self.name} {EMPTY}"] if self.indicator else [self.name]
 
-    def encode(self, column: Any) -> tuple[Array, list[Surprise]]:
+    def encode(self, column: Any) -> tuple[Array, list[OddCells]]:
         """Features (N, 1 or 2) of a pandas Series."""
         numbers, wrong = cell_numbers(column)
         check_range(numbers, self.name)
@@ -121,13 +151,13 @@ class NumberColumn(Column):
             return numbers[:, None], []
         filled = np.where(missing, self.fill, numbers)
         empty = missing & ~wrong & (not self.gaps)
-        odd = _surprises(self.name, unreadable=(wrong, np.asarray(column, dtype=object)), empty=(empty, None))
+        odd = _odd_cells(self.name, unreadable=(wrong, np.asarray(column, dtype=object)), empty=(empty, None))
         return np.column_stack([filled, missing] if self.indicator else [filled]).astype(np.float64), odd
 
 
 @dataclass(frozen=True)
 class CategoryColumn(Column):
-    """A category: a feature a level, 1 where the cell holds it; two levels share one feature.
+    """A category: a feature per level, 1 where the cell holds it; two levels share one feature.
 
     Args:
         name: Of the column.
@@ -166,29 +196,25 @@ class CategoryColumn(Column):
 
     @property
     def names_out(self) -> list[str]:
-        """A name a level; of two levels that of the second."""
+        """A name per level; of two levels that of the second."""
         levels = self.levels[1:] if self.binary else (*self.levels, *((OTHER,) if self.other else ()))
         return [f"{self.name}={level}" for level in levels]
 
-    def encode(self, column: Any) -> tuple[Array, list[Surprise]]:
+    def encode(self, column: Any) -> tuple[Array, list[OddCells]]:
         """Features (N, k) of a pandas Series."""
+        import pandas  # an extra, loaded by the table already
+
         texts = cell_texts(column)
-        cells = [EMPTY if text is None else text for text in texts]
-        where = {level: k for k, level in enumerate(self.levels)}
-        codes = np.array([where.get(cell, -1) for cell in cells], dtype=np.intp)
-        width = len(self.levels) + self.other
-        table = np.zeros((len(cells), width))
-        rows = np.arange(len(cells))
-        if self.other:
-            codes = np.where(codes < 0, width - 1, codes)
-        known = codes >= 0
-        table[rows[known], codes[known]] = 1.0
-        if self.binary:
-            table = np.where(known, table[:, 1], self.share)[:, None]
-        strange = np.array([cell not in where and cell not in self.pooled for cell in cells], dtype=bool)
         empty = np.array([text is None for text in texts], dtype=bool)
-        odd = _surprises(self.name, unseen=(strange & ~empty, texts), empty=(empty & (not self.gaps), None))
-        return table, odd
+        cells = np.where(empty, EMPTY, texts)
+        codes = pandas.Index(self.levels, dtype=object).get_indexer(cells)  # -1 for all other cells
+        known, width = codes >= 0, len(self.levels) + self.other
+        strange = ~known & ~empty & ~np.isin(cells, self.pooled)
+        odd = _odd_cells(self.name, unseen=(strange, texts), empty=(empty & (not self.gaps), None))
+        if self.binary:
+            return np.where(known, codes == 1, self.share)[:, None], odd
+        table = np.eye(width + 1, width)  # its last row is for cells that get no feature
+        return table[np.where(known, codes, width - 1 if self.other else width)], odd
 
 
 @dataclass(frozen=True)
@@ -207,7 +233,7 @@ class DateColumn(Column):
 
     form: str | None = None
     start: str = "1970-01-01"
-    parts: tuple[str, ...] = ("year", "day of year", "days")
+    parts: tuple[str, ...] = DATE_PARTS
     fills: tuple[float, ...] = (1970.0, 1.0, 0.0)
     indicator: bool = False
     gaps: bool = False
@@ -241,18 +267,17 @@ class DateColumn(Column):
 
     @property
     def names_out(self) -> list[str]:
-        """A name a part, and the absence of the date where that matters."""
+        """A name per part, and the absence of the date where that matters."""
         return [f"{self.name} {part}" for part in (*self.parts, *((EMPTY,) if self.indicator else ()))]
 
-    def encode(self, column: Any) -> tuple[Array, list[Surprise]]:
+    def encode(self, column: Any) -> tuple[Array, list[OddCells]]:
         """Features (N, k) of a pandas Series."""
         dates, wrong = cell_dates(column, self.form)
-        order = ("year", "day of year", "days")
-        table = self.split(dates)[:, [order.index(part) for part in self.parts]]
+        table = self.split(dates)[:, [DATE_PARTS.index(part) for part in self.parts]]
         missing = np.isnan(table[:, 0])
         table = np.where(missing[:, None], np.array(self.fills), table)
         empty = missing & ~wrong & (not self.gaps)
-        odd = _surprises(self.name, unreadable=(wrong, np.asarray(column, dtype=object)), empty=(empty, None))
+        odd = _odd_cells(self.name, unreadable=(wrong, np.asarray(column, dtype=object)), empty=(empty, None))
         return np.column_stack([table, missing]) if self.indicator else table, odd
 
 
@@ -275,7 +300,7 @@ class LeftOutColumn(Column):
         """None."""
         return []
 
-    def encode(self, column: Any) -> tuple[Array, list[Surprise]]:
+    def encode(self, column: Any) -> tuple[Array, list[OddCells]]:
         """No feature (N, 0)."""
         return np.zeros((len(column), 0)), []
 
@@ -316,7 +341,7 @@ def fill_values(table: Array) -> tuple[Array, Mask]:
         >>> fill_values(np.array([[1.0], [np.nan], [5.0]]))[0]
         array([3.])
     """
-    missing = MissingIndicator(features="all").fit_transform(table)
+    missing: Mask = np.isnan(table)
     step = max(1, len(table) // MEDIAN_ROWS)  # a median of many rows needs no more than some of them
     some = table[::step] if not missing[::step].all(axis=0).any() else table
     if not missing.any():  # several times faster than the imputer's masked median
@@ -360,12 +385,211 @@ def check_range(numbers: Array, name: str) -> None:
         ...
         snefy_ldl.errors.InputError: X contains inf at data row 2, column 'depth'; features must be finite numbers.
     """
-    wrong = np.abs(numbers) > LARGEST  # not so for NaN
+    wrong = np.abs(numbers) > LARGEST_FEATURE  # not so for NaN
     if wrong.any():
         row = int(wrong.argmax())
         if np.isinf(numbers[row]):
             raise InputError(f"X contains inf at data row {row + 1}, column {name!r}; features must be finite numbers.")
         raise InputError(
-            f"X holds {numbers[row]:g} at data row {row + 1}, column {name!r}; features must lie within ±{LARGEST:g}. "
-            "Rescale it."
+            f"X holds {numbers[row]:g} at data row {row + 1}, column {name!r}; features must lie within "
+            f"±{LARGEST_FEATURE:g}. Rescale it."
         )
+
+
+#: What a user may say a column is.
+WORDS = ("auto", "feature", "number", "category", "date", "id", "drop")
+#: Names of columns that name rows: sample_id, ID, site.id, rowid, Nr, "Unnamed: 0" (an index that pandas wrote).
+ID_NAME = re.compile(r"(.*[\W_])?(id|ids|uid|uuid|guid|index|idx|key|nr|no|row|rowid|item|record|barcode)|unnamed: 0")
+CAMEL_ID = re.compile(r".*[a-z0-9](ID|Id)")
+#: Names of quantities that run on from row to row without naming rows.
+RUNNING = re.compile(r".*(year|jahr|date|time|month|week|day|hour|age|depth|height|altitude|elevation|distance).*")
+#: Names of what is measured several times: whole numbers under such a name are no quantity.
+GROUP_NAME = re.compile(
+    r"(.*[\W_])?(patient|subject|participant|person|child|student|user|speaker|donor|family|household|school|farm|animal)s?"
+)
+#: Values from which a column may name groups of rows, and how many rows each has on average at least.
+GROUP_VALUES, GROUP_ROWS = 20, 2.0
+#: How a note ends about a column that may name groups of rows.
+LIKELY_GROUP = "likely names groups of rows, of which new rows will have others"
+#: Rows that are enough to call a growing column a counter of the rows, and how many numbers per row it may span.
+COUNTER_ROWS, COUNTER_SPAN = 20, 3.0
+#: Part of the cells that must be numbers for a column of text to be one of numbers.
+MOSTLY = 0.8
+
+
+def names_rows(name: str) -> bool:
+    """Whether a column's name says that it names rows.
+
+    Args:
+        name: Of the column.
+
+    Returns:
+        True for id, sample_id, sampleID, row and the like.
+
+    Example:
+        >>> [names_rows(name) for name in ("sample_id", "ID", "plotId", "humid", "no", "key")]
+        [True, True, True, False, True, True]
+    """
+    return ID_NAME.fullmatch(name.strip().lower()) is not None or CAMEL_ID.fullmatch(name.strip()) is not None
+
+
+def recognise(name: str, column: Any, word: str = "auto", keep_constant: bool = False) -> tuple[Column, list[str]]:
+    """What a column is, learned from its cells, and what a person should know about that.
+
+    Args:
+        name: Of the column.
+        column: A pandas Series (N,).
+        word: What the user says it is, one of :data:`WORDS`; "auto" looks at it.
+        keep_constant: Whether a column that holds one value only is kept: more rows will come.
+
+    Returns:
+        The column, and notes.
+
+    Raises:
+        InputError: The word is unknown, or the cells are not what it says.
+
+    Example:
+        >>> import pandas
+        >>> recognise("site", pandas.Series(["a", "b"] * 5))[0].names_out
+        ['site=b']
+    """
+    if word not in WORDS:
+        raise InputError(f"columns: {name!r} cannot be {word!r}; use one of {', '.join(WORDS)}.")
+    if word in ("id", "drop"):
+        return LeftOutColumn(name, word, ""), []
+    may_name, word = word == "auto", "auto" if word == "feature" else word  # a feature names no row
+    if word == "auto":
+        empty = bool(column.isna().all()) or (is_text(column) and all(text is None for text in cell_texts(column)))
+        if empty and not keep_constant:
+            return LeftOutColumn(name, "empty"), [f"column {name!r} is empty and was left out"]
+    if word == "date" or (word == "auto" and _is_date_type(column)):
+        return _date(name, column, word)
+    if word == "category" or column.dtype == bool or str(column.dtype) in ("category", "boolean"):
+        return _category(name, cell_texts(column), keep_constant or word == "category")
+    numbers, wrong = cell_numbers(column)
+    present = ~np.isnan(numbers)
+    if word == "number" or not is_text(column) or present.sum() >= MOSTLY * max(1, present.sum() + wrong.sum()):
+        return _number(name, column, numbers, word, keep_constant, may_name)
+    texts = cell_texts(column)
+    if set(texts) - {None} <= {"True", "False"}:
+        return _category(name, texts, keep_constant)
+    given = [text for text in texts if text is not None]
+    if may_name and len(given) > 1 and len(set(given)) == len(given) and not _might_be_dates(given):
+        words = "names the rows" if names_rows(name) else "holds another text in every row"
+        return LeftOutColumn(name, "id", given[0]), [f"column {name!r} {words} ({given[0]}, ...) and was left out"]
+    if _might_be_dates(given) and fitting_formats(given):
+        return _date(name, column, word)
+    return _category(name, texts, keep_constant)
+
+
+def _is_date_type(column: Any) -> bool:
+    if str(column.dtype).startswith("datetime64") or column.dtype.kind == "M":
+        return True
+    if not is_text(column):
+        return False
+    values = [value for value in column.astype(object).head(50) if value is not None and value == value]
+    return bool(values) and all(hasattr(value, "year") for value in values)
+
+
+def _might_be_dates(texts: list[str]) -> bool:
+    return bool(texts) and bool(fitting_formats(texts[:20]))
+
+
+def _date(name: str, column: Any, word: str) -> tuple[Column, list[str]]:
+    form, notes = None, []
+    if not _is_date_type(column):
+        given = [text for text in cell_texts(column) if text is not None]
+        forms = fitting_formats(given)
+        if not forms:
+            raise InputError(f"column {name!r} cannot be read as dates: it holds {given[0] if given else ''!r}.")
+        form = forms[0]
+        if "%d/%m/%Y" in form and any("%m/%d/%Y" in other for other in forms):
+            notes.append(f"column {name!r}: dates such as {given[0]} were read as day/month/year")
+    learned = DateColumn.learn(name, column, form)
+    notes.append(f"column {name!r} holds dates and became: {', '.join(learned.parts)}")
+    if gaps := int(column.isna().sum()):
+        notes.append(f"column {name!r}: {gaps} of {len(column)} dates are empty and get the middle one")
+    return learned, notes
+
+
+def _category(name: str, texts: Any, keep_constant: bool) -> tuple[Column, list[str]]:
+    learned = CategoryColumn.learn(name, texts)
+    if not keep_constant and len(learned.levels) + learned.other < 2:
+        if learned.pooled:
+            words = f"no value of column {name!r} stands in enough rows to learn from; it was left out"
+            return LeftOutColumn(name, "rare", learned.pooled[0]), [words]
+        level = learned.levels[0]
+        return LeftOutColumn(name, "constant", level), [f"column {name!r} is {level} in every row and was left out"]
+    values = {text for text in texts if text is not None}
+    notes = [*_group_note(name, len(values), len(texts)), *_case_notes(name, values)]
+    if learned.pooled:
+        rare = f"{len(learned.pooled)} rare value{'s' if len(learned.pooled) > 1 else ''}"
+        notes.append(f"column {name!r}: {rare} ({learned.pooled[0]}, for example) became 'other'")
+    return learned, notes
+
+
+def _number(
+    name: str, column: Any, numbers: Array, word: str, keep_constant: bool, may_name: bool
+) -> tuple[Column, list[str]]:
+    check_range(numbers, name)
+    wrong = cell_numbers(column)[1]
+    if word == "number" and wrong.all():
+        raise InputError(f"column {name!r} cannot be read as numbers: it holds {column.iloc[0]!r}.")
+    present = numbers[~np.isnan(numbers)]
+    if may_name and (reason := _is_id(name, present, len(numbers))):
+        words = "names the rows" if reason == "id" else "counts the rows"
+        example = f"{present[0]:.0f}"
+        return LeftOutColumn(name, reason, example), [f"column {name!r} {words} ({example}, ...) and was left out"]
+    learned = NumberColumn.learn(name, numbers)
+    may_drop = word == "auto" and not keep_constant and not learned.indicator
+    if may_drop and len(present) and (present == present[0]).all():
+        value = f"{present[0]:g}"
+        return LeftOutColumn(name, "constant", value), [f"column {name!r} is {value} in every row and was left out"]
+    notes = []
+    if may_name and (names_rows(name) or GROUP_NAME.fullmatch(name.strip().lower())):
+        whole = bool((present == np.round(present)).all())
+        notes += _group_note(name, len(np.unique(present)), len(present)) if whole else []
+    if wrong.any():
+        n, example = int(wrong.sum()), str(column.iloc[int(wrong.argmax())])
+        verb = "cells are no numbers" if n > 1 else "cell is no number"
+        notes.append(f"column {name!r}: {n} {verb} ({example!r}, data row {int(wrong.argmax()) + 1}); read as empty")
+    if learned.gaps:
+        gaps, more = len(numbers) - len(present), ", and whether it is empty became a feature" * learned.indicator
+        verb = "cells are" if gaps > 1 else "cell is"
+        filled = f"filled with the median {learned.fill:g}{more}"
+        notes.append(f"column {name!r}: {gaps} of {len(numbers)} {verb} empty, {filled}")
+    return learned, notes
+
+
+def _group_note(name: str, n_values: int, n_rows: int) -> list[str]:
+    """A note where values are many and each stands in several rows."""
+    if n_values < GROUP_VALUES or n_rows < GROUP_ROWS * n_values:
+        return []
+    return [f"column {name!r} has {n_values} values in {n_rows} rows, so it {LIKELY_GROUP}"]
+
+
+def _case_notes(name: str, values: set[str]) -> list[str]:
+    """A note where values differ in case or blanks only."""
+    plain: dict[str, list[str]] = {}
+    for value in sorted(values):
+        plain.setdefault(" ".join(value.split()).casefold(), []).append(value)
+    alike = [same for same in plain.values() if len(same) > 1]
+    if not alike:
+        return []
+    more = f" (and {len(alike) - 1} more such)" if len(alike) > 1 else ""
+    names = " and ".join(repr(value) for value in alike[0])
+    return [f"column {name!r}: {names} differ in case or blanks only{more} and count as different values"]
+
+
+def _is_id(name: str, present: Array, n_rows: int) -> str:
+    """Whole numbers, all different: "id" under a name of names, "counter" where they count the rows, else ""."""
+    if len(present) < 2 or len(present) < 0.9 * n_rows or not (present == np.round(present)).all():
+        return ""
+    if len(np.unique(present)) < len(present):
+        return ""
+    if names_rows(name):
+        return "id"
+    steps = np.diff(present)
+    dense = present[-1] - present[0] <= COUNTER_SPAN * len(present)
+    counts = len(present) >= COUNTER_ROWS and bool((steps > 0).all()) and bool(dense)
+    return "counter" if counts and RUNNING.fullmatch(name.lower()) is None else ""

@@ -14,7 +14,7 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from snefy_ldl._internal.files.atomic import write_json
+from snefy_ldl._internal.files import write_json
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.tables import cell_text
 from snefy_ldl.errors import DataNotFoundError, InputError
@@ -38,11 +38,11 @@ def make_tasks(
     to_name: str = "item",
     model_version: str = "snefy-ldl",
 ) -> list[dict[str, Any]]:
-    """Tasks for Label Studio, one a row.
+    """Tasks for Label Studio, one per row.
 
     Args:
         rows: row numbers of the pool (n,), as ``query`` gives them.
-        data: what annotators see, one dict a row (``{"text": ...}``, ``{"image": url}``).
+        data: what annotators see, one dict per row (``{"text": ...}``, ``{"image": url}``).
         predicted: predicted label distributions (n, L): shown, and the likeliest label suggested.
         utilities: scores of these rows (n,).
         label_names: the L labels, as the labelling set-up spells its choices.
@@ -68,7 +68,7 @@ def make_tasks(
         raise InputError(f"predicted must be (rows, labels) = ({len(index)}, {len(names)}); got {shares.shape}.")
     for what, given in (("data", data), ("utilities", utilities)):
         if given is not None and len(given) != len(index):
-            raise InputError(f"{what} must have one entry a row ({len(index)}); got {len(given)}.")
+            raise InputError(f"{what} must have one entry per row ({len(index)}); got {len(given)}.")
     tasks = []
     for k, row in enumerate(index):
         task: dict[str, Any] = {"data": {**({} if data is None else data[k]), ROW: row}}
@@ -246,7 +246,7 @@ def read_names(source: str | Path | Sequence[Mapping[str, Any]], key: str | None
         key: entry of a task's data that names the item; by default item, id or row, the first that all tasks have.
 
     Returns:
-        One name a task, and the key.
+        One name per task, and the key.
 
     Raises:
         DataNotFoundError: there is no such file.

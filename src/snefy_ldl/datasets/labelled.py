@@ -1,11 +1,13 @@
 """Labelled rows as people send them: shares, votes in any form, Label Studio exports.
 
-A :class:`Labelled` set names its rows where it can. Labels may come without features;
-:mod:`snefy_ldl.datasets.joins` looks them up by name in another table, and puts several sets together.
+A :class:`Labelled` set names its rows where it can. Labels may come without features: :func:`join_features` looks them
+up by name in another table, and :func:`append_rows` combines several sets.
 """
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,17 +16,16 @@ import numpy as np
 
 from snefy_ldl._internal.limits import SINGLE_NUMBERS
 from snefy_ldl._internal.text import in_file, shorten
-from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.datasets.label_studio import read_choices, read_names
-from snefy_ldl.datasets.numbers import read_parts
-from snefy_ldl.datasets.shares import COMMAND, LabelForm, label_numbers, read_shares
-from snefy_ldl.datasets.tables import Progress, TableSource
-from snefy_ldl.datasets.vote_tables import VoteTable
+from snefy_ldl.datasets.shares import COMMAND, label_numbers, read_shares
+from snefy_ldl.datasets.tables import Progress, TableSource, cell_text, read_parts
+from snefy_ldl.datasets.votes import VoteTable
 from snefy_ldl.errors import InputError
 
 #: What ``query`` writes beside a row's features: its score and, with this prefix, the predicted shares.
 SCORE, PREDICTED = "query_score", "predicted_"
-#: Columns that name rows, in this order, where nobody says which one does.
+#: Columns that name rows unless the user names one, the first that is there.
 ID_NAMES = ("item", "id", "row")
 #: Rows below which there are too few to learn from.
 FEW_ROWS = 20
@@ -124,13 +125,13 @@ def read_labelled(
         path: the file.
         label_names: the labels; None takes those that occur, which only single votes allow.
         feature_names: columns of features; where the file lacks some of them, it has no features.
-        form: "shares" or "counts" (a column a label), "long" (a row a vote), "wide" (a column an annotator); "auto"
-            looks at the columns.
+        form: "shares" or "counts" (a column per label), "long" (a row per vote), "wide" (a column per annotator), or
+            "auto" to look at the columns.
         id_name: column that names the rows.
         vote_columns: columns of a long table.
         prefer_counts: how to read whole numbers that are shares as well as votes: ones and zeros, hundreds.
         normalize: whether label columns hold amounts, each row of which is to be divided by its sum.
-        progress: called with how much of a table with a column a label is read, and how much there is.
+        progress: called with how much of a table with a column per label is read, and how much there is.
 
     Returns:
         The rows.
@@ -166,8 +167,9 @@ def read_labelled(
         if label_names is None:
             raise InputError("name the label columns with --labels.")
         source.need(label_names, "labels")
-        kind: LabelForm = "counts" if form == "counts" else "auto"
-        return _from_columns(source, label_names, wanted, key, kind, prefer_counts, normalize, progress)
+        settings = {"form": "counts" if form == "counts" else "auto", "normalize": normalize}
+        settings["prefer_counts"] = prefer_counts
+        return _from_columns(source, label_names, wanted, key, progress, **settings)
     except InputError as error:
         raise InputError(in_file(file.name, str(error))) from None
 
@@ -186,13 +188,8 @@ def _guess_form(
     raise InputError(
         f"{source.file.name} holds no labels in a known form. It needs a column for each label "
         f"({shorten(labels, 5) if labels else 'named with --labels'}) with shares or numbers of votes, or the columns "
-        f"{', '.join(vote_columns)} with one vote a row, or a column that names the rows and one column an annotator."
+        f"{', '.join(vote_columns)} with one vote per row, or a column that names the rows and one per annotator."
     )
-
-
-def _features(frame: Any, names: list[str]) -> Any:
-    """The features as a table of their own, or None where there are none."""
-    return frame[names].reset_index(drop=True) if names else None
 
 
 def _check_ids(ids: list[str], name: str) -> list[str]:
@@ -206,12 +203,10 @@ def _from_columns(
     labels: list[str],
     features: list[str],
     key: str | None,
-    form: LabelForm,
-    prefer_counts: bool,
-    normalize: bool,
     progress: Progress | None,
+    **settings: Any,
 ) -> Labelled:
-    """A column a label; rows without any label were not done yet and are skipped."""
+    """A column per label; rows without any label were not done yet and are skipped."""
     frame, cells, names = read_parts(source, features, labels, key, progress)
     table = label_numbers(cells, labels)
     empty = np.isnan(table).all(axis=1)
@@ -222,7 +217,7 @@ def _from_columns(
         remarks.append(f"{int(empty.sum())} row{'s' if empty.sum() > 1 else ''} without labels skipped")
     kept = np.flatnonzero(~empty)
     if empty.any():
-        frame, table = frame.iloc[kept].reset_index(drop=True), table[kept]
+        frame, table = _take(frame, kept), table[kept]
     gaps = np.isnan(table)
     if gaps.any():
         row, column = np.argwhere(gaps)[0]
@@ -230,26 +225,15 @@ def _from_columns(
             f"data row {kept[row] + 1}, column {labels[column]!r}: empty, while other labels of the row are filled in. "
             "Write 0 for none, or clear the whole row."
         )
-    reading = read_shares(
-        table,
-        labels,
-        (kept + 1).astype(np.intp),
-        form=form,
-        normalize=normalize,
-        prefer_counts=prefer_counts,
-        advice=COMMAND,
-    )
+    reading = read_shares(table, labels, kept + 1, advice=COMMAND, **settings)
     ids = None if names is None or key is None else _check_ids([names[row] for row in kept], key)
     votes = VoteTable.from_counts(reading.labels, ids, labels) if reading.are_counts else None
     remarks += reading.notes
     if ids is not None and (values := len(set(ids))) < len(ids):
         many = f"{values} values" if values > 1 else "one value"
         remarks.append(f"column {key!r} has {many} in {len(ids)} rows: it names {GROUPS_KEPT}")
-    features_read = frame if features else None
-    are_counts = reading.are_counts
-    return Labelled(
-        source.file.name, reading.labels, are_counts, labels, ids, features_read, key, votes, tuple(remarks)
-    )
+    known, are_counts, file = frame if features else None, reading.are_counts, source.file.name
+    return Labelled(file, reading.labels, are_counts, labels, ids, known, key, votes, tuple(remarks))
 
 
 def _from_long(
@@ -264,8 +248,7 @@ def _from_long(
     rows = _from_votes(source.file.name, votes, item)
     if not features:
         return rows
-    table = _features(frame, features)
-    ids = list(frame[item])
+    table, ids = frame[features], list(frame[item])
     first = dict(zip(reversed(ids), reversed(range(len(ids)))))
     earlier = table.iloc[[first[name] for name in ids]].reset_index(drop=True)
     differs = ((table != earlier) & ~(table.isna() & earlier.isna())).to_numpy()
@@ -275,8 +258,13 @@ def _from_long(
             f"data row {row + 1}, column {features[column]!r}: item {ids[row]!r} has another value there than in an "
             "earlier row. Correct one of them, or leave the column out with --drop."
         )
+    return _with_features(rows, table, first)
+
+
+def _with_features(rows: Labelled, table: Any, where: Mapping[str, int]) -> Labelled:
+    """Rows with their features, which stand in a table at the places that their names lead to."""
     assert rows.ids is not None
-    return replace(rows, features=_take(table, np.array([first[name] for name in rows.ids])))
+    return replace(rows, features=_take(table, np.array([where[name] for name in rows.ids])))
 
 
 def _from_wide(
@@ -288,12 +276,9 @@ def _from_wide(
         raise InputError("there is no column of an annotator.")
     frame = source.whole(features, [key, *annotators])
     votes = VoteTable.from_wide(frame[[key, *annotators]], key, label_names=labels)
-    rows, table = _from_votes(source.file.name, votes, key), _features(frame, features)
-    if table is None:
-        return rows
+    rows = _from_votes(source.file.name, votes, key)
     where = {name: row for row, name in enumerate(frame[key])}
-    assert rows.ids is not None
-    return replace(rows, features=_take(table, np.array([where[name] for name in rows.ids])))
+    return _with_features(rows, frame[features], where) if features else rows
 
 
 def _from_label_studio(file: Path, labels: list[str] | None, id_name: str | None, control: str) -> Labelled:
@@ -420,3 +405,179 @@ def named_rows(path: str | Path, id_name: str | None = None) -> tuple[list[str],
 def _take(table: Any, index: Any) -> Any:
     """Some rows of a table: an array, or a frame."""
     return table.iloc[index] if hasattr(table, "iloc") else table[index]
+
+
+#: ``id_name`` of a set put together from several files: its names are keys that tell rows of all files apart.
+JOINED = "joined"
+
+
+def join_features(
+    rows: Labelled,
+    path: str | Path,
+    feature_names: list[str],
+    id_name: str | None = None,
+    progress: Progress | None = None,
+) -> Labelled:
+    r"""Look up the features of labelled rows, by name, in a table that is read in parts.
+
+    A table without a column of names is taken by row number, counting from 0, which is what ``query`` writes for it.
+
+    Args:
+        rows: Labels with names.
+        path: Table of features.
+        feature_names: Its columns.
+        id_name: Its column of names; by default the one the rows have, else item, id or row.
+        progress: Called with how much of the table is read, and how much there is.
+
+    Returns:
+        The rows that the table has; a remark says how many it lacks.
+
+    Raises:
+        InputError: The rows have no names, the table lacks a column or names a row twice, or not one row is in it.
+
+    >>> import tempfile
+    >>> rows = Labelled("votes.csv", np.array([[2.0, 1.0]]), True, ["no", "yes"], ids=["b"], id_name="item")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = Path(folder) / "items.csv"
+    ...     _ = table.write_text("item,age\na,30\nb,40\n")
+    ...     join_features(rows, table, ["age"]).features
+       age
+    0   40
+    """
+    if rows.ids is None:
+        raise InputError(
+            f"{rows.source} has neither the features ({shorten(feature_names, 4)}) nor a column that names its rows "
+            "(item, id or row; another one with --id)."
+        )
+    source = TableSource(Path(path))
+    source.need(feature_names, "features")
+    same_column = rows.id_name if rows.id_name in source.columns and rows.id_name not in feature_names else None
+    key = find_id(source.columns, id_name or same_column, feature_names)
+    table, places, seen = _look_up(rows.ids, source, key, feature_names, progress)
+    if not seen.any():
+        column = f"column {key!r}" if key else "row numbers, as there is no column of names"
+        raise InputError(
+            f"not one row of {rows.source} is in {source.file.name}: {rows.source} names {rows.ids[0]!r}, "
+            f"{source.file.name} goes by {column}. Name the right column with --id."
+        )
+    missing = [name for name, has in zip(rows.ids, seen) if not has]
+    remarks = rows.remarks
+    if missing:
+        remark = f"{len(missing)} labelled rows are not in {source.file.name} and were left out"
+        remarks = (*remarks, f"{remark}: {shorten(missing, 5)}")
+    return replace(pick_rows(rows, np.sort(places)), features=table, remarks=(*remarks, *source.notes))
+
+
+def _look_up(
+    ids: list[str], source: TableSource, key: str | None, feature_names: list[str], progress: Progress | None
+) -> tuple[Any, Index, Mask]:
+    """Features of the rows that the table has, in the order of their places among these names, and which it has (N,).
+
+    The first part is a DataFrame (k, d), the second the places in the order of the table (k,).
+    """
+    where: dict[str, list[int]] = {}
+    for k, name in enumerate(ids):
+        where.setdefault(name, []).append(k)
+    seen, start = np.zeros(len(ids), dtype=bool), 0
+    parts, places, twice = [], [], []
+    for chunk in source.chunks(feature_names, [] if key is None else [key], progress, finite=False):
+        names = range(start, start + len(chunk)) if key is None else chunk[key]
+        texts = [cell_text(name) for name in names]
+        start += len(chunk)
+        hits = [(row, k) for row, text in enumerate(texts) for k in where.get(text, ())]
+        if hits:
+            here, there = (np.array(part) for part in zip(*hits))
+            times = np.bincount(there, minlength=len(seen)) + seen
+            twice += [ids[k] for k in np.flatnonzero(times > 1)]
+            seen[there] = True
+            parts.append(chunk[feature_names].iloc[here])
+            places.append(there)
+    if twice:
+        raise InputError(f"{source.file.name} has two rows named {twice[0]!r} (column {key!r}); names must be unique.")
+    order = np.concatenate(places) if places else np.zeros(0, dtype=np.intp)
+    return (stack_tables(parts, np.argsort(order)) if parts else None), order, seen
+
+
+def stack_tables(parts: Sequence[Any], order: Index | None = None) -> Any:
+    """DataFrames with the same columns on top of each other.
+
+    Args:
+        parts: The tables.
+        order: Rows of all of them in the order wanted; as they come by default.
+
+    Returns:
+        One DataFrame, its rows numbered anew.
+
+    >>> import pandas
+    >>> stack_tables([pandas.DataFrame({"a": [1]}), pandas.DataFrame({"a": [2]})])["a"].tolist()
+    [1, 2]
+    """
+    import pandas  # an extra, loaded where tables are read
+
+    with warnings.catch_warnings():  # pandas warns of columns that are empty in one of the parts
+        warnings.simplefilter("ignore", FutureWarning)
+        table = pandas.concat(list(parts), ignore_index=True)
+    return table if order is None else table.iloc[order].reset_index(drop=True)
+
+
+def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
+    """Both sets in one; of rows with the same name the new one counts, unless names repeat within a set.
+
+    Votes that join shares become shares; shares cannot become votes.
+
+    Args:
+        base: The rows so far, with features.
+        new: Further rows, with features and the same labels.
+
+    Returns:
+        All rows, and how many of the first set the second replaced.
+
+    Raises:
+        InputError: A set has no features, the labels differ, or shares would join votes.
+
+    >>> import pandas
+    >>> def rows(name, yes):
+    ...     table = pandas.DataFrame({"age": [30]})
+    ...     return Labelled("a.csv", np.array([[1.0 - yes, yes]]), False, ["no", "yes"], [name], table, "id")
+    >>> joined, replaced = append_rows(rows("x", 0.5), rows("x", 0.75))
+    >>> joined.labels, replaced
+    (array([[0.25, 0.75]]), 1)
+    """
+    if base.features is None or new.features is None:
+        raise InputError("rows without features cannot be appended; join_features looks them up.")
+    if new.label_names != base.label_names:
+        raise InputError(
+            f"{new.source} has the labels {shorten(new.label_names)}, {base.source} {shorten(base.label_names)}."
+        )
+    labels = new.labels
+    if base.are_counts and not new.are_counts:
+        raise InputError(
+            f"{base.source} holds votes, {new.source} shares, and shares do not tell how many voted. Send numbers of "
+            "votes, or fit shares throughout."
+        )
+    if new.are_counts and not base.are_counts:
+        labels = labels / labels.sum(axis=1, keepdims=True)
+    before, after = _keys(base), _keys(new)
+    newer = set(after)
+    keep = np.array([key not in newer for key in before], dtype=bool)
+    joined = replace(
+        base,
+        labels=np.concatenate([base.labels[keep], labels]),
+        features=stack_tables([base.features[keep], new.features]),
+        ids=[key for key, kept in zip(before, keep) if kept] + after,
+        id_name=JOINED,
+        votes=None,
+        remarks=(),
+    )
+    return joined, int((~keep).sum())
+
+
+def _keys(rows: Labelled) -> list[str]:
+    """Names that tell rows of several files apart.
+
+    A row number counts rows of another table than a name stands in, so it is marked as one; a row without a name gets
+    one from its file and place, and so does a row whose name is that of a group.
+    """
+    if rows.ids is None or names_groups(rows):
+        return [f"{rows.source}, data row {row + 1}" for row in range(len(rows))]
+    return [f"row number {name}" for name in rows.ids] if rows.id_name == ID_NAMES[-1] else rows.ids

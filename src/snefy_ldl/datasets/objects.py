@@ -6,7 +6,7 @@ Tensors and arrays that fit on the device go there whole, and a batch is a look-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from snefy_ldl._internal.limits import RESIDENT_BYTES
-from snefy_ldl._internal.validation.rows import CollatedRows, Items, as_rows, count_rows, is_items, move_rows, take_rows
+from snefy_ldl._internal.rows import CollatedRows, Items, as_rows, count_rows, is_items, move_rows, take_rows
 from snefy_ldl.errors import InputError
 
 #: Makes one batch of a list of rows.
@@ -167,7 +167,7 @@ def open_rows(X: Any, collate: Collate | None = None, n_labels: int | None = Non
         X: arrays or tensors of any rank, nested batches, lists of objects, graphs, texts, a map-style data set or a
             loader of one.
         collate: makes a batch of a list of rows; lists are then rows whatever they hold.
-        n_labels: L, by which labelled data sets are told; None: rows are x.
+        n_labels: L, by which labelled data sets are recognised; None: rows are x.
         workers: processes that fetch batches ahead.
 
     Returns:
@@ -197,7 +197,7 @@ def open_rows(X: Any, collate: Collate | None = None, n_labels: int | None = Non
         X = {key: _column(key, value) for key, value in X.items()}
     if count_rows(X) == 0:
         raise InputError("X is empty: 0 rows.")
-    if isinstance(X, (Dataset, Items)) or _bytes(X) > RESIDENT_BYTES or isinstance(X, np.memmap):
+    if isinstance(X, (Dataset, Items)) or count_bytes(X) > RESIDENT_BYTES or isinstance(X, np.memmap):
         return Objects(X, collate, n_labels, workers)
     return as_tensors(X)
 
@@ -218,13 +218,15 @@ def _column(name: str, value: Any) -> Any:
     return array
 
 
-def _bytes(X: Any) -> int:
-    """Memory of a nested batch."""
-    if isinstance(X, Mapping):
-        return sum(_bytes(value) for value in X.values())
-    if isinstance(X, (list, tuple)):
-        return sum(_bytes(value) for value in X)
-    return int(X.nbytes)
+def count_bytes(X: Any) -> int:
+    """Memory that the numbers of a nested batch take; anything but numbers and text counts as a kilobyte."""
+    if hasattr(X, "nbytes"):
+        return int(X.nbytes)
+    if isinstance(X, (str, bytes)):
+        return len(X)
+    if isinstance(X, Iterable):
+        return sum(count_bytes(part) for part in (X.values() if isinstance(X, Mapping) else X))
+    return 1024
 
 
 # -- labels that come with the rows ----------------------------------------------------------------------------------
@@ -309,6 +311,11 @@ def shares_of(X: Any, D: Any = None) -> Any:
     return shares
 
 
+def label_array(labels: Any) -> Any:
+    """Labels of a row or of a block as an array, wherever they are."""
+    return labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+
+
 def _read_labels(source: Any) -> tuple[Any, bool]:
     """Labels of every row, and whether they came as whole numbers; x is read and dropped, a row at a time."""
     rows: list[Any] = []
@@ -320,11 +327,11 @@ def _read_labels(source: Any) -> tuple[Any, bool]:
                 f"fit needs the labels: row {number} of the data set is no pair (x, shares) or (x, counts) but "
                 f"{describe(row)}. Give the labels beside it: fit(X, D) or fit(X, counts=K)."
             )
-        label = row[1].detach().cpu().numpy() if isinstance(row[1], Tensor) else np.asarray(row[1])
+        label = label_array(row[1])
         if label.ndim != 1 or label.dtype.kind not in "iufb" or (rows and len(label) != len(rows[0])):
             raise InputError(
-                f"labels of row {number} of the data set must be {len(rows[0]) if rows else 'L'} numbers, one a label; "
-                f"got {describe(row[1])}."
+                f"labels of row {number} of the data set must be {len(rows[0]) if rows else 'L'} numbers, one per "
+                f"label; got {describe(row[1])}."
             )
         whole = whole and label.dtype.kind in "iub"
         rows.append(label.astype(np.float64))

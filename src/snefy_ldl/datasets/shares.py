@@ -8,13 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import check_counts
-from snefy_ldl._internal.validation.distributions import CLOSURE_TOLERANCE, ROUNDING_TOLERANCE, UNITS, divide_shares
+from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, ROUNDING_TOLERANCE, UNITS, check_counts, divide_shares
 from snefy_ldl.datasets.cells import cell_numbers
 from snefy_ldl.errors import InputError
-
-__all__ = ["COMMAND", "PYTHON", "Advice", "LabelForm", "Reading", "label_numbers", "read_shares"]
 
 #: Part of the rows that must have the sum of a unit for the others to be mistakes.
 MOSTLY = 0.8
@@ -45,13 +43,11 @@ class Reading:
     Args:
         labels: Shares, rows that sum to one, or numbers of votes (N, L).
         are_counts: Which of the two.
-        unit: "shares", "percentages", "shares per mille", "votes" or "amounts".
         notes: What a person should know about how they were read.
     """
 
     labels: Array
     are_counts: bool
-    unit: str
     notes: tuple[str, ...] = ()
 
 
@@ -92,12 +88,12 @@ def read_shares(
         raise InputError(f"there is one label column ({', '.join(names)}); a label distribution needs at least 2.")
     numbers: Index = np.arange(1, len(table) + 1, dtype=np.intp) if rows is None else rows
     _check_cells(table, names, numbers)
-    sums, columns = table.sum(axis=1), _list(names)
+    sums, columns = table.sum(axis=1), shorten(names, 4)
     whole = bool((table == np.round(table)).all())
     if normalize:
         return _divide(table, sums, numbers, columns)
     if form == "counts":
-        return Reading(_votes(table, names, numbers, advice), True, "votes")
+        return Reading(_votes(table, names, numbers, advice), True)
     for unit, words in {1.0: "shares", **UNITS}.items():
         near = np.abs(sums - unit) <= ROUNDING_TOLERANCE * unit
         if near.mean() < MOSTLY or not near.any():
@@ -105,26 +101,29 @@ def read_shares(
         if whole and prefer_counts:
             break
         if not near.all():
-            _complain_about_row(sums, near, numbers, columns, unit, words, advice)
+            row, n = int((~near).argmax()), int((~near).sum())
+            others = f"{n} rows do not, and the others" if n > 1 else "all other rows"
+            raise InputError(
+                f"data row {numbers[row]}: {columns} sum to {sums[row]:.6g}, not {unit:g}; {others} sum to {unit:g}. "
+                f"Correct the row{'s' if n > 1 else ''}, or use {advice.normalize} to divide each row by its sum."
+            )
         notes = [] if unit == 1.0 else [f"{columns} sum to {unit:g} in every row: read as {words}"]
         if whole and unit != 1.0:
             notes[-1] += f" ({advice.counts} if they are votes)"
-        return Reading(
-            divide_shares(table, sums[:, None]), False, words, (*notes, *_rounded(sums / unit, numbers, unit))
-        )
+        return Reading(divide_shares(table, sums[:, None]), False, (*notes, *_rounded(sums / unit, numbers, unit)))
     if whole and form != "shares":
         low, high = int(sums.min()), int(sums.max())
         span = f"{low}" if low == high else f"{low} to {high}"
         votes = _votes(table, names, numbers, advice)
-        note = f"{columns} hold whole numbers that sum to {span} a row: read as numbers of votes "
-        return Reading(votes, True, "votes", (f"{note}({advice.normalize} if they are amounts)",))
+        note = f"{columns} hold whole numbers that sum to {span} per row: read as numbers of votes "
+        return Reading(votes, True, (f"{note}({advice.normalize} if they are amounts)",))
     row = int((np.abs(sums - 1.0) > ROUNDING_TOLERANCE).argmax())
     low, high = sums.min(), sums.max()
     span = "" if low == high else f", and in all rows to between {low:.6g} and {high:.6g}"
-    more = f"; if they are numbers of votes, say {advice.counts}" if whole else ""
+    more = f"; use {advice.counts} if they are numbers of votes" if whole else ""
     raise InputError(
         f"data row {numbers[row]}: {columns} sum to {sums[row]:.6g}{span}; shares must sum to 1, 100 or 1000. If these "
-        f"are amounts, say {advice.normalize}: each row is then divided by its sum{more}."
+        f"are amounts, use {advice.normalize} to divide each row by its sum{more}."
     )
 
 
@@ -160,10 +159,6 @@ def label_numbers(frame: Any, columns: list[str], gaps: bool = True) -> Array:
     return table
 
 
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(names if len(names) <= 4 else [*names[:2], "…", names[-1]])
-
-
 def _check_cells(table: Array, names: Sequence[str], rows: Index) -> None:
     for wrong, rule in ((~np.isfinite(table), "no finite number"), (table < 0, "negative, and no share can be")):
         if wrong.any():
@@ -180,7 +175,7 @@ def _divide(table: Array, sums: Array, rows: Index, columns: str) -> Reading:
         row = int((sums <= 0).argmax())
         raise InputError(f"data row {rows[row]}: {columns} sum to 0, and nothing can be divided by that. Drop the row.")
     note = f"each row of {columns} was divided by its sum ({sums.min():.6g} to {sums.max():.6g})"
-    return Reading(divide_shares(table, sums[:, None]), False, "amounts", (note,))
+    return Reading(divide_shares(table, sums[:, None]), False, (note,))
 
 
 def _votes(table: Array, names: Sequence[str], rows: Index, advice: Advice) -> Array:
@@ -195,18 +190,6 @@ def _votes(table: Array, names: Sequence[str], rows: Index, advice: Advice) -> A
     if empty.any():
         raise InputError(f"data row {rows[int(empty.argmax())]} holds no vote at all. Drop the row.")
     return check_counts(table)[0]
-
-
-def _complain_about_row(
-    sums: Array, near: Array, rows: Index, columns: str, unit: float, words: str, advice: Advice
-) -> None:
-    row = int((~near.astype(bool)).argmax())
-    n = int((~near.astype(bool)).sum())
-    many = f"; {n} rows are so, and the others sum to {unit:g}" if n > 1 else f"; all other rows sum to {unit:g}"
-    raise InputError(
-        f"data row {rows[row]}: {columns} sum to {sums[row]:.6g}, not {unit:g}{many}. Correct the row"
-        f"{'s' if n > 1 else ''}, or say {advice.normalize} to divide each row by its sum."
-    )
 
 
 def _rounded(shares: Array, rows: Index, unit: float) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
-"""Rows that come one after the other and are never held whole: iterable data sets, loaders, and blocks of any kind."""
+"""Streams of rows that are read in chunks, each epoch anew: loaders, iterable data sets, folders of Parquet files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
-from snefy_ldl._internal.validation.rows import Items, as_rows, count_rows, take_rows
-from snefy_ldl.datasets.objects import describe, labels_kind
-from snefy_ldl.errors import InputError
+from snefy_ldl._internal.rows import Items, as_rows, count_rows, take_rows
+from snefy_ldl.datasets.formats import table_kind
+from snefy_ldl.datasets.objects import count_bytes, describe, label_array, labels_kind
+from snefy_ldl.datasets.tables import TableSource, parquet_batches
+from snefy_ldl.errors import DataNotFoundError, InputError
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Chunk:
         return count_rows(self.X)
 
     def split(self, counts: bool | None) -> tuple[Any, Any]:
-        """Labels as (shares, counts), one of them None; by their looks where nobody knows."""
+        """Labels as (shares, counts), one of them None; the numbers decide where ``counts`` is None."""
         if counts is None:
             return labels_kind(np.asarray(self.labels, dtype=np.float64), self.whole)
         return (None, self.labels) if counts else (self.labels, None)
@@ -47,7 +50,7 @@ class Stream:
     Args:
         source: an iterable data set of pairs (x, labels), a loader of batches of such pairs, or a function that returns
             an iterator of blocks (X, labels), each of any number of rows. Labels may be missing for predictions.
-        n_rows: how many rows there are, for the schedule of the learning rate; None where nobody knows.
+        n_rows: how many rows there are, for the schedule of the learning rate; None where that is unknown.
         counts: whether labels are votes; None looks at the first ones.
 
     Raises:
@@ -98,7 +101,7 @@ class Stream:
             if n == 0:
                 continue
             parts.append((X, labels))
-            held, size, any_rows = held + n, size + _bytes(X), True
+            held, size, any_rows = held + n, size + count_bytes(X), True
             if held >= rows or size >= nbytes:
                 yield _join(parts)
                 parts, held, size = [], 0, 0
@@ -169,7 +172,7 @@ def _length(source: Any) -> int | None:
 def _single(row: Any, number: int) -> tuple[Any, Any]:
     """One row as a block."""
     if isinstance(row, (tuple, list)) and len(row) == 2:
-        label = row[1].detach().cpu().numpy() if isinstance(row[1], Tensor) else np.asarray(row[1])
+        label = label_array(row[1])
         if label.ndim != 1 or label.dtype.kind not in "iufb":
             raise InputError(f"labels of row {number} of the stream must be L numbers; got {describe(row[1])}.")
         return Items([row[0]]), label[None]
@@ -196,11 +199,9 @@ def _join(parts: list[tuple[Any, Any]]) -> Chunk:
     labels = [label for _, label in parts]
     if any(label is None for label in labels):
         return Chunk(X, None)
-    arrays = [label.detach().cpu().numpy() if isinstance(label, Tensor) else label for label in labels]
-    whole = all(np.asarray(array).dtype.kind in "iub" for array in arrays)
-    if hasattr(arrays[0], "columns"):
-        return Chunk(X, _stack_frames(arrays), whole)
-    return Chunk(X, np.concatenate([np.asarray(array) for array in arrays]), whole)
+    arrays = [label_array(label) for label in labels]
+    whole = all(array.dtype.kind in "iub" for array in arrays)
+    return Chunk(X, _stack_frames(labels) if hasattr(labels[0], "columns") else np.concatenate(arrays), whole)
 
 
 def _stack_frames(frames: list[Any]) -> Any:
@@ -209,14 +210,53 @@ def _stack_frames(frames: list[Any]) -> Any:
     return pd.concat(frames, ignore_index=True)
 
 
-def _bytes(X: Any) -> int:
-    """Memory that the numbers of a block take; what is no number counts as a kilobyte a row."""
-    if hasattr(X, "nbytes"):
-        return int(X.nbytes)
-    if isinstance(X, dict):
-        return sum(_bytes(value) for value in X.values())
-    if isinstance(X, (str, bytes)):
-        return len(X)
-    if isinstance(X, Iterable):
-        return sum(_bytes(part) for part in X)
-    return 1024
+def parquet_stream(
+    folder: Path, labels: list[str], features: list[str] | None = None, counts: bool = False
+) -> tuple[Stream, list[str]]:
+    """A folder of Parquet files (or one file) as a stream, in the order of the files' names.
+
+    Args:
+        folder: with files that end in ``.parquet`` or ``.pq``, in folders of their own too.
+        labels: the label columns.
+        features: the feature columns; all others by default.
+        counts: whether labels are votes.
+
+    Returns:
+        The stream, and the names of its features.
+
+    Raises:
+        DataNotFoundError: where there is no such folder, or no Parquet file in it.
+        InputError: where a file lacks a column.
+        ImportError: pandas or pyarrow is not installed.
+
+    Example:
+        >>> import tempfile, pandas as pd
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     for part in range(2):
+        ...         frame = pd.DataFrame({"x": [1.0, 2.0], "a": [0.5, 0.2], "b": [0.5, 0.8]})
+        ...         frame.to_parquet(Path(place) / f"part{part}.parquet")
+        ...     stream, names = parquet_stream(Path(place), ["a", "b"])
+        ...     names, stream.n_rows, [len(chunk) for chunk in stream.chunks(3)]
+        (['x'], 4, [4])
+    """
+    files = [folder] if folder.is_file() else sorted(f for f in folder.rglob("*") if f.suffix in (".parquet", ".pq"))
+    if not files:
+        raise DataNotFoundError(f"no Parquet files in {folder}.")
+    sources = [TableSource(file) for file in files]
+    if any(table_kind(file) != "parquet" for file in files):
+        raise InputError(f"{folder.name}: only Parquet files can be streamed; a CSV file is read whole.")
+    names = features or [name for name in sources[0].columns if name not in labels]
+    for source in sources:
+        source.need([*names, *labels], "features and labels")
+    from pyarrow import parquet  # an extra, loaded where it is used
+
+    n_rows = sum(int(parquet.read_metadata(file).num_rows) for file in files)
+    step = max(256, min(STREAM_ROWS, STREAM_BYTES // (8 * (len(names) + len(labels)))))
+
+    def blocks() -> Iterator[tuple[Any, Any]]:
+        for file in files:
+            for batch, _ in parquet_batches(file, step, [*names, *labels]):
+                frame = batch.to_pandas()
+                yield frame[names], frame[labels]
+
+    return Stream(blocks, n_rows, counts), names

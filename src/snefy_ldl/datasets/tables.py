@@ -1,8 +1,14 @@
-"""Tables on disk, read whole or a part at a time: text, Excel, Parquet and Feather by the file's ending."""
+"""Tables on disk, read and written whole or in parts: text, Excel, Parquet and Feather, by the ending of the file."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
+import gc
+import gzip
+import io
+import sys
+import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
@@ -11,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from snefy_ldl._internal.files import replace_file
+from snefy_ldl._internal.limits import SINGLE_NUMBERS
 from snefy_ldl._internal.text import shorten
-from snefy_ldl.datasets.formats import TextFormat, change_formulas, sniff_text, table_kind, unescape_cell
-from snefy_ldl.datasets.sinks import DECIMALS, TableSink
+from snefy_ldl._internal.types import Array
+from snefy_ldl.datasets.formats import TextFormat, change_formulas, escape_cell, sniff_text, table_kind, unescape_cell
 from snefy_ldl.errors import DataNotFoundError, InputError, SnefyError
-
-__all__ = ["DECIMALS", "Progress", "TableSink", "TableSource", "cell_text", "parquet_batches", "table_kind"]
 
 #: Rows held in memory at a time.
 CHUNK_ROWS = 32_768
@@ -46,7 +52,7 @@ def cell_text(value: Any) -> str:
     """
     if value is None or value != value:
         return ""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    return str(int(value)) if isinstance(value, (float, np.floating)) and float(value).is_integer() else str(value)
 
 
 def parquet_batches(file: Any, rows: int, columns: list[str]) -> Iterator[tuple[Any, int]]:
@@ -278,10 +284,7 @@ class TableSource:
         parts = list(self._frames(wanted, set(as_text), progress))
         if not sum(len(part) for part in parts):
             raise InputError(f"{self.file.name} holds no rows.")
-        frame = self._pandas.concat(parts, ignore_index=True)
-        for name in as_text:
-            frame[name] = [cell_text(value) for value in frame[name]]
-        return frame
+        return self._stack(parts, as_text)
 
     def take(self, rows: Any, columns: list[str], as_text: list[str], progress: Progress | None = None) -> Any:
         """Some rows by number; the file is read once, a part at a time.
@@ -306,10 +309,11 @@ class TableSource:
             start += len(part)
         if len(wanted) and wanted[-1] >= start:
             raise InputError(f"{self.file.name} has {start} rows; there is no row {wanted[-1]} (counting from 0).")
-        frame = self._pandas.concat(parts, ignore_index=True).iloc[order.argsort(kind="stable")]
-        for name in as_text:
-            frame[name] = [cell_text(value) for value in frame[name]]
-        return frame.reset_index(drop=True)
+        return self._stack(parts, as_text).iloc[order.argsort(kind="stable")].reset_index(drop=True)
+
+    def _stack(self, parts: list[Any], as_text: list[str]) -> Any:
+        frame = self._pandas.concat(parts, ignore_index=True)
+        return frame.assign(**{name: [cell_text(value) for value in frame[name]] for name in as_text})
 
     def _frames(
         self, columns: list[str], as_text: set[str], progress: Progress | None, rows: int | None = None
@@ -392,3 +396,253 @@ class TableSource:
             raise
         except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
             raise InputError(f"{self.file.name} cannot be read as a table: {error}") from None
+
+
+#: Rows taken over at a time: their part of the array stays in a processor's cache while column after column fills it.
+PART_ROWS = 8192
+
+
+def read_numbers(
+    source: TableSource, features: list[str], labels: list[str], progress: Progress | None = None
+) -> tuple[Any, Array] | None:
+    """Features and labels of a Parquet file, each as one array.
+
+    Args:
+        source: The table.
+        features: Names of the feature columns (d).
+        labels: Names of the label columns (L).
+        progress: Called with how much is done, and of how much.
+
+    Returns:
+        Features (N, d), float64, or float32 where they are very many, and labels (N, L), float64; NaN where a cell is
+        empty. None where the file is no Parquet file, has no rows, or a column does not hold plain numbers: a frame
+        then tells what is wrong.
+
+    >>> import pandas, pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder) / "soil.parquet"
+    ...     pandas.DataFrame({"depth": [10, 20], "sand": [0.5, 0.25], "site": ["a", "b"]}).to_parquet(file)
+    ...     source = TableSource(file)
+    ...     read_numbers(source, ["depth"], ["sand"]), read_numbers(source, ["depth"], ["site"])
+    ((array([[10.],
+           [20.]]), array([[0.5 ],
+           [0.25]])), None)
+    """
+    if source.kind != "parquet":
+        return None
+    import pyarrow.parquet  # an extra, loaded where it is used
+    from pyarrow import types
+
+    metadata = pyarrow.parquet.read_metadata(source.file)
+    schema, n_rows = metadata.schema.to_arrow_schema(), int(metadata.num_rows)
+    kinds = [schema.field(name).type for name in (*features, *labels)]
+    if n_rows == 0 or not all(types.is_integer(kind) or types.is_floating(kind) for kind in kinds):
+        return None
+    single = n_rows * len(features) > SINGLE_NUMBERS
+    X = np.empty((n_rows, len(features)), dtype=np.float32 if single else np.float64)
+    Y = np.empty((n_rows, len(labels)))
+    start = 0
+    try:
+        for batch, _ in parquet_batches(source.file, PART_ROWS, [*features, *labels]):
+            stop = start + batch.num_rows
+            for table, names in ((X, features), (Y, labels)):
+                part = table[start:stop]
+                for k, name in enumerate(names):
+                    part[:, k] = batch.column(name).to_numpy(zero_copy_only=False)
+            start = stop
+            if progress is not None:
+                progress(start, n_rows)
+    except (ValueError, OSError):  # a damaged file
+        return None
+    return X, Y
+
+
+def read_parts(
+    source: TableSource,
+    features: list[str],
+    labels: list[str],
+    key: str | None = None,
+    progress: Progress | None = None,
+) -> tuple[Any, Any, list[str] | None]:
+    """Features, labels and names of the rows of a table; a Parquet file of numbers goes straight into arrays.
+
+    Args:
+        source: The table.
+        features: Names of the feature columns (d).
+        labels: Names of the label columns (L).
+        key: Column that names the rows, or None.
+        progress: Called with how much is done, and of how much.
+
+    Returns:
+        DataFrames (N, d) and (N, L) of whatever the cells hold, and the rows' names as text, or None.
+
+    Raises:
+        InputError: There is no row.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder) / "soil.csv"
+    ...     _ = file.write_text("site,sand" + chr(10) + "a,0.5" + chr(10))
+    ...     read_parts(TableSource(file), [], ["sand"], "site")[2]
+    ['a']
+    """
+    import pandas  # an extra, loaded by the table already
+
+    names = [] if key is None else [key]
+    numbers = read_numbers(source, features, labels, progress)
+    if numbers is None:
+        table = source.whole([*labels, *features], names, progress)
+        return table[features], table[labels], None if key is None else list(table[key])
+    X, Y = (
+        pandas.DataFrame(part, columns=part_names, copy=False) for part, part_names in zip(numbers, (features, labels))
+    )
+    return X, Y, None if key is None else list(source.whole([], names)[key])
+
+
+#: Shares and intervals are written with this many decimals.
+DECIMALS = 8
+
+
+class TableSink:
+    """A table that is written in parts, under a temporary name until it is whole.
+
+    Use it as a context: the file appears when the block ends well, and an older one stays when it does not. Text stays
+    text in spreadsheet programs: Excel files hold no formulas, and in CSV and TSV files a single quote stands before
+    text that would be one (:func:`snefy_ldl.datasets.formats.escape_cell`).
+
+    Args:
+        out: The file, whose ending says how to write it; ``-`` is CSV on standard output.
+
+    Raises:
+        InputError: The ending is unknown.
+
+    >>> import pandas, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "shares.csv"
+    ...     with TableSink(str(file)) as sink:
+    ...         sink.write(pandas.DataFrame({"sand": [0.5]}))
+    ...         sink.write(pandas.DataFrame({"sand": [0.25]}))
+    ...     file.read_text().split()
+    ['sand', '0.5', '0.25']
+    """
+
+    def __init__(self, out: str) -> None:
+        self.file = None if out == "-" else Path(out)
+        self._kind = "csv" if self.file is None else table_kind(self.file)
+        self._stack = contextlib.ExitStack()
+        self._temporary: Path | None = None
+        self._writer: Any = None
+        self._parts: list[Any] = []  # of kinds that are written in one go
+
+    def __enter__(self) -> TableSink:
+        if self.file is not None:
+            self._temporary = self._stack.enter_context(replace_file(self.file))
+        return self
+
+    def write(self, frame: Any) -> None:
+        """Add rows.
+
+        Args:
+            frame: A pandas DataFrame; all of them have the same columns.
+        """
+        if self._kind in ("excel", "feather"):
+            self._parts.append(frame)
+            return
+        if self._kind == "parquet":
+            import pyarrow
+            import pyarrow.parquet
+
+            schema = None if self._writer is None else self._writer.schema
+            table = pyarrow.Table.from_pandas(frame, schema=schema, preserve_index=False)
+            if self._writer is None:
+                writer = pyarrow.parquet.ParquetWriter(self._temporary, table.schema)
+                self._writer = self._stack.enter_context(writer)
+            self._writer.write_table(table)
+            return
+        header = self._writer is None
+        if header:
+            self._writer = sys.stdout if self.file is None else self._open_text()
+        frame = change_formulas(frame, escape_cell)
+        quoting = csv.QUOTE_NONNUMERIC if _has_carriage_return(frame) else csv.QUOTE_MINIMAL
+        separator = "\t" if self._kind == "tsv" else ","
+        frame.to_csv(self._writer, sep=separator, index=False, header=header, quoting=quoting)
+
+    def _open_text(self) -> Any:
+        """The temporary file, open for text; every layer is closed on its own, also where another one cannot be.
+
+        A disk may be full when the last bytes are flushed, and a file that stays open cannot be removed everywhere.
+        """
+        assert self.file is not None
+        assert self._temporary is not None
+        layer: Any = self._stack.enter_context(self._temporary.open("wb"))
+        if self.file.suffix == ".gz":
+            layer = self._stack.enter_context(gzip.GzipFile("", "wb", fileobj=layer, mtime=0))
+        return self._stack.enter_context(io.TextIOWrapper(layer, encoding="utf-8", newline=""))
+
+    def _write_whole(self) -> None:
+        import pandas  # an extra, loaded where a table is written
+
+        frame = pandas.concat(self._parts, ignore_index=True)
+        if self._kind == "feather":
+            frame.to_feather(self._temporary)
+            return
+        assert self.file is not None
+        assert self._temporary is not None
+        self._temporary.write_bytes(_excel_bytes(frame, self.file))
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            if self._parts and error[:1] in ((), (None,)):
+                self._write_whole()
+        except BaseException:
+            self._stack.__exit__(*sys.exc_info())
+            raise
+        self._stack.__exit__(*error)
+
+
+def _has_carriage_return(frame: Any) -> bool:
+    """Whether any text holds one: the writer of text files forgets to quote it, and it would end the row."""
+    return any(
+        isinstance(cell, str) and "\r" in cell
+        for place, dtype in enumerate(frame.dtypes)
+        if dtype.kind in "OU"
+        for cell in (frame.columns[place], *frame.iloc[:, place])
+    )
+
+
+def _excel_bytes(frame: Any, file: Path) -> Any:
+    """A DataFrame as the content of an Excel file, whose name is for messages.
+
+    It is made in memory, but openpyxl writes sheets to temporary files first. Where something goes wrong, its
+    unfinished files complain again when they are thrown away; one error is enough.
+    """
+    import pandas  # an extra, loaded where a table is written
+
+    content = io.BytesIO()
+    failure: Exception | None = None
+    usual, sys.unraisablehook = sys.unraisablehook, lambda complaint: None
+    try:
+        with pandas.ExcelWriter(content, engine="openpyxl") as writer:
+            frame.to_excel(writer, index=False)
+            _store_as_text(writer.book.active)
+    except ImportError:
+        failure = ImportError("Excel files need openpyxl: pip install 'snefy-ldl[excel]'")
+    except OSError as error:  # the file itself is not written yet
+        failure = OSError(error.errno, error.strerror, tempfile.gettempdir())
+    except Exception as error:  # too many rows, or characters that the format lacks
+        failure = InputError(f"{file} cannot be written: {error} Write .csv or .parquet instead.")
+    finally:
+        if failure is not None:
+            gc.collect()
+        sys.unraisablehook = usual
+    if failure is not None:
+        raise failure
+    return content.getbuffer()
+
+
+def _store_as_text(sheet: Any) -> None:
+    """Let a sheet's cells that openpyxl took for formulas or errors be text, also after somebody edits them."""
+    for row in sheet.iter_rows():
+        for cell in row:
+            if cell.data_type in ("f", "e"):
+                cell.data_type, cell.quotePrefix = "s", True

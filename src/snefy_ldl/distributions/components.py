@@ -36,8 +36,8 @@ from torch.nn.functional import softplus
 
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, SWEEP_ELEMENTS
 from snefy_ldl._internal.special import pair_index
-from snefy_ldl._internal.special.threads import map_blocks
-from snefy_ldl._internal.special.tolerances import INTEGRAL_TAIL, LOG_ODDS_LIMIT, NEGLIGIBLE_MOMENT_WEIGHT
+from snefy_ldl._internal.threads import map_blocks
+from snefy_ldl._internal.tolerances import INTEGRAL_TAIL, LOG_ODDS_LIMIT, NEGLIGIBLE_MOMENT_WEIGHT
 
 __all__ = [
     "ComponentMoments",

@@ -23,7 +23,7 @@ from torch import Size, Tensor
 
 from snefy_ldl._internal.limits import block_elements
 from snefy_ldl._internal.special import log_beta
-from snefy_ldl._internal.special.tolerances import SHARE_SUM_ROUNDING
+from snefy_ldl._internal.tolerances import SHARE_SUM_ROUNDING
 from snefy_ldl._internal.validation import as_float
 from snefy_ldl.distributions.components import PresenceComponents
 from snefy_ldl.distributions.marginal import Marginal

@@ -30,7 +30,7 @@ from snefy_ldl._internal.special import (
     symmetric,
     unit_kernel,
 )
-from snefy_ldl._internal.special.tolerances import (
+from snefy_ldl._internal.tolerances import (
     NEGLIGIBLE_FACTOR_EXPONENT,
     SMALLEST_DENSITY_SHARE,
     SMALLEST_SHARED_DENSITY,

@@ -1,7 +1,7 @@
 """What all rows of a squared law share: kernels, gram matrices and tables, made once and kept with the network.
 
 None of it depends on x. A fitted network keeps one such object for as long as its parameters stay what they are
-(:mod:`snefy_ldl.networks.kept`), so that the law of one row costs a row.
+(:mod:`snefy_ldl.networks.net`), so that the law of one row costs a row.
 """
 
 from __future__ import annotations

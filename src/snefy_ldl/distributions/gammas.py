@@ -31,8 +31,8 @@ from torch.nn.functional import softplus
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, block_elements
 from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.special import log_beta, log_signed_sum, pair_index, symmetric
-from snefy_ldl._internal.special.threads import map_blocks
-from snefy_ldl._internal.special.tolerances import (
+from snefy_ldl._internal.threads import map_blocks
+from snefy_ldl._internal.tolerances import (
     LOG_ODDS_LIMIT,
     LOGIT_LIMIT,
     NEGLIGIBLE_WEIGHT,
@@ -714,13 +714,13 @@ class GammaRows(RowBlocks):
             rows = slice(start, min(start + step, len(self)))
             law = self._present_shares(rows, groups) if together else self.share_row(start, groups)
             at_one = (1.0 - law.at_zero - law.inside).clamp(0.0, 1.0)
-            part = (moment[rows, : len(groups)].flatten() for moment in (first, second))
+            mean, square = (moment[rows, : len(groups)].flatten() for moment in (first, second))
             levels = target[rows].flatten(0, 1)
-            return solve_quantiles(law, levels, *beta_guess(*part, law.at_zero, at_one, levels))
+            return solve_quantiles(law, levels, *beta_guess(mean, square, law.at_zero, at_one, levels))
 
         with torch.no_grad():
             answers = torch.cat(map_blocks(answer, range(0, len(self), step), self.device))
-        return answers.unflatten(0, (len(self), -1)).cpu().numpy()
+        return answers.reshape(len(self), len(groups), -1).cpu().numpy()
 
     # -- other laws --------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 
 from snefy_ldl._internal.special import log_beta, log_share
-from snefy_ldl._internal.special.tolerances import SAME_CENTRE
+from snefy_ldl._internal.tolerances import SAME_CENTRE
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, LARGEST_COUNT, as_float
 from snefy_ldl.distributions.components import log_centre_of

@@ -12,7 +12,7 @@ from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 
 from snefy_ldl._internal.limits import DIRECT_EVALUATIONS
-from snefy_ldl._internal.special.tolerances import LOGIT_LIMIT, TAIL_MASS
+from snefy_ldl._internal.tolerances import LOGIT_LIMIT, TAIL_MASS
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import as_float
 from snefy_ldl.distributions.parts import check_weights, common_shape

@@ -24,7 +24,7 @@ import torch
 from torch import Size, Tensor
 
 from snefy_ldl._internal.special import pair_index
-from snefy_ldl._internal.special.tolerances import SMALLEST_DENSITY_SHARE, WEIGHT_SUM_ROUNDING
+from snefy_ldl._internal.tolerances import SMALLEST_DENSITY_SHARE, WEIGHT_SUM_ROUNDING
 from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.errors import InputError
 

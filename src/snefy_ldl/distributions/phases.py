@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from snefy_ldl._internal.limits import SWEEP_ELEMENTS
-from snefy_ldl._internal.special.tolerances import TAIL_MASS
+from snefy_ldl._internal.tolerances import TAIL_MASS
 
 __all__ = [
     "PresentShares",

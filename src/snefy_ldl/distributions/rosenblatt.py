@@ -40,7 +40,7 @@ import torch
 from torch import Size, Tensor
 
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, DIRECT_STICKS
-from snefy_ldl._internal.special.tolerances import (
+from snefy_ldl._internal.tolerances import (
     LOGIT_LIMIT,
     NEGLIGIBLE_WEIGHT,
     SHARE_SUM_ROUNDING,

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from snefy_ldl._internal.limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
 from snefy_ldl._internal.special import full_index, pair_index, symmetric
-from snefy_ldl._internal.special.threads import one_thread
+from snefy_ldl._internal.threads import one_thread
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.parts import Rows, check_weights

@@ -21,8 +21,8 @@ import torch
 
 from snefy_ldl._internal.limits import CACHE_ELEMENTS, FAMILY_NUMBERS
 from snefy_ldl._internal.special import pair_index
-from snefy_ldl._internal.special.threads import one_blas_thread
-from snefy_ldl._internal.special.tolerances import TAIL_MASS
+from snefy_ldl._internal.threads import one_blas_thread
+from snefy_ldl._internal.tolerances import TAIL_MASS
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.panel import NODE_WEIGHTS, POINTS, Located

@@ -24,7 +24,7 @@ import scipy.special
 
 from snefy_ldl._internal.limits import CACHE_ELEMENTS
 from snefy_ldl._internal.special import pair_index
-from snefy_ldl._internal.special.tolerances import FACTOR_TAIL_MASS, LOGIT_LIMIT, SMALLEST_FACTOR
+from snefy_ldl._internal.tolerances import FACTOR_TAIL_MASS, LOGIT_LIMIT, SMALLEST_FACTOR
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.panel import NODE_WEIGHTS, NODES

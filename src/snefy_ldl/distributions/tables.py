@@ -20,7 +20,7 @@ import scipy.special
 from numpy.polynomial import legendre
 
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, KEPT_TABLE_NUMBERS
-from snefy_ldl._internal.special.tolerances import LOGIT_LIMIT, NEGLIGIBLE_WEIGHT, TAIL_MASS
+from snefy_ldl._internal.tolerances import LOGIT_LIMIT, NEGLIGIBLE_WEIGHT, TAIL_MASS
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions.family import TableCache
 from snefy_ldl.distributions.panel import NODE_WEIGHTS, NODES, POINTS, TO_LEGENDRE, Located

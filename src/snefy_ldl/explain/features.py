@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from snefy_ldl._internal.rows import take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count
-from snefy_ldl._internal.validation.rows import take_rows
+from snefy_ldl.datasets.cells import as_pandas, is_frame
 from snefy_ldl.datasets.columns import TableEncoder
-from snefy_ldl.datasets.frames import as_pandas, is_frame
 from snefy_ldl.errors import InputError
 
 __all__ = ["Feature", "Table", "choose_rows", "column_names"]

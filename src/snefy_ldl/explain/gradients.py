@@ -14,9 +14,9 @@ import torch
 from scipy.special import betainc, betaln
 from torch import Tensor, nn
 
+from snefy_ldl._internal.rows import count_rows, move_rows, take_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence
-from snefy_ldl._internal.validation.rows import count_rows, move_rows, take_rows
 from snefy_ldl.datasets.objects import Objects, describe, open_rows
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from snefy_ldl import metrics
-from snefy_ldl._internal.prediction.laws import law_blocks, log_probs, to_numpy
+from snefy_ldl._internal.laws import law_blocks, log_probs, to_numpy
 from snefy_ldl._internal.random import seed_from
+from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_counts, check_distributions
-from snefy_ldl._internal.validation.rows import as_rows, count_rows, take_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.bands import frame_or_columns
 from snefy_ldl.explain.features import column_names

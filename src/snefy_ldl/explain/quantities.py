@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from scipy.special import logit
 
-from snefy_ldl._internal.prediction.laws import draw_from, law_blocks, to_numpy
+from snefy_ldl._internal.laws import draw_from, law_blocks, to_numpy
+from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence
-from snefy_ldl._internal.validation.rows import count_rows, take_rows
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError, TableNote
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.files.models import load_calibration, read_config, save_calibration
+from snefy_ldl._internal.model_files import load_calibration, read_config, save_calibration
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import InputError
 from snefy_ldl.estimator import SnefyLDL

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.files.models import load_calibration, save_calibration
+from snefy_ldl._internal.model_files import load_calibration, save_calibration
 from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.conformal import ConformalIntervals

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from snefy_ldl._internal.special import pair_index
-from snefy_ldl._internal.special.tolerances import LOG_ODDS_LIMIT
+from snefy_ldl._internal.tolerances import LOG_ODDS_LIMIT
 from snefy_ldl.distributions.components import integral_nodes
 from snefy_ldl.integrations.components import Components
 from snefy_ldl.integrations.guides import TreesGraph

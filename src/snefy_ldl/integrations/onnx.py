@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from snefy_ldl._internal.files.atomic import write_bytes
+from snefy_ldl._internal.files import write_bytes
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl.integrations.graph import ModelGraph, Precision
 from snefy_ldl.integrations.program import check_ending, describe, trace

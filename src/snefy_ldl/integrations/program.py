@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.export import Dim, ExportedProgram
 
-from snefy_ldl._internal.files.atomic import replace_file
+from snefy_ldl._internal.files import replace_file
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.errors import InputError
 from snefy_ldl.integrations.graph import ModelGraph, Precision

@@ -16,14 +16,13 @@ from scipy.special import rel_entr
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from snefy_ldl._internal.files.schema import n_encoded
+from snefy_ldl._internal.model_files import n_encoded
 from snefy_ldl._internal.random import numpy_random
-from snefy_ldl._internal.special.threads import few_threads
+from snefy_ldl._internal.threads import few_threads
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions, check_features
-from snefy_ldl.datasets.columns import TableEncoder, learn_columns, read_encoder
-from snefy_ldl.datasets.frames import frame_of, is_frame
-from snefy_ldl.datasets.gaps import has_gaps
+from snefy_ldl.datasets.cells import frame_of, is_frame
+from snefy_ldl.datasets.columns import TableEncoder, has_gaps, learn_columns, read_encoder
 from snefy_ldl.errors import InputError, ModelFileError, TrainingError
 from snefy_ldl.learners.storage import REGISTRY, is_fitted_name, read_learner, write_learner
 

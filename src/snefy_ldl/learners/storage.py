@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from snefy_ldl._internal.files.models import ArrayFolder
+from snefy_ldl._internal.model_files import ArrayFolder
 from snefy_ldl.errors import ModelFileError
 
 if TYPE_CHECKING:

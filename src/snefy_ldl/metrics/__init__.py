@@ -1,18 +1,17 @@
 """Measures of label distribution predictions: arrays in, numbers out.
 
 - :mod:`~snefy_ldl.metrics.points`: point predictions (N, L).
-- :mod:`~snefy_ldl.metrics.ranking`, :mod:`~snefy_ldl.metrics.ordinal`: their order, and labels that have one.
-- :mod:`~snefy_ldl.metrics.agreement`: rows that are nearly right (μ of δ-LDL), and labels that divide a row.
-- :mod:`~snefy_ldl.metrics.entropy`: any of them, on sure and unsure rows alike.
+- :mod:`~snefy_ldl.metrics.ranking`, :mod:`~snefy_ldl.metrics.ranking`: their order, and labels that have one.
+- :mod:`~snefy_ldl.metrics.points`: rows that are nearly right (μ of δ-LDL), and labels that divide a row.
+- :mod:`~snefy_ldl.metrics.points`: any of them, on sure and unsure rows alike.
 - :mod:`~snefy_ldl.metrics.intervals`: intervals (N, L, 2), on average over rows.
 - :mod:`~snefy_ldl.metrics.conditional`: the same intervals, given something about the row.
-- :mod:`~snefy_ldl.metrics.draws`: draws (n, N, L) and probability integral transforms.
+- :mod:`~snefy_ldl.metrics.intervals`: draws (n, N, L) and probability integral transforms.
 - :mod:`~snefy_ldl.metrics.joint`: all shares of a row together, by the Rosenblatt map of its law.
 """
 
 from __future__ import annotations
 
-from snefy_ldl.metrics.agreement import delta_mu, divisiveness, divisiveness_error
 from snefy_ldl.metrics.conditional import (
     feature_stratified_coverage,
     fsc_ceiling,
@@ -22,28 +21,42 @@ from snefy_ldl.metrics.conditional import (
     ssc_ceiling,
     worst_slab_coverage,
 )
-from snefy_ldl.metrics.draws import crps, energy_score, pit_histogram
-from snefy_ldl.metrics.entropy import EntropyCalibrated, entropy_calibrated
-from snefy_ldl.metrics.intervals import coverage, interval_score, interval_width, joint_coverage
-from snefy_ldl.metrics.joint import JointCalibration, joint_calibration_test, joint_pit
-from snefy_ldl.metrics.ordinal import (
-    cumulative_absolute_distance,
-    cumulative_jensen_shannon,
-    earth_movers_distance,
-    quadratic_form_distance,
-    ranked_probability_score,
+from snefy_ldl.metrics.intervals import (
+    coverage,
+    crps,
+    energy_score,
+    interval_score,
+    interval_width,
+    joint_coverage,
+    pit_histogram,
 )
+from snefy_ldl.metrics.joint import JointCalibration, joint_calibration_test, joint_pit
 from snefy_ldl.metrics.points import (
     HIGHER_IS_BETTER,
+    EntropyCalibrated,
     canberra,
     chebyshev,
     clark,
     cosine,
+    delta_mu,
+    divisiveness,
+    divisiveness_error,
+    entropy_calibrated,
     intersection,
     kl_divergence,
     score,
 )
-from snefy_ldl.metrics.ranking import kendall, match_m, spearman, top_k_accuracy
+from snefy_ldl.metrics.ranking import (
+    cumulative_absolute_distance,
+    cumulative_jensen_shannon,
+    earth_movers_distance,
+    kendall,
+    match_m,
+    quadratic_form_distance,
+    ranked_probability_score,
+    spearman,
+    top_k_accuracy,
+)
 
 __all__ = [
     "HIGHER_IS_BETTER",

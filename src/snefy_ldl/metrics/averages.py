@@ -9,14 +9,12 @@ import numpy as np
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl.errors import InputError
 
-__all__ = ["check_intervals", "check_observed", "covered_labels", "mean_over_rows"]
-
 
 def mean_over_rows(rows: Any, with_error: bool = False) -> Any:
     """Mean over the first axis, with its standard error where that is wanted.
 
     Args:
-        rows: One figure a row, (N,), or several, (N, L).
+        rows: One figure per row, (N,), or several, (N, L).
         with_error: Return ``(mean, standard error)``; one row gives an infinite error.
 
     Returns:

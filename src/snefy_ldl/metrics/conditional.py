@@ -17,16 +17,6 @@ from snefy_ldl._internal.validation import check_confidence, check_count
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import check_intervals, covered_labels, mean_over_rows
 
-__all__ = [
-    "feature_stratified_coverage",
-    "fsc_ceiling",
-    "group_ceiling",
-    "group_coverage",
-    "size_stratified_coverage",
-    "ssc_ceiling",
-    "worst_slab_coverage",
-]
-
 Groups = NDArray[np.int64]
 
 
@@ -127,7 +117,7 @@ def worst_slab_coverage(
     random_state: Any = 0,
     return_std_error: bool = False,
 ) -> Any:
-    """Worst coverage over slabs ``{a ≤ v·x ≤ b}`` of the feature space, one a label, (L,) (Cauchois et al., 2021).
+    """Worst coverage over slabs ``{a ≤ v·x ≤ b}`` of the feature space, one per label, (L,) (Cauchois et al., 2021).
 
     Half of the rows search random directions ``v`` (features standardised) for the slab with the lowest coverage
     among those that hold at least ``min_mass`` of them; the other half measures it, so the search adds no bias. A slab
@@ -215,7 +205,7 @@ def fsc_ceiling(
         The expectation, a float; a pair of floats with ``return_std_error``.
 
     Raises:
-        InputError: A feature that is not one finite number a row, or a level or share outside (0, 1).
+        InputError: A feature that is not one finite number per row, or a level or share outside (0, 1).
 
     Example:
         >>> round(fsc_ceiling(np.arange(100), 1, 0.9), 6), round(fsc_ceiling(np.arange(100), 8, 0.9), 3)
@@ -366,7 +356,7 @@ def _feature(feature: Any, n_rows: int | None) -> Array:
     values = np.asarray(feature, dtype=np.float64)
     if values.ndim != 1 or values.size == 0 or (n_rows is not None and len(values) != n_rows):
         wanted = "(N,)" if n_rows is None else f"({n_rows},)"
-        raise InputError(f"feature must hold one number a row: shape {wanted}, got {values.shape}.")
+        raise InputError(f"feature must hold one number per row: shape {wanted}, got {values.shape}.")
     if not np.isfinite(values).all():
         raise InputError(f"feature row {int(np.flatnonzero(~np.isfinite(values))[0])} is not finite.")
     return values

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from snefy_ldl._internal.prediction.laws import law_blocks, to_numpy
+from snefy_ldl._internal.laws import law_blocks, to_numpy
 from snefy_ldl._internal.random import derive_seed, seed_from
-from snefy_ldl._internal.special.tolerances import SMALLEST_POSITIVE
+from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.errors import InputError
-
-__all__ = ["JointCalibration", "joint_calibration_test", "joint_pit"]
 
 #: Fewest rows on which the test says anything: below, the p-values of rank correlations are no good.
 FEWEST_ROWS = 20
@@ -70,7 +68,7 @@ class JointCalibration:
 
     Attributes:
         p_value: Chance of figures at least this odd from a model that is right.
-        false_alarm: Below which the model is said to be off; a model that is right is said so at most this often.
+        false_alarm: P-values below this reject the model; a correct model is rejected at most this often.
         uniform: p-values (L-1,) of each column being uniform (Kolmogorov-Smirnov).
         independent: p-values (L-1, L-1) of each two columns being independent: the smaller of two rank correlations',
             doubled; 1 on the diagonal.

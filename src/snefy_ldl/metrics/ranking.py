@@ -1,10 +1,11 @@
-"""Measures of the labels' order: rank correlations, and whether the largest labels are the right ones."""
+"""Measures of order: of labels ranked by their shares, and of labels with an order of their own (ages, ratings)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from scipy.special import rel_entr
 from scipy.stats import rankdata
 
 from snefy_ldl._internal.types import Array
@@ -12,8 +13,6 @@ from snefy_ldl._internal.validation import check_count, check_distributions
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.metrics.points import row_metric
-
-__all__ = ["kendall", "match_m", "spearman", "top_k_accuracy"]
 
 
 @row_metric
@@ -23,7 +22,7 @@ def spearman(D_true: Array, D_pred: Array) -> Array:
     Args:
         D_true: Observed label distributions ``ℓ``, (N, L).
         D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:
@@ -51,7 +50,7 @@ def kendall(D_true: Array, D_pred: Array) -> Array:
     Args:
         D_true: Observed label distributions ``ℓ``, (N, L).
         D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:
@@ -80,7 +79,7 @@ def match_m(D_true: Any, D_pred: Any, m: int = 2, *, per_row: bool = False, retu
         D_true: Observed label distributions, (N, L).
         D_pred: Predicted ones, (N, L).
         m: From 1 to L; of equal shares the first count as larger.
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:
@@ -111,7 +110,7 @@ def top_k_accuracy(
         D_true: Observed label distributions, (N, L).
         D_pred: Predicted ones, (N, L).
         k: From 1 to L; of equal shares the first count as larger.
-        per_row: Return one figure a row, (N,), instead of their mean.
+        per_row: Return one figure per row, (N,), instead of their mean.
         return_std_error: Return ``(mean, standard error)``.
 
     Returns:
@@ -150,3 +149,148 @@ def _largest(shares: Array, m: int) -> Any:
 
 def _ratio(above: Array, below: Array) -> Array:
     return np.divide(above, below, out=np.zeros_like(below), where=below > 0.0)
+
+
+@row_metric
+def cumulative_absolute_distance(D_true: Array, D_pred: Array) -> Array:
+    """Cumulative absolute distance ``Σ_r |F_r - F̂_r|`` of the labels' cumulative shares (CAD), lower is better.
+
+    Args:
+        D_true: Observed label distributions ``ℓ``, (N, L), in the labels' order.
+        D_pred: Predicted ones ``ℓ̂``, (N, L).
+        per_row: Return one figure per row, (N,), instead of their mean.
+        return_std_error: Return ``(mean, standard error)``.
+
+    Returns:
+        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
+
+    References:
+        Wen, Zhang, Yao, Yang, Ordinal label distribution learning, ICCV 2023.
+
+    Example:
+        >>> round(cumulative_absolute_distance([[1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]]), 3)
+        2.0
+    """
+    out: Array = np.abs(_cumulative_gap(D_true, D_pred)).sum(axis=1)
+    return out
+
+
+@row_metric
+def earth_movers_distance(D_true: Array, D_pred: Array) -> Array:
+    """Earth mover's distance between neighbours one step apart, over the longest way (EMD), in [0, 1], lower is better.
+
+    Args:
+        D_true: Observed label distributions ``ℓ``, (N, L), in the labels' order.
+        D_pred: Predicted ones ``ℓ̂``, (N, L).
+        per_row: Return one figure per row, (N,), instead of their mean.
+        return_std_error: Return ``(mean, standard error)``.
+
+    Returns:
+        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
+
+    References:
+        Rubner, Tomasi, Guibas, The earth mover's distance as a metric for image retrieval, IJCV 40, 2000.
+
+    Example:
+        >>> round(earth_movers_distance([[1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]]), 3)
+        1.0
+    """
+    out: Array = np.abs(_cumulative_gap(D_true, D_pred)).sum(axis=1) / (D_true.shape[1] - 1)
+    return out
+
+
+@row_metric
+def ranked_probability_score(D_true: Array, D_pred: Array) -> Array:
+    """Ranked probability score ``Σ_r (F_r - F̂_r)² / (L - 1)`` (RPS), lower is better.
+
+    Args:
+        D_true: Observed label distributions ``ℓ``, (N, L), in the labels' order.
+        D_pred: Predicted ones ``ℓ̂``, (N, L).
+        per_row: Return one figure per row, (N,), instead of their mean.
+        return_std_error: Return ``(mean, standard error)``.
+
+    Returns:
+        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
+
+    References:
+        Epstein, A scoring system for probability forecasts of ranked categories, J. Applied Meteorology 8, 1969.
+
+    Example:
+        >>> round(ranked_probability_score([[0.5, 0.5, 0.0]], [[0.0, 0.5, 0.5]]), 3)
+        0.25
+    """
+    out: Array = np.square(_cumulative_gap(D_true, D_pred)).sum(axis=1) / (D_true.shape[1] - 1)
+    return out
+
+
+@row_metric
+def quadratic_form_distance(D_true: Array, D_pred: Array) -> Array:
+    """Quadratic form distance ``√((ℓ - ℓ̂)ᵀ A (ℓ - ℓ̂))``, ``A_rs = 1 - |r - s|/(L - 1)`` (QFD), lower is better.
+
+    Args:
+        D_true: Observed label distributions ``ℓ``, (N, L), in the labels' order.
+        D_pred: Predicted ones ``ℓ̂``, (N, L).
+        per_row: Return one figure per row, (N,), instead of their mean.
+        return_std_error: Return ``(mean, standard error)``.
+
+    Returns:
+        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
+
+    References:
+        Wen, Zhang, Yao, Yang, Ordinal label distribution learning, ICCV 2023.
+
+    Example:
+        >>> round(quadratic_form_distance([[1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]]), 3)
+        1.414
+    """
+    place = np.arange(D_true.shape[1])
+    similar = 1.0 - np.abs(place[:, None] - place) / (len(place) - 1)
+    gap = D_true - D_pred
+    out: Array = np.sqrt(np.maximum(((gap @ similar) * gap).sum(axis=1), 0.0))
+    return out
+
+
+@row_metric
+def cumulative_jensen_shannon(D_true: Array, D_pred: Array) -> Array:
+    """Cumulative Jensen-Shannon divergence ``½ Σ_r (F log(2F/(F+F̂)) + F̂ log(2F̂/(F+F̂)))`` (CJS), lower is better.
+
+    Args:
+        D_true: Observed label distributions ``ℓ``, (N, L), in the labels' order.
+        D_pred: Predicted ones ``ℓ̂``, (N, L).
+        per_row: Return one figure per row, (N,), instead of their mean.
+        return_std_error: Return ``(mean, standard error)``.
+
+    Returns:
+        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
+
+    References:
+        Wen, Zhang, Yao, Yang, Ordinal label distribution learning, ICCV 2023.
+
+    Example:
+        >>> round(cumulative_jensen_shannon([[1.0, 0.0]], [[0.0, 1.0]]), 3)
+        0.347
+    """
+    true, predicted = np.cumsum(D_true, axis=1), np.cumsum(D_pred, axis=1)
+    middle = 0.5 * (true + predicted)
+    out: Array = np.maximum(0.5 * (rel_entr(true, middle) + rel_entr(predicted, middle)).sum(axis=1), 0.0)
+    return out
+
+
+def _cumulative_gap(D_true: Array, D_pred: Array) -> Array:
+    gap: Array = np.cumsum(D_true - D_pred, axis=1)[:, :-1]
+    return gap

@@ -19,8 +19,6 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.networks.custom import Backbone, BackboneLike, call_module, explain_failure
 from snefy_ldl.networks.scaling import ScaledBatch, Scaler, as_slice
 
-__all__ = ["BackboneLike", "CustomBackbone", "MemberBatches", "StackedMLP"]
-
 
 class StackedMLP(nn.Module):
     """K independent ReLU networks in one computation.
@@ -32,8 +30,8 @@ class StackedMLP(nn.Module):
 
     Attributes:
         scaler: scales the features of each member.
-        weights: one matrix a layer (K, in, out).
-        biases: one row a layer (K, 1, out).
+        weights: one matrix per layer (K, in, out).
+        biases: one row per layer (K, 1, out).
         width: of the features that come out.
 
     Example:
@@ -60,7 +58,7 @@ class StackedMLP(nn.Module):
 
     @property
     def n_inputs(self) -> int:
-        """d, features a row."""
+        """d, features per row."""
         return int(self.scaler.centre.shape[1])
 
     def select(self, members: list[int]) -> StackedMLP:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -16,15 +18,83 @@ from snefy_ldl._internal.special import (
     EXPONENT_MARGIN,
     log_beta,
     log_quadratic_form,
+    log_signed_sum,
+    pair_index,
     symmetric,
     ten_digits,
     unit_kernel,
 )
 from snefy_ldl.distributions import SnefySimplex
+from snefy_ldl.distributions.components import moved_log_norm
 from snefy_ldl.distributions.family import PairFamily
-from snefy_ldl.networks.kept import KeptParts, LawParts
 from snefy_ldl.networks.scaling import as_slice
-from snefy_ldl.networks.zero_law import zero_law
+
+
+@dataclass(frozen=True)
+class LawParts:
+    """Parts of a network's laws that all rows share.
+
+    Attributes:
+        family: pairs of neurons, the background's neuron among them.
+        log_root_norm: ``g`` of the network's own neurons (K, n), float64; None with presence.
+        normaliser: ``M ∘ R`` of them (K, n, n), by which the background gets its share; None without a background.
+        bare: with presence, the pairs without the background's neuron, in the place of ``normaliser``.
+        centre: ``c`` (L,), or None.
+    """
+
+    family: PairFamily
+    log_root_norm: Tensor | None
+    normaliser: Tensor | None
+    bare: PairFamily | None
+    centre: Tensor | None
+
+
+class LawCache:
+    """The last :class:`LawParts`, returned again as long as the numbers they were made of are the same.
+
+    The numbers themselves are compared, not their versions: parameters may be changed through ``.data`` or by a graph
+    on a GPU, which leave no trace. Many threads may ask at once. Copies of a network start with an empty cache.
+
+    Example:
+        >>> cache, source = LawCache(), torch.zeros(2)
+        >>> first = cache.get([source], lambda: object())
+        >>> cache.get([source], lambda: object()) is first, cache.get([source.add_(1)], lambda: object()) is first
+        (True, False)
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[list[Tensor], Any] | None = None
+        self._lock = threading.Lock()
+
+    def get(self, sources: list[Tensor], make: Callable[[], Any]) -> Any:
+        """The parts of these tensors, made if the last ones were of others.
+
+        Args:
+            sources: all that the parts depend on.
+            make: makes them, outside of gradients and inference mode.
+
+        Returns:
+            What ``make`` returned, now or earlier.
+        """
+        last = self._last
+        if last is None or not _same(last[0], sources):
+            with self._lock:  # one makes them, the others wait
+                last = self._last
+                if last is None or not _same(last[0], sources):
+                    with torch.inference_mode(False), torch.no_grad():
+                        last = [source.detach().clone() for source in sources], make()
+                    self._last = last
+        return last[1]
+
+    def __reduce__(self) -> tuple[type[LawCache], tuple[()]]:  # also what deepcopy does
+        return LawCache, ()
+
+
+def _same(before: list[Tensor], sources: list[Tensor]) -> bool:
+    return len(before) == len(sources) and all(
+        a.device == b.device and a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(before, sources)
+    )
+
 
 #: Exponents of networks with a centre stay below this: concentrations reach 1,000.
 CENTRED_EXPONENT_LIMIT = 500.0
@@ -101,7 +171,7 @@ class SnefyNet(nn.Module):
         self.register_buffer("log_odds", torch.full((n_members,), -math.inf, dtype=torch.float64))
         self.register_buffer("centre", torch.ones(n_members, n_labels, dtype=torch.float64))
         self.centred = False
-        self._kept = KeptParts()
+        self._cache = LawCache()
 
     @property
     def n_members(self) -> int:
@@ -203,42 +273,46 @@ class SnefyNet(nn.Module):
 
     def law(self, output: Tensor, log_centre: Tensor | None = None, shift: Tensor | None = None) -> SnefySimplex:
         """The density that belongs to a raw output (K, B, n); :meth:`forward` has the other arguments."""
+        sources = [self.raw_exponents, self.readout, self.background, self.log_odds, self.centre]
         if self.has_presence:
-            return zero_law(self, output.double(), log_centre, shift)
-        parts: LawParts = self.kept(self._law_sources(), self._law_parts)
+            sources += [self.raw_presence, self.background_odds]
+        learning = torch.is_grad_enabled() and (self.raw_exponents.requires_grad or self.readout.requires_grad)
+        parts: LawParts = self._law_parts() if learning else self._cache.get(sources, self._law_parts)
         log_scale = output.double()
-        if not self.balanced:
+        if parts.log_root_norm is not None and not self.balanced:
             log_scale = log_scale + parts.log_root_norm[:, None, :]
-        if parts.normaliser is not None:
-            extra = 0.5 * (log_quadratic_form(parts.normaliser, log_scale) + self.log_odds[:, None])  # (K, B)
+        if parts.normaliser is not None or parts.bare is not None:
+            extra = 0.5 * (_log_normaliser(parts, log_scale, shift) + self.log_odds[:, None])  # (K, B)
             log_scale = torch.cat([log_scale, extra[..., None]], -1)
         family, rows = parts.family, log_scale.transpose(0, 1)
         centre = parts.centre if log_centre is None else log_centre.double().exp()
-        return SnefySimplex(family.exponents, family.readout, rows, validate_args=False, family=family, centre=centre)
-
-    def kept(self, sources: list[Tensor], make: Callable[[], Any]) -> Any:
-        """What all rows' laws share, made anew when its sources change, and each time while gradients flow."""
-        learning = torch.is_grad_enabled() and (self.raw_exponents.requires_grad or self.readout.requires_grad)
-        return make() if learning else self._kept.get(sources, make)
-
-    def _law_sources(self) -> list[Tensor]:
-        """All that the parts of a law depend on."""
-        return [self.raw_exponents, self.readout, self.background, self.log_odds, self.centre]
+        return SnefySimplex(
+            family.exponents, family.readout, rows, validate_args=False, family=family, centre=centre, shift=shift
+        )
 
     def _law_parts(self) -> LawParts:
-        """What all rows' laws share; a background is one more neuron, alone in its own readout row."""
+        """What the laws of all rows share; a background is one more neuron, alone in its own readout row."""
         # copies: parameters that are float64 already would change under a law that somebody holds
         exponents, readout = self.exponents.double().clone(), self.readout.double().clone()
         centre = self.centre[0].clone() if self.has_centre else None
-        log_kernel, g = unit_kernel(exponents)
+        presence, root, normaliser, bare = None, None, None, None
+        if self.has_presence:
+            presence = self.presence
+            bare = PairFamily(exponents, readout, None, presence)
+        else:
+            log_kernel, root = unit_kernel(exponents)
         if not self.has_background:
-            return LawParts(PairFamily(exponents, readout), g, None, centre)
-        kernel = symmetric(log_kernel.exp(), exponents.shape[1])
-        normaliser = (readout.transpose(-1, -2) @ readout) * kernel
-        exponents = torch.cat([exponents, 0.5 * (self.background - 1.0)[:, None]], 1)
+            return LawParts(PairFamily(exponents, readout) if bare is None else bare, root, None, None, centre)
+        alpha = self.background[:, None]
+        if presence is None:
+            kernel = symmetric(log_kernel.exp(), exponents.shape[1])
+            normaliser = (readout.transpose(-1, -2) @ readout) * kernel
+        else:
+            presence = torch.cat([presence, 0.5 * (self.background_odds[:, None] - torch.lgamma(alpha))], 1)
+        exponents = torch.cat([exponents, 0.5 * (alpha - 1.0)], 1)
         readout = pad(readout, (0, 1, 0, 1))
         readout[:, -1, -1] = 1.0
-        return LawParts(PairFamily(exponents, readout), g, normaliser, centre)
+        return LawParts(PairFamily(exponents, readout, None, presence), root, normaliser, bare, centre)
 
     @torch.no_grad()
     def refine_background(self, log_p: Tensor, background: Tensor, prior: tuple[float, float] = (1.0, 50.0)) -> None:
@@ -259,10 +333,28 @@ class SnefyNet(nn.Module):
         """A net with some of the members only."""
         other = copy.copy(self)
         other._parameters, other._buffers, other._modules = dict(self._parameters), dict(self._buffers), {}
-        other._kept, places = KeptParts(), as_slice(members)
+        other._cache, places = LawCache(), as_slice(members)
         other.backbone = self.backbone.select(members)
         for name, value in self.named_parameters(recurse=False):
             other._parameters[name] = nn.Parameter(value.detach()[places].clone())
         for name, buffer in self.named_buffers(recurse=False):
             other._buffers[name] = buffer[places].clone()
         return other
+
+
+def _log_normaliser(parts: LawParts, log_scale: Tensor, shift: Tensor | None) -> Tensor:
+    """Logarithm of each row's normaliser without the background, whose share follows from it: (K, B, n) -> (K, B)."""
+    if parts.normaliser is not None:
+        return log_quadratic_form(parts.normaliser, log_scale)
+    bare = parts.bare
+    assert bare is not None
+    i, j = pair_index(bare.n_neurons, bare.device)
+    if shift is None:
+        terms = log_scale[..., i] + log_scale[..., j] + bare.log_kernel[:, None]
+    else:
+        assert bare.components is not None
+        log_odds = bare.components.log_odds.unflatten(0, (len(log_scale), -1))
+        log_norm = moved_log_norm(log_odds, shift[None])  # (K, B, P)
+        g = 0.5 * log_norm[..., i == j]
+        terms = log_scale[..., i] + log_scale[..., j] + log_norm - g[..., i] - g[..., j]
+    return log_signed_sum(terms, bare.gram[:, None])

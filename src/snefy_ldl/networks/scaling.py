@@ -21,7 +21,7 @@ from snefy_ldl._internal.types import Array
 
 Scaling = Literal["unit", "pooled", "none"]
 #: Scaled features are clipped here.
-LIMITS = {"unit": 5.0, "pooled": 4.0, "none": np.inf}
+LIMITS = {"unit": 5.0, "pooled": 4.0}
 #: A standard deviation below this part of its column's mean is rounding, and the column constant.
 CONSTANT = 1e-12
 
@@ -52,7 +52,7 @@ def column_moments(X: Any) -> tuple[Array, Array]:
 
 
 def _moments_by_parts(X: Any) -> tuple[Array, Array]:
-    """The same in two passes over parts of a large table: NumPy would make a float64 copy of all of it."""
+    """Moments of a large table in two passes over its parts: NumPy would make a float64 copy of all of it."""
     step = max(1, CACHE_ELEMENTS // X.shape[1])
     total, square = np.zeros((2, X.shape[1]))
     for start in range(0, len(X), step):
@@ -83,28 +83,21 @@ def divisors(mean: Array, deviation: Array) -> Array:
     return np.where(constant, 1.0, deviation)
 
 
-def fit_scaling(X: Any, kind: Scaling) -> tuple[Tensor, Tensor, float]:
+def scaling_of(mean: Array, deviation: Array, kind: Scaling) -> tuple[Tensor, Tensor, float]:
     """Centre, divisor and clipping limit of one kind of scaling.
 
     Args:
-        X: features (N, d), dense or sparse.
-        kind: ``"unit"``, ``"pooled"``, or ``"none"``, which changes nothing.
+        mean: means of the columns (d,).
+        deviation: their standard deviations (d,).
+        kind: ``"unit"`` or ``"pooled"``.
 
     Returns:
         Centres (d,) and divisors (d,), float32, and the limit.
 
     Example:
-        >>> fit_scaling(np.array([[1.0, 5.0], [3.0, 5.0]]), "unit")
+        >>> scaling_of(*column_moments(np.array([[1.0, 5.0], [3.0, 5.0]])), "unit")
         (tensor([2., 5.]), tensor([1., 1.]), 5.0)
     """
-    n_features = X.shape[1]
-    if kind == "none":
-        return torch.zeros(n_features), torch.ones(n_features), LIMITS[kind]
-    return scaling_of(*column_moments(X), kind)
-
-
-def scaling_of(mean: Array, deviation: Array, kind: Scaling) -> tuple[Tensor, Tensor, float]:
-    """The same from the columns' means and standard deviations (d,), for a kind that changes something."""
     if kind == "pooled":
         deviation = pooled_deviation(deviation)
     divisor = divisors(mean, deviation)
@@ -175,7 +168,7 @@ class ScaledFeatures:
     """Features that went through each member's scaler already, so that no training step repeats it.
 
     Args:
-        values: one table a member (K, N, d), or (1, N, d) where all members see the same.
+        values: one table per member (K, N, d), or (1, N, d) where all members see the same.
         first_row: where each member's table begins, counted in rows (K, 1).
     """
 
@@ -198,7 +191,7 @@ class ScaledFeatures:
         return cls(values, torch.arange(len(values), device=X.device)[:, None] * len(X))
 
     def select(self, members: list[int]) -> ScaledFeatures:
-        """The same for some of the members, without a copy."""
+        """The features of some of the members, without a copy."""
         return ScaledFeatures(self.values, self.first_row[members])
 
     def rows(self, index: Tensor) -> ScaledBatch:

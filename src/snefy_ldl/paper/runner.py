@@ -31,9 +31,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn brings it
 
-from snefy_ldl._internal.files.atomic import remove_leftovers, write_json
+from snefy_ldl._internal.files import remove_leftovers, write_json
 from snefy_ldl._internal.version import __version__
-from snefy_ldl.datasets.named import Dataset, load_dataset
+from snefy_ldl.datasets.dataset import Dataset, load_dataset
 from snefy_ldl.errors import InputError, SnefyError
 from snefy_ldl.learners import DirichletLDL
 from snefy_ldl.paper.config import RECIPES, RESULTS_VERSION, Active, Ensemble, Sensitivity, Study

@@ -13,7 +13,7 @@ from snefy_ldl import learners, metrics
 from snefy_ldl._internal.types import Array
 from snefy_ldl.active.query import query
 from snefy_ldl.conformal import ConformalIntervals
-from snefy_ldl.datasets.named import Dataset
+from snefy_ldl.datasets.dataset import Dataset
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.distributions.tables import beta_table, row_blocks, row_weights
 from snefy_ldl.ensemble import DensityWeightedBagging

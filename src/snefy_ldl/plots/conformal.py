@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._internal.prediction.laws import law_blocks, to_numpy
-from snefy_ldl._internal.special.simplex import ternary_grid
-from snefy_ldl._internal.validation.rows import as_rows, count_rows, take_rows
+from snefy_ldl._internal.laws import law_blocks, to_numpy
+from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
+from snefy_ldl._internal.special import ternary_grid
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.report import CoverageReport, coverage_report

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from snefy_ldl._internal.prediction.laws import to_numpy
+from snefy_ldl._internal.laws import to_numpy
 from snefy_ldl._internal.types import Array
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError

@@ -12,9 +12,9 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
-from snefy_ldl._internal.prediction.laws import draw_from, law_blocks, log_probs, tensor_for, to_numpy
+from snefy_ldl._internal.laws import draw_from, law_blocks, log_probs, tensor_for, to_numpy
+from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation.rows import as_rows, take_rows
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import SnefyError, TableNote, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.estimator import SnefyLDL, fit_folds, fit_many

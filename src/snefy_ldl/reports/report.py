@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._internal.prediction.laws import law_blocks
+from snefy_ldl._internal.laws import law_blocks
 from snefy_ldl._internal.types import Array
 from snefy_ldl.errors import InputError, TableNote
 from snefy_ldl.reports.answers import FEWEST_ROWS, Answers, JudgedRows, Part, ask, cross_fit

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._internal.prediction.laws import law_blocks, tensor_for, to_numpy
+from snefy_ldl._internal.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array
 from snefy_ldl.metrics import JointCalibration, coverage, interval_width, joint_calibration_test
 from snefy_ldl.metrics.intervals import covered_within

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import LARGEST_FEATURE
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.errors import InputError
 from snefy_ldl.serve.faults import Fault

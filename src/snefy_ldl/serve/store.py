@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from snefy_ldl._internal.files.models import CALIBRATION, CONFIG, load_calibration, read_config
+from snefy_ldl._internal.model_files import CALIBRATION_FILE, CONFIG, load_calibration, read_config
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.errors import InputError, ModelFileError
@@ -195,7 +195,7 @@ class ModelStore:
 
 def _fingerprint(folder: Path) -> Fingerprint:
     marks: list[tuple[int, int, int] | None] = []
-    for name in (CONFIG, CALIBRATION):
+    for name in (CONFIG, CALIBRATION_FILE):
         try:
             state = (folder / name).stat()
             marks.append((state.st_mtime_ns, state.st_size, state.st_ino))

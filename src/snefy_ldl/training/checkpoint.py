@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from snefy_ldl._internal.files.atomic import load_tensors, save_tensors
+from snefy_ldl._internal.files import load_tensors, save_tensors
 from snefy_ldl.errors import TrainingError
 from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.networks.net import SnefyNet

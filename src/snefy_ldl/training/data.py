@@ -12,10 +12,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from snefy_ldl._internal.limits import DENSE_BYTES
+from snefy_ldl._internal.limits import DENSE_BYTES, LARGEST_FEATURE
+from snefy_ldl._internal.rows import count_rows, move_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import (
-    LARGEST_FEATURE,
     PartialCounts,
     as_float,
     check_counts,
@@ -25,7 +25,6 @@ from snefy_ldl._internal.validation import (
     column_names,
     common_denominator,
 )
-from snefy_ldl._internal.validation.rows import count_rows, move_rows, take_rows
 from snefy_ldl.datasets.columns import Encoder, TableEncoder, learn_columns
 from snefy_ldl.datasets.objects import Objects, open_rows, split_labels
 from snefy_ldl.errors import InputError, MissingLabelWarning

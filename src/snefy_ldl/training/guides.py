@@ -18,8 +18,8 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold
 
+from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation.rows import count_rows, take_rows
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners.base import Learner, shorten_text
 from snefy_ldl.learners.maxent import SABFGS

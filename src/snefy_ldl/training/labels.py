@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import digamma, gammaln
 
 from snefy_ldl._internal.random import derive_seed
-from snefy_ldl._internal.special.rising import log_gamma_growth
+from snefy_ldl._internal.special import log_gamma_growth
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import ZeroOption, ZeroPolicy, spread_rest
 from snefy_ldl.networks.starts import CONCENTRATION_RANGE

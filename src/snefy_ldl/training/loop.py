@@ -13,7 +13,7 @@ from torch import Tensor
 
 from snefy_ldl._internal.limits import SCALED_NUMBERS
 from snefy_ldl._internal.random import derive_seed
-from snefy_ldl._internal.special.threads import one_thread
+from snefy_ldl._internal.threads import one_thread
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures

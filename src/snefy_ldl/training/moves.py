@@ -19,8 +19,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit, softmax, xlogy
 from torch import Tensor
 
+from snefy_ldl._internal.rows import take_rows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation.rows import take_rows
 from snefy_ldl.learners.storage import pack_learner, unpack_learner
 from snefy_ldl.learners.trees import TreesLDL
 

@@ -17,16 +17,22 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._internal.random import derive_seed, seed_from
+from snefy_ldl._internal.rows import take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import ZeroPolicy, check_features
-from snefy_ldl._internal.validation.rows import take_rows
 from snefy_ldl.datasets.objects import Objects
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling, column_moments, scaling_of
-from snefy_ldl.networks.starts import fit_dirichlet, label_concentration, paper_init, prototype_init
-from snefy_ldl.networks.zeros import BLEND, presence_init
+from snefy_ldl.networks.starts import (
+    BLEND,
+    fit_dirichlet,
+    label_concentration,
+    paper_init,
+    presence_init,
+    prototype_init,
+)
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.labels import Labels, prepare_shares, prepare_votes
 from snefy_ldl.training.objectives import Counts, Gaps, Objective, Shares

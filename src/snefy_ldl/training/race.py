@@ -31,7 +31,7 @@ from typing import Any
 import torch
 
 from snefy_ldl._internal.progress import Progress
-from snefy_ldl._internal.special.tolerances import SMALLEST_POSITIVE
+from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl.errors import TrainingError
 from snefy_ldl.training.loop import Standing
 from snefy_ldl.training.plan import Job

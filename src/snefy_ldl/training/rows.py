@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._internal.random import derive_seed
-from snefy_ldl._internal.validation.rows import move_rows, take_rows
+from snefy_ldl._internal.rows import move_rows, take_rows
 from snefy_ldl.datasets.objects import Objects
 from snefy_ldl.networks.backbones import CustomBackbone, MemberBatches
 from snefy_ldl.networks.net import SnefyNet

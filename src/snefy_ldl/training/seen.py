@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
+from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation.rows import count_rows, take_rows
 from snefy_ldl.errors import InputError, TableNote
 
 __all__ = ["MOST_SEEN", "SeenRows", "check_unseen", "count_seen"]

@@ -11,9 +11,9 @@ import scipy.sparse as sp
 import torch
 from scipy import stats
 
-from snefy_ldl._internal.prediction.laws import draw_from, tensor_for, to_numpy
+from snefy_ldl._internal.laws import draw_from, tensor_for, to_numpy
+from snefy_ldl._internal.rows import move_rows, take_rows
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl._internal.validation.rows import move_rows, take_rows
 from snefy_ldl.datasets.objects import Objects
 from snefy_ldl.errors import SelfCheckWarning
 from snefy_ldl.networks.backbones import CustomBackbone

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from snefy_ldl._internal.special.tolerances import SMALLEST_POSITIVE
+from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import ZeroPolicy
 from snefy_ldl.datasets.columns import Encoder

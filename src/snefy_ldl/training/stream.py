@@ -16,8 +16,8 @@ from torch import Tensor
 from snefy_ldl._internal.limits import STREAM_ROWS
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.random import derive_seed
+from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Mask
-from snefy_ldl._internal.validation.rows import as_rows, take_rows
 from snefy_ldl.datasets.streams import Chunk, Stream
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP

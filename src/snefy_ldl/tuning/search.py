@@ -21,9 +21,9 @@ from sklearn.pipeline import Pipeline
 from snefy_ldl import metrics
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.random import seed_from
+from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count, check_rows
-from snefy_ldl._internal.validation.rows import as_rows, count_rows, take_rows
 from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
 from snefy_ldl.estimator import SnefyLDL, fit_many
 from snefy_ldl.training import TrainingData

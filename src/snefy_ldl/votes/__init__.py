@@ -6,8 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from snefy_ldl._internal.validation import PartialCounts
+    from snefy_ldl._internal.vote_prediction import expected_width, next_vote, update, vote_value, votes_needed
     from snefy_ldl.votes.agreement import Agreement, Finding, krippendorff_alpha
-    from snefy_ldl.votes.allocation import expected_width, next_vote, update, vote_value, votes_needed
     from snefy_ldl.votes.scores import (
         CountCalibration,
         NoiseCeiling,
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
         noise_ceiling,
         predictive_cdf,
     )
-    from snefy_ldl.votes.tables import PartialCounts, Votes, counts_from_shares, load_votes
+    from snefy_ldl.votes.tables import Votes, counts_from_shares, load_votes
 
 __all__ = [
     "Agreement",
@@ -45,33 +46,18 @@ __all__ = [
 
 #: Where each public name lives; loaded when first asked for, so that tables and agreement do without torch.
 _HOMES = {
-    "Agreement": "snefy_ldl.votes.agreement",
-    "CountCalibration": "snefy_ldl.votes.scores",
-    "Finding": "snefy_ldl.votes.agreement",
-    "NoiseCeiling": "snefy_ldl.votes.scores",
-    "PartialCounts": "snefy_ldl.votes.tables",
-    "Votes": "snefy_ldl.votes.tables",
-    "brier_score": "snefy_ldl.votes.scores",
-    "calibrate_counts": "snefy_ldl.votes.scores",
-    "counts_from_shares": "snefy_ldl.votes.tables",
-    "evaluate": "snefy_ldl.votes.scores",
-    "expected_width": "snefy_ldl.votes.allocation",
-    "krippendorff_alpha": "snefy_ldl.votes.agreement",
-    "load_votes": "snefy_ldl.votes.tables",
-    "log_likelihood": "snefy_ldl.votes.scores",
-    "next_vote": "snefy_ldl.votes.allocation",
-    "noise_ceiling": "snefy_ldl.votes.scores",
-    "predictive_cdf": "snefy_ldl.votes.scores",
-    "update": "snefy_ldl.votes.allocation",
-    "vote_value": "snefy_ldl.votes.allocation",
-    "votes_needed": "snefy_ldl.votes.allocation",
+    "_internal.validation": ("PartialCounts",),
+    "_internal.vote_prediction": ("expected_width", "next_vote", "update", "vote_value", "votes_needed"),
+    "votes.agreement": ("Agreement", "Finding", "krippendorff_alpha"),
+    "votes.tables": ("Votes", "counts_from_shares", "load_votes"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    home = next((module for module, names in _HOMES.items() if name in names), "votes.scores")
+    value = getattr(import_module(f"snefy_ldl.{home}"), name)
     globals()[name] = value
     return value
 

@@ -9,10 +9,8 @@ import numpy as np
 from scipy.special import entr
 
 from snefy_ldl._internal.text import shorten
-from snefy_ldl.datasets.vote_tables import VoteTable
+from snefy_ldl.datasets.votes import VoteTable
 from snefy_ldl.errors import InputError
-
-__all__ = ["Agreement", "Finding", "Level", "find_oddities", "krippendorff_alpha", "summarize"]
 
 Level = Literal["nominal", "ordinal", "interval"]
 

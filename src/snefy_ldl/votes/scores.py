@@ -12,24 +12,13 @@ import numpy as np
 import torch
 from scipy.special import betaincinv, digamma, ndtr
 
-from snefy_ldl._internal.prediction.laws import gap_patterns, log_prob_votes, rows_of, tensor_for, to_numpy
-from snefy_ldl._internal.prediction.votes import beta_binomial, label_groups
-from snefy_ldl._internal.special.tolerances import SMALLEST_COUNT_PROBABILITY
+from snefy_ldl._internal.laws import gap_patterns, log_prob_votes, rows_of, tensor_for, to_numpy
+from snefy_ldl._internal.tolerances import SMALLEST_COUNT_PROBABILITY
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import PartialCounts, check_counts
+from snefy_ldl._internal.vote_prediction import beta_binomial, label_groups
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
-
-__all__ = [
-    "CountCalibration",
-    "NoiseCeiling",
-    "brier_score",
-    "calibrate_counts",
-    "evaluate",
-    "log_likelihood",
-    "noise_ceiling",
-    "predictive_cdf",
-]
 
 LEVELS = (0.5, 0.8, 0.9)
 #: Totals up to which the law of a count is a table of all its values, and nodes of the integral that replaces it.

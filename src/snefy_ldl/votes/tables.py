@@ -1,8 +1,8 @@
 """Annotator tables: single votes to counts and back, how far annotators agree, and what looks odd before a fit.
 
 ``votes.counts`` goes to ``SnefyLDL.fit(X, counts=...)``. How tables are read is in
-:mod:`snefy_ldl.datasets.vote_tables`, scores of predicted votes are in :mod:`snefy_ldl.votes.scores`, and where to send
-the next annotator is in :mod:`snefy_ldl.votes.allocation`.
+:mod:`snefy_ldl.datasets.votes`, scores of predicted votes are in :mod:`snefy_ldl.votes.scores`, and where to send
+the next annotator is in :mod:`snefy_ldl._internal.vote_prediction`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,22 @@ import numpy as np
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import (
     MOST_SUGGESTED,
-    PartialCounts,
     check_count,
     check_distributions,
     common_denominator,
 )
 from snefy_ldl.datasets.tables import TableSink
-from snefy_ldl.datasets.vote_columns import guess_vote_columns, is_wide
-from snefy_ldl.datasets.vote_tables import VoteForm, VoteRepeats, VoteTable, guess_form, read_vote_cells
+from snefy_ldl.datasets.votes import (
+    VoteForm,
+    VoteRepeats,
+    VoteTable,
+    guess_form,
+    guess_vote_columns,
+    is_wide,
+    read_vote_cells,
+)
 from snefy_ldl.errors import InputError, TableNote
-from snefy_ldl.votes.agreement import Agreement, Finding, Level, find_oddities, krippendorff_alpha, summarize
-
-__all__ = ["Agreement", "Finding", "PartialCounts", "Votes", "counts_from_shares", "krippendorff_alpha", "load_votes"]
+from snefy_ldl.votes.agreement import Agreement, Finding, Level, find_oddities, summarize
 
 
 def counts_from_shares(D: Any, max_votes: int = MOST_SUGGESTED) -> Array:
@@ -53,7 +57,7 @@ def counts_from_shares(D: Any, max_votes: int = MOST_SUGGESTED) -> Array:
     table, _ = check_distributions(D)
     votes = common_denominator(table, check_count("max_votes", max_votes))
     if votes is None:
-        raise InputError(f"D holds shares that are not those of m votes an item, for any m up to {max_votes}.")
+        raise InputError(f"D holds shares that are not those of m votes per item, for any m up to {max_votes}.")
     counts: Array = np.round(table * votes)
     return counts
 
@@ -63,7 +67,7 @@ class Votes(VoteTable):
 
     Args:
         item: which item each vote is on (V,), an index into ``items``.
-        annotator: who cast it (V,), an index into ``annotators``; -1 where nobody knows.
+        annotator: who cast it (V,), an index into ``annotators``; -1 where that is unknown.
         label: what for (V,), an index into ``label_names``.
         items: names of the N items, in the order of the rows of :attr:`counts`.
         annotators: names of the annotators.
@@ -86,7 +90,7 @@ class Votes(VoteTable):
             table: the votes.
 
         Returns:
-            The same votes.
+            The votes as a table of this class.
 
         Example:
             >>> Votes.of(VoteTable.from_counts([[2, 0], [0, 2]])).agreement().unanimous
@@ -101,7 +105,7 @@ class Votes(VoteTable):
             items: names of n items.
 
         Returns:
-            Numbers of votes (n, L); zeros for items that nobody voted on.
+            Numbers of votes (n, L); zeros for items without a vote.
 
         Example:
             >>> Votes.from_counts([[2, 1]], ["a"]).align(["b", "a"])
@@ -169,7 +173,7 @@ class Votes(VoteTable):
     # -- out ---------------------------------------------------------------------------------------------------------
 
     def to_long(self) -> dict[str, list[Any]]:
-        """Columns ``item``, ``annotator``, ``label``, one entry a vote; ``pandas.DataFrame`` takes it as it is."""
+        """Columns ``item``, ``annotator``, ``label``, one entry per vote; ``pandas.DataFrame`` takes it as it is."""
         return {
             "item": [self.items[k] for k in self.item],
             "annotator": [self.annotators[a] if a >= 0 else None for a in self.annotator],
@@ -177,7 +181,7 @@ class Votes(VoteTable):
         }
 
     def to_wide(self) -> Any:
-        """A DataFrame with a row an item and a column an annotator.
+        """A DataFrame with a row per item and a column per annotator.
 
         Returns:
             Labels as text, None where an annotator gave no vote.
@@ -196,7 +200,7 @@ class Votes(VoteTable):
         return pd.DataFrame(cells, index=pd.Index(self.items, name="item"), columns=self.annotators)
 
     def to_counts(self) -> Any:
-        """A DataFrame with a row an item and a column a label, as ``fit(X, counts=...)`` takes it."""
+        """A DataFrame with a row per item and a column per label, as ``fit(X, counts=...)`` takes it."""
         import pandas as pd  # as in to_wide
 
         table = pd.DataFrame(self.counts.astype(np.int64), columns=self.label_names)
@@ -243,11 +247,11 @@ def load_votes(
 
     Args:
         path: the file.
-        form: "long" (columns item, annotator, label), "wide" (item, then a column an annotator) or "counts" (item, then
-            a column a label); "auto" takes long if its columns are there, counts if all others hold whole numbers
-            with a zero among them, and wide otherwise.
+        form: "long" (columns item, annotator, label), "wide" (item, then a column per annotator) or "counts" (item,
+            then a column per label); "auto" takes long if its columns are there, counts if all others hold whole
+            numbers with a zero among them, and wide otherwise.
         item: column that names the item; without such a column rows are numbered (not in a long table).
-        annotator: column that names the annotator; None, or a name that is not there, if nobody knows.
+        annotator: column that names the annotator; None, or a name that is not there, if annotators are unknown.
         label: column that holds the label.
         label_names: the labels in the order wanted.
         repeats: see :meth:`Votes.from_long`.
@@ -274,7 +278,7 @@ def load_votes(
         if form == "wide" and (guess := guess_vote_columns(table, label_names)) is not None and not is_wide(others):
             form, (item, annotator, label) = "long", guess
             words = f"item={item!r}, annotator={annotator!r}, label={label!r}"
-            warnings.warn(TableNote(f"{file.name}: one vote a row, read with {words}."), stacklevel=2)
+            warnings.warn(TableNote(f"{file.name}: one vote per row, read with {words}."), stacklevel=2)
         elif form == "wide" and not is_wide(others):
             raise InputError(
                 f"{file.name} has no columns {item!r} and {label!r}, and its columns ({', '.join(columns)}) share no "

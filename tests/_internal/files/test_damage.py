@@ -23,7 +23,7 @@ from sklearn.multioutput import MultiOutputRegressor
 
 from commands import fail
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.files.models import ArrayFolder, load_calibration
+from snefy_ldl._internal.model_files import ArrayFolder, load_calibration
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.learners import AAKNN, SABFGS, TreesLDL

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.files.models import load_calibration, read_config
+from snefy_ldl._internal.model_files import load_calibration, read_config
 from snefy_ldl.conformal import ConformalIntervals
 
 FIXTURES = Path(__file__).parent / "fixtures"

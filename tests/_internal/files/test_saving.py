@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.files import atomic, write_bytes
-from snefy_ldl._internal.files.models import ArrayFolder, load_calibration, read_model, save_calibration, write_model
+from snefy_ldl._internal import files
+from snefy_ldl._internal.files import write_bytes
+from snefy_ldl._internal.model_files import ArrayFolder, load_calibration, read_model, save_calibration, write_model
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import ModelFileError
 
@@ -51,7 +52,7 @@ print(*seen)
 HOLDER = """
 import sys, time
 from pathlib import Path
-from snefy_ldl._internal.files.atomic import only_writer
+from snefy_ldl._internal.files import only_writer
 with only_writer(Path(sys.argv[1])):
     print("mine", flush=True)
     time.sleep(60)
@@ -119,14 +120,14 @@ def test_a_killed_writer_leaves_no_lock(tmp_path: Path) -> None:
         holder.communicate(timeout=20)
     finally:
         holder.kill()
-    assert (tmp_path / atomic.LOCK).exists()
+    assert (tmp_path / files.LOCK).exists()
     write_model(tmp_path, {}, {})
-    assert not (tmp_path / atomic.LOCK).exists()
+    assert not (tmp_path / files.LOCK).exists()
 
 
 def test_a_writer_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(atomic, "PATIENCE", 0.1)
-    with atomic.only_writer(tmp_path), pytest.raises(ModelFileError, match="another process has been writing"):
+    monkeypatch.setattr(files, "PATIENCE", 0.1)
+    with files.only_writer(tmp_path), pytest.raises(ModelFileError, match="another process has been writing"):
         write_model(tmp_path, {}, {})
 
 
@@ -148,7 +149,7 @@ def test_leftovers_of_a_killed_save_are_removed(tmp_path: Path) -> None:
 KILLED = """
 import sys, time
 from pathlib import Path
-from snefy_ldl._internal.files.atomic import replace_file
+from snefy_ldl._internal.files import replace_file
 with replace_file(Path(sys.argv[1])) as temporary:
     temporary.write_text("half")
     print(temporary.name, flush=True)
@@ -178,7 +179,7 @@ def test_a_temporary_file_stays_while_it_is_written_and_goes_when_its_writer_was
 def test_a_temporary_file_that_another_process_takes_for_a_leftover_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual, lost = atomic.try_lock, []
+    usual, lost = files.try_lock, []
 
     def lock_late(file: Any) -> Any:
         if not lost:
@@ -186,7 +187,7 @@ def test_a_temporary_file_that_another_process_takes_for_a_leftover_is_made_agai
             Path(file.name).unlink()
         return usual(file)
 
-    monkeypatch.setattr(atomic, "try_lock", lock_late)
+    monkeypatch.setattr(files, "try_lock", lock_late)
     write_bytes(tmp_path / "a", b"whole")
     assert lost
     assert [path.name for path in tmp_path.iterdir()] == ["a"]

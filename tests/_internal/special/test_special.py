@@ -19,7 +19,7 @@ from snefy_ldl._internal.special import (
     pair_index,
     symmetric,
 )
-from snefy_ldl._internal.special.threads import one_blas_thread, one_thread
+from snefy_ldl._internal.threads import one_blas_thread, one_thread
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6, 7])

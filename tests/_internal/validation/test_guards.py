@@ -8,8 +8,8 @@ import scipy.sparse as sp
 import torch
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.validation import (
-    LARGEST_FEATURE,
     PartialCounts,
     check_counts,
     check_distributions,

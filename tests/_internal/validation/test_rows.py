@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from snefy_ldl._internal.validation.rows import as_rows, count_rows, move_rows, take_rows
+from snefy_ldl._internal.rows import as_rows, count_rows, move_rows, take_rows
 from snefy_ldl.errors import InputError
 
 TABLE = np.arange(12.0).reshape(4, 3)

@@ -17,9 +17,7 @@ from sklearn.preprocessing import OneHotEncoder
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets.cells import cell_numbers, cell_texts, fitting_formats
 from snefy_ldl.datasets.columns import GapFiller, TableEncoder, learn_columns, read_encoder
-from snefy_ldl.datasets.kinds import LeftOutColumn
-from snefy_ldl.datasets.recognise import names_rows
-from snefy_ldl.datasets.surprises import Surprise, describe_surprises
+from snefy_ldl.datasets.kinds import LeftOutColumn, OddCells, describe_odd_cells, names_rows
 from snefy_ldl.errors import InputError, TableNote
 
 N = 60
@@ -107,16 +105,16 @@ def test_rare_levels_are_pooled_and_unseen_ones_are_counted():
     frame = pd.DataFrame({"rock": ["lime"] * 20 + ["clay"] * 20 + ["gold", "iron"]})
     encoder = TableEncoder.fit(frame)
     assert encoder.names_out == ["rock=clay", "rock=lime", "rock=(other)"]
-    with pytest.warns(TableNote, match="2 cells hold values the model has not seen") as caught:
+    with pytest.warns(TableNote, match="values that the model has not seen in 2 cells") as caught:
         table = encoder.transform(pd.DataFrame({"rock": ["mud", "clay", "gold", "peat"]}))
     assert table.tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 1], [0, 0, 1]]
-    assert caught[0].message.surprises == (Surprise("rock", "unseen", 2, "mud"),)
+    assert caught[0].message.odd_cells == (OddCells("rock", "unseen", 2, "mud"),)
 
 
 def test_two_levels_are_one_feature_and_an_unseen_one_is_in_between():
     encoder = TableEncoder.fit(pd.DataFrame({"wet": [True] * 5 + [False] * 15}))
     assert encoder.names_out == ["wet=True"]
-    with pytest.warns(TableNote, match="is empty, which none was at the fit"):
+    with pytest.warns(TableNote, match="no value in 1 cell, although none was empty in training"):
         assert encoder.transform(pd.DataFrame({"wet": [True, False, None]})).ravel().tolist() == [1, 0, 0.25]
 
 
@@ -319,10 +317,10 @@ def test_partial_fit_reads_further_rows_as_the_first():
 
 
 def test_notes_on_parts_of_a_table_add_up():
-    parts = [Surprise("rock", "unseen", 2, "mud"), Surprise("ph", "empty", 1), Surprise("rock", "unseen", 3, "peat")]
-    assert describe_surprises(parts).splitlines() == [
-        "column 'rock': 5 cells hold values the model has not seen (mud, say) and count as 'other'",
-        "column 'ph': 1 cell is empty, which none was at the fit, and gets the middle value",
+    parts = [OddCells("rock", "unseen", 2, "mud"), OddCells("ph", "empty", 1), OddCells("rock", "unseen", 3, "peat")]
+    assert describe_odd_cells(parts).splitlines() == [
+        "column 'rock': values that the model has not seen in 5 cells (mud, for example), treated as 'other'",
+        "column 'ph': no value in 1 cell, although none was empty in training; filled with the middle value",
     ]
 
 

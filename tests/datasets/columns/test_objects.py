@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from snefy_ldl._internal.validation.rows import Items, as_rows, count_rows, take_rows
+from snefy_ldl._internal.rows import Items, as_rows, count_rows, take_rows
 from snefy_ldl.datasets.objects import Objects, describe, is_labelled, make_batch, open_rows, split_labels
 from snefy_ldl.errors import InputError
 

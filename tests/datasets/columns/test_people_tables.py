@@ -68,15 +68,15 @@ def test_values_the_model_has_not_seen_are_counted(tmp_path):
         "predict", tmp_path / "model", tmp_path / "new.csv", "--out", tmp_path / "o.csv", "--interval", "0.8"
     )
     said = " ".join(said.stderr.split())
-    assert "column 'rock': 5 cells hold values the model has not seen (basalt, say) and count as 'other'" in said
-    assert "column 'depth': 1 cell is empty, which none was at the fit" in said
+    assert "column 'rock': values that the model has not seen in 5 cells (basalt, for example)" in said
+    assert "column 'depth': no value in 1 cell, although none was empty in training" in said
 
 
 WRONG = {
     "a row that does not sum": (
         {(4, "sand"): 0.9},
         "soil.csv, data row 5: sand, silt, clay sum to",
-        "all other rows sum to 1. Correct the row, or say --normalize",
+        "all other rows sum to 1. Correct the row, or use --normalize",
     ),
     "a negative share": (
         {(2, "silt"): -0.1},
@@ -110,7 +110,7 @@ def test_amounts_and_votes(tmp_path):
     table[LABELS] = (table[LABELS] * 17.3 * (1 + table[["ph"]].to_numpy())).round(3)
     table.to_csv(tmp_path / "soil.csv", index=False)
     words = ["fit", tmp_path / "soil.csv", "--labels", ",".join(LABELS), "--out", tmp_path / "model", *QUICK]
-    assert "If these are amounts, say --normalize" in fail(*words)
+    assert "If these are amounts, use --normalize" in fail(*words)
     assert "each row of sand, silt, clay was divided by its sum" in succeed(*words, "--normalize").stderr
     assert "is no whole number, and votes are counted" in fail(*words, "--counts")
     table[LABELS] = table[LABELS].round().astype(int)

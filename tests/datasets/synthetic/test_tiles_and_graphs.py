@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from snefy_ldl.datasets import draw_tiles, make_city_districts, make_city_tiles, make_motif_graphs
-from snefy_ldl.datasets.synthetic.tiles import BUS, MOST_LINES, STUDENT
+from snefy_ldl.datasets.synthetic import BUS, MOST_LINES, STUDENT
 from snefy_ldl.errors import InputError
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.random import RandomState
 
-from snefy_ldl._internal.prediction.laws import to_numpy
-from snefy_ldl._internal.special.tolerances import MATCHED_CONCENTRATIONS
+from snefy_ldl._internal.laws import to_numpy
+from snefy_ldl._internal.tolerances import MATCHED_CONCENTRATIONS
 from snefy_ldl._internal.types import Array
 from snefy_ldl.active.diversity import Diverse
 from snefy_ldl.active.strategies.law import LawStrategy, Space, as_width

@@ -8,8 +8,8 @@ import torch
 from numpy.random import RandomState
 from torch import Tensor
 
+from snefy_ldl._internal.laws import to_numpy
 from snefy_ldl._internal.limits import CACHE_ELEMENTS
-from snefy_ldl._internal.prediction.laws import to_numpy
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.active.diversity import Diverse

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.random import RandomState
 
-from snefy_ldl._internal.prediction.laws import draw_from, tensor_for, to_numpy
+from snefy_ldl._internal.laws import draw_from, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.active.diversity import Diverse

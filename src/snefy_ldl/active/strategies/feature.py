@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from snefy_ldl._internal.limits import COMPARED_ELEMENTS
+from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Index, Mask
 from snefy_ldl._internal.validation import check_count
-from snefy_ldl._internal.validation.rows import as_rows, count_rows
 from snefy_ldl.active.diversity import Geometry
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.strategies.base import Strategy, free_rows

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.random import RandomState
 
+from snefy_ldl._internal.laws import to_numpy
 from snefy_ldl._internal.limits import COMPARED_ELEMENTS, COVARIANCE_ELEMENTS
-from snefy_ldl._internal.prediction.laws import to_numpy
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.active.diversity import Diverse, Geometry, choose_apart

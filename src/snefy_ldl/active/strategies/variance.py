@@ -8,8 +8,8 @@ import torch
 from numpy.random import RandomState
 from torch import Tensor
 
-from snefy_ldl._internal.prediction.laws import to_numpy
-from snefy_ldl._internal.special.tolerances import SMALLEST_CORRELATION_EIGENVALUE
+from snefy_ldl._internal.laws import to_numpy
+from snefy_ldl._internal.tolerances import SMALLEST_CORRELATION_EIGENVALUE
 from snefy_ldl._internal.types import Array
 from snefy_ldl.active.strategies.law import LawStrategy, as_width
 from snefy_ldl.errors import InputError

@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.random import RandomState
 
-from snefy_ldl._internal.prediction.laws import to_numpy
+from snefy_ldl._internal.laws import to_numpy
 from snefy_ldl._internal.types import Array
 from snefy_ldl.active.strategies.law import LawStrategy
 from snefy_ldl.errors import InputError

@@ -30,8 +30,8 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from snefy_ldl._internal.prediction.laws import to_numpy
-from snefy_ldl._internal.special.simplex import uniform
+from snefy_ldl._internal.laws import to_numpy
+from snefy_ldl._internal.special import uniform
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl.errors import InputError
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
-from snefy_ldl._internal.prediction.laws import draw_from, tensor_for
+from snefy_ldl._internal.laws import draw_from, tensor_for
 from snefy_ldl._internal.types import Array
 from snefy_ldl.conformal.scores.base import RegionScore, Seeds, Threshold, to_numpy
 

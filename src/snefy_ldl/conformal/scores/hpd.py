@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._internal.prediction.laws import draw_from
+from snefy_ldl._internal.laws import draw_from
 from snefy_ldl._internal.types import Array
 from snefy_ldl.conformal.scores.base import Seeds, to_numpy
 from snefy_ldl.conformal.scores.density import DensityScore

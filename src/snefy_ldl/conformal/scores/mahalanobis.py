@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from scipy.special import gammaln
 
-from snefy_ldl._internal.special.tolerances import SMALLEST_COVARIANCE_EIGENVALUE
+from snefy_ldl._internal.tolerances import SMALLEST_COVARIANCE_EIGENVALUE
 from snefy_ldl._internal.types import Array
 from snefy_ldl.conformal.scores.base import RegionScore, Seeds, Threshold, hit_error, to_numpy
 from snefy_ldl.errors import InputError

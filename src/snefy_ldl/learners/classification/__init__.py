@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from scipy.special import gammainc, gammaincinv, gammaln
 
-from snefy_ldl._internal.prediction.laws import law_blocks
-from snefy_ldl._internal.special.tolerances import SMALLEST_POSITIVE
+from snefy_ldl._internal.laws import law_blocks
+from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_confidence, check_count, check_distributions
 from snefy_ldl.distributions.law import SnefySimplex

@@ -22,12 +22,12 @@ from sklearn.utils import get_tags
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn brings it
 
 from snefy_ldl import metrics
-from snefy_ldl._internal.files.atomic import read_json, write_json
+from snefy_ldl._internal.files import read_json, write_json
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.random import derive_seed, seed_from
+from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_count, check_distributions, check_features, check_number
-from snefy_ldl._internal.validation.rows import as_rows, take_rows
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.errors import ClosureNote, InputError, ModelFileError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.estimator import SnefyLDL, fit_many

@@ -9,8 +9,14 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl._internal.validation import check_distributions, check_features, check_number
-from snefy_ldl._internal.validation.arrays import cell_name, check_table, first_cell
+from snefy_ldl._internal.validation import (
+    cell_name,
+    check_distributions,
+    check_features,
+    check_number,
+    check_table,
+    first_cell,
+)
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows
 from snefy_ldl.learners.features import apply_scale, column_scale

@@ -13,7 +13,7 @@ from sklearn.cluster import kmeans_plusplus
 from sklearn.metrics import pairwise_distances
 from sklearn.neighbors import NearestNeighbors
 
-from snefy_ldl._internal.special.tolerances import SMALLEST_POSITIVE
+from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import check_count, check_number
 from snefy_ldl.errors import InputError

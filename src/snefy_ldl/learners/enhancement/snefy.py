@@ -12,7 +12,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, logsumexp
 
-from snefy_ldl._internal.prediction.laws import law_blocks, to_numpy
+from snefy_ldl._internal.laws import law_blocks, to_numpy
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_count, check_features, check_number
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning

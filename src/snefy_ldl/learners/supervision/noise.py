@@ -11,7 +11,7 @@ from scipy.special import digamma, gammaln, logsumexp, softmax
 from sklearn.cluster import KMeans
 from sklearn.model_selection import KFold
 
-from snefy_ldl._internal.prediction.laws import law_blocks, tensor_for, to_numpy
+from snefy_ldl._internal.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_count, check_distributions, check_number
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from snefy_ldl._internal.files.atomic import write_bytes
+from snefy_ldl._internal.files import write_bytes
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.paper.analysis import LEVEL, TABLES, Results, load_results
 from snefy_ldl.paper.report.claims import (

@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snefy_ldl._internal.special import LogGamma
-from snefy_ldl._internal.special.log_gamma import STIRLING, STIRLING_SLOPES
+from snefy_ldl._internal.special import STIRLING, STIRLING_SLOPES, LogGamma
 from snefy_ldl.training.kernels.smooth_factors import SmoothFactors
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import torch
 from scipy.special import digamma, gammaln
 from torch import Tensor
 
-from snefy_ldl._internal.special.rising import log_gamma_growth
+from snefy_ldl._internal.special import log_gamma_growth
 from snefy_ldl._internal.types import Array
 from snefy_ldl.training.kernels.smooth_factors import INTERVAL_STEP, chebyshev, series_length
 

@@ -1,6 +1,6 @@
 """The kernel table ``B(α_ij)`` of every pair of neurons and its slopes: the heart of a training step.
 
-Pairs stand in circulant order (``special/pairs.py``): the sums ``w_i + w_j`` are one addition of two strided views,
+Pairs stand in circulant order (``_internal/special.py``): the sums ``w_i + w_j`` are one addition of two strided views,
 and nothing has to be looked up by index.
 """
 

@@ -10,7 +10,7 @@ with ``α_ijr = 1 + w_ir + w_jr`` and b the presence that is trained; a row's ow
 Most of the time goes into ``Γ(s_i + s_j)``, one number per support and pair of neurons. Where the table has few
 supports these numbers are made once per step and each row is a quadratic form; otherwise each row has its own, and
 value and gradient are computed together, block by block, so that nothing leaves the processor's cache. Pairs stand in
-circulant order (:mod:`snefy_ldl._internal.special.pairs`). The objective's plain form in the tests is the oracle.
+circulant order (:mod:`snefy_ldl._internal.special`). The objective's plain form in the tests is the oracle.
 """
 
 from __future__ import annotations
@@ -26,9 +26,16 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, SWEEP_ELEMENTS
-from snefy_ldl._internal.special import GammaSweep, circulant_from_full, full_from_circulant
-from snefy_ldl._internal.special.log_gamma import HALF_LOG_TWO_PI, STIRLING, STIRLING_SLOPES, horner
-from snefy_ldl._internal.special.tolerances import LOG_ODDS_LIMIT, NEGLIGIBLE_TERM_EXPONENT
+from snefy_ldl._internal.special import (
+    HALF_LOG_TWO_PI,
+    STIRLING,
+    STIRLING_SLOPES,
+    GammaSweep,
+    circulant_from_full,
+    full_from_circulant,
+    horner,
+)
+from snefy_ldl._internal.tolerances import LOG_ODDS_LIMIT, NEGLIGIBLE_TERM_EXPONENT
 
 #: Up to so many supports in a table, every row is multiplied with the matrices of all of them.
 DENSE_SUPPORTS = 12
@@ -372,7 +379,7 @@ def _scale(u: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
 class GammaTerms:
     """``e^{u_i + u_j} Γ(s_i + s_j)`` of all pairs, block by block, with memory that stays.
 
-    A CPU sums up Stirling's series as ``special/log_gamma.py`` does, with shift 4, but keeps the product out of the
+    A CPU sums up Stirling's series as ``_internal/special.py`` does, with shift 4, but keeps the product out of the
     exponent: ``Γ(x) = √2π e^{(z-½) log z - z + ...} / (x (x+1) (x+2) (x+3))``, ``z = x + 4``.
 
     Args:

@@ -1,4 +1,8 @@
-"""What a model folder's JSON must look like, checked before anything is built from it: one sentence a mistake."""
+"""Model folders: a JSON file and a safetensors file, written all or nothing, read without running code.
+
+The JSON names its weights file and the checksum of that file, and is renamed into place last: at whatever moment a
+crash comes, the folder holds the old model or the new one. Its entries are checked before anything is built from them.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,37 @@ import fnmatch
 import math
 import re
 import sys
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from safetensors import SafetensorError
+from safetensors.numpy import load as parse_arrays
+from safetensors.numpy import save as format_arrays
+
+from snefy_ldl._internal.files import (
+    LOOKS,
+    PAUSE,
+    format_tensors,
+    is_empty,
+    only_writer,
+    parse_tensors,
+    read_checked,
+    read_json,
+    read_whole,
+    remove_leftovers,
+    write_json,
+    write_pair,
+)
 from snefy_ldl._internal.limits import LARGEST_FEATURE
+from snefy_ldl._internal.version import __version__
 from snefy_ldl.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Rule = tuple[Callable[[Any], bool], str]
 
@@ -174,6 +202,12 @@ CALIBRATION: dict[str, Rule] = {
 }
 
 
+def _require(holds: bool, path: Path, words: str) -> None:
+    """Raise unless something holds that every written file fulfils."""
+    if not holds:
+        raise ModelFileError(f"{path} is damaged: {words}")
+
+
 def _check(content: Any, rules: Mapping[str, Rule], path: Path, prefix: str = "") -> None:
     """Raise at the first place that breaks its rule."""
     for place, (is_right, words) in rules.items():
@@ -206,8 +240,7 @@ def check_version(config: dict[str, Any], newest: int, folder: Path) -> None:
         ModelFileError: The version is no whole number from 1 to the newest.
     """
     version = config.get("format_version")
-    if not _whole(version):
-        raise ModelFileError(f"{folder} is damaged: format_version is {version!r}, not a whole number >= 1.")
+    _require(_whole(version), folder, f"format_version is {version!r}, not a whole number >= 1.")
     if version > newest:  # type: ignore[operator]
         raise ModelFileError(
             f"{folder} has format version {version}, newer than {newest}, which this library reads. Upgrade "
@@ -233,17 +266,17 @@ def check_name(name: Any, pattern: str, path: Path) -> str:
     'weights-0a1b.safetensors'
     """
     wanted = re.escape(pattern).replace(r"\*", "[0-9a-f]+")
-    if not isinstance(name, str) or re.fullmatch(wanted, name) is None:
-        raise ModelFileError(f"{path} is damaged: the file it names is {name!r}, not {pattern}.")
-    return name
+    fits = isinstance(name, str) and re.fullmatch(wanted, name) is not None
+    _require(fits, path, f"the file it names is {name!r}, not {pattern}.")
+    return str(name)
 
 
 def check_weights_entry(config: dict[str, Any], pattern: str, path: Path) -> None:
     """Raise unless a model's JSON names a weights file in its folder, and its checksum."""
     entry = config.get("weights")
-    if not isinstance(entry, dict) or not isinstance(entry.get("sha256"), str):
-        raise ModelFileError(f"{path} is damaged: it names no weights file with a checksum.")
-    check_name(entry.get("file"), pattern, path)
+    holds = isinstance(entry, dict) and isinstance(entry.get("sha256"), str)
+    _require(holds, path, "it names no weights file with a checksum.")
+    check_name(config["weights"].get("file"), pattern, path)
 
 
 # -- models ------------------------------------------------------------------------------------------------------------
@@ -261,53 +294,47 @@ def check_description(config: dict[str, Any], path: Path) -> None:
     """
     _check(config, DESCRIPTION, path)
     network, features, names = config["network"], config["n_features"], config["feature_names"]
-    if len(config["label_names"]) != network["n_labels"]:
-        given = len(config["label_names"])
-        raise ModelFileError(f"{path} is damaged: {given} label_names for {network['n_labels']} labels.")
-    if names is not None and len(names) != features:
-        raise ModelFileError(f"{path} is damaged: {len(names)} feature_names for {features} features.")
+    labels, given = network["n_labels"], len(config["label_names"])
+    _require(given == labels, path, f"{given} label_names for {labels} labels.")
+    n_names = features if names is None else len(names)
+    _require(n_names == features, path, f"{n_names} feature_names for {features} features.")
     inputs, guides = config.get("inputs", "features"), config.get("guides")
-    if not config["zero_policy"]["floor"] < 1.0 / network["n_labels"]:
-        raise ModelFileError(f"{path} is damaged: zero_policy.floor is not below an even share of the labels.")
+    floor = config["zero_policy"]["floor"]
+    _require(floor < 1.0 / labels, path, "zero_policy.floor is not below an even share of the labels.")
     if network["custom_backbone"]:
-        if inputs != "features" or guides is not None or config.get("columns") is not None:
-            raise ModelFileError(f"{path} is damaged: a custom backbone sees what it is given, not {inputs!r}.")
+        plain = inputs == "features" and guides is None and config.get("columns") is None
+        _require(plain, path, f"a custom backbone sees what it is given, not {inputs!r}.")
         return
-    if features is None:
-        raise ModelFileError(f"{path} is damaged: n_features is null, without a custom backbone.")
+    _require(features is not None, path, "n_features is null, without a custom backbone.")
     seen, read = _n_inputs(config), n_encoded(config, path)
-    if guides is None and inputs != "features":
-        raise ModelFileError(f"{path} is damaged: inputs is {inputs!r}, and there are no guides.")
-    if guides is not None and inputs == "features":
-        raise ModelFileError(f"{path} is damaged: inputs is 'features', and there are guides.")
+    _require(guides is not None or inputs == "features", path, f"inputs is {inputs!r}, and there are no guides.")
+    _require(guides is None or inputs != "features", path, "inputs is 'features', and there are guides.")
     made = read if guides is None else _check_guides(config, path) + (read if inputs == "both" else 0)
     if seen != made:
         raise ModelFileError(
             f"the weights do not fit the model {path.name} describes: {seen} inputs, and the rows have {made}."
         )
-    widths = [*config["parameters"]["hidden_sizes"]] or [seen]
-    if widths[-1] != network["width"]:
-        raise ModelFileError(f"{path} is damaged: width is {network['width']}, and the last layer has {widths[-1]}.")
+    last = ([*config["parameters"]["hidden_sizes"]] or [seen])[-1]
+    _require(last == network["width"], path, f"width is {network['width']}, and the last layer has {last}.")
 
 
 def _check_guides(config: dict[str, Any], path: Path) -> int:
-    """How many numbers the guides' predictions are; raises unless the JSON says what the guides are."""
-    guides, network = config["guides"], config["network"]
+    """How many numbers the predictions of the guides are; raises unless the JSON says what the guides are."""
+    guides, network, inputs = config["guides"], config["network"], config["inputs"]
     _check(guides, GUIDES, path, "guides.")
-    labels, mover = network["n_labels"], guides.get("mover")
-    if not guides["floor"] < 1.0 / labels:
-        raise ModelFileError(f"{path} is damaged: guides.floor is {guides['floor']}, not below 1/{labels}.")
-    if (mover is not None) != (config["inputs"] == "moving"):
-        raise ModelFileError(f"{path} is damaged: inputs is {config['inputs']!r}, which does not fit guides.mover.")
+    labels, mover, floor = network["n_labels"], guides.get("mover"), guides["floor"]
+    _require(floor < 1.0 / labels, path, f"guides.floor is {floor}, not below 1/{labels}.")
+    fits = (mover is not None) == (inputs == "moving")
+    _require(fits, path, f"inputs is {inputs!r}, which does not fit guides.mover.")
     if mover is not None:
         _check(mover, MOVER, path, "guides.mover.")
-        if len(mover["weights"]) != len(guides["learners"]) or abs(sum(mover["weights"]) - 1.0) > 1e-6:
-            raise ModelFileError(f"{path} is damaged: guides.mover.weights are not those of the guides.")
-        base, has_trees = mover["base"], mover["trees"] is not None
-        if {base is not None, has_trees} != {bool(network.get("presence", False))}:
-            raise ModelFileError(f"{path} is damaged: guides.mover does not fit network.presence.")
-        if base is not None and len(base) != labels:
-            raise ModelFileError(f"{path} is damaged: guides.mover.base has {len(base)} numbers for {labels} labels.")
+        weights, base, has_trees = mover["weights"], mover["base"], mover["trees"] is not None
+        fits = len(weights) == len(guides["learners"]) and abs(sum(weights) - 1.0) <= 1e-6
+        _require(fits, path, "guides.mover.weights are not those of the guides.")
+        fits = {base is not None, has_trees} == {bool(network.get("presence", False))}
+        _require(fits, path, "guides.mover does not fit network.presence.")
+        n_base = labels if base is None else len(base)
+        _require(n_base == labels, path, f"guides.mover.base has {n_base} numbers for {labels} labels.")
     return len(guides["learners"]) * int(labels)
 
 
@@ -337,16 +364,14 @@ def n_encoded(config: dict[str, Any], path: Path) -> int:
         _check(encoder, TABLE, path, "columns.")
         given, width, fits = len(encoder["columns"]), 0, True
         for k, column in enumerate(encoder["columns"]):
-            if column.get("kind") not in COLUMNS:
-                raise ModelFileError(f"{path} is damaged: columns.{k} is of the unknown kind {column.get('kind')!r}.")
-            _check(column, COLUMNS[column["kind"]], path, f"columns.{k}.")
+            kind = column.get("kind")
+            _require(kind in COLUMNS, path, f"columns.{k} is of the unknown kind {kind!r}.")
+            _check(column, COLUMNS[kind], path, f"columns.{k}.")
             fits = fits and len(column.get("parts", [])) == len(column.get("fills", []))
             width += _column_width(column)
-    if given != features or width != encoder["width"] or not fits:
-        raise ModelFileError(
-            f"{path} is damaged: {given} columns become {width} numbers, not the {features} and {encoder['width']} it "
-            "names."
-        )
+    fits = fits and given == features and width == encoder["width"]
+    named = f"{features} and {encoder['width']}"
+    _require(fits, path, f"{given} columns become {width} numbers, not the {named} it names.")
     return int(width)
 
 
@@ -441,18 +466,259 @@ def check_calibration(content: Any, network: Any, path: Path) -> dict[str, Any]:
         ModelFileError: A place is missing, of another kind, or does not fit another place.
     """
     again = "Make it again with snefy-ldl conformalize."
-    if not isinstance(content, dict) or not isinstance(content.get("intervals"), dict):
-        raise ModelFileError(f"{path} is damaged: it holds no calibration. {again}")
+    holds = isinstance(content, dict) and isinstance(content.get("intervals"), dict)
+    _require(holds, path, f"it holds no calibration. {again}")
     _check(content, CALIBRATION, path)
     state: dict[str, Any] = content["intervals"]
     table = state["calibration"]
     shape, rows = table["shape"], (table["shape"] or [0])[0]
-    if math.prod(shape) != len(table["scores"]):
-        raise ModelFileError(f"{path} is damaged: {len(table['scores'])} scores for the shape {shape}. {again}")
+    n_scores, n_labels = len(table["scores"]), state["n_labels"]
+    _require(math.prod(shape) == n_scores, path, f"{n_scores} scores for the shape {shape}. {again}")
     for name, entries in (("groups", table["groups"]), ("weights", table["weights"]), ("folds", state["folds"])):
-        if entries is not None and len(entries) != rows:
-            raise ModelFileError(f"{path} is damaged: {len(entries)} {name} for {rows} rows. {again}")
-    labels = network.get("n_labels") if isinstance(network, dict) else None
-    if labels is not None and state["n_labels"] != labels:
-        raise ModelFileError(f"{path} is damaged: n_labels is {state['n_labels']}, the model's {labels}. {again}")
+        n_entries = rows if entries is None else len(entries)
+        _require(n_entries == rows, path, f"{n_entries} {name} for {rows} rows. {again}")
+    labels = network.get("n_labels", n_labels) if isinstance(network, dict) else n_labels
+    _require(n_labels == labels, path, f"n_labels is {n_labels}, that of the model {labels}. {again}")
     return state
+
+
+FORMAT = "snefy-ldl model"
+FORMAT_VERSION = 1
+CONFIG = "model.json"
+CALIBRATION_FILE = "calibration.json"
+WEIGHTS = "weights-*.safetensors"
+ARRAY_FILES = "arrays-*.safetensors"
+#: Where 0.1.0 put weights before it knew their checksum.
+EARLIER_TEMPORARY = ".weights.tmp.safetensors"
+
+
+def write_model(folder: Path, description: dict[str, Any], tensors: dict[str, Tensor]) -> Path:
+    """Write a model into a folder, replacing one that is there.
+
+    Args:
+        folder: made where it is missing.
+        description: what the JSON holds beside format, versions and checksum; plain values only.
+        tensors: the weights by name.
+
+    Returns:
+        The folder.
+
+    Example:
+        >>> import tempfile, torch
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     folder = write_model(Path(place) / "m", {"labels": 3}, {"w": torch.ones(2)})
+        ...     config, tensors = read_model(folder)
+        >>> config["labels"], tensors["w"].tolist()
+        (3, [1.0, 1.0])
+    """
+    payload = format_tensors(tensors)
+
+    def describe(name: str, checksum: str) -> dict[str, Any]:
+        head = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "library_version": __version__,
+            "weights": {"file": name, "sha256": checksum},
+        }
+        return head | description
+
+    with only_writer(folder) as alone:
+        remove_leftovers(folder, CALIBRATION_FILE, WEIGHTS)
+        if alone:
+            (folder / EARLIER_TEMPORARY).unlink(missing_ok=True)
+        checksum = write_pair(folder, CONFIG, WEIGHTS, 12, payload, describe)
+        calibration = folder / CALIBRATION_FILE
+        if calibration.exists() and _made_for(calibration) != checksum:
+            calibration.unlink()
+    return folder
+
+
+def _made_for(calibration: Path) -> Any:
+    """Checksum of the weights a calibration was made for; None where it cannot be read."""
+    try:
+        content = read_json(calibration)
+    except ModelFileError:
+        return None
+    return content.get("weights_sha256") if isinstance(content, dict) else None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The JSON of a model folder, checked for format and version.
+
+    Args:
+        folder: where the model is.
+
+    Returns:
+        Everything the file holds.
+
+    Raises:
+        ModelFileError: where the folder or the file is missing, damaged, foreign, or of a newer version.
+    """
+    if not folder.is_dir():
+        raise ModelFileError(f"{folder} is not a folder; a model is saved as one (model.save(folder)).")
+    config = read_json(folder / CONFIG)
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise ModelFileError(f"{folder / CONFIG} was not written by this library: no {FORMAT!r} in it.")
+    check_version(config, FORMAT_VERSION, folder)
+    check_weights_entry(config, WEIGHTS, folder / CONFIG)
+    return config
+
+
+def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A model's JSON and its weights, the latter checked by their checksum.
+
+    Args:
+        folder: where the model is.
+
+    Returns:
+        Everything the JSON holds, and the weights by name.
+
+    Raises:
+        ModelFileError: where a file is missing, damaged, foreign, or of a newer version.
+    """
+
+    def read() -> tuple[dict[str, Any], dict[str, Tensor]]:
+        config = read_config(folder)
+        path = folder / config["weights"]["file"]
+        return config, parse_tensors(read_checked(path, config["weights"]["sha256"]), path)
+
+    return read_whole(read)
+
+
+def save_calibration(folder: Path, state: dict[str, Any]) -> Path:
+    """Put a conformal calibration beside the model it was made with.
+
+    Args:
+        folder: of the model.
+        state: plain values (``ConformalIntervals.to_dict``).
+
+    Returns:
+        The file.
+
+    Raises:
+        ModelFileError: where the folder holds no model.
+    """
+    read_config(folder)  # no lock, and no folder, where there is no model
+    path = folder / CALIBRATION_FILE
+    with only_writer(folder):
+        remove_leftovers(folder, CONFIG, WEIGHTS)
+        config = read_config(folder)
+        write_json(path, {"weights_sha256": config["weights"]["sha256"], "intervals": state})
+    return path
+
+
+def load_calibration(folder: Path) -> dict[str, Any] | None:
+    """The calibration of a saved model.
+
+    Args:
+        folder: of the model.
+
+    Returns:
+        What :func:`save_calibration` was given, or None where there is none.
+
+    Raises:
+        ModelFileError: where the file is damaged, or was made for other weights.
+    """
+    path = folder / CALIBRATION_FILE
+    for look in range(LOOKS):
+        if not path.exists():
+            return None
+        try:
+            content = read_json(path)
+        except ModelFileError:
+            if not path.exists():
+                return None
+            raise
+        config = read_config(folder)
+        state = check_calibration(content, config.get("network"), path)
+        if content["weights_sha256"] == config["weights"]["sha256"]:
+            return state
+        if look + 1 < LOOKS:
+            time.sleep(PAUSE)  # a writer may just be replacing both
+    raise ModelFileError(f"{path} was made for other weights. Make it again with snefy-ldl conformalize.")
+
+
+@dataclass(frozen=True)
+class ArrayFolder:
+    """One kind of folder: how it calls itself, and what it holds.
+
+    Args:
+        file_format: Name of the format, written into the file and expected of it.
+        version: Newest version that is read, and the one that is written.
+        content: What such a folder holds, in a word: "learner". It is also the key of the description.
+
+    Example:
+        >>> import tempfile, numpy as np
+        >>> kind = ArrayFolder("example.table", 1, "table")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     kind.write(Path(folder) / "t", {"title": "two"}, {"x": np.ones(2)})
+        ...     kind.read(Path(folder) / "t")
+        ({'title': 'two'}, {'x': array([1., 1.])})
+    """
+
+    file_format: str
+    version: int
+    content: str
+
+    def write(self, folder: Path, description: dict[str, Any], arrays: dict[str, Any]) -> None:
+        """Write a folder, replacing one of this kind that is there.
+
+        Args:
+            folder: Where; missing folders are made.
+            description: Plain JSON values.
+            arrays: C-ordered arrays by name.
+
+        Raises:
+            ModelFileError: The folder holds something else.
+        """
+        if folder.is_file():
+            raise self._foreign(folder)
+        payload = format_arrays(arrays)
+
+        def describe(name: str, checksum: str) -> dict[str, Any]:
+            return {
+                "format": self.file_format,
+                "format_version": self.version,
+                "library_version": __version__,
+                "arrays": name,
+                "arrays_sha256": checksum,
+                self.content: description,
+            }
+
+        with only_writer(folder):
+            if not (folder / CONFIG).is_file() and not is_empty(folder):
+                raise self._foreign(folder)
+            remove_leftovers(folder, ARRAY_FILES)
+            write_pair(folder, CONFIG, ARRAY_FILES, 16, payload, describe)
+
+    def _foreign(self, folder: Path) -> ModelFileError:
+        return ModelFileError(
+            f"{folder} exists and holds no saved {self.content}; it was left alone. Choose another folder."
+        )
+
+    def read(self, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read a folder back.
+
+        Args:
+            folder: Where.
+
+        Returns:
+            The description, and the arrays by name.
+
+        Raises:
+            ModelFileError: A folder that is missing, damaged, foreign or written by a newer version.
+        """
+        if folder.is_file():
+            raise ModelFileError(f"{folder} is a file; a saved {self.content} is a folder.")
+        return read_whole(lambda: self._read(folder))
+
+    def _read(self, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+        config = read_json(folder / CONFIG)
+        if not isinstance(config, dict) or config.get("format") != self.file_format:
+            raise ModelFileError(f"{folder} was not written by a snefy_ldl {self.content}.")
+        check_version(config, self.version, folder)
+        path = folder / check_name(config.get("arrays"), ARRAY_FILES, folder / CONFIG)
+        try:
+            return config[self.content], parse_arrays(read_checked(path, config["arrays_sha256"]))
+        except (KeyError, TypeError, SafetensorError) as error:
+            raise ModelFileError(f"{folder} is damaged: {type(error).__name__}: {error}.") from None

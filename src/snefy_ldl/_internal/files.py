@@ -2,7 +2,7 @@
 
 A folder of one JSON file and the binary file it names may be written by many processes, and read meanwhile. The binary
 file is named by its content and the JSON file is renamed into place last, so whatever moment a crash comes, the folder
-holds the old content or the new. Writers take turns by a lock that the system lets go when a process dies.
+holds the old content or the new. Writers take turns by a lock that the system releases when a process dies.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def replace_file(path: Path) -> Iterator[Path]:
         retry(lambda: os.replace(name, path), PermissionError)  # Windows refuses while somebody reads the old file
     except BaseException as error:
         file.close()
-        with contextlib.suppress(OSError):  # what went wrong first is what must be said
+        with contextlib.suppress(OSError):  # the first error is the one to report
             Path(name).unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             error.filename = str(path)  # the file the caller knows, not its temporary name
@@ -93,7 +93,7 @@ def replace_file(path: Path) -> Iterator[Path]:
 
 
 def _open_temporary(path: Path) -> Any:
-    """A new temporary file beside ``path``, locked as long as it is open: nobody takes it for a leftover."""
+    """A new temporary file beside ``path``, locked while it is open: no process takes it for a leftover."""
     for _ in range(ATTEMPTS):
         file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - it is closed when it has its final name
             dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False
@@ -345,7 +345,7 @@ def only_writer(folder: Path) -> Iterator[bool]:
         yield state == "ours"
     finally:
         with contextlib.suppress(OSError):
-            path.unlink()  # before the lock goes: whoever waits sees that the file has no name any more
+            path.unlink()  # before the lock is released: writers that wait see that the file has lost its name
         file.close()
 
 

@@ -1,8 +1,9 @@
 """Votes on a law: what one more vote is worth, how many are needed, and the counts a law predicts for a label.
 
 Votes k turn the components ``Dirichlet(α_p)`` of a plain law into ``Dirichlet(α_p + k)``; with a centre or zeros, the
-share of one label is taken for a Beta with its own mean and variance.
-The functions take a law, or the laws of consecutive blocks of rows; :class:`VotePredictor` asks them for a model.
+share of one label is approximated by a Beta with the same mean and variance.
+The functions take a law, the laws of consecutive blocks of rows, or any model with ``predict_dist``; for the models of
+this library the last ones are methods, too (:class:`VotePredictor`).
 """
 
 from __future__ import annotations
@@ -15,30 +16,14 @@ import numpy as np
 import torch
 from scipy.special import gammaln, ndtri
 
+from snefy_ldl._internal.laws import law_blocks, rows_of, to_numpy
 from snefy_ldl._internal.limits import VALUED_ROWS
-from snefy_ldl._internal.prediction.laws import law_blocks, rows_of, to_numpy
-from snefy_ldl._internal.special.tolerances import COUNT_ROUNDING, SMALLEST_POSITIVE, SMALLEST_TOTAL_CONCENTRATION
+from snefy_ldl._internal.rows import as_rows, count_rows
+from snefy_ldl._internal.tolerances import COUNT_ROUNDING, SMALLEST_POSITIVE, SMALLEST_TOTAL_CONCENTRATION
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import LARGEST_COUNT, as_float, check_confidence, check_count, check_number
-from snefy_ldl._internal.validation.rows import as_rows, count_rows
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
-
-__all__ = [
-    "CHOICE_ROWS",
-    "CRITERIA",
-    "NEED_ROWS",
-    "Criterion",
-    "VotePredictor",
-    "beta_binomial",
-    "check_votes",
-    "choose_votes",
-    "count_votes_needed",
-    "expected_width",
-    "label_groups",
-    "row_weights",
-    "vote_value",
-]
 
 Criterion = Literal["variance", "divergence", "information"]
 CRITERIA = ("variance", "divergence", "information")
@@ -74,7 +59,7 @@ def check_votes(counts: Any, n_rows: int, n_labels: int) -> Array:
     """
     table = as_float(counts, "counts")
     if table.shape != (n_rows, n_labels):
-        raise InputError(f"counts must have one row an item and one column a label: ({n_rows}, {n_labels}).")
+        raise InputError(f"counts must have one row per item and one column per label: ({n_rows}, {n_labels}).")
     bad = ~np.isfinite(table) | (table < 0) | (table != np.round(table)) | (table > LARGEST_COUNT)
     if bad.any():
         row, column = np.argwhere(bad)[0]
@@ -402,6 +387,117 @@ def _fewest_votes(weights: Array, a: Array, b: Array, target_sd: float, max_vote
 # -- of a model ------------------------------------------------------------------------------------------------------
 
 
+def update(model: Any, X: Any, counts: Any) -> SnefySimplex:
+    """The law of each item's label distribution given its features *and* its votes so far; exact, model untouched.
+
+    Args:
+        model: fitted; anything with ``predict_dist``.
+        X: features (N, d).
+        counts: votes (N, L), zeros where there are none.
+
+    Returns:
+        The law with batch (N,).
+
+    Raises:
+        InputError: the votes do not fit, or are not whole numbers >= 0.
+
+    Example:
+        >>> from snefy_ldl.learners import DirichletLDL
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = DirichletLDL(random_state=0).fit(city.X, city.D)
+        >>> law = update(model, city.X[:1], [[50, 0, 0]])  # fifty votes for the first label
+        >>> bool(law.mean[0, 0] > model.predict(city.X[:1])[0, 0])
+        True
+    """
+    X = as_rows(X)
+    with torch.no_grad():
+        law: SnefySimplex = model.predict_dist(X)
+        return law.posterior(check_votes(counts, count_rows(X), law.n_labels))
+
+
+def next_vote(
+    model: Any,
+    X: Any,
+    counts: Any = None,
+    n: int = 1,
+    *,
+    criterion: Criterion = "variance",
+    max_per_item: int = 1,
+    new_item_cost: float = 1.0,
+    return_values: bool = False,
+) -> Any:
+    """The items that the next n votes should go to, the most valuable first.
+
+    Args:
+        model: fitted; anything with ``predict_dist``.
+        X: features (N, d) of labelled items and of new ones.
+        counts: votes so far (N, L); a row of zeros is a new item. None: all are new.
+        n: votes to give out.
+        criterion: see :func:`vote_value`.
+        max_per_item: how many of them one item may get; further votes count for less, as they would for one Dirichlet
+            with the item's mean and variance.
+        new_item_cost: what the first vote on a new item costs, in votes; its value is divided by it.
+        return_values: also return what each vote is worth.
+
+    Returns:
+        Row numbers (n,), and values (n,) on request.
+
+    Raises:
+        InputError: n, the cost, the criterion or the votes are not what they must be.
+
+    Example:
+        >>> from snefy_ldl.learners import DirichletLDL
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = DirichletLDL(random_state=0).fit(city.X, city.D)
+        >>> next_vote(model, city.X, n=5).shape
+        (5,)
+    """
+    X = as_rows(X)
+    settings: Any = {"criterion": criterion, "max_per_item": max_per_item, "new_item_cost": new_item_cost}
+    rows, values = choose_votes(law_blocks(model, X, CHOICE_ROWS), count_rows(X), counts, n, **settings)
+    return (rows, values) if return_values else rows
+
+
+def votes_needed(
+    model: Any,
+    X: Any,
+    target_width: float,
+    confidence_level: float = 0.9,
+    *,
+    counts: Any = None,
+    max_votes: int = 1024,
+) -> Array:
+    """How many more votes each item needs until every label's interval is expected to be narrow enough.
+
+    Args:
+        model: fitted; anything with ``predict_dist``.
+        X: features (N, d).
+        target_width: width of the central interval to reach, between 0 and 1.
+        confidence_level: of that interval.
+        counts: votes so far (N, L), or None.
+        max_votes: the most to think of, at most 1024.
+
+    Returns:
+        Whole numbers (N,); 0 where the interval is narrow enough now, inf where ``max_votes`` would not do.
+
+    Raises:
+        InputError: the width, the level, ``max_votes`` or the votes are not what they must be.
+
+    Example:
+        >>> from snefy_ldl.learners import DirichletLDL
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = DirichletLDL(random_state=0).fit(city.X, city.D)
+        >>> bool((votes_needed(model, city.X[:3], 0.1) >= votes_needed(model, city.X[:3], 0.2)).all())
+        True
+    """
+    X = as_rows(X)
+    blocks = law_blocks(model, X, NEED_ROWS)
+    return count_votes_needed(blocks, count_rows(X), target_width, confidence_level, counts=counts, max_votes=max_votes)
+
+
 class VotePredictor(ABC):
     """Answers about votes, for anything that predicts a law on the simplex.
 
@@ -418,83 +514,6 @@ class VotePredictor(ABC):
     def predict_dist(self, X: Any) -> SnefySimplex:
         """The whole conditional law: a torch distribution with batch (N,) and event (L,)."""
 
-    def update(self, X: Any, counts: Any) -> SnefySimplex:
-        """The law of each item's label distribution given its features *and* its votes so far; the model stays.
-
-        Args:
-            X: features (N, d).
-            counts: votes so far (N, L), zeros where there are none.
-
-        Returns:
-            The law with batch (N,); exact.
-
-        Raises:
-            InputError: the votes do not fit, or are not whole numbers >= 0.
-        """
-        X = as_rows(X)
-        with torch.no_grad():
-            law = self.predict_dist(X)
-            return law.posterior(check_votes(counts, count_rows(X), law.n_labels))
-
-    def next_vote(
-        self,
-        X: Any,
-        counts: Any = None,
-        n: int = 1,
-        *,
-        criterion: Criterion = "variance",
-        max_per_item: int = 1,
-        new_item_cost: float = 1.0,
-        return_values: bool = False,
-    ) -> Any:
-        """The items that the next n votes should go to, the most valuable first.
-
-        Args:
-            X: features (N, d) of labelled items and of new ones.
-            counts: votes so far (N, L); a row of zeros is a new item. None: all are new.
-            n: votes to give out.
-            criterion: see :func:`vote_value`.
-            max_per_item: how many of them one item may get.
-            new_item_cost: what the first vote on a new item costs, in votes; its value is divided by it.
-            return_values: also return what each vote is worth.
-
-        Returns:
-            Row numbers (n,), and values (n,) on request.
-
-        Raises:
-            InputError: n, the cost, the criterion or the votes are not what they must be.
-        """
-        X = as_rows(X)
-        settings: Any = {"criterion": criterion, "max_per_item": max_per_item, "new_item_cost": new_item_cost}
-        rows, values = choose_votes(law_blocks(self, X, CHOICE_ROWS), count_rows(X), counts, n, **settings)
-        return (rows, values) if return_values else rows
-
-    def votes_needed(
-        self,
-        X: Any,
-        target_width: float,
-        confidence_level: float = 0.9,
-        *,
-        counts: Any = None,
-        max_votes: int = 1024,
-    ) -> Array:
-        """How many more votes each item needs until every label's interval is expected to be narrow enough.
-
-        Args:
-            X: features (N, d).
-            target_width: width of the central interval to reach, between 0 and 1.
-            confidence_level: of that interval.
-            counts: votes so far (N, L), or None.
-            max_votes: the most to think of, at most 1024.
-
-        Returns:
-            Whole numbers (N,); 0 where the interval is narrow enough now, inf where ``max_votes`` would not do.
-
-        Raises:
-            InputError: the width, the level, ``max_votes`` or the votes are not what they must be.
-        """
-        X = as_rows(X)
-        blocks = law_blocks(self, X, NEED_ROWS)
-        return count_votes_needed(
-            blocks, count_rows(X), target_width, confidence_level, counts=counts, max_votes=max_votes
-        )
+    update = update
+    next_vote = next_vote
+    votes_needed = votes_needed

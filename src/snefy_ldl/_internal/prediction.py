@@ -1,25 +1,19 @@
-"""Every ``predict_*`` of an estimator with a conditional density, written once.
-
-A class mixes in :class:`DensityPredictor` and says how to get the density of a block of rows; memory then stays bounded
-whatever the number of rows.
-"""
+"""Every ``predict_*`` of an estimator with a conditional density, written once."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from snefy_ldl._internal.laws import log_prob_votes
 from snefy_ldl._internal.limits import SMALL_BATCH
-from snefy_ldl._internal.prediction.laws import log_prob_votes
-from snefy_ldl._internal.prediction.names import NamedAnswers
-from snefy_ldl._internal.prediction.votes import VotePredictor
 from snefy_ldl._internal.random import torch_generator
-from snefy_ldl._internal.special.threads import one_thread
+from snefy_ldl._internal.threads import one_thread
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import (
     ZeroPolicy,
@@ -30,9 +24,62 @@ from snefy_ldl._internal.validation import (
     check_distributions,
     check_sample_weight,
 )
+from snefy_ldl._internal.vote_prediction import VotePredictor
+from snefy_ldl.datasets.cells import frame_of
 from snefy_ldl.datasets.objects import split_labels
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class NamedAnswers:
+    """Gives predictions (N, L) the names of the labels, where these came with names or somebody asks for them.
+
+    Attributes:
+        label_names_: names of the labels (L).
+    """
+
+    label_names_: Any
+    _labels_were_named: bool
+    #: "pandas", "polars" or "arrow" where :meth:`set_output` asked for one.
+    _output_kind: str | None
+
+    def _named(self, values: Array, X: Any) -> Any:
+        """Back in a DataFrame when the labels came in one, or when :meth:`set_output` asks for one."""
+        kind = getattr(self, "_output_kind", None)
+        if kind is None and not self._labels_were_named:
+            return values
+        return frame_of(values, self.label_names_, X, kind)
+
+    def set_output(self, *, transform: Literal["default", "pandas", "polars", "arrow"] | None = None) -> Self:
+        """In what kind of table ``predict`` and its like answer.
+
+        Args:
+            transform: "pandas" or "polars" for a DataFrame with the labels' names, "arrow" for a ``pyarrow.Table``;
+                "default" for one where the labels came in one, of the kind that X has, and for an array elsewhere; None
+                changes nothing. The argument has the name that scikit-learn gives it.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            InputError: where there is no such kind.
+
+        Example:
+            >>> from snefy_ldl import SnefyLDL
+            >>> from snefy_ldl.datasets import make_city_districts
+            >>> city = make_city_districts(n=80, random_state=0)
+            >>> model = SnefyLDL(epochs=1, random_state=0).set_output(transform="pandas").fit(city.X, city.D)
+            >>> model.predict(city.X[:2]).shape
+            (2, 3)
+        """
+        if transform not in (None, "default", "pandas", "polars", "arrow"):
+            raise InputError(f'transform={transform!r}: use "default", "pandas", "polars" or "arrow".')
+        if transform is not None:
+            self._output_kind = None if transform == "default" else transform
+        return self
 
 
 class DensityPredictor(NamedAnswers, VotePredictor):
@@ -310,7 +357,7 @@ class DensityPredictor(NamedAnswers, VotePredictor):
 
         Args:
             X: features (N, d), as ``fit`` took them.
-            n: draws a row.
+            n: draws per row.
             random_state: seed, NumPy generator or None.
 
         Returns:
@@ -347,7 +394,7 @@ class DensityPredictor(NamedAnswers, VotePredictor):
 
         Args:
             X: features (N, d), as ``fit`` took them.
-            n: draws a row.
+            n: draws per row.
             method: the model's exact draws, or the paper's uniform ones (its equation A2).
             random_state: seed, NumPy generator or None.
             return_std_error: whether to return standard errors, too.

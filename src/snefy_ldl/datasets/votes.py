@@ -1,12 +1,13 @@
 """Votes of annotators as plain tables: long, wide or counts in any container, and in files.
 
-A *long* table has one row a vote (item, annotator, label), a *wide* one a row an item and a column an annotator, a
-*counts* table a row an item and a column a label. All three become a :class:`VoteTable`, which only holds them;
-:class:`snefy_ldl.votes.Votes` is such a table that also says how far annotators agree.
+A *long* table has one row per vote (item, annotator, label); a *wide* one has one row per item and one column per
+annotator; a *counts* table has one row per item and one column per label. All three become a
+:class:`VoteTable`, which only holds them; :class:`snefy_ldl.votes.Votes` also measures how far annotators agree.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,8 @@ import numpy as np
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_counts, column_names
-from snefy_ldl.datasets.tables import TableSource
+from snefy_ldl.datasets.tables import TableSource, cell_text
 from snefy_ldl.errors import InputError
-
-__all__ = ["VoteForm", "VoteRepeats", "VoteTable", "guess_form", "read_vote_cells"]
 
 VoteForm = Literal["long", "wide", "counts"]
 VoteRepeats = Literal["all", "first", "last", "error"]
@@ -33,7 +32,7 @@ class VoteTable:
 
     Args:
         item: which item each vote is on (V,), an index into ``items``.
-        annotator: who cast it (V,), an index into ``annotators``; -1 where nobody knows.
+        annotator: who cast it (V,), an index into ``annotators``; -1 where that is unknown.
         label: what for (V,), an index into ``label_names``.
         items: names of the N items, in the order of the rows of :attr:`counts`.
         annotators: names of the annotators.
@@ -72,7 +71,7 @@ class VoteTable:
         label_names: Sequence[Any] | None = None,
         repeats: VoteRepeats = "all",
     ) -> Table:
-        """One row a vote.
+        """One row per vote.
 
         Args:
             table: DataFrame, or a mapping from column names to columns.
@@ -115,7 +114,7 @@ class VoteTable:
     def from_wide(
         cls: type[Table], table: Any, item: str | None = None, *, label_names: Sequence[Any] | None = None
     ) -> Table:
-        """One row an item, one column an annotator, nothing (NaN, None, "") where an annotator gave no vote.
+        """One row per item, one column per annotator, nothing (NaN, None, "") where an annotator gave no vote.
 
         Args:
             table: DataFrame or array (N, annotators).
@@ -140,7 +139,7 @@ class VoteTable:
         items = _row_names(table, len(cells)) if item is None else list(cells[:, names.index(item)])
         if len(set(items)) < len(items):
             twice = next(name for k, name in enumerate(items) if name in items[:k])
-            raise InputError(f"item {twice!r} has two rows; a wide table has one row an item.")
+            raise InputError(f"item {twice!r} has two rows; a wide table has one row per item.")
         voters = [name for name in names if name != item or item is None]
         cells = cells[:, [names.index(name) for name in voters]]
         given = np.array([[not _absent(value) for value in row] for row in cells], dtype=bool).reshape(cells.shape)
@@ -264,7 +263,7 @@ def guess_form(table: Any) -> VoteForm:
     """Whether a table without its column of names holds counts or is wide.
 
     Args:
-        table: DataFrame of text, one row an item.
+        table: DataFrame of text, one row per item.
 
     Returns:
         ``"counts"`` if all cells hold whole numbers with a zero among them, else ``"wide"``: ratings 1 to 5 are whole
@@ -310,7 +309,7 @@ def _codes(values: Sequence[Hashable]) -> tuple[list[Any], Index]:
 
 def _label_codes(values: Sequence[Any], label_names: Sequence[Any] | None) -> tuple[list[str], Index]:
     """Label names as text, and which label each vote is for; whole numbers in floats (1.0) lose their point."""
-    texts = [_text(value) for value in values]
+    texts = [cell_text(value) for value in values]
     if label_names is None:
         distinct = set(texts)
         try:
@@ -318,7 +317,7 @@ def _label_codes(values: Sequence[Any], label_names: Sequence[Any] | None) -> tu
         except ValueError:
             names = sorted(distinct)
     else:
-        names = [_text(name) for name in label_names]
+        names = [cell_text(name) for name in label_names]
     where = {name: r for r, name in enumerate(names)}
     foreign = [text for text in texts if text not in where]
     if foreign:
@@ -328,5 +327,142 @@ def _label_codes(values: Sequence[Any], label_names: Sequence[Any] | None) -> tu
     return names, np.array([where[text] for text in texts], dtype=np.intp)
 
 
-def _text(value: Any) -> str:
-    return str(int(value)) if isinstance(value, (float, np.floating)) and float(value).is_integer() else str(value)
+#: Words in names of columns that hold one of the three; the first role with a word in common counts.
+ROLES = {
+    "annotator": "annotator annotators worker rater user who person coder labeller labeler judge participant expert "
+    "subject reviewer voter by completed",
+    "label": "label labels vote choice answer class category rating annotation response judgement judgment emotion tag "
+    "verdict value",
+    "item": "item items image img photo picture text tweet sample task document doc question object file filename unit "
+    "example instance row id key name",
+}
+
+
+def _role(name: str) -> str:
+    """What the name of a column says it holds: worker_id is an annotator, image_label a label."""
+    words = set(re.split(r"[\W_]+", re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower()))
+    return next((role for role, vocabulary in ROLES.items() if words & set(vocabulary.split())), "")
+
+
+def guess_vote_columns(
+    cells: Any, labels: Sequence[str] | None = None, items: Sequence[str] = ()
+) -> tuple[str, str | None, str] | None:
+    """Columns of a table with one vote per row.
+
+    The label column is the one that holds nothing but labels, where these are known; otherwise names tell, and of three
+    columns the one that is left.
+
+    Args:
+        cells: A DataFrame of text, None where a cell is empty.
+        labels: The labels, where they are known.
+        items: Columns of the items' own table: one of the same name names the items.
+
+    Returns:
+        Columns of item, annotator (None where there is none) and label; None where the table does not look so.
+
+    Example:
+        >>> import pandas
+        >>> cells = pandas.DataFrame({"photo": ["a", "a"], "worker_id": ["7", "8"], "answer": ["cat", "dog"]})
+        >>> guess_vote_columns(cells)
+        ('photo', 'worker_id', 'answer')
+    """
+    names = [str(name) for name in cells.columns]
+    roles: dict[str, list[str]] = {"annotator": [], "label": [], "item": [], "": []}
+    for name in names:
+        roles[_role(name)].append(name)
+    if labels is not None:
+        known = {str(label) for label in labels}
+        holding = [name for name in names if set(cells[name].dropna()) and set(cells[name].dropna()) <= known]
+        roles["label"] = holding if len(holding) == 1 else roles["label"]
+    shared = [name for name in names if name in items and name not in roles["label"]]
+    if len(shared) == 1:
+        roles["item"] = shared
+    if len(roles["item"]) > 1:  # "image" and "image_id", "id" and "text": the one whose votes come again
+        repeated = [name for name in roles["item"] if cells[name].dropna().duplicated().any()]
+        roles["item"] = repeated if len(repeated) == 1 else roles["item"]
+    if len(names) in (2, 3):
+        taken = {name for role in ("annotator", "label", "item") for name in roles[role]}
+        rest = [name for name in names if name not in taken]
+        empty = [role for role in ("item", "label") if not roles[role]]
+        if len(rest) == 1 and len(empty) == 1:
+            roles[empty[0]] = rest
+    if len(roles["item"]) != 1 or len(roles["label"]) != 1 or roles["item"] == roles["label"]:
+        return None
+    return roles["item"][0], (roles["annotator"] or [None])[0], roles["label"][0]  # type: ignore[list-item]
+
+
+def find_vote_columns(
+    file: Path,
+    wanted: tuple[str, str, str],
+    form: Literal["auto", "long", "shares", "counts", "wide"],
+    labels: Sequence[str] | None,
+    id_name: str | None,
+    items: Path | None,
+) -> tuple[tuple[str, str, str], str]:
+    """Columns of a long table of votes in a file: those wanted, where they are there, or those that look like them.
+
+    Args:
+        file: The table.
+        wanted: Columns of item, annotator and label.
+        form: "long" where the user said that the table holds one vote per row.
+        labels: The labels, where they are known.
+        id_name: Column that names the items, where the user named one.
+        items: The items' own table, where there is one.
+
+    Returns:
+        The columns, and what a person should know about them; an empty text for nothing.
+
+    Raises:
+        InputError: The form is "long", and no three columns look like it; the message lists the columns.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     votes = Path(folder) / "votes.csv"
+        ...     _ = votes.write_text(chr(10).join(["photo,worker,answer", "a,1,yes", "a,2,no"]))
+        ...     find_vote_columns(votes, ("item", "annotator", "label"), "auto", None, None, None)[0]
+        ('photo', 'worker', 'answer')
+    """
+    source = TableSource(file)
+    item = id_name if id_name in source.columns else wanted[0]
+    if wanted[2] in source.columns and item in source.columns:
+        return (str(item), wanted[1], wanted[2]), ""
+    if labels and set(labels) <= set(source.columns):
+        return wanted, ""  # a column per label
+    cells = read_vote_cells(file)
+    guess = guess_vote_columns(cells, labels, () if items is None else TableSource(items).columns)
+    if guess is not None and id_name in source.columns:
+        guess = (str(id_name), guess[1], guess[2])
+    if guess is None:
+        if form == "long" and not any(name in source.columns for name in ("item", "id", "row")):
+            raise InputError(
+                f"{file.name}: which columns hold item, annotator and label? It has: {', '.join(source.columns)}. Say "
+                "--vote-columns ITEM,ANNOTATOR,LABEL."
+            )
+        return wanted, ""
+    who = f", annotator {guess[1]!r}" if guess[1] else ""
+    words = f"one vote per row: item {guess[0]!r}{who}, label {guess[2]!r} (--vote-columns says otherwise)"
+    return (guess[0], guess[1] or wanted[1], guess[2]), words
+
+
+def is_wide(cells: Any) -> bool:
+    """Whether columns of text could be annotators' votes: all of them hold some of the same labels.
+
+    Args:
+        cells: A DataFrame of text without the column of items, None where a cell is empty.
+
+    Returns:
+        False where a column of three values or more has none in common with any other: no annotator votes so.
+
+    Example:
+        >>> import pandas
+        >>> cells = pandas.DataFrame({"photo": list("abcdefgh"), "vote": ["yes", "no"] * 4})
+        >>> is_wide(cells), is_wide(cells[["vote"]])
+        (False, True)
+    """
+    values = [set(cells[name].dropna()) for name in cells.columns]
+    for k, column in enumerate(values):
+        others = [other for j, other in enumerate(values) if j != k and other]
+        if len(column) > 2 and others and not any(column & other for other in others):
+            return False
+    return True

@@ -1,35 +1,9 @@
 """Every small number that a computation rests on, with what it is for: the tolerances beside those of the kernels.
 
-A reader can list the library's epsilons from here and from :mod:`snefy_ldl._internal.special.functions`.
+A reader can list the epsilons of the library from here and from :mod:`snefy_ldl._internal.special`.
 """
 
 from __future__ import annotations
-
-__all__ = [
-    "COUNT_ROUNDING",
-    "FACTOR_TAIL_MASS",
-    "INTEGRAL_TAIL",
-    "LOGIT_LIMIT",
-    "LOG_ODDS_LIMIT",
-    "MATCHED_CONCENTRATIONS",
-    "NEGLIGIBLE_FACTOR_EXPONENT",
-    "NEGLIGIBLE_MOMENT_WEIGHT",
-    "NEGLIGIBLE_TERM_EXPONENT",
-    "NEGLIGIBLE_WEIGHT",
-    "SAME_CENTRE",
-    "SHARE_SUM_ROUNDING",
-    "SMALLEST_CORRELATION_EIGENVALUE",
-    "SMALLEST_COUNT_PROBABILITY",
-    "SMALLEST_COVARIANCE_EIGENVALUE",
-    "SMALLEST_DENSITY_SHARE",
-    "SMALLEST_FACTOR",
-    "SMALLEST_POSITIVE",
-    "SMALLEST_SHARED_DENSITY",
-    "SMALLEST_TOTAL_CONCENTRATION",
-    "SMALLEST_VOLUME_GAIN",
-    "TAIL_MASS",
-    "WEIGHT_SUM_ROUNDING",
-]
 
 #: A positive divisor or logarithm's argument is lifted here where an exact zero can only be underflow.
 SMALLEST_POSITIVE = 1e-300

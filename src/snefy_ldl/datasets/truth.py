@@ -2,7 +2,7 @@
 
     p(ℓ | x) = Σ_j π_j(x) · Dirichlet(ℓ; α_j(x))
 
-Its mean, variance, marginal quantiles and vote probabilities have closed forms that share no code with the model's.
+Its mean, variance, marginal quantiles and vote probabilities have closed forms that share no code with the models.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from scipy.special import betainc, betaincinv, betaln, gammaln, logsumexp, xlog1
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence, check_counts, check_distributions, check_features
 from snefy_ldl.errors import InputError
-
-__all__ = ["TrueConditional"]
 
 #: Quantiles are found to this accuracy in the share.
 QUANTILE_TOLERANCE = 1e-13
@@ -65,7 +63,7 @@ class TrueConditional:
             D: Label distributions (N, L).
 
         Returns:
-            One number a row (N,).
+            One number per row (N,).
         """
         weights, alpha = self.components(X)
         shares, _ = check_distributions(D, n_rows=len(weights), n_labels=self.n_labels)
@@ -84,7 +82,7 @@ class TrueConditional:
             K: Numbers of votes (N, L).
 
         Returns:
-            One number a row (N,).
+            One number per row (N,).
         """
         weights, alpha = self.components(X)
         votes, _ = check_counts(K, n_rows=len(weights), n_labels=self.n_labels)

@@ -14,7 +14,7 @@ import torch
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.networks import SnefyNet, StackedMLP
-from snefy_ldl.networks.kept import KeptParts
+from snefy_ldl.networks.net import LawCache
 
 SMALL = {"n_neurons": 6, "n_readouts": 3, "hidden_sizes": (6,), "epochs": 1, "random_state": 0}
 SMALL |= {"guides": None, "centre": None}
@@ -137,7 +137,7 @@ def test_partial_fit_and_a_second_fit_are_seen() -> None:
 
 def test_threads_see_one_set_of_parts_while_parameters_change() -> None:
     """Readers during a change get the old parts or the new ones, each whole."""
-    kept, source, errors = KeptParts(), torch.zeros(3), []
+    kept, source, errors = LawCache(), torch.zeros(3), []
     barrier = threading.Barrier(8)
 
     def work(number: int) -> None:

@@ -1,4 +1,4 @@
-"""Predicted laws of rows of any kind, a block at a time, and what they say about what was observed, gaps included."""
+"""Predicted laws of rows of any kind, one block at a time, and the probability of what was observed, gaps included."""
 
 from __future__ import annotations
 
@@ -9,20 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation.rows import count_rows, take_rows
 from snefy_ldl.distributions.law import SnefySimplex
-
-__all__ = [
-    "draw_from",
-    "gap_patterns",
-    "law_blocks",
-    "log_prob_votes",
-    "log_probs",
-    "rows_of",
-    "tensor_for",
-    "to_numpy",
-]
 
 #: Rows whose predicted laws are held at one time.
 BLOCK_ROWS = 1 << 15

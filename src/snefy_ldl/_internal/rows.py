@@ -1,9 +1,9 @@
 """Rows of anything a model may be given.
 
 Arrays, tables, sparse matrices and tensors; nested batches of tensors; lists of objects (texts, graphs, dictionaries);
-torch data sets and loaders. A nested batch is a tensor, or a tuple, list or mapping of nested batches, as a network of
-the user's own takes it: rows are its tensors' first dimension. A list of anything but numbers and tensors holds a row
-an entry (:class:`Items`).
+torch data sets and loaders. A nested batch is a tensor, or a tuple, list or mapping of nested batches, as a custom
+network takes it: rows are the first dimension of its tensors. A list of anything but numbers and tensors holds one row
+per entry (:class:`Items`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from snefy_ldl._internal.types import Index
 from snefy_ldl.errors import InputError
-
-__all__ = ["CollatedRows", "Items", "as_rows", "count_rows", "is_items", "move_rows", "take_rows"]
 
 
 class Items(list[Any]):
@@ -46,7 +44,7 @@ class CollatedRows(Subset[Any]):
 
 
 def is_items(X: Any) -> bool:
-    """Whether a list holds one row an entry: texts, graphs, dictionaries, tuples of tensors; not numbers or tensors.
+    """Whether a list holds one row per entry: texts, graphs, dictionaries, tuples of tensors; not numbers or tensors.
 
     >>> is_items(["one", "two"]), is_items([[1.0], [2.0]]), is_items([torch.zeros(2)])
     (True, False, False)
@@ -116,7 +114,7 @@ def count_rows(X: Any) -> int:
         X = X.dataset
     if isinstance(X, IterableDataset):
         raise InputError(
-            "an iterable data set has rows that nobody can count or take: fit and predict_* read it as it comes; for "
+            "the rows of an iterable data set cannot be counted or selected: only fit and predict_* can read it; for "
             "anything else pass a list, arrays or a map-style Dataset."
         )
     if isinstance(X, Dataset) or is_items(X):
@@ -195,7 +193,7 @@ def move_rows(batch: Any, device: torch.device) -> Any:
         device: Where it should live.
 
     Returns:
-        The same rows there.
+        The rows on that device.
 
     >>> move_rows([torch.zeros(2)], torch.device("cpu"))
     [tensor([0., 0.])]

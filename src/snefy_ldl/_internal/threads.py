@@ -1,4 +1,4 @@
-"""One thread for small work: on a busy machine torch's other threads cost more than they give."""
+"""One thread for small work: on a busy machine the other threads of torch cost more than they give."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 
 import torch
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
-
-__all__ = ["map_blocks", "one_blas_thread", "one_thread"]
 
 Block = TypeVar("Block")
 Answer = TypeVar("Answer")
@@ -116,7 +114,7 @@ def one_blas_thread() -> AbstractContextManager[None]:
 
 
 def map_blocks(work: Callable[[Block], Answer], blocks: Iterable[Block], device: torch.device) -> list[Answer]:
-    """What some work makes of each block, in order: on a CPU a thread a block, as many as torch would use.
+    """What some work makes of each block, in order: on a CPU a thread per block, as many as torch would use.
 
     Many small blocks gain nothing from torch's own threads, which would wait for each other longer than they work.
     Answers do not depend on the number of threads.

@@ -1,0 +1,552 @@
+"""Special functions of the family: pairs of neurons, log Γ with its slope, Beta functions, signed sums, the simplex.
+
+**Pairs.** A member has exponents ``w`` (n, L). Its components are the pairs ``i <= j`` of neurons with concentrations
+``α_ij = 1 + w_i + w_j``, P = n(n+1)/2 of them. A symmetric table over pairs is stored in one of three orders:
+
+=========== ======================= ==========================================================================
+order       size                    entry
+=========== ======================= ==========================================================================
+full        n · n                   (i, j) at ``i n + j``: the matrix itself, row by row
+triangle    n (n + 1) / 2           the pairs i <= j, row by row; every law and every likelihood of votes
+circulant   (n // 2 + 1) · n        the pair (i, (i + s) mod n) at ``s n + i``, for shifts s = 0 ... n // 2
+=========== ======================= ==========================================================================
+
+In circulant order every sum ``w_i + w_j`` is one addition of two strided views, so nothing is looked up by index: the
+training kernel uses it. Where n is even, the pairs half-way round (s = n / 2) occur in it twice.
+
+**Gamma.** ``log Γ`` and its slope ``ψ`` are most of a training step, and those of torch are slow. For positive x, with
+a whole shift s and ``z = x + s``, Stirling's series is::
+
+    log Γ(x) = (z - ½) log z - z + ½ log 2π + Σ_k c_k z^(1-2k) - log x(x+1)...(x+s-1),   c_k = B_2k / (2k (2k-1))
+
+A larger shift needs fewer terms of the series for the same accuracy, and a longer product. For an even shift the
+product pairs up into a polynomial of ``y = x (x + s - 1)`` with the factors ``y + k (s - 1 - k)``, k = 0 ... s/2 - 1.
+
+=================== ======= ======= ============== ==============================================================
+route               shift   terms   largest error  for
+=================== ======= ======= ============== ==============================================================
+:class:`LogGamma`   8       5       3e-13          float64 tables of any shape
+:class:`GammaSweep` 4       5       5e-10          float64 tables that are computed at every step, in place
+:class:`GammaSweep` 4       3       6e-8           the same in float32, which cannot tell more
+=================== ======= ======= ============== ==============================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from scipy.special import gammaln
+from torch import Tensor
+
+from snefy_ldl._internal.limits import SWEEP_ELEMENTS, block_elements
+from snefy_ldl._internal.tolerances import NEGLIGIBLE_TERM_EXPONENT
+from snefy_ldl._internal.types import Array
+
+Answer = TypeVar("Answer")
+
+
+def _cached(make: Callable[[int, torch.device | str], Answer]) -> Callable[..., Answer]:
+    """Keep the indices of a number of neurons on a device, "cpu" by default."""
+    # a cached tensor outlives the mode it was made in, and autograd refuses inference tensors: so inference mode is off
+    cached = lru_cache(maxsize=64)(torch.inference_mode(False)(make))
+
+    @wraps(make)
+    def index(n: int, device: torch.device | str = "cpu") -> Answer:
+        return cached(n, str(device))
+
+    return index
+
+
+@_cached
+def pair_index(n: int, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
+    """Row and column of each pair i <= j of n neurons, in triangle order.
+
+    Args:
+        n: neurons.
+        device: where the indices lie.
+
+    Returns:
+        Rows i and columns j, (P,) each, P = n (n + 1) / 2.
+
+    Example:
+        >>> pair_index(2)
+        (tensor([0, 0, 1]), tensor([0, 1, 1]))
+    """
+    i, j = torch.triu_indices(n, n, device=device)
+    return i, j
+
+
+@_cached
+def full_index(n: int, device: torch.device | str = "cpu") -> Tensor:
+    """Which pair of the triangle each entry of the full matrix is, (n²,).
+
+    Args:
+        n: neurons.
+        device: where the indices lie.
+
+    Returns:
+        Positions in triangle order, (n²,).
+
+    Example:
+        >>> full_index(2)
+        tensor([0, 1, 1, 2])
+    """
+    i, j = pair_index(n, device)
+    index = torch.empty(n, n, dtype=torch.long, device=device)
+    index[i, j] = index[j, i] = torch.arange(len(i), device=device)
+    return index.flatten()
+
+
+@_cached
+def circulant_from_full(n: int, device: torch.device | str = "cpu") -> Tensor:
+    """Which entry of the full matrix each circulant entry is, ((n // 2 + 1) n,).
+
+    Args:
+        n: neurons.
+        device: where the indices lie.
+
+    Returns:
+        Positions in full order.
+
+    Example:
+        >>> circulant_from_full(3)  # the diagonal, then (0, 1), (1, 2), (2, 0)
+        tensor([0, 4, 8, 1, 5, 6])
+    """
+    shift, i = torch.meshgrid(torch.arange(n // 2 + 1), torch.arange(n), indexing="ij")
+    return (i * n + (i + shift) % n).flatten().to(device)
+
+
+@_cached
+def full_from_circulant(n: int, device: torch.device | str = "cpu") -> Tensor:
+    """Which circulant entry each entry of the full matrix is, (n²,).
+
+    Args:
+        n: neurons.
+        device: where the indices lie.
+
+    Returns:
+        Positions in circulant order.
+
+    Example:
+        >>> full_from_circulant(3)
+        tensor([0, 3, 5, 3, 1, 4, 5, 4, 2])
+    """
+    i, j = torch.meshgrid(torch.arange(n), torch.arange(n), indexing="ij")
+    shift = (j - i) % n
+    near = shift <= n // 2
+    return torch.where(near, shift * n + i, (n - shift) % n * n + j).flatten().to(device)
+
+
+@_cached
+def diagonal_index(n: int, device: torch.device | str = "cpu") -> Tensor:
+    """Which pair of the triangle each (i, i) is, (n,).
+
+    Args:
+        n: neurons.
+        device: where the indices lie.
+
+    Returns:
+        Positions in triangle order.
+
+    Example:
+        >>> diagonal_index(3)
+        tensor([0, 3, 5])
+    """
+    return full_index(n, device).view(n, n).diagonal().clone()
+
+
+def symmetric(pairs: Tensor, n: int) -> Tensor:
+    """Full symmetric matrix from its triangle: (..., P) -> (..., n, n).
+
+    Args:
+        pairs: one number per pair i <= j.
+        n: neurons.
+
+    Returns:
+        The matrix.
+
+    Example:
+        >>> symmetric(torch.tensor([1.0, 2.0, 3.0]), 2)
+        tensor([[1., 2.],
+                [2., 3.]])
+    """
+    full = pairs.index_select(-1, full_index(n, pairs.device))
+    return full.reshape(*pairs.shape[:-1], n, n)
+
+
+def pair_gram(readout: Tensor) -> Tensor:
+    """``M = VᵀV`` over the triangle, off-diagonal pairs counted twice: (..., m, n) -> (..., P).
+
+    Args:
+        readout: ``V``.
+
+    Returns:
+        One number per pair i <= j.
+
+    Example:
+        >>> pair_gram(torch.tensor([[1.0, 2.0]]))
+        tensor([1., 4., 4.])
+    """
+    n = readout.shape[-1]
+    i, j = pair_index(n, readout.device)
+    gram = readout.transpose(-1, -2) @ readout
+    return gram[..., i, j] * torch.where(i == j, 1.0, 2.0).to(readout.dtype)
+
+
+#: Coefficients ``c_k`` of Stirling's series for log Γ, k = 1 ... 5.
+STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
+#: Coefficients ``(2k-1) c_k`` of the series for ψ: ``ψ(z) = log z - 1/(2z) - Σ_k (2k-1) c_k z^-2k``.
+STIRLING_SLOPES = tuple((2 * k + 1) * c for k, c in enumerate(STIRLING))
+HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class LogGamma:
+    """``log Γ`` of a float64 array of positive numbers, and afterwards ``ψ`` from what that computed.
+
+    Shift 8 and five terms; the eight factors of the product are ``y (y+6) (y+10) (y+12)``, ``y = x (x + 7)``. On a GPU
+    torch's own functions are used.
+
+    Args:
+        x: positive numbers, float64, of any shape.
+
+    Attributes:
+        value: ``log Γ(x)``, of the same shape.
+
+    Example:
+        >>> x = torch.tensor([0.02, 1.0, 250.0], dtype=torch.float64)
+        >>> both = LogGamma(x)
+        >>> torch.allclose(both.value, torch.lgamma(x), rtol=1e-12), torch.allclose(both.slope(), torch.digamma(x))
+        (True, True)
+    """
+
+    def __init__(self, x: Tensor) -> None:
+        self._x = x
+        if x.device.type != "cpu":
+            self.value = torch.lgamma(x)
+            return
+        z = x + 8.0
+        self._log_z, self._inverse = z.log(), z.reciprocal()
+        self._square = self._inverse.square()
+        series = torch.full_like(x, STIRLING[-1])
+        for coefficient in reversed(STIRLING[:-1]):
+            series.mul_(self._square).add_(coefficient)
+        series.mul_(self._inverse).add_(HALF_LOG_TWO_PI).sub_(z)
+        y = (x + 7.0).mul_(x)
+        self._first, self._second = (y + 12.0).mul_(y), (y + 16.0).mul_(y).add_(60.0)  # y(y+12), (y+6)(y+10)
+        self._y = y
+        self.value = series.addcmul_(z.sub_(0.5), self._log_z).sub_((self._first * self._second).log_())
+
+    def slope(self) -> Tensor:
+        """``ψ(x) = d log Γ / dx``, of the same shape as x."""
+        if self._x.device.type != "cpu":
+            return torch.digamma(self._x)
+        series = torch.full_like(self._x, STIRLING_SLOPES[-1])
+        for coefficient in reversed(STIRLING_SLOPES[:-1]):
+            series.mul_(self._square).add_(coefficient)
+        value = self._log_z - 0.5 * self._inverse
+        value.sub_(series.mul_(self._square))
+        # d log(product)/dx = (2x + 7) (a'/a + b'/b) for the product a b, a = y (y+12), b = (y+6) (y+10)
+        top = (self._y * 2.0).add_(12.0).mul_(self._second).addcmul_((self._y * 2.0).add_(16.0), self._first)
+        top.div_(self._first * self._second).mul_((self._x * 2.0).add_(7.0))
+        return value.sub_(top)
+
+
+class GammaSweep:
+    """``log Γ(left + right)`` and ``ψ`` of a large table, written into arrays that stay, on a CPU.
+
+    Shift 4; the four factors of the product are ``y (y + 2)``, ``y = x (x + 3)``. The table is swept in blocks that a
+    processor's cache holds. Only the large part ``(z - ½) log z`` is computed in float64; the rest is of the slopes'
+    dtype. Stirling's linear part ``½ log 2π - z`` is **left out**: in a log Beta function, where arguments and total
+    cancel, all that remains of it is :meth:`linear_part` a missing term.
+
+    Args:
+        left: first summand (rows, 1 or more, n), float64; a view whose numbers change between calls.
+        right: second summand (rows, width, n), float64; likewise.
+        values: takes log Γ less its linear part (rows, width, n), float64.
+        slopes: takes ψ (rows, width, n), or None where it is not needed.
+        dtype: of the slopes and of the small parts; float64 uses five terms of the series, float32 three.
+
+    Example:
+        >>> left, right = torch.ones(1, 1, 2, dtype=torch.float64), torch.ones(1, 1, 2, dtype=torch.float64)
+        >>> value, slope = torch.empty(2, 1, 1, 2, dtype=torch.float64)
+        >>> GammaSweep(left, right, value, slope, torch.float64).run()
+        >>> bool((slope - torch.digamma(left + right)).abs().max() < 1e-8)
+        True
+    """
+
+    SHIFT = 4.0
+
+    def __init__(self, left: Tensor, right: Tensor, values: Tensor, slopes: Tensor | None, dtype: torch.dtype) -> None:
+        terms = 5 if dtype == torch.float64 else 3
+        # Numbers are kept as tensors, because torch would make one of each Python number at every step.
+        self._series, self._slope_series, self._steps = (
+            [torch.tensor(number, dtype=dtype) for number in numbers]
+            for numbers in (STIRLING[:terms], STIRLING_SLOPES[:terms], (1.0, 1.5, 2.0, 3.0, self.SHIFT))
+        )
+        rows, *inner = values.shape
+        size = max(1, SWEEP_ELEMENTS // math.prod(inner))
+        shape = (min(rows, size), *inner)
+        work = [*torch.empty(2, *shape, dtype=torch.float64), *torch.empty(6, *shape, dtype=dtype)]
+        self._blocks = []
+        for start in range(0, rows, size):
+            part, count = slice(start, start + size), min(size, rows - start)
+            slope = None if slopes is None else slopes[part]
+            arrays = tuple(array[:count] for array in work)
+            self._blocks.append((left[part], right[part], values[part], slope, arrays))
+
+    @classmethod
+    def linear_part(cls) -> float:
+        """What each ``log Γ`` of ``log B = Σ log Γ(α_l) - log Γ(Σ α_l)`` with one more label adds: ``½ log 2π - s``."""
+        return HALF_LOG_TWO_PI - cls.SHIFT
+
+    def run(self) -> None:
+        """Fill values and slopes from what left and right hold now."""
+        for block in self._blocks:
+            self._sweep(*block)
+
+    def _sweep(
+        self, left: Tensor, right: Tensor, value: Tensor, slope: Tensor | None, work: tuple[Tensor, ...]
+    ) -> None:
+        z, log_z, x, y, factors, inverse, square, series = work
+        one, one_and_half, two, three, four = self._steps
+        torch.add(left, right, out=z)
+        torch.add(x.copy_(z), three, out=y).mul_(x)
+        torch.add(y, two, out=factors).mul_(y)
+        torch.log(z.add_(self.SHIFT), out=log_z)
+        torch.add(x, four, out=inverse).reciprocal_()
+        torch.mul(inverse, inverse, out=square)
+        horner(self._series, square, series).mul_(inverse)
+        if slope is not None:
+            # d log(factors)/dx = (2x + 3) (2y + 2) / (y (y + 2))
+            x.add_(one_and_half).mul_(y.add_(one)).div_(factors)
+            slope.copy_(log_z)
+            slope.sub_(horner(self._slope_series, square, y).mul_(square)).add_(inverse, alpha=-0.5)
+            slope.add_(x, alpha=-4.0)
+        series.sub_(factors.log_())
+        torch.mul(z.sub_(0.5), log_z, out=value).add_(series)
+
+
+def horner(constants: list[Tensor], variable: Tensor, out: Tensor) -> Tensor:
+    """The polynomial ``Σ_k constants_k variable^k``."""
+    torch.mul(variable, constants[-1], out=out).add_(constants[-2])
+    for constant in constants[-3::-1]:
+        out.mul_(variable).add_(constant)
+    return out
+
+
+#: From here on four terms of Stirling's series leave less than 1e-16.
+LARGE_COUNT = 64.0
+
+
+def log_gamma_growth(beta: Any, count: Any) -> Array:
+    """``log Γ(β+m) - log Γ(m)`` for m >= 1, to a relative 1e-13 however large m is.
+
+    It is the part of a rising factorial ``log (β)_m = log Γ(m) + [log Γ(β+m) - log Γ(m)] - log Γ(β)`` that differs
+    between components: ``log Γ(m)`` is about 2e10 at a billion votes, where float64 holds no more than five decimals of
+    it, but it is the same for every β. The large parts of Stirling's series are cancelled by hand.
+
+    For ``z = m``: ``(z + β - ½) log1p(β/z) + β log z - β + Σ_k c_k [(z+β)^(1-2k) - z^(1-2k)]``.
+
+    Args:
+        beta: ``β``, positive numbers of any shape.
+        count: ``m``, whole numbers >= 1, broadcast against ``beta``.
+
+    Returns:
+        The differences, of the common shape.
+
+    Example:
+        >>> float(log_gamma_growth(2.0, 1e9).round(9)) == round(float(np.log(1e9) + np.log1p(1e9)), 9)
+        True
+    """
+    beta, count = np.broadcast_arrays(np.asarray(beta, dtype=np.float64), np.asarray(count, dtype=np.float64))
+    large = np.maximum(count, LARGE_COUNT)
+    above = large + beta
+    growth = (above - 0.5) * np.log1p(beta / large) + beta * (np.log(large) - 1.0)
+    for power, coefficient in enumerate(STIRLING[:4]):
+        growth += coefficient * (above ** -(2.0 * power + 1.0) - large ** -(2.0 * power + 1.0))
+    answer: Array = np.where(count < LARGE_COUNT, gammaln(beta + count) - gammaln(count), growth)
+    return answer
+
+
+#: Exponents stay above -1/2 by this much, so every concentration is at least twice it.
+EXPONENT_MARGIN = 5e-3
+#: ... and below this, so that lgamma keeps its digits: concentrations reach 100,000.
+EXPONENT_LIMIT = 5e4
+
+
+def pair_concentration(exponents: Tensor) -> Tensor:
+    """``α_ij = 1 + w_i + w_j`` for the pairs i <= j: (..., n, L) -> (..., P, L)."""
+    i, j = pair_index(exponents.shape[-2], exponents.device)
+    return 1.0 + exponents[..., i, :] + exponents[..., j, :]
+
+
+def log_beta(concentration: Tensor) -> Tensor:
+    """Logarithm of the multivariate Beta function ``B(α) = Π Γ(α_l) / Γ(Σ α_l)`` over the last dimension.
+
+    >>> log_beta(torch.tensor([1.0, 1.0, 1.0], dtype=torch.float64)).exp()  # area of the triangle: 1/2!
+    tensor(0.5000, dtype=torch.float64)
+    """
+    return torch.lgamma(concentration).sum(-1) - torch.lgamma(concentration.sum(-1))
+
+
+def log_beta_ratio(concentration: Tensor, offset: Tensor | None, added: Tensor) -> Tensor:
+    """``log B(α_p + o + k) - log B(α_p + o)`` for every row and component, never a (rows, P, L) array.
+
+    Votes take few distinct values per label, so without an offset each label is one small table and a look-up.
+
+    Args:
+        concentration: ``α`` (P, L).
+        offset: ``o`` (B, L), or None for zero.
+        added: ``k`` (B, L).
+
+    Returns:
+        (B, P).
+    """
+    total = concentration.sum(-1) + (0.0 if offset is None else offset.sum(-1, keepdim=True))
+    ratio = torch.lgamma(total) - torch.lgamma(total + added.sum(-1, keepdim=True))
+    for r in range(concentration.shape[-1]):
+        if offset is None:
+            distinct, which = torch.unique(added[:, r], return_inverse=True)
+            alpha = concentration[:, r]
+            ratio = ratio + (torch.lgamma(alpha + distinct[:, None]) - torch.lgamma(alpha))[which]
+        else:
+            alpha = concentration[:, r] + offset[:, r, None]
+            ratio = ratio + torch.lgamma(alpha + added[:, r, None]) - torch.lgamma(alpha)
+    return ratio
+
+
+def unit_kernel(exponents: Tensor) -> tuple[Tensor, Tensor]:
+    """Kernel table scaled to a unit diagonal, in float64.
+
+    ``g_i = ½ log B(α_ii)`` and ``log R_ij = log B(α_ij) - g_i - g_j``; by Cauchy-Schwarz ``0 < R <= 1``.
+
+    Args:
+        exponents: ``w`` (..., n, L).
+
+    Returns:
+        ``log R`` over the pairs (..., P), and ``g`` (..., n).
+    """
+    exponents = exponents.double()
+    n = exponents.shape[-2]
+    i, j = pair_index(n, exponents.device)
+    log_k = log_beta(pair_concentration(exponents))
+    g = 0.5 * log_k[..., diagonal_index(n, exponents.device)]
+    return log_k - g[..., i] - g[..., j], g
+
+
+def ten_digits(values: Tensor) -> Tensor:
+    """Numbers rounded to ten significant digits.
+
+    What an iteration stops at is good to some ten digits, and the rest follows the order of sums in the last bit;
+    without the rest, fits that should be the same have the same bits.
+
+    Args:
+        values: a few numbers (N,), float64.
+
+    Returns:
+        (N,), float64, on the same device.
+
+    Example:
+        >>> ten_digits(torch.tensor([1.0 / 3.0], dtype=torch.float64)).item()
+        0.3333333333
+    """
+    return torch.tensor([float(f"{value:.9e}") for value in values.tolist()], dtype=torch.float64, device=values.device)
+
+
+#: Shares of zero are lifted here before a logarithm; positive ones, however small, are not.
+SMALLEST_SHARE = 1e-300
+
+
+def log_squared_norm(readout: Tensor, log_features: Tensor) -> Tensor:
+    """``log ‖V exp(a)‖²`` without overflow: readout (K, m, n), a (K, B, n) -> (K, B)."""
+    top = log_features.amax(-1, keepdim=True).detach()
+    lifted = (log_features - top).exp() @ readout.transpose(-1, -2)  # (K, B, m)
+    return lifted.square().sum(-1).log() + 2.0 * top.squeeze(-1)
+
+
+def log_quadratic_form(matrix: Tensor, log_features: Tensor) -> Tensor:
+    """``log e^{a}ᵀ A e^{a}`` without overflow: A (K, n, n), a (K, B, n) -> (K, B)."""
+    top = log_features.amax(-1, keepdim=True).detach()
+    features = (log_features - top).exp()
+    return ((features @ matrix) * features).sum(-1).log() + 2.0 * top.squeeze(-1)
+
+
+def log_signed_sum(log_magnitude: Tensor, weight: Tensor) -> Tensor:
+    """``log Σ_p weight_p e^{log_magnitude_p}`` over the last dimension; -inf where the sum is not positive.
+
+    The weight goes into the exponent, so that a term that is huge but weighs nothing does not push the others under.
+
+    >>> log_signed_sum(torch.tensor([0.0, 2000.0]), torch.tensor([1.0, 0.0]))
+    tensor(0.)
+    >>> log_signed_sum(torch.tensor([-torch.inf, -torch.inf]), torch.tensor([1.0, 1.0]))
+    tensor(-inf)
+    """
+    used = weight != 0.0
+    log_terms = (log_magnitude + torch.where(used, weight.abs(), 1.0).log()).masked_fill(~used, -torch.inf)
+    top = log_terms.amax(-1, keepdim=True).detach().clamp_min(torch.finfo(log_terms.dtype).min)
+    total = (weight.sign() * (log_terms - top).exp()).sum(-1)
+    return total.clamp_min(0.0).log() + top.squeeze(-1)
+
+
+def log_share(share: Tensor) -> Tensor:
+    """Logarithm of shares in float64, which holds positive ones of any size; exact zeros are lifted to 1e-300."""
+    share = share.double()
+    return torch.where(share <= 0.0, SMALLEST_SHARE, share).log()
+
+
+def quick_log_norms(scale: Tensor, exponents: Tensor, readout: Tensor, logs: Tensor) -> Tensor:
+    """``log ‖Σ_i v_i exp(s_i + w_i log ℓ)‖²``: s (b, n), w (L, n), v (n, m), logs (b, S, L) -> (b, S)."""
+    width = max(1, block_elements(logs.device.type) // (4 * len(readout)))  # points whose exponents a cache holds
+    step = max(1, width // logs.shape[1])
+    answer = torch.empty(logs.shape[:2], dtype=torch.float64, device=logs.device)
+    for first in range(0, len(logs), step):
+        for left in range(0, logs.shape[1], width):
+            part = slice(first, first + step), slice(left, left + width)
+            points = logs[part]
+            terms = torch.baddbmm(scale[part[0], None], points, exponents.expand(len(points), -1, -1))
+            top = terms.amax(-1, keepdim=True)
+            terms32 = terms.sub_(top).float().clamp_min_(NEGLIGIBLE_TERM_EXPONENT).exp_()
+            answer[part] = (terms32 @ readout).square_().sum(-1).log_() + 2.0 * top.squeeze(-1)
+    return answer
+
+
+def uniform(n: int, n_labels: int, random_state: Any = None) -> Array:
+    """Points drawn uniformly from the simplex, whose density is ``(L-1)!``.
+
+    Args:
+        n: how many.
+        n_labels: L, parts of a point.
+        random_state: seed, or a NumPy generator.
+
+    Returns:
+        Points (n, L); rows sum to one.
+
+    Example:
+        >>> uniform(4, 3, random_state=0).sum(axis=1).round(12)
+        array([1., 1., 1., 1.])
+    """
+    draws: Array = np.random.default_rng(random_state).dirichlet(np.ones(n_labels), size=n)
+    return draws
+
+
+def ternary_grid(resolution: int = 60) -> Array:
+    """Interior points of a regular triangular grid over mixes of three.
+
+    Args:
+        resolution: points along a side.
+
+    Returns:
+        Points (T, 3), strictly positive, T = resolution (resolution + 1) / 2.
+
+    Example:
+        >>> ternary_grid(4).shape
+        (10, 3)
+    """
+    steps = [(i, j) for i in range(resolution) for j in range(resolution - i)]
+    a, b = np.array(steps, dtype=np.float64).T
+    return np.column_stack([a + 1 / 3, b + 1 / 3, resolution - 1 - a - b + 1 / 3]) / resolution

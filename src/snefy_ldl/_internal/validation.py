@@ -1,0 +1,632 @@
+"""Checks of what users give: everything passes here once, before any work starts.
+
+Each rule raises one :class:`~snefy_ldl.errors.InputError` that names the row, the column and the rule.
+"""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from snefy_ldl._internal.limits import SINGLE_NUMBERS
+from snefy_ldl._internal.text import shorten
+from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl.errors import ClosureNote, InputError, ZeroLabelWarning
+
+#: How messages about names of columns start, in the words of scikit-learn.
+NAMES_DIFFER = "The feature names should match those that were passed during fit.\n"
+
+
+def column_names(table: Any) -> list[str] | None:
+    """Column names of a table as strings, None for anything else."""
+    columns = getattr(table, "column_names", None)  # Arrow's; its columns are the cells themselves
+    columns = getattr(table, "columns", None) if columns is None else columns
+    return None if columns is None else [str(c) for c in columns]
+
+
+def cell_name(row: int, column: int, names: list[str] | None) -> str:
+    """Row and column of a cell as messages name it: in a table as a person counts, in an array as it is indexed."""
+    return f"{row_name(row, names)}, column {names[column]!r}" if names else f"{row_name(row, names)}, column {column}"
+
+
+def row_name(row: int, names: list[str] | None) -> str:
+    """A row as messages name it: the first data row of a table with column names is 1, that of an array is row 0.
+
+    >>> row_name(0, ["sand", "silt"]), row_name(0, None)
+    ('data row 1', 'row 0')
+    """
+    return f"data row {row + 1}" if names else f"row {row}"
+
+
+def as_float(values: Any, what: str) -> Array:
+    """Numbers in any container as a float64 array; a copy. What a masked array hides is NaN."""
+    if hasattr(values, "detach"):  # a tensor, told by what it can do: checks start without torch
+        values = values.detach().cpu()
+        values = values.to_dense() if values.is_sparse else values
+        values = values.resolve_conj().resolve_neg() if values.is_complex() else values.double()
+        values = values.numpy()
+    if sp.issparse(values):
+        values = values.toarray()
+    hidden = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
+    try:
+        array = np.asarray(values)
+        if np.iscomplexobj(array):
+            raise InputError(f"{what} holds complex numbers. Complex data not supported.")
+        if array.dtype.kind in "mMV":
+            raise InputError(f"{what} must be numeric; got {array.dtype}.")
+        table: Array = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{what} must be numeric; could not turn it into numbers: {error}") from None
+    if hidden is not None:
+        table[hidden] = np.nan
+    return table
+
+
+def first_cell(mask: Mask) -> tuple[int, int]:
+    """Row and column of the first cell that a mask marks."""
+    row, column = np.argwhere(mask)[0]
+    return int(row), int(column)
+
+
+def check_table(values: Any, what: str, columns_are: str) -> tuple[Array, list[str] | None]:
+    """A table of numbers (rows, columns) with at least one row, and its column names if it had any."""
+    names = column_names(values)
+    table = as_float(values, what)
+    if table.ndim != 2:
+        raise InputError(
+            f"{what} must be two-dimensional (rows, {columns_are}); got shape {table.shape}. Reshape your data: "
+            f"{what}.reshape(-1, 1) for one column, {what}.reshape(1, -1) for one row."
+        )
+    if table.shape[0] == 0:
+        raise InputError(f"{what} is empty: 0 rows (0 sample(s)); a minimum of 1 is required.")
+    return table, names
+
+
+def _first_bad(table: NDArray[Any], largest: float, missing: bool) -> tuple[int, int] | None:
+    """First cell that is not finite or too large, looked for a block of rows at a time: a large table is not copied."""
+    step = max(1, (1 << 22) // max(1, table.shape[1]))
+    for start in range(0, len(table), step):
+        part = np.abs(table[start : start + step])
+        usable = part <= np.float64(largest)  # not so for NaN
+        if not usable.all():
+            usable |= np.isnan(part) if missing else False
+        if not usable.all():
+            row, column = first_cell(~usable)
+            return start + row, column
+    return None
+
+
+def _is_plain(X: Any) -> bool:
+    """Whether X is a table that needs no conversion; a matrix multiplies differently, a masked array hides cells."""
+    odd = isinstance(X, (np.matrix, np.ma.MaskedArray))
+    return isinstance(X, np.ndarray) and not odd and X.dtype in (np.float32, np.float64) and X.ndim == 2
+
+
+def _large_single(X: Any) -> NDArray[Any] | None:
+    """The numbers of a frame that holds very many of them in float32, so that no float64 copy is made; else None."""
+    if not hasattr(X, "dtypes") or getattr(X, "ndim", 0) != 2 or X.shape[0] * X.shape[1] <= SINGLE_NUMBERS:
+        return None
+    return X.to_numpy() if all(kind == np.float32 for kind in X.dtypes) else None
+
+
+def check_features(
+    X: Any, *, n_features: int | None = None, largest: float = np.finfo(np.float64).max, missing: bool = False
+) -> Any:
+    """Features as a finite float array (N, d), or CSR when sparse; raises InputError naming the bad cell.
+
+    float32 and float64 arrays come back as they are, without a copy. Networks, which compute in float32, take no value
+    beyond ``largest``. With ``missing``, NaN in an array is a missing cell and stays.
+    """
+    names = column_names(X)
+    if sp.issparse(X):
+        if np.iscomplexobj(X) or X.dtype == object:
+            raise InputError(f"X must be numeric; got a sparse matrix of {X.dtype}. Complex data not supported.")
+        if X.ndim != 2:
+            raise InputError(f"X must be two-dimensional (rows, features); got shape {X.shape}.")
+        table = sp.csr_matrix(X)
+        if table.dtype not in (np.float32, np.float64):
+            table = table.astype(np.float64)
+    elif _is_plain(X):
+        table = X
+    elif (large := _large_single(X)) is not None:
+        table = large
+    else:
+        table, names = check_table(X, "X", "features")
+    if table.shape[0] == 0:
+        raise InputError("X is empty: 0 rows (0 sample(s)); a minimum of 1 is required.")
+    if table.shape[1] == 0:
+        raise InputError(f"X has no columns: 0 feature(s) (shape={table.shape}) while a minimum of 1 is required.")
+    bad = None
+    if sp.issparse(table):
+        at = np.flatnonzero(~(np.abs(table.data) <= np.float64(largest)))
+        if len(at):
+            row = int(np.searchsorted(table.indptr, at[0], side="right") - 1)
+            bad = row, int(table.indices[at[0]])
+    else:
+        bad = _first_bad(table, largest, missing)
+    if bad is not None:
+        value, cell = float(table[bad]), cell_name(*bad, names)
+        if np.isfinite(value):
+            raise InputError(f"X holds {value:g} at {cell}; features must lie within ±{largest:g}. Rescale it.")
+        kind = "NaN" if np.isnan(value) else "inf"
+        raise InputError(f"X contains {kind} at {cell}; features must be finite. Impute it first.")
+    if n_features is not None and table.shape[1] != n_features:
+        raise InputError(f"X has {table.shape[1]} features, but model is expecting {n_features} features as input.")
+    return table
+
+
+def check_names(X: Any, known: Any) -> None:
+    """Check that the columns of X, where it has named ones, are those that a model was fitted with.
+
+    Args:
+        X: features in any container.
+        known: names of the columns at fit time, or None where they had none.
+
+    Raises:
+        InputError: where names are unseen, missing or in another order.
+    """
+    names = column_names(X)
+    if names is None or known is None or names == list(known):
+        return
+    refuse_names([name for name in known if name not in names], [name for name in names if name not in known])
+    raise InputError(f"{NAMES_DIFFER}Feature names must be in the same order as they were in fit.\n")
+
+
+def refuse_names(missing: list[str], extra: list[str]) -> None:
+    """Raise, in the words of scikit-learn, where names of columns are missing or unknown.
+
+    Args:
+        missing: names at fit time that the table lacks.
+        extra: names of the table that were not there at fit time.
+
+    Raises:
+        InputError: where there are any.
+    """
+    if missing or extra:
+        seen = f"Feature names seen at fit time, yet now missing:\n- {shorten(missing)}\n" if missing else ""
+        unseen = f"Feature names unseen at fit time:\n- {shorten(extra)}\n" if extra else ""
+        raise InputError(f"{NAMES_DIFFER}{unseen}{seen}")
+
+
+def check_rows(rows: Any, n_rows: int, what: str) -> Index:
+    """Row numbers, or a mask with one entry per row, as row numbers.
+
+    >>> check_rows([True, False, True], 3, "split 0")
+    array([0, 2])
+    """
+    array = np.asarray(rows)
+    if array.dtype == bool:
+        if array.shape != (n_rows,):
+            raise InputError(f"{what} is a mask of shape {array.shape}; it must have one entry per row ({n_rows}).")
+        array = np.flatnonzero(array)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise InputError(f"{what} must be a one-dimensional array of row numbers, or a mask.")
+    if len(array) and (array.min() < 0 or array.max() >= n_rows):
+        raise InputError(f"{what} names row {array.min() if array.min() < 0 else array.max()}; X has {n_rows} rows.")
+    return array.astype(np.intp)
+
+
+def check_sample_weight(weights: Any, n_rows: int) -> Array | None:
+    """Non-negative row weights (N,), scaled to mean one; None stays None."""
+    if weights is None:
+        return None
+    array = as_float(weights, "sample_weight")
+    if array.ndim != 1:
+        raise InputError(f"sample_weight must be 1D (one number per row); got shape {array.shape}.")
+    if array.shape != (n_rows,):
+        raise InputError(f"sample_weight must hold one number per row: shape ({n_rows},), got {array.shape}.")
+    if not np.isfinite(array).all() or (array < 0).any():
+        row = int(np.flatnonzero(~(np.isfinite(array) & (array >= 0)))[0])
+        raise InputError(f"sample_weight row {row} is {array[row]:g}; weights must be finite and >= 0.")
+    if array.sum() == 0:
+        raise InputError("sample_weight is zero for every row; at least one row must count.")
+    scaled: Array = array / array.mean()
+    return scaled
+
+
+def check_confidence(level: Any, name: str = "confidence_level") -> float:
+    """A number strictly between 0 and 1."""
+    if not isinstance(level, numbers.Real) or not 0.0 < float(level) < 1.0:
+        raise InputError(f"{name} must lie strictly between 0 and 1; got {level!r}.")
+    return float(level)
+
+
+def check_count(name: str, value: Any, *, low: int = 1) -> int:
+    """A whole number at or above its lower limit."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < low:
+        raise InputError(f"{name} must be a whole number >= {low}; got {value!r}.")
+    return int(value)
+
+
+def check_number(name: str, value: Any, *, low: float = 0.0, strict: bool = False) -> float:
+    """A finite real number at (or, when strict, above) its lower limit."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not np.isfinite(float(value)):
+        raise InputError(f"{name} must be a finite number; got {value!r}.")
+    if float(value) < low or (strict and float(value) == low):
+        raise InputError(f"{name} must be {'>' if strict else '>='} {low:g}; got {value!r}.")
+    return float(value)
+
+
+#: Rows may miss a sum of one by this much; inside it they are re-closed.
+CLOSURE_TOLERANCE = 1e-3
+#: Shares that were rounded may miss it by this much; they are re-closed, with a note.
+ROUNDING_TOLERANCE = 0.02
+#: Units in which shares may come, if the rows sum to that many; they are divided, with a note.
+UNITS = {100.0: "percentages", 1000.0: "shares per mille"}
+#: What is left of a row by subtraction is rounding below this, and then nothing is left.
+REST_ROUNDING = 1e-9
+#: A float64 tells whole numbers apart up to 9e15; totals must stay below it, too.
+LARGEST_COUNT = 1e15
+#: Votes an item up to which shares are looked at as votes, and how far from a whole number of them they may be.
+MOST_SUGGESTED, SHARE_ROUNDING = 60, 1e-6
+
+
+def _refuse_one_column(values: Any, what: str) -> None:
+    """Raise where labels are one number or one class per row, with what makes shares of them."""
+    if hasattr(values, "detach"):  # a tensor
+        values = as_float(values, what)
+    try:
+        shape = np.shape(values)
+    except ValueError:  # rows of different lengths, which have a message of their own
+        return
+    if len(shape) == 2 and shape[1] == 1:
+        rule = f"{what} has 1 label column; a label distribution needs at least 2."
+    elif len(shape) == 1:
+        rule = f"{what} must be two-dimensional (rows, labels); got shape {shape}."
+    else:
+        return
+    flat = np.ravel(np.asarray(values))
+    numbers = flat.astype(np.float64) if flat.dtype.kind in "fiu" else np.zeros(0)
+    if len(numbers) and ((numbers >= 0) & (numbers <= 1)).all() and (numbers != np.round(numbers)).any():
+        advice = f"Shares of one of two labels: y = np.ravel({what}); {what} = np.column_stack([1 - y, y])"
+    else:
+        one_hot = f"y = np.ravel({what}); {what} = (y[:, None] == np.unique(y)).astype(float)"
+        advice = f"One class per row, as one-hot shares: {one_hot}"
+    raise InputError(f"{rule} {advice}")
+
+
+def _check_labels(values: Any, what: str, n_rows: int | None, n_labels: int | None) -> tuple[Array, list[str] | None]:
+    table, names = check_table(values, what, "labels")
+    if table.shape[1] < 2:
+        raise InputError(f"{what} has {table.shape[1]} label columns; a label distribution needs at least 2.")
+    if n_labels is not None and table.shape[1] != n_labels:
+        raise InputError(f"{what} has {table.shape[1]} labels, but the model was fitted with {n_labels}.")
+    if n_rows is not None and table.shape[0] != n_rows:
+        raise InputError(f"X and {what} must have the same number of rows; got {n_rows} and {table.shape[0]}.")
+    if not np.isfinite(table).all():
+        row, column = first_cell(~np.isfinite(table))
+        kind = "NaN" if np.isnan(table[row, column]) else "inf"
+        raise InputError(
+            f"{what} contains {kind} at {cell_name(row, column, names)}; every share must be a finite number."
+        )
+    if (table < 0).any():
+        row, column = first_cell(table < 0)
+        raise InputError(
+            f"{what} is negative ({table[row, column]:g}) at {cell_name(row, column, names)}; shares must be >= 0."
+        )
+    return table, names
+
+
+def check_distributions(
+    D: Any, *, n_rows: int | None = None, n_labels: int | None = None, what: str = "D", missing: bool = False
+) -> tuple[Array, list[str] | None]:
+    """Label distributions as a closed float64 array (N, L), and their column names if they had any.
+
+    With ``missing``, NaN stands for a share that is not known. One unknown share of a row follows from the others and
+    is filled in; two or more stay NaN, and the row's other shares may not sum to more than one.
+
+    >>> check_distributions([[0.2, 0.3, 0.5]])[0]
+    array([[0.2, 0.3, 0.5]])
+    >>> check_distributions([[0.25, np.nan, 0.5], [0.25, np.nan, np.nan]], missing=True)[0]
+    array([[0.25, 0.25, 0.5 ],
+           [0.25,  nan,  nan]])
+
+    Percentages and shares per mille are divided, and rounded shares re-closed, with a
+    :class:`~snefy_ldl.errors.ClosureNote`.
+
+    >>> check_distributions([[0.2, 0.3, 0.9]])
+    Traceback (most recent call last):
+    ...
+    snefy_ldl.errors.InputError: D row 0 sums to 1.4; a label distribution must sum to 1 (tolerance 0.02). \
+Divide each row by its sum, or pass vote counts with fit(X, counts=...).
+    """
+    _refuse_one_column(D, what)
+    gaps = np.zeros((0, 0), dtype=bool)
+    if missing:
+        names, given = check_table(D, what, "labels")[1], as_float(D, what)
+        gaps = np.isnan(given)
+        table, _ = _check_labels(np.where(gaps, 0.0, given), what, n_rows, n_labels)
+    else:
+        table, names = _check_labels(D, what, n_rows, n_labels)
+    whole: Mask = np.asarray(~gaps.any(axis=1) if gaps.size else np.ones(len(table), dtype=bool))
+    table = _in_shares(table, whole, what)
+    with np.errstate(over="ignore"):  # the check of the sums reports huge numbers
+        sums = table.sum(axis=1)
+    if gaps.any():
+        return _fill_gaps(table, gaps, sums, what, names), names
+    wrong = ~(np.abs(sums - 1.0) <= ROUNDING_TOLERANCE)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise InputError(
+            f"{what} {row_name(row, names)} sums to {sums[row]:.6g}; a label distribution must sum to 1 (tolerance "
+            f"{ROUNDING_TOLERANCE:g}). Divide each row by its sum, or pass vote counts with fit(X, counts=...)."
+        )
+    _note_rounding(sums, what, names)
+    return divide_shares(table, sums[:, None]), names
+
+
+def divide_shares(table: Array, by: Array | float) -> Array:
+    """Shares divided by positive numbers; a positive share stays positive, however small it is.
+
+    Args:
+        table: (N, L).
+        by: what broadcasts with it.
+
+    Returns:
+        (N, L).
+
+    >>> divide_shares(np.array([[5e-324, 2.0]]), 2.0)
+    array([[5.e-324, 1.e+000]])
+    """
+    shares: Array = table / by
+    smallest = float(np.finfo(np.float64).smallest_subnormal)
+    return np.where((shares == 0.0) & (table > 0.0), smallest, shares)
+
+
+def _in_shares(table: Array, whole: Mask, what: str) -> Array:
+    """The table divided by its unit, where the sums of all its whole rows say that it comes in one."""
+    with np.errstate(over="ignore"):
+        sums = table[whole].sum(axis=1)
+    for unit, words in UNITS.items():
+        if len(sums) and (np.abs(sums - unit) <= ROUNDING_TOLERANCE * unit).all():
+            _note(f"{what} holds {words}: every row sums to about {unit:g}; it was divided by {unit:g}.")
+            return divide_shares(table, unit)
+    return table
+
+
+def _note_rounding(sums: Array, what: str, names: list[str] | None) -> None:
+    rounded = np.abs(sums - 1.0) > CLOSURE_TOLERANCE
+    if rounded.any():
+        row = int(np.flatnonzero(rounded)[0])
+        _note(
+            f"{what} holds rounded shares: {int(rounded.sum())} of {len(sums)} rows miss a sum of 1 by more than "
+            f"{CLOSURE_TOLERANCE:g} ({row_name(row, names)} sums to {sums[row]:.6g}); each was divided by its sum."
+        )
+
+
+def _note(words: str) -> None:
+    warnings.warn(words, ClosureNote, stacklevel=5)
+
+
+def common_denominator(D: Array, most: int = MOST_SUGGESTED) -> int | None:
+    """Smallest m so that every share is a multiple of 1/m, as the shares of m votes are; None where there is none.
+
+    Args:
+        D: label distributions (N, L); NaN where unknown.
+        most: the largest m to try.
+
+    Returns:
+        m, or None.
+
+    >>> common_denominator(np.array([[0.2, 0.8], [1 / 3, 2 / 3]]))
+    15
+    """
+    for m in range(1, most + 1):
+        for part in (D[:64], D):  # few rows tell for most m
+            votes = part * m
+            if not (np.abs(votes - np.round(votes)) <= SHARE_ROUNDING * m).all():
+                break
+        else:
+            return m
+    return None
+
+
+def _fill_gaps(table: Array, gaps: Mask, sums: Array, what: str, names: list[str] | None) -> Array:
+    """Rows whose gaps hold zeros: one gap is filled, more become NaN."""
+    n_gaps = gaps.sum(axis=1)
+    if (n_gaps == table.shape[1]).any():
+        row = int(np.flatnonzero(n_gaps == table.shape[1])[0])
+        raise InputError(f"{what} {row_name(row, names)} holds no share at all (NaN in every column); drop such rows.")
+    wrong = ~(np.where(n_gaps > 0, sums - 1.0, np.abs(sums - 1.0)) <= ROUNDING_TOLERANCE)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        rule = "known shares may sum to at most 1" if n_gaps[row] else "a label distribution must sum to 1"
+        place = f"{what} {row_name(row, names)}"
+        raise InputError(f"{place} sums to {sums[row]:.6g}; {rule} (tolerance {ROUNDING_TOLERANCE:g}).")
+    _note_rounding(np.where(n_gaps > 0, np.maximum(sums, 1.0), sums), what, names)
+    closed = divide_shares(table, np.where((n_gaps == 0) | (sums > 1.0), sums, 1.0)[:, None])
+    rest = _rest(closed.sum(axis=1))
+    return np.where(gaps, np.where(n_gaps == 1, rest, np.nan)[:, None], closed)
+
+
+def _rest(sums: Array) -> Array:
+    """What known shares that sum to this much leave for the others, exactly zero where that is rounding."""
+    left = 1.0 - sums
+    return np.where(left < REST_ROUNDING, 0.0, left)
+
+
+def spread_rest(D: Array, shares: Array | None = None) -> Array:
+    """Label distributions (N, L) with the rest of each row shared out among its unknown labels.
+
+    Args:
+        D: NaN where unknown.
+        shares: how to share it out (L,), in proportion; evenly by default.
+
+    >>> spread_rest(np.array([[0.4, np.nan, np.nan], [0.2, 0.3, 0.5]]))
+    array([[0.4, 0.3, 0.3],
+           [0.2, 0.3, 0.5]])
+    """
+    gaps = np.isnan(D)
+    weight = gaps * (np.ones(D.shape[1]) if shares is None else np.where(shares > 0.0, shares, 1e-6))
+    rest = _rest(np.nansum(D, 1))
+    spread: Array = np.where(gaps, weight * (rest / np.maximum(weight.sum(1), 1e-300))[:, None], D)
+    return spread
+
+
+def check_counts(
+    counts: Any, *, n_rows: int | None = None, n_labels: int | None = None, missing: bool = False
+) -> tuple[Array, list[str] | None]:
+    """Vote counts as a float64 array (N, L) of whole numbers; zeros are fine, an all-zero row is not.
+
+    With ``missing``, NaN stands for a label that was not counted in that row; two labels must have been.
+    """
+    _refuse_one_column(counts, "counts")
+    gaps = np.isnan(as_float(counts, "counts")) if missing else np.zeros(0, dtype=bool)
+    if gaps.any():
+        names = column_names(counts)
+        table, _ = _check_labels(np.where(gaps, 0.0, as_float(counts, "counts")), "counts", n_rows, n_labels)
+        few = (~gaps).sum(axis=1) < 2
+        if few.any():
+            row = int(np.flatnonzero(few)[0])
+            place = row_name(row, names)
+            raise InputError(f"counts {place} has fewer than 2 labels that were counted; such a row tells nothing.")
+    else:
+        table, names = _check_labels(counts, "counts", n_rows, n_labels)
+    whole = table == np.round(table)
+    if not whole.all():
+        row, column = first_cell(~whole)
+        raise InputError(
+            f"counts holds {table[row, column]:g} at {cell_name(row, column, names)}; votes must be whole numbers. "
+            "Shares go in as fit(X, D)."
+        )
+    if (table > LARGEST_COUNT).any():
+        row, column = first_cell(table > LARGEST_COUNT)
+        raise InputError(
+            f"counts holds {table[row, column]:g} at {cell_name(row, column, names)}; at most {LARGEST_COUNT:g} votes."
+        )
+    empty = table.sum(axis=1) == 0
+    if empty.any():
+        place = row_name(int(np.flatnonzero(empty)[0]), names)
+        raise InputError(f"counts {place} holds no vote at all; drop such rows.")
+    return np.where(gaps, np.nan, table) if gaps.any() else table, names
+
+
+ZeroOption = float | Literal["auto", "model", "shrink", "error"]
+
+
+@dataclass(frozen=True)
+class ZeroPolicy:
+    """What happens to shares of zero, whose logarithm the density needs.
+
+    A row whose smallest share lies below the floor ``f`` is shrunk toward the uniform just enough to lift it there,
+    ``ℓ' = (1-λ) ℓ + λ/L`` with ``λ = (f - min ℓ) / (1/L - min ℓ)``. Other rows stay as they are.
+
+    Args:
+        mode: ``"shrink"``, ``"error"``, ``"floor"``, or ``"model"``: zeros stay zeros, and the law has room for them.
+        floor: ``f``; with ``"shrink"`` only rows that hold an exact zero are lifted.
+    """
+
+    mode: str
+    floor: float
+
+    @classmethod
+    def from_data(cls, D: Array, zeros: ZeroOption) -> ZeroPolicy:
+        """Settle the floor from the training labels: min(half the smallest positive share, 1/(20 L))."""
+        n_labels = D.shape[1]
+        if isinstance(zeros, numbers.Real) and not isinstance(zeros, bool):
+            if not 0.0 < float(zeros) < 1.0 / n_labels:
+                raise InputError(f"zeros={zeros!r}: a floor must lie strictly between 0 and 1/L = {1 / n_labels:.4g}.")
+            return cls("floor", float(zeros))
+        if zeros not in ("auto", "model", "shrink", "error"):
+            raise InputError(f'zeros={zeros!r}: use "auto", "model", "shrink", "error" or a number for the floor.')
+        positive = D[D > 0.0]
+        mode = "shrink" if zeros == "auto" else str(zeros)
+        smallest = float(positive.min()) if len(positive) else 1.0  # nothing but zeros may be known
+        return cls(mode, min(smallest / 2.0 or smallest, 1.0 / (20.0 * n_labels)))
+
+    def apply(self, D: Array, *, warn: bool = False, names: list[str] | None = None) -> Array:
+        """Label distributions that are strictly positive; where shares are unknown (NaN), so is what is left for them.
+
+        Rows with unknown shares are treated as if these were all alike, and stay unknown.
+        """
+        gaps = np.isnan(D)
+        if gaps.any():
+            return np.where(gaps, np.nan, self._lift(spread_rest(D), warn, names))
+        return self._lift(D, warn, names)
+
+    def _lift(self, D: Array, warn: bool, names: list[str] | None) -> Array:
+        if self.mode == "model":
+            return D
+        smallest = D.min(axis=1)
+        low = smallest < self.floor if self.mode == "floor" else smallest <= 0.0
+        if not low.any():
+            return D
+        if self.mode == "error":
+            row, column = first_cell(D <= 0.0)
+            raise InputError(
+                f"D is zero at {cell_name(row, column, names)}, and zeros='error' was asked for. "
+                'Use zeros="shrink", a floor, or fit(X, counts=...), whose likelihood is exact with zeros.'
+            )
+        if warn:
+            held = f"a share below {self.floor:g}" if self.mode == "floor" else "a share of zero"
+            warnings.warn(
+                f"{int(low.sum())} of {len(D)} label distributions hold {held}; those rows were shrunk toward the "
+                f"uniform so that their smallest share is {self.floor:.3g} (zeros={self.mode!r}).",
+                ZeroLabelWarning,
+                stacklevel=5,
+            )
+        out = D.copy()
+        amount = (self.floor - smallest[low]) / (1.0 / D.shape[1] - smallest[low])
+        out[low] = (1.0 - amount[:, None]) * D[low] + amount[:, None] / D.shape[1]
+        return out
+
+
+class PartialCounts:
+    """Votes of which some name a set of labels, "one of these": pass it to ``fit(X, counts=...)``.
+
+    Such a vote multiplies the likelihood by the set's share ``Σ_{r in set} ℓ_r``; it stays exact.
+
+    Args:
+        counts: votes for single labels (N, L), whole numbers.
+        sets: the G sets, each a list of two or more label indices; no label in two of them.
+        named: votes for the sets (N, G), whole numbers.
+        label_names: names of the labels (L); the columns of ``counts`` by default, where it is a DataFrame.
+
+    Attributes:
+        counts: votes for single labels (N, L), float64.
+        named: votes for the sets (N, G), float64.
+        sets: the sets, 0 or 1 (G, L).
+        names: names of the labels, or None.
+
+    Raises:
+        InputError: where a table holds other than whole numbers, sets overlap, shapes differ, or a row has no vote.
+
+    Example:
+        >>> PartialCounts([[2, 1, 2], [0, 0, 0]], [[1, 2]], [[0], [3]]).expected()  # three votes for "1 or 2"
+        array([[2., 1., 2.],
+               [0., 1., 2.]])
+    """
+
+    def __init__(self, counts: Any, sets: Sequence[Sequence[int]], named: Any, label_names: Any = None) -> None:
+        self.counts, self.named = as_float(counts, "counts"), as_float(named, "named")
+        self.names = column_names(counts) if label_names is None else [str(name) for name in label_names]
+        for what, table in (("counts", self.counts), ("named", self.named)):
+            if table.ndim != 2 or not ((table >= 0) & (table == np.round(table)) & (table <= 1e15)).all():
+                raise InputError(f"{what} must be a table of whole numbers from 0 to 1e15.")
+        n_labels, flat = self.counts.shape[1], [int(r) for group in sets for r in group]
+        if len(set(flat)) < len(flat) or not all(0 <= r < n_labels for r in flat) or any(len(g) < 2 for g in sets):
+            raise InputError(f"sets must hold two or more of the labels 0 to {n_labels - 1} each, no label twice.")
+        if self.named.shape != (len(self.counts), len(sets)):
+            raise InputError(f"named must have shape {(len(self.counts), len(sets))}; got {self.named.shape}.")
+        empty = self.counts.sum(1) + self.named.sum(1) == 0
+        if empty.any():
+            raise InputError(f"counts row {int(np.flatnonzero(empty)[0])} holds no vote at all; drop such rows.")
+        self.sets = np.array([[float(r in group) for r in range(n_labels)] for group in sets]).reshape(-1, n_labels)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def expected(self) -> Array:
+        """Votes for single labels (N, L) after sharing out the others by the labels' overall shares."""
+        share = np.maximum(self.counts.sum(0), 1e-3) * self.sets  # (G, L)
+        votes: Array = self.counts + self.named @ (share / share.sum(1, keepdims=True))
+        return votes

@@ -1,0 +1,404 @@
+"""Made-up data sets whose law is known: city districts and pictures of them, graphs, and annotators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_count
+from snefy_ldl.datasets.dataset import Dataset
+from snefy_ldl.datasets.truth import TrueConditional
+from snefy_ldl.errors import InputError
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class SyntheticData(Dataset):
+    """A :class:`~snefy_ldl.datasets.dataset.Dataset` whose law is known.
+
+    Args:
+        truth: The conditional law of the label distribution.
+        latent: The label distributions that were drawn, (N, L); differs from ``D`` when only votes were seen.
+        votes: Columns ``item``, ``annotator``, ``label`` of the single votes, where they were asked for.
+    """
+
+    source: str = "made up by snefy_ldl.datasets"
+    licence: str = "free of rights"
+    truth: TrueConditional
+    latent: Array
+    votes: dict[str, NDArray[Any]] | None = None
+
+
+_DISTRICT_LABELS = ("business", "entertainment", "education", "residential", "industry", "green")
+_DISTRICT_FEATURES = (
+    "distance_to_centre_km",
+    "office_floor_area_m2",
+    "students_per_km2",
+    "night_bus_lines",
+    "mean_rent_eur_per_m2",
+)
+
+
+def make_city_districts(n: int = 600, noise: float = 1.0, random_state: Any = 0, *, n_labels: int = 3) -> SyntheticData:
+    """City districts and the mix of uses in them; near the centre a district is *either* business *or* entertainment.
+
+    Each use ``j`` has a component that leans toward it, and one more is an even mix. The lean and the concentration
+    grow toward the centre: ``α_j(x) = 1 + s(x) · ((1 - t_j(x)) / L + t_j(x) e_j)``, ``s(x) = (12 + 60 c) / noise``,
+    ``c = exp(-distance / 4 km)``. Features are in mixed units, as found in a city's open data.
+
+    Args:
+        n: Districts.
+        noise: Divides the concentrations: 2 makes districts with the same features twice as scattered.
+        random_state: Seed or numpy Generator.
+        n_labels: 3 (business, entertainment, education) to 6 (also residential, industry, green).
+
+    Returns:
+        The districts with the law they were drawn from.
+
+    Raises:
+        InputError: A number is out of its range.
+
+    >>> data = make_city_districts(n=100)
+    >>> data
+    SyntheticData('city_districts': 100 rows, 5 features, 3 labels (business, entertainment, education))
+    >>> data.truth.log_prob(data.X, data.D).shape
+    (100,)
+    """
+    check_count("n", n)
+    if not 3 <= check_count("n_labels", n_labels) <= len(_DISTRICT_LABELS):
+        raise InputError(
+            f"n_labels must lie between 3 and {len(_DISTRICT_LABELS)}: at least 3 uses of the city; got {n_labels}."
+        )
+    if not np.isfinite(noise) or noise <= 0.0:
+        raise InputError(f"noise must be a positive number; got {noise!r}.")
+    rng = np.random.default_rng(random_state)
+    distance = 15.0 * rng.beta(1.2, 1.8, n)
+    centrality = np.exp(-distance / 4.0)
+    offices = 2e5 * centrality * rng.lognormal(0.0, 0.6, n) + 1e3
+    campus = rng.random(n) < 0.3
+    students = np.where(campus, rng.lognormal(np.log(2500.0), 0.5, n), rng.lognormal(np.log(120.0), 0.5, n))
+    buses = rng.poisson(0.5 + 9.0 * centrality).astype(np.float64)
+    rent = np.maximum(6.0, 9.0 + 16.0 * centrality + rng.normal(0.0, 1.5, n))
+    X = np.column_stack([distance, offices, students, buses, rent])
+    truth = TrueConditional(partial(_district_law, n_labels=n_labels, noise=float(noise)), X.shape[1], n_labels)
+    D = truth.sample(X, 1, rng)[0]
+    return SyntheticData(
+        X=X,
+        D=D,
+        label_names=list(_DISTRICT_LABELS[:n_labels]),
+        feature_names=list(_DISTRICT_FEATURES),
+        name="city_districts",
+        truth=truth,
+        latent=D,
+    )
+
+
+def _district_law(X: Array, *, n_labels: int, noise: float) -> tuple[Array, Array]:
+    """Weights (N, L + 1) and concentrations (N, L + 1, L) of the city's law; the last component is the even mix."""
+    distance, offices, students, buses, rent = X.T
+    centrality = np.exp(-distance / 4.0)
+    campus = np.tanh(students / 1500.0)
+    pull = [
+        3.0 * centrality + 0.4 * np.log(np.maximum(offices, 1.0) / (2e5 * centrality + 1e3)),  # business
+        3.0 * centrality + 0.12 * (buses - 9.0 * centrality),  # entertainment
+        -0.8 + 3.2 * campus,  # education
+        1.5 - np.square(distance - 5.0) / 12.0,  # residential
+        0.8 * np.tanh((distance - 4.0) / 3.0) - 0.1 * (rent - 12.0),  # industry
+        -3.0 + 0.35 * distance,  # green
+    ][:n_labels]
+    lean = [0.25 + 0.6 * centrality] * 2 + [0.15 + 0.65 * campus] + [0.3 + 0.03 * np.minimum(distance, 15.0)] * 3
+    even = np.zeros_like(distance)
+    weights: Array = softmax(np.column_stack([*pull, even]), axis=1)  # (N, L + 1)
+    toward = np.column_stack([*lean[:n_labels], even])[:, :, None]  # the last component is the even mix
+    corners = np.vstack([np.eye(n_labels), np.full((1, n_labels), 1.0 / n_labels)])
+    strength = (12.0 + 60.0 * centrality) / noise
+    alpha: Array = 1.0 + strength[:, None, None] * ((1.0 - toward) / n_labels + toward * corners)
+    return weights, alpha
+
+
+#: Tiles drawn at a time.
+BLOCK = 1000
+#: Cells of houses along one side of a tile.
+CELLS = 8
+#: Bus lines that fit on a tile.
+MOST_LINES = 16
+BUS, STUDENT = (235, 40, 200), (255, 225, 40)
+
+
+def make_city_tiles(
+    n: int = 1000, size: int = 64, noise: float = 1.0, random_state: Any = 0, *, n_labels: int = 3
+) -> tuple[NDArray[np.uint8], SyntheticData]:
+    """Aerial pictures of city districts, and the districts themselves (:func:`make_city_districts`).
+
+    A tile shows what the law depends on: the ground turns from green to grey toward the centre, blue cells are offices
+    (the more floor, the brighter), each magenta line is a night bus, yellow dots are students, and roofs are the redder
+    the higher the rent. Where cells, lines and dots lie is chance.
+
+    Args:
+        n: tiles.
+        size: pixels along a side; a multiple of 8, at least 32.
+        noise: of the law, as for the districts.
+        random_state: seed or numpy Generator.
+        n_labels: 3 to 6 uses of the city.
+
+    Returns:
+        Tiles (n, 3, size, size), 8-bit, and the districts with the law they were drawn from.
+
+    Raises:
+        InputError: A number is out of its range.
+
+    Example:
+        >>> tiles, city = make_city_tiles(5, size=32)
+        >>> tiles.shape, tiles.dtype, city.D.shape
+        ((5, 3, 32, 32), dtype('uint8'), (5, 3))
+    """
+    rng = np.random.default_rng(random_state)
+    city = make_city_districts(n, noise, rng, n_labels=n_labels)
+    return draw_tiles(city.X, size, rng), city
+
+
+def draw_tiles(X: Array, size: int = 64, random_state: Any = 0) -> NDArray[np.uint8]:
+    """Pictures of given districts.
+
+    Args:
+        X: features of the districts (N, 5), as :func:`make_city_districts` has them.
+        size: pixels along a side; a multiple of 8, at least 32.
+        random_state: seed or numpy Generator.
+
+    Returns:
+        Tiles (N, 3, size, size), 8-bit.
+
+    Raises:
+        InputError: The size does not fit.
+
+    Example:
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> draw_tiles(make_city_districts(2).X, 32).shape
+        (2, 3, 32, 32)
+    """
+    if check_count("size", size, low=32) % CELLS:
+        raise InputError(f"size must be a multiple of {CELLS}; got {size}.")
+    rng = np.random.default_rng(random_state)
+    tiles = np.empty((len(X), size, size, 3), dtype=np.uint8)
+    for start in range(0, len(X), BLOCK):
+        tiles[start : start + BLOCK] = _draw(X[start : start + BLOCK], size, rng)
+    return np.ascontiguousarray(tiles.transpose(0, 3, 1, 2))
+
+
+def _draw(X: Array, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+    distance, offices, students, buses, rent = X.T
+    n, cell = len(X), size // CELLS
+    central = np.exp(-distance / 4.0)[:, None, None, None]
+    green, grey = np.array([60.0, 140.0, 60.0]), np.array([150.0, 150.0, 145.0])
+    picture = green + central * (grey - green) + rng.normal(0.0, 6.0, (n, size, size, 1))
+    # houses and offices: cells with a border of ground around them
+    order = rng.random((n, CELLS * CELLS)).argsort(1).reshape(n, CELLS, CELLS)
+    floor = np.clip((np.log10(np.maximum(offices, 1.0)) - 3.0) / 3.0, 0.0, 1.1)[:, None, None]  # 1e3 m² to 1e6 m²
+    kind = np.where(order < 12, 2, np.where(order < 12 + 16 + 16 * central[..., 0], 1, 0))
+    cells = np.zeros((n, CELLS, CELLS, 3))
+    roof = np.clip((rent[:, None, None] - 6.0) / 26.0, 0.0, 1.0)
+    cells[..., 0] = np.where(kind == 2, 30.0, 110.0 + 130.0 * roof)
+    cells[..., 1] = np.where(kind == 2, 40.0 + 60.0 * floor, 85.0)
+    cells[..., 2] = np.where(kind == 2, 60.0 + 175.0 * floor, 70.0)
+    inside = np.zeros((cell, cell), dtype=bool)
+    inside[1 : cell - 1, 1 : cell - 1] = True
+    built = np.kron(kind > 0, inside[None]).astype(bool).reshape(n, size, size)
+    picture = np.where(built[..., None], cells.repeat(cell, 1).repeat(cell, 2), picture)
+    # night buses: one horizontal line each, at distinct heights
+    gap = size // MOST_LINES
+    run = rng.random((n, MOST_LINES)).argsort(1) < np.minimum(buses, MOST_LINES)[:, None]  # (n, places)
+    lines = np.zeros((n, size), dtype=bool)
+    lines[:, gap // 2 : gap * MOST_LINES : gap] = run
+    picture = np.where(lines[:, :, None, None], np.array(BUS, dtype=np.float64), picture)
+    # students: dots at distinct pixels
+    dots = np.round(0.08 * size * size * np.tanh(students / 1500.0)).astype(np.intp)
+    chance = rng.random((n, size * size))
+    level = np.take_along_axis(np.sort(chance, 1), np.maximum(dots - 1, 0)[:, None], 1)
+    dotted = ((chance <= level) & (dots > 0)[:, None]).reshape(n, size, size)
+    picture = np.where(dotted[..., None], np.array(STUDENT, dtype=np.float64), picture)
+    return np.clip(picture.round(), 0, 255).astype(np.uint8)
+
+
+#: Edges of each motif; its node 0 is tied to the graph's trunk.
+MOTIFS = {
+    "triangle": [(0, 1), (1, 2), (2, 0)],
+    "square": [(0, 1), (1, 2), (2, 3), (3, 0)],
+    "star": [(0, 1), (0, 2), (0, 3), (0, 4)],
+}
+MOST_MOTIFS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class MotifGraph:
+    """A graph without loops.
+
+    Args:
+        n_nodes: its nodes are 0 to n_nodes - 1.
+        edge_index: both directions of every edge (2, E).
+
+    Example:
+        >>> MotifGraph(3, np.array([[0, 1, 1, 2], [1, 0, 2, 1]])).degrees()
+        array([1., 2., 1.])
+    """
+
+    n_nodes: int
+    edge_index: NDArray[np.int64]
+
+    def degrees(self) -> Array:
+        """Neighbours of each node (n_nodes,)."""
+        return np.bincount(self.edge_index[0], minlength=self.n_nodes).astype(np.float64)
+
+
+def make_motif_graphs(n: int = 500, random_state: Any = 0) -> tuple[list[MotifGraph], SyntheticData]:
+    """Graphs made of triangles, squares and stars on a trunk, and the mix of labels they give.
+
+    A trunk of 4 to 12 nodes carries 0 to 6 of each motif, at places and with node numbers left to chance. With ``k``
+    the motifs' numbers, ``ℓ ~ Dirichlet(1 + s m)``, ``m_r ∝ (k_r + 1)^1.5`` and ``s = 6 + 4 Σ k``: more motifs, less
+    doubt.
+
+    Args:
+        n: graphs.
+        random_state: seed or numpy Generator.
+
+    Returns:
+        The graphs, and a table of the motifs' numbers (n, 3) with the law of the labels.
+
+    Raises:
+        InputError: ``n`` is no whole number of at least 1.
+
+    Example:
+        >>> graphs, data = make_motif_graphs(3)
+        >>> len(graphs), data.X.shape, data.label_names
+        (3, (3, 3), ['triangle', 'square', 'star'])
+    """
+    check_count("n", n)
+    rng = np.random.default_rng(random_state)
+    counts = rng.integers(0, MOST_MOTIFS + 1, (n, len(MOTIFS)))
+    graphs = [_build(row, rng) for row in counts]
+    X = counts.astype(np.float64)
+    truth = TrueConditional(_law, len(MOTIFS), len(MOTIFS))
+    D = truth.sample(X, 1, rng)[0]
+    names = list(MOTIFS)
+    return graphs, SyntheticData(
+        X=X,
+        D=D,
+        label_names=names,
+        feature_names=[f"{name}s" for name in names],
+        name="motif_graphs",
+        truth=truth,
+        latent=D,
+    )
+
+
+def _law(X: Array) -> tuple[Array, Array]:
+    """One Dirichlet per graph: weights (N, 1) and concentrations (N, 1, 3)."""
+    shares = np.power(X + 1.0, 1.5)
+    shares /= shares.sum(1, keepdims=True)
+    alpha = 1.0 + (6.0 + 4.0 * X.sum(1, keepdims=True)) * shares
+    return np.ones((len(X), 1)), alpha[:, None]
+
+
+def _build(counts: NDArray[np.int64], rng: np.random.Generator) -> MotifGraph:
+    trunk = int(rng.integers(4, 13))
+    edges = [(node, int(rng.integers(0, node))) for node in range(1, trunk)]  # a random tree
+    size = trunk
+    for pattern, times in zip(MOTIFS.values(), counts):
+        for _ in range(int(times)):
+            edges += [(size + a, size + b) for a, b in pattern]
+            edges.append((size, int(rng.integers(0, trunk))))
+            size += max(max(edge) for edge in pattern) + 1
+    numbers = rng.permutation(size)
+    pairs = numbers[np.array(edges)].T
+    return MotifGraph(size, np.concatenate([pairs, pairs[::-1]], 1).astype(np.int64))
+
+
+def make_annotators(
+    n: int = 500,
+    n_labels: int = 4,
+    votes: int | tuple[int, int] = (1, 20),
+    random_state: Any = 0,
+    *,
+    n_features: int = 4,
+    n_annotators: int | None = None,
+    long_table: bool = False,
+) -> SyntheticData:
+    """Items that annotators vote on: a hidden label distribution for each item, unequal numbers of votes.
+
+    The hidden ``ℓ_i ~ p(ℓ | x_i)`` follows a known law with one component per label, votes are
+    ``k_i ~ Multinomial(n_i, ℓ_i)`` with ``n_i`` uniform on the range ``votes``. ``D`` holds the observed proportions,
+    ``latent`` the hidden distributions, ``counts`` the votes.
+
+    Args:
+        n: Items.
+        n_labels: Labels, at least 2.
+        votes: Fewest and most votes an item gets, or one number for all.
+        random_state: Seed or numpy Generator; it also draws the law itself.
+        n_features: Features an item has.
+        n_annotators: Size of the pool of annotators, none of whom sees an item twice; by default twice the most votes.
+        long_table: Also give the single votes, ``.votes`` with columns ``item``, ``annotator``, ``label``.
+
+    Returns:
+        The items with their votes and the law the hidden distributions were drawn from.
+
+    Raises:
+        InputError: A number is out of its range.
+
+    >>> data = make_annotators(n=100, votes=(2, 5), long_table=True)
+    >>> int(data.counts.sum()) == len(data.votes["label"])
+    True
+    """
+    check_count("n", n)
+    check_count("n_labels", n_labels, low=2)
+    check_count("n_features", n_features)
+    fewest, most = (votes, votes) if isinstance(votes, (int, np.integer)) else votes
+    check_count("votes", fewest)
+    check_count("votes", most, low=int(fewest))
+    pool = check_count("n_annotators", 2 * most if n_annotators is None else n_annotators, low=int(most))
+    rng = np.random.default_rng(random_state)
+    slopes = rng.normal(0.0, 1.5 / np.sqrt(n_features), (n_features, n_labels))
+    X = rng.normal(size=(n, n_features))
+    truth = TrueConditional(partial(_annotator_law, slopes=slopes), n_features, n_labels)
+    latent = truth.sample(X, 1, rng)[0]
+    totals = rng.integers(fewest, most, size=n, endpoint=True)
+    counts = rng.multinomial(totals, latent).astype(np.float64)
+    label_names = [f"label_{r}" for r in range(n_labels)]
+    table = _single_votes(counts, label_names, pool, rng) if long_table else None
+    return SyntheticData(
+        X=X,
+        D=counts / counts.sum(axis=1, keepdims=True),
+        counts=counts,
+        label_names=label_names,
+        feature_names=[f"feature_{i}" for i in range(n_features)],
+        name="annotators",
+        truth=truth,
+        latent=latent,
+        votes=table,
+    )
+
+
+def _annotator_law(X: Array, *, slopes: Array) -> tuple[Array, Array]:
+    """One component per label; the first feature makes items clear (concentrated) or open to dispute."""
+    n_labels = slopes.shape[1]
+    weights: Array = softmax(X @ slopes, axis=1)
+    strength = 4.0 + 16.0 / (1.0 + np.exp(-X[:, 0]))
+    means = 0.4 / n_labels + 0.6 * np.eye(n_labels)
+    alpha: Array = 0.5 + strength[:, None, None] * means
+    return weights, alpha
+
+
+def _single_votes(
+    counts: Array, label_names: list[str], pool: int, rng: np.random.Generator
+) -> dict[str, NDArray[Any]]:
+    """One vote per row; no annotator of the pool sees an item twice."""
+    totals = counts.sum(axis=1).astype(np.int64)
+    voters = [rng.choice(pool, size=total, replace=False) for total in totals]
+    return {
+        "item": np.repeat(np.arange(len(counts)), totals),
+        "annotator": np.concatenate(voters),
+        "label": np.repeat(np.tile(label_names, len(counts)), counts.astype(np.int64).ravel()),
+    }
