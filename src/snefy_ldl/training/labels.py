@@ -16,7 +16,7 @@ from snefy_ldl._internal.validation import ZeroOption, ZeroPolicy, spread_rest
 from snefy_ldl.networks.starts import CONCENTRATION_RANGE
 from snefy_ldl.training import vote_settings
 from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.kernels.smooth_factors import MOST_VOTES
+from snefy_ldl.training.kernels.counts import MOST_VOTES
 from snefy_ldl.training.vote_settings import Start, VoteSettings
 
 

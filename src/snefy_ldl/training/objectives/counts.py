@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.training.kernels.counts import DirectFactors, VoteFactors, log_prob_factors
-from snefy_ldl.training.kernels.smooth_factors import MOST_VOTES
+from snefy_ldl.training.kernels.counts import MOST_VOTES, DirectFactors, VoteFactors, log_prob_factors
 from snefy_ldl.training.objectives.base import Objective
 
 
