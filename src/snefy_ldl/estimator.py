@@ -36,13 +36,8 @@ from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import SnefyHead
-from snefy_ldl.training import FittedState, Job, Settings, TrainingData
-from snefy_ldl.training.fit import fit
-from snefy_ldl.training.guided import fit_job, fit_jobs
-from snefy_ldl.training.selection import summarise
-from snefy_ldl.training.selfcheck import finish, network_inputs
-from snefy_ldl.training.state import Run
-from snefy_ldl.training.stream import fit_stream
+from snefy_ldl.training import FittedState, Job, Settings, TrainingData, network_inputs
+from snefy_ldl.training.fit import fit, fit_stream
 
 #: Blocks of rows above which a prediction shows its progress, where ``verbose`` asks for it.
 MANY_BLOCKS = 50
@@ -245,20 +240,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         n_neurons, n_readouts = net.raw_exponents.shape[1], net.readout.shape[1]
         model = cls(n_neurons, n_readouts, backbone=settings, n_members=net.n_members, zeros=zeros)
         model.set_params(centre=None, guides=None)
-        run = Run([float("inf")] * net.n_members, [-1] * net.n_members)
-        body = net.backbone
-        return model.adopt(
-            FittedState(
-                net=net,
-                scaling="none",
-                history=[],
-                summary={"reads": body.reads, "row": body.row, **summarise(net, run, 0, 0, "none")},
-                zero_policy=ZeroPolicy.from_data(np.full((1, n_labels), 1.0 / n_labels), zeros),
-                label_names=names,
-                labels_were_named=label_names is not None,
-                centre=net.centre[0].cpu().numpy() if net.has_centre else None,
-            )
-        )
+        policy = ZeroPolicy.from_data(np.full((1, n_labels), 1.0 / n_labels), zeros)
+        return model.adopt(FittedState.of_net(net, policy, names, label_names is not None))
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
@@ -308,7 +291,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         if self.verbose and data.note is not None:
             print(f"note: {data.note}", file=sys.stderr)
         policy = None if start is None else start.zero_policy
-        return self.adopt(finish(fit_job(Job(settings, data, start=start, policy=policy)), data))
+        return self.adopt(*fit([Job(settings, data, start=start, policy=policy)]))
 
     def partial_fit(self, X: Any, D: Any = None, *, counts: Any = None, sample_weight: Any = None) -> SnefyLDL:
         """One pass over these rows at a constant rate; the first call also sets the model up from them.
@@ -339,8 +322,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         start = self._state()
         data = self._data(X, D, counts, sample_weight, start, keep_constant=True)
         policy = start.zero_policy if start is not None and self.warm_start else None
-        (state,) = fit([Job(settings, data, start=start, one_pass=True, policy=policy)])
-        return self.adopt(finish(state, data))
+        return self.adopt(*fit([Job(settings, data, start=start, one_pass=True, policy=policy)]))
 
     def _data(
         self, X: Any, D: Any, counts: Any, sample_weight: Any, start: FittedState | None, keep_constant: bool = False
@@ -522,7 +504,7 @@ def fit_many(
         parts = [{k: None if v is None else take_rows(as_rows(v), r) for k, v in targets.items()} for r in rows]
         return [model.fit(take_rows(table, split), **part) for model, split, part in zip(models, rows, parts)]
     jobs = [Job(part, data, split, warn=False) for part, split in zip(settings, rows)]
-    return [model.adopt(state) for model, state in zip(models, fit_jobs(jobs, n_jobs))]
+    return [model.adopt(state) for model, state in zip(models, fit(jobs, n_jobs))]
 
 
 def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index]) -> list[Any]:

@@ -15,8 +15,7 @@ from snefy_ldl.active import query
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import InputError, TrainingError
 from snefy_ldl.estimator import fit_many
-from snefy_ldl.training.best import BestWeights
-from snefy_ldl.training.checkpoint import Snapshot
+from snefy_ldl.training.checkpoint import BestWeights, Snapshot
 from snefy_ldl.training.optimiser import make_optimizer
 
 RNG = np.random.default_rng(0)
@@ -169,13 +168,14 @@ def test_questions_take_data_sets_and_texts():
     rows = Pairs()
     fitted = model().fit(rows)
     direct = model().fit(IMAGES, SHARES)
-    direct.seen_rows_ = None  # both are to calibrate on the rows they know
+    fitted.seen_rows_ = direct.seen_rows_ = None  # both are to calibrate on the rows they know
     expected = ConformalIntervals(direct).conformalize(IMAGES, SHARES).predict_interval(IMAGES)
     got = ConformalIntervals(fitted).conformalize(rows).predict_interval(rows)
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-7)
     chosen = query("variance", rows, 4, fitted)
     np.testing.assert_array_equal(chosen, query("variance", IMAGES, 4, direct))
     words = model(Texts(), collate=spell).fit(WORDS, SHARES)
+    words.seen_rows_ = None
     assert len(query("variance", WORDS, 3, words)) == 3
     assert ConformalIntervals(words).conformalize(WORDS, SHARES).predict_interval(WORDS).shape == (60, 3, 2)
     words.partial_fit(WORDS[:20], SHARES[:20])

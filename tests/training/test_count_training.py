@@ -20,7 +20,8 @@ from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import InputError
 from snefy_ldl.estimator import fit_many
 from snefy_ldl.training import Job, Settings, TrainingData
-from snefy_ldl.training.guided import fit_job
+from snefy_ldl.training.data import fill_missing, fit_dirichlet_multinomial
+from snefy_ldl.training.fit import fit
 from snefy_ldl.training.kernels.counts import (
     INTERVAL_STEP,
     MOST_VOTES,
@@ -35,7 +36,6 @@ from snefy_ldl.training.kernels.counts import (
     rising_series,
     series_length,
 )
-from snefy_ldl.training.labels import fill_missing, fit_dirichlet_multinomial
 from snefy_ldl.training.objectives import Counts
 
 
@@ -536,7 +536,7 @@ def test_the_fit_reports_the_likelihood_that_log_prob_gives(votes_per_item: int)
     counts = np.array([rng.multinomial(votes_per_item, rng.dirichlet([2.0, 3.0, 1.0])) for _ in range(40)])
     settings = {"n_neurons": 6, "n_readouts": 3, "epochs": 1, "validation_fraction": 0.5, "random_state": 0}
     job = Job(Settings(**settings), TrainingData(X, None, counts, None, None))
-    model = SnefyLDL(**settings).adopt(fit_job(job))
+    model = SnefyLDL(**settings).adopt(*fit([job]))
     held = job.members[0].valid
     exact = model.log_prob(X[held], counts=counts[held])
     objective = Counts(torch.as_tensor(counts).double(), model.net_)

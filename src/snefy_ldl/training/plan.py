@@ -27,12 +27,9 @@ from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling, column_moments, scaling_of
 from snefy_ldl.networks.starts import fit_dirichlet, label_concentration, paper_init, prototype_init
 from snefy_ldl.networks.zeros import BLEND, presence_init
-from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.labels import Labels, prepare_shares, prepare_votes
-from snefy_ldl.training.objectives import Counts, Gaps, Objective, Shares
-from snefy_ldl.training.objectives.zeros import ZeroObjective
-from snefy_ldl.training.recipe import PRESENCE_RATE, Recipe, make_recipe
-from snefy_ldl.training.settings import Settings
+from snefy_ldl.training.data import Labels, TrainingData, prepare_shares, prepare_votes
+from snefy_ldl.training.objectives import Counts, Gaps, Objective, Shares, ZeroObjective
+from snefy_ldl.training.settings import PRESENCE_RATE, Recipe, Settings, make_recipe
 from snefy_ldl.training.state import FittedState, Inputs
 
 #: Parts whose geometric means differ by this factor are unequal enough for a centre to be tried by itself.
@@ -63,6 +60,7 @@ class Job:
 
     Attributes:
         seed: drawn once from ``settings.random_state``.
+        given: the data before any guides of ``start``.
         labels: as the members use them.
 
     Raises:
@@ -89,6 +87,7 @@ class Job:
         self.compared, self.settled = compared, settled
         self.inputs, self.remark, self.members_done = inputs, remark, members_done
         self.settings, self.data, self.start, self.one_pass = settings, data, start, one_pass
+        self.given = data
         self.rows = np.arange(data.n_rows) if rows is None else rows
         self.seed = seed_from(settings.random_state) if seed is None else seed
         self._check_shape()
