@@ -36,7 +36,7 @@ SEEDS = {1: (100, 101, 102), 2: (103, 104, 105)}
 ANCHORS = ("proportions+0.5", "proportions+0.05", "proportions", "Dirichlet-multinomial", "softmax")
 
 #: The recipe that the first round's candidates change: what stood before this comparison.
-BEFORE = VoteSettings(rate=0.4, start="draws", sharpness=1.0, concentration_range=(1.0, 32.0))
+BEFORE = VoteSettings(rate=0.4, sharpness=1.0, concentration_range=(1.0, 32.0))
 
 
 def _grid():
@@ -49,7 +49,6 @@ def _grid():
                 candidates[f"sharp {sharpness} spread {low}-{high}"] = change
     candidates |= {f"rate {rate}": {"rate": rate} for rate in (0.2, 1.0)}
     candidates |= {f"exponents {rate}": {"exponent_rate": rate} for rate in (1, 5, 20)}
-    candidates |= {f"start {start}": {"start": start} for start in ("means", "both")}
     candidates |= {f"neurons {n}": {"n_neurons": n} for n in (24, 96)}
     candidates |= {f"decay {decay}": {"weight_decay": decay} for decay in (0.1, 4.0)}
     candidates |= {"epochs 60": {"epochs": 60}}

@@ -33,7 +33,7 @@ def _assert_same(model, lone, city):
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_each_model_is_a_lone_fit(city, n_jobs, monkeypatch):
-    monkeypatch.setattr("snefy_ldl.training.fit.CPU_STACK", 4)
+    monkeypatch.setattr("snefy_ldl.training.race.CPU_STACK", 4)
     splits = [train for train, _ in KFold(4, shuffle=True, random_state=0).split(city.X)]
     params = [{"random_state": k} for k in range(4)]
     models = fit_many(SnefyLDL(**SMALL), city.X, city.D, splits, params, n_jobs=n_jobs)

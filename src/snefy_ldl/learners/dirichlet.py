@@ -13,13 +13,12 @@ from sklearn.base import clone
 
 from snefy_ldl._internal.prediction import DensityPredictor
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import ZeroOption, ZeroPolicy, check_count, check_number
+from snefy_ldl._internal.validation import ZeroOption, ZeroPolicy
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows
-from snefy_ldl.learners.features import Design, ScaledLearner
+from snefy_ldl.learners.linear import Design, Objective, ScaledLearner, lbfgs
 from snefy_ldl.learners.maxent import SABFGS
-from snefy_ldl.learners.optimise import Objective, lbfgs
 
 #: Range of log concentrations that is searched or predicted; both ends lie far outside any data.
 _LOG_RANGE = (-15.0, 25.0)
@@ -98,8 +97,6 @@ class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # sc
         if self.mean is not None and not (hasattr(self.mean, "fit") and hasattr(self.mean, "predict")):
             raise InputError(f"mean must be a label distribution learner or None; got {self.mean!r}.")
         super()._check_params()
-        check_count("max_iter", self.max_iter)
-        check_number("tol", self.tol, strict=True)
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         policy = ZeroPolicy.from_data(D, self.zeros)

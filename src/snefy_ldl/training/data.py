@@ -42,7 +42,7 @@ from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.networks.starts import CONCENTRATION_RANGE
 from snefy_ldl.training.guides import Moves
 from snefy_ldl.training.kernels.counts import MOST_VOTES
-from snefy_ldl.training.settings import Start, VoteSettings, vote_settings
+from snefy_ldl.training.settings import VoteSettings, vote_settings
 
 
 class TrainingData:
@@ -266,7 +266,7 @@ def prepare_votes(data: TrainingData, rows: Index, zeros: ZeroOption, seed: int)
     settings = vote_settings(max(1.0, float(votes[rows].sum(1).mean())))
     prototypes = shares.copy()
     rng = np.random.default_rng(derive_seed(seed, 8))
-    prototypes[rows] = start_labels(votes[rows], prior, settings.start, rng, settings.sharpness)
+    prototypes[rows] = start_labels(votes[rows], prior, rng, settings.sharpness)
     policy = ZeroPolicy.from_data(shares[rows], zeros)
     return Labels(policy, shares, shares, prototypes, settings.concentration_range, prior, settings)
 
@@ -374,15 +374,14 @@ def _count_rising(column: Index) -> Callable[[float], tuple[float, float]]:
     return rising
 
 
-def start_labels(votes: Array, prior: Array, start: Start, rng: np.random.Generator, sharpness: float = 1.0) -> Array:
+def start_labels(votes: Array, prior: Array, rng: np.random.Generator, sharpness: float = 1.0) -> Array:
     """Label distributions (N, L) for neurons to start at, given votes (N, L) and the Dirichlet of all items.
 
-    Means take few votes for agreement; a draw is as far from the mean as the votes leave open.
+    Posterior means would take few votes for agreement; a draw is as far from the mean as the votes leave open.
 
     Args:
         votes: (N, L).
         prior: concentration of the Dirichlet (L,).
-        start: posterior ``"means"``, ``"draws"``, or ``"both"``, every other row each.
         rng: source of randomness.
         sharpness: draws are of a posterior with this many times its concentration.
 
@@ -390,17 +389,10 @@ def start_labels(votes: Array, prior: Array, start: Start, rng: np.random.Genera
         (N, L), strictly positive.
 
     Example:
-        >>> start_labels(np.array([[9.0, 0.0]]), np.array([0.5, 0.5]), "means", np.random.default_rng(0))
+        >>> start_labels(np.array([[9.0, 0.0]]), np.array([0.5, 0.5]), np.random.default_rng(0), 1e9).round(3)
         array([[0.95, 0.05]])
     """
-    posterior = votes + prior
-    means: Array = posterior / posterior.sum(1, keepdims=True)
-    if start == "means":
-        return means
-    draws: Array = rng.standard_gamma(sharpness * posterior)
+    draws: Array = rng.standard_gamma(sharpness * (votes + prior))
     draws = np.maximum(draws, 1e-6 * draws.sum(1, keepdims=True))
     draws /= draws.sum(1, keepdims=True)
-    if start == "draws":
-        return draws
-    both: Array = np.where((np.arange(len(votes)) % 2 == 0)[:, None], means, draws)
-    return both
+    return draws

@@ -31,9 +31,8 @@ from torch import Tensor
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation.rows import count_rows, take_rows
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.learners.base import Learner, shorten_text
+from snefy_ldl.learners.base import Learner, pack_learner, shorten_text, unpack_learner
 from snefy_ldl.learners.maxent import SABFGS
-from snefy_ldl.learners.storage import pack_learner, unpack_learner
 from snefy_ldl.learners.trees import TreesLDL
 
 #: Guides learn from at most this many rows; the others are new to them, which is as good for the network.

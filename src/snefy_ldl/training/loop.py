@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +23,7 @@ from snefy_ldl.training.objectives import Objective
 from snefy_ldl.training.optimiser import StackedAdamW, make_optimizer
 from snefy_ldl.training.settings import Recipe
 from snefy_ldl.training.state import Run
-from snefy_ldl.training.step import BackboneSteps, Steps, evaluate, shuffles
+from snefy_ldl.training.step import BackboneSteps, Steps, evaluate, seeded, shuffles
 
 #: How often a fit may undo an epoch and halve its learning rate before it gives up.
 MAX_REPAIRS = 8
@@ -348,19 +347,10 @@ class TrainingLoop:
         rows = torch.cat([rows, rows[:, : n_steps * self.batch_size - rows.shape[1]]], 1)
         first, last = number * n_steps, recipe.epochs * n_steps
         rates = [recipe.rate((first + step) / last) * self.rate_factor for step in range(n_steps)]
-        with self._seeded_backbone(number):
+        if isinstance(backbone, StackedMLP):  # draws nothing
             return self.steps.run(rows, rates)
-
-    @contextmanager
-    def _seeded_backbone(self, number: int) -> Iterator[None]:
-        """Dropout and the like in custom backbones draw from the fit's seed and leave the caller's generator alone."""
-        if isinstance(self.net.backbone, StackedMLP):
-            yield
-            return
-        device = self.train_rows.device
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(derive_seed(self.seeds[0], 2, number))
-            yield
+        with seeded(derive_seed(self.seeds[0], 2, number), rows.device):
+            return self.steps.run(rows, rates)
 
     def _log_prob_of_held(self) -> Tensor | None:
         """Log likelihood of each member's validation rows (K, B), or None without any."""

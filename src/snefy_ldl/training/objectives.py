@@ -28,9 +28,9 @@ from snefy_ldl.distributions.components import log_expm1
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
 from snefy_ldl.training.kernels.counts import MOST_VOTES, DirectFactors, VoteFactors, log_prob_factors
-from snefy_ldl.training.kernels.density import squared_log_density
-from snefy_ldl.training.kernels.presence import DENSE_SUPPORTS, ZeroRows, zero_log_density
-from snefy_ldl.training.kernels.step import WrittenOutStep, WrittenOutZeroStep
+from snefy_ldl.training.kernels.density import DensityPass, squared_log_density
+from snefy_ldl.training.kernels.presence import DENSE_SUPPORTS, ZeroPass, ZeroRows, zero_log_density
+from snefy_ldl.training.kernels.step import NetworkStep, gradient_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -51,10 +51,12 @@ class Objective(ABC):
         background: log likelihood of every row under each member's background (K, N), or None without one. The
             background does not change in training, so this is computed once.
         left_out: part of every row's log likelihood (N,) that no network changes and :meth:`log_prob` leaves out; None
-            for nothing. What people are told of a fit has it.
+            for nothing. Reports of a fit include it.
         gradient_limit: largest norm of a member's gradient, to which longer ones are cut; None for no limit.
+        group: which table of labels each member uses (K,).
     """
 
+    group: Tensor
     background: Tensor | None = None
     left_out: Tensor | None = None
     gradient_limit: float | None = None
@@ -86,15 +88,16 @@ class Objective(ABC):
         return None
 
     def without_background(self) -> Self:
-        """The same labels, for the networks alone."""
+        """These labels, for the networks without their background."""
         other = copy.copy(self)
         other.background = None
         return other
 
     def select(self, members: list[int]) -> Self:
-        """The same labels, for some of the members."""
+        """These labels, for some of the members."""
         other = copy.copy(self)
         other.background = None if self.background is None else self.background[members]
+        other.group = self.group[members]
         return other
 
     def mean_left_out(self, index: Tensor) -> Tensor | None:
@@ -162,12 +165,6 @@ class Shares(Objective):
     def written_out_step(self, net: SnefyNet, X: ScaledFeatures, batch_size: int) -> WrittenOutStep:
         """See :meth:`Objective.written_out_step`."""
         return WrittenOutStep(net, X, self, batch_size)
-
-    def select(self, members: list[int]) -> Self:
-        """The same labels, for some of the members."""
-        other = super().select(members)
-        other.group = self.group[members]
-        return other
 
 
 class MergedLabels:
@@ -283,12 +280,6 @@ class Gaps(Objective):
         logs = self.logs[self.group[:, None], index]
         return merged_log_prob(net, x, logs, self.patterns, self.which[index], self.background_of(index))
 
-    def select(self, members: list[int]) -> Self:
-        """The same labels, for some of the members."""
-        other = super().select(members)
-        other.group = self.group[members]
-        return other
-
 
 class ZeroObjective(Objective):
     """Label distributions with exact zeros.
@@ -376,13 +367,7 @@ class ZeroObjective(Objective):
 
     def written_out_step(self, net: SnefyNet, X: ScaledFeatures, batch_size: int) -> WrittenOutZeroStep:
         """See :meth:`Objective.written_out_step`."""
-        return WrittenOutZeroStep(net, X, self, batch_size, self.supports, self.shift is not None)
-
-    def select(self, members: list[int]) -> Self:
-        """The same labels, for some of the members."""
-        other = super().select(members)
-        other.group = self.group[members]
-        return other
+        return WrittenOutZeroStep(net, X, self, batch_size)
 
 
 def log_probability(
@@ -425,6 +410,7 @@ class Counts(Objective):
 
     def __init__(self, counts: Tensor, net: SnefyNet, named: Tensor | None = None, sets: Tensor | None = None) -> None:
         self.factors = VoteFactors.of(counts, named, sets)
+        self.group = torch.zeros(net.n_members, dtype=torch.long, device=counts.device)  # all use these votes
         # The log probability of very many votes grows with their number, and float32 losses could not tell networks
         # apart; what no network changes is left out, Σ ± log Γ(m) over the row's factors.
         self.shared: Tensor | None = None
@@ -448,3 +434,66 @@ class Counts(Objective):
         """Log probability (K, B); see :meth:`Objective.log_prob`."""
         shared = None if self.shared is None else self.shared[index]
         return log_probability(net, x, self.factors[index], self.background_of(index), shared)
+
+
+# -- steps without autograd ------------------------------------------------------------------------------------------
+
+
+class WrittenOutStep(NetworkStep):
+    """The step for label distributions without zeros.
+
+    Args:
+        net: what to train; its parameters get ``grad`` arrays that stay.
+        X: features, scaled for every member.
+        labels: label distributions.
+        batch_size: rows per step.
+
+    Raises:
+        TypeError: where the backbone is a custom one, which needs autograd.
+    """
+
+    def __init__(self, net: SnefyNet, X: ScaledFeatures, labels: Shares, batch_size: int) -> None:
+        super().__init__(net, X, batch_size)
+        self.labels = labels
+        n_members, n_readouts, n_neurons = net.readout.shape
+        shape = (n_members, batch_size, n_neurons, n_readouts, net.raw_exponents.shape[2])
+        self.work = DensityPass(shape, net.readout)
+
+    def density(self, index: Tensor, slope: Tensor) -> Tensor:
+        """See :meth:`NetworkStep.density`."""
+        net = self.net
+        logs, background = self.labels.rows(index)
+        odds = None if background is None else net.log_odds
+        log_p = self.work.forward(
+            self.layers[-1], self.take_exponents(), net.readout, logs, background, odds, balanced=net.balanced
+        )
+        self.work.backward(slope, self.d_layers[-1], self.d_exponents, self.d_readout)
+        return self.labels.in_one_measure(log_p, index)
+
+
+class WrittenOutZeroStep(NetworkStep):
+    """The step for label distributions with zeros.
+
+    Args:
+        net: with presence; its parameters get ``grad`` arrays that stay.
+        X: features, scaled for every member.
+        labels: label distributions with zeros.
+        batch_size: rows per step.
+
+    Raises:
+        TypeError: where the backbone is a custom one, which needs autograd.
+    """
+
+    def __init__(self, net: SnefyNet, X: ScaledFeatures, labels: ZeroObjective, batch_size: int) -> None:
+        super().__init__(net, X, batch_size)
+        self.labels = labels
+        self.d_presence = gradient_of(net.raw_presence)
+        n_members, n_neurons, n_labels = net.raw_exponents.shape
+        shape = (n_members, batch_size, n_neurons, n_labels)
+        self.work = ZeroPass(shape, labels.supports, labels.shift is not None, net.readout)
+
+    def density(self, index: Tensor, slope: Tensor) -> Tensor:
+        """See :meth:`NetworkStep.density`."""
+        net, rows = self.net, self.labels.rows(self.net, index)
+        into = self.d_layers[-1], self.d_exponents, self.d_presence, self.d_readout
+        return self.work.run(self.layers[-1], self.take_exponents(), net.raw_presence, net.readout, rows, slope, into)

@@ -20,7 +20,6 @@ from snefy_ldl.networks.scaling import Scaling
 CentreOption = Literal["auto", "geometric"] | None | Any
 #: Point learners whose predictions the network may see: "auto" tries the library's own; None uses none.
 GuideOption = Literal["auto"] | None | Any
-Start = Literal["draws", "means", "both"]
 #: Exponents learn this many times faster than the rest.
 EXPONENT_RATE = 20.0
 #: ... and, where labels may be absent, exponents and presence this many times.
@@ -174,15 +173,13 @@ class VoteSettings:
     Args:
         rate: learning rate in units of the estimator's.
         exponent_rate: the exponents' rate in units of that.
-        start: neurons start at a draw of each item's posterior under one Dirichlet for all items, at its mean, or half
-            of them each.
-        sharpness: draws are of a posterior with this many times its concentration; 1 is the posterior itself.
+        sharpness: neurons start at draws of each item's posterior, under one Dirichlet for all items, with this many
+            times its concentration; 1 is the posterior itself.
         concentration_range: of the neurons at the start, in units of the start labels' own concentration.
     """
 
     rate: float = 0.4
     exponent_rate: float = 20.0
-    start: Start = "draws"
     sharpness: float = 1.0
     concentration_range: tuple[float, float] = (1.0, 32.0)
 

@@ -73,6 +73,22 @@ def shuffles(seeds: Sequence[int], epoch: int, n: int, device: torch.device) -> 
     return keys.argsort(dim=1, stable=True)
 
 
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Let dropout and the like draw from a seed, and leave the caller's generators as they were.
+
+    Args:
+        seed: of this part of a fit.
+        device: where the fit runs.
+    """
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        if device.type == "cuda":
+            torch.manual_seed(seed)
+        else:
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed looks for every kind of GPU, each time
+        yield
+
+
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 

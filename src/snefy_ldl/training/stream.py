@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -33,7 +32,7 @@ from snefy_ldl.training.selection import conclude
 from snefy_ldl.training.selfcheck import finish
 from snefy_ldl.training.settings import Recipe, Settings
 from snefy_ldl.training.state import FittedState, Run
-from snefy_ldl.training.step import BackboneSteps, Steps, evaluate
+from snefy_ldl.training.step import BackboneSteps, Steps, evaluate, seeded
 
 #: Rows a step of a stream takes where nothing else says.
 BATCH_ROWS = 256
@@ -291,7 +290,7 @@ class StreamFit:
         steps.step = steps.update  # a chunk is over before a captured graph pays
         before = self.snapshot.take()
         self.net.train()
-        with self._seeded():
+        with seeded(derive_seed(self.job.seed, 2, self.steps_done), self.device):
             loss = steps.run(rows, [self._rate(step, seen) * self.rate_factor for step in range(n_steps)])
         self.steps_done += n_steps
         if self.exchange is not None:  # all find it sound, or none
@@ -311,19 +310,6 @@ class StreamFit:
             return self.recipe.rate(min(progress, 1.0 - 1e-9))
         done = self.steps_done + step + 1
         return min(1.0, done / WARM_UP) * min(1.0, math.sqrt(PLATEAU / done))
-
-    @contextmanager
-    def _seeded(self) -> Iterator[None]:
-        """Dropout and the like draw from the fit's seed and leave the caller's generator alone."""
-        seed = derive_seed(self.job.seed, 2, self.steps_done)
-        if self.device.type == "cuda":
-            with torch.random.fork_rng(devices=[self.device]):
-                torch.manual_seed(seed)
-                yield
-            return
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed looks for every kind of GPU, at every chunk
-            yield
 
     def _validate(self, record: dict[str, float]) -> None:
         if self.left_out is None:

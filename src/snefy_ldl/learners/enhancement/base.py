@@ -13,7 +13,7 @@ from snefy_ldl._internal.validation import check_distributions, check_features, 
 from snefy_ldl._internal.validation.arrays import cell_name, check_table, first_cell
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows
-from snefy_ldl.learners.features import apply_scale, column_scale
+from snefy_ldl.learners.linear import apply_scale, column_scale
 
 
 def binarise(D: Any, threshold: float = 0.5) -> Mask:
