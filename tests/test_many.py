@@ -94,7 +94,7 @@ def test_bad_splits(city):
         fit_many(estimator, city.X, city.D, [[0, 1, 2, 999]])
     with pytest.raises(InputError, match="mask of shape"):
         fit_many(estimator, city.X, city.D, [np.ones(3, dtype=bool)])
-    with pytest.raises(InputError, match="one entry a split"):
+    with pytest.raises(InputError, match="one entry per split"):
         fit_many(estimator, city.X, city.D, [np.arange(9)], params=[{}, {}])
     with pytest.raises(InputError, match="row numbers"):
         fit_many(estimator, city.X, city.D, [[0.5, 1.5, 2.5, 3.5]])

@@ -66,7 +66,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             but three where guides are seen by up to 10,000 rows, and four below 300 rows: each picks its best epoch on
             rows of its own, and their average is clearly better.
         epochs: passes over the data.
-        batch_size: rows a step; "auto" picks 16 to 2,048 by the number of rows.
+        batch_size: rows per step; "auto" picks 16 to 2,048 by the number of rows.
         learning_rate: peak rate of AdamW.
         weight_decay: AdamW's decay of the network's matrices.
         validation_fraction: part of the rows kept aside to pick the best epoch, in [0, 1); 0 keeps the last.
@@ -78,7 +78,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             zeros where enough rows hold one and validation rows do not speak against it, and shrinks the few others;
             "error" refuses them; or a floor. See :class:`snefy_ldl._internal.validation.ZeroPolicy`.
         centre: by what labels are divided, so that parts of very unequal size fit one family: "auto" (their geometric
-            mean or nothing, by validation), None, "geometric", or one positive number a label (L,).
+            mean or nothing, by validation), None, "geometric", or one positive number per label (L,).
         guides: quick point learners whose cross-fitted predictions the network may see: "auto" (SA-BFGS and extremely
             randomised trees, where validation rows favour them over, or beside, the features), None, or a list of your
             own regressors, so that any tuned model becomes a full density.
@@ -96,7 +96,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         guides_: the fitted guides (:class:`snefy_ldl.training.guides.Guides`), or None.
         inputs_: what the network sees: "features", "guides" or "both"; "moving" where the guides move the law itself.
         scaling_: how features are scaled: "unit", "pooled" or "none".
-        history_: one record an epoch: ``epoch``, ``loss``, ``seconds``, and ``validation_loss`` where rows were held.
+        history_: one record per epoch: ``epoch``, ``loss``, ``seconds``, and ``validation_loss`` where rows were held.
         candidates_: what the fit tried, one dict per candidate: ``name``, ``log_likelihood`` and ``kl`` on validation
             rows, ``epochs``, ``networks``, ``seconds``, and ``outcome``: "kept", "not chosen", "dropped early" or
             "failed". Empty for streams and for models saved by older versions.
@@ -457,7 +457,7 @@ def fit_many(
     sample_weight: Any = None,
     n_jobs: int | None = None,
 ) -> list[SnefyLDL]:
-    """Fit one model a split, trained together; model k gets what a lone fit on its rows with its settings gets.
+    """Fit one model per split, trained together; model k gets what a lone fit on its rows with its settings gets.
 
     Args:
         estimator: settings of all models; left unfitted.
@@ -493,7 +493,7 @@ def fit_many(
     if not rows:
         raise InputError("fit_many needs at least one split: the training rows of each model.")
     if params is not None and len(params) != len(rows):
-        raise InputError(f"params must hold one entry a split; got {len(params)} for {len(rows)} splits.")
+        raise InputError(f"params must hold one entry per split; got {len(params)} for {len(rows)} splits.")
     models = [clone(estimator) for _ in rows]
     for model, changes in zip(models, params or []):
         model.set_params(**changes)
@@ -508,10 +508,10 @@ def fit_many(
 
 
 def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index]) -> list[Any]:
-    """One fitted clone a split, by the fastest way there is for the model.
+    """One fitted clone per split, by the fastest way there is for the model.
 
     A model's own ``fit_folds(X, D, splits)`` comes first; a :class:`SnefyLDL` is fitted by :func:`fit_many`; anything
-    else that scikit-learn can clone is fitted once a split.
+    else that scikit-learn can clone is fitted once per split.
 
     Args:
         model: an unfitted estimator; it stays as it is.

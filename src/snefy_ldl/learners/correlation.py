@@ -163,7 +163,7 @@ class LDLLC(SoftmaxLinear):
         alpha: ``α``, the weight of the pulls.
         n_rounds: Rounds, after one without pulls that gives the first signs.
         l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
-        max_iter: Most L-BFGS iterations a round.
+        max_iter: Most L-BFGS iterations per round.
         tol: Largest gradient entry at which a round stops.
         standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
         random_state: Accepted by every learner; unused here.

@@ -42,7 +42,7 @@ TensorObjective = Callable[[list[Tensor]], Tensor]
 HISTORY, SHORT_HISTORY, LARGE = 20, 8, 5000
 #: A term of the loss: predictions (N, L) to its value and its gradient with respect to them.
 Term = Callable[[Array], tuple[float, Array]]
-#: Predicted shares (N, L) to a loss a row (N,).
+#: Predicted shares (N, L) to a loss per row (N,).
 RowLoss = Callable[[Tensor], Tensor]
 
 
@@ -469,7 +469,7 @@ class SoftmaxLinear(ScaledLearner):
 
 
 def kl_rows(true: Tensor, P: Tensor) -> Tensor:
-    """``KL(d_i ‖ p_i)`` a row, with ``0 log 0 = 0``.
+    """``KL(d_i ‖ p_i)`` per row, with ``0 log 0 = 0``.
 
     Args:
         true: ``d``, (N, L).

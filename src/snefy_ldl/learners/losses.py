@@ -168,7 +168,7 @@ class LDLDVS(RowLinear):
         weights = [np.asarray(w, dtype=np.float64) for w in (self.positive, self.negative)]
         for name, values in zip(("positive", "negative"), weights):
             if values.shape != (n_labels,) or not np.isfinite(values).all() or (values < 0).any():
-                raise InputError(f"{name} must be {n_labels} numbers of at least 0, one a label.")
+                raise InputError(f"{name} must be {n_labels} numbers of at least 0, one per label.")
         table = np.outer(*weights)
         np.fill_diagonal(table, 0.0)
         first, second = np.nonzero(table)
@@ -197,7 +197,7 @@ def _excess(z: Tensor) -> Tensor:
 
 
 def margin_loss(P: Tensor, largest: Tensor, margin: float) -> Tensor:
-    """``max(0, 1 - (p_y - max_{j≠y} p_j)/ρ)`` a row, y the label that should be the largest; its corner is rounded.
+    """``max(0, 1 - (p_y - max_{j≠y} p_j)/ρ)`` per row, y the label that should be the largest; its corner is rounded.
 
     Args:
         P: Shares, (N, L).

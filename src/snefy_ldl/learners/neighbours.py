@@ -122,7 +122,7 @@ class RKNNLDL(_Neighbourly):
     """Nearest neighbours, and a linear model for what they leave over (RkNN-LDL).
 
     ``p_i = ρ_i c_i + (1 - ρ_i) softmax(x_i θ + b)`` with ``c_i`` the mean label of the k nearest rows and ``ρ_i`` the
-    mean of trust numbers ``σ(t_j)``, one a training row and learned, over the same rows; it minimises
+    mean of trust numbers ``σ(t_j)``, one per training row and learned, over the same rows; it minimises
     ``L/2 mean_i ‖p_i - d_i‖² + α L/2 mean_i ‖p_i - mean_{j near i} p_j‖² + λ/(2N) ‖θ‖² + 0.01/(2N) ‖t‖²``.
 
     The mixture, the trust numbers and the pull toward neighbours are the paper's (as python-ldl states them). Ours: a

@@ -129,7 +129,7 @@ class TrainingData:
             self.columns.tell_left_out(stacklevel=5)
 
     def with_features(self, features: Any, moves: Moves | None = None) -> TrainingData:
-        """The same rows and labels with other features (N, d'), and what moves each row's law."""
+        """These rows and labels with other features (N, d'), and what moves each row's law."""
         other = copy.copy(self)
         other.features, other.moves = features, moves
         return other
@@ -318,7 +318,7 @@ def fit_dirichlet_multinomial(counts: Array) -> Array:
     """Concentration (L,) of the Dirichlet that explains all items' votes best, by maximum likelihood.
 
     ``Σ_i log B(a + k_i) - log B(a)`` needs only how many items have more than t votes for a label; from thousands of
-    votes on, log Γ less what does not depend on a, so that billions of votes cost no more. Votes that come one an item
+    votes on, log Γ less what does not depend on a, so that billions of votes cost no more. Votes that come one per item
     leave ``Σ a`` open; a weak log-normal prior around L settles it then, and hardly matters otherwise.
 
     Args:

@@ -176,7 +176,7 @@ def _predict(learner: Any, X: Any, n_labels: int, number: int) -> Array:
     if shares.shape != (count_rows(X), n_labels) or not np.isfinite(shares).all():
         raise InputError(
             f"guide {number} ({type(learner).__name__}) predicts shape {shares.shape}, or numbers that are not finite; "
-            f"one row a row of X and one column a label is needed: ({count_rows(X)}, {n_labels})."
+            f"one row per row of X and one column per label are needed: ({count_rows(X)}, {n_labels})."
         )
     return np.array(shares)
 
@@ -351,7 +351,7 @@ class Moves:
     shift: Array | None
 
     def take(self, rows: Any) -> Moves:
-        """The same of some rows."""
+        """Moves of some rows."""
         return Moves(self.log_centre[rows], None if self.shift is None else self.shift[rows])
 
     @classmethod

@@ -80,7 +80,7 @@ class Objective(ABC):
         Args:
             net: what to train.
             X: features, scaled for every member.
-            batch_size: rows a step.
+            batch_size: rows per step.
 
         Returns:
             A function of rows and slopes, or None.
@@ -112,7 +112,7 @@ class Objective(ABC):
 def log_density(net: SnefyNet, x: Any, logs: Tensor, background: Tensor | None = None) -> Tensor:
     """Log density of each member at its labels.
 
-    Time and memory O(B n² + n² L + B n m) a member; the kernel table is float64, the rest the network's dtype.
+    Time and memory O(B n² + n² L + B n m) per member; the kernel table is float64, the rest the network's dtype.
 
     Args:
         net: K members.
@@ -229,7 +229,7 @@ def merged_log_prob(
     top = neurons.amax(-1, keepdim=True)
     e = (neurons - top).exp()
     value = torch.zeros_like(shift)
-    for q in range(len(used)):  # one product a set of unknown labels, over all rows
+    for q in range(len(used)):  # one product per set of unknown labels, over all rows
         form = torch.linalg.vecdot(e @ (gram * ratio[:, q]), e)
         value = torch.where(place == q, form, value)
     total = value.clamp_min(torch.finfo(value.dtype).tiny).log() + 2.0 * top.squeeze(-1)
@@ -248,7 +248,7 @@ class Gaps(Objective):
     """Label distributions with gaps, scored by the density of what is known.
 
     Args:
-        tables: one a group of members that share a zero policy, (N, L) each, NaN where unknown.
+        tables: one per group of members that share a zero policy, (N, L) each, NaN where unknown.
         net: gives the background's Dirichlet, which does not change in training.
         group: which table each member uses (K,).
     """
@@ -312,7 +312,7 @@ class ZeroObjective(Objective):
     ) -> None:
         D = torch.stack([table.double() for table in tables])  # (G, N, L)
         there = D[0] > 0.0
-        if log_centre is not None and len(log_centre) > 1:  # one table a member
+        if log_centre is not None and len(log_centre) > 1:  # one table per member
             D, group = D[group], torch.arange(len(group), device=group.device)
         logs = torch.where(there, D, 1.0).log().masked_fill(~there, -torch.inf)
         moved = logs if log_centre is None else logs - log_centre

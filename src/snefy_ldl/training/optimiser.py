@@ -19,7 +19,7 @@ def copy_of_member(name: str) -> int | None:
 
 
 class StackedAdamW:
-    """AdamW for a stack of members, with the least work a step that Python allows.
+    """AdamW for a stack of members, with the least work per step that Python allows.
 
     A group either shares one ``lr`` and ``weight_decay`` (then torch's fused kernel does it all), or gives ``rates``
     and ``decays``: for each parameter a tensor that broadcasts against it, so that members may differ; a step's rate

@@ -137,7 +137,7 @@ class Job:
         return self.zero_rows >= ENOUGH_ZEROS and self.zero_rows * len(self.rows) >= 20
 
     def with_policy(self, mode: str) -> Job:
-        """The same job under another zero policy."""
+        """This job under another zero policy."""
         policy = ZeroPolicy(mode, self.labels.policy.floor)
         remark = ", zeros modelled" if mode == "model" else ", zeros shrunk"
         return Job(
@@ -172,7 +172,7 @@ class Job:
                 centres.append(np.exp(mean - mean.mean()))
         for centre in centres:
             if centre is not None and centre.shape != (data.n_labels,):
-                raise InputError(f"centre must hold {data.n_labels} positive numbers, one a label; got {centre!r}.")
+                raise InputError(f"centre must hold {data.n_labels} positive numbers, one per label; got {centre!r}.")
         return centres
 
     @property

@@ -61,7 +61,7 @@ TITLES: dict[Inputs, str] = {
 Handicap = Callable[[Job, Job], float]
 #: From this many labels on, networks learn without their background, which joins them on validation rows.
 MANY_LABELS = 15
-#: Members in one stack, at most. On a CPU the cost a member is flat from about 4 on; more only takes memory.
+#: Members in one stack, at most. On a CPU the cost per member is flat from about 4 on; more only takes memory.
 CPU_STACK, GPU_STACK = 16, 1024
 #: Steps of single members below which processes of their own take longer to start than to work (a few seconds).
 FEW_STEPS = 10_000
@@ -98,7 +98,7 @@ class Candidate:
         return self.stack.members[self.members[0]].scaling
 
     def record(self) -> dict[str, Any]:
-        """What is told about it once its stack has concluded; see the module."""
+        """Its record, once its stack has concluded; see the module."""
         epochs, seconds = self.stack.effort(self.members)
         return {
             "name": self.name,
@@ -264,7 +264,7 @@ def find_behind(group: Sequence[Candidate], margin: float, handicap: Handicap | 
 
 
 def _scores(candidate: Candidate) -> Standing | None:
-    """How the members of a candidate stand together; None where there are too few validation rows to say so."""
+    """How the members of a candidate stand together; None where there are too few validation rows to compare."""
     standings, weights = candidate.stack.trainer.standings(), candidate.job.data.weights
     parts = [standings[member] for member in candidate.members if member in standings]
     if len(parts) < len(candidate.members):

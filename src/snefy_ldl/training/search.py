@@ -65,7 +65,7 @@ LEAST_ROWS = 12
 LARGE_ROWS = 100_000
 #: Rows and epochs by which a large fit chooses.
 SAMPLE_ROWS, SAMPLE_EPOCHS = 20_000, 10
-#: Nats a row by which guides must be better on the sample: less than that the network learns from the other rows, and
+#: Nats per row by which guides must be better on the sample: less than that the network learns from the other rows, and
 #: guides make every prediction slower.
 GUIDE_GAIN = 0.1
 

@@ -1,4 +1,4 @@
-"""After training: which scaling and centre a job keeps, how large its background is, and what is told about the fit."""
+"""After training: which scaling and centre a job keeps, how large its background is, and the fit's summary."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def join_states(first: FittedState, second: FittedState) -> FittedState:
 
 
 def first_members(state: FittedState, number: int) -> FittedState:
-    """The same model with its first few members only.
+    """A model reduced to its first few members.
 
     Args:
         state: of at least as many.

@@ -87,15 +87,15 @@ class Settings:
             raise InputError(f'standardize={self.standardize!r}: use "auto", "unit", "pooled" or False.')
         if isinstance(self.centre, str) or self.centre is None:
             if self.centre not in ("auto", "geometric", None):
-                raise InputError(f'centre={self.centre!r}: use "auto", "geometric", None or one number a label.')
+                raise InputError(f'centre={self.centre!r}: use "auto", "geometric", None or one number per label.')
         elif not (np.asarray(self.centre, dtype=np.float64) > 0.0).all():
-            raise InputError(f"centre must hold positive numbers, one a label; got {self.centre!r}.")
+            raise InputError(f"centre must hold positive numbers, one per label; got {self.centre!r}.")
         is_text = isinstance(self.guides, str)
         if (is_text and self.guides != "auto") or not isinstance(self.guides, (Iterable, type(None))):
             raise InputError(f'guides={self.guides!r}: use "auto", None or a list of regressors.')
         resolve_device(self.device)
         if not isinstance(self.hidden_sizes, Iterable):
-            raise InputError(f"hidden_sizes={self.hidden_sizes!r}: give one whole number a layer, (64,) say.")
+            raise InputError(f"hidden_sizes={self.hidden_sizes!r}: give one whole number per layer, (64,) say.")
         for width in self.hidden_sizes:
             check_count("each of hidden_sizes", width)
 
@@ -185,7 +185,7 @@ class VoteSettings:
 
 
 def vote_settings(votes: float) -> VoteSettings:
-    """The settings for so many votes an item, on average.
+    """The settings for so many votes per item, on average.
 
     A start takes from the votes what they can tell. One vote an item says nothing about how far items differ beyond
     their features: neurons then start wide, at draws only a little sharper than the posterior. The more votes, the
@@ -193,7 +193,7 @@ def vote_settings(votes: float) -> VoteSettings:
     of four data sets, see ``benchmarks/votes.py tune``.
 
     Args:
-        votes: an item, on average.
+        votes: per item, on average.
 
     Returns:
         The settings.
@@ -215,7 +215,7 @@ class Recipe:
 
     Args:
         epochs: passes over the training rows.
-        batch_size: rows a step.
+        batch_size: rows per step.
         learning_rate: the peak rate.
         exponent_rate: the exponents' rate in units of ``learning_rate``; they live on a log scale and must travel far.
         weight_decay: AdamW's, on the network's matrices only.

@@ -39,7 +39,7 @@ class Run:
     Args:
         best_loss: smallest validation loss of each member (K); infinite where there was none.
         best_epoch: its epoch (K); -1 where there was none.
-        history: one record an epoch: ``epoch``, ``loss``, ``seconds`` and ``validation_loss``, means over the members.
+        history: one record per epoch: ``epoch``, ``loss``, ``seconds`` and ``validation_loss``, means over the members.
         next_epoch: epochs done.
         repairs: how often an epoch was undone.
         seconds: spent in epochs.
@@ -86,7 +86,7 @@ class Run:
                 mine.append(whole)
 
     def with_left_out(self, left_out: list[float]) -> Run:
-        """The same with what the losses leave out of the log likelihood, one figure per member."""
+        """Add what the losses leave out of the log likelihood, one figure per member."""
         losses = [loss - part for loss, part in zip(self.best_loss, left_out)]
         return replace(self, best_loss=losses)
 
@@ -149,7 +149,7 @@ class FittedState:
     Args:
         net: the trained members.
         scaling: how features are scaled.
-        history: one record an epoch; see :class:`Run`.
+        history: one record per epoch; see :class:`Run`.
         summary: what the fit did, as JSON can hold it.
         zero_policy: what happens to shares of zero.
         label_names: of the L labels.
@@ -187,7 +187,7 @@ class FittedState:
     self_check: dict[str, Any] | None = None
 
     def guided(self, data: TrainingData) -> TrainingData:
-        """The same rows as this state's network sees them: through its guides, where it has some."""
+        """Rows as this state's network sees them: through its guides, where it has some."""
         if self.guides is None:
             return data
         seen = self.guides.inputs(data.features, self.inputs)

@@ -54,7 +54,7 @@ def shuffles(seeds: Sequence[int], epoch: int, n: int, device: torch.device) -> 
     Rows are sorted by a hash (SplitMix64) of seed, epoch and row, in one vectorised computation.
 
     Args:
-        seeds: one a member (K).
+        seeds: one per member (K).
         epoch: which pass.
         n: rows.
         device: where.
@@ -141,7 +141,7 @@ class StepQueue:
     Args:
         index: where a step finds its rows (K, B).
         optimizer: whose rates to set.
-        steps: an epoch.
+        steps: steps per epoch.
     """
 
     def __init__(self, index: Tensor, optimizer: StackedAdamW, steps: int) -> None:
@@ -230,7 +230,7 @@ class Steps:
         optimizer: of the net.
         snapshot: of both; rehearsals of a graph are undone with it.
         batch: any rows (K, B): the size of every step.
-        n_steps: an epoch.
+        n_steps: steps per epoch.
         weights: row weights (N,), or None.
     """
 

@@ -33,7 +33,7 @@ LOWEST_EXPONENT = -80.0
 SERIES_TOLERANCE = 1e-7
 #: Intervals end at whole multiples of this in log(1 + β), so that training meets few of them.
 INTERVAL_STEP = 0.5
-#: Above so many votes an item float32 would round differences between components, and tables by count grow long.
+#: Above so many votes per item float32 would round differences between components, and tables by count grow long.
 MOST_VOTES = 1000
 #: Counts above this are large: two terms of Stirling's series are exact, and ρ is smaller than the factorial itself.
 LARGE_COUNT = 128

@@ -463,7 +463,7 @@ def radial_nodes(dtype: torch.dtype) -> RadialNodes:
 
 
 class RadialForm:
-    """The same as :class:`RowForm` on a CPU, as an integral over the radius, for networks of many neurons.
+    """The sum of :class:`RowForm` as an integral over the radius, for networks of many neurons on a CPU.
 
         Σ_ij M_ij e^{u_i + u_j} Γ(s_i + s_j) = ∫ ‖V e^{u + y s}‖² e^{-e^y} dy
 
@@ -539,7 +539,7 @@ class RadialForm:
 
 
 class DenseForm:
-    """The same where the table has few supports: one matrix per support, and every row times all of them.
+    """The sum of :class:`RowForm` for tables with few supports: one matrix per support, every row times all of them.
 
     Args:
         shape: members K, rows B and neurons n.
@@ -651,7 +651,7 @@ class SharedNormaliser:
 
 
 class RowNormaliser:
-    """The same where each row's shift gives it a kernel of its own.
+    """The sum of :class:`SharedNormaliser` where each row's shift gives it a kernel of its own.
 
     Args:
         table: the kernels without a shift.
