@@ -82,14 +82,10 @@ class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # sc
         standardize: bool | str = "auto",
         random_state: Any = None,
     ) -> None:
+        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
         self.method = method
         self.mean = mean
-        self.l2 = l2
-        self.max_iter = max_iter
-        self.tol = tol
         self.zeros = zeros
-        self.standardize = standardize
-        self.random_state = random_state
 
     def _check_params(self) -> None:
         if self.method not in ("centred", "regression"):

@@ -74,15 +74,11 @@ class LDLForest(UnitLearner):
         standardize: bool | str = "auto",
         random_state: Any = None,
     ) -> None:
+        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
         self.n_trees = n_trees
         self.depth = depth
         self.n_units = n_units
-        self.l2 = l2
         self.n_rounds = n_rounds
-        self.max_iter = max_iter
-        self.tol = tol
-        self.standardize = standardize
-        self.random_state = random_state
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         design = self._inputs(X, D)

@@ -123,8 +123,21 @@ class ScaledLearner(Learner):
     ``l2="auto"`` tries multiples of ``min(40, d / 6)``. Both are judged by :func:`leave_one_out` on the training rows.
     """
 
-    standardize: bool | str
     l2: float | str = "auto"
+
+    def __init__(
+        self,
+        l2: float | str = "auto",
+        max_iter: int = 500,
+        tol: float = 1e-6,
+        standardize: bool | str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.l2 = l2
+        self.max_iter = max_iter
+        self.tol = tol
+        self.standardize = standardize
+        self.random_state = random_state
 
     def _check_params(self) -> None:
         if self.standardize not in (True, False, "auto"):
@@ -428,20 +441,6 @@ class SoftmaxLinear(ScaledLearner):
         l2_: The ``λ`` in use.
         n_iter_: Iterations taken.
     """
-
-    def __init__(
-        self,
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.l2 = l2
-        self.max_iter = max_iter
-        self.tol = tol
-        self.standardize = standardize
-        self.random_state = random_state
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         if type(self)._predict is not SoftmaxLinear._predict:  # other weights than those below

@@ -101,9 +101,6 @@ class _Neighbourly(ScaledLearner):
     """What both share: the mean label of a row's neighbours, its own left out in training."""
 
     n_neighbors: int
-    l2: float | str
-    max_iter: int
-    tol: float
 
     def _remember(self, scaled: Array, D: Array) -> Any:
         """Keep the rows; neighbours of each among the others, (N, k)."""
@@ -168,13 +165,9 @@ class RKNNLDL(_Neighbourly):
         standardize: bool | str = "auto",
         random_state: Any = None,
     ) -> None:
+        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
         self.n_neighbors = n_neighbors
         self.alpha = alpha
-        self.l2 = l2
-        self.max_iter = max_iter
-        self.tol = tol
-        self.standardize = standardize
-        self.random_state = random_state
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)
@@ -261,14 +254,10 @@ class LDLHVLC(_Neighbourly):
         standardize: bool | str = "auto",
         random_state: Any = None,
     ) -> None:
+        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
         self.n_neighbors = n_neighbors
         self.alpha = alpha
         self.beta = beta
-        self.l2 = l2
-        self.max_iter = max_iter
-        self.tol = tol
-        self.standardize = standardize
-        self.random_state = random_state
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)

@@ -88,11 +88,6 @@ class Candidate:
     kl: float | None = None
 
     @property
-    def title(self) -> str:
-        """What it has in common with the other candidates of its job."""
-        return job_title(self.job)
-
-    @property
     def scaling(self) -> str:
         """How its features are scaled."""
         return self.stack.members[self.members[0]].scaling
@@ -232,8 +227,7 @@ def describe(stack: Stack, field: Sequence[Candidate]) -> str:
         return f"choosing: {number} of {len(field)}, {one.name}"
     if not here:
         return stack.trainer.note
-    title = here[0][1].title
-    return f"choosing: {here[0][0]} to {here[-1][0]} of {len(field)}, {title}"
+    return f"choosing: {here[0][0]} to {here[-1][0]} of {len(field)}, {job_title(stack.jobs[0])}"
 
 
 def find_behind(group: Sequence[Candidate], margin: float, handicap: Handicap | None = None) -> list[Candidate]:
