@@ -34,10 +34,10 @@ from snefy_ldl import Backbone, SnefyLDL
 from snefy_ldl.datasets import draw_tiles, make_city_districts, make_motif_graphs
 from snefy_ldl.metrics.points import kl_divergence
 from snefy_ldl.training import Job, TrainingData
-from snefy_ldl.training.backbone_steps import BackboneSteps
 from snefy_ldl.training.checkpoint import Snapshot
 from snefy_ldl.training.optimiser import make_optimizer
 from snefy_ldl.training.plan import build_net, make_objective
+from snefy_ldl.training.step import BackboneSteps
 
 
 def distance(model, X, truth, features, D):
@@ -243,7 +243,7 @@ def popquorn(data, seeds, epochs, rows):
     """Static embeddings: SNEFY on votes against Dirichlet-multinomials, with and without the embeddings."""
     import pandas as pd
 
-    from snefy_ldl.training.labels import fit_dirichlet_multinomial
+    from snefy_ldl.training.data import fit_dirichlet_multinomial
     from votes_models import fit_rival
 
     folder = data / "annotators" / "POPQUORN_offensiveness"

@@ -20,9 +20,8 @@ from common import machine, markdown, write
 from snefy_ldl import SnefyLDL, load_dataset
 from snefy_ldl.estimator import fit_many
 from snefy_ldl.training import Job, TrainingData
-from snefy_ldl.training import fit as training_fit
 from snefy_ldl.training import step as training_step
-from snefy_ldl.training.loop import TrainingLoop
+from snefy_ldl.training.loop import Trainer, TrainingLoop
 from snefy_ldl.training.plan import build_net, make_objective
 
 
@@ -81,17 +80,16 @@ def call_parts(X, D, n_models: int, device: str, epochs: int = 30) -> dict[str, 
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     fit_many(base, X, D, splits[:2], params[:2], n_jobs=1)  # libraries load, kernels compile
     loops: list[tuple[float, float]] = []
-    plain = training_fit.fit_net
+    plain = Trainer.advance
 
     def timed(*arguments, **options):
         wait()
         start = time.perf_counter()
-        run = plain(*arguments, **options)
+        plain(*arguments, **options)
         wait()
         loops.append((start, time.perf_counter()))
-        return run
 
-    training_fit.fit_net = timed
+    Trainer.advance = timed
     try:
         wait()
         start = time.perf_counter()
@@ -99,7 +97,7 @@ def call_parts(X, D, n_models: int, device: str, epochs: int = 30) -> dict[str, 
         wait()
         end = time.perf_counter()
     finally:
-        training_fit.fit_net = plain
+        Trainer.advance = plain
     inside = sum(stop - begin for begin, stop in loops)
     setup = loops[0][0] - start
     return {"set-up": setup, "loop": inside, "finish": end - start - inside - setup, "whole": end - start}

@@ -24,7 +24,7 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import ZeroLabelWarning
 from snefy_ldl.networks.scaling import column_moments, scaling_of
-from snefy_ldl.training.recipe import Recipe
+from snefy_ldl.training.settings import Recipe
 from snefy_ldl.votes import brier_score, evaluate
 
 TRAIN_SHARE = 0.7

@@ -17,7 +17,8 @@ import common
 import votes_models as models
 from snefy_ldl import SnefyLDL
 from snefy_ldl.errors import ZeroLabelWarning
-from snefy_ldl.training import vote_settings
+from snefy_ldl.training import data as training_data
+from snefy_ldl.training.settings import VoteSettings
 from snefy_ldl.votes import brier_score, log_likelihood
 
 #: Votes an item that candidates learn from, the telling ones first; 0 stands for all of them.
@@ -35,7 +36,7 @@ SEEDS = {1: (100, 101, 102), 2: (103, 104, 105)}
 ANCHORS = ("proportions+0.5", "proportions+0.05", "proportions", "Dirichlet-multinomial", "softmax")
 
 #: The recipe that the first round's candidates change: what stood before this comparison.
-BEFORE = vote_settings.VoteSettings(rate=0.4, start="draws", sharpness=1.0, concentration_range=(1.0, 32.0))
+BEFORE = VoteSettings(rate=0.4, sharpness=1.0, concentration_range=(1.0, 32.0))
 
 
 def _grid():
@@ -48,7 +49,6 @@ def _grid():
                 candidates[f"sharp {sharpness} spread {low}-{high}"] = change
     candidates |= {f"rate {rate}": {"rate": rate} for rate in (0.2, 1.0)}
     candidates |= {f"exponents {rate}": {"exponent_rate": rate} for rate in (1, 5, 20)}
-    candidates |= {f"start {start}": {"start": start} for start in ("means", "both")}
     candidates |= {f"neurons {n}": {"n_neurons": n} for n in (24, 96)}
     candidates |= {f"decay {decay}": {"weight_decay": decay} for decay in (0.1, 4.0)}
     candidates |= {"epochs 60": {"epochs": 60}}
@@ -160,13 +160,13 @@ def fit_candidate(candidate, X, few, seed, tiny=False):
             return model.fit(X, few / few.sum(1, keepdims=True))
         if candidate in ANCHORS:
             return model.fit(X, models.smoothed(few, float(candidate.split("+")[1])))
-        default = vote_settings.settings_for
+        default = training_data.vote_settings
         changed = replace(BEFORE, **({"exponent_rate": grown(votes, 10.0)} | own))
-        vote_settings.settings_for = lambda votes: changed
+        training_data.vote_settings = lambda votes: changed
         try:
             return model.fit(X, counts=few)
         finally:
-            vote_settings.settings_for = default
+            training_data.vote_settings = default
 
 
 def report(records):

@@ -296,7 +296,7 @@ def _bad_cases():
 @pytest.mark.parametrize("case", _bad_cases())
 def test_bad_input(case, monkeypatch):
     X, D, message = _bad_cases()[case]
-    monkeypatch.setattr("snefy_ldl.training.stack.Trainer", lambda *a, **k: pytest.fail("work began before the check"))
+    monkeypatch.setattr("snefy_ldl.training.race.Trainer", lambda *a, **k: pytest.fail("work began before the check"))
     with pytest.raises(InputError, match=message):
         SnefyLDL(**SMALL).fit(X, D)
 

@@ -14,7 +14,7 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.estimator import fit_many
 from snefy_ldl.training.loop import TrainingLoop
 from snefy_ldl.training.optimiser import make_optimizer
-from snefy_ldl.training.rows import shuffles
+from snefy_ldl.training.step import shuffles
 
 SMALL = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (12,), "epochs": 4, "random_state": 0, "guides": None}
 
@@ -33,7 +33,7 @@ def _assert_same(model, lone, city):
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_each_model_is_a_lone_fit(city, n_jobs, monkeypatch):
-    monkeypatch.setattr("snefy_ldl.training.fit.CPU_STACK", 4)
+    monkeypatch.setattr("snefy_ldl.training.race.CPU_STACK", 4)
     splits = [train for train, _ in KFold(4, shuffle=True, random_state=0).split(city.X)]
     params = [{"random_state": k} for k in range(4)]
     models = fit_many(SnefyLDL(**SMALL), city.X, city.D, splits, params, n_jobs=n_jobs)
@@ -94,7 +94,7 @@ def test_bad_splits(city):
         fit_many(estimator, city.X, city.D, [[0, 1, 2, 999]])
     with pytest.raises(InputError, match="mask of shape"):
         fit_many(estimator, city.X, city.D, [np.ones(3, dtype=bool)])
-    with pytest.raises(InputError, match="one entry a split"):
+    with pytest.raises(InputError, match="one entry per split"):
         fit_many(estimator, city.X, city.D, [np.arange(9)], params=[{}, {}])
     with pytest.raises(InputError, match="row numbers"):
         fit_many(estimator, city.X, city.D, [[0.5, 1.5, 2.5, 3.5]])

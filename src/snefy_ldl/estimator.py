@@ -35,13 +35,8 @@ from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import SnefyHead
-from snefy_ldl.training import FittedState, Job, Settings, TrainingData
-from snefy_ldl.training.fit import fit
-from snefy_ldl.training.guided import fit_job, fit_jobs
-from snefy_ldl.training.selection import summarise
-from snefy_ldl.training.selfcheck import finish, network_inputs
-from snefy_ldl.training.state import Run
-from snefy_ldl.training.stream import fit_stream
+from snefy_ldl.training import FittedState, Job, Settings, TrainingData, network_inputs
+from snefy_ldl.training.fit import fit, fit_stream
 
 #: Blocks of rows above which a prediction shows its progress, where ``verbose`` asks for it.
 MANY_BLOCKS = 50
@@ -70,7 +65,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             but three where guides are seen by up to 10,000 rows, and four below 300 rows: each picks its best epoch on
             rows of its own, and their average is clearly better.
         epochs: passes over the data.
-        batch_size: rows a step; "auto" picks 16 to 2,048 by the number of rows.
+        batch_size: rows per step; "auto" picks 16 to 2,048 by the number of rows.
         learning_rate: peak rate of AdamW.
         weight_decay: AdamW's decay of the network's matrices.
         validation_fraction: part of the rows kept aside to pick the best epoch, in [0, 1); 0 keeps the last.
@@ -82,7 +77,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             zeros where enough rows hold one and validation rows do not speak against it, and shrinks the few others;
             "error" refuses them; or a floor. See :class:`snefy_ldl._internal.validation.ZeroPolicy`.
         centre: by what labels are divided, so that parts of very unequal size fit one family: "auto" (their geometric
-            mean or nothing, by validation), None, "geometric", or one positive number a label (L,).
+            mean or nothing, by validation), None, "geometric", or one positive number per label (L,).
         guides: quick point learners whose cross-fitted predictions the network may see: "auto" (SA-BFGS and extremely
             randomised trees, where validation rows favour them over, or beside, the features), None, or a list of your
             own regressors, so that any tuned model becomes a full density.
@@ -100,7 +95,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         guides_: the fitted guides (:class:`snefy_ldl.training.guides.Guides`), or None.
         inputs_: what the network sees: "features", "guides" or "both"; "moving" where the guides move the law itself.
         scaling_: how features are scaled: "unit", "pooled" or "none".
-        history_: one record an epoch: ``epoch``, ``loss``, ``seconds``, and ``validation_loss`` where rows were held.
+        history_: one record per epoch: ``epoch``, ``loss``, ``seconds``, and ``validation_loss`` where rows were held.
         candidates_: what the fit tried, one dict per candidate: ``name``, ``log_likelihood`` and ``kl`` on validation
             rows, ``epochs``, ``networks``, ``seconds``, and ``outcome``: "kept", "not chosen", "dropped early" or
             "failed". Empty for streams and for models saved by older versions.
@@ -244,20 +239,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         n_neurons, n_readouts = net.raw_exponents.shape[1], net.readout.shape[1]
         model = cls(n_neurons, n_readouts, backbone=settings, n_members=net.n_members, zeros=zeros)
         model.set_params(centre=None, guides=None)
-        run = Run([float("inf")] * net.n_members, [-1] * net.n_members)
-        body = net.backbone
-        return model.adopt(
-            FittedState(
-                net=net,
-                scaling="none",
-                history=[],
-                summary={"reads": body.reads, "row": body.row, **summarise(net, run, 0, 0, "none")},
-                zero_policy=ZeroPolicy.from_data(np.full((1, n_labels), 1.0 / n_labels), zeros),
-                label_names=names,
-                labels_were_named=label_names is not None,
-                centre=net.centre[0].cpu().numpy() if net.has_centre else None,
-            )
-        )
+        policy = ZeroPolicy.from_data(np.full((1, n_labels), 1.0 / n_labels), zeros)
+        return model.adopt(FittedState.of_net(net, policy, names, label_names is not None))
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
@@ -307,7 +290,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         if self.verbose and data.note is not None:
             print(f"note: {data.note}", file=sys.stderr)
         policy = None if start is None else start.zero_policy
-        return self.adopt(finish(fit_job(Job(settings, data, start=start, policy=policy)), data))
+        return self.adopt(*fit([Job(settings, data, start=start, policy=policy)]))
 
     def partial_fit(self, X: Any, D: Any = None, *, counts: Any = None, sample_weight: Any = None) -> SnefyLDL:
         """One pass over these rows at a constant rate; the first call also sets the model up from them.
@@ -338,8 +321,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         start = self._state()
         data = self._data(X, D, counts, sample_weight, start, keep_constant=True)
         policy = start.zero_policy if start is not None and self.warm_start else None
-        (state,) = fit([Job(settings, data, start=start, one_pass=True, policy=policy)])
-        return self.adopt(finish(state, data))
+        return self.adopt(*fit([Job(settings, data, start=start, one_pass=True, policy=policy)]))
 
     def _data(
         self, X: Any, D: Any, counts: Any, sample_weight: Any, start: FittedState | None, keep_constant: bool = False
@@ -474,7 +456,7 @@ def fit_many(
     sample_weight: Any = None,
     n_jobs: int | None = None,
 ) -> list[SnefyLDL]:
-    """Fit one model a split, trained together; model k gets what a lone fit on its rows with its settings gets.
+    """Fit one model per split, trained together; model k gets what a lone fit on its rows with its settings gets.
 
     Args:
         estimator: settings of all models; left unfitted.
@@ -510,7 +492,7 @@ def fit_many(
     if not rows:
         raise InputError("fit_many needs at least one split: the training rows of each model.")
     if params is not None and len(params) != len(rows):
-        raise InputError(f"params must hold one entry a split; got {len(params)} for {len(rows)} splits.")
+        raise InputError(f"params must hold one entry per split; got {len(params)} for {len(rows)} splits.")
     models = [clone(estimator) for _ in rows]
     for model, changes in zip(models, params or []):
         model.set_params(**changes)
@@ -521,14 +503,14 @@ def fit_many(
         parts = [{k: None if v is None else take_rows(as_rows(v), r) for k, v in targets.items()} for r in rows]
         return [model.fit(take_rows(table, split), **part) for model, split, part in zip(models, rows, parts)]
     jobs = [Job(part, data, split, warn=False) for part, split in zip(settings, rows)]
-    return [model.adopt(state) for model, state in zip(models, fit_jobs(jobs, n_jobs))]
+    return [model.adopt(state) for model, state in zip(models, fit(jobs, n_jobs))]
 
 
 def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index]) -> list[Any]:
-    """One fitted clone a split, by the fastest way there is for the model.
+    """One fitted clone per split, by the fastest way there is for the model.
 
     A model's own ``fit_folds(X, D, splits)`` comes first; a :class:`SnefyLDL` is fitted by :func:`fit_many`; anything
-    else that scikit-learn can clone is fitted once a split.
+    else that scikit-learn can clone is fitted once per split.
 
     Args:
         model: an unfitted estimator; it stays as it is.

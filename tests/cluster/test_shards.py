@@ -16,7 +16,7 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.cluster.training import ParquetRows, StreamRows
 from snefy_ldl.datasets.streams import make_stream
 from snefy_ldl.errors import InputError
-from snefy_ldl.training import exchange as exchange_module
+from snefy_ldl.training import stream as stream_module
 from snefy_ldl.training.stream import StreamFit
 
 
@@ -114,11 +114,11 @@ def test_a_process_group_averages_tensors_of_two_kinds(monkeypatch):
     """Through gloo itself, between two threads; the second call uses the messages of the first again."""
     store, local, answers = distributed.HashStore(), threading.local(), {}
     group = SimpleNamespace(get_world_size=lambda: 2, all_reduce=lambda message: local.gloo.allreduce([message]).wait())
-    monkeypatch.setattr(exchange_module, "distributed", group)
+    monkeypatch.setattr(stream_module, "distributed", group)
 
     def work(rank):
         local.gloo = distributed.ProcessGroupGloo(store, rank, 2)
-        workers = exchange_module.ProcessGroup()
+        workers = stream_module.ProcessGroup()
         for _ in range(2):
             tensors = [torch.full((2, 3), float(rank)), torch.tensor(4.0 * rank, dtype=torch.float64)]
             workers.average(tensors)

@@ -14,7 +14,7 @@ from snefy_ldl._internal.model_files import save_calibration
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.learners import SABFGS, TreesLDL
-from snefy_ldl.training import guided
+from snefy_ldl.training import search
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, small: SnefyLDL, city: tupl
 def moved_city(city: tuple[pd.DataFrame, pd.DataFrame]) -> SnefyLDL:
     """A model of few labels whose guides move the centre of each row's law."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(guided, "MANY_LABELS", 2)  # as from so many labels on, nothing but the law that moves is tried
+        patch.setattr(search, "MANY_LABELS", 2)  # as from so many labels on, nothing but the law that moves is tried
         guides = [SABFGS(), TreesLDL(n_trees=15, random_state=0)]
         settings = {"n_neurons": 12, "epochs": 6, "validation_fraction": 0.0, "random_state": 0}
         model = SnefyLDL(guides=guides, **settings).fit(*city)

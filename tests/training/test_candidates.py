@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,8 @@ import torch
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
-from snefy_ldl.training.guided import CHOOSING_MEMBERS, fit_job
+from snefy_ldl.training import fit as fit_module
+from snefy_ldl.training.search import CHOOSING_MEMBERS
 from snefy_ldl.training.state import Validation
 
 QUICK = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (8,), "epochs": 8, "random_state": 0, "guides": None}
@@ -88,14 +91,18 @@ def test_a_candidate_must_lead_by_likelihood_and_mean_together():
     assert Validation(noise - 0.01, noise).beats(base, allowance=2.0)
 
 
-def test_a_fit_that_stays_at_its_background_says_so(city, monkeypatch):
-    from snefy_ldl.training import guided
+def test_a_fit_that_stays_at_its_background_warns(city, monkeypatch):
+    search = fit_module.search
 
-    state = guided.fit_job  # the real one, watched through its report
-    report = {"epochs": 30, "best_epoch": [0], "background_share": [0.9]}
-    with pytest.warns(TrainingWarning, match="did not learn"):
-        guided._tell_if_nothing_was_learnt(type("State", (), {"summary": report})())
-    assert state is fit_job
+    def stuck(job, *others):
+        state = search(job, *others)
+        report = {"epochs": 30, "best_epoch": [0], "background_share": [0.9]}
+        return replace(state, summary=state.summary | report)
+
+    monkeypatch.setattr(fit_module, "search", stuck)
+    with pytest.warns(TrainingWarning, match="did not learn") as caught:
+        SnefyLDL(**QUICK).fit(city.X, city.D)
+    assert caught[0].filename == __file__, "the warning names the line that called fit"
 
 
 def test_few_rows_keep_the_members_that_chose(city, tmp_path):

@@ -16,19 +16,17 @@ from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.estimator import fit_many
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.scaling import _moments_by_parts, column_moments
-from snefy_ldl.training import large
+from snefy_ldl.training import search
 from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.recipe import make_recipe
-from snefy_ldl.training.settings import Settings
+from snefy_ldl.training.settings import Settings, make_recipe
 
 SMALL = {"n_neurons": 8, "n_readouts": 4, "hidden_sizes": (6,), "epochs": 2, "random_state": 0}
 
 
 @pytest.fixture
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("large.LARGE_ROWS", "guided.LARGE_ROWS"):
-        monkeypatch.setattr(f"snefy_ldl.training.{place}", 300)
-    monkeypatch.setattr(large, "SAMPLE_ROWS", 120)
+    monkeypatch.setattr(search, "LARGE_ROWS", 300)
+    monkeypatch.setattr(search, "SAMPLE_ROWS", 120)
 
 
 @pytest.mark.usefixtures("few_are_many")
@@ -55,8 +53,8 @@ def test_a_large_fit_is_the_fit_of_what_its_sample_chose(zeros: bool) -> None:
 
 @pytest.mark.usefixtures("few_are_many")
 def test_guides_that_win_by_far_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large, "SAMPLE_ROWS", 200)
-    monkeypatch.setattr(large, "PREDICTION_ROWS", 64)
+    monkeypatch.setattr(search, "SAMPLE_ROWS", 200)
+    monkeypatch.setattr(search, "PREDICTION_ROWS", 64)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3)).astype(np.float32)
     D = np.where(np.prod(np.sign(X), 1)[:, None] > 0, [[0.8, 0.15, 0.05]], [[0.05, 0.15, 0.8]])
@@ -71,13 +69,13 @@ def test_guides_that_win_by_far_are_kept(monkeypatch: pytest.MonkeyPatch) -> Non
         def _predict(self, X: np.ndarray) -> np.ndarray:
             return np.where(np.prod(np.sign(X), 1)[:, None] > 0, [[0.8, 0.15, 0.05]], [[0.05, 0.15, 0.8]])
 
-    monkeypatch.setattr("snefy_ldl.training.guided.default_guides", lambda *_: [Sign()])
+    monkeypatch.setattr("snefy_ldl.training.search.default_guides", lambda *_: [Sign()])
     model = SnefyLDL(**SMALL).fit(X, D)
     assert model.inputs_ in ("guides", "both")  # a law that moves is not tried on so many
     assert model.guides_.learners[0].seen_ == 200
     assert model.training_["rows"] == 170  # the guides' own rows are left out, and validation rows
     assert model.predict(X[:5]).shape == (5, 3)
-    monkeypatch.setattr(large, "GUIDE_GAIN", 1e6)
+    monkeypatch.setattr(search, "GUIDE_GAIN", 1e6)
     assert SnefyLDL(**SMALL).fit(X, D).inputs_ == "features"
 
 

@@ -6,7 +6,7 @@ import pytest
 from snefy_ldl import SnefyLDL
 from snefy_ldl.learners import SABFGS
 from snefy_ldl.metrics import kl_divergence
-from snefy_ldl.training.moves import best_weights, departure, fit_mover, mixed_mean
+from snefy_ldl.training.guides import best_weights, departure, fit_mover, mixed_mean
 
 
 def many_labels(n=260, n_labels=30, zeros=True, seed=0):

@@ -13,9 +13,9 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import TrainingError
 from snefy_ldl.estimator import fit_many
-from snefy_ldl.training import guided, race
+from snefy_ldl.training import race, search
 from snefy_ldl.training.loop import Standing, TrainingLoop
-from snefy_ldl.training.stack import Stack
+from snefy_ldl.training.race import Stack
 
 SMALL = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (8,), "epochs": 10, "random_state": 0}
 
@@ -174,7 +174,7 @@ def test_zero_policies_are_compared_whatever_won_under_each(monkeypatch):
     D = np.where(np.random.default_rng(0).random(data.D.shape) < 0.08, 0.0, data.D)
     D = D / D.sum(1, keepdims=True)
     monkeypatch.setattr(
-        guided, "_better", lambda state, best, n: state.inputs == "moving" and state.zero_policy.mode == "model"
+        search, "_better", lambda state, best, n: state.inputs == "moving" and state.zero_policy.mode == "model"
     )
     model = SnefyLDL(**SMALL | {"epochs": 2}).fit(data.X, D)
     names = [one["name"] for one in model.candidates_]
@@ -184,14 +184,17 @@ def test_zero_policies_are_compared_whatever_won_under_each(monkeypatch):
 
 
 def test_a_candidate_that_fails_is_told_and_the_others_go_on(city, monkeypatch):
-    advance = Stack.advance
+    build = Stack.__init__
 
-    def fail_on_features(stack, until, after_epoch=None):
-        if stack.jobs[0].inputs == "features":
-            raise TrainingError("no")
-        advance(stack, until, after_epoch)
+    def fail(*_):
+        raise TrainingError("no")
 
-    monkeypatch.setattr(Stack, "advance", fail_on_features)
+    def fail_on_features(stack, jobs, *others):
+        build(stack, jobs, *others)
+        if jobs[0].inputs == "features":
+            stack.trainer.advance = fail
+
+    monkeypatch.setattr(Stack, "__init__", fail_on_features)
     model = SnefyLDL(**SMALL).fit(*city)
     assert [one["outcome"] for one in model.candidates_[:4]] == ["failed"] * 4
     assert model.candidates_[0]["log_likelihood"] is None

@@ -19,7 +19,7 @@ from snefy_ldl._internal.random import derive_seed
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.training.checkpoint import Checkpoint
-from snefy_ldl.training.recipe import Recipe
+from snefy_ldl.training.settings import Recipe
 from snefy_ldl.training.state import lead
 from snefy_ldl.training.step import Steps
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from snefy_ldl.networks import SnefyNet, StackedMLP
 from snefy_ldl.networks.starts import presence_init
-from snefy_ldl.training.loop import fit_net
+from snefy_ldl.training.loop import Trainer, TrainingLoop
 from snefy_ldl.training.objectives import ZeroObjective
 from snefy_ldl.training.optimiser import limit_gradients
-from snefy_ldl.training.recipe import PRESENCE_RATE, Recipe
+from snefy_ldl.training.settings import PRESENCE_RATE, Recipe
 
 
 def labels(n: int = 60, n_labels: int = 4, seed: int = 0) -> Tensor:
@@ -114,7 +114,9 @@ def test_a_fit_learns_presence_and_shares() -> None:
     objective = ZeroObjective([D], net, torch.zeros(1, dtype=torch.long))
     rows = torch.randperm(300, generator=torch.Generator().manual_seed(0))
     recipe = Recipe(epochs=20, batch_size=16, learning_rate=1e-2, exponent_rate=PRESENCE_RATE)
-    run = fit_net(net, x, objective, [(rows[60:], rows[:60])], recipe, [0])
+    trainer = Trainer(TrainingLoop(net, x, objective, [(rows[60:], rows[:60])], recipe, [0]))
+    trainer.advance(recipe.epochs)
+    run = trainer.finish()
     assert run.repairs == 0
     assert objective.background is not None
     assert run.best_loss[0] < -float(objective.background[0, rows[:60]].mean()) - 0.3

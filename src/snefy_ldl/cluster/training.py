@@ -19,8 +19,7 @@ from snefy_ldl.cluster.ray import connected, share_out
 from snefy_ldl.cluster.work import ShippedModel
 from snefy_ldl.datasets.streams import Stream
 from snefy_ldl.errors import SnefyError, TrainingError
-from snefy_ldl.training.recipe import BATCH_LIMITS, LARGEST_BATCH
-from snefy_ldl.training.settings import Settings
+from snefy_ldl.training.settings import BATCH_LIMITS, LARGEST_BATCH, Settings
 from snefy_ldl.training.state import FittedState
 
 if TYPE_CHECKING:
@@ -472,8 +471,7 @@ def _train_epochs(task: dict[str, Any], rank: int, workers: int, place: Path) ->
 
     from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.training.checkpoint import FILE_NAME
-    from snefy_ldl.training.exchange import ProcessGroup
-    from snefy_ldl.training.stream import StreamFit
+    from snefy_ldl.training.stream import ProcessGroup, StreamFit
 
     rows, keeper = task["rows"], task["keeper"]
     stream = rows.stream()

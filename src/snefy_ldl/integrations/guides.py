@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.features import CLIP
+from snefy_ldl.learners.linear import CLIP
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.trees import TreesLDL, smallest_whole
 from snefy_ldl.training.guides import Guides

@@ -19,7 +19,7 @@ from snefy_ldl.distributions.components import integral_nodes
 from snefy_ldl.integrations.components import Components
 from snefy_ldl.integrations.guides import TreesGraph
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.training.moves import LOWEST_MEAN, LOWEST_PRESENCE, Mover
+from snefy_ldl.training.guides import LOWEST_MEAN, LOWEST_PRESENCE, Mover
 
 __all__ = ["MovingMoments", "MovingRows"]
 

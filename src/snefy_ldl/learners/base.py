@@ -5,6 +5,8 @@ A learner states its objective in ``_fit`` and its answer in ``_predict``; both 
 
 from __future__ import annotations
 
+import json
+import numbers
 import os
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -16,24 +18,181 @@ from scipy.special import rel_entr
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from snefy_ldl._internal.model_files import n_encoded
+from snefy_ldl._internal.model_files import ArrayFolder, n_encoded
 from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.threads import few_threads
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_distributions, check_features
+from snefy_ldl._internal.validation import check_count, check_distributions, check_features, check_number
 from snefy_ldl.datasets.cells import frame_of, is_frame
 from snefy_ldl.datasets.columns import TableEncoder, has_gaps, learn_columns, read_encoder
 from snefy_ldl.errors import InputError, ModelFileError, TrainingError
-from snefy_ldl.learners.storage import REGISTRY, is_fitted_name, read_learner, write_learner
 
+FOLDER = ArrayFolder("snefy_ldl.learner", 1, "learner")
+#: Every learner class by name; a saved name outside it is refused.
+REGISTRY: dict[str, type[Learner]] = {}
+#: Hyperparameters that are whole numbers >= 1, beside those that start with ``n_``; numbers > 0; and numbers >= 0.
+COUNTS = frozenset({"depth", "max_iter", "min_leaf"})
+POSITIVE = frozenset({"margin", "sharpness", "tol"})
+NOT_NEGATIVE = frozenset({"alpha", "beta", "l2", "overlap", "ranking", "subtask_weight"})
 #: More features, or labels, than a file can reasonably name.
 MOST_FEATURES, MOST_LABELS = 10**7, 10**6
 #: What a fit leaves behind that may hold NaN.
 MAY_HAVE_GAPS = ("out_of_bag_",)
 #: No learner predicts a smaller share than this, so that logarithms of predictions always exist.
 PREDICTED_SHARE_FLOOR = 1e-12
-
 Self = TypeVar("Self", bound="Learner")
+
+
+def write_learner(learner: Learner, folder: Path) -> None:
+    """Write a fitted learner to a folder.
+
+    Args:
+        learner: A fitted learner.
+        folder: Where.
+
+    Raises:
+        ModelFileError: The folder holds something else, or a hyperparameter cannot be written.
+    """
+    arrays: dict[str, Any] = {}
+    description = pack_learner(learner, arrays, "")
+    FOLDER.write(folder, description, arrays)
+
+
+def read_learner(folder: Path) -> Learner:
+    """Read a learner back.
+
+    Args:
+        folder: Where.
+
+    Returns:
+        A fitted learner.
+
+    Raises:
+        ModelFileError: A folder that is missing, damaged, foreign or written by a newer version.
+    """
+    description, arrays = FOLDER.read(folder)
+    try:
+        learner = unpack_learner(description, arrays)
+        if not hasattr(learner, "n_labels_"):
+            raise ModelFileError("n_labels_ is missing.")
+        return learner
+    except ModelFileError as error:
+        raise ModelFileError(f"{folder} is damaged: {error}") from None
+    except Exception as error:  # what a damaged learner meets depends on the learner
+        raise ModelFileError(f"{folder} is damaged: {type(error).__name__}: {error}.") from None
+
+
+def is_fitted_name(name: str) -> bool:
+    """Whether an attribute is part of what a fit leaves behind, by scikit-learn's convention."""
+    return name.endswith("_") and not name.startswith("_")
+
+
+def pack_learner(learner: Learner, arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """A fitted learner as plain JSON values, its arrays put beside others.
+
+    Args:
+        learner: a fitted learner.
+        arrays: where its arrays go.
+        prefix: of their names.
+
+    Returns:
+        What :func:`unpack_learner` takes.
+
+    Raises:
+        ModelFileError: a hyperparameter cannot be written as JSON.
+    """
+    fitted: dict[str, Any] = {}
+    for name, value in learner.stored().items():
+        if isinstance(value, np.ndarray) and value.dtype.kind in "OU":
+            fitted[name] = {"names": [str(v) for v in value]}
+        elif isinstance(value, np.ndarray):
+            arrays[prefix + name] = np.ascontiguousarray(value)
+        else:
+            fitted[name] = _pack_value(value, name, arrays, f"{prefix}{name}.")
+    params = {
+        name: {"value": None}  # a generator object as random_state has no place in a file
+        if name == "random_state" and not isinstance(value, numbers.Integral)
+        else _pack_value(value, name, arrays, f"{prefix}{name}:param.")
+        for name, value in learner.get_params(deep=False).items()
+    }
+    return {"class": _registered_name(type(learner)), "prefix": prefix, "params": params, "fitted": fitted}
+
+
+def _pack_value(value: Any, name: str, arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
+    if type(value).__name__ in REGISTRY or any(c in REGISTRY.values() for c in type(value).__mro__):
+        return {"learner": pack_learner(value, arrays, prefix)}
+    if isinstance(value, np.generic):
+        value = value.item()
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        raise ModelFileError(f"{name}={value!r} cannot be written as JSON; save needs plain hyperparameters.") from None
+    return {"value": value}
+
+
+def _registered_name(cls: type) -> str:
+    """The nearest class of this package, so that a user's subclass without new hyperparameters saves too."""
+    return next(c.__name__ for c in cls.__mro__ if REGISTRY.get(c.__name__) is c)
+
+
+def unpack_learner(state: dict[str, Any], arrays: dict[str, Any]) -> Learner:
+    """The learner that :func:`pack_learner` described.
+
+    Args:
+        state: its description.
+        arrays: all arrays, its own among them.
+
+    Returns:
+        A fitted learner.
+
+    Raises:
+        ModelFileError: the description names a learner that is not known here, or an entry that no fit leaves behind.
+    """
+    if state["class"] not in REGISTRY:
+        raise ModelFileError(f"the file names a learner that is not known here: {state['class']!r}.")
+
+    def read(entry: dict[str, Any]) -> Any:
+        if "learner" in entry:
+            return unpack_learner(entry["learner"], arrays)
+        return np.array(entry["names"], dtype=object) if "names" in entry else entry["value"]
+
+    learner = REGISTRY[state["class"]](**{name: read(entry) for name, entry in state["params"].items()})
+    for name, entry in state["fitted"].items():
+        if not is_fitted_name(name):
+            raise ModelFileError(f"{state['prefix']}{name} is not what a fit leaves behind.")
+        setattr(learner, name, read(entry))
+    prefix = state["prefix"]
+    for key, value in arrays.items():
+        name = key.removeprefix(prefix)
+        if key.startswith(prefix) and is_fitted_name(name) and "." not in name:
+            setattr(learner, name, value)
+    learner.restore()
+    if hasattr(learner, "n_labels_"):
+        if (damage := learner.find_damage()) is not None:
+            raise ModelFileError(f"{prefix}{damage}.")
+        learner.after_load()
+        if (damage := learner.find_silence()) is not None:
+            raise ModelFileError(f"{prefix.rstrip('.') or state['class']} {damage}.")
+    return learner
+
+
+def check_hyperparameters(learner: Learner) -> None:
+    """Check the hyperparameters that several learners have.
+
+    Args:
+        learner: Any learner; names that are in no rule are left to itself.
+
+    Raises:
+        InputError: A value is outside its range.
+    """
+    for name, value in learner.get_params(deep=False).items():
+        if name in COUNTS or name.startswith("n_"):
+            check_count(name, value)
+        elif name == "l2" and isinstance(value, str):
+            if value != "auto":
+                raise InputError(f'l2={value!r}: use "auto" or a number >= 0.')
+        elif name in POSITIVE or name in NOT_NEGATIVE:
+            check_number(name, value, strict=name in POSITIVE)
 
 
 def share_floor(D: Array) -> float:

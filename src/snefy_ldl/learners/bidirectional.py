@@ -10,11 +10,9 @@ from scipy.special import expit
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_number
-from snefy_ldl.learners.features import ScaledLearner
 from snefy_ldl.learners.incomplete import project_to_simplex
+from snefy_ldl.learners.linear import ScaledLearner, minimise
 from snefy_ldl.learners.networks import Network
-from snefy_ldl.learners.optimise import minimise
 
 #: Largest predicted floor, as a part of one over the number of labels.
 _FLOOR_PART = 0.05
@@ -79,10 +77,6 @@ class BDLDL(ScaledLearner):
         self.l2 = l2
         self.standardize = standardize
         self.random_state = random_state
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_number("alpha", self.alpha)
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)

@@ -76,7 +76,7 @@ def _broken_rules(model: Any) -> Iterator[str]:
     if returned is not model:
         yield "fit must return self"
     if P.shape != (N_ROWS, N_LABELS):
-        yield f"predict must return one row a row and one column a label, {(N_ROWS, N_LABELS)}; got {P.shape}"
+        yield f"predict must return one row per row and one column per label, {(N_ROWS, N_LABELS)}; got {P.shape}"
         return
     if not np.isfinite(P).all():
         yield "predictions must be finite numbers"

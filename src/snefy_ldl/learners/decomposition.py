@@ -8,12 +8,9 @@ import numpy as np
 from scipy.special import log_softmax, softmax
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_count
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.adaptation import neighbour_index
-from snefy_ldl.learners.features import Design
-from snefy_ldl.learners.linear import SoftmaxLinear, start_weights
-from snefy_ldl.learners.optimise import Objective, lbfgs
+from snefy_ldl.learners.linear import Design, Objective, SoftmaxLinear, lbfgs, start_weights
+from snefy_ldl.learners.neighbours import neighbour_index
 
 
 class DFLDL(SoftmaxLinear):
@@ -72,7 +69,6 @@ class DFLDL(SoftmaxLinear):
 
     def _check_params(self) -> None:
         super()._check_params()
-        check_count("n_neighbors", self.n_neighbors)
         if self.fusion not in ("vote", "mean"):
             raise InputError(f'fusion={self.fusion!r}: use "mean" or "vote".')
 

@@ -13,13 +13,12 @@ from sklearn.base import clone
 
 from snefy_ldl._internal.prediction import DensityPredictor
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import ZeroOption, ZeroPolicy, check_count, check_number
+from snefy_ldl._internal.validation import ZeroOption, ZeroPolicy
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows
-from snefy_ldl.learners.features import Design, ScaledLearner
+from snefy_ldl.learners.linear import Design, Objective, ScaledLearner, lbfgs
 from snefy_ldl.learners.maxent import SABFGS
-from snefy_ldl.learners.optimise import Objective, lbfgs
 
 #: Range of log concentrations that is searched or predicted; both ends lie far outside any data.
 _LOG_RANGE = (-15.0, 25.0)
@@ -83,14 +82,10 @@ class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # sc
         standardize: bool | str = "auto",
         random_state: Any = None,
     ) -> None:
+        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
         self.method = method
         self.mean = mean
-        self.l2 = l2
-        self.max_iter = max_iter
-        self.tol = tol
         self.zeros = zeros
-        self.standardize = standardize
-        self.random_state = random_state
 
     def _check_params(self) -> None:
         if self.method not in ("centred", "regression"):
@@ -98,8 +93,6 @@ class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # sc
         if self.mean is not None and not (hasattr(self.mean, "fit") and hasattr(self.mean, "predict")):
             raise InputError(f"mean must be a label distribution learner or None; got {self.mean!r}.")
         super()._check_params()
-        check_count("max_iter", self.max_iter)
-        check_number("tol", self.tol, strict=True)
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         policy = ZeroPolicy.from_data(D, self.zeros)

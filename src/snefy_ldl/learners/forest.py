@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_count, check_number
+from snefy_ldl.learners.linear import minimise
 from snefy_ldl.learners.networks import UnitLearner
-from snefy_ldl.learners.optimise import minimise
 
 #: Leaf shares start and stay above this, since the leaf update can never raise an exact zero; above less where
 #: observed shares are smaller.
@@ -75,21 +74,11 @@ class LDLForest(UnitLearner):
         standardize: bool | str = "auto",
         random_state: Any = None,
     ) -> None:
+        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
         self.n_trees = n_trees
         self.depth = depth
         self.n_units = n_units
-        self.l2 = l2
         self.n_rounds = n_rounds
-        self.max_iter = max_iter
-        self.tol = tol
-        self.standardize = standardize
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        for name in ("n_trees", "depth", "n_units", "n_rounds", "max_iter"):
-            check_count(name, getattr(self, name))
-        super()._check_params()
-        check_number("tol", self.tol, strict=True)
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         design = self._inputs(X, D)

@@ -9,10 +9,10 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_count, check_number
+from snefy_ldl._internal.validation import check_number
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.base import Learner
-from snefy_ldl.learners.features import (
+from snefy_ldl.learners.base import Learner, check_hyperparameters
+from snefy_ldl.learners.linear import (
     FEATURES_PER_L2,
     LARGEST_L2,
     MAX_CHOICE_ROWS,
@@ -160,8 +160,7 @@ class _SimplexLinear(Learner):
     tol: float
 
     def _check_params(self) -> None:
-        check_count("max_iter", self.max_iter)
-        check_number("tol", self.tol, strict=True)
+        check_hyperparameters(self)
         if self.standardize not in (True, False):
             raise InputError(f"standardize={self.standardize!r}: use True or False.")
 
@@ -328,15 +327,6 @@ class WInLDL(_SimplexLinear):
         self.tol = tol
         self.standardize = standardize
         self.random_state = random_state
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_count("n_rounds", self.n_rounds)
-        if isinstance(self.l2, str):
-            if self.l2 != "auto":
-                raise InputError(f'l2={self.l2!r}: use "auto" or a number >= 0.')
-        else:
-            check_number("l2", self.l2)
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         Z, known = self._design(X, D), ~np.isnan(D)

@@ -31,7 +31,7 @@ from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import ZeroPolicy, check_count
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner
-from snefy_ldl.learners.features import apply_scale, column_scale
+from snefy_ldl.learners.linear import apply_scale, column_scale
 from snefy_ldl.learners.logratio_law import LogRatioSimplex, Mixture
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.logratios import default_basis, refuse_zeros

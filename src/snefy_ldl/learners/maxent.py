@@ -8,8 +8,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.learners.features import Design
-from snefy_ldl.learners.linear import SoftmaxLinear, start_weights
+from snefy_ldl.learners.linear import Design, SoftmaxLinear, start_weights
 
 #: Newton stops when the exponent ``δ f`` of an IIS equation moves by less than this.
 STEP_TOLERANCE = 1e-1

@@ -1,4 +1,4 @@
-"""Learners that lean on the labels of neighbouring rows: RkNN-LDL and LDL-HVLC."""
+"""Learners that use the labels of neighbouring rows: AA-kNN, RkNN-LDL and LDL-HVLC."""
 
 from __future__ import annotations
 
@@ -7,33 +7,100 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.special import expit, softmax
+from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_count, check_number
-from snefy_ldl.learners.adaptation import neighbour_index
-from snefy_ldl.learners.features import Design, ScaledLearner
-from snefy_ldl.learners.linear import start_weights
-from snefy_ldl.learners.optimise import minimise
-from snefy_ldl.learners.rows import kl_rows
+from snefy_ldl.errors import InputError
+from snefy_ldl.learners.linear import Design, ScaledLearner, column_scale, kl_rows, minimise, start_weights
 
 #: Penalty of a trust number's logit, so that none runs off to infinity.
 _TRUST_RIDGE = 1e-2
+
+
+def neighbour_index(X: Array, n_neighbors: int) -> Any:
+    """A search index for the nearest rows.
+
+    Args:
+        X: Scaled features, (N, d).
+        n_neighbors: Neighbours wanted; all rows where there are fewer.
+
+    Returns:
+        A fitted :class:`sklearn.neighbors.NearestNeighbors`.
+
+    Example:
+        >>> neighbour_index(np.array([[0.0], [5.0]]), 1).kneighbors([[4.0]], return_distance=False)
+        array([[1]])
+    """
+    return NearestNeighbors(n_neighbors=min(n_neighbors, len(X))).fit(X)
+
+
+class AAKNN(ScaledLearner):
+    """Nearest neighbours (AA-kNN): ``p(x) = Σ_{i ∈ N_k(x)} v_i d_i / Σ v_i``.
+
+    The paper weighs all neighbours alike (``weights="uniform"``) and leaves ``k`` open; the default weighs by one over
+    the distance.
+
+    Args:
+        n_neighbors: ``k``.
+        weights: ``"uniform"`` or ``"distance"``.
+        standardize: Centre and scale features, and clip them at five standard deviations.
+        random_state: Accepted by every learner; unused here.
+
+    Attributes:
+        train_features_: Scaled training features, (N, d).
+        train_labels_: Training labels, (N, L).
+
+    References:
+        Geng, Label distribution learning, IEEE TKDE 28(7), 2016, section 3.2.
+
+    Example:
+        >>> X, D = [[0.0], [1.0], [9.0]], [[0.8, 0.2], [0.6, 0.4], [0.1, 0.9]]
+        >>> AAKNN(n_neighbors=2, weights="uniform").fit(X, D).predict([[0.4]])
+        array([[0.7, 0.3]])
+    """
+
+    def __init__(
+        self, n_neighbors: int = 10, weights: str = "distance", standardize: bool = True, random_state: Any = None
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.weights = weights
+        self.standardize = standardize
+        self.random_state = random_state
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        if self.weights not in ("uniform", "distance"):
+            raise InputError(f'weights={self.weights!r}: use "uniform" or "distance".')
+        if self.standardize == "auto":
+            raise InputError("standardize must be True or False here: the automatic choice is made for linear models.")
+
+    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
+        if self.standardize:
+            self.feature_mean_, self.feature_inverse_scale_ = column_scale(X)
+        self.train_features_, self.train_labels_ = self._scaled(X), D
+        self.after_load()
+
+    def after_load(self) -> None:
+        """Rebuild the search index from the training rows."""
+        self._neighbours = neighbour_index(self.train_features_, self.n_neighbors)
+
+    def _predict(self, X: Array) -> Array:
+        distance, nearest = self._neighbours.kneighbors(self._scaled(X))
+        labels = self.train_labels_[nearest]  # (N, k, L)
+        if self.weights == "uniform":
+            mean: Array = labels.mean(axis=1)
+            return mean
+        exact = distance <= 0
+        weight = np.where(exact.any(axis=1, keepdims=True), exact, 1.0 / np.where(exact, 1.0, distance))
+        weighted: Array = np.einsum("nk,nkl->nl", weight / weight.sum(axis=1, keepdims=True), labels)
+        return weighted
 
 
 class _Neighbourly(ScaledLearner):
     """What both share: the mean label of a row's neighbours, its own left out in training."""
 
     n_neighbors: int
-    l2: float | str
-    max_iter: int
-    tol: float
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_count("n_neighbors", self.n_neighbors)
-        check_count("max_iter", self.max_iter)
-        check_number("tol", self.tol, strict=True)
 
     def _remember(self, scaled: Array, D: Array) -> Any:
         """Keep the rows; neighbours of each among the others, (N, k)."""
@@ -52,7 +119,7 @@ class RKNNLDL(_Neighbourly):
     """Nearest neighbours, and a linear model for what they leave over (RkNN-LDL).
 
     ``p_i = ρ_i c_i + (1 - ρ_i) softmax(x_i θ + b)`` with ``c_i`` the mean label of the k nearest rows and ``ρ_i`` the
-    mean of trust numbers ``σ(t_j)``, one a training row and learned, over the same rows; it minimises
+    mean of trust numbers ``σ(t_j)``, one per training row and learned, over the same rows; it minimises
     ``L/2 mean_i ‖p_i - d_i‖² + α L/2 mean_i ‖p_i - mean_{j near i} p_j‖² + λ/(2N) ‖θ‖² + 0.01/(2N) ‖t‖²``.
 
     The mixture, the trust numbers and the pull toward neighbours are the paper's (as python-ldl states them). Ours: a
@@ -98,17 +165,9 @@ class RKNNLDL(_Neighbourly):
         standardize: bool | str = "auto",
         random_state: Any = None,
     ) -> None:
+        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
         self.n_neighbors = n_neighbors
         self.alpha = alpha
-        self.l2 = l2
-        self.max_iter = max_iter
-        self.tol = tol
-        self.standardize = standardize
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_number("alpha", self.alpha)
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)
@@ -195,19 +254,10 @@ class LDLHVLC(_Neighbourly):
         standardize: bool | str = "auto",
         random_state: Any = None,
     ) -> None:
+        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
         self.n_neighbors = n_neighbors
         self.alpha = alpha
         self.beta = beta
-        self.l2 = l2
-        self.max_iter = max_iter
-        self.tol = tol
-        self.standardize = standardize
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_number("alpha", self.alpha)
-        check_number("beta", self.beta)
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)

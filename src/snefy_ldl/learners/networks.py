@@ -1,4 +1,4 @@
-"""What the networks share: their hyperparameters, their inputs and their penalties."""
+"""Networks with a hidden layer: AA-BP, and conditional probability networks (CPNN, BCPNN, ACPNN)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from scipy.special import expit, softmax
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_count, check_number
-from snefy_ldl.learners.features import Design, ScaledLearner
+from snefy_ldl._internal.validation import check_number
+from snefy_ldl.learners.linear import Design, Objective, ScaledLearner, lbfgs, minimise
 
 #: Curvature of the loss in a first-layer weight, by order of magnitude; it scales the inputs.
 _CURVATURE = 0.05
+#: Rows times labels times units held at once while predicting.
+_CHUNK = 4_000_000
 
 
 class UnitLearner(ScaledLearner):
@@ -69,15 +72,274 @@ class Network(UnitLearner):
         standardize: bool | str = "auto",
         random_state: Any = None,
     ) -> None:
+        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
         self.n_hidden = n_hidden
-        self.l2 = l2
-        self.max_iter = max_iter
-        self.tol = tol
-        self.standardize = standardize
-        self.random_state = random_state
+
+
+class AABP(Network):
+    """Three-layer network with squared error (AA-BP).
+
+    ``p_i = softmax(σ(x_i W + a) U + b)`` minimises ``L/2 mean_i ‖p_i - d_i‖² + λ/(2N) (½ ‖W‖² + 0.015 ‖U‖²)``.
+
+    The factor ``L/2`` puts the error on the scale of the KL divergence, so that one ``λ`` suits all learners. The paper
+    trains by back-propagation with a step size; here L-BFGS uses the same gradients and needs none.
+
+    Args:
+        n_hidden: Sigmoid units.
+        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
+        max_iter: Most L-BFGS iterations.
+        tol: Largest gradient entry at which the search stops.
+        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
+        random_state: Seeds the start weights.
+
+    Attributes:
+        coef_: ``W``, (d, H), for scaled features.
+        intercept_: ``a``, (H,).
+        output_coef_: ``U``, (H, L).
+        output_intercept_: ``b``, (L,).
+        l2_: The ``λ`` in use.
+        n_iter_: Iterations taken.
+
+    References:
+        Geng, Label distribution learning, IEEE TKDE 28(7), 2016, section 3.2.
+
+    Example:
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> AABP().fit(city.X, city.D).predict(city.X[:2]).shape
+        (2, 3)
+    """
+
+    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
+        design = self._inputs(X, D)
+        Z, target, penalty = torch.from_numpy(design.Z), torch.from_numpy(D), self._penalty(design)
+        n_labels = D.shape[1]
+
+        def loss(weights: list[Tensor]) -> Tensor:
+            first, second, bias = weights
+            P = torch.softmax(torch.sigmoid(Z @ first) @ second + bias, dim=1)
+            error: Tensor = 0.5 * n_labels * (P - target).square().sum() / len(Z)
+            return error + penalty(first, [second])
+
+        start = [
+            self._first_layer(design, self.n_hidden, random),
+            0.1 * random.standard_normal((self.n_hidden, n_labels)) / np.sqrt(self.n_hidden),
+            np.log(D.mean(axis=0) + 1.0 / D.size),
+        ]
+        (first, self.output_coef_, self.output_intercept_), self.n_iter_ = minimise(
+            loss, start, self.max_iter, self.tol
+        )
+        self.coef_, self.intercept_ = design.weights(first)
+
+    def _predict(self, X: Array) -> Array:
+        hidden = expit(self._scaled(X) @ self.coef_ + self.intercept_)
+        shares: Array = softmax(hidden @ self.output_coef_ + self.output_intercept_, axis=-1)
+        return shares
+
+
+class CPNN(Network):
+    """Conditional probability neural network with a numeric label (CPNN).
+
+    ``p_ij = softmax_j(u · σ(x_i W + c_j V + a))`` minimises
+    ``mean_i KL(d_i ‖ p_i) + λ/(2N) (½ ‖W‖² + 0.005 ‖V‖² + 0.005 ‖u‖²)``, where the code ``c_j`` of label j is
+    its number, so that neighbouring labels get similar shares.
+
+    ``x W`` is computed once for all labels of a row. The paper trains by RProp on the label numbers as they are; here
+    the numbers are standardised and L-BFGS is used.
+
+    Args:
+        n_hidden: Sigmoid units.
+        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
+        max_iter: Most L-BFGS iterations.
+        tol: Largest gradient entry at which the search stops.
+        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
+        random_state: Seeds the start weights.
+
+    Attributes:
+        coef_: ``W``, (d, H), for scaled features.
+        intercept_: ``a``, (H,).
+        label_code_: ``c``, (L, code).
+        label_input_: ``c V``, (L, H).
+        output_coef_: ``u``, (H,).
+        l2_: The ``λ`` in use.
+        n_iter_: Iterations taken.
+
+    References:
+        Geng, Yin, Zhou, Facial age estimation by learning from label distributions, IEEE TPAMI 35(10), 2013.
+
+    Example:
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> CPNN().fit(city.X, city.D).predict(city.X[:2]).shape
+        (2, 3)
+    """
+
+    _upper_share: ClassVar[float] = 0.005
+
+    def _label_code(self, n_labels: int) -> Array:
+        number = np.arange(n_labels, dtype=float)
+        code: Array = (number - number.mean()) / number.std()
+        return code[:, None]
+
+    def _targets(self, D: Array) -> Array:
+        """Non-negative weights (N, L) of the log shares in the loss."""
+        return D
+
+    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
+        design = self._inputs(X, D)
+        self.label_code_ = self._label_code(D.shape[1])
+        ridge, upper = self._penalties(design)
+        objective = conditional_objective(design.Z, self.label_code_, self._targets(D), ridge, upper)
+        start = [
+            self._first_layer(design, self.n_hidden, random),
+            random.standard_normal((self.label_code_.shape[1], self.n_hidden)),
+            0.1 * random.standard_normal((1, self.n_hidden)) / np.sqrt(self.n_hidden),
+        ]
+        flat, self.n_iter_ = lbfgs(objective, np.concatenate(start).ravel(), self.max_iter, self.tol)
+        first, label, output = np.split(flat.reshape(-1, self.n_hidden), [len(start[0]), -1])
+        self.output_coef_ = output[0]
+        self.coef_, self.intercept_ = design.weights(first)
+        self.label_input_ = self.label_code_ @ label  # (L, H)
+
+    def _predict(self, X: Array) -> Array:
+        inputs = self._scaled(X) @ self.coef_ + self.intercept_  # (N, H)
+        step = max(1, _CHUNK // self.label_input_.size)
+        parts = [
+            expit(inputs[i : i + step, None, :] + self.label_input_) @ self.output_coef_ for i in range(0, len(X), step)
+        ]
+        shares: Array = softmax(np.concatenate(parts), axis=-1)
+        return shares
+
+
+def conditional_objective(Z: Array, code: Array, target: Array, ridge: Array, upper: float) -> Objective:
+    """The objective of :class:`CPNN` in ``[W; V; u]`` (r + 1 + c + 1, H), flat, and its gradient.
+
+    ``target`` (N, L) are the weights of the log shares, ``ridge`` (r + 1, 1) and ``upper`` the penalties.
+    """
+    inputs, codes, wanted = torch.from_numpy(Z), torch.from_numpy(code), torch.from_numpy(target)
+    weight = wanted.sum(dim=1, keepdim=True)
+    penalty = torch.cat([torch.from_numpy(ridge), torch.full((code.shape[1] + 1, 1), upper, dtype=torch.float64)])
+    n_inputs, n_rows = Z.shape[1], len(Z)
+
+    @torch.no_grad()
+    def objective(flat: Array) -> tuple[float, Array]:
+        w = torch.from_numpy(np.array(flat)).reshape(len(penalty), -1)
+        first, label, output = w[:n_inputs], w[n_inputs:-1], w[-1]
+        hidden = torch.sigmoid((inputs @ first)[:, None, :] + codes @ label)  # (N, L, H)
+        log_P = torch.log_softmax(hidden @ output, dim=1)
+        value = -(wanted * log_P).sum() / n_rows + 0.5 * (penalty * w.square()).sum()
+        slope = (weight * log_P.exp() - wanted) / n_rows  # (N, L)
+        gradient = penalty * w
+        gradient[-1] += torch.mv(hidden.reshape(-1, hidden.shape[2]).T, slope.reshape(-1))
+        hidden.sub_(hidden.square()).mul_(slope[:, :, None])  # now σ' times slope; the factor u comes last
+        gradient[:n_inputs] += (inputs.T @ hidden.sum(dim=1)) * output
+        gradient[n_inputs:-1] += (codes.T @ hidden.sum(dim=0)) * output
+        return float(value), gradient.numpy().ravel()
+
+    return objective
+
+
+class BCPNN(CPNN):
+    """Conditional probability network with a binary label code (BCPNN).
+
+    The objective of :class:`CPNN` with ``c_j`` the j-th unit vector: labels have no order, each its own weights.
+
+    Args:
+        n_hidden: Sigmoid units.
+        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
+        max_iter: Most L-BFGS iterations.
+        tol: Largest gradient entry at which the search stops.
+        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
+        random_state: Seeds the start weights.
+
+    Attributes:
+        coef_: ``W``, (d, H), for scaled features.
+        intercept_: ``a``, (H,).
+        label_code_: ``c``, (L, code).
+        label_input_: ``c V``, (L, H).
+        output_coef_: ``u``, (H,).
+        l2_: The ``λ`` in use.
+        n_iter_: Iterations taken.
+
+    References:
+        Yang, Sun, Sun, Learning visual sentiment distributions via augmented conditional probability neural network,
+        AAAI 2017.
+
+    Example:
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> BCPNN().fit(city.X, city.D).predict(city.X[:2]).shape
+        (2, 3)
+    """
+
+    def _label_code(self, n_labels: int) -> Array:
+        return np.eye(n_labels)
+
+
+class ACPNN(BCPNN):
+    """Conditional probability network on augmented label distributions (ACPNN).
+
+    Each row enters ``v = 1..V`` times with its dominant share multiplied by ``1 + s/v``; otherwise as :class:`BCPNN`.
+
+    The loss is linear in the label distribution, so the copies of a row are one row with the mean of their labels: the
+    fit costs no more than BCPNN's. The paper does not settle the strength ``s``; a small one is the default because the
+    augmentation moves the predictions toward the dominant label. Tied dominant labels share it.
+
+    Args:
+        n_copies: ``V``.
+        strength: ``s``.
+        n_hidden: Sigmoid units.
+        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
+        max_iter: Most L-BFGS iterations.
+        tol: Largest gradient entry at which the search stops.
+        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
+        random_state: Seeds the start weights.
+
+    Attributes:
+        coef_: ``W``, (d, H), for scaled features.
+        intercept_: ``a``, (H,).
+        label_code_: ``c``, (L, code).
+        label_input_: ``c V``, (L, H).
+        output_coef_: ``u``, (H,).
+        l2_: The ``λ`` in use.
+        n_iter_: Iterations taken.
+
+    References:
+        Yang, Sun, Sun, Learning visual sentiment distributions via augmented conditional probability neural network,
+        AAAI 2017.
+
+    Example:
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> ACPNN().fit(city.X, city.D).predict(city.X[:2]).shape
+        (2, 3)
+    """
+
+    def __init__(
+        self,
+        n_copies: int = 5,
+        strength: float = 0.1,
+        n_hidden: int = 64,
+        l2: float | str = "auto",
+        max_iter: int = 150,
+        tol: float = 1e-5,
+        standardize: bool | str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            n_hidden=n_hidden, l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state
+        )
+        self.n_copies = n_copies
+        self.strength = strength
 
     def _check_params(self) -> None:
         super()._check_params()
-        check_count("n_hidden", self.n_hidden)
-        check_count("max_iter", self.max_iter)
-        check_number("tol", self.tol, strict=True)
+        check_number("strength", self.strength)
+
+    def _targets(self, D: Array) -> Array:
+        largest = D.max(axis=1, keepdims=True)
+        dominant = (largest == D).astype(float)
+        dominant /= dominant.sum(axis=1, keepdims=True)
+        boost = self.strength * float(np.mean(1.0 / np.arange(1, self.n_copies + 1)))
+        augmented: Array = D * (1.0 + boost * dominant)
+        return augmented

@@ -11,9 +11,7 @@ from torch import Tensor
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.features import Design
-from snefy_ldl.learners.linear import SoftmaxLinear, start_weights
-from snefy_ldl.learners.optimise import minimise
+from snefy_ldl.learners.linear import Design, SoftmaxLinear, minimise, start_weights
 
 LOSSES = ("cad", "emd", "qfd", "cjs", "kl")
 HEADS = ("softmax", "unimodal", "concentrated")

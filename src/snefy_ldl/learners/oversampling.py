@@ -11,7 +11,7 @@ from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_count, check_distributions, check_features, check_number
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.features import apply_scale, column_scale
+from snefy_ldl.learners.linear import apply_scale, column_scale
 
 __all__ = ["Law", "density_oversample", "ssg_oversample"]
 

@@ -11,12 +11,11 @@ from scipy.special import expit, softmax
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_count, check_number
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.base import Learner, close_rows
+from snefy_ldl.learners.base import Learner, check_hyperparameters, close_rows
+from snefy_ldl.learners.linear import minimise
 from snefy_ldl.learners.neighbours import LDLHVLC
 from snefy_ldl.learners.networks import Network
-from snefy_ldl.learners.optimise import minimise
 from snefy_ldl.learners.ordinal import ordinal_loss
 
 #: A label belongs to a subtask where its membership ends above this.
@@ -169,9 +168,6 @@ class SLDL(Network):
         super()._check_params()
         if self.loss not in LOSSES:
             raise InputError(f"loss={self.loss!r}: use one of {', '.join(LOSSES)}.")
-        check_count("n_subtasks", self.n_subtasks)
-        for name in ("overlap", "subtask_weight", "ranking"):
-            check_number(name, getattr(self, name))
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         design = self._inputs(X, D)
@@ -271,10 +267,9 @@ class ShallowSLDL(Learner):
         self.random_state = random_state
 
     def _check_params(self) -> None:
+        check_hyperparameters(self)
         if self.base is not None and not isinstance(self.base, Learner):
             raise InputError(f"base must be a learner of this package, or None; got {self.base!r}.")
-        check_count("n_subtasks", self.n_subtasks)
-        check_number("overlap", self.overlap)
 
     def _new(self, random: np.random.RandomState) -> Learner:
         base = LDLHVLC() if self.base is None else self.base

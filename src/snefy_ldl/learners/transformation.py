@@ -11,8 +11,7 @@ from sklearn.svm import LinearSVC
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_count, check_number
-from snefy_ldl.learners.features import ScaledLearner, principal_axes
-from snefy_ldl.learners.optimise import lbfgs
+from snefy_ldl.learners.linear import ScaledLearner, lbfgs, principal_axes
 
 #: A label nobody uses still has this weight, in rows, so that its mean and variance exist.
 _PHANTOM_ROWS = 1e-6
@@ -159,7 +158,6 @@ class PTSVM(ScaledLearner):
         if self.C != "auto":
             check_number("C", self.C, strict=True)
         check_count("n_folds", self.n_folds, low=2)
-        check_count("max_iter", self.max_iter)
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)

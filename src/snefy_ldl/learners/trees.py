@@ -11,7 +11,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.errors import ModelFileError
-from snefy_ldl.learners.base import Learner
+from snefy_ldl.learners.base import Learner, check_hyperparameters
 
 #: Walks of a row down a tree that are made at a time.
 BLOCK_WALKS = 1 << 16
@@ -61,8 +61,7 @@ class TreesLDL(Learner):
         self.random_state = random_state
 
     def _check_params(self) -> None:
-        check_count("n_trees", self.n_trees)
-        check_count("min_leaf", self.min_leaf)
+        check_hyperparameters(self)
         check_count("n_parts", self.n_parts, low=2)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:

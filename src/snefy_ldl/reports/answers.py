@@ -20,7 +20,7 @@ from snefy_ldl.errors import SnefyError, TableNote, TrainingWarning, ZeroLabelWa
 from snefy_ldl.estimator import SnefyLDL, fit_folds, fit_many
 from snefy_ldl.metrics import joint_pit
 from snefy_ldl.training import Job, TrainingData
-from snefy_ldl.training.guided import fit_jobs
+from snefy_ldl.training.fit import fit
 
 __all__ = ["FEWEST_ROWS", "LEVEL", "Answers", "JudgedRows", "Part", "ask", "cross_fit", "drawn_step"]
 
@@ -199,7 +199,7 @@ def _refit(model: SnefyLDL, rows: JudgedRows, learn: Sequence[Index]) -> list[Sn
     if model.guides_ is None or (data.columns is not None and (data.columns.has_gaps or not data.columns.is_plain)):
         return fit_many(settled, rows.X, rows.D, learn)
     jobs = [Job(settled.settings(), data, fold, warn=False) for fold in learn]
-    return [clone(settled).adopt(state) for state in fit_jobs(jobs, None, model.inputs_)]
+    return [clone(settled).adopt(state) for state in fit(jobs, None, model.inputs_)]
 
 
 def ask(parts: Sequence[Part], rows: JudgedRows, random_state: int = 0) -> Answers:

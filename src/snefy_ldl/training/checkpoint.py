@@ -1,9 +1,10 @@
-"""The state of a fit between two epochs: copied in memory to undo an epoch, and written to a file to go on from it."""
+"""Copies of a fit: its best weights so far, what undoes an epoch, and the file from which a killed fit goes on."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from snefy_ldl._internal.files import load_tensors, save_tensors
 from snefy_ldl.errors import TrainingError
 from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.training.best import BestWeights
 from snefy_ldl.training.optimiser import StackedAdamW, copy_of_member
 from snefy_ldl.training.plan import Job
 from snefy_ldl.training.state import Run
@@ -25,6 +25,45 @@ from snefy_ldl.training.state import Run
 PASSING = ("verbose", "checkpoint_dir")
 #: Name of the file in ``checkpoint_dir``.
 FILE_NAME = "checkpoint.safetensors"
+
+
+def changing_tensors(net: SnefyNet) -> Iterator[tuple[str, Tensor]]:
+    """What training changes, by name: parameters, and the running statistics of a backbone of the user's own."""
+    yield from net.named_parameters()
+    yield from ((name, value) for name, value in net.named_buffers() if copy_of_member(name) is not None)
+
+
+class BestWeights:
+    """A copy of a net's parameters, renewed member by member.
+
+    Args:
+        net: K members.
+
+    Attributes:
+        values: the copies by the parameters' names.
+    """
+
+    def __init__(self, net: SnefyNet) -> None:
+        self.net = net
+        self.values: dict[str, Tensor] = {name: value.detach().clone() for name, value in changing_tensors(net)}
+
+    @torch.no_grad()
+    def keep(self, better: list[bool]) -> None:
+        """Copy the present weights of the members that are better (K)."""
+        for name, value in changing_tensors(self.net):
+            member = copy_of_member(name)
+            if member is not None:
+                if better[member]:  # of a backbone that all share, members are better or worse together
+                    self.values[name].copy_(value)
+            elif any(better):
+                mask = torch.tensor(better, device=value.device).view(-1, *[1] * (value.dim() - 1))
+                torch.where(mask, value, self.values[name], out=self.values[name])
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """Put the best weights into the net."""
+        for name, value in changing_tensors(self.net):
+            value.copy_(self.values[name])
 
 
 class Snapshot:

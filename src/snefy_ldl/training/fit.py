@@ -1,36 +1,39 @@
-"""The one entry of training: jobs in, fitted states out."""
+"""The one entry of training: jobs or a stream in, fitted states out."""
 
 from __future__ import annotations
 
-import math
 import os
+import time
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from joblib import Parallel, delayed
 
 from snefy_ldl._internal.progress import Progress
-from snefy_ldl.training.checkpoint import Checkpoint, checkpoint_of
+from snefy_ldl.datasets.streams import Stream
+from snefy_ldl.errors import TrainingWarning
 from snefy_ldl.training.plan import Job
-from snefy_ldl.training.race import candidates_of, conclude_stack, describe, run_race
-from snefy_ldl.training.stack import Stack
-from snefy_ldl.training.state import FittedState
-
-#: Members in one stack, at most. On a CPU the cost a member is flat from about 4 on; more only takes memory.
-CPU_STACK, GPU_STACK = 16, 1024
-#: Steps of single members below which processes of their own take longer to start than to work (a few seconds).
-FEW_STEPS = 10_000
+from snefy_ldl.training.race import train_jobs
+from snefy_ldl.training.search import needs_search, search
+from snefy_ldl.training.selfcheck import finish, warn_if_failed
+from snefy_ldl.training.settings import Settings
+from snefy_ldl.training.state import FittedState, Inputs
+from snefy_ldl.training.stream import StreamFit
 
 
-def fit(jobs: Sequence[Job], n_jobs: int | None = 1, progress: Progress | None = None) -> list[FittedState]:
-    """Train some jobs, stacked where their members have one shape; each gets what it would get alone.
+def fit(jobs: Sequence[Job], n_jobs: int | None = 1, inputs: Inputs | None = None) -> list[FittedState]:
+    """Train some jobs: a single job, and jobs that compare candidates, one by one; the others stacked.
+
+    Each job gets what it would get alone. Every fit ends with fingerprints of its rows and a check of its law.
 
     Args:
         jobs: on one and the same data and device. A job that goes on from a state or makes one pass must be the only
             one; only a single job writes a checkpoint.
         n_jobs: processes on a CPU; None takes all cores, or one where the work is over in a few seconds.
-        progress: where to show how far it is; a new one by default, if the settings ask for it.
+        inputs: what the networks see, where an earlier fit has chosen that; None lets each job choose.
 
     Returns:
         Fitted states, in the order of the jobs.
@@ -38,81 +41,86 @@ def fit(jobs: Sequence[Job], n_jobs: int | None = 1, progress: Progress | None =
     Raises:
         TrainingError: where losses stay infinite after several repairs.
 
+    Warns:
+        SelfCheckWarning: a fitted law disagrees with its own draws.
+        TrainingWarning: a fit did not learn.
+
     Example:
         >>> import numpy as np
         >>> from snefy_ldl.training.data import TrainingData
-        >>> from snefy_ldl.training.settings import Settings
         >>> data = TrainingData(np.eye(6), np.full((6, 2), 0.5), None, None, custom=False)
-        >>> fit([Job(Settings(epochs=1, random_state=0), data)])[0].n_labels
+        >>> fit([Job(Settings(epochs=1, guides=None, random_state=0), data)])[0].n_labels
         2
     """
-    device = jobs[0].settings.torch_device
-    workers, limit = 1, GPU_STACK
-    if device.type == "cpu":
-        workers = (n_jobs or os.cpu_count() or 1) if n_jobs or _steps(jobs) >= FEW_STEPS else 1
-        members = sum(len(job.members) for job in jobs)
-        limit = min(CPU_STACK, math.ceil(members / workers))  # no core stands idle while another has a full stack
-    stacks = _stacks(jobs, limit)
-    workers = min(len(stacks), workers)
-    if workers > 1 and jobs[0].settings.backbone is None:
-        answers = Parallel(n_jobs=workers)(delayed(_train_alone)(stack) for stack in stacks)
+    settings = jobs[0].settings
+    stacked = len(jobs) > 1 and not any(needs_search(job) for job in jobs)
+    workers = 1 if stacked or settings.torch_device.type != "cpu" else min(n_jobs or os.cpu_count() or 1, len(jobs))
+    states: list[FittedState]
+    if workers > 1:
+        states = Parallel(n_jobs=workers)(delayed(_fit_in_process)(job, inputs) for job in jobs)
     else:
-        checkpoint = checkpoint_of(jobs[0]) if len(jobs) == 1 else None
-        if progress is None:
-            show = jobs[0].settings.verbose >= 1 and not jobs[0].one_pass
-            with Progress("fit", 0, show=show) as progress:
-                answers = [_train(stack, device, progress, checkpoint) for stack in stacks]
-        else:
-            answers = [_train(stack, device, progress, checkpoint) for stack in stacks]
-    states = {id(job): state for stack, answer in zip(stacks, answers) for job, state in zip(stack, answer)}
-    return [states[id(job)] for job in jobs]
-
-
-def _shape(job: Job) -> tuple[Any, ...]:
-    """What must agree for members to share a stack."""
-    settings, recipe, first = job.settings, job.recipe, job.members[0]
-    sizes = (len(first.train), len(first.valid), min(recipe.batch_size, len(first.train)))
-    widths = (settings.n_neurons, settings.n_readouts, tuple(settings.hidden_sizes), settings.recipe)
-    return (*sizes, *widths, recipe.epochs, recipe.schedule, recipe.patience, recipe.exponent_rate)
-
-
-def _steps(jobs: Sequence[Job]) -> int:
-    """Steps of all members of some jobs, if none stops early."""
-    return sum(
-        len(job.members) * job.recipe.epochs * math.ceil(len(job.members[0].train) / job.recipe.batch_size)
-        for job in jobs
-    )
-
-
-def _stacks(jobs: Sequence[Job], limit: int) -> list[list[Job]]:
-    """Jobs grouped by shape, at most ``limit`` members a stack (or one job, if it has more)."""
-    groups: dict[tuple[Any, ...], list[Job]] = {}
-    for job in jobs:
-        groups.setdefault(_shape(job), []).append(job)
-    stacks = []
-    for group in groups.values():
-        size = 1 if group[0].settings.shares_backbone else max(1, limit // len(group[0].members))
-        stacks += [group[start : start + size] for start in range(0, len(group), size)]
-    return stacks
-
-
-def _train(
-    jobs: Sequence[Job], device: torch.device, progress: Progress, checkpoint: Checkpoint | None = None
-) -> list[FittedState]:
-    """Train the members of some jobs in one stack; the candidates of each job are rivals."""
-    stack = Stack(jobs, device, checkpoint)
-    field = candidates_of(stack)
-    progress.extend(stack.recipe.epochs)
-    rivals = [[one for one in field if one.job is job] for job in jobs]
-    more = f"{len(field[0].members)} more network(s), " if jobs[0].members_done else ""
-    run_race([stack], rivals, progress, lambda stack: more + (describe(stack, field) if len(jobs) == 1 else stack.note))
-    states = [state for state in conclude_stack(stack, field) if state is not None]  # no race is without a winner
-    kept = f", kept {next(one.name for one in field if one.outcome == 'kept')}" if len(rivals[0]) > 1 else ""
-    progress.update(progress.completed, stack.note + (kept if len(jobs) == 1 else ""))
+        with Progress("fit", 0, show=settings.verbose >= 1 and not jobs[0].one_pass) as progress:
+            if stacked:
+                states = [finish(state, job) for job, state in zip(jobs, train_jobs(jobs, progress, n_jobs))]
+            else:
+                states = [_fit_one(job, progress, inputs) for job in jobs]
+    for state in states:
+        warn_if_failed(state)
+        if not stacked:
+            _warn_if_nothing_was_learnt(state)
     return states
 
 
-def _train_alone(jobs: Sequence[Job]) -> list[FittedState]:
-    """The same in a process of its own, with one thread and nothing to show."""
+def _fit_one(job: Job, progress: Progress, inputs: Inputs | None) -> FittedState:
+    started = time.perf_counter()
+    state = search(job, progress, inputs)
+    # the guides and the candidates that were not chosen took their time, too
+    seconds = max(state.summary["seconds"], round(time.perf_counter() - started, 3))
+    return finish(replace(state, summary={**state.summary, "seconds": seconds}), job)
+
+
+def _fit_in_process(job: Job, inputs: Inputs | None) -> FittedState:
+    """Fit one job in a process of its own, with one thread and nothing to show."""
     torch.set_num_threads(1)
-    return _train(jobs, torch.device("cpu"), Progress("fit", 0, show=False))
+    return _fit_one(job, Progress("fit", 0, show=False), inputs)
+
+
+def _warn_if_nothing_was_learnt(state: FittedState) -> None:
+    """Warn of a fit that stays at its background, which is worse than the mean label."""
+    report = state.summary
+    if report["epochs"] >= 10 and max(report["best_epoch"]) == 0 and min(report["background_share"]) > 0.5:
+        warnings.warn(
+            f"the fit did not learn: no epoch was better than the first, and {min(report['background_share']):.0%} of "
+            "the density is the labels' overall law. Try a lower learning_rate, fewer labels (merge rare ones), "
+            "guides=[...] with a learner that does well on this data, or more rows.",
+            TrainingWarning,
+            stacklevel=4,
+        )
+
+
+def fit_stream(settings: Settings, stream: Stream, columns: Any = "auto") -> FittedState:
+    """Train on a stream: neurons start at its first rows, a sample of its rows is held back for validation.
+
+    Nothing is loaded whole: a chunk of rows is in memory at a time, shuffled by itself. What needs all rows beforehand
+    is settled simply: no guides, no centre unless it is given, zeros are shrunk, features scaled by the first chunk.
+
+    Args:
+        settings: of the model.
+        stream: pairs of x and labels.
+        columns: what the user says of some columns of tables; "auto" looks at the first chunk.
+
+    Returns:
+        The fitted state.
+
+    Raises:
+        InputError: where the stream is empty or has no labels, or a chunk breaks a rule.
+        TrainingError: where losses stay infinite after several repairs.
+    """
+    part = StreamFit(settings, stream, columns)
+    with Progress("stream", part.recipe.epochs, show=settings.verbose >= 1, completed=part.run.next_epoch) as progress:
+        while not part.finished:
+            part.epoch()
+            progress.update(part.run.next_epoch, f"loss {part.run.history[-1]['loss']:.3f}")
+    state = part.conclude()
+    warn_if_failed(state)
+    return state

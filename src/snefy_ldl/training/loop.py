@@ -1,11 +1,11 @@
-"""The one fit loop: K stacked members, seeds, early stopping, members that leave the stack, and history."""
+"""The fit loop: K stacked members, seeds, early stopping, repairs, members that leave the stack, and history."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,76 +14,75 @@ from torch import Tensor
 from snefy_ldl._internal.limits import SCALED_NUMBERS
 from snefy_ldl._internal.random import derive_seed
 from snefy_ldl._internal.threads import one_thread
+from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
-from snefy_ldl.training.backbone_steps import BackboneSteps
-from snefy_ldl.training.best import BestWeights
-from snefy_ldl.training.checkpoint import Checkpoint, Snapshot
-from snefy_ldl.training.evaluate import evaluate
+from snefy_ldl.training.checkpoint import BestWeights, Checkpoint, Snapshot
 from snefy_ldl.training.objectives import Objective
 from snefy_ldl.training.optimiser import StackedAdamW, make_optimizer
-from snefy_ldl.training.recipe import Recipe
-from snefy_ldl.training.repair import count_repair, diagnose, is_sound
-from snefy_ldl.training.rows import shuffles
+from snefy_ldl.training.settings import Recipe
 from snefy_ldl.training.state import Run
-from snefy_ldl.training.step import Steps
+from snefy_ldl.training.step import BackboneSteps, Steps, evaluate, seeded, shuffles
 
+#: How often a fit may undo an epoch and halve its learning rate before it gives up.
+MAX_REPAIRS = 8
 #: A step of fewer multiplications than this (a few milliseconds) is done by one thread.
 SHARED_PRODUCTS = 10**9
-
 #: Training and validation rows of each member, all of one size.
 Splits = Sequence[tuple[Tensor, Tensor]]
 
 
-def fit_net(
-    net: SnefyNet,
-    X: Any,
-    objective: Objective,
-    splits: Splits,
-    recipe: Recipe,
-    seeds: Sequence[int],
-    *,
-    weights: Tensor | None = None,
-    optimizer: StackedAdamW | None = None,
-    rates: tuple[Tensor, Tensor] | None = None,
-    checkpoint: Checkpoint | None = None,
-) -> Run:
-    """Maximise the likelihood of every member on its own rows; the net ends at its best validated weights.
+def is_sound(net: SnefyNet, loss: Tensor, validation: Tensor | None) -> bool:
+    """Whether parameters, training losses and validation losses are all finite."""
+    sizes = torch.stack([norm.double() for norm in torch._foreach_norm([*net.parameters()])])
+    checks = torch.isfinite(sizes).all() & torch.isfinite(loss).all()
+    return bool(checks if validation is None else checks & torch.isfinite(validation).all())
+
+
+def count_repair(run: Run, loss: Tensor, diagnosis: str) -> None:
+    """Count one more repair in the run, and warn of it.
 
     Args:
-        net: K members, initialised.
-        X: features: a tensor (N, d), or what a custom backbone takes.
-        objective: what to explain.
-        splits: (training rows, validation rows) of each member, all of one size; no validation rows means that the
-            last weights stay.
-        recipe: how to train.
-        seeds: one a member; shuffles depend on nothing else.
-        weights: row weights (N,).
-        optimizer: one to go on with; a new one by default.
-        rates: learning rate and weight decay of each member (K,), where they differ from the recipe's.
-        checkpoint: written after every epoch; a fit whose file is there goes on from it.
-
-    Returns:
-        The course of the fit.
+        run: the fit so far.
+        loss: of each member (K,), in the epoch that was undone.
+        diagnosis: what is known about the trouble.
 
     Raises:
-        TrainingError: where losses stay infinite after several repairs, or the checkpoint belongs to another fit.
+        TrainingError: where it was one too many.
     """
-    trainer = Trainer(
-        net,
-        X,
-        objective,
-        splits,
-        recipe,
-        seeds,
-        weights=weights,
-        optimizer=optimizer,
-        rates=rates,
-        checkpoint=checkpoint,
+    run.repairs += 1
+    member = int(torch.nonzero(~torch.isfinite(loss)).flatten()[0]) if not torch.isfinite(loss).all() else 0
+    what = f"epoch {run.next_epoch}: the loss of member {member} was not finite"
+    if run.repairs > MAX_REPAIRS:
+        raise TrainingError(f"{what} {run.repairs} times in a row of repairs. {diagnosis}")
+    warnings.warn(
+        f"{what}; the epoch was undone and the learning rate halved (repair {run.repairs} of {MAX_REPAIRS}).",
+        TrainingWarning,
+        stacklevel=8,  # the line that called SnefyLDL.fit
     )
-    trainer.advance(recipe.epochs)
-    return trainer.finish()
+
+
+def diagnose(net: SnefyNet, X: Any, learning_rate: float) -> str:
+    """What is known about a net that does not train.
+
+    Args:
+        net: K members.
+        X: features of all rows.
+        learning_rate: as it is now.
+
+    Returns:
+        A sentence with the largest feature and exponent, and what to try.
+    """
+    facts = []
+    features = X.values if isinstance(X, ScaledFeatures) else X
+    if isinstance(features, Tensor):
+        facts.append(f"largest |feature| {float(features.abs().max()):.3g}")
+    facts.append(f"largest exponent {float(net.exponents.detach().max()):.3g}")
+    return (
+        f"Diagnosis: {', '.join(facts)}, learning rate now {learning_rate:.2g}. "
+        'Scale the features (standardize="auto"), lower learning_rate, or check the backbone for NaN.'
+    )
 
 
 def _is_small(net: SnefyNet, batch_size: int) -> bool:
@@ -111,38 +110,30 @@ class Standing(NamedTuple):
 class Trainer:
     """A fit that goes on in parts: between them members can be compared, and some of them dropped.
 
-    Loops of fewer members take over where members have stopped or were dropped. The arguments are those of
-    :func:`fit_net`; members are numbered as in ``net`` throughout.
+    Loops of fewer members take over where members have stopped or were dropped; members are numbered as in the first
+    one throughout.
+
+    Args:
+        loop: all members, before their first epoch.
+        checkpoint: written after every epoch; a fit whose file is there goes on from it. No member leaves the stack.
 
     Attributes:
         epochs: done by each member (K).
         seconds: spent on each member (K); members of a stack share its time evenly.
         dropped: members that were dropped.
+
+    Raises:
+        TrainingError: where the checkpoint belongs to another fit.
     """
 
-    def __init__(
-        self,
-        net: SnefyNet,
-        X: Any,
-        objective: Objective,
-        splits: Splits,
-        recipe: Recipe,
-        seeds: Sequence[int],
-        *,
-        weights: Tensor | None = None,
-        optimizer: StackedAdamW | None = None,
-        rates: tuple[Tensor, Tensor] | None = None,
-        checkpoint: Checkpoint | None = None,
-    ) -> None:
-        self._small = _is_small(net, recipe.batch_size)
-        with one_thread(self._small):
-            loop = TrainingLoop(net, X, objective, splits, recipe, seeds, weights, optimizer, rates)
+    def __init__(self, loop: TrainingLoop, checkpoint: Checkpoint | None = None) -> None:
         if checkpoint is not None:
             loop.resume(checkpoint)
         self._loops, self._checkpoint = [loop], checkpoint
-        self._may_shrink = checkpoint is None and optimizer is None
-        self._places = list(range(net.n_members))  # of the present loop's members
-        self.epochs, self.seconds = [loop.run.next_epoch] * net.n_members, [0.0] * net.n_members
+        self._small = _is_small(loop.net, loop.recipe.batch_size)
+        self._may_shrink, n_members = checkpoint is None, loop.net.n_members
+        self._places = list(range(n_members))  # of the present loop's members
+        self.epochs, self.seconds = [loop.run.next_epoch] * n_members, [0.0] * n_members
         self.dropped: set[int] = set()
 
     @property
@@ -173,6 +164,9 @@ class Trainer:
         Args:
             until: epochs in all.
             after_epoch: called after each.
+
+        Raises:
+            TrainingError: where losses stay infinite after several repairs.
         """
         with one_thread(self._small):
             while not self.finished and self.run.next_epoch < until:
@@ -234,7 +228,19 @@ class Trainer:
 
 
 class TrainingLoop:
-    """A fit between two epochs; the arguments are those of :func:`fit_net`.
+    """A fit between two epochs: it maximises the likelihood of every member on its own rows.
+
+    Args:
+        net: K members, initialised; it ends at its best validated weights.
+        X: features: a tensor (N, d), or what a custom backbone takes.
+        objective: what to explain.
+        splits: (training rows, validation rows) of each member, all of one size; no validation rows means that the
+            last weights stay.
+        recipe: how to train.
+        seeds: one per member; shuffles depend on nothing else.
+        weights: row weights (N,).
+        optimizer: one to go on with; a new one by default.
+        rates: learning rate and weight decay of each member (K,), where they differ from the recipe's.
 
     Attributes:
         run: the course of the fit so far.
@@ -259,7 +265,7 @@ class TrainingLoop:
         rates: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         self.net, self.objective, self.recipe, self.seeds = net, objective, recipe, seeds
-        self.weights, self.rates = weights, rates
+        self.weights, self.rates, self._goes_on = weights, rates, optimizer is not None
         device = net.readout.device
         self.X = _scaled_once(net, X)
         self.train_rows = torch.stack([train for train, _ in splits]).to(device)  # (K, n_train)
@@ -341,19 +347,10 @@ class TrainingLoop:
         rows = torch.cat([rows, rows[:, : n_steps * self.batch_size - rows.shape[1]]], 1)
         first, last = number * n_steps, recipe.epochs * n_steps
         rates = [recipe.rate((first + step) / last) * self.rate_factor for step in range(n_steps)]
-        with self._seeded_backbone(number):
+        if isinstance(backbone, StackedMLP):  # draws nothing
             return self.steps.run(rows, rates)
-
-    @contextmanager
-    def _seeded_backbone(self, number: int) -> Iterator[None]:
-        """Dropout and the like in custom backbones draw from the fit's seed and leave the caller's generator alone."""
-        if isinstance(self.net.backbone, StackedMLP):
-            yield
-            return
-        device = self.train_rows.device
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(derive_seed(self.seeds[0], 2, number))
-            yield
+        with seeded(derive_seed(self.seeds[0], 2, number), rows.device):
+            return self.steps.run(rows, rates)
 
     def _log_prob_of_held(self) -> Tensor | None:
         """Log likelihood of each member's validation rows (K, B), or None without any."""
@@ -395,7 +392,8 @@ class TrainingLoop:
     @property
     def can_shrink(self) -> bool:
         """Whether a smaller stack can take over."""
-        return isinstance(self.net.backbone, StackedMLP) and isinstance(self.X, ScaledFeatures)
+        plain = isinstance(self.net.backbone, StackedMLP) and isinstance(self.X, ScaledFeatures)
+        return plain and not self._goes_on
 
     @property
     def mostly_stopped(self) -> bool:

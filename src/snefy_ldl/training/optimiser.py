@@ -11,6 +11,9 @@ from torch import Tensor
 from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.net import SnefyNet
 
+#: Decay of Adam's two moments, and what is added to the root of the second.
+FIRST_DECAY, SECOND_DECAY, ROOT_MARGIN = 0.9, 0.999, 1e-8
+
 
 def copy_of_member(name: str) -> int | None:
     """Which member a custom backbone's parameter belongs to; None for stacked parameters."""
@@ -19,7 +22,7 @@ def copy_of_member(name: str) -> int | None:
 
 
 class StackedAdamW:
-    """AdamW for a stack of members, with the least work a step that Python allows.
+    """AdamW for a stack of members, with the least work per step that Python allows.
 
     A group either shares one ``lr`` and ``weight_decay`` (then torch's fused kernel does it all), or gives ``rates``
     and ``decays``: for each parameter a tensor that broadcasts against it, so that members may differ; a step's rate
@@ -29,21 +32,13 @@ class StackedAdamW:
     Args:
         groups: dicts with ``params``, ``peak`` (the rate a schedule scales), ``lr``, and the above.
         current: the groups' rates on the device; on a GPU each ``lr`` is a view of it.
-        betas: decay of the two moments.
-        eps: added to the root of the second.
 
     Attributes:
         before_step: called before every update, where workers exchange their gradients; None calls nothing.
     """
 
-    def __init__(
-        self,
-        groups: list[dict[str, Any]],
-        current: Tensor,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-    ) -> None:
-        self.param_groups, self.current, self.betas, self.eps = groups, current, betas, eps
+    def __init__(self, groups: list[dict[str, Any]], current: Tensor) -> None:
+        self.param_groups, self.current = groups, current
         self.state: dict[Tensor, dict[str, Tensor]] = {}
         self.before_step: Callable[[], None] | None = None
         for group in groups:
@@ -88,10 +83,7 @@ class StackedAdamW:
         params, first, second, steps = kept
         if not params:
             return
-        if len(steps) > 1:
-            torch._foreach_add_(steps, 1.0)
-        else:
-            steps[0].add_(1.0)
+        torch._foreach_add_(steps, 1.0)
         torch._fused_adamw_(
             params,
             [parameter.grad for parameter in params],
@@ -100,27 +92,26 @@ class StackedAdamW:
             [],
             steps,
             lr=group["lr"],
-            beta1=self.betas[0],
-            beta2=self.betas[1],
+            beta1=FIRST_DECAY,
+            beta2=SECOND_DECAY,
             weight_decay=group["weight_decay"],
-            eps=self.eps,
+            eps=ROOT_MARGIN,
             amsgrad=False,
             maximize=False,
         )
 
     def _step_apart(self, group: dict[str, Any]) -> None:
-        first, second = self.betas
         for parameter, rate, decay in zip(group["params"], group["rates"], group["decays"]):
             if parameter.grad is None:
                 continue
             state, grad = self.state[parameter], parameter.grad
             state["step"] += 1
-            state["exp_avg"].lerp_(grad, 1.0 - first)
-            state["exp_avg_sq"].mul_(second).addcmul_(grad, grad, value=1.0 - second)
+            state["exp_avg"].lerp_(grad, 1.0 - FIRST_DECAY)
+            state["exp_avg_sq"].mul_(SECOND_DECAY).addcmul_(grad, grad, value=1.0 - SECOND_DECAY)
             size = group["lr"] * rate
-            root = (state["exp_avg_sq"] / (1.0 - second ** state["step"])).sqrt_().add_(self.eps)
+            root = (state["exp_avg_sq"] / (1.0 - SECOND_DECAY ** state["step"])).sqrt_().add_(ROOT_MARGIN)
             parameter.mul_(1.0 - size * decay)
-            parameter.sub_(size / (1.0 - first ** state["step"]) * state["exp_avg"] / root)
+            parameter.sub_(size / (1.0 - FIRST_DECAY ** state["step"]) * state["exp_avg"] / root)
 
 
 def make_optimizer(

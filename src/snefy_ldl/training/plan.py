@@ -33,12 +33,9 @@ from snefy_ldl.networks.starts import (
     presence_init,
     prototype_init,
 )
-from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.labels import Labels, prepare_shares, prepare_votes
-from snefy_ldl.training.objectives import Counts, Gaps, Objective, Shares
-from snefy_ldl.training.objectives.zeros import ZeroObjective
-from snefy_ldl.training.recipe import PRESENCE_RATE, Recipe, make_recipe
-from snefy_ldl.training.settings import Settings
+from snefy_ldl.training.data import Labels, TrainingData, prepare_shares, prepare_votes
+from snefy_ldl.training.objectives import Counts, Gaps, Objective, Shares, ZeroObjective
+from snefy_ldl.training.settings import PRESENCE_RATE, Recipe, Settings, make_recipe
 from snefy_ldl.training.state import FittedState, Inputs
 
 #: Parts whose geometric means differ by this factor are unequal enough for a centre to be tried by itself.
@@ -69,6 +66,7 @@ class Job:
 
     Attributes:
         seed: drawn once from ``settings.random_state``.
+        given: the data before any guides of ``start``.
         labels: as the members use them.
 
     Raises:
@@ -95,6 +93,7 @@ class Job:
         self.compared, self.settled = compared, settled
         self.inputs, self.remark, self.members_done = inputs, remark, members_done
         self.settings, self.data, self.start, self.one_pass = settings, data, start, one_pass
+        self.given = data
         self.rows = np.arange(data.n_rows) if rows is None else rows
         self.seed = seed_from(settings.random_state) if seed is None else seed
         self._check_shape()
@@ -144,7 +143,7 @@ class Job:
         return self.zero_rows >= ENOUGH_ZEROS and self.zero_rows * len(self.rows) >= 20
 
     def with_policy(self, mode: str) -> Job:
-        """The same job under another zero policy."""
+        """This job under another zero policy."""
         policy = ZeroPolicy(mode, self.labels.policy.floor)
         remark = ", zeros modelled" if mode == "model" else ", zeros shrunk"
         return Job(
@@ -179,7 +178,7 @@ class Job:
                 centres.append(np.exp(mean - mean.mean()))
         for centre in centres:
             if centre is not None and centre.shape != (data.n_labels,):
-                raise InputError(f"centre must hold {data.n_labels} positive numbers, one a label; got {centre!r}.")
+                raise InputError(f"centre must hold {data.n_labels} positive numbers, one per label; got {centre!r}.")
         return centres
 
     @property

@@ -24,7 +24,7 @@ __all__ = ["MOST_SEEN", "SeenRows", "check_unseen", "count_seen"]
 MOST_ROWS, MOST_NUMBERS = 20_000, 1 << 25
 #: Share of training rows in a table from which it is no test of the model.
 MOST_SEEN = 0.1
-#: Matching rows below which nothing is said.
+#: Fewest matching rows that are reported.
 FEWEST_MATCHES = 5
 #: Chance of so many matches among new rows below which they are no coincidence.
 COINCIDENCE = 1e-4

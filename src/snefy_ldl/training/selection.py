@@ -1,8 +1,7 @@
-"""After training: which scaling and centre a job keeps, how large its background is, and what is told about the fit."""
+"""After training: which scaling and centre a job keeps, how large its background is, and the fit's summary."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -16,12 +15,11 @@ from snefy_ldl._internal.special import log_share
 from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import as_slice
-from snefy_ldl.training.evaluate import evaluate
 from snefy_ldl.training.objectives import Objective
 from snefy_ldl.training.optimiser import StackedAdamW
 from snefy_ldl.training.plan import Job, Member
-from snefy_ldl.training.rows import gather_rows
-from snefy_ldl.training.state import FittedState, Run, Validation, lead
+from snefy_ldl.training.state import FittedState, Run, Validation, lead, summarise
+from snefy_ldl.training.step import evaluate, gather_rows
 
 
 @dataclass(frozen=True)
@@ -238,34 +236,6 @@ class _Candidates:
         return mean
 
 
-def summarise(net: SnefyNet, run: Run, rows: int, validation_rows: int, scaling: str) -> dict[str, Any]:
-    """What a fit did, as JSON can hold it.
-
-    Args:
-        net: as it ended.
-        run: its course.
-        rows: it learnt from, per member.
-        validation_rows: held back from it, to pick the best epoch and candidate.
-        scaling: of its features.
-
-    Returns:
-        The estimator's ``training_``.
-    """
-    return {
-        "rows": rows,
-        "validation_rows": validation_rows,
-        "epochs": run.next_epoch,
-        "best_epoch": run.best_epoch,
-        "validation_loss": [loss if math.isfinite(loss) else None for loss in run.best_loss],
-        "seconds": round(run.seconds, 3),
-        "repairs": run.repairs,
-        "scaling": scaling,
-        "centre": net.has_centre,
-        "background_share": [round(share, 6) for share in torch.sigmoid(net.log_odds).tolist()],
-        "device": str(net.readout.device),
-    }
-
-
 def join_states(first: FittedState, second: FittedState) -> FittedState:
     """One model of the members of two, which must have one shape and one scaling.
 
@@ -300,7 +270,7 @@ def join_states(first: FittedState, second: FittedState) -> FittedState:
 
 
 def first_members(state: FittedState, number: int) -> FittedState:
-    """The same model with its first few members only.
+    """A model reduced to its first few members.
 
     Args:
         state: of at least as many.

@@ -7,23 +7,17 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from scipy import stats
 
 from snefy_ldl._internal.laws import draw_from, tensor_for, to_numpy
-from snefy_ldl._internal.rows import move_rows, take_rows
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl.datasets.objects import Objects
 from snefy_ldl.errors import SelfCheckWarning
-from snefy_ldl.networks.backbones import CustomBackbone
-from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.guides import Guides
+from snefy_ldl.training.plan import Job
 from snefy_ldl.training.seen import SeenRows
-from snefy_ldl.training.state import FittedState, Inputs
+from snefy_ldl.training.state import FittedState, network_inputs
 
-__all__ = ["check_law", "finish", "network_inputs", "warn_if_failed"]
+__all__ = ["check_law", "finish", "warn_if_failed"]
 
 #: Rows of the check, evenly spaced over the training rows, and draws per row. Where every share needs an integral,
 #: fewer rows, and of each row one label; draws of a law with zeros take longer, too.
@@ -41,31 +35,25 @@ FALSE_ALARM = 1e-6
 RELATIVE, ABSOLUTE = 1e-6, 1e-9
 
 
-def finish(state: FittedState, data: TrainingData, rows: Index | None = None) -> FittedState:
+def finish(state: FittedState, job: Job) -> FittedState:
     """What every fit ends with: fingerprints of its rows, and the self-check of its law.
 
     Args:
         state: What training returned.
-        data: What the fit was given, before any guides.
-        rows: The rows that the model learned from; all by default.
+        job: What the fit was given.
 
     Returns:
         The state with ``seen`` and ``self_check``, and the number of rows in its summary.
-
-    Warns:
-        SelfCheckWarning: The check failed.
     """
-    index = np.arange(data.n_rows) if rows is None else rows
-    seen = SeenRows.of(data.features, data.labels, index)
-    if seen is not None and state.seen is not None:
+    data, rows = job.given, job.rows
+    seen = SeenRows.of(data.features, data.labels, rows)
+    if state.seen is not None:
         seen = state.seen.joined(seen)
-    some = index[_spaced(len(index), ROWS)]
+    some = rows[_spaced(len(rows), ROWS)]
     with torch.no_grad():
         law = state.net(*network_inputs(state.net, state.guides, state.inputs, data.features, some))
         check = check_law(law, some, state.label_names)
-    done = replace(state, seen=seen, self_check=check, summary={**state.summary, "given_rows": len(index)})
-    warn_if_failed(done)
-    return done
+    return replace(state, seen=seen, self_check=check, summary={**state.summary, "given_rows": len(rows)})
 
 
 class Comparisons(NamedTuple):
@@ -204,7 +192,7 @@ def _cdfs(law: Any, pilot: Array) -> Comparisons:
 
 
 def warn_if_failed(state: FittedState) -> None:
-    """Warn where the self-check of a fit failed: once more where it ran in another process, whose warnings are lost.
+    """Warn where the self-check of a fit failed.
 
     Args:
         state: A fitted state.
@@ -221,31 +209,3 @@ def warn_if_failed(state: FittedState) -> None:
         SelfCheckWarning,
         stacklevel=4,
     )
-
-
-def network_inputs(net: SnefyNet, guides: Guides | None, inputs: Inputs, features: Any, rows: Any) -> tuple[Any, ...]:
-    """What the network takes of some rows: what it sees, and what moves each row's law where guides do that.
-
-    Args:
-        net: The fitted network.
-        guides: The fitted guides, or None.
-        inputs: What the network sees.
-        features: Features of all rows, encoded.
-        rows: A slice, or row numbers.
-
-    Returns:
-        The arguments of the network, on its device.
-    """
-    device = net.readout.device
-    if isinstance(net.backbone, CustomBackbone):
-        index = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else torch.as_tensor(rows)
-        fetched = isinstance(features, Objects)
-        return (move_rows(features.batch(index) if fetched else take_rows(features, index), device),)
-    seen = part = features[rows]
-    moves: tuple[Any, ...] = ()
-    if guides is not None:
-        seen = guides.inputs(part, inputs)
-        if guides.mover is not None:
-            moves = guides.mover.moves(seen, part).tensors(device)
-    seen = seen.toarray() if sp.issparse(seen) else seen
-    return torch.as_tensor(np.require(seen, np.float32, ["C", "W"]), device=device), *moves

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
+import scipy.sparse as sp
+import torch
 from torch import Tensor
 
+from snefy_ldl._internal.rows import move_rows, take_rows
 from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import ZeroPolicy
 from snefy_ldl.datasets.columns import Encoder
+from snefy_ldl.datasets.objects import Objects
+from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling
 from snefy_ldl.training.data import TrainingData
@@ -32,7 +39,7 @@ class Run:
     Args:
         best_loss: smallest validation loss of each member (K); infinite where there was none.
         best_epoch: its epoch (K); -1 where there was none.
-        history: one record an epoch: ``epoch``, ``loss``, ``seconds`` and ``validation_loss``, means over the members.
+        history: one record per epoch: ``epoch``, ``loss``, ``seconds`` and ``validation_loss``, means over the members.
         next_epoch: epochs done.
         repairs: how often an epoch was undone.
         seconds: spent in epochs.
@@ -79,7 +86,7 @@ class Run:
                 mine.append(whole)
 
     def with_left_out(self, left_out: list[float]) -> Run:
-        """The same with what the losses leave out of the log likelihood, one figure per member."""
+        """Add what the losses leave out of the log likelihood, one figure per member."""
         losses = [loss - part for loss, part in zip(self.best_loss, left_out)]
         return replace(self, best_loss=losses)
 
@@ -142,7 +149,7 @@ class FittedState:
     Args:
         net: the trained members.
         scaling: how features are scaled.
-        history: one record an epoch; see :class:`Run`.
+        history: one record per epoch; see :class:`Run`.
         summary: what the fit did, as JSON can hold it.
         zero_policy: what happens to shares of zero.
         label_names: of the L labels.
@@ -180,12 +187,37 @@ class FittedState:
     self_check: dict[str, Any] | None = None
 
     def guided(self, data: TrainingData) -> TrainingData:
-        """The same rows as this state's network sees them: through its guides, where it has some."""
+        """Rows as this state's network sees them: through its guides, where it has some."""
         if self.guides is None:
             return data
         seen = self.guides.inputs(data.features, self.inputs)
         mover = self.guides.mover
         return data.with_features(seen, None if mover is None else mover.moves(seen, data.features))
+
+    @classmethod
+    def of_net(cls, net: SnefyNet, policy: ZeroPolicy, label_names: list[str], named: bool) -> FittedState:
+        """The state of a net with a custom backbone that was trained elsewhere.
+
+        Args:
+            net: the members.
+            policy: what happens to shares of zero.
+            label_names: of the L labels.
+            named: whether those were given, and not made up.
+
+        Returns:
+            The state, without a history.
+        """
+        run, body = Run([math.inf] * net.n_members, [-1] * net.n_members), net.backbone
+        return cls(
+            net=net,
+            scaling="none",
+            history=[],
+            summary={"reads": body.reads, "row": body.row, **summarise(net, run, 0, 0, "none")},
+            zero_policy=policy,
+            label_names=label_names,
+            labels_were_named=named,
+            centre=net.centre[0].cpu().numpy() if net.has_centre else None,
+        )
 
     @property
     def n_labels(self) -> int:
@@ -196,3 +228,59 @@ class FittedState:
     def n_inputs(self) -> int | None:
         """Numbers that the columns of a table become, d'; None with a custom backbone."""
         return self.n_features if self.columns is None else self.columns.n_out
+
+
+def summarise(net: SnefyNet, run: Run, rows: int, validation_rows: int, scaling: str) -> dict[str, Any]:
+    """What a fit did, as JSON can hold it.
+
+    Args:
+        net: as it ended.
+        run: its course.
+        rows: it learnt from, per member.
+        validation_rows: held back from it, to pick the best epoch and candidate.
+        scaling: of its features.
+
+    Returns:
+        The estimator's ``training_``.
+    """
+    return {
+        "rows": rows,
+        "validation_rows": validation_rows,
+        "epochs": run.next_epoch,
+        "best_epoch": run.best_epoch,
+        "validation_loss": [loss if math.isfinite(loss) else None for loss in run.best_loss],
+        "seconds": round(run.seconds, 3),
+        "repairs": run.repairs,
+        "scaling": scaling,
+        "centre": net.has_centre,
+        "background_share": [round(share, 6) for share in torch.sigmoid(net.log_odds).tolist()],
+        "device": str(net.readout.device),
+    }
+
+
+def network_inputs(net: SnefyNet, guides: Guides | None, inputs: Inputs, features: Any, rows: Any) -> tuple[Any, ...]:
+    """What the network takes of some rows: what it sees, and what moves each row's law where guides do that.
+
+    Args:
+        net: The fitted network.
+        guides: The fitted guides, or None.
+        inputs: What the network sees.
+        features: Features of all rows, encoded.
+        rows: A slice, or row numbers.
+
+    Returns:
+        The arguments of the network, on its device.
+    """
+    device = net.readout.device
+    if isinstance(net.backbone, CustomBackbone):
+        index = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else torch.as_tensor(rows)
+        fetched = isinstance(features, Objects)
+        return (move_rows(features.batch(index) if fetched else take_rows(features, index), device),)
+    seen = part = features[rows]
+    moves: tuple[Any, ...] = ()
+    if guides is not None:
+        seen = guides.inputs(part, inputs)
+        if guides.mover is not None:
+            moves = guides.mover.moves(seen, part).tensors(device)
+    seen = seen.toarray() if sp.issparse(seen) else seen
+    return torch.as_tensor(np.require(seen, np.float32, ["C", "W"]), device=device), *moves

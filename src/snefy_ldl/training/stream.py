@@ -1,20 +1,18 @@
-"""A fit on rows that are read as they come: a chunk in memory, net and optimiser carried from one to the next."""
+"""A fit on rows that are read as they come: one chunk in memory, net and optimiser carried from one to the next."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 from snefy_ldl._internal.limits import STREAM_ROWS
-from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.random import derive_seed
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Mask
@@ -23,23 +21,18 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
-from snefy_ldl.training.backbone_steps import BackboneSteps
-from snefy_ldl.training.best import BestWeights
-from snefy_ldl.training.checkpoint import Snapshot, checkpoint_of
+from snefy_ldl.training.checkpoint import BestWeights, Snapshot, checkpoint_of
 from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.evaluate import evaluate
-from snefy_ldl.training.exchange import Exchange
+from snefy_ldl.training.loop import count_repair, diagnose, is_sound
 from snefy_ldl.training.objectives import Objective
 from snefy_ldl.training.optimiser import copy_of_member, make_optimizer
 from snefy_ldl.training.plan import Job, build_net, make_objective
-from snefy_ldl.training.recipe import Recipe
-from snefy_ldl.training.repair import count_repair, diagnose, is_sound
 from snefy_ldl.training.seen import SeenRows
 from snefy_ldl.training.selection import conclude
 from snefy_ldl.training.selfcheck import finish
-from snefy_ldl.training.settings import Settings
+from snefy_ldl.training.settings import Recipe, Settings
 from snefy_ldl.training.state import FittedState, Run
-from snefy_ldl.training.step import Steps
+from snefy_ldl.training.step import BackboneSteps, Steps, evaluate, seeded
 
 #: Rows a step of a stream takes where nothing else says.
 BATCH_ROWS = 256
@@ -49,30 +42,56 @@ MOST_HELD = STREAM_ROWS // 2
 WARM_UP, PLATEAU = 100, 1000
 
 
-def fit_stream(settings: Settings, stream: Stream, columns: Any = "auto") -> FittedState:
-    """Train on a stream: neurons start at its first rows, a sample of its rows is held back for validation.
+class Exchange(Protocol):
+    """Workers that hold the same net and different rows.
 
-    Nothing is loaded whole: a chunk of rows is in memory at a time, shuffled by itself. What needs all rows beforehand
-    is settled simply: no guides, no centre unless it is given, zeros are shrunk, features scaled by the first chunk.
-
-    Args:
-        settings: of the model.
-        stream: pairs of x and labels.
-        columns: what the user says of some columns of tables; "auto" looks at the first chunk.
-
-    Returns:
-        The fitted state.
-
-    Raises:
-        InputError: where the stream is empty or has no labels, or a chunk breaks a rule.
-        TrainingError: where losses stay infinite after several repairs.
+    Attributes:
+        n_workers: how many there are.
     """
-    fit = StreamFit(settings, stream, columns)
-    with Progress("stream", fit.recipe.epochs, show=settings.verbose >= 1, completed=fit.run.next_epoch) as progress:
-        while not fit.finished:
-            fit.epoch()
-            progress.update(fit.run.next_epoch, f"loss {fit.run.history[-1]['loss']:.3f}")
-    return fit.conclude()
+
+    n_workers: int
+
+    def average(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors by their means over all workers; each worker calls it at the same place.
+
+        Args:
+            tensors: of the same shapes everywhere.
+        """
+
+
+class ProcessGroup:
+    """The workers of torch's process group, which must be there: gloo between processors, nccl between GPUs.
+
+    Attributes:
+        n_workers: how many there are.
+    """
+
+    def __init__(self) -> None:
+        self.n_workers = distributed.get_world_size()
+        self._messages: dict[tuple[object, ...], tuple[Tensor, list[Tensor]]] = {}
+
+    @torch.no_grad()
+    def average(self, tensors: Sequence[Tensor]) -> None:
+        """See :meth:`Exchange.average`; all tensors of one kind travel in one message."""
+        kinds: dict[torch.dtype, list[Tensor]] = {}
+        for tensor in tensors:
+            kinds.setdefault(tensor.dtype, []).append(tensor)
+        for group in kinds.values():
+            message, parts = self._message(group)
+            torch._foreach_copy_(parts, group)
+            distributed.all_reduce(message)
+            message /= self.n_workers
+            torch._foreach_copy_(group, parts)
+
+    def _message(self, group: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """One vector for tensors of one kind, used again at every step, and its parts in their shapes."""
+        key = (group[0].dtype, group[0].device, *(tensor.shape for tensor in group))
+        if key not in self._messages:
+            sizes = [tensor.numel() for tensor in group]
+            message = torch.empty(sum(sizes), dtype=group[0].dtype, device=group[0].device)
+            parts = [part.view(tensor.shape) for part, tensor in zip(message.split(sizes), group)]
+            self._messages[key] = message, parts
+        return self._messages[key]
 
 
 @dataclass(frozen=True)
@@ -91,7 +110,7 @@ class Held:
 
 
 class StreamFit:
-    """A fit between two epochs of a stream; the arguments are those of :func:`fit_stream`, and two more.
+    """A fit on a stream, between two epochs.
 
     Args:
         settings: of the model.
@@ -271,7 +290,7 @@ class StreamFit:
         steps.step = steps.update  # a chunk is over before a captured graph pays
         before = self.snapshot.take()
         self.net.train()
-        with self._seeded():
+        with seeded(derive_seed(self.job.seed, 2, self.steps_done), self.device):
             loss = steps.run(rows, [self._rate(step, seen) * self.rate_factor for step in range(n_steps)])
         self.steps_done += n_steps
         if self.exchange is not None:  # all find it sound, or none
@@ -291,19 +310,6 @@ class StreamFit:
             return self.recipe.rate(min(progress, 1.0 - 1e-9))
         done = self.steps_done + step + 1
         return min(1.0, done / WARM_UP) * min(1.0, math.sqrt(PLATEAU / done))
-
-    @contextmanager
-    def _seeded(self) -> Iterator[None]:
-        """Dropout and the like draw from the fit's seed and leave the caller's generator alone."""
-        seed = derive_seed(self.job.seed, 2, self.steps_done)
-        if self.device.type == "cuda":
-            with torch.random.fork_rng(devices=[self.device]):
-                torch.manual_seed(seed)
-                yield
-            return
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed looks for every kind of GPU, at every chunk
-            yield
 
     def _validate(self, record: dict[str, float]) -> None:
         if self.left_out is None:
@@ -352,7 +358,7 @@ class StreamFit:
         about = {"rows": workers * (self.rows_seen - held), "validation_rows": workers * held, "streamed": True}
         summary = state.summary | about | ({} if workers == 1 else {"workers": workers})
         seen = None if self.seen is None else replace(self.seen, rows=workers * self.seen.rows)
-        return replace(finish(state, self.job.data), summary=summary, seen=seen)
+        return replace(finish(state, self.job), summary=summary, seen=seen)
 
 
 def _words(chunk: Chunk) -> str:

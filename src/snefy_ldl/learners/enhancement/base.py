@@ -19,7 +19,7 @@ from snefy_ldl._internal.validation import (
 )
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows
-from snefy_ldl.learners.features import apply_scale, column_scale
+from snefy_ldl.learners.linear import apply_scale, column_scale
 
 
 def binarise(D: Any, threshold: float = 0.5) -> Mask:

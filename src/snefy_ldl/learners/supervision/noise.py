@@ -16,7 +16,7 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_count, check_distributions, check_number
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.learners.base import Learner, close_rows
-from snefy_ldl.learners.features import apply_scale, column_scale, principal_axes
+from snefy_ldl.learners.linear import apply_scale, column_scale, principal_axes
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.supervision.pseudo import DensityLearner
 

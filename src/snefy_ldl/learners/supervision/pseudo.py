@@ -16,9 +16,9 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_number
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.estimator import SnefyLDL
-from snefy_ldl.learners.adaptation import AAKNN
 from snefy_ldl.learners.base import Learner, close_rows
 from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.learners.neighbours import AAKNN
 from snefy_ldl.learners.trees import TreesLDL
 
 Self = TypeVar("Self", bound="DensityLearner")

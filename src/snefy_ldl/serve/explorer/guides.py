@@ -9,8 +9,7 @@ import numpy as np
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.serve.explorer.pack import Pack
-from snefy_ldl.training.guides import Guides
-from snefy_ldl.training.moves import Mover
+from snefy_ldl.training.guides import Guides, Mover
 
 __all__ = ["export_guides", "export_mover", "guide_numbers"]
 

@@ -4,31 +4,46 @@
 
 Votes enter through rising factorials only: ``(α_pr)_{k_r}`` for each label and ``1 / (A_p)_{|k|}`` for the total.
 Labels that were not counted, and votes that name a set of labels, add factors whose ``β`` is a sum of concentrations;
-the form stays. Five routes give the same numbers: one matrix product of tabulated Chebyshev series (``smooth_factors``,
-float32 on a CPU), the same with Stirling's series for thousands of votes an item or billions (``large_factors``),
-running products (``swept_factors``, float64), series of the batch's own counts (``many_factors``, float64 and very many
-votes), and lgamma itself (:class:`DirectFactors`, on a GPU). Nothing of shape (rows, pairs, labels) is ever built.
+the form stays. Three routes give the same numbers: one matrix product of tabulated Chebyshev series
+(:class:`SmoothFactors`, float32 on a CPU), the same with Stirling's series for thousands of votes per item or billions
+(:class:`LargeFactors`), and lgamma itself (:class:`DirectFactors`, on a GPU and in float64). On a CPU lgamma takes
+twenty times as long as the series, and the longer series half as long again as the short one.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from scipy.special import digamma, gammaln
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from snefy_ldl._internal.limits import CACHE_ELEMENTS
-from snefy_ldl._internal.special import LogGamma, diagonal_index, full_index, pair_index, symmetric
-from snefy_ldl.training.kernels.large_factors import LargeFactors
-from snefy_ldl.training.kernels.many_factors import ManyFactors
-from snefy_ldl.training.kernels.smooth_factors import MOST_VOTES, SmoothFactors
-from snefy_ldl.training.kernels.swept_factors import SweptFactors
+from snefy_ldl._internal.special import (
+    STIRLING,
+    STIRLING_SLOPES,
+    LogGamma,
+    diagonal_index,
+    full_index,
+    pair_index,
+    symmetric,
+)
 
 #: Terms this far below the largest in the exponent count as that far: a float32 beneath them is slow, and nothing.
 LOWEST_EXPONENT = -80.0
+#: Neglected terms of a series are this small beside its first.
+SERIES_TOLERANCE = 1e-7
+#: Intervals end at whole multiples of this in log(1 + β), so that training meets few of them.
+INTERVAL_STEP = 0.5
+#: Above so many votes per item float32 would round differences between components, and tables by count grow long.
+MOST_VOTES = 1000
+#: Counts above this are large: two terms of Stirling's series are exact, and ρ is smaller than the factorial itself.
+LARGE_COUNT = 128
 
 
 @dataclass(frozen=True)
@@ -102,8 +117,231 @@ class VoteFactors:
         return self.count.shape[:-1]
 
 
+# -- rising factorials by Chebyshev series ---------------------------------------------------------------------------
+#
+#     log (β)_m = [m > 0] log β + Σ_g F_mg T_g(x),   x = (log(1 + β) - centre) / half
+#
+# What is left of a rising factorial without its first factor has poles at ``β = -1, -2, ...``: as a function of
+# ``log(1 + β)`` it is analytic up to ``± iπ`` from the real line, whatever m. A series on an interval of half length
+# ``half`` therefore converges like ``ρ^-g`` with ``ρ = π/half + √(1 + π²/half²)``, and about twenty terms are all that
+# float32 can hold. The coefficients of every m are computed once per interval and kept; a batch takes those of its own
+# counts, and multiplies.
+
+
+class Series(NamedTuple):
+    """Coefficients of ``log (β)_m`` and of its slope, for m = 0, 1, 2, ... on one interval.
+
+    Attributes:
+        constant: ``F_m0`` (M,), float64.
+        value: ``[m > 0]``, a zero, and the other ``F_mg`` (M, 1 + G), float32.
+        slope: ``[m > 0]``, and those of ``(1 + β) (ψ(β+m) - ψ(β+1))`` (M, 1 + G), float32.
+    """
+
+    constant: Tensor
+    value: Tensor
+    slope: Tensor
+
+
+def series_length(half: float) -> int:
+    """Terms that a series on an interval of this half length needs."""
+    growth = math.pi / half + math.sqrt(1.0 + (math.pi / half) ** 2)
+    return math.ceil(-math.log(SERIES_TOLERANCE) / math.log(growth)) + 1
+
+
+@lru_cache(maxsize=256)
+@torch.inference_mode(False)
+def rising_series(low: int, high: int, most: int) -> Series:
+    """The series on ``INTERVAL_STEP * [low, high]`` for up to so many votes."""
+    half, centre = 0.5 * INTERVAL_STEP * (high - low), 0.5 * INTERVAL_STEP * (high + low)
+    length = series_length(half)
+    angles = np.pi * (np.arange(length) + 0.5) / length
+    beta = np.expm1(centre + half * np.cos(angles))  # at the Chebyshev nodes
+    transform = np.cos(np.outer(np.arange(length), angles)) * (2.0 / length)
+    transform[0] *= 0.5
+    m = np.arange(1, most + 1)[:, None]
+    value, slope = np.zeros((2, most + 1, 1 + length))  # nothing at m = 0
+    value[1:, 0] = slope[1:, 0] = 1.0
+    value[1:, 1:] = (gammaln(beta + m) - gammaln(beta + 1.0)) @ transform.T
+    slope[1:, 1:] = ((1.0 + beta) * (digamma(beta + m) - digamma(beta + 1.0))) @ transform.T
+    constant = value[:, 1].copy()
+    value[:, 1] = 0.0
+    return Series(torch.from_numpy(constant), torch.from_numpy(value).float(), torch.from_numpy(slope).float())
+
+
+def chebyshev(x: Tensor, into: Tensor) -> None:
+    """``T_0(x), T_1(x), ...`` into (..., G, P) for x (..., P), by ``T_{k+j} = 2 T_k T_j - T_{k-j}``: few long steps.
+
+    >>> table = torch.empty(4, 1)
+    >>> chebyshev(torch.tensor([0.5]), table)
+    >>> table.flatten().tolist()
+    [1.0, 0.5, -0.5, -1.0]
+    """
+    length = into.shape[-2]
+    into[..., 0, :] = 1.0
+    into[..., 1, :] = x
+    done = 1  # T_0 ... T_done are there
+    while done < length - 1:
+        more = min(done, length - 1 - done)
+        block = into[..., done + 1 : done + more + 1, :]
+        torch.mul(into[..., 1 : more + 1, :], 2.0 * into[..., done : done + 1, :], out=block)
+        block -= into[..., done - more : done, :].flip(-2)
+        done += more
+
+
+class SmoothFactors:
+    """``Σ_t sign_t log (β_{column_t})_{count_t}`` and its gradient by series, on a CPU, in float32.
+
+    Args:
+        factors: the votes, rows (K, B), at most :data:`MOST_VOTES` an item.
+    """
+
+    def __init__(self, factors: VoteFactors) -> None:
+        self.factors = factors
+        self.counts = self._tabulated()
+        self.most = 1 << int(self.counts.max()).bit_length()
+        # a factor that belongs to one column in every row needs no look at which
+        column, slots = factors.column.flatten(0, 1), factors.count.shape[-1]
+        first, last = column.amin(0), column.amax(0)
+        self.plain = len(factors.groups) == slots and bool((first == last).all() & (first == torch.arange(slots)).all())
+
+    def _tabulated(self) -> Tensor:
+        """Counts whose series come from the table (K, B, T)."""
+        return self.factors.count
+
+    def ratio(self, columns: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Columns (K, Q, P) -> (K, B, P) of a dtype, and what to add to each row (K, B) in float64."""
+        self._prepare(columns)
+        offset = (self.series.constant[self.counts] * self.factors.sign).sum(-1)
+        return (self._coefficients(self.series.value) @ self.terms.flatten(1, 2)).to(dtype), offset
+
+    def _prepare(self, columns: Tensor) -> tuple[float, float]:
+        """The series on the columns' interval and its terms; returns the interval's centre and half length."""
+        place = columns.log1p()  # (K, Q, P)
+        ends = float(place.min()), float(place.max())
+        if not (math.isfinite(ends[0]) and math.isfinite(ends[1])):
+            ends = 0.0, 0.0  # training has diverged: the answer is NaN, and the epoch is undone
+        low = math.floor(ends[0] / INTERVAL_STEP)
+        high = max(math.ceil(ends[1] / INTERVAL_STEP), low + 2)  # an interval of no length has no series
+        self.series = rising_series(low, high, self.most)
+        length = self.series.value.shape[1]
+        terms = torch.empty(*place.shape[:2], length, place.shape[2])  # log β, T_0, T_1, ... (K, Q, 1 + G, P)
+        terms[:, :, 0] = columns.log()
+        x = place.mul_(2.0 / (INTERVAL_STEP * (high - low))).sub_((high + low) / (high - low))
+        chebyshev(x.float(), terms[:, :, 1:])
+        self.terms = terms
+        return 0.5 * INTERVAL_STEP * (high + low), 0.5 * INTERVAL_STEP * (high - low)
+
+    def _coefficients(self, table: Tensor) -> Tensor:
+        """Coefficients of each row's own counts, signs included, (K, B, Q (1 + G))."""
+        return self._by_column(table[self.counts].mul_(self.factors.sign.float()[:, None])).flatten(2)
+
+    def _by_column(self, signed: Tensor) -> Tensor:
+        """What belongs to factors (K, B, T, ...), summed by their columns (K, B, Q, ...)."""
+        if self.plain:
+            return signed
+        factors = self.factors
+        every = signed.new_zeros(*factors.shape, len(factors.groups), signed.shape[-1])
+        return every.scatter_add_(2, factors.column[..., None].expand_as(signed), signed)
+
+    def gradient(self, columns: Tensor, d_ratio: Tensor) -> Tensor:
+        """Gradient for the columns (K, Q, P)."""
+        slopes = self._coefficients(self.series.slope).transpose(1, 2) @ d_ratio.float()
+        slopes = slopes.view(self.terms.shape)  # (K, Q, 1 + G, P)
+        first = slopes[:, :, 0] / columns
+        slopes *= self.terms
+        answer: Tensor = first + slopes[:, :, 1:].sum(2) / (1.0 + columns)
+        return answer
+
+
+class LargeFactors(SmoothFactors):
+    """``Σ_t sign_t log (β_{column_t})_{count_t}`` and its gradient, whatever the counts, on a CPU, in float32.
+
+        log (β)_m = log Γ(m) + β log m - log Γ(β) + ρ(β, m),
+        ρ = (β + m - ½) log1p(β/m) - β + Σ_k c_k [z^(1-2k)]_m^(m+β)
+
+    for m above :data:`LARGE_COUNT`: Stirling's series with its large parts cancelled by hand, two terms of it, so that
+    less than ``1/(1260 m⁵)`` = 3e-14 is neglected. The first three parts are a product of a few float64 numbers per
+    row, so that nothing large is rounded between components; what is left, about ``β²/2m``, is small and smooth, and
+    float32 holds its Chebyshev series on the interval of the other counts, which come from the table.
+
+    A difference between components is right to 2e-7 of its size, which is what float32 can hold, up to 10¹² votes;
+    where a row also has labels with few votes, to 5e-4 nats.
+
+    Args:
+        factors: the votes, rows (K, B).
+    """
+
+    def __init__(self, factors: VoteFactors) -> None:
+        self.large = factors.count > LARGE_COUNT  # (K, B, T)
+        super().__init__(factors)
+        self._many = factors.count[self.large].double()  # (D,)
+        both = torch.zeros(*factors.count.shape, 2, dtype=torch.float64)
+        both[self.large] = torch.stack([self._many.log(), torch.ones_like(self._many)], -1)
+        both = self._by_column(both.mul_(factors.sign[:, None]))
+        self._powers = both.transpose(2, 3).flatten(2)  # ± log m of every column, then ± [m is large], (K, B, 2 Q)
+
+    def _tabulated(self) -> Tensor:
+        return self.factors.count.masked_fill(self.large, 0)
+
+    def ratio(self, columns: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Columns (K, Q, P) -> (K, B, P) of a dtype, and what to add to each row (K, B) in float64."""
+        centre, half = self._prepare(columns)
+        constant = self._expand(centre, half)
+        sign, middle = self.factors.sign, columns.shape[-1] // 2
+        offset = (self.series.constant[self.counts] + constant).mul_(sign).sum(-1)
+        self._gammas = LogGamma(columns)
+        powers = torch.cat([columns, -self._gammas.value], 1)  # (K, 2 Q, P)
+        here = powers[..., middle : middle + 1]
+        offset += (self._powers @ here).squeeze(-1)
+        # The small part is summed up by itself: float32 would round each of its terms to the last digit of the large
+        ratio = self._rest(self.series.value, self._value) @ self.terms.flatten(1, 2)
+        return ratio.add_((self._powers @ (powers - here)).float()).to(dtype), offset
+
+    def _expand(self, centre: float, half: float) -> Tensor:
+        """Work out the series of ρ and its slope for the large counts; returns their constant part (K, B, T)."""
+        length = self.series.value.shape[1] - 1
+        angles = np.pi * (np.arange(length) + 0.5) / length
+        transform = np.cos(np.outer(angles, np.arange(length))) * (2.0 / length)
+        transform[:, 0] *= 0.5
+        matrix, beta = torch.from_numpy(transform), torch.from_numpy(np.expm1(centre + half * np.cos(angles)))
+        m = self._many[:, None]
+        above, grown = m + beta, torch.log1p(beta / m)  # (D, G)
+        inverse = above.reciprocal()
+        square, below = inverse.square(), m.reciprocal()
+        small = STIRLING[0] * (inverse - below) + STIRLING[1] * (inverse * square - below**3)
+        value = ((above - 0.5) * grown - beta + small) @ matrix
+        # the slope is ψ(β+m) - log m, times 1 + β like the others
+        slope = grown - 0.5 * inverse - square * (STIRLING_SLOPES[0] + STIRLING_SLOPES[1] * square)
+        self._slope = (((1.0 + beta) * slope) @ matrix).float()
+        constant = torch.zeros(self.large.shape, dtype=torch.float64)
+        constant[self.large] = torch.lgamma(self._many) + value[:, 0]
+        value[:, 0] = 0.0
+        self._value = value.float()
+        return constant
+
+    def _rest(self, table: Tensor, large: Tensor) -> Tensor:
+        """Coefficients of each row's own counts, signs included, (K, B, Q (1 + G))."""
+        every = table[self.counts]  # (K, B, T, 1 + G)
+        every[..., 1:][self.large] = large
+        return self._by_column(every.mul_(self.factors.sign.float()[:, None])).flatten(2)
+
+    def _coefficients(self, table: Tensor) -> Tensor:
+        return self._rest(table, self._slope)
+
+    def gradient(self, columns: Tensor, d_ratio: Tensor) -> Tensor:
+        """Gradient for the columns (K, Q, P)."""
+        answer = super().gradient(columns, d_ratio)
+        powers = self._powers.float().transpose(1, 2) @ d_ratio.float()  # Σ_b ± log m and Σ_b ± 1, (K, 2 Q, P)
+        logs, often = powers.unflatten(1, (2, -1)).unbind(1)
+        return answer.add_(logs).sub_(self._gammas.slope().mul_(often))
+
+
 class DirectFactors:
-    """The same straight from lgamma and digamma: cheap on a GPU, and without a look at the data."""
+    """``Σ_t sign_t log (β_{column_t})_{count_t}`` and its gradient by lgamma and digamma, on any device.
+
+    Args:
+        factors: the votes, rows (K, B).
+    """
 
     def __init__(self, factors: VoteFactors) -> None:
         self.factors = factors
@@ -116,7 +354,7 @@ class DirectFactors:
             yield factors.sign[t], columns.gather(1, index), factors.count[..., t, None], index
 
     def ratio(self, columns: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """See :class:`SweptFactors`."""
+        """See :class:`SmoothFactors`."""
         total = torch.zeros((), dtype=torch.float64, device=columns.device)
         for sign, beta, count, _ in self._slots(columns):
             total = total + sign * (torch.lgamma(beta + count) - torch.lgamma(beta))
@@ -124,7 +362,7 @@ class DirectFactors:
         return (total - centre[..., None]).to(dtype), centre
 
     def gradient(self, columns: Tensor, d_ratio: Tensor) -> Tensor:
-        """See :class:`SweptFactors`."""
+        """See :class:`SmoothFactors`."""
         gradient = torch.zeros_like(columns)
         for sign, beta, count, index in self._slots(columns):
             slope = torch.digamma(beta + count) - torch.digamma(beta)
@@ -133,7 +371,7 @@ class DirectFactors:
 
 
 #: Each gives the same sums of rising factorials, and their gradient.
-Factors = SmoothFactors | LargeFactors | SweptFactors | ManyFactors | DirectFactors
+Factors = SmoothFactors | LargeFactors | DirectFactors
 
 
 # -- the probability -------------------------------------------------------------------------------------------------
@@ -180,7 +418,7 @@ class CountLogDensity(torch.autograd.Function):
         log_scale: the network's output (K, B, n): ``h̃`` if balanced, else ``h``.
         exponents: ``W`` (K, n, L), float64.
         readout: ``V`` (K, m, n).
-        factors: the votes by one of the five routes, rows (K, B).
+        factors: the votes by one of the three routes, rows (K, B).
         balanced: which of the two the output is.
 
     Returns:
@@ -269,9 +507,8 @@ def log_prob_factors(
     """
     exponents, step = exponents.double(), output.shape[1]
     kind: type[Factors] = DirectFactors
-    if output.device.type == "cpu":
-        rough, few = output.dtype == torch.float32, int(factors.count.max()) <= MOST_VOTES
-        kind = (SmoothFactors if few else LargeFactors) if rough else (SweptFactors if few else ManyFactors)
+    if output.device.type == "cpu" and output.dtype == torch.float32:
+        kind = SmoothFactors if int(factors.count.max()) <= MOST_VOTES else LargeFactors
     if not torch.is_grad_enabled():
         pairs = math.comb(exponents.shape[1] + 1, 2)
         step = max(16, CACHE_ELEMENTS // (pairs * len(exponents)))

@@ -1,4 +1,4 @@
-"""The kernel table ``B(α_ij)`` of every pair of neurons and its slopes: the heart of a training step.
+"""Tables over all pairs of neurons, and sums over them: the heart of a training step.
 
 Pairs stand in circulant order (``_internal/special.py``): the sums ``w_i + w_j`` are one addition of two strided views,
 and nothing has to be looked up by index.
@@ -6,12 +6,130 @@ and nothing has to be looked up by index.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from snefy_ldl._internal.special import GammaSweep, circulant_from_full, full_from_circulant
+
+
+class PairGamma:
+    """``log Γ(s_i + s_j)`` and ``ψ(s_i + s_j)`` of all pairs of n neurons, for several rows, with memory that stays.
+
+    Args:
+        rows: how many sets of neurons.
+        n: neurons.
+        like: gives device and the slopes' dtype.
+        slopes: whether ψ is needed.
+
+    Attributes:
+        values: log Γ in circulant order (rows, S, n), float64; on a CPU less a linear part, see :meth:`linear`.
+        slopes: ψ (rows, S, n), or None.
+
+    Example:
+        >>> table = PairGamma(1, 2, torch.empty(0, dtype=torch.float64))
+        >>> s = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
+        >>> table.compute(s)
+        >>> (table.values[:, 0] + 2.0 * table.linear(s)).exp()  # Γ(2), Γ(4)
+        tensor([[1.0000, 6.0000]], dtype=torch.float64)
+    """
+
+    def __init__(self, rows: int, n: int, like: Tensor, slopes: bool = True) -> None:
+        shifts, device = n // 2 + 1, like.device
+        halves = torch.empty(rows, n + shifts - 1, dtype=torch.float64, device=device)
+        self._halves = Wrapped(halves, n)
+        self.values = torch.empty(rows, shifts, n, dtype=torch.float64, device=device)
+        self.slopes = torch.empty(rows, shifts, n, dtype=like.dtype, device=device) if slopes else None
+        self._sweep: GammaSweep | None = None
+        if device.type == "cpu":
+            self._sweep = GammaSweep(self._halves.left, self._halves.right, self.values, self.slopes, like.dtype)
+
+    def compute(self, halves: Tensor) -> None:
+        """Fill values and slopes for s (rows, n), float64."""
+        left, right = self._halves.fill(halves)
+        if self._sweep is not None:
+            self._sweep.run()
+            return
+        torch.lgamma(left + right, out=self.values)
+        if self.slopes is not None:
+            torch.digamma((left + right).to(self.slopes.dtype), out=self.slopes)
+
+    @property
+    def constant(self) -> float:
+        """The constant of Stirling's linear part, where that is left out."""
+        return 0.0 if self._sweep is None else GammaSweep.linear_part()
+
+    def linear(self, halves: Tensor) -> Tensor | float:
+        """What each neuron of a pair adds to ``values`` to make it log Γ: half of Stirling's linear part."""
+        return 0.0 if self._sweep is None else 0.5 * self.constant - halves
+
+
+class Wrapped:
+    """Numbers of n neurons, continued beyond the last with the first, as the two neurons of all pairs see them.
+
+    Args:
+        memory: (..., n + S - 1).
+        n: neurons.
+
+    Attributes:
+        numbers: of the n neurons (..., n).
+        left: of the first neuron (..., 1, n).
+        right: of the second (..., S, n).
+    """
+
+    def __init__(self, memory: Tensor, n: int) -> None:
+        shifts = n // 2 + 1
+        self.memory, self.n = memory, n
+        self.numbers, self._rest, self._start = memory[..., :n], memory[..., n:], memory[..., : shifts - 1]
+        self.left = self.numbers.unsqueeze(-2)
+        self.right = memory.as_strided((*memory.shape[:-1], shifts, n), (*memory.stride()[:-1], 1, 1))
+        self.views = self.left, self.right
+
+    def fill(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Take numbers (..., n); gives ``left`` and ``right``."""
+        self.numbers.copy_(numbers)
+        self._rest.copy_(self._start)
+        return self.views
+
+
+class PairSums:
+    """Sums of numbers of pairs over all pairs that a neuron is part of, with memory that stays.
+
+    Args:
+        rows: how many sets of pairs.
+        n: neurons.
+        like: gives device and dtype.
+
+    Attributes:
+        pairs: where the numbers go (rows, S, n), in circulant order.
+
+    Example:
+        >>> sums = PairSums(1, 2, torch.empty(0))
+        >>> _ = sums.pairs.copy_(torch.tensor([[[1.0, 10.0], [2.0, 2.0]]]))  # (0, 0), (1, 1); (0, 1), (1, 0)
+        >>> sums.by_neuron()
+        tensor([[ 6., 24.]])
+    """
+
+    def __init__(self, rows: int, n: int, like: Tensor) -> None:
+        shifts, length = n // 2 + 1, n + n // 2
+        # The second neurons' sums run along diagonals, which go on, before the first column, with the last ones.
+        memory = like.new_empty(rows, shifts, length)
+        self.pairs, self._before, self._last = memory[..., shifts - 1 :], memory[..., : shifts - 1], memory[..., n:]
+        strides = (memory.stride(0), length - 1, 1)
+        self._diagonals = memory.as_strided((rows, shifts, n), strides, storage_offset=shifts - 1)
+
+    def by_neuron(self) -> Tensor:
+        """The sums (rows, n)."""
+        self._before.copy_(self._last)
+        return self.pairs.sum(1).add_(self._diagonals.sum(1))
+
+
+def pair_weights(n: int, like: Tensor) -> Tensor:
+    """How often each circulant entry counts in a sum over all n² pairs, (S n,)."""
+    weight = like.new_full((n // 2 + 1, n), 2.0)
+    weight[0] = 1.0
+    if n % 2 == 0:  # pairs half-way round stand there twice
+        weight[-1] = 1.0
+    return weight.flatten()
 
 
 class PairKernel:
@@ -34,45 +152,30 @@ class PairKernel:
     """
 
     def __init__(
-        self,
-        shape: tuple[int, int, int],
-        device: torch.device,
-        dtype: torch.dtype = torch.float64,
-        slopes: bool = True,
+        self, shape: tuple[int, int, int], device: torch.device, dtype: torch.dtype = torch.float64, slopes: bool = True
     ) -> None:
-        self.shape, self.device = shape, device
         n_members, n, n_labels = shape
-        self.shifts = shifts = n // 2 + 1
-        rows, length, wrap = n_members * (n_labels + 1), n + shifts - 1, shifts - 1
-
-        def array(*size: int, dtype: torch.dtype = torch.float64) -> Tensor:
-            return torch.empty(size, dtype=dtype, device=device)
-
-        # half of each concentration, the labels and then their total, continued beyond the last neuron with the first
-        halves = array(n_members, n_labels + 1, length)
-        self._labels, self._total = halves[:, :n_labels, :n], halves[:, n_labels, :n]
-        self._wrapped, self._wrap = halves[:, :, n:], halves[:, :, :wrap]
-        self._left = halves.view(rows, length)[:, None, :n]
-        self._right = halves.as_strided((rows, shifts, n), (length, 1, 1))
-        self._values = array(n_members, n_labels + 1, shifts, n)
-        self._label_values, self._total_values = self._values[:, :n_labels], self._values[:, n_labels]
-        self._slopes = array(n_members, n_labels + 1, shifts, n, dtype=dtype) if slopes else None
-
-        self._log_beta, self._ratio = array(n_members, shifts, n), array(n_members, shifts, n, dtype=dtype)
-        g = array(n_members, length)
-        self.g, self._g_wrapped, self._g_wrap, self._g_left = g[:, :n], g[:, n:], g[:, :wrap], g[:, None, :n]
-        self._g_right = g.as_strided((n_members, shifts, n), (length, 1, 1))
+        shifts, rows, like = n // 2 + 1, n_members * (n_labels + 1), torch.empty(0, dtype=dtype, device=device)
+        # every view is made once: a step is so short that making them would take a tenth of it
+        halves = like.new_empty(n_members, n_labels + 1, n, dtype=torch.float64)  # labels, and then their total
+        self._labels, self._total, self._flat = halves[:, :-1], halves[:, -1], halves.flatten(0, 1)
+        self._gamma = PairGamma(rows, n, like, slopes)
+        values = self._gamma.values.view(n_members, n_labels + 1, shifts, n)
+        self._label_values, self._total_values = values[:, :-1], values[:, -1]
+        self._constant = (n_labels - 1) * self._gamma.constant
+        self._log_beta = like.new_empty(n_members, shifts, n, dtype=torch.float64)
+        self._ratio, self._full = like.new_empty(n_members, shifts, n), like.new_empty(n_members, n, n)
         self._diagonal = self._log_beta[:, 0]
-        self._full = array(n_members, n, n, dtype=dtype)
-        self._full_flat, self._ratio_flat = self._full.flatten(1), self._ratio.flatten(1)
+        self._ratio_flat, self._full_flat = self._ratio.flatten(1), self._full.flatten(1)
+        self._g = Wrapped(like.new_empty(n_members, n + shifts - 1, dtype=torch.float64), n)
         self._full_index = full_from_circulant(n, device)[None].expand(n_members, -1)
-        self._sweep: GammaSweep | None = None
-        if device.type == "cpu":
-            table = self._values.view(rows, shifts, n)
-            slope_table = None if self._slopes is None else self._slopes.view_as(table)
-            self._sweep = GammaSweep(self._left, self._right, table, slope_table, dtype)
-        if slopes:
-            self._make_pull_back(array, dtype)
+        if self._gamma.slopes is not None:
+            self._weights = pair_weights(n, like)
+            self._circulant_index = circulant_from_full(n, device)[None].expand(n_members, -1)
+            self._d_log_beta = like.new_empty(n_members, shifts * n)
+            self._sums = PairSums(rows, n, like)
+            self._slopes, self._d_values = self._gamma.slopes.view(values.shape), self._sums.pairs.view(values.shape)
+            self._d_pairs = self._d_log_beta.view(n_members, 1, shifts, n)
 
     def compute(self, exponents: Tensor) -> tuple[Tensor, Tensor]:
         """The table scaled to a unit diagonal: ``R_ij = B(α_ij) / √(B(α_ii) B(α_jj))``, and ``g_i = ½ log B(α_ii)``.
@@ -86,44 +189,14 @@ class PairKernel:
         """
         torch.add(exponents.transpose(1, 2), 0.5, out=self._labels)
         torch.sum(self._labels, 1, out=self._total)
-        self._wrapped.copy_(self._wrap)
-        if self._sweep is not None:
-            self._sweep.run()
-            constant = (self.shape[2] - 1) * self._sweep.linear_part()
-        else:
-            alpha = self._left + self._right
-            torch.lgamma(alpha, out=self._values.view_as(alpha))
-            if self._slopes is not None:
-                torch.digamma(alpha.to(self._slopes.dtype), out=self._slopes.view_as(alpha))
-            constant = 0.0
+        self._gamma.compute(self._flat)
         log_beta = torch.sum(self._label_values, 1, out=self._log_beta)
-        log_beta.sub_(self._total_values).add_(constant)
-        torch.mul(self._diagonal, 0.5, out=self.g)
-        self._g_wrapped.copy_(self._g_wrap)
-        log_beta.sub_(self._g_left).sub_(self._g_right)
+        log_beta.sub_(self._total_values).add_(self._constant)
+        left, right = self._g.fill(0.5 * self._diagonal)
+        log_beta.sub_(left).sub_(right)
         self._ratio.copy_(log_beta).exp_()
         torch.gather(self._ratio_flat, 1, self._full_index, out=self._full_flat)
-        return self._full, self.g
-
-    # -- gradient ----------------------------------------------------------------------------------------------------
-
-    def _make_pull_back(self, array: Callable[..., Tensor], dtype: torch.dtype) -> None:
-        n_members, n, n_labels = self.shape
-        # Each unordered pair counts twice; those half-way round stand in the table twice already.
-        self._weight = torch.full((1, self.shifts, n), 2.0, dtype=dtype, device=self.device)
-        self._weight[:, 0] = 1.0
-        if n % 2 == 0:
-            self._weight[:, -1] = 1.0
-        self._circulant_index = circulant_from_full(n, self.device)[None].expand(n_members, -1)
-        self._pairs = array(n_members, 1, self.shifts, n, dtype=dtype)
-        self._pairs_flat, self._pairs_flat_weight = self._pairs.flatten(1), self._weight.flatten(1)
-        doubled = array(n_members, n_labels + 1, self.shifts, 2 * n, dtype=dtype)
-        strides = (*doubled.stride()[:2], 2 * n - 1, 1)
-        self._once, self._again = doubled[..., :n], doubled[..., n:]
-        self._shifted = doubled.as_strided((n_members, n_labels + 1, self.shifts, n), strides, storage_offset=n)
-        self._sums = array(2, n_members, n_labels + 1, n, dtype=dtype)
-        self._row_sums, self._diagonal_sums = self._sums
-        self._label_sums, self._total_sums = self._row_sums[:, :n_labels], self._row_sums[:, n_labels:]
+        return self._full, self._g.numbers
 
     def pull_back(self, gradient: Tensor, out: Tensor) -> Tensor:
         """Gradient for the exponents of one for ``log B_ij``.
@@ -138,14 +211,10 @@ class PairKernel:
         Raises:
             RuntimeError: where the table was made without slopes.
         """
-        if self._slopes is None:
+        if self._gamma.slopes is None:
             raise RuntimeError("this table was made without slopes")
-        torch.gather(gradient.flatten(1), 1, self._circulant_index, out=self._pairs_flat).mul_(self._pairs_flat_weight)
-        # Pair (i, i+s): neuron i's gradient is a row sum, neuron i+s's a diagonal sum. Diagonals are read from the
-        # table written twice side by side.
-        torch.mul(self._slopes, self._pairs, out=self._once)
-        self._again.copy_(self._once)
-        torch.sum(self._once, 2, out=self._row_sums)
-        self._row_sums.add_(torch.sum(self._shifted, 2, out=self._diagonal_sums))  # (K, L + 1, n)
-        torch.sub(self._label_sums, self._total_sums, out=out.transpose(1, 2))
+        torch.gather(gradient.flatten(1), 1, self._circulant_index, out=self._d_log_beta).mul_(self._weights)
+        torch.mul(self._slopes, self._d_pairs, out=self._d_values)
+        sums = self._sums.by_neuron().view(len(gradient), -1, gradient.shape[1])
+        torch.sub(sums[:, :-1], sums[:, -1:], out=out.transpose(1, 2))
         return out

@@ -30,12 +30,12 @@ from snefy_ldl._internal.special import (
     HALF_LOG_TWO_PI,
     STIRLING,
     STIRLING_SLOPES,
-    GammaSweep,
     circulant_from_full,
     full_from_circulant,
     horner,
 )
 from snefy_ldl._internal.tolerances import LOG_ODDS_LIMIT, NEGLIGIBLE_TERM_EXPONENT
+from snefy_ldl.training.kernels.pairs import PairGamma, PairSums, Wrapped, pair_weights
 
 #: Up to so many supports in a table, every row is multiplied with the matrices of all of them.
 DENSE_SUPPORTS = 12
@@ -62,120 +62,6 @@ class ZeroRows:
     background: Tensor | None = None
     log_odds: Tensor | None = None
     shift: Tensor | None = None
-
-
-class PairGamma:
-    """``log Γ(s_i + s_j)`` and ``ψ(s_i + s_j)`` of all pairs of n neurons, for several rows, with memory that stays.
-
-    Args:
-        rows: how many sets of neurons.
-        n: neurons.
-        like: gives device and the slopes' dtype.
-        slopes: whether ψ is needed.
-
-    Attributes:
-        values: log Γ in circulant order (rows, S, n), float64; on a CPU less a linear part, see :meth:`linear`.
-        slopes: ψ (rows, S, n), or None.
-
-    Example:
-        >>> table = PairGamma(1, 2, torch.empty(0, dtype=torch.float64))
-        >>> s = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
-        >>> table.compute(s)
-        >>> (table.values[:, 0] + 2.0 * table.linear(s)).exp()  # Γ(2), Γ(4)
-        tensor([[1.0000, 6.0000]], dtype=torch.float64)
-    """
-
-    def __init__(self, rows: int, n: int, like: Tensor, slopes: bool = True) -> None:
-        shifts, device = n // 2 + 1, like.device
-        halves = torch.empty(rows, n + shifts - 1, dtype=torch.float64, device=device)
-        self._halves = Wrapped(halves, n)
-        self.values = torch.empty(rows, shifts, n, dtype=torch.float64, device=device)
-        self.slopes = torch.empty(rows, shifts, n, dtype=like.dtype, device=device) if slopes else None
-        self._sweep: GammaSweep | None = None
-        if device.type == "cpu":
-            self._sweep = GammaSweep(self._halves.left, self._halves.right, self.values, self.slopes, like.dtype)
-
-    def compute(self, halves: Tensor) -> None:
-        """Fill values and slopes for s (rows, n), float64."""
-        left, right = self._halves.fill(halves)
-        if self._sweep is not None:
-            self._sweep.run()
-            return
-        torch.lgamma(left + right, out=self.values)
-        if self.slopes is not None:
-            torch.digamma((left + right).to(self.slopes.dtype), out=self.slopes)
-
-    def linear(self, halves: Tensor) -> Tensor | float:
-        """What each neuron of a pair adds to ``values`` to make it log Γ: half of Stirling's linear part."""
-        return 0.0 if self._sweep is None else 0.5 * GammaSweep.linear_part() - halves
-
-
-class Wrapped:
-    """Numbers of n neurons, continued beyond the last with the first, as the two neurons of all pairs see them.
-
-    Args:
-        memory: (..., n + S - 1).
-        n: neurons.
-
-    Attributes:
-        left: of the first neuron (..., 1, n).
-        right: of the second (..., S, n).
-    """
-
-    def __init__(self, memory: Tensor, n: int) -> None:
-        shifts = n // 2 + 1
-        self.memory, self.n = memory, n
-        self._first, self._rest, self._start = memory[..., :n], memory[..., n:], memory[..., : shifts - 1]
-        self.left = self._first.unsqueeze(-2)
-        self.right = memory.as_strided((*memory.shape[:-1], shifts, n), (*memory.stride()[:-1], 1, 1))
-        self.views = self.left, self.right
-
-    def fill(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Take numbers (..., n); gives ``left`` and ``right``."""
-        self._first.copy_(numbers)
-        self._rest.copy_(self._start)
-        return self.views
-
-
-class PairSums:
-    """Sums of numbers of pairs over all pairs that a neuron is part of, with memory that stays.
-
-    Args:
-        rows: how many sets of pairs.
-        n: neurons.
-        like: gives device and dtype.
-
-    Attributes:
-        pairs: where the numbers go (rows, S, n), in circulant order.
-
-    Example:
-        >>> sums = PairSums(1, 2, torch.empty(0))
-        >>> _ = sums.pairs.copy_(torch.tensor([[[1.0, 10.0], [2.0, 2.0]]]))  # (0, 0), (1, 1); (0, 1), (1, 0)
-        >>> sums.by_neuron()
-        tensor([[ 6., 24.]])
-    """
-
-    def __init__(self, rows: int, n: int, like: Tensor) -> None:
-        shifts, length = n // 2 + 1, n + n // 2
-        # The second neurons' sums run along diagonals, which go on, before the first column, with the last ones.
-        memory = like.new_empty(rows, shifts, length)
-        self.pairs, self._before, self._last = memory[..., shifts - 1 :], memory[..., : shifts - 1], memory[..., n:]
-        strides = (memory.stride(0), length - 1, 1)
-        self._diagonals = memory.as_strided((rows, shifts, n), strides, storage_offset=shifts - 1)
-
-    def by_neuron(self) -> Tensor:
-        """The sums (rows, n)."""
-        self._before.copy_(self._last)
-        return self.pairs.sum(1).add_(self._diagonals.sum(1))
-
-
-def _pair_weights(n: int, like: Tensor) -> Tensor:
-    """How often each circulant entry counts in a sum over all n² pairs, (S n,)."""
-    weight = like.new_full((n // 2 + 1, n), 2.0)
-    weight[0] = 1.0
-    if n % 2 == 0:  # pairs half-way round stand there twice
-        weight[-1] = 1.0
-    return weight.flatten()
 
 
 def log_norm(total: Tensor) -> tuple[Tensor, Tensor]:
@@ -583,7 +469,7 @@ def radial_nodes(dtype: torch.dtype) -> RadialNodes:
 
 
 class RadialForm:
-    """The same as :class:`RowForm` on a CPU, as an integral over the radius, for networks of many neurons.
+    """The sum of :class:`RowForm` as an integral over the radius, for networks of many neurons on a CPU.
 
         Σ_ij M_ij e^{u_i + u_j} Γ(s_i + s_j) = ∫ ‖V e^{u + y s}‖² e^{-e^y} dy
 
@@ -659,7 +545,7 @@ class RadialForm:
 
 
 class DenseForm:
-    """The same where the table has few supports: one matrix per support, and every row times all of them.
+    """The sum of :class:`RowForm` for tables with few supports: one matrix per support, every row times all of them.
 
     Args:
         shape: members K, rows B and neurons n.
@@ -679,7 +565,7 @@ class DenseForm:
         self._chunk = max(1, CHUNK_ELEMENTS // (n_members * q * n))
         if gradients:
             self._circulant_index = circulant_from_full(n, like.device)[None].expand(n_members * q, -1)
-            self._weights = _pair_weights(n, like)
+            self._weights = pair_weights(n, like)
             self._outer = torch.empty_like(self._mixed)
 
     def run(self, u: Tensor, s: Tensor | None, rows: ZeroRows, net: Readout, weigher: Weigher) -> FormResult:
@@ -729,7 +615,7 @@ class SharedNormaliser:
         self._full_index = full_from_circulant(n, like.device)[None].expand(n_members, -1)
         self._circulant_index = circulant_from_full(n, like.device)[None].expand(n_members, -1)
         self._own = Wrapped(like.new_empty(n_members, n + n // 2, dtype=torch.float64), n)
-        self._weights = _pair_weights(n, like)
+        self._weights = pair_weights(n, like)
 
     def forward(self, output: Tensor, gram: Tensor, pair_gram: Tensor, shift: Tensor | None) -> tuple[Tensor, Tensor]:
         """The log sums (K, B), and g (K, 1, n), float64."""
@@ -771,7 +657,7 @@ class SharedNormaliser:
 
 
 class RowNormaliser:
-    """The same where each row's shift gives it a kernel of its own.
+    """The sum of :class:`SharedNormaliser` where each row's shift gives it a kernel of its own.
 
     Args:
         table: the kernels without a shift.
@@ -885,7 +771,7 @@ class ZeroPass:
         else:
             self.form = RowForm(rows, like, gradients)
         self._circulant = circulant_from_full(n, like.device)
-        self._weights = _pair_weights(n, like)
+        self._weights = pair_weights(n, like)
 
     def run(
         self,

@@ -7,7 +7,6 @@ next one reads, and autograd is not asked; the tests hold its gradients against 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,31 +15,9 @@ from snefy_ldl._internal.special import EXPONENT_MARGIN
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
-from snefy_ldl.training.kernels.density import DensityPass
-from snefy_ldl.training.kernels.presence import ZeroPass, ZeroRows
 
 
-class LabelRows(Protocol):
-    """Labels of a batch, as the written-out step takes them."""
-
-    def rows(self, index: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Log shares (K, B, L) and the background's log density (K, B), or None, of the rows index (K, B)."""
-        ...
-
-    def in_one_measure(self, log_p: Tensor, index: Tensor) -> Tensor:
-        """Log densities (K, B) of the rows index (K, B) with respect to the shares as they were given."""
-        ...
-
-
-class ZeroLabelRows(Protocol):
-    """Labels with zeros of a batch."""
-
-    def rows(self, net: SnefyNet, index: Tensor) -> ZeroRows:
-        """Labels of the rows index (K, B)."""
-        ...
-
-
-class _NetworkStep(ABC):
+class NetworkStep(ABC):
     """Gradients of ``Σ_kb slope_kb log p_kb`` for every parameter of a net with the library's own backbone.
 
     Args:
@@ -59,8 +36,8 @@ class _NetworkStep(ABC):
         n_members = net.n_members
         self.weights = [*net.backbone.weights, net.head_weight]
         self.biases = [*net.backbone.biases, net.head_bias]
-        self.d_weights, self.d_biases = [_gradient(p) for p in self.weights], [_gradient(p) for p in self.biases]
-        self.d_exponents, self.d_readout = _gradient(net.raw_exponents), _gradient(net.readout)
+        self.d_weights, self.d_biases = [gradient_of(p) for p in self.weights], [gradient_of(p) for p in self.biases]
+        self.d_exponents, self.d_readout = gradient_of(net.raw_exponents), gradient_of(net.readout)
         like = net.readout
         self.layers = [like.new_empty(n_members, batch_size, weight.shape[2]) for weight in self.weights]
         self.d_layers = [torch.empty_like(layer) for layer in self.layers]
@@ -80,7 +57,7 @@ class _NetworkStep(ABC):
         for number, (weight, bias, layer) in enumerate(zip(self.weights, self.biases, self.layers)):
             torch.baddbmm(bias, inputs, weight, out=layer)
             inputs = layer.relu_() if number + 1 < len(self.layers) else layer
-        log_p = self._density(index, slope)
+        log_p = self.density(index, slope)
         if self.net.exponent_form == "log":
             self.d_exponents.mul_(self.powers)
         for number in range(len(self.layers) - 1, -1, -1):
@@ -93,10 +70,11 @@ class _NetworkStep(ABC):
         return log_p
 
     @abstractmethod
-    def _density(self, index: Tensor, slope: Tensor) -> Tensor:
+    def density(self, index: Tensor, slope: Tensor) -> Tensor:
         """Log density (K, B) from the last of ``layers``; gradients go to the last of ``d_layers`` and beside it."""
 
-    def _exponents(self) -> Tensor:
+    def take_exponents(self) -> Tensor:
+        """The exponents of all neurons (K, n, L), float64."""
         net = self.net
         if net.exponent_form == "clip":
             return self.exponents.copy_(net.raw_exponents)
@@ -104,74 +82,7 @@ class _NetworkStep(ABC):
         return self.exponents.copy_(self.powers + (EXPONENT_MARGIN - 0.5))
 
 
-class WrittenOutStep(_NetworkStep):
-    """The step for label distributions without zeros.
-
-    Args:
-        net: what to train; its parameters get ``grad`` arrays that stay.
-        X: features, scaled for every member.
-        labels: label distributions.
-        batch_size: rows per step.
-
-    Raises:
-        TypeError: where the backbone is a custom one, which needs autograd.
-    """
-
-    def __init__(self, net: SnefyNet, X: ScaledFeatures, labels: LabelRows, batch_size: int) -> None:
-        super().__init__(net, X, batch_size)
-        self.labels = labels
-        n_members, n_readouts, n_neurons = net.readout.shape
-        shape = (n_members, batch_size, n_neurons, n_readouts, net.raw_exponents.shape[2])
-        self.density = DensityPass(shape, net.readout)
-
-    def _density(self, index: Tensor, slope: Tensor) -> Tensor:
-        net = self.net
-        logs, background = self.labels.rows(index)
-        odds = None if background is None else net.log_odds
-        log_p = self.density.forward(
-            self.layers[-1], self._exponents(), net.readout, logs, background, odds, balanced=net.balanced
-        )
-        self.density.backward(slope, self.d_layers[-1], self.d_exponents, self.d_readout)
-        return self.labels.in_one_measure(log_p, index)
-
-
-class WrittenOutZeroStep(_NetworkStep):
-    """The step for label distributions with zeros.
-
-    Args:
-        net: with presence; its parameters get ``grad`` arrays that stay.
-        X: features, scaled for every member.
-        labels: label distributions with zeros.
-        batch_size: rows per step.
-        supports: all supports of the labels (Q, L) where they are few, or None.
-        moves: whether rows have a shift of their own.
-
-    Raises:
-        TypeError: where the backbone is a custom one, which needs autograd.
-    """
-
-    def __init__(
-        self,
-        net: SnefyNet,
-        X: ScaledFeatures,
-        labels: ZeroLabelRows,
-        batch_size: int,
-        supports: Tensor | None,
-        moves: bool,
-    ) -> None:
-        super().__init__(net, X, batch_size)
-        self.labels = labels
-        self.d_presence = _gradient(net.raw_presence)
-        n_members, n_neurons, n_labels = net.raw_exponents.shape
-        self.density = ZeroPass((n_members, batch_size, n_neurons, n_labels), supports, moves, net.readout)
-
-    def _density(self, index: Tensor, slope: Tensor) -> Tensor:
-        net, rows = self.net, self.labels.rows(self.net, index)
-        into = self.d_layers[-1], self.d_exponents, self.d_presence, self.d_readout
-        return self.density.run(self.layers[-1], self._exponents(), net.raw_presence, net.readout, rows, slope, into)
-
-
-def _gradient(parameter: Tensor) -> Tensor:
+def gradient_of(parameter: Tensor) -> Tensor:
     """A gradient array for the parameter, made now, so that every step writes into the same one."""
     parameter.grad = torch.zeros_like(parameter)
     return parameter.grad

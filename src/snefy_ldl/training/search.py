@@ -1,37 +1,35 @@
-"""A fit with guides: one model on the features, one on the guides' predictions, one on both; validation decides."""
+"""Which candidates a fit tries, and which of them it keeps.
+
+A model may see the features, the guides' predictions, both, or be moved by its guides; zeros may be modelled or shrunk.
+Validation rows decide. On very many rows a sample of them decides, and all rows train the candidate that won: two
+scalings, and perhaps two centres and two zero policies, would each see every row of a million at every epoch, only for
+all but one to be thrown away. A few thousand validation rows tell them apart as surely.
+"""
 
 from __future__ import annotations
 
 import math
-import os
-import time
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
-import torch
-from joblib import Parallel, delayed
 
+from snefy_ldl._internal.limits import PREDICTION_ROWS
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.random import derive_seed
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import ZeroPolicy
-from snefy_ldl.errors import TrainingError, TrainingWarning
+from snefy_ldl.errors import TrainingError
 from snefy_ldl.training.checkpoint import checkpoint_of
 from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.fit import fit
-from snefy_ldl.training.guides import GUIDE_ROWS, Guides, default_guides, fit_guides
-from snefy_ldl.training.large import LARGE_ROWS, fit_large, is_large
-from snefy_ldl.training.moves import Mover, Moves, fit_mover
+from snefy_ldl.training.guides import GUIDE_ROWS, Guides, Mover, Moves, default_guides, fit_guides, fit_mover
 from snefy_ldl.training.plan import Job
-from snefy_ldl.training.race import Candidate, candidates_of, conclude_stack, describe, run_race
+from snefy_ldl.training.race import Candidate, Stack, candidates_of, conclude_stack, describe, run_race, train_jobs
 from snefy_ldl.training.selection import first_members, join_states
-from snefy_ldl.training.selfcheck import finish, warn_if_failed
-from snefy_ldl.training.stack import Stack
+from snefy_ldl.training.settings import Settings
 from snefy_ldl.training.state import FittedState, Inputs, Validation, lead
 
 #: Features above which guides stand beside them only if the user brings the guides: wide networks are slow to train.
@@ -63,47 +61,37 @@ GUIDED_MEMBERS, MEMBER_ROWS = 3, 10_000
 SMALL_PART = 1e-4
 #: Rows below which no guide is tried by itself.
 LEAST_ROWS = 12
+#: Rows from which a fit is large.
+LARGE_ROWS = 100_000
+#: Rows and epochs by which a large fit chooses.
+SAMPLE_ROWS, SAMPLE_EPOCHS = 20_000, 10
+#: Nats per row by which guides must be better on the sample: less than that the network learns from the other rows, and
+#: guides make every prediction slower.
+GUIDE_GAIN = 0.1
 
 
-def fit_job(job: Job, progress: Progress | None = None, inputs: Inputs | None = None) -> FittedState:
-    """Train one job: with guides, and with zeros modelled, where its settings and data call for them.
+def needs_search(job: Job) -> bool:
+    """Whether a job has more to choose than one stack of members holds."""
+    return bool(wanted_guides(job)) or job.may_model_zeros or is_large(job)
+
+
+def search(job: Job, progress: Progress, inputs: Inputs | None = None) -> FittedState:
+    """Train one job, with guides and with zeros modelled where its settings and data call for them.
 
     Args:
         job: one model and its rows.
-        progress: where to show how far it is; a new one by default, if the settings ask for it.
+        progress: where to show how far it is.
         inputs: what the network sees, where an earlier fit has chosen that; None chooses.
 
     Returns:
         The fitted state of what does best on validation rows.
     """
-    if progress is None:
-        with Progress("fit", 0, show=job.settings.verbose >= 1) as progress:
-            return fit_job(job, progress, inputs)
-    started, bar = time.perf_counter(), progress
     if is_large(job):
-        state = fit_large(job, lambda part: _search(part, bar, large=True, inputs=inputs))
-    else:
-        state = _search(job, bar, inputs=inputs)
-    _tell_if_nothing_was_learnt(state)
-    # the guides and the candidates that were not chosen took their time, too
-    seconds = max(state.summary["seconds"], round(time.perf_counter() - started, 3))
-    return replace(state, summary={**state.summary, "seconds": seconds})
+        return fit_large(job, lambda part: _search(part, progress, inputs, large=True))
+    return _search(job, progress, inputs)
 
 
-def _tell_if_nothing_was_learnt(state: FittedState) -> None:
-    """A fit that stays at its background is worse than the mean label, and nobody should have it without knowing."""
-    report = state.summary
-    if report["epochs"] >= 10 and max(report["best_epoch"]) == 0 and min(report["background_share"]) > 0.5:
-        warnings.warn(
-            f"the fit did not learn: no epoch was better than the first, and {min(report['background_share']):.0%} of "
-            "the density is the labels' overall law. Try a lower learning_rate, fewer labels (merge rare ones), "
-            "guides=[...] with a learner that does well on this data, or more rows.",
-            TrainingWarning,
-            stacklevel=5,
-        )
-
-
-def _search(job: Job, progress: Progress, large: bool = False, inputs: Inputs | None = None) -> FittedState:
+def _search(job: Job, progress: Progress, inputs: Inputs | None, large: bool = False) -> FittedState:
     """The state of the zero policy and the inputs that do best; further members join the one that was chosen."""
     policies = [job]
     if job.may_model_zeros:
@@ -117,7 +105,7 @@ def _search(job: Job, progress: Progress, large: bool = False, inputs: Inputs | 
     # who has very many rows asks about many: a law that moves would answer each by integrals of its own
     may_move = not large or job.data.n_labels >= MANY_LABELS
     if guidance is None and len(policies) == 1:
-        return fit(policies, progress=progress)[0]
+        return train_jobs(policies, progress)[0]
     races = [_Race(_ways(part, guidance, may_move, inputs), n_rows) for part in policies]
     field = [candidate for race in races for candidate in race.field]
     progress.extend(sum(stack.recipe.epochs for race in races for stack in race.stacks))
@@ -301,7 +289,7 @@ class _Race:
             worse = [one for one in self.field if one.stack is stack and one.scaling != best.scaling]
             for one in worse:
                 one.outcome = "dropped early"
-            stack.drop([member for one in worse for member in one.members])
+            stack.trainer.drop([member for one in worse for member in one.members])
 
     def run(self, progress: Progress, say: Callable[[Stack], str]) -> None:
         """Train all ways, and keep the best."""
@@ -347,7 +335,7 @@ def _with_members(race: _Race, n_rows: int, progress: Progress) -> FittedState:
         wanted = done if settled else GUIDED_MEMBERS
     if wanted <= done:
         return first_members(state, wanted)
-    return join_states(state, fit([way.job(wanted, state)], progress=progress)[0])
+    return join_states(state, train_jobs([way.job(wanted, state)], progress)[0])
 
 
 def _has_better_mean(challenger: Validation | None, incumbent: Validation | None) -> bool:
@@ -379,35 +367,6 @@ def _fit_moves(job: Job, guidance: Guidance) -> tuple[Mover, Moves]:
     seed = derive_seed(job.seed, 12)
     table, labels = guidance.table, guidance.labels
     return fit_mover(table, data.features, labels, seen, n_trees, GUIDE_ROWS, seed, guidance.log_centre)
-
-
-def fit_jobs(jobs: Sequence[Job], n_jobs: int | None = 1, inputs: Inputs | None = None) -> list[FittedState]:
-    """Train some jobs: those that try guides each by itself, the others stacked.
-
-    Args:
-        jobs: on one and the same data and device.
-        n_jobs: processes on a CPU; None takes all cores, or one where the work is over in a few seconds.
-        inputs: what the networks see, where an earlier fit has chosen that; None lets each job choose.
-
-    Returns:
-        Fitted states, in the order of the jobs.
-    """
-    if not any(wanted_guides(job) or job.may_model_zeros or is_large(job) for job in jobs):
-        return [finish(state, job.data, job.rows) for job, state in zip(jobs, fit(jobs, n_jobs))]
-    workers = 1 if jobs[0].settings.torch_device.type != "cpu" else min(n_jobs or os.cpu_count() or 1, len(jobs))
-    if workers == 1:
-        with Progress("fit", 0, show=jobs[0].settings.verbose >= 1) as progress:
-            return [finish(fit_job(job, progress, inputs), job.data, job.rows) for job in jobs]
-    states: list[FittedState] = Parallel(n_jobs=workers)(delayed(_fit_alone)(job, inputs) for job in jobs)
-    for state in states:
-        warn_if_failed(state)
-    return states
-
-
-def _fit_alone(job: Job, inputs: Inputs | None) -> FittedState:
-    """The same in a process of its own, with one thread and nothing to show."""
-    torch.set_num_threads(1)
-    return finish(fit_job(job, Progress("fit", 0, show=False), inputs), job.data, job.rows)
 
 
 def _better(state: FittedState, best: FittedState, n_rows: int) -> bool:
@@ -457,3 +416,106 @@ def _inputs_to_try(job: Job) -> list[Inputs]:
     if job.data.features.shape[1] > WIDE:
         return ["features", "guides", "moving"]
     return ["features", "guides", "both", "moving"]
+
+
+def is_large(job: Job) -> bool:
+    """Whether a job has very many rows, and something to choose that a sample of them can settle.
+
+    Args:
+        job: one model and its rows.
+
+    Returns:
+        Whether :func:`fit_large` is for it.
+    """
+    settings, data = job.settings, job.data
+    if len(job.rows) < LARGE_ROWS or settings.backbone is not None or data.partial is not None:
+        return False
+    if not (settings.guides is None or isinstance(settings.guides, str)) or settings.validation_fraction <= 0:
+        return False
+    if settings.is_paper or job.one_pass or job.start is not None:
+        return False
+    tries_guides = settings.guides is not None and not (data.are_counts or data.has_gaps)
+    return len(job.scalings) * len(job.centres) > 1 or job.may_model_zeros or tries_guides
+
+
+def fit_large(job: Job, fit_small: Callable[[Job], FittedState]) -> FittedState:
+    """Choose scaling, centre, zero policy and inputs on a sample of the rows, and train on all of them.
+
+    Guides learn from the sample. Where they are kept, the network learns from the other rows, whose labels the guides
+    have not seen.
+
+    Args:
+        job: for which :func:`is_large` holds.
+        fit_small: trains a job, whatever there is to choose.
+
+    Returns:
+        The fitted state; its summary says by how many rows it was chosen (``"chosen_by"``).
+    """
+    settings, data = replace(job.settings, guides=None), job.data
+    rng = np.random.default_rng(derive_seed(job.seed, 11))
+    sample = np.sort(rng.choice(job.rows, SAMPLE_ROWS, replace=False))
+    chosen = _choose(job, sample, fit_small)
+    settled = replace(
+        settings,
+        standardize=False if chosen.scaling == "none" else chosen.scaling,
+        centre=None if chosen.centre is None else "geometric" if isinstance(settings.centre, str) else settings.centre,
+    )
+    policy = None if data.are_counts else ZeroPolicy(chosen.zero_policy.mode, job.labels.policy.floor)
+    rows = job.rows
+    if chosen.guides is not None:
+        data, rows = data.with_features(*_seen_by(chosen, data)), np.setdiff1d(rows, sample)
+    if chosen.inputs == "moving":  # with the few neurons that such a law needs
+        n_readouts, n_neurons = chosen.net.readout.shape[1:]
+        settled = replace(settled, n_neurons=n_neurons, n_readouts=n_readouts)
+    state = fit_small(Job(settled, data, rows, policy=policy, warn=False, seed=job.seed, settled=True))
+    return replace(
+        state,
+        inputs=chosen.inputs,
+        guides=chosen.guides,
+        n_features=data.n_features,
+        summary={**state.summary, "inputs": chosen.inputs, "chosen_by": len(sample)},
+        candidates=chosen.candidates,
+    )
+
+
+def _choose(job: Job, sample: Index, fit_small: Callable[[Job], FittedState]) -> FittedState:
+    """The state of a sample: without guides, or with them where they are better by far."""
+    brief = replace(
+        job.settings,
+        guides=None,
+        n_members=1,
+        epochs=min(job.settings.epochs, SAMPLE_EPOCHS),
+        verbose=0,
+        checkpoint_dir=None,
+        patience=None,
+    )
+    # the floor is that of all rows, or the two fits would not speak of the same labels
+    policy = None if job.data.are_counts else job.labels.policy
+    part = job.data.take(sample)
+
+    def fit_sample(settings: Settings) -> FittedState:
+        return fit_small(Job(settings, part, policy=policy, warn=False, seed=job.seed, compared=True))
+
+    plain = fit_sample(brief)
+    if job.settings.guides is None or plain.validation is None:
+        return plain
+    guided = fit_sample(replace(brief, guides=job.settings.guides))
+    if guided.guides is None or guided.validation is None or guided.zero_policy.mode != plain.zero_policy.mode:
+        return plain
+    gain = float((guided.validation.log_prob - plain.validation.log_prob).double().mean())
+    return guided if gain > GUIDE_GAIN else plain
+
+
+def _seen_by(chosen: FittedState, data: TrainingData) -> tuple[Any, Moves | None]:
+    """What the network sees of every row, float32: guides' predictions, a part of the rows at a time; and its moves."""
+    assert chosen.guides is not None
+    table, moves = None, []
+    for start in range(0, data.n_rows, PREDICTION_ROWS):
+        part = slice(start, min(start + PREDICTION_ROWS, data.n_rows))
+        seen = chosen.guides.inputs(data.features[part], chosen.inputs)
+        if table is None:
+            table = np.empty((data.n_rows, seen.shape[1]), dtype=np.float32)
+        table[part] = seen
+        if chosen.guides.mover is not None:
+            moves.append(chosen.guides.mover.moves(seen, data.features[part]))
+    return table, Moves.joined(moves) if moves else None

@@ -1,0 +1,499 @@
+"""What members must explain: shares, shares of which some are unknown, shares with exact zeros, or votes.
+
+Where the labels S of a row are unknown, the others and ``r = 1 - Σ_{l not in S} ℓ_l`` are known: the row is a label
+distribution with the labels of S merged, and the family is closed under merging. In terms of the neurons
+
+    p(ℓ_known, r | x) = eᵀ (M ∘ K^S) e / Z(x),   K^S_ij = Π_{l in S} Γ(α_ijl) / Γ(Σ_{l in S} α_ijl),
+    log e_i = h_i + Σ_{l not in S} w_il log ℓ_l + (Σ_{l in S} w_il + (|S|-1)/2) log r.
+
+Rows without gaps are the case of an empty S, with ``K = 1``. One unknown share is no gap: it follows from the others.
+
+Shares with exact zeros have the density of :mod:`snefy_ldl.training.kernels.presence`; votes their exact probability,
+without the multinomial coefficient (:mod:`snefy_ldl.training.kernels.counts`).
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from snefy_ldl._internal.special import log_quadratic_form, log_share, pair_concentration, symmetric, unit_kernel
+from snefy_ldl.distributions.components import log_expm1
+from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.networks.scaling import ScaledFeatures
+from snefy_ldl.training.kernels.counts import MOST_VOTES, DirectFactors, VoteFactors, log_prob_factors
+from snefy_ldl.training.kernels.density import DensityPass, squared_log_density
+from snefy_ldl.training.kernels.presence import DENSE_SUPPORTS, ZeroPass, ZeroRows, zero_log_density
+from snefy_ldl.training.kernels.step import NetworkStep, gradient_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+#: A written-out step: rows (K, B) and slopes (K, B) in, log likelihoods (K, B) out, gradients left in ``grad``.
+WrittenOut = Callable[[Tensor, Tensor], Tensor]
+#: Largest norm of a member's gradient.
+GRADIENT_LIMIT = 1.0
+
+
+class Objective(ABC):
+    """Labels of all rows, in the form their likelihood needs; K members may each see other rows.
+
+    A new kind of label is one subclass with :meth:`log_prob`; parameters that it needs beside the network's usual ones
+    belong to the net. Whatever has a first dimension K must follow :meth:`select`.
+
+    Attributes:
+        background: log likelihood of every row under each member's background (K, N), or None without one. The
+            background does not change in training, so this is computed once.
+        left_out: part of every row's log likelihood (N,) that no network changes and :meth:`log_prob` leaves out; None
+            for nothing. Reports of a fit include it.
+        gradient_limit: largest norm of a member's gradient, to which longer ones are cut; None for no limit.
+        group: which table of labels each member uses (K,).
+    """
+
+    group: Tensor
+    background: Tensor | None = None
+    left_out: Tensor | None = None
+    gradient_limit: float | None = None
+
+    @abstractmethod
+    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
+        """Log likelihood of some rows, background included.
+
+        Args:
+            net: K members.
+            x: features of those rows, as the backbone takes them.
+            index: row numbers (K, B).
+
+        Returns:
+            (K, B), through which gradients flow.
+        """
+
+    def written_out_step(self, net: SnefyNet, X: ScaledFeatures, batch_size: int) -> WrittenOut | None:
+        """A step without autograd for nets with the library's own backbone, or None where there is none.
+
+        Args:
+            net: what to train.
+            X: features, scaled for every member.
+            batch_size: rows per step.
+
+        Returns:
+            A function of rows and slopes, or None.
+        """
+        return None
+
+    def without_background(self) -> Self:
+        """These labels, for the networks without their background."""
+        other = copy.copy(self)
+        other.background = None
+        return other
+
+    def select(self, members: list[int]) -> Self:
+        """These labels, for some of the members."""
+        other = copy.copy(self)
+        other.background = None if self.background is None else self.background[members]
+        other.group = self.group[members]
+        return other
+
+    def mean_left_out(self, index: Tensor) -> Tensor | None:
+        """Mean of :attr:`left_out` over the rows index (K, B) of each member (K,), on the CPU; None for nothing."""
+        return None if self.left_out is None else self.left_out[index].mean(1).cpu()
+
+    def background_of(self, index: Tensor) -> Tensor | None:
+        """The background's log likelihood (K, B) of the rows index (K, B), or None."""
+        return None if self.background is None else self.background.gather(1, index)
+
+
+def log_density(net: SnefyNet, x: Any, logs: Tensor, background: Tensor | None = None) -> Tensor:
+    """Log density of each member at its labels.
+
+    Time and memory O(B n² + n² L + B n m) per member; the kernel table is float64, the rest the network's dtype.
+
+    Args:
+        net: K members.
+        x: what the backbone takes.
+        logs: log shares (K, B, L), float64.
+        background: log density of the background Dirichlet at those labels (K, B), or None without one.
+
+    Returns:
+        (K, B).
+    """
+    exponents = net.exponents.double()
+    odds = None if background is None else net.log_odds
+    return squared_log_density(net.output(x), exponents, net.readout, logs, background, odds, net.balanced)
+
+
+class Shares(Objective):
+    """Label distributions without gaps.
+
+    Args:
+        logs: log shares (G, N, L), float64; G is 1 unless zero policies differ between members.
+        net: gives the background's density.
+        group: which of the G tables each member uses (K,).
+        jacobian: added to the log density of every row (G, N): labels divided by a centre are another measure. None
+            where no table has a centre.
+    """
+
+    def __init__(self, logs: Tensor, net: SnefyNet, group: Tensor, jacobian: Tensor | None = None) -> None:
+        self.logs, self.group, self.jacobian = logs, group, jacobian
+        if net.has_background:
+            tables = logs if len(logs) == 1 else logs[group]
+            self.background = net.background_log_prob(tables).to(net.readout.dtype)  # (K, N)
+
+    def rows(self, index: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Log shares (K, B, L) and the background's log density (K, B) of the rows index (K, B)."""
+        background = self.background_of(index)
+        if len(self.logs) == 1:
+            return self.logs[0].index_select(0, index.flatten()).view(*index.shape, -1), background
+        return self.logs[self.group[:, None], index], background
+
+    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
+        """Log density (K, B); see :meth:`Objective.log_prob`."""
+        return self.in_one_measure(log_density(net, x, *self.rows(index)), index)
+
+    def in_one_measure(self, log_p: Tensor, index: Tensor) -> Tensor:
+        """Log densities (K, B) of the rows index (K, B) with respect to the shares as they were given."""
+        if self.jacobian is None:
+            return log_p
+        return log_p + self.jacobian[self.group[:, None], index].to(log_p.dtype)
+
+    def written_out_step(self, net: SnefyNet, X: ScaledFeatures, batch_size: int) -> WrittenOutStep:
+        """See :meth:`Objective.written_out_step`."""
+        return WrittenOutStep(net, X, self, batch_size)
+
+
+class MergedLabels:
+    """Label distributions as logarithms of what is known.
+
+    Args:
+        D: (N, L), strictly positive, NaN where unknown; the rest of such a row is positive, too.
+
+    Attributes:
+        logs: ``log ℓ`` (N, L), with ``log r`` in place of unknown shares.
+        patterns: the distinct sets S, 0 or 1 (Q, L); the first is empty.
+        which: the set of each row (N,).
+    """
+
+    def __init__(self, D: Tensor) -> None:
+        gaps = torch.isnan(D)
+        rest = 1.0 - D.nan_to_num(0.0).sum(-1, keepdim=True)
+        self.logs = log_share(torch.where(gaps, rest, D))
+        none = torch.zeros_like(gaps[:1])
+        patterns, which = torch.unique(torch.cat([none, gaps]), dim=0, return_inverse=True)
+        # torch sorts, so the empty set comes first
+        self.patterns, self.which = patterns.double(), which[1:]
+
+
+def merged_log_prob(
+    net: SnefyNet, x: Any, logs: Tensor, patterns: Tensor, which: Tensor, background: Tensor | None = None
+) -> Tensor:
+    """Log density (K, B) of each member at rows with gaps; see the module.
+
+    Args:
+        net: the members.
+        x: what the backbone takes.
+        logs: log shares, ``log r`` in place of unknown ones (K, B, L), float64.
+        patterns: sets of unknown labels (Q, L).
+        which: the set of each row (K, B).
+        background: the background's own log density (K, B), or None.
+    """
+    exponents = net.exponents.double()  # (K, n, L)
+    n = exponents.shape[1]
+    log_kernel, g = unit_kernel(exponents)  # (K, P), (K, n)
+    log_scale = net.output(x).double()
+    if not net.balanced:
+        log_scale = log_scale + g[:, None]
+    used, place = torch.arange(len(patterns), device=which.device), which
+    # A captured graph on a GPU may not ask which sets a batch holds, so there every set is computed.
+    if which.device.type == "cpu" and len(patterns) > 2:
+        used, place = torch.unique(which, return_inverse=True)
+    sets = patterns[used]  # (Q', L)
+    size = sets.sum(-1)
+    alpha = pair_concentration(exponents)  # (K, P, L)
+    merged = (alpha @ sets.T).clamp_min(1e-300)  # (K, P, Q')
+    log_k = torch.where(size > 0, torch.lgamma(alpha) @ sets.T - torch.lgamma(torch.where(size > 0, merged, 1.0)), 0.0)
+    table = symmetric(log_k.transpose(1, 2), n)  # (K, Q', n, n)
+    half = 0.5 * table.diagonal(dim1=-2, dim2=-1)  # (K, Q', n)
+    ratio = (table - half[..., :, None] - half[..., None, :]).exp()
+    gram = (net.readout.transpose(1, 2) @ net.readout).double()
+    members = torch.arange(len(gram), device=gram.device)[:, None]
+    # Every unknown label's slot holds log r, so the product below adds all their exponents; (|S|-1)/2 log r is left.
+    shift = (0.5 * (size - 1.0).clamp_min(0.0))[place] * _rest(logs, patterns, which)  # (K, B)
+    powers = logs @ exponents.transpose(1, 2) + shift[..., None]
+    neurons = log_scale - g[:, None] + powers + half[members, place]  # (K, B, n)
+    top = neurons.amax(-1, keepdim=True)
+    e = (neurons - top).exp()
+    value = torch.zeros_like(shift)
+    for q in range(len(used)):  # one product per set of unknown labels, over all rows
+        form = torch.linalg.vecdot(e @ (gram * ratio[:, q]), e)
+        value = torch.where(place == q, form, value)
+    total = value.clamp_min(torch.finfo(value.dtype).tiny).log() + 2.0 * top.squeeze(-1)
+    normaliser = log_quadratic_form(gram * symmetric(log_kernel.exp(), n), log_scale)
+    return net.mix(total - normaliser, None if background is None else background.double())
+
+
+def _rest(logs: Tensor, patterns: Tensor, which: Tensor) -> Tensor:
+    """``log r`` of each row (K, B), zero where nothing is unknown."""
+    sets = patterns[which]
+    total: Tensor = (logs * sets).sum(-1) / sets.sum(-1).clamp_min(1.0)
+    return total
+
+
+class Gaps(Objective):
+    """Label distributions with gaps, scored by the density of what is known.
+
+    Args:
+        tables: one per group of members that share a zero policy, (N, L) each, NaN where unknown.
+        net: gives the background's Dirichlet, which does not change in training.
+        group: which table each member uses (K,).
+    """
+
+    def __init__(self, tables: list[Tensor], net: SnefyNet, group: Tensor) -> None:
+        labels = [MergedLabels(table) for table in tables]
+        self.logs = torch.stack([merged.logs for merged in labels])  # (G, N, L)
+        self.patterns, self.which, self.group = labels[0].patterns, labels[0].which, group
+        if net.has_background:
+            self.background = self._background(net).to(net.readout.dtype)  # (K, N)
+
+    def _background(self, net: SnefyNet) -> Tensor:
+        """Log density of the merged Dirichlet: the merged labels' concentrations add up."""
+        logs, sets = self.logs[self.group], self.patterns[self.which]  # (K, N, L), (N, L)
+        alpha = net.background[:, None]  # (K, 1, L)
+        merged = (alpha * sets).sum(-1)  # (K, N)
+        known = 1.0 - sets
+        powers = ((alpha - 1.0) * logs * known).sum(-1)
+        gammas = (torch.lgamma(alpha) * known).sum(-1) - torch.lgamma(alpha.sum(-1))
+        gap = sets.any(-1)
+        rest = _rest(logs, self.patterns, self.which.expand(logs.shape[:2]))
+        inside = torch.where(gap, merged, 1.0)
+        extra = (inside - 1.0) * rest - torch.lgamma(inside)
+        log_p: Tensor = powers - gammas + torch.where(gap, extra, 0.0)
+        return log_p
+
+    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
+        """Log density (K, B) of what is known; see :meth:`Objective.log_prob`."""
+        logs = self.logs[self.group[:, None], index]
+        return merged_log_prob(net, x, logs, self.patterns, self.which[index], self.background_of(index))
+
+
+class ZeroObjective(Objective):
+    """Label distributions with exact zeros.
+
+    Args:
+        tables: label distributions, one table (N, L) per group of members.
+        net: with presence; gives the background, which does not change in training.
+        group: which table each member uses (K,).
+        log_centre: ``log c`` of each member (K, 1, L), or of each row (1, N, L); None for zeros.
+        shift: of the log odds of presence of each row (N, L), or None for none.
+
+    Example:
+        >>> from snefy_ldl.networks import SnefyNet, StackedMLP
+        >>> net = SnefyNet(StackedMLP(1, 3, (8,)), n_labels=2, n_neurons=6, n_readouts=3, presence=True)
+        >>> rows = torch.tensor([[1.0, 0.0], [0.4, 0.6]], dtype=torch.float64)
+        >>> objective = ZeroObjective([rows], net, torch.zeros(1, dtype=torch.long))
+        >>> objective.log_prob(net, torch.zeros(1, 2, 3), torch.tensor([[0, 1]])).shape
+        torch.Size([1, 2])
+    """
+
+    gradient_limit = GRADIENT_LIMIT
+
+    def __init__(
+        self,
+        tables: list[Tensor],
+        net: SnefyNet,
+        group: Tensor,
+        log_centre: Tensor | None = None,
+        shift: Tensor | None = None,
+    ) -> None:
+        D = torch.stack([table.double() for table in tables])  # (G, N, L)
+        there = D[0] > 0.0
+        if log_centre is not None and len(log_centre) > 1:  # one table per member
+            D, group = D[group], torch.arange(len(group), device=group.device)
+        logs = torch.where(there, D, 1.0).log().masked_fill(~there, -torch.inf)
+        moved = logs if log_centre is None else logs - log_centre
+        plain = torch.log_softmax(moved, -1)
+        self.group, self.shift = group, shift
+        logs_there = torch.where(there, plain, 0.0)
+        self.known = torch.cat([there.double().expand_as(logs_there), logs_there], -1)  # (G, N, 2 L)
+        self.offset = torch.where(there, logs_there - logs, 0.0).sum(-1)  # (G, N): labels divided by a centre
+        if shift is not None:
+            self.offset = self.offset + torch.where(there, shift, 0.0).sum(-1)  # a shift lifts all neurons alike
+        supports, which = torch.unique(there, dim=0, return_inverse=True)
+        few = len(supports) <= DENSE_SUPPORTS
+        # single labels first, in their order, as the kernel's table has them
+        first = torch.where(supports.sum(1) == 1, supports.int().argmax(1), supports.shape[1])
+        order = torch.argsort(first, stable=True)
+        self.supports: Tensor | None = supports[order].double() if few else None
+        self.which: Tensor | None = torch.argsort(order)[which] if few else None
+        if net.has_background:
+            self.background = self._background(net)  # (K, N)
+
+    def _background(self, net: SnefyNet) -> Tensor:
+        """Log probability of every row under the one component that each member's background is."""
+        odds, alpha = net.background_odds[:, None], net.background[:, None]  # (K, 1, L)
+        moved = odds if self.shift is None else odds + self.shift
+        log_norm = log_expm1(softplus(moved).sum(-1))
+        n_labels = alpha.shape[-1]
+        there, logs = self.known[self.group].split(n_labels, -1)
+        powers = odds - torch.lgamma(alpha) + (alpha - 1.0) * logs
+        shape = (alpha * there).sum(-1)
+        log_p: Tensor = (powers * there).sum(-1) + torch.lgamma(shape) - log_norm
+        return log_p + self.offset[self.group]
+
+    def rows(self, net: SnefyNet, index: Tensor) -> ZeroRows:
+        """Labels of the rows index (K, B), as the kernel takes them."""
+        if len(self.known) == 1:
+            flat = index.flatten()
+            known = self.known[0].index_select(0, flat).view(*index.shape, -1)
+            offset = self.offset[0].index_select(0, flat).view(index.shape)
+        else:
+            known, offset = self.known[self.group[:, None], index], self.offset[self.group[:, None], index]
+        place = None if self.which is None else self.which[index]
+        shift = None if self.shift is None else self.shift[index]
+        background = self.background_of(index)
+        return ZeroRows(known, offset, place, background, None if background is None else net.log_odds, shift)
+
+    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
+        """Log density (K, B), float64; see :meth:`Objective.log_prob`."""
+        rows = self.rows(net, index)
+        return zero_log_density(
+            net.output(x), net.exponents.double(), net.raw_presence, net.readout, rows, self.supports
+        )
+
+    def written_out_step(self, net: SnefyNet, X: ScaledFeatures, batch_size: int) -> WrittenOutZeroStep:
+        """See :meth:`Objective.written_out_step`."""
+        return WrittenOutZeroStep(net, X, self, batch_size)
+
+
+def log_probability(
+    net: SnefyNet,
+    x: Any,
+    counts: Tensor | VoteFactors,
+    background: Tensor | None = None,
+    shared: Tensor | None = None,
+) -> Tensor:
+    """Log probability of each member's votes, multinomial coefficient left out.
+
+    ``Σ_ij c_ij B(α_ij + k) / B(α_ij)``: a ratio of two normalisers, in float64.
+
+    Args:
+        net: K members.
+        x: what the backbone takes.
+        counts: votes k (K, B, L), NaN for a label that was not counted; or their factors, prepared.
+        background: log probability of the votes under the background (K, B), or None without one; less ``shared``.
+        shared: a part of the log probability that no network changes (K, B), to be left out; None for nothing.
+
+    Returns:
+        (K, B), float64.
+    """
+    factors = counts if isinstance(counts, VoteFactors) else VoteFactors.of(counts)
+    log_p = log_prob_factors(net.output(x), net.exponents, net.readout, factors, net.balanced)
+    if shared is not None:
+        log_p = log_p - shared
+    return net.mix(log_p, None if background is None else background.double())
+
+
+class Counts(Objective):
+    """Vote counts.
+
+    Args:
+        counts: votes (N, L), float64; NaN where a label was not counted.
+        net: gives the background.
+        named: votes that name a set of labels (N, G), or None.
+        sets: those sets, 0 or 1 (G, L).
+    """
+
+    def __init__(self, counts: Tensor, net: SnefyNet, named: Tensor | None = None, sets: Tensor | None = None) -> None:
+        self.factors = VoteFactors.of(counts, named, sets)
+        self.group = torch.zeros(net.n_members, dtype=torch.long, device=counts.device)  # all use these votes
+        # The log probability of very many votes grows with their number, and float32 losses could not tell networks
+        # apart; what no network changes is left out, Σ ± log Γ(m) over the row's factors.
+        self.shared: Tensor | None = None
+        if int(self.factors.count.max()) > MOST_VOTES:
+            logs = torch.lgamma(self.factors.count.clamp_min(1).double())
+            self.shared = (logs * self.factors.sign).sum(-1)  # (N,)
+        votes = counts if named is None else torch.cat([counts, named], 1)
+        votes = votes.double().nan_to_num(0.0)
+        self.left_out = torch.lgamma(votes.sum(1) + 1.0) - torch.lgamma(votes + 1.0).sum(1)  # multinomial coefficient
+        if self.shared is not None:
+            self.left_out = self.left_out + self.shared
+        if net.has_background:
+            members, rows = len(net.background), len(counts)
+            columns = (self.factors.groups @ net.background.T).T[..., None]  # (K, Q, 1)
+            every = self.factors[torch.arange(rows, device=counts.device).expand(members, rows)]
+            ratio, offset = DirectFactors(every).ratio(columns, torch.float64)
+            log_p = ratio.squeeze(-1) + offset  # (K, N)
+            self.background = (log_p if self.shared is None else log_p - self.shared).to(net.readout.dtype)
+
+    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
+        """Log probability (K, B); see :meth:`Objective.log_prob`."""
+        shared = None if self.shared is None else self.shared[index]
+        return log_probability(net, x, self.factors[index], self.background_of(index), shared)
+
+
+# -- steps without autograd ------------------------------------------------------------------------------------------
+
+
+class WrittenOutStep(NetworkStep):
+    """The step for label distributions without zeros.
+
+    Args:
+        net: what to train; its parameters get ``grad`` arrays that stay.
+        X: features, scaled for every member.
+        labels: label distributions.
+        batch_size: rows per step.
+
+    Raises:
+        TypeError: where the backbone is a custom one, which needs autograd.
+    """
+
+    def __init__(self, net: SnefyNet, X: ScaledFeatures, labels: Shares, batch_size: int) -> None:
+        super().__init__(net, X, batch_size)
+        self.labels = labels
+        n_members, n_readouts, n_neurons = net.readout.shape
+        shape = (n_members, batch_size, n_neurons, n_readouts, net.raw_exponents.shape[2])
+        self.work = DensityPass(shape, net.readout)
+
+    def density(self, index: Tensor, slope: Tensor) -> Tensor:
+        """See :meth:`NetworkStep.density`."""
+        net = self.net
+        logs, background = self.labels.rows(index)
+        odds = None if background is None else net.log_odds
+        log_p = self.work.forward(
+            self.layers[-1], self.take_exponents(), net.readout, logs, background, odds, balanced=net.balanced
+        )
+        self.work.backward(slope, self.d_layers[-1], self.d_exponents, self.d_readout)
+        return self.labels.in_one_measure(log_p, index)
+
+
+class WrittenOutZeroStep(NetworkStep):
+    """The step for label distributions with zeros.
+
+    Args:
+        net: with presence; its parameters get ``grad`` arrays that stay.
+        X: features, scaled for every member.
+        labels: label distributions with zeros.
+        batch_size: rows per step.
+
+    Raises:
+        TypeError: where the backbone is a custom one, which needs autograd.
+    """
+
+    def __init__(self, net: SnefyNet, X: ScaledFeatures, labels: ZeroObjective, batch_size: int) -> None:
+        super().__init__(net, X, batch_size)
+        self.labels = labels
+        self.d_presence = gradient_of(net.raw_presence)
+        n_members, n_neurons, n_labels = net.raw_exponents.shape
+        shape = (n_members, batch_size, n_neurons, n_labels)
+        self.work = ZeroPass(shape, labels.supports, labels.shift is not None, net.readout)
+
+    def density(self, index: Tensor, slope: Tensor) -> Tensor:
+        """See :meth:`NetworkStep.density`."""
+        net, rows = self.net, self.labels.rows(self.net, index)
+        into = self.d_layers[-1], self.d_exponents, self.d_presence, self.d_readout
+        return self.work.run(self.layers[-1], self.take_exponents(), net.raw_presence, net.readout, rows, slope, into)
