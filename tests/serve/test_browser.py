@@ -26,7 +26,7 @@ from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.learners import SABFGS, TreesLDL
 from snefy_ldl.serve.app import create_app
 from snefy_ldl.serve.explorer import PageRows
-from snefy_ldl.serve.telemetry import Log
+from snefy_ldl.serve.guard import Log
 
 pytestmark = pytest.mark.browser
 

@@ -27,7 +27,7 @@ def write_card(
     """The card of a model, as Markdown with the Hub's head of YAML.
 
     Args:
-        facts: what :func:`snefy_ldl.serve.card.model_card` gathers.
+        facts: what :func:`snefy_ldl.serve.store.model_card` gathers.
         repo_id: where the model will be, "user/name"; None leaves a place to fill in.
         data: where its rows come from, in words; None says that nobody said.
         measures: figures by name, measured on rows that the fit did not see; None says that there are none.

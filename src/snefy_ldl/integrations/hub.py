@@ -15,9 +15,8 @@ from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import InputError
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.integrations.card import write_card
-from snefy_ldl.serve.card import model_card
 from snefy_ldl.serve.explorer.rows import past_columns
-from snefy_ldl.serve.store import ServedModel
+from snefy_ldl.serve.store import ServedModel, model_card
 
 try:
     from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download

@@ -13,9 +13,8 @@ import torch
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.active.query import query
-from snefy_ldl.serve.faults import Fault
-from snefy_ldl.serve.limits import Limits
-from snefy_ldl.serve.pace import MOST_ROWS, Caller, Pace, Size
+from snefy_ldl.serve.batching import MOST_ROWS, Caller, Pace, Size
+from snefy_ldl.serve.limits import Fault, Limits
 from snefy_ldl.serve.rows import joined_rows
 from snefy_ldl.serve.schemas import Condition, Density, Groups, Next, Predict, Query, Question, Update
 from snefy_ldl.serve.store import ServedModel

@@ -17,23 +17,18 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 
 from snefy_ldl._internal.version import __version__
-from snefy_ldl.errors import SnefyError
+from snefy_ldl.errors import InputError, SnefyError
 from snefy_ldl.serve.answers import Answer, Asked, answer_alone, answer_predictions, prediction_key
-from snefy_ldl.serve.batching import Lane
-from snefy_ldl.serve.card import model_card, typical_row
-from snefy_ldl.serve.faults import Fault, HungUp, Overload
-from snefy_ldl.serve.guard import Guard
-from snefy_ldl.serve.limits import Limits
-from snefy_ldl.serve.openapi import describe
-from snefy_ldl.serve.pace import Caller
-from snefy_ldl.serve.pages import Pages
+from snefy_ldl.serve.batching import Caller, Lane
+from snefy_ldl.serve.explorer import PageRows, make_page
+from snefy_ldl.serve.guard import Guard, Log, Telemetry
+from snefy_ldl.serve.limits import Fault, HungUp, Limits, Overload
 from snefy_ldl.serve.replies import fault_reply, json_reply, read_body, read_question, reply
 from snefy_ldl.serve.rows import feature_rows
-from snefy_ldl.serve.schemas import QUESTIONS, Predict, Question
-from snefy_ldl.serve.store import ModelStore, ServedModel
-from snefy_ldl.serve.telemetry import Log, Telemetry
+from snefy_ldl.serve.schemas import QUESTIONS, Predict, Question, describe
+from snefy_ldl.serve.store import ModelStore, ServedModel, model_card, typical_row
 
-__all__ = ["Service", "create_app"]
+__all__ = ["Pages", "Service", "create_app"]
 
 #: Bytes of a body, and numbers of an answer, from which on they are read and written beside the event loop.
 LONG_BODY, LONG_ANSWER = 1 << 16, 20_000
@@ -63,7 +58,7 @@ class Service:
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X[:30], city.D[:30])
         >>> from snefy_ldl.serve.limits import Limits
-        >>> from snefy_ldl.serve.telemetry import Log
+        >>> from snefy_ldl.serve.guard import Log
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     service = Service([model.save(f"{folder}/city")], Limits(), None, 2.0, Log())
         ...     service.stopping
@@ -420,3 +415,60 @@ def _add_pages(app: FastAPI, service: Service) -> None:
         except SnefyError as error:  # the rows are those of another model, say
             raise Fault(404, f"there is no page of this model: {' '.join(str(error).split())}") from None
         return HTMLResponse(page, headers={"Content-Security-Policy": service.pages.policy})
+
+
+class Pages:
+    """Pages by model and version; only the last of each model is kept.
+
+    Args:
+        data: table whose rows the pages show, or None.
+
+    Example:
+        >>> Pages(None).policy.startswith("default-src 'none'")
+        True
+    """
+
+    #: What a browser lets the page do: run its own script and style, and nothing from elsewhere.
+    policy = (
+        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+        "connect-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+    def __init__(self, data: Path | None) -> None:
+        self._data, self._lock = data, threading.Lock()
+        self._made: dict[str, tuple[str, Future[str]]] = {}
+
+    async def get(self, served: ServedModel, caller: Caller) -> str:
+        """The page of a model as it is now; a page is made once, however many ask for it.
+
+        Args:
+            served: the model.
+            caller: who waits.
+
+        Returns:
+            One HTML document.
+
+        Raises:
+            InputError: where the rows of the table do not fit the model, or its network is the user's own.
+            Overload: it is not made when the caller's time is up; it will be there later.
+        """
+        if served.is_own:
+            raise InputError("its network is your own, and the page computes with the library's; ask /v1/predict.")
+        with self._lock:
+            version, made = self._made.get(served.name, ("", Future()))
+            if version != served.version or (made.done() and made.exception() is not None):
+                made = Future()
+                self._made[served.name] = (served.version, made)
+                threading.Thread(target=self._make, args=(served, made), name="page", daemon=True).start()
+        left = max(caller.deadline - time.monotonic(), 0.0)
+        try:
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(made)), left)
+        except asyncio.TimeoutError:
+            raise Overload("the page is being made; try again in a moment.") from None
+
+    def _make(self, served: ServedModel, made: Future[str]) -> None:
+        try:
+            rows = None if self._data is None else PageRows.read(served.model, self._data)
+            made.set_result(make_page(served.model, rows, served.name, served.calibrated))
+        except Exception as error:  # whoever waits meets it
+            made.set_exception(error)

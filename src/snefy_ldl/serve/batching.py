@@ -6,15 +6,13 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from snefy_ldl.serve.faults import Overload
-from snefy_ldl.serve.limits import Limits
-from snefy_ldl.serve.pace import Caller
+from snefy_ldl.serve.limits import Fault, Limits, Overload
 
-__all__ = ["Lane"]
+__all__ = ["MOST_ROWS", "Caller", "Lane", "Meter", "Pace", "Rate", "Size"]
 
 #: From payloads to one answer each.
 Work = Callable[[list[Any]], Sequence[Any]]
@@ -175,3 +173,246 @@ def _deliver(pairs: list[tuple[_Job, Any]]) -> None:
             job.future.set_exception(outcome)
         else:
             job.future.set_result(outcome)
+
+
+#: Seconds that one slice of work should take at most, or this part of the time for a request if that is less.
+SLICE_SECONDS, SLICE_PART = 0.1, 0.1
+#: Rows of one slice at most.
+MOST_ROWS = 1_024
+#: How many times more rows than the last one a slice may have.
+GROWTH = 8
+#: Seconds for which a measured time is believed; a machine that was busy for a moment is measured anew.
+BELIEVED_SECONDS = 60.0
+#: Part of the time for a request that the advice on its size fills.
+ADVISED_PART = 0.8
+#: Rows on which an answer that cannot be sliced is timed first.
+TRIAL_ROWS = (1, 4, 16, 64, 256)
+
+
+class Caller:
+    """Whoever waits for an answer.
+
+    Args:
+        seconds: for which it waits.
+
+    Example:
+        >>> caller = Caller(10.0)
+        >>> caller.is_waiting()
+        True
+        >>> caller.gone = True
+        >>> caller.is_waiting()
+        False
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.deadline = time.monotonic() + seconds
+        self.gone = False
+
+    def is_waiting(self) -> bool:
+        """Whether it is still there and its time is not up."""
+        return not self.gone and time.monotonic() < self.deadline
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much a request asks for.
+
+    Args:
+        key: requests with one key take the same time per unit.
+        rows: of the request.
+        per_row: units per row: the points of a density, the groups.
+        unit: what these are called.
+    """
+
+    key: Hashable
+    rows: int
+    per_row: int = 1
+    unit: str = "rows"
+
+    @property
+    def units(self) -> int:
+        """Units of all rows."""
+        return self.rows * self.per_row
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A measured time.
+
+    Args:
+        seconds: per unit; of the last two measurements the smaller, since a busy machine makes single ones too large.
+        is_firm: whether it was measured twice on enough units that more would take proportionally longer; otherwise it
+            is only an upper bound, since one unit alone bears what many would share.
+        last: what the last measurement on enough units said, or None.
+        measured: when, by ``time.monotonic()``.
+    """
+
+    seconds: float
+    is_firm: bool
+    last: float | None
+    measured: float
+
+
+class Meter:
+    """Measured times of one model, by question.
+
+    Example:
+        >>> meter = Meter()
+        >>> meter.note("predict", 0.25, enough=True)
+        >>> meter.note("predict", 0.75, enough=True)
+        >>> meter.rate("predict").seconds
+        0.25
+        >>> meter.rate("density") is None
+        True
+    """
+
+    def __init__(self) -> None:
+        self._rates: dict[Hashable, Rate] = {}
+
+    def rate(self, key: Hashable) -> Rate | None:
+        """What was measured lately.
+
+        Args:
+            key: of the question.
+
+        Returns:
+            The time per unit, or None.
+        """
+        rate = self._rates.get(key)
+        return rate if rate is not None and time.monotonic() - rate.measured < BELIEVED_SECONDS else None
+
+    def note(self, key: Hashable, seconds: float, enough: bool) -> None:
+        """Keep a measured time.
+
+        Args:
+            key: of the question.
+            seconds: per unit.
+            enough: whether it was measured on enough units that more would take proportionally longer; otherwise it
+                can only lower what is known.
+        """
+        known, now = self.rate(key), time.monotonic()
+        if known is None or known.last is None:
+            least = seconds if known is None or enough else min(seconds, known.seconds)
+            self._rates[key] = Rate(least, False, seconds if enough else None, now)
+        elif enough:
+            self._rates[key] = Rate(min(seconds, known.last), True, seconds, now)
+        elif seconds < known.seconds:
+            self._rates[key] = Rate(seconds, known.is_firm, seconds, now)
+
+
+class Pace:
+    """The pace of one computation: how many rows at a time, and whether to go on.
+
+    Args:
+        size: of the request, or of several that are answered together.
+        meter: of the model.
+        limits: of the service.
+        callers: who wait for it; it is given up when none does any more.
+
+    Example:
+        >>> pace = Pace(Size("predict", 5), Meter(), Limits(), [Caller(10.0)])
+        >>> sum(part.stop - part.start for part in pace.slices(5))
+        5
+    """
+
+    def __init__(self, size: Size, meter: Meter, limits: Limits, callers: Sequence[Caller]) -> None:
+        self._size, self._meter, self._limits, self._callers = size, meter, limits, callers
+        self._slice_seconds = min(SLICE_SECONDS, SLICE_PART * limits.seconds)
+
+    @property
+    def seconds(self) -> float:
+        """How long the whole request takes by what was measured; 0 where that is not known."""
+        rate = self._meter.rate(self._size.key)
+        return rate.seconds * self._size.units if rate is not None and rate.is_firm else 0.0
+
+    def check_size(self) -> None:
+        """Refuse a request that would take longer than it may.
+
+        Raises:
+            Fault: 413; the message says how many rows would do.
+        """
+        rate = self._meter.rate(self._size.key)
+        if rate is not None and rate.is_firm and rate.seconds * self._size.units > self._limits.seconds:
+            raise self._too_large(rate.seconds)
+
+    def check_callers(self) -> None:
+        """Give up when nobody waits any more.
+
+        Raises:
+            Overload: the time is up, or the caller has left.
+        """
+        if not any(caller.is_waiting() for caller in self._callers):
+            raise Overload("the time for this request is up; ask for less, or try again.")
+
+    def slices(self, count: int, units: int = 1, most: int = MOST_ROWS, least: int = 1) -> Iterator[slice]:
+        """Slices of work; what happens between two of them is timed.
+
+        Args:
+            count: of what is sliced.
+            units: of each.
+            most: in a slice.
+            least: in a slice, except for the last.
+
+        Yields:
+            The slices in order.
+
+        Raises:
+            Overload: nobody waits any more.
+            Fault: 413, the whole would take longer than a request may.
+        """
+        rate = self._meter.rate(self._size.key)
+        start, number = 0, 1 if rate is None else int(self._slice_seconds / max(rate.seconds * units, 1e-9))
+        while start < count:
+            self.check_callers()
+            part = slice(start, min(start + min(max(number, least), most), count))
+            done, began = part.stop - part.start, time.perf_counter()
+            yield part
+            took, start = max(time.perf_counter() - began, 1e-9), part.stop
+            # the first slice of a question may have made tables that all later ones share
+            enough = rate is not None and (took >= 0.5 * self._slice_seconds or done == most)
+            self._meter.note(self._size.key, took / (done * units), enough)
+            rate = self._meter.rate(self._size.key)
+            if start < count:
+                self.check_size()
+            number = int(done * min(float(GROWTH), self._slice_seconds / took))
+
+    def try_out(self, answer: Callable[[int], object]) -> None:
+        """Time an answer that cannot be sliced on few of its rows, unless it is known how long it takes.
+
+        Args:
+            answer: works on so many of the first rows; what it returns or raises is left to the whole.
+
+        Raises:
+            Overload: nobody waits any more.
+            Fault: 413, the whole would take longer than a request may.
+        """
+        for number in TRIAL_ROWS:
+            rate = self._meter.rate(self._size.key)
+            if 4 * number > self._size.rows or (rate is not None and rate.is_firm):
+                break
+            self.check_callers()
+            began = time.perf_counter()
+            try:
+                answer(number)
+            except Exception:  # too few rows for it, perhaps
+                continue
+            took = time.perf_counter() - began
+            enough = rate is not None and took >= 0.5 * self._slice_seconds
+            self._meter.note(self._size.key, took / (number * self._size.per_row), enough)
+        self.check_size()
+
+    def _too_large(self, seconds: float) -> Fault:
+        size, limit = self._size, self._limits.seconds
+        may = f"and a request may take {limit:g} s"
+        rows = int(ADVISED_PART * limit / (seconds * size.per_row))
+        takes = f"{size.rows:,} row{'s' * (size.rows > 1)}"
+        if size.per_row > 1:
+            takes += f" with {size.per_row:,} {size.unit}"
+        takes += f" would take about {seconds * size.units:,.0f} s here, {may}"
+        if rows >= 1:
+            return Fault(413, f"{takes}; send at most {rows:,} row{'s' * (rows > 1)} at a time.", field="rows")
+        units = int(ADVISED_PART * limit / seconds)
+        if size.per_row > 1 and units >= 1:
+            return Fault(413, f"{takes}; send one row at a time with at most {units:,} {size.unit}.", field=size.unit)
+        one = f"one row would take about {seconds * size.per_row:,.0f} s here"
+        return Fault(413, f"{one}, {may}; the service needs a larger --seconds.", field="rows")

@@ -11,7 +11,7 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import LARGEST_FEATURE
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.errors import InputError
-from snefy_ldl.serve.faults import Fault
+from snefy_ldl.serve.limits import Fault
 from snefy_ldl.serve.store import ServedModel
 
 __all__ = ["feature_rows", "joined_rows"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snefy_ldl.serve.explorer.page import make_page
+from snefy_ldl.serve.explorer.export import make_page
 from snefy_ldl.serve.explorer.rows import PageRows
 
 __all__ = ["PageRows", "make_page"]

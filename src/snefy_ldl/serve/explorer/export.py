@@ -8,7 +8,12 @@ intervals come with the first rows). ``network`` is None where features cannot b
 
 from __future__ import annotations
 
+import base64
+import gzip
+import html
+import json
 import warnings
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -18,12 +23,14 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.distributions.components import ComponentMoments
 from snefy_ldl.errors import InputError
+from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.backbones import StackedMLP
-from snefy_ldl.serve.explorer.guides import export_guides, export_mover, guide_numbers
-from snefy_ldl.serve.explorer.pack import Pack
 from snefy_ldl.serve.explorer.rows import PageRows, make_controls, past_columns, typical_features
+from snefy_ldl.training.guides import Guides
+from snefy_ldl.training.moves import Mover
 
-__all__ = ["QUANTILE_LEVELS", "export_model"]
+__all__ = ["QUANTILE_LEVELS", "Pack", "export_guides", "export_model", "export_mover", "guide_numbers", "make_page"]
 
 #: Numbers of trees' nodes that a page takes (some 4 bytes each).
 MOST_TREE_NUMBERS = 1_500_000
@@ -255,3 +262,216 @@ def _plain(tensor: Any) -> Any:
 
 def _single(tensor: Any) -> Any:
     return tensor.detach().cpu().numpy().astype(np.float32)
+
+
+def guide_numbers(guides: Guides) -> int | None:
+    """How many numbers the guides take in a page.
+
+    Args:
+        guides: fitted.
+
+    Returns:
+        The number, or None where one of them is not the library's own.
+    """
+    total = 0
+    for learner in guides.learners:
+        if type(learner) is SABFGS:
+            total += learner.coef_.size
+        elif type(learner) is TreesLDL:
+            total += 2 * len(learner.feature_)
+        else:
+            return None
+    if guides.mover is not None and guides.mover.trees is not None:
+        total += 2 * len(guides.mover.trees.feature_)
+    return total
+
+
+def export_guides(guides: Guides, pack: Pack) -> dict[str, Any]:
+    """What the script needs of guides that are the library's own.
+
+    Args:
+        guides: fitted.
+        pack: takes the arrays.
+
+    Returns:
+        Floor and learners.
+    """
+    entries = [_linear(one, pack) if type(one) is SABFGS else _trees(one, pack) for one in guides.learners]
+    return {"floor": guides.floor, "learners": entries}
+
+
+def export_mover(mover: Mover, pack: Pack) -> dict[str, Any]:
+    """What the script needs to move a law: the guides' part in the centre, and the odds of presence.
+
+    Args:
+        mover: fitted.
+        pack: takes the arrays.
+
+    Returns:
+        Weights of the guides; base, slope and trees where labels may be absent, else None; the logarithm of what the
+        guides' shares were divided by, or None.
+    """
+    return {
+        "weights": mover.weights.tolist(),
+        "base": None if mover.base is None else mover.base.tolist(),
+        "slope": mover.slope,
+        "trees": None if mover.trees is None else _trees(mover.trees, pack),
+        "logCentre": None if mover.log_centre is None else mover.log_centre.tolist(),
+    }
+
+
+def _linear(learner: Any, pack: Pack) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "kind": "linear",
+        "coef": pack.add(learner.coef_),
+        "intercept": pack.add(learner.intercept_),
+    }
+    if learner.standardize:
+        entry["mean"], entry["inverse"] = pack.add(learner.feature_mean_), pack.add(learner.feature_inverse_scale_)
+    return entry
+
+
+def _trees(learner: Any, pack: Pack) -> dict[str, Any]:
+    """Nodes stand as a walk visits them, left before right: children need no numbers, leaves only their order.
+
+    A threshold is rounded down to float32, on which features are compared: ``x > t`` is then the same for every x.
+    Most leaves hold one training row, so their shares are kept once.
+    """
+    order, children = _walk(learner.children_, learner.roots_), learner.children_[:, 0]
+    inner = children[order] >= 0
+    feature = np.where(inner, learner.feature_[order] + 1, 0)  # 0 is a leaf
+    exact = learner.threshold_[order][inner]
+    single = exact.astype(np.float32)
+    single = np.where(single.astype(np.float64) > exact, np.nextafter(single, np.float32(-np.inf)), single)
+    shares, which = np.unique(learner.value_[order][~inner], axis=0, return_inverse=True)
+    return {
+        "kind": "trees",
+        "trees": len(learner.roots_),
+        "feature": pack.add(feature.astype(np.uint8 if feature.max() < 256 else np.int32)),
+        "threshold": pack.add(single),
+        "leaf": pack.add(which.reshape(-1).astype(np.uint16 if len(shares) < 65536 else np.int32)),
+        "shares": pack.add(shares),
+    }
+
+
+def _walk(children: Any, roots: Any) -> Any:
+    """Numbers of all nodes, tree after tree, each node before its left branch and that before its right one."""
+    order: list[int] = []
+    for root in roots:
+        stack = [int(root)]
+        while stack:
+            node = stack.pop()
+            order.append(node)
+            left, right = children[node]
+            if left >= 0:
+                stack += [int(right), int(left)]
+    return np.array(order)
+
+
+#: Types that JavaScript has arrays for.
+_KINDS = {"float32": "f4", "float64": "f8", "uint8": "u1", "uint16": "u2", "int32": "i4"}
+
+
+class Pack:
+    """Arrays, one after the other.
+
+    Example:
+        >>> pack = Pack()
+        >>> pack.add(np.zeros((2, 3), dtype=np.float32))
+        {'kind': 'f4', 'shape': [2, 3], 'at': 0}
+        >>> len(pack.text()) > 10
+        True
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def add(self, values: Any) -> dict[str, Any]:
+        """Put an array behind the others.
+
+        Args:
+            values: any shape; integers become int32, or the smaller kind that they have.
+
+        Returns:
+            Where it is and what it is, for the script.
+        """
+        array = np.ascontiguousarray(values)
+        if array.dtype.name not in _KINDS:
+            array = array.astype(np.int32 if array.dtype.kind in "iu" else np.float64)
+        content = array.astype(array.dtype.newbyteorder("<")).tobytes()
+        entry = {"kind": _KINDS[array.dtype.name], "shape": list(array.shape), "at": self._size}
+        padded = content + bytes(-len(content) % 8)  # typed arrays start at multiples of their numbers' size
+        self._parts.append(padded)
+        self._size += len(padded)
+        return entry
+
+    def add_numbers(self, values: Any) -> dict[str, Any]:
+        """The same for numbers that may be kept in half the space where nothing is lost.
+
+        Args:
+            values: any shape.
+
+        Returns:
+            Where it is and what it is.
+
+        Example:
+            >>> Pack().add_numbers([0.5, 1.0])["kind"], Pack().add_numbers([0.1])["kind"]
+            ('f4', 'f8')
+        """
+        array = np.asarray(values, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            single = array.astype(np.float32)
+        same = np.array_equal(single.astype(np.float64), array, equal_nan=True)
+        return self.add(single if same else array)
+
+    def text(self) -> str:
+        """All of it: gzip, then base64."""
+        return base64.b64encode(gzip.compress(b"".join(self._parts), 6, mtime=0)).decode("ascii")
+
+
+_SCRIPTS = (
+    *("special.js", "law.js", "moments.js", "draws.js", "smooth.js", "phases.js", "voted.js", "moved.js"),
+    *("network.js", "charts.js", "table.js", "app.js"),
+)
+
+
+def make_page(model: Any, rows: PageRows | None = None, name: str = "model", intervals: Any = None) -> str:
+    """A self-contained page that explores a model.
+
+    Args:
+        model: fitted.
+        rows: to be shown; None for one typical row.
+        name: of the model, for the title.
+        intervals: the model's :class:`~snefy_ldl.conformal.ConformalIntervals`, which the page shows for the rows as
+            they are; they take features as the model's columns make them. None for none.
+
+    Returns:
+        One HTML document; it loads nothing from anywhere.
+
+    Raises:
+        InputError: where the rows do not fit the model.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(n_neurons=6, epochs=1, random_state=0).fit(city.X, city.D)
+        >>> "<script src" in make_page(model, PageRows(city.X))
+        False
+    """
+    content, arrays = export_model(model, rows, name, intervals)
+    folder = resources.files(__package__) / "page"
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    script = "\n".join((folder / part).read_text(encoding="utf-8") for part in _SCRIPTS)
+    # "<" would let a label named </script> end the script it stands in
+    data = json.dumps(content, allow_nan=False).replace("<", "\\u003c")
+    parts = {
+        "TITLE": html.escape(f"{name} · explorer".encode("utf-8", "replace").decode()),
+        "STYLE": (folder / "style.css").read_text(encoding="utf-8"),
+        "DATA": data,
+        "ARRAYS": arrays,
+        "SCRIPT": script,
+    }
+    pieces = page.split("%%")
+    return "".join(parts.get(piece, piece) if k % 2 else piece for k, piece in enumerate(pieces))
