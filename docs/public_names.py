@@ -29,7 +29,7 @@ SUBJECTS: dict[str, list[str]] = {
         "snefy_ldl.integrations.onnx",
         "snefy_ldl.integrations.program",
         "snefy_ldl.integrations.hub",
-        "snefy_ldl.integrations.card",
+        "snefy_ldl.integrations.hub",
         "snefy_ldl.integrations.mlflow",
         "snefy_ldl.integrations.skpro",
     ],

@@ -11,7 +11,7 @@ import typer
 from snefy_ldl.cli.common import distinct_columns, note, progress_bar, say, split, warnings_as_notes
 from snefy_ldl.cli.items import read_votes
 from snefy_ldl.cli.model_tables import feature_names, known_features, say_odd_cells
-from snefy_ldl.cluster.rows import calibrated_levels, interval_columns
+from snefy_ldl.cluster.work import calibrated_levels, interval_columns
 
 if TYPE_CHECKING:
     from snefy_ldl.cluster.base import Engine, Run

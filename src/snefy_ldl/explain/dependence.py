@@ -14,9 +14,19 @@ from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.errors import InputError
-from snefy_ldl.explain.bands import frame_or_columns, member_band, resample_weights, row_band
 from snefy_ldl.explain.features import Feature, Table, choose_rows
-from snefy_ldl.explain.quantities import Answer, Quantity, answer, choose_quantity, label_names, model_list
+from snefy_ldl.explain.quantities import (
+    Answer,
+    Quantity,
+    answer,
+    choose_quantity,
+    frame_or_columns,
+    label_names,
+    member_band,
+    model_list,
+    resample_weights,
+    row_band,
+)
 from snefy_ldl.plots import explain as pictures
 
 if TYPE_CHECKING:

@@ -8,27 +8,51 @@ law in float64.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from sklearn.utils.extmath import randomized_svd
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from snefy_ldl._internal.progress import track
 from snefy_ldl._internal.special import pair_index
-from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.special.tolerances import LOG_ODDS_LIMIT
+from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.datasets.kinds import NumberColumn
+from snefy_ldl.distributions import SnefySimplex
+from snefy_ldl.distributions.components import ComponentMoments, PresenceComponents, integral_nodes
+from snefy_ldl.distributions.share_table import ComponentTable
+from snefy_ldl.distributions.tables import BetaTable
 from snefy_ldl.errors import InputError
-from snefy_ldl.integrations.components import Components, ShareGrids
-from snefy_ldl.integrations.guides import GuideGraph
-from snefy_ldl.integrations.moving import MovingMoments, MovingRows
+from snefy_ldl.learners.features import CLIP
+from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.learners.trees import TreesLDL, smallest_whole
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.custom import call_module
 from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.training.guides import Guides
+from snefy_ldl.training.moves import LOWEST_MEAN, LOWEST_PRESENCE, Mover
 
-__all__ = ["LEVELS", "InputColumns", "ModelGraph", "OwnInputs", "Precision"]
+__all__ = [
+    "LEVELS",
+    "Components",
+    "GuideGraph",
+    "InputColumns",
+    "ModelGraph",
+    "MovingMoments",
+    "MovingRows",
+    "OwnInputs",
+    "Precision",
+    "ShareGrids",
+    "TreesGraph",
+]
 
 #: Levels of the quantiles in an exported model: the median, and central intervals of 50, 80, 90 and 95 %.
 LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
@@ -397,3 +421,493 @@ def _check_kind(model: Any) -> None:
             "and give it what the steps before make of a table."
         )
     check_is_fitted(model, "net_")
+
+
+#: What a cubic between two grid points, and the columns left out, may change a component's cdf by.
+CUBIC_ERROR, COLUMN_ERROR = 1e-6, 5e-8
+#: Cells that a panel is cut into: at first, and at most.
+FIRST_CELLS, MOST_CELLS = 2, 32
+#: Panels of an even grid.
+PANELS = 128
+#: Grids end at this logit: shares below 1e-8 are as good as 0.
+FARTHEST = 18.5
+#: Columns that are tried first; twice as many each time they do not suffice.
+FIRST_COLUMNS = 64
+
+
+@dataclass(frozen=True)
+class ShareGrids:
+    """Cdfs of every label's share on grids, labels padded to one length.
+
+    Attributes:
+        columns: one factor: component -> columns (L, C, R).
+        values: the other: columns -> cdf at the grid's points, then density times the width of the cell before and
+            after them (L, R, 3 G).
+        points: the grids on the logit scale (L, G).
+    """
+
+    columns: Array
+    values: Array
+    points: Array
+
+
+@dataclass(frozen=True)
+class Components:
+    """The components of a fitted network's laws; a background is the last component of each member.
+
+    Args:
+        law: of any row.
+        kept: numbers of the law's components that ever carry weight (K (P + b),): all pairs of the network's neurons,
+            and the background's with itself.
+
+    Example:
+        >>> from snefy_ldl.networks import StackedMLP
+        >>> parts = Components.of(SnefyNet(StackedMLP(1, 3, (8,)), n_labels=4, n_neurons=6, n_readouts=3))
+        >>> parts.moments().shape
+        (21, 8)
+    """
+
+    law: SnefySimplex
+    kept: Index
+
+    @classmethod
+    def of(cls, net: SnefyNet) -> Components:
+        """The components of a network on the CPU.
+
+        Args:
+            net: fitted.
+
+        Returns:
+            Its components.
+        """
+        with torch.no_grad():
+            law = net.law(torch.zeros(net.n_members, 1, net.raw_exponents.shape[1]))
+        n_own, n = net.raw_exponents.shape[1], law.exponents.shape[1]
+        i, j = (index.numpy() for index in pair_index(n))
+        used = np.flatnonzero(((i < n_own) & (j < n_own)) | ((i >= n_own) & (j >= n_own)))
+        members = np.arange(net.n_members)[:, None] * len(i)
+        return cls(law, (members + used).ravel())
+
+    def kernel(self) -> Array:
+        """``M ∘ R`` of every kept component, pairs of two neurons counted twice (C,)."""
+        kernel: Array = self.law.family.kernel().detach().flatten().numpy()[self.kept]
+        return kernel
+
+    @property
+    def _presence(self) -> PresenceComponents | None:
+        parts = self.law.family.components
+        return None if parts is None else parts.detached()
+
+    def _log_centre(self) -> torch.Tensor:
+        centre = self.law.log_centre
+        return torch.zeros(self.law.n_labels, dtype=torch.float64) if centre is None else centre[0]
+
+    def moments(self) -> Array:
+        """``E[ℓ_r]``, then ``E[ℓ_r²]`` of every kept component (C, 2 L)."""
+        alpha = self.law.concentration.detach()
+        if self._presence is None and self.law.log_centre is None:
+            total = alpha.sum(1, keepdim=True)
+            first, second = alpha / total, alpha / total * (alpha + 1.0) / (total + 1.0)
+        else:
+            log_odds = None if self._presence is None else self._presence.log_odds
+            tables = ComponentMoments(alpha, self._log_centre(), log_odds)
+            first, second = tables.first(), tables.second()
+        both: Array = torch.cat([first, second], 1).numpy()[self.kept]
+        return both
+
+    def log_odds(self) -> torch.Tensor | None:
+        """Log odds that labels are there, under every kept component (C, L); None where all always are."""
+        return None if self._presence is None else self._presence.log_odds[self.kept]
+
+    def prob_zero(self) -> Array:
+        """Probability that a share is exactly 0, under every kept component (C, L)."""
+        if self._presence is None:
+            return np.zeros((len(self.kept), self.law.n_labels))
+        chance: Array = self._presence.prob_all_absent().numpy()[self.kept]
+        return chance
+
+    def prob_one(self) -> Array:
+        """Probability that a share is exactly 1, under every kept component (C, L)."""
+        if self._presence is None:
+            return np.zeros((len(self.kept), self.law.n_labels))
+        n = self.law.n_labels
+        rest = [[s for s in range(n) if s != r] for r in range(n)]
+        chance: Array = torch.stack([self._presence.prob_absent(others) for others in rest], 1).numpy()[self.kept]
+        return chance
+
+    def _tables(self) -> Iterator[Callable[[int], tuple[Array, Array, Array]]]:
+        """For each label, what gives points, cdfs and densities of the kept components, at more points or fewer."""
+        alpha = self.law.concentration.detach().numpy()
+        plain = self._presence is None and self.law.log_centre is None
+        log_odds = None if self._presence is None else self._presence.log_odds.numpy()
+        for r in range(self.law.n_labels):
+            if plain:
+                own = alpha[self.kept]
+                yield BetaTable(own[:, r], own.sum(1) - own[:, r]).component_grid
+            else:
+                table = ComponentTable(alpha, self._log_centre().numpy(), log_odds, [[r]], self.kept)
+                yield partial(_even_grid, table, len(alpha), self.kept)
+
+    def grids(self, verbose: int = 0) -> ShareGrids:
+        """Cdfs of every label's share; under a component they are right to 2e-6, and mostly to 1e-7."""
+        tables = track(self._tables(), self.law.n_labels, "labels", show=bool(verbose))
+        labels = [_factored(*_grid(table)) for table in tables]
+        n_columns = max(columns.shape[1] for columns, _, _ in labels)
+        n_points = max(len(points) for _, _, points in labels)
+        parts = [_padded(*label, n_columns, n_points) for label in labels]
+        return ShareGrids(*(np.stack(part) for part in zip(*parts)))
+
+
+def _even_grid(table: ComponentTable, n_components: int, kept: Index, cells: int) -> tuple[Array, Array, Array]:
+    """Even points on the logit scale, cdfs and densities of the kept components there, without the atom at one."""
+    ends = [(octave.first, octave.first + octave.step * octave.cdf.shape[2]) for octave in table.octaves]
+    low, high = max(min(end[0] for end in ends), -FARTHEST - 1.0), min(max(end[1] for end in ends), FARTHEST + 1.0)
+    points = np.linspace(low, high, 2 * round(PANELS * cells * max(high - low, 0.1) / (4.0 * FARTHEST)) + 1)
+    cdf, density = (np.empty((n_components, len(points))) for _ in range(2))
+    for pairs, curves in table.components(0):
+        cdf[pairs], density[pairs] = curves.at(np.broadcast_to(points, (len(pairs), len(points))))
+    return points, cdf[kept], density[kept]
+
+
+def _grid(component_grid: Callable[[int], tuple[Array, Array, Array]]) -> tuple[Array, Array, Array]:
+    """Points, cdfs and densities so dense that a cubic between two points is right."""
+    cells = FIRST_CELLS
+    while True:
+        fine, cdf, density = component_grid(2 * cells)
+        near = np.flatnonzero(np.abs(fine[::2]) <= FARTHEST)
+        part = slice(2 * max(int(near[0]) - 1, 0), 2 * int(near[-1]) + 3) if len(near) > 1 else slice(None)
+        fine, cdf, density = fine[part], cdf[:, part], density[:, part]
+        width = fine[2::2] - fine[:-2:2]
+        cubic = 0.5 * (cdf[:, :-2:2] + cdf[:, 2::2]) + 0.125 * width * (density[:, :-2:2] - density[:, 2::2])
+        if cells >= MOST_CELLS or float(np.abs(cubic - cdf[:, 1::2]).max()) <= CUBIC_ERROR:
+            return _thinned(fine[::2], cdf[:, ::2], density[:, ::2])
+        cells *= 2
+
+
+def _thinned(points: Array, cdf: Array, density: Array) -> tuple[Array, Array, Array]:
+    """The same without points that a cubic over two cells does not need: sharp components are in few places only."""
+    while len(points) > 4:
+        left, middle, right = (np.arange(first, len(points) - 2 + first, 2) for first in range(3))
+        left, middle, right = (index[: len(right)] for index in (left, middle, right))
+        width = points[right] - points[left]
+        u = (points[middle] - points[left]) / width
+        cubic = cdf[:, left] * ((1.0 + 2.0 * u) * (1.0 - u) ** 2) + cdf[:, right] * (u**2 * (3.0 - 2.0 * u))
+        cubic += density[:, left] * (width * u * (1.0 - u) ** 2) - density[:, right] * (width * u**2 * (1.0 - u))
+        cubic -= cdf[:, middle]
+        spare = middle[np.abs(cubic).max(axis=0) <= 0.5 * CUBIC_ERROR]
+        if len(spare) < 0.02 * len(points):
+            break
+        kept = np.delete(np.arange(len(points)), spare)
+        points, cdf, density = points[kept], cdf[:, kept], density[:, kept]
+    return points, cdf, density
+
+
+def _factored(points: Array, cdf: Array, density: Array) -> tuple[Array, Array, Array]:
+    """The tables as a product of two: columns (C, R) and values (R, 3 G)."""
+    width = np.diff(points)
+    before, after = density[:, 1:] * width, density[:, :-1] * width
+    none = np.zeros((len(cdf), 1))
+    table = np.hstack([cdf, none, before, after, none])
+    n_columns = FIRST_COLUMNS
+    while n_columns < min(table.shape):
+        left, size, right = randomized_svd(table, n_columns, n_iter=3, random_state=0)
+        root = np.sqrt(size)  # numbers of one size on both sides lose least in float32
+        columns, values = left * root, root[:, None] * right
+        if float(np.abs(columns @ values - table).max()) <= COLUMN_ERROR:
+            needed = _columns_needed(columns, values, table)
+            return columns[:, :needed], values[:needed], points
+        n_columns *= 2
+    if table.shape[0] <= table.shape[1]:
+        return np.eye(len(table)), table, points
+    return table, np.eye(table.shape[1]), points
+
+
+def _columns_needed(columns: Array, values: Array, table: Array) -> int:
+    """The fewest first columns that carry a table; all of them do."""
+    low, high = 1, int(columns.shape[1])
+    while low < high:
+        middle = (low + high) // 2
+        fits = float(np.abs(columns[:, :middle] @ values[:middle] - table).max()) <= COLUMN_ERROR
+        low, high = (low, middle) if fits else (middle + 1, high)
+    return high
+
+
+def _padded(columns: Array, values: Array, points: Array, n_columns: int, n_points: int) -> tuple[Array, Array, Array]:
+    """One label's tables in the shape of the largest; further points repeat the last one."""
+    more, short = n_columns - columns.shape[1], n_points - len(points)
+    parts = [np.pad(part, ((0, more), (0, short)), mode="constant") for part in np.split(values, 3, axis=1)]
+    if short:
+        parts[0][:, -short:] = parts[0][:, [len(points) - 1]]
+    return np.pad(columns, ((0, 0), (0, more))), np.hstack(parts), np.pad(points, (0, short), mode="edge")
+
+
+class _Linear(nn.Module):
+    """``softmax(clip((x - mean) inverse) θ + b)``: features (B, d) -> shares (B, L), float64."""
+
+    mean: Tensor
+    inverse: Tensor
+    coef: Tensor
+    intercept: Tensor
+
+    def __init__(self, learner: SABFGS) -> None:
+        super().__init__()
+        scaled = bool(learner.standardize)
+        n_features = learner.coef_.shape[0]
+        self._limit = CLIP if scaled else float("inf")
+        self.register_buffer("mean", torch.as_tensor(learner.feature_mean_ if scaled else np.zeros(n_features)))
+        inverse = learner.feature_inverse_scale_ if scaled else np.ones(n_features)
+        self.register_buffer("inverse", torch.as_tensor(inverse))
+        self.register_buffer("coef", torch.as_tensor(learner.coef_))
+        self.register_buffer("intercept", torch.as_tensor(learner.intercept_))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scaled = torch.clamp((x - self.mean) * self.inverse, -self._limit, self._limit)
+        return torch.softmax(scaled @ self.coef + self.intercept, -1)
+
+
+class TreesGraph(nn.Module):
+    """Every tree a level at a time: features (B, d) -> shares (B, L), float64.
+
+    A leaf is its own right child, and every row goes there, so that rows that arrived early wait. Features are compared
+    in float32, as the trees do; a threshold is rounded down to it, which leaves every comparison as it was. Tables are
+    as narrow as their numbers allow, and left children, which stand behind their parents, need none.
+    """
+
+    feature: Tensor
+    threshold: Tensor
+    left: Tensor
+    right: Tensor
+    number: Tensor
+    shares: Tensor
+    roots: Tensor
+
+    def __init__(self, learner: TreesLDL) -> None:
+        super().__init__()
+        walk = learner.walk()
+        leaf = walk.is_leaf
+        nodes = np.arange(len(leaf))
+        shares, which = learner.leaf_shares()
+        number = np.zeros(len(leaf), dtype=np.int64)
+        number[leaf] = which
+        child = walk.child.reshape(-1, 2)
+        self._preorder = bool((leaf | (child[:, 0] == nodes + 1)).all())
+        self._depth = _depth(learner.children_, learner.roots_)
+        self._largest = float(np.finfo(np.float32).max)
+        self.register_buffer("feature", torch.as_tensor(smallest_whole(walk.feature)))
+        self.register_buffer("threshold", torch.as_tensor(np.where(leaf, -np.inf, walk.threshold).astype(np.float32)))
+        self.register_buffer("right", torch.as_tensor(smallest_whole(child[:, 1])))
+        if not self._preorder:
+            self.register_buffer("left", torch.as_tensor(smallest_whole(child[:, 0])))
+        self.register_buffer("number", torch.as_tensor(smallest_whole(number)))
+        self.register_buffer("shares", torch.as_tensor(shares))
+        self.register_buffer("roots", torch.as_tensor(np.array(learner.roots_, dtype=np.int64)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The average over all trees' leaves."""
+        # not by clamp: two forests that clamp the same features become one operation too few in ONNX's optimiser
+        rows = torch.where(x > self._largest, self._largest, torch.where(x < -self._largest, -self._largest, x))
+        rows = rows.float().flatten()
+        first = torch.arange(x.shape[0]) * x.shape[1]
+        first = first[:, None].expand(-1, len(self.roots)).flatten()  # where each walk's row begins, (B trees,)
+        at = self.roots.expand(x.shape[0], -1).flatten()
+        for _ in range(self._depth):
+            asked = torch.index_select(rows, 0, torch.index_select(self.feature, 0, at).long() + first)
+            goes_right = asked > torch.index_select(self.threshold, 0, at)
+            left = at + 1 if self._preorder else torch.index_select(self.left, 0, at).long()
+            at = torch.where(goes_right, torch.index_select(self.right, 0, at).long(), left)
+        shares = torch.index_select(self.shares, 0, torch.index_select(self.number, 0, at).long())
+        mean: Tensor = shares.unflatten(0, (x.shape[0], len(self.roots))).mean(1)
+        return mean
+
+
+def _depth(children: Any, roots: Any) -> int:
+    """Steps from the roots to the farthest leaf."""
+    level, depth = np.asarray(roots), 0
+    while True:
+        level = children[level].ravel()
+        level = level[level >= 0]
+        if not len(level):
+            return depth
+        depth += 1
+
+
+class GuideGraph(nn.Module):
+    """What a network sees of its guides: features (B, d) -> centred logs of their shares (B, G L), float64.
+
+    Args:
+        guides: fitted, all of the library's own kinds.
+
+    Raises:
+        InputError: where one is of another kind.
+    """
+
+    def __init__(self, guides: Guides) -> None:
+        super().__init__()
+        self._floor = guides.floor
+        modules: list[nn.Module] = []
+        for learner in guides.learners:
+            if type(learner) is SABFGS:
+                modules.append(_Linear(learner))
+            elif type(learner) is TreesLDL:
+                modules.append(TreesGraph(learner))
+            else:
+                raise InputError(
+                    f"the model is guided by {type(learner).__name__}, which runs in Python only and cannot be "
+                    "exported; fit with guides=None, or with the library's own guides."
+                )
+        self.learners = nn.ModuleList(modules)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Centred logs of every guide's prediction."""
+        parts = []
+        for learner in self.learners:
+            logs = torch.log(torch.clamp(learner(x), min=self._floor))
+            parts.append(logs - logs.mean(1, keepdim=True))
+        return torch.cat(parts, 1)
+
+
+#: Numbers per row that some components take at a time, where labels may be absent.
+BLOCK_NUMBERS = 1 << 18
+
+
+class MovingRows(nn.Module):
+    """What a mover makes of rows: their centres ``log c``, and shifts ``b`` of the log odds of presence.
+
+    ``log c`` is moved so that its largest is 0, which leaves the law as it is; ``b`` is 0 where all labels are there.
+
+    Args:
+        mover: fitted.
+        n_labels: L.
+    """
+
+    weights: Tensor
+    base: Tensor
+
+    def __init__(self, mover: Mover, n_labels: int) -> None:
+        super().__init__()
+        self._n_labels, self._slope = n_labels, mover.slope
+        self.register_buffer("weights", torch.as_tensor(mover.weights)[:, None])
+        self.trees = None if mover.trees is None else TreesGraph(mover.trees)
+        if mover.base is not None:
+            self.register_buffer("base", torch.as_tensor(mover.base))
+
+    def forward(self, seen: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Centred logs of the guides' shares (B, G L) and features (B, d) -> ``log c`` and ``b``, (B, L) each."""
+        shares = torch.softmax(seen.unflatten(1, (-1, self._n_labels)), -1)  # (B, G, L)
+        mean = torch.clamp((shares * self.weights).sum(1), min=LOWEST_MEAN / self._n_labels)
+        mean = mean / mean.sum(1, keepdim=True)
+        shift = torch.zeros_like(mean)
+        if self.trees is not None:
+            frequency = torch.sigmoid(self.base)
+            chance = self.trees(x)[:, : self._n_labels] * self._n_labels
+            low, high = 0.02 * frequency, 1.0 - 0.02 * (1.0 - frequency)
+            chance = torch.where(chance < low, low, torch.where(chance > high, high, chance))
+            shift = self._slope * (torch.log(chance) - torch.log(1.0 - chance) - self.base)
+            mean = mean / torch.clamp(torch.sigmoid(self.base + shift), min=LOWEST_PRESENCE)
+        log_centre = torch.log(mean)
+        return log_centre - log_centre.amax(1, keepdim=True), shift
+
+
+class MovingMoments(nn.Module):
+    """Mean and variance of laws that have a centre, and odds of presence, of their own in each row.
+
+    Args:
+        net: fitted, on the CPU.
+        parts: its components, without moves.
+    """
+
+    first: Tensor
+    second: Tensor
+    diagonal: Tensor
+    gram: Tensor
+    alpha: Tensor
+    log_odds: Tensor
+    kernel: Tensor
+    share: Tensor
+    nodes: Tensor
+    steps: Tensor
+
+    def __init__(self, net: SnefyNet, parts: Components) -> None:
+        super().__init__()
+        n_members, n, n_labels = net.raw_exponents.shape
+        i, j = (index.cpu() for index in pair_index(n))
+        alpha = parts.law.concentration.detach()[parts.kept]  # (C, L), a background last in each member
+        odds = parts.log_odds()
+        readout = net.readout.detach().double()
+        gram = (readout.transpose(1, 2) @ readout)[:, i, j] * torch.where(i == j, 1.0, 2.0)
+        self._background, self._presence = len(alpha) > n_members * len(i), odds is not None
+        self._n_members = n_members
+        smallest = math.log(LOWEST_MEAN / n_labels) + (math.log(LOWEST_PRESENCE) if self._presence else 0.0) - 1.0
+        ends = torch.tensor([[smallest], [0.0]], dtype=torch.float64).expand(2, n_labels)
+        nodes, steps = integral_nodes(alpha, ends)
+        size = max(1, BLOCK_NUMBERS // (n_labels * len(nodes)))
+        self._blocks = [slice(start, min(start + size, len(alpha))) for start in range(0, len(alpha), size)]
+        tables: dict[str, Any] = {
+            "first": i,
+            "second": j,
+            "diagonal": torch.nonzero(i == j).flatten(),
+            "gram": gram[:, None],  # (K, 1, P)
+            "kernel": torch.as_tensor(parts.kernel()).reshape(n_members, -1)[:, None, : len(i)],
+            "alpha": alpha,
+            "share": torch.sigmoid(net.log_odds.double())[:, None, None],  # of the background
+            "nodes": nodes,
+            "steps": steps,
+        }
+        if odds is not None:
+            tables["log_odds"] = odds
+        for name, table in tables.items():
+            self.register_buffer(name, table.clone())
+
+    def _weights(self, scale: Tensor, log_norm: Tensor | None) -> Tensor:
+        """Weights of all components (B, C); with presence, ``log_norm`` is that of the network's pairs (K, B, P)."""
+        terms = torch.index_select(scale, 2, self.first) + torch.index_select(scale, 2, self.second)
+        if log_norm is None:
+            signed = torch.exp(terms - terms.amax(-1, keepdim=True)) * self.kernel
+        else:
+            half = 0.5 * torch.index_select(log_norm, 2, self.diagonal)
+            terms = (
+                terms + log_norm - torch.index_select(half, 2, self.first) - torch.index_select(half, 2, self.second)
+            )
+            signed = torch.exp(terms - terms.amax(-1, keepdim=True)) * self.gram
+        weights = signed / signed.sum(-1, keepdim=True) * ((1.0 - self.share) / self._n_members)
+        if self._background:
+            weights = torch.cat([weights, (self.share / self._n_members).expand(-1, weights.shape[1], -1)], 2)
+        return weights.permute(1, 0, 2).flatten(1)
+
+    def forward(self, scale: Tensor, log_centre: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """Scales of neurons (K, B, n), ``log c`` and ``b`` (B, L) -> mean and variance (B, L), float64."""
+        at = log_centre[:, :, None] + self.nodes  # (B, L, Q)
+        log1p, part = _softplus(at), torch.sigmoid(at)
+        if not self._presence:
+            weights = self._weights(scale, None)
+            # Σ_p w_p α_p Π_r (1 + c_r t)^{-α_pr}: products over labels are one matrix product
+            phi = torch.exp(-(log1p.transpose(1, 2) @ self.alpha.T)) * weights[:, None]  # (B, Q, C)
+            first = ((phi @ self.alpha).transpose(1, 2) * part) @ self.steps
+            second = ((phi @ (self.alpha * (self.alpha + 1.0))).transpose(1, 2) * part * part) @ self.steps
+            return first, torch.clamp(second - first * first, min=0.0)
+        odds = torch.clamp(self.log_odds + shift[:, None], -LOG_ODDS_LIMIT, LOG_ODDS_LIMIT)  # (B, C, L)
+        log_absent = -_softplus(odds)
+        none_there = log_absent.sum(2)  # (B, C)
+        pairs = none_there.unflatten(1, (self._n_members, -1)).permute(1, 0, 2)[..., : len(self.first)]
+        weights = self._weights(scale, -pairs + torch.log(1.0 - torch.exp(pairs)))
+        weights = weights / (1.0 - torch.exp(none_there))
+        there, absent = torch.sigmoid(odds), torch.sigmoid(-odds)
+        alone = torch.exp(none_there[..., None] - log_absent)
+        by_itself = (weights[..., None] * there * alone).sum(1)
+        first, second = by_itself, by_itself
+        log1p, part = log1p[:, None], part[:, None]
+        for some in self._blocks:
+            alpha = self.alpha[some]
+            present = torch.exp(-alpha[..., None] * log1p) * there[:, some, :, None]  # (B, some, L, Q)
+            either = present + absent[:, some, :, None]
+            rest = torch.prod(either, 2, keepdim=True) / either - alone[:, some, :, None]
+            inside = present * rest * part * self.steps
+            rising = weights[:, some, None] * alpha
+            first = first + (rising * inside.sum(3)).sum(1)
+            second = second + (rising * (alpha + 1.0) * (inside * part).sum(3)).sum(1)
+        return first, torch.clamp(second - first * first, min=0.0)
+
+
+def _softplus(x: Tensor) -> Tensor:
+    """``log(1 + e^x)``, of operations that every runtime has in float64."""
+    return torch.clamp(x, min=0.0) + torch.log(1.0 + torch.exp(-torch.abs(x)))
