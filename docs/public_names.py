@@ -27,8 +27,6 @@ SUBJECTS: dict[str, list[str]] = {
     ],
     "Integrations": [
         "snefy_ldl.integrations.onnx",
-        "snefy_ldl.integrations.program",
-        "snefy_ldl.integrations.hub",
         "snefy_ldl.integrations.hub",
         "snefy_ldl.integrations.mlflow",
         "snefy_ldl.integrations.skpro",
@@ -51,7 +49,6 @@ INTERNAL: dict[str, str] = {
 }
 #: What each public name is that is no class and no function.
 CONSTANTS: dict[str, str] = {
-    "DESCRIPTION": "Name of the JSON text in a program's file that says what goes in and what comes out.",
     "FLAVOR": "Name of the flavour in an MLflow model.",
     "HIGHER_IS_BETTER": "Name of each of the six measures of Geng (2016), and whether higher is better.",
     "LABEL_COLORS": "Colours of labels, in this order: Okabe and Ito's, told apart with any kind of colour vision.",

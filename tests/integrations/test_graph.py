@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.linear_model import LinearRegression
 
-from door_models import CITY, fitted, moving
+from integration_models import CITY, fitted, moving
 from snefy_ldl import SnefyLDL
 from snefy_ldl.errors import InputError, NotFittedError
 from snefy_ldl.integrations.graph import LEVELS, Components, ModelGraph

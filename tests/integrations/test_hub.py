@@ -1,4 +1,4 @@
-"""The Hub's door, against local folders: what is saved comes back, and the card says what is known."""
+"""The Hub integration on local folders: what is saved comes back, and the card states what is known."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from door_models import CITY, fitted
+from integration_models import CITY, fitted
 from snefy_ldl import SnefyLDL
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import InputError, ModelFileError, NotFittedError
 
-pytest.importorskip("huggingface_hub", reason="the Hub's door needs the extra hub")
+pytest.importorskip("huggingface_hub", reason="the Hub needs the extra hub")
 from huggingface_hub import HfApi, ModelCard
 
 from snefy_ldl.integrations.hub import HubModel, from_pretrained, push_to_hub

@@ -22,8 +22,7 @@ from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.serve.app import create_app
 from snefy_ldl.serve.guard import Log
 from snefy_ldl.serve.limits import Limits
-from snefy_ldl.serve.replies import ARROW
-from snefy_ldl.serve.schemas import make_examples
+from snefy_ldl.serve.schemas import ARROW, make_examples
 
 LABELS = ["business", "entertainment", "education"]
 

@@ -22,6 +22,7 @@ from snefy_ldl.explain.quantities import (
     choose_quantity,
     frame_or_columns,
     label_names,
+    label_number,
     member_band,
     model_list,
     resample_weights,
@@ -123,16 +124,16 @@ class Dependence:
         Raises:
             InputError: the kind does not go with what was asked for, or a label is not there.
         """
-        chosen = self._chosen(labels, kind)
+        if labels is None:
+            labels = range(min(3 if kind == "ternary" else 8, len(self.labels)))
+        wanted = [labels] if isinstance(labels, (str, int)) else labels
+        chosen = [label_number(label, self.labels) for label in wanted]
         names = [self.labels[number] for number in chosen]
         if kind == "ternary":
             if len(self.features) != 1 or len(chosen) != 3 or self.words != "mean share":
                 raise InputError('arrows in a triangle need of="mean", one feature and three labels.')
             mix, rows = self.estimate[:, chosen], None if self.rows is None else self.rows[..., chosen]
-            triangle: Axes = pictures.ternary_path(
-                mix, self.grids[0], ax, labels=names, feature=self.features[0], rows=rows
-            )
-            return triangle
+            return pictures.ternary_path(mix, self.grids[0], ax, labels=names, feature=self.features[0], rows=rows)
         if kind not in ("auto", "map" if len(self.features) == 2 else "lines"):
             raise InputError(f"kind={kind!r} does not go with {len(self.features)} feature(s).")
         if len(self.features) == 2:
@@ -145,17 +146,6 @@ class Dependence:
             self.estimate[:, chosen], self.grids[0], ax, labels=names, feature=self.features[0], words=self.words,
             bands=bands, numeric=self.numeric[0], percent=self.is_share,
         )  # fmt: skip
-
-    def _chosen(self, labels: Sequence[Any] | None, kind: str) -> list[int]:
-        if labels is None:
-            return list(range(min(3 if kind == "ternary" else 8, len(self.labels))))
-        chosen = []
-        for label in [labels] if isinstance(labels, (str, int)) else labels:
-            known = label in self.labels if isinstance(label, str) else -len(self.labels) <= label < len(self.labels)
-            if not known:
-                raise InputError(f"there is no label {label!r}; there are {', '.join(self.labels)}.")
-            chosen.append(self.labels.index(label) if isinstance(label, str) else int(label) % len(self.labels))
-        return chosen
 
     def __str__(self) -> str:
         what = " and ".join(self.features)
@@ -212,7 +202,7 @@ def dependence(
     table = Table(X, models[0], choose_rows(len(Table(X)), max_rows, random))
     quantity = choose_quantity(of, label_names(models, table.X), level)
     columns = _features(table, feature)
-    grids = tuple(column.grid(_grid_of(grid, column)) for column in columns)
+    grids = tuple(column.grid(column.setting(grid, 15)) for column in columns)
     wanted = _bands(bands, quantity)
     tails = np.array([0.5 - level / 2, 0.5 + level / 2]) if "law" in wanted else None
     weights = resample_weights(len(table), random) if "bootstrap" in wanted else None
@@ -247,12 +237,6 @@ def _features(table: Table, feature: Any) -> list[Feature]:
     if len({column.number for column in columns}) != len(columns) or not 1 <= len(columns) <= 2:
         raise InputError(f"feature={feature!r}: name one column, or two different ones.")
     return columns
-
-
-def _grid_of(grid: Any, column: Feature) -> Any:
-    if isinstance(grid, dict):
-        return grid.get(column.name, grid.get(column.number, 15))
-    return grid
 
 
 def _bands(bands: Any, quantity: Quantity) -> list[str]:

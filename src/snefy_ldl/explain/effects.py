@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -155,15 +155,6 @@ class Effects:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True, eq=False)
-class _Change:
-    """The difference between two answers, divided by the stretch between them: one contrast."""
-
-    feature: Feature
-    contrast: str
-    answers: Answer
-
-
 def effects(
     model: Any,
     X: Any,
@@ -234,13 +225,20 @@ def effects(
             left = _outside(column, steps[column.name])
             outside |= {column.name: left} if left >= FEW_OUTSIDE else {}
         else:
-            changes = _contrasts(models, table, column, _of_feature(reference, column), quantity, wants_members)
-        for change in changes:
-            if len(change.answers.members) < 2:
+            changes = _contrasts(models, table, column, column.setting(reference), quantity, wants_members)
+        for contrast, change in changes:
+            if len(change.members) < 2:
                 if confidence == "members":
                     raise InputError("confidence='members' needs a model with several members, or a list of models.")
                 source = "bootstrap"
-            entries += _entries(change, quantity.labels, source, level, random)
+            estimate = change.values.mean(axis=0)
+            if source == "members":
+                error, ends = member_band(estimate, change.members.mean(axis=1), level)
+            else:
+                error, ends = row_band(change.values, resample_weights(len(change.values), random), level)
+            for q, label in enumerate(quantity.labels):
+                figures = (float(x) for x in (estimate[q], error[q], *ends[q]))
+                entries.append(Effect(column.name, contrast, label, *figures))
     return Effects(entries, quantity.words, source, level, len(table), quantity.is_share, outside)
 
 
@@ -255,15 +253,8 @@ def _columns(table: Table, feature: Any) -> list[Feature]:
     return columns
 
 
-def _of_feature(setting: Any, column: Feature) -> Any:
-    """A setting for one column: the setting itself, or its entry in a dict."""
-    if isinstance(setting, Mapping):
-        return setting.get(column.name, setting.get(column.number))
-    return setting
-
-
 def _step(column: Feature, step: Any) -> float:
-    chosen = _of_feature(step, column)
+    chosen = column.setting(step)
     if chosen is None:
         deviation = float(column.known().std())
         return float(f"{deviation:.0e}") if deviation > 0 else 1.0
@@ -283,7 +274,7 @@ def _outside(column: Feature, step: float) -> float:
 
 def _steps(
     models: Sequence[Any], table: Table, column: Feature, step: float, quantity: Quantity, members: bool
-) -> Iterator[_Change]:
+) -> Iterator[tuple[str, Answer]]:
     """Slope and step of a number, over the rows that have one."""
     here = np.flatnonzero(np.isfinite(column.cells))
     column.known()
@@ -296,8 +287,8 @@ def _steps(
     high, low = cells + _reach(cells, step), cells - _reach(cells, step)
     if cells.min() < cells.max():
         high, low = np.minimum(high, cells.max()), np.maximum(low, cells.min())
-    yield _Change(column, "dY/dX", _difference(ask(high), ask(low), (high - low)[:, None]))
-    yield _Change(column, f"{step:+g}", _difference(ask(cells + step), ask(cells), np.ones(1)))
+    yield "dY/dX", _difference(ask(high), ask(low), (high - low)[:, None])
+    yield f"{step:+g}", _difference(ask(cells + step), ask(cells), np.ones(1))
 
 
 def _reach(cells: Array, step: float) -> float:
@@ -310,7 +301,7 @@ def _reach(cells: Array, step: float) -> float:
 
 def _contrasts(
     models: Sequence[Any], table: Table, column: Feature, reference: Any, quantity: Quantity, members: bool
-) -> Iterator[_Change]:
+) -> Iterator[tuple[str, Answer]]:
     """Every level of a category against the reference."""
     levels = column.levels()
     if reference is not None and reference not in levels:
@@ -325,22 +316,8 @@ def _contrasts(
 
     base = ask(first)
     for level in [level for level in levels if level != first][: MOST_LEVELS - 1]:
-        yield _Change(column, f"{level} - {first}", _difference(ask(level), base, np.ones(1)))
+        yield f"{level} - {first}", _difference(ask(level), base, np.ones(1))
 
 
 def _difference(after: Answer, before: Answer, stretch: Array) -> Answer:
     return Answer((after.values - before.values) / stretch, (after.members - before.members) / stretch)
-
-
-def _entries(
-    change: _Change, labels: list[str], source: str, level: float, random: np.random.Generator
-) -> Iterator[Effect]:
-    values = change.answers.values
-    estimate = values.mean(axis=0)
-    if source == "members":
-        error, ends = member_band(estimate, change.answers.members.mean(axis=1), level)
-    else:
-        error, ends = row_band(values, resample_weights(len(values), random), level)
-    for q, label in enumerate(labels):
-        figures = (float(x) for x in (estimate[q], error[q], *ends[q]))
-        yield Effect(change.feature.name, change.contrast, label, *figures)

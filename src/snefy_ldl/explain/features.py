@@ -106,6 +106,20 @@ class Feature:
             low, high = distinct[0], distinct[-1]
         return [float(value) for value in np.linspace(low, high, n)]
 
+    def setting(self, setting: Any, default: Any = None) -> Any:
+        """What a setting says about this column.
+
+        Args:
+            setting: the same value for all columns, or a dict from a column's name or number to its value.
+            default: for a column that is not in the dict.
+
+        Returns:
+            The value.
+        """
+        if isinstance(setting, dict):
+            return setting.get(self.name, setting.get(self.number, default))
+        return setting
+
     def known(self) -> Array:
         """The numbers of a numeric column, without gaps.
 

@@ -282,8 +282,10 @@ def predict_shuffled(
         (2, 6, 2)
     """
     n, times, rows = len(here), len(columns), as_rows(X)
-    sources = [random.choice(pool, n) for _ in columns]
-    mixed = _mixed(take_rows(rows, np.tile(here, times)), columns, [take_rows(rows, source) for source in sources])
+    index = np.tile(here[:, None], (times, rows.shape[1]))
+    for k, column in enumerate(columns):
+        index[k * n : (k + 1) * n, column] = random.choice(pool, n)
+    mixed = _mix_cells(rows, index)
     shares, counts = (None if table is None else np.tile(table, (times, 1)) for table in observed)
     assert shares is not None
     log_prob, mean = _predict(model, mixed, (shares, counts), likely)
@@ -306,20 +308,11 @@ def _predict(model: Any, X: Any, observed: Observed, likely: bool) -> tuple[Arra
     return np.concatenate(log_prob), np.concatenate(mean)
 
 
-def _mixed(X: Any, columns: Sequence[int], others: Sequence[Any]) -> Any:
-    """A table stacked once a column, that column taken from other rows."""
-    n = len(others[0])
-    if hasattr(X, "iloc"):
-        table = X.reset_index(drop=True)
-        for k, (column, other) in enumerate(zip(columns, others)):
-            values = table.iloc[:, column].copy()
-            values.iloc[k * n : (k + 1) * n] = other.iloc[:, column].to_numpy()
-            table[table.columns[column]] = values
-        return table
-    table = np.array(X)
-    for k, (column, other) in enumerate(zip(columns, others)):
-        table[k * n : (k + 1) * n, column] = np.asarray(other)[:, column]
-    return table
+def _mix_cells(X: Any, index: Index) -> Any:
+    """A table (b, d) whose cell (i, k) is that of row ``index[i, k]`` in column k."""
+    if not hasattr(X, "iloc"):
+        return np.take_along_axis(np.asarray(X), index, axis=0)
+    return type(X)({name: X.iloc[index[:, k], k].reset_index(drop=True) for k, name in enumerate(X.columns)})
 
 
 def shap_values(
@@ -360,24 +353,17 @@ def shap_values(
     quantity = choose_quantity(of, label_names(models, rows.X))
     n, frames = len(rows), hasattr(rows.X, "iloc")
 
-    def cells(places: Array) -> Any:
-        """A table out of row numbers: shap mixes numbers alone, so each cell is told by the row that it comes from."""
-        index = places.astype(np.intp)
-        if not frames:
-            return np.take_along_axis(stack, index, axis=0)
-        columns = {name: stack[name].iloc[index[:, k]].reset_index(drop=True) for k, name in enumerate(stack.columns)}
-        return type(stack)(columns)
-
     if frames:
         import pandas  # who passes a DataFrame has it
 
         stack: Any = pandas.concat([rows.X, others.X], ignore_index=True)
     else:
         stack = np.concatenate([rows.X, others.X])
+    # shap mixes numbers alone, so it gets row numbers, and each cell is looked up by the row that it comes from
     places = np.tile(np.arange(len(stack), dtype=np.float64)[:, None], (1, len(rows.names)))
     masker = shap.maskers.Independent(places[n:], max_samples=max_background)
     explainer = shap.PermutationExplainer(
-        lambda mixed: answer(models, cells(mixed), quantity, members=False).values,
+        lambda mixed: answer(models, _mix_cells(stack, mixed.astype(np.intp)), quantity, members=False).values,
         masker,
         feature_names=rows.names,
         output_names=quantity.labels,
@@ -444,7 +430,7 @@ def _gradients(net: Any, batch: Any, target: Callable[[Any], Tensor]) -> Array:
         x = x.detach().clone().requires_grad_(True)
         (gradient,) = torch.autograd.grad(target(net(x)), x)
         return np.asarray(gradient.cpu().numpy(), dtype=np.float64)
-    tables = [_first_table(module) for module in net.backbone.copies]
+    tables = [next((m for m in copy.modules() if isinstance(m, nn.Embedding)), None) for copy in net.backbone.copies]
     looked_up: list[Tensor] = []
 
     def keep(_module: nn.Module, _inputs: Any, output: Tensor) -> Tensor:
@@ -464,10 +450,6 @@ def _gradients(net: Any, batch: Any, target: Callable[[Any], Tensor]) -> Array:
     gradients = torch.autograd.grad(value, looked_up, allow_unused=True)
     moved = sum((leaf * part).sum(-1) for leaf, part in zip(looked_up, gradients) if part is not None)
     return np.asarray(moved.detach().cpu().numpy(), dtype=np.float64)  # type: ignore[union-attr]
-
-
-def _first_table(module: nn.Module) -> nn.Embedding | None:
-    return next((part for part in module.modules() if isinstance(part, nn.Embedding)), None)
 
 
 def _target(law: Any, label: Any, names: Any, of: str, tail: float) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -159,15 +160,15 @@ def choose_quantity(of: Any, labels: Sequence[str], confidence_level: float = 0.
         words = f"width of the {level:.0%} interval"
         return Quantity(words, names, lambda law: np.diff(_quantiles(law, tails), axis=2)[..., 0], None, (0, 1), True)
     if isinstance(of, (tuple, list)) and len(of) == 3 and of[0] in ("greater", "log_ratio"):
-        a, b = (_number(label, names) for label in of[1:])
+        a, b = (label_number(label, names) for label in of[1:])
         if a == b:
             raise InputError(f"of={of!r}: name two different labels.")
         if of[0] == "greater":
             title = f"P({names[a]} > {names[b]})"
             return Quantity(title, [title], lambda law: to_numpy(law.prob_greater(a, b))[:, None], None, (0, 1), True)
-        title, ends = f"log({names[a]} / {names[b]})", (-np.inf, np.inf)
-        return Quantity(title, [title], lambda law: _log_ratio(law, a, b), lambda law, levels: _log_ratio_quantiles(
-            law, a, b, levels), ends, False)  # fmt: skip
+        title = f"log({names[a]} / {names[b]})"
+        ratio, quantiles = partial(_log_ratio, a, b), partial(_log_ratio_quantiles, a, b)
+        return Quantity(title, [title], ratio, quantiles, (-np.inf, np.inf), False)
     raise InputError(f'of={of!r}: use "mean", "width", ("greater", a, b) or ("log_ratio", a, b).')
 
 
@@ -223,7 +224,23 @@ def _answer_one(model: Any, X: Any, quantity: Quantity, members: bool, levels: A
     return Answer(np.concatenate(values), np.concatenate(each, axis=1), np.concatenate(spread) if spread else None)
 
 
-def _number(label: Any, names: list[str]) -> int:
+def label_number(label: Any, names: Sequence[str]) -> int:
+    """The number of a label.
+
+    Args:
+        label: name or number.
+        names: names of all labels (L).
+
+    Returns:
+        The number, from 0 to L - 1.
+
+    Raises:
+        InputError: there is no such label.
+
+    Example:
+        >>> label_number("clay", ["sand", "clay"]), label_number(-1, ["sand", "clay"])
+        (1, 1)
+    """
     if isinstance(label, str):
         if label not in names:
             raise InputError(f"there is no label {label!r}; the labels are {', '.join(names)}.")
@@ -246,12 +263,12 @@ def _quantiles(law: Any, levels: Array) -> Array:
     return np.clip(to_numpy(law.quantiles(levels)), 0.0, 1.0)
 
 
-def _log_ratio(law: Any, a: int, b: int) -> Array:
+def _log_ratio(a: int, b: int, law: Any) -> Array:
     logs = to_numpy(law.expected_log())
     return logs[:, [a]] - logs[:, [b]]
 
 
-def _log_ratio_quantiles(law: Any, a: int, b: int, levels: Array) -> Array:
+def _log_ratio_quantiles(a: int, b: int, law: Any, levels: Array) -> Array:
     """log(a / b) is the logit of a's share among the two, whose law is exact."""
     draws = _draws(law)
     if draws is not None:

@@ -28,7 +28,7 @@ from snefy_ldl.serve.rows import feature_rows
 from snefy_ldl.serve.schemas import QUESTIONS, Predict, Question, describe
 from snefy_ldl.serve.store import ModelStore, ServedModel, model_card, typical_row
 
-__all__ = ["Pages", "Service", "create_app"]
+__all__ = ["Service", "create_app"]
 
 #: Bytes of a body, and numbers of an answer, from which on they are read and written beside the event loop.
 LONG_BODY, LONG_ANSWER = 1 << 16, 20_000

@@ -16,10 +16,10 @@ from starlette.requests import ClientDisconnect
 
 from snefy_ldl.serve.answers import Answer
 from snefy_ldl.serve.limits import Fault, HungUp, Limits
-from snefy_ldl.serve.schemas import Question
+from snefy_ldl.serve.schemas import ARROW, Question
 from snefy_ldl.serve.store import ServedModel
 
-__all__ = ["ARROW", "fault_reply", "json_reply", "read_body", "read_question", "read_stream", "reply", "write_stream"]
+__all__ = ["fault_reply", "json_reply", "read_body", "read_question", "read_stream", "reply", "write_stream"]
 
 JSON = "application/json"
 
@@ -167,10 +167,6 @@ def _listed(values: Any) -> Any:
     cells = values.astype(object)
     cells[~np.isfinite(values)] = None
     return cells.tolist()
-
-
-#: The media type of an Arrow IPC stream.
-ARROW = "application/vnd.apache.arrow.stream"
 
 
 def _pyarrow() -> Any:

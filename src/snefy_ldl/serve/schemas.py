@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from snefy_ldl.serve.replies import ARROW
-
 __all__ = [
+    "ARROW",
     "QUESTIONS",
     "Condition",
     "Density",
@@ -21,6 +20,9 @@ __all__ = [
     "describe",
     "make_examples",
 ]
+
+#: The media type of an Arrow IPC stream.
+ARROW = "application/vnd.apache.arrow.stream"
 
 Level = Annotated[float, Field(gt=0.0, lt=1.0)]
 Levels = Annotated[list[Level], Field(min_length=1, max_length=20)]

@@ -8,8 +8,8 @@ import signal
 
 import pytest
 
+from cluster_cases import FEATURES, LABELS, city_frame, fill_folder
 from commands import fail, succeed
-from engine_cases import FEATURES, LABELS, city_frame, fill_folder
 from snefy_ldl import SnefyLDL
 from snefy_ldl.cluster.base import EngineError, LocalEngine, run_parts
 from snefy_ldl.cluster.parts import PartTable, Place

@@ -10,8 +10,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from cluster_cases import CITY, FEATURES, LABELS, fill_folder
 from commands import fail, run, succeed
-from engine_cases import CITY, FEATURES, LABELS, fill_folder
 from snefy_ldl.cluster.base import EngineError, LocalEngine, run_parts
 from snefy_ldl.cluster.parts import Part, PartTable, Place, find_tables, plan_parts
 from snefy_ldl.cluster.ray import share_out
