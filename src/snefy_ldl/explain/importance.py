@@ -58,7 +58,7 @@ class Importance:
 
     Args:
         column: Its name.
-        loss: Mean log likelihood lost, in nats a row; or by how much a measure gets worse.
+        loss: Mean log likelihood lost, in nats per row; or by how much a measure gets worse.
         std_error: Its standard error over rows.
         moves: The label whose predicted share changes most.
         shift: Mean absolute change of that share.
@@ -84,7 +84,7 @@ class Importances:
         words: What is lost.
 
     Example:
-        >>> Importances([Importance("depth", 0.4, 0.05, "clay", 0.12)], "nats a row").frame["term"].tolist()
+        >>> Importances([Importance("depth", 0.4, 0.05, "clay", 0.12)], "nats per row").frame["term"].tolist()
         ['depth']
     """
 
@@ -176,7 +176,7 @@ def permutation_importance(
             pairs.append((loss, np.abs(other - mean)))
     labels = getattr(model, "label_names_", None)
     labels = range(shares.shape[1]) if labels is None else labels
-    words = "log likelihood lost, in nats a row" if likely else f"loss in {by.replace('_', ' ')}"
+    words = "log likelihood lost, in nats per row" if likely else f"loss in {by.replace('_', ' ')}"
     return Importances(sum_up(names, pairs, [str(label) for label in labels]), words)
 
 

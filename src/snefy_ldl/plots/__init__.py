@@ -1,6 +1,6 @@
 """Pictures of one style: densities, shares, calibration, conformal prediction, active learning, votes.
 
-One function a picture: it draws on ``ax`` (a new figure when that is None), returns it, and leaves matplotlib's
+Each function draws one picture on ``ax`` (a new figure when that is None), returns it, and leaves matplotlib's
 settings alone. Needs the extra ``plot``: ``pip install 'snefy-ldl[plot]'``.
 """
 

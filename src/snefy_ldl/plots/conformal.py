@@ -1,4 +1,4 @@
-"""Pictures of conformal prediction: one function a picture, axes in, axes out; needs the extra ``plot``."""
+"""Pictures of conformal prediction; each function draws on ``ax`` and returns it. Needs the extra ``plot``."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def plot_region(
 def plot_calibration_curve(
     model: Any, X: Any, D: Any, *, levels: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95), ax: Any = None
 ) -> Any:
-    """Coverage on rows with known labels against the level asked for, one line a model; honest is the diagonal.
+    """Coverage on rows with known labels against the level asked for, one line per model; honest is the diagonal.
 
     Args:
         model: A fitted model, :class:`ConformalIntervals` with these levels, or a dict of them by name.

@@ -95,12 +95,9 @@ def ternary_density(
         dots = _compositions(points, "points")
         triangle.scatter(*dots.T, s=7, color=style.INK, alpha=0.45, linewidths=0, zorder=4)
     if mean is not None:
-        triangle.scatter(
-            *_compositions(mean, "mean").T, s=52, color="white", edgecolors=style.INK, linewidths=1.3, zorder=6
-        )
+        style.mark_mean(triangle, *_compositions(mean, "mean").T, size=52, edge=1.3)
     if truth is not None:
-        observed = _compositions(truth, "truth")
-        triangle.scatter(*observed.T, s=58, marker="D", color=style.INK, edgecolors="white", linewidths=1.3, zorder=7)
+        style.mark_observed(triangle, *_compositions(truth, "truth").T, size=58, edge=1.3)
     if title is not None:
         triangle.set_title(title, color=style.INK, fontsize=11, fontweight="bold", y=1.0, pad=24)
     return triangle  # type: ignore[no-any-return]
@@ -182,10 +179,9 @@ def shade_steps(shades: Sequence[str]) -> list[str]:
         >>> len(shade_steps(style.SHADES["model"])) == len(CONTENTS)
         True
     """
-    try:
-        from matplotlib.colors import LinearSegmentedColormap, to_hex  # an extra, loaded with the first picture
-    except ImportError:
-        raise ImportError("pictures need matplotlib and mpltern: pip install 'snefy-ldl[plot]'") from None
+    style.pyplot()  # or an ImportError that names the extra
+    from matplotlib.colors import LinearSegmentedColormap, to_hex
+
     scale = LinearSegmentedColormap.from_list("density", list(shades))
     return [to_hex(color) for color in scale(np.linspace(0.0, 1.0, len(CONTENTS)))]
 
@@ -193,7 +189,7 @@ def shade_steps(shades: Sequence[str]) -> list[str]:
 def _fill_ternary(ax: Any, grid: Array, log_density: Array, shades: Sequence[str]) -> None:
     """Steps of known probability content, darkest where the density is highest, and two outlines."""
     if log_density.shape != (len(grid),) or np.isnan(log_density).any():
-        raise InputError(f"the log density must be {len(grid)} numbers, one a grid point.")
+        raise InputError(f"the log density must be {len(grid)} numbers, one per grid point.")
     density = np.exp(log_density - log_density.max())
     ordered = np.sort(density)[::-1]
     content = np.cumsum(ordered) / ordered.sum()
@@ -267,9 +263,7 @@ def share_ridges(
         >>> len(share_ridges(law, labels=["sand", "silt", "clay"]).lines)
         3
     """
-    if not isinstance(dist, SnefySimplex):
-        raise InputError(f"expected a distribution as predict_dist returns it; got {type(dist).__name__}.")
-    one = dist[style.row_number(row, len(dist))]
+    one = _row_of(dist, row)
     names = style.names_of(labels, one.n_labels, "labels")
     chosen = list(range(one.n_labels)) if which is None else list(which)
     observed = None if truth is None else np.asarray(truth, dtype=np.float64)
@@ -285,17 +279,9 @@ def share_ridges(
         color = style.label_color(label)
         ax.fill_between(grid, place, place - height, color=color, alpha=0.45, linewidth=0, zorder=2)
         ax.plot(grid, place - height, color=color, linewidth=1.5, zorder=3)
-        ax.scatter(mean[label], place, s=22, color="white", edgecolors=style.INK, linewidths=0.9, zorder=5)
+        style.mark_mean(ax, mean[label], place, size=22)
         if observed is not None:
-            ax.scatter(
-                *(observed[label], place),
-                s=28,
-                marker="D",
-                color=style.INK,
-                edgecolors="white",
-                linewidths=0.8,
-                zorder=6,
-            )
+            style.mark_observed(ax, observed[label], place, size=28, edge=0.8)
     ax.set_yticks(range(len(chosen)), [names[label] for label in chosen])
     ax.set_ylim(len(chosen) - 0.7, -1.0)
     ax.set_xlim(0.0, 1.0)

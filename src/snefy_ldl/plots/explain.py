@@ -46,7 +46,7 @@ def dependence_lines(
     numeric: bool = True,
     percent: bool = True,
 ) -> Axes:
-    """Averages along one feature, a line a label, with their bands; points with whiskers for a category.
+    """Averages along one feature, one line per label, with their bands; points with whiskers for a category.
 
     Args:
         estimate: averages (G, Q).
@@ -175,9 +175,7 @@ def dependence_map(
     places = [list(grid) if line else np.arange(len(grid)) for grid, line in zip(grids, numeric)]
     shades = LinearSegmentedColormap.from_list("model", style.SHADES["model"])
     mesh = ax.pcolormesh(places[0], places[1], table.T, cmap=shades, shading="nearest", rasterized=True)
-    bar = ax.figure.colorbar(mesh, ax=ax)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(labelsize=8, colors=style.QUIET, labelcolor=style.INK)
+    bar = style.color_bar(ax, mesh)
     if percent:
         _percent(bar.ax.yaxis)
     for axis, grid, line in zip((ax.xaxis, ax.yaxis), grids, numeric):
@@ -351,7 +349,7 @@ def word_gradients(words: Sequence[str], moved: Any, ax: Axes | None = None, tit
 
     Args:
         words: of one text.
-        moved: one number a word, as ``input_gradients`` gives it; further numbers are padding.
+        moved: one number per word, as ``input_gradients`` gives it; further numbers are padding.
         ax: Axes to draw on.
         title: above the picture.
 
@@ -368,7 +366,7 @@ def word_gradients(words: Sequence[str], moved: Any, ax: Axes | None = None, tit
     """
     values = np.asarray(moved, dtype=np.float64)[: len(words)]
     if values.shape != (len(words),):
-        raise InputError(f"one number a word is needed: {len(words)}; got {len(values)}.")
+        raise InputError(f"one number per word is needed: {len(words)}; got {len(values)}.")
     ax = style.axes(ax, (4.0, 0.24 * len(words) + 0.8))
     places = np.arange(len(words))
     ax.barh(places, values, color=[style.MODEL if value >= 0 else style.TRUTH for value in values], height=0.7)
@@ -388,11 +386,11 @@ if TYPE_CHECKING:
 def importance(
     names: Sequence[str], losses: Any, errors: Any = None, ax: Axes | None = None, *, most: int = 12
 ) -> Axes:
-    """Likelihood lost when a column is shuffled, one bar a column, with its 95 % interval.
+    """Likelihood lost when a column is shuffled, one bar per column, with its 95 % interval.
 
     Args:
         names: Of the columns, in the order they are drawn.
-        losses: Nats lost a row (d,).
+        losses: Nats lost per row (d,).
         errors: Their standard errors (d,).
         ax: Axes to draw on.
         most: Bars at most; the first ones are drawn.
@@ -422,7 +420,7 @@ def importance(
     ax.axvline(0.0, color=style.FRAME, linewidth=1.0, zorder=1)
     ax.set_yticks(places, [shorten_name(name) for name in list(names)[:shown]])
     ax.set_ylim(shown - 0.4, -0.6)
-    ax.set_xlabel("log likelihood lost, in nats a row")
+    ax.set_xlabel("log likelihood lost, in nats per row")
     style.quiet(ax, grid="x")
     ax.tick_params(axis="y", length=0)
     return ax

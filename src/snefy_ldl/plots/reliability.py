@@ -34,7 +34,7 @@ def calibration(
     alone, with probability ``confidence_level`` when the model is right.
 
     Args:
-        pit: Marginal cdf at what was observed: (N,) draws bars, (N, L) one line a label.
+        pit: Marginal cdf at what was observed: (N,) draws bars, (N, L) one line per label.
         ax: Axes to draw on.
         bins: How many bars.
         labels: Names of the L columns.
@@ -92,7 +92,7 @@ def calibration_curve(
 
     Args:
         levels: Confidence levels, (A,).
-        coverage: Observed coverage, (A,), or (A, L) with one line a label.
+        coverage: Observed coverage, (A,), or (A, L) with one line per label.
         ax: Axes to draw on.
         labels: Names of the L lines.
         n_rows: Rows behind each figure; draws the 95 % band of a model that is right.
@@ -122,16 +122,8 @@ def calibration_curve(
     names = None if observed.ndim == 1 else style.names_of(labels, lines.shape[1], "labels")
     for label, line in enumerate(lines.T):
         color = style.MODEL if names is None else style.label_color(label)
-        ax.plot(
-            nominal,
-            line,
-            color=color,
-            linewidth=1.8,
-            marker="o",
-            markersize=4.5,
-            zorder=3,
-            label=names and names[label],
-        )
+        name = names and names[label]
+        ax.plot(nominal, line, color=color, linewidth=1.8, marker="o", markersize=4.5, zorder=3, label=name)
     if names is not None:
         style.legend(ax, loc="upper left")
     ax.set_xlim(0.0, 1.0)
@@ -190,7 +182,7 @@ def joint_calibration(
         panel.set_title(names[k] if k == 0 else f"{names[k]} | earlier", fontsize=9.5, color=style.INK)
         panel.set_xlabel("")
         panel.set_ylabel("observed / expected" if k % columns == 0 else "")
-    _pairs(panels[steps], test.correlation, names, made)
+    _pairs(panels[steps], test.correlation, names)
     for panel in panels[steps + 1 :]:
         panel.set_axis_off()
     made.suptitle(str(test), fontsize=10, color=style.INK)
@@ -198,7 +190,7 @@ def joint_calibration(
     return figure
 
 
-def _pairs(ax: Axes, correlation: Any, names: list[str], fig: Figure) -> None:
+def _pairs(ax: Axes, correlation: Any, names: list[str]) -> None:
     shown = np.where(np.eye(len(names), dtype=bool), np.nan, correlation)
     top = max(0.2, float(np.nanmax(np.abs(shown), initial=0.0)))
     image = ax.imshow(shown, cmap="RdBu_r", vmin=-top, vmax=top)
@@ -207,6 +199,4 @@ def _pairs(ax: Axes, correlation: Any, names: list[str], fig: Figure) -> None:
     ax.set_xticks(range(len(names)) if few else [], names if few else [], rotation=60, ha="right")
     ax.set_yticks(range(len(names)) if few else [], names if few else [])
     style.quiet(ax, grid=None)
-    bar = fig.colorbar(image, ax=ax, shrink=0.8)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(colors=style.QUIET, labelcolor=style.INK, labelsize=8)
+    style.color_bar(ax, image, shrink=0.8)
