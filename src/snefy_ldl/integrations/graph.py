@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -64,7 +64,21 @@ Precision = Literal["float64", "float32"]
 NEWTON_STEPS = 7
 
 
-class InputColumns(nn.Module):
+class _Tables(nn.Module):
+    """A module with tables that become constants of the graph."""
+
+    if TYPE_CHECKING:  # nn.Module's own type is Tensor | Module
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def hold(self, **tables: Any) -> None:
+        """Copy arrays or tensors into buffers of these names."""
+        for name, table in tables.items():
+            copied = torch.as_tensor(table).detach().clone(memory_format=torch.contiguous_format)
+            self.register_buffer(name, copied)
+
+
+class InputColumns(_Tables):
     """From what a caller has to what the network's body sees: gaps (NaN) filled as the fit did, absence as a feature.
 
     Columns that are no numbers cannot go into a graph: the caller then gives what ``model.encode(X)`` makes of a table.
@@ -78,9 +92,6 @@ class InputColumns(nn.Module):
         encoded: whether the caller must encode the table first.
         width: how many columns go in.
     """
-
-    fills: Tensor
-    order: Tensor
 
     def __init__(self, model: Any, dtype: torch.dtype = torch.float64) -> None:
         super().__init__()
@@ -105,8 +116,7 @@ class InputColumns(nn.Module):
             self.width = int(model.n_features_in_)
         self._fill = fills is not None
         if fills is not None and indicators is not None:
-            self.register_buffer("fills", torch.as_tensor(fills, dtype=torch.float64))
-            self.register_buffer("order", torch.as_tensor(self._order(indicators), dtype=torch.long))
+            self.hold(fills=np.asarray(fills, dtype=np.float64), order=self._order(indicators))
 
     def _order(self, indicators: list[list[int]]) -> list[int]:
         """Places of the features in (columns, gaps): a column's absence stands where the encoder puts it."""
@@ -186,17 +196,14 @@ class OwnInputs(nn.Module):
         return f"what the model's own network takes: {kind} (rows, {', '.join(str(size) for size in self.shape)})"
 
 
-class _OwnBody(nn.Module):
+class _OwnBody(_Tables):
     """What a network of the user's own takes -> logarithms of the neurons' scales (K, B, n), float64."""
-
-    root: Tensor
 
     def __init__(self, net: SnefyNet, root: Tensor) -> None:
         super().__init__()
         self.copies, self._n_members = net.backbone.copies.eval().requires_grad_(False), net.n_members
-        self.weight = nn.Parameter(net.head_weight.detach().clone(), False)
-        self.bias = nn.Parameter(net.head_bias.detach().clone(), False)
-        self.register_buffer("root", (torch.zeros_like(root) if net.balanced else root)[:, None])
+        lifted = torch.zeros_like(root) if net.balanced else root
+        self.hold(weight=net.head_weight, bias=net.head_bias, root=lifted[:, None])
 
     def forward(self, x: Tensor) -> Tensor:
         features = torch.stack([call_module(module, x) for module in self.copies]).to(self.weight.dtype)
@@ -204,25 +211,19 @@ class _OwnBody(nn.Module):
         return scale
 
 
-class _Body(nn.Module):
+class _Body(_Tables):
     """What the network sees -> logarithms of the neurons' scales (K, B, n), float64."""
-
-    centre: Tensor
-    scale: Tensor
-    limit: Tensor
-    root: Tensor
 
     def __init__(self, net: SnefyNet, root: Tensor) -> None:
         super().__init__()
         body = net.backbone
-        self.register_buffer("centre", body.scaler.centre[:, None].clone())
-        self.register_buffer("scale", body.scaler.scale[:, None].clone())
-        self.register_buffer("limit", torch.clamp(body.scaler.limit, max=torch.finfo(torch.float32).max)[:, None, None])
+        limit = torch.clamp(body.scaler.limit, max=torch.finfo(torch.float32).max)[:, None, None]
         layers = [*zip(body.weights, body.biases), (net.head_weight, net.head_bias)]
         self.weights = nn.ParameterList(nn.Parameter(weight.detach().clone(), False) for weight, _ in layers)
         self.biases = nn.ParameterList(nn.Parameter(bias.detach().clone(), False) for _, bias in layers)
         lifted = root if not net.balanced and not net.has_presence else torch.zeros_like(root)
-        self.register_buffer("root", lifted[:, None])
+        self.hold(centre=body.scaler.centre[:, None], scale=body.scaler.scale[:, None], limit=limit)
+        self.hold(root=lifted[:, None])
 
     def forward(self, seen: Tensor) -> Tensor:
         out = (seen.float()[None] - self.centre) / self.scale
@@ -233,14 +234,8 @@ class _Body(nn.Module):
         return scale
 
 
-class _Weights(nn.Module):
+class _Weights(_Tables):
     """Scales (K, B, n) -> weights of all components (B, C), float64; a background's is the same in every row."""
-
-    first: Tensor
-    second: Tensor
-    kernel: Tensor
-    network: Tensor
-    background: Tensor
 
     def __init__(self, net: SnefyNet, parts: Components) -> None:
         super().__init__()
@@ -248,11 +243,9 @@ class _Weights(nn.Module):
         kernel = torch.as_tensor(parts.kernel()).reshape(net.n_members, -1)
         share = torch.sigmoid(net.log_odds.double())  # zero without a background
         self._background = kernel.shape[1] > len(i)
-        self.register_buffer("first", i.clone())
-        self.register_buffer("second", j.clone())
-        self.register_buffer("kernel", kernel[:, None, : len(i)].clone())
-        self.register_buffer("network", ((1.0 - share) / net.n_members)[:, None, None])
-        self.register_buffer("background", (share / net.n_members)[:, None, None])
+        self.hold(first=i, second=j, kernel=kernel[:, None, : len(i)])
+        share = share[:, None, None]
+        self.hold(network=(1.0 - share) / net.n_members, background=share / net.n_members)
 
     def forward(self, scale: Tensor) -> Tensor:
         e = torch.exp(scale - scale.amax(-1, keepdim=True))
@@ -263,28 +256,17 @@ class _Weights(nn.Module):
         return weights.permute(1, 0, 2).flatten(1)
 
 
-class _Quantiles(nn.Module):
+class _Quantiles(_Tables):
     """Weights (B, C) -> quantiles (B, L, A): a search among grid points, then the root of a cubic between two."""
-
-    columns: Tensor
-    values: Tensor
-    points: Tensor
-    levels: Tensor
-    zero: Tensor
-    one: Tensor
 
     def __init__(self, grids: ShareGrids, zero: Array, one: Array, levels: Sequence[float]) -> None:
         super().__init__()
         self._atoms = bool(zero.any() or one.any())
         # by far the largest tables: float32 holds them well enough, and products are in float64
-        self.register_buffer("columns", torch.as_tensor(grids.columns.astype(np.float32)))
-        self.register_buffer("values", torch.as_tensor(grids.values.astype(np.float32)))
-        for name, table in {
-            "points": grids.points[:, None],
-            "levels": np.asarray(levels, dtype=np.float64)[None, None],
-            **({"zero": zero, "one": one} if self._atoms else {}),
-        }.items():
-            self.register_buffer(name, torch.as_tensor(np.ascontiguousarray(table)))
+        self.hold(columns=grids.columns.astype(np.float32), values=grids.values.astype(np.float32))
+        self.hold(points=grids.points[:, None], levels=np.asarray(levels, dtype=np.float64)[None, None])
+        if self._atoms:
+            self.hold(zero=zero, one=one)
 
     def forward(self, weights: Tensor) -> Tensor:
         cdf, before, after = ((weights @ self.columns.double()) @ self.values.double()).chunk(3, 2)  # (L, B, G) each
@@ -321,7 +303,7 @@ def _root(rise: Tensor, first: Tensor, last: Tensor, height: Tensor) -> Tensor:
     return u
 
 
-class ModelGraph(nn.Module):
+class ModelGraph(_Tables):
     """A fitted model from features to mean, variance and quantiles, in plain tensor operations.
 
     The mean and the variance equal the model's to rounding, quantiles to 1e-5. Of a law that moves with its rows, mean
@@ -353,8 +335,6 @@ class ModelGraph(nn.Module):
         (torch.Size([60, 3, 9]), True)
     """
 
-    moments: Tensor
-
     inputs: InputColumns | OwnInputs
 
     def __init__(
@@ -384,7 +364,7 @@ class ModelGraph(nn.Module):
             self.moving = MovingMoments(net, parts)
             return
         self.weights = _Weights(net, parts)
-        self.register_buffer("moments", torch.as_tensor(parts.moments()))
+        self.hold(moments=parts.moments())
         if self.levels:
             self.quantiles = _Quantiles(parts.grids(verbose), parts.prob_zero(), parts.prob_one(), self.levels)
 
@@ -641,45 +621,30 @@ def _padded(columns: Array, values: Array, points: Array, n_columns: int, n_poin
     return np.pad(columns, ((0, 0), (0, more))), np.hstack(parts), np.pad(points, (0, short), mode="edge")
 
 
-class _Linear(nn.Module):
+class _Linear(_Tables):
     """``softmax(clip((x - mean) inverse) θ + b)``: features (B, d) -> shares (B, L), float64."""
-
-    mean: Tensor
-    inverse: Tensor
-    coef: Tensor
-    intercept: Tensor
 
     def __init__(self, learner: SABFGS) -> None:
         super().__init__()
         scaled = bool(learner.standardize)
         n_features = learner.coef_.shape[0]
         self._limit = CLIP if scaled else float("inf")
-        self.register_buffer("mean", torch.as_tensor(learner.feature_mean_ if scaled else np.zeros(n_features)))
+        mean = learner.feature_mean_ if scaled else np.zeros(n_features)
         inverse = learner.feature_inverse_scale_ if scaled else np.ones(n_features)
-        self.register_buffer("inverse", torch.as_tensor(inverse))
-        self.register_buffer("coef", torch.as_tensor(learner.coef_))
-        self.register_buffer("intercept", torch.as_tensor(learner.intercept_))
+        self.hold(mean=mean, inverse=inverse, coef=learner.coef_, intercept=learner.intercept_)
 
     def forward(self, x: Tensor) -> Tensor:
         scaled = torch.clamp((x - self.mean) * self.inverse, -self._limit, self._limit)
         return torch.softmax(scaled @ self.coef + self.intercept, -1)
 
 
-class TreesGraph(nn.Module):
+class TreesGraph(_Tables):
     """Every tree a level at a time: features (B, d) -> shares (B, L), float64.
 
     A leaf is its own right child, and every row goes there, so that rows that arrived early wait. Features are compared
     in float32, as the trees do; a threshold is rounded down to it, which leaves every comparison as it was. Tables are
     as narrow as their numbers allow, and left children, which stand behind their parents, need none.
     """
-
-    feature: Tensor
-    threshold: Tensor
-    left: Tensor
-    right: Tensor
-    number: Tensor
-    shares: Tensor
-    roots: Tensor
 
     def __init__(self, learner: TreesLDL) -> None:
         super().__init__()
@@ -693,14 +658,11 @@ class TreesGraph(nn.Module):
         self._preorder = bool((leaf | (child[:, 0] == nodes + 1)).all())
         self._depth = _depth(learner.children_, learner.roots_)
         self._largest = float(np.finfo(np.float32).max)
-        self.register_buffer("feature", torch.as_tensor(smallest_whole(walk.feature)))
-        self.register_buffer("threshold", torch.as_tensor(np.where(leaf, -np.inf, walk.threshold).astype(np.float32)))
-        self.register_buffer("right", torch.as_tensor(smallest_whole(child[:, 1])))
+        threshold = np.where(leaf, -np.inf, walk.threshold).astype(np.float32)
+        self.hold(feature=smallest_whole(walk.feature), threshold=threshold, right=smallest_whole(child[:, 1]))
         if not self._preorder:
-            self.register_buffer("left", torch.as_tensor(smallest_whole(child[:, 0])))
-        self.register_buffer("number", torch.as_tensor(smallest_whole(number)))
-        self.register_buffer("shares", torch.as_tensor(shares))
-        self.register_buffer("roots", torch.as_tensor(np.array(learner.roots_, dtype=np.int64)))
+            self.hold(left=smallest_whole(child[:, 0]))
+        self.hold(number=smallest_whole(number), shares=shares, roots=np.array(learner.roots_, dtype=np.int64))
 
     def forward(self, x: Tensor) -> Tensor:
         """The average over all trees' leaves."""
@@ -770,7 +732,7 @@ class GuideGraph(nn.Module):
 BLOCK_NUMBERS = 1 << 18
 
 
-class MovingRows(nn.Module):
+class MovingRows(_Tables):
     """What a mover makes of rows: their centres ``log c``, and shifts ``b`` of the log odds of presence.
 
     ``log c`` is moved so that its largest is 0, which leaves the law as it is; ``b`` is 0 where all labels are there.
@@ -780,16 +742,13 @@ class MovingRows(nn.Module):
         n_labels: L.
     """
 
-    weights: Tensor
-    base: Tensor
-
     def __init__(self, mover: Mover, n_labels: int) -> None:
         super().__init__()
         self._n_labels, self._slope = n_labels, mover.slope
-        self.register_buffer("weights", torch.as_tensor(mover.weights)[:, None])
+        self.hold(weights=mover.weights[:, None])
         self.trees = None if mover.trees is None else TreesGraph(mover.trees)
         if mover.base is not None:
-            self.register_buffer("base", torch.as_tensor(mover.base))
+            self.hold(base=mover.base)
 
     def forward(self, seen: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Centred logs of the guides' shares (B, G L) and features (B, d) -> ``log c`` and ``b``, (B, L) each."""
@@ -808,24 +767,13 @@ class MovingRows(nn.Module):
         return log_centre - log_centre.amax(1, keepdim=True), shift
 
 
-class MovingMoments(nn.Module):
+class MovingMoments(_Tables):
     """Mean and variance of laws that have a centre, and odds of presence, of their own in each row.
 
     Args:
         net: fitted, on the CPU.
         parts: its components, without moves.
     """
-
-    first: Tensor
-    second: Tensor
-    diagonal: Tensor
-    gram: Tensor
-    alpha: Tensor
-    log_odds: Tensor
-    kernel: Tensor
-    share: Tensor
-    nodes: Tensor
-    steps: Tensor
 
     def __init__(self, net: SnefyNet, parts: Components) -> None:
         super().__init__()
@@ -842,21 +790,12 @@ class MovingMoments(nn.Module):
         nodes, steps = integral_nodes(alpha, ends)
         size = max(1, BLOCK_NUMBERS // (n_labels * len(nodes)))
         self._blocks = [slice(start, min(start + size, len(alpha))) for start in range(0, len(alpha), size)]
-        tables: dict[str, Any] = {
-            "first": i,
-            "second": j,
-            "diagonal": torch.nonzero(i == j).flatten(),
-            "gram": gram[:, None],  # (K, 1, P)
-            "kernel": torch.as_tensor(parts.kernel()).reshape(n_members, -1)[:, None, : len(i)],
-            "alpha": alpha,
-            "share": torch.sigmoid(net.log_odds.double())[:, None, None],  # of the background
-            "nodes": nodes,
-            "steps": steps,
-        }
+        kernel = torch.as_tensor(parts.kernel()).reshape(n_members, -1)[:, None, : len(i)]
+        share = torch.sigmoid(net.log_odds.double())[:, None, None]  # of the background
+        self.hold(first=i, second=j, diagonal=torch.nonzero(i == j).flatten(), gram=gram[:, None])  # gram: (K, 1, P)
+        self.hold(kernel=kernel, alpha=alpha, share=share, nodes=nodes, steps=steps)
         if odds is not None:
-            tables["log_odds"] = odds
-        for name, table in tables.items():
-            self.register_buffer(name, table.clone())
+            self.hold(log_odds=odds)
 
     def _weights(self, scale: Tensor, log_norm: Tensor | None) -> Tensor:
         """Weights of all components (B, C); with presence, ``log_norm`` is that of the network's pairs (K, B, P)."""

@@ -1,4 +1,4 @@
-"""A queue with one worker, for one model: requests that ask the same of it are answered together."""
+"""Queues that answer similar requests together, and measured times that keep every request within its limit."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from snefy_ldl.serve.limits import Fault, Limits, Overload
 
 __all__ = ["MOST_ROWS", "Caller", "Lane", "Meter", "Pace", "Rate", "Size"]
 
-#: From payloads to one answer each.
+#: A function from payloads to one answer each.
 Work = Callable[[list[Any]], Sequence[Any]]
-#: Part of the time for a request that requests answered together may take.
+#: Fraction of a request's time limit that a batch of requests may take.
 BATCH_PART = 0.1
 
 
@@ -33,12 +33,12 @@ class _Job:
 
 
 class Lane:
-    """Requests that wait for one thread.
+    """A queue of requests with one worker thread.
 
     Args:
         name: of the thread.
         limits: of queue, rows, time and waiting.
-        on_batch: called with the number of requests answered together, and the seconds it took.
+        on_batch: called with the number of requests of a batch and the seconds it took.
 
     Example:
         >>> lane = Lane("doubling", Limits())
@@ -56,7 +56,7 @@ class Lane:
         self._thread.start()
 
     def __len__(self) -> int:
-        """Requests that wait."""
+        """Number of waiting requests."""
         return len(self._jobs)
 
     async def ask(
@@ -71,12 +71,12 @@ class Lane:
         """Wait for an answer.
 
         Args:
-            key: requests with one key are given to ``work`` together; None for one that stays alone.
-            payload: what ``work`` gets.
-            rows: how much it counts.
-            work: from payloads to answers, one each; where it raises for several, each is tried alone.
-            caller: who waits; by default one who waits for the limit's seconds.
-            seconds: it will take by what was measured; long ones are not answered together with others.
+            key: requests with the same key are passed to ``work`` together; None for a request that is answered alone.
+            payload: passed to ``work``.
+            rows: number of rows of the request.
+            work: function from payloads to one answer each; if it raises for several, each is tried alone.
+            caller: who waits for the answer; by default for the limit's seconds.
+            seconds: estimated time; long requests are not answered together with others.
 
         Returns:
             The answer.
@@ -100,10 +100,10 @@ class Lane:
             raise Overload(f"no answer within {self._limits.seconds:g} s; ask for less, or try again.") from None
 
     def close(self, seconds: float = 30.0) -> None:
-        """Finish what was accepted, and stop.
+        """Answer the accepted requests, then stop.
 
         Args:
-            seconds: to wait for it at most.
+            seconds: maximum time to wait.
         """
         with self._ready:
             self._closed = True
@@ -125,12 +125,12 @@ class Lane:
             for loop, pairs in by_loop.items():
                 try:
                     loop.call_soon_threadsafe(_deliver, pairs)
-                except RuntimeError:  # that loop has ended, and nobody waits any more
+                except RuntimeError:  # that event loop has ended: nobody waits for the answer
                     continue
             self._on_batch(len(batch), time.perf_counter() - began)
 
     def _next_batch(self) -> list[_Job]:
-        """The oldest job and those that may go with it; nothing once the lane is closed and empty."""
+        """The oldest job and those that can be answered with it; empty once the lane is closed and empty."""
         with self._ready:
             while True:
                 while not self._jobs and not self._closed:
@@ -156,7 +156,7 @@ class Lane:
 
 
 def _answer(batch: list[_Job]) -> list[Any]:
-    """Answers, or the exceptions in their place."""
+    """One answer or exception per job."""
     try:
         return list(batch[0].work([job.payload for job in batch]))
     except Exception as error:
@@ -175,25 +175,25 @@ def _deliver(pairs: list[tuple[_Job, Any]]) -> None:
             job.future.set_result(outcome)
 
 
-#: Seconds that one slice of work should take at most, or this part of the time for a request if that is less.
+#: Most seconds per slice of work, or this fraction of a request's time limit if that is less.
 SLICE_SECONDS, SLICE_PART = 0.1, 0.1
-#: Rows of one slice at most.
+#: Most rows per slice.
 MOST_ROWS = 1_024
-#: How many times more rows than the last one a slice may have.
+#: A slice may have this many times the rows of the previous one.
 GROWTH = 8
-#: Seconds for which a measured time is believed; a machine that was busy for a moment is measured anew.
+#: Seconds after which a measured time expires, so that a busy moment does not count for long.
 BELIEVED_SECONDS = 60.0
-#: Part of the time for a request that the advice on its size fills.
+#: Fraction of the time limit that the advised number of rows would take.
 ADVISED_PART = 0.8
-#: Rows on which an answer that cannot be sliced is timed first.
+#: Numbers of rows on which a computation that cannot be sliced is timed first.
 TRIAL_ROWS = (1, 4, 16, 64, 256)
 
 
 class Caller:
-    """Whoever waits for an answer.
+    """A client that waits for an answer.
 
     Args:
-        seconds: for which it waits.
+        seconds: how long it waits.
 
     Example:
         >>> caller = Caller(10.0)
@@ -209,19 +209,19 @@ class Caller:
         self.gone = False
 
     def is_waiting(self) -> bool:
-        """Whether it is still there and its time is not up."""
+        """Whether the client is still connected and its time is not up."""
         return not self.gone and time.monotonic() < self.deadline
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much a request asks for.
+    """The size of a request.
 
     Args:
-        key: requests with one key take the same time per unit.
+        key: requests with the same key take the same time per unit.
         rows: of the request.
         per_row: units per row: the points of a density, the groups.
-        unit: what these are called.
+        unit: name of a unit, for messages.
     """
 
     key: Hashable
@@ -240,10 +240,10 @@ class Rate:
     """A measured time.
 
     Args:
-        seconds: per unit; of the last two measurements the smaller, since a busy machine makes single ones too large.
-        is_firm: whether it was measured twice on enough units that more would take proportionally longer; otherwise it
-            is only an upper bound, since one unit alone bears what many would share.
-        last: what the last measurement on enough units said, or None.
+        seconds: per unit, the smaller of the last two measurements, since a busy machine makes single ones too large.
+        is_firm: whether it was measured twice on enough units to scale proportionally; otherwise it is only an upper
+            bound, since few units bear the fixed costs alone.
+        last: the last measurement on enough units, or None.
         measured: when, by ``time.monotonic()``.
     """
 
@@ -254,7 +254,7 @@ class Rate:
 
 
 class Meter:
-    """Measured times of one model, by question.
+    """Measured times of one model by kind of request.
 
     Example:
         >>> meter = Meter()
@@ -270,10 +270,10 @@ class Meter:
         self._rates: dict[Hashable, Rate] = {}
 
     def rate(self, key: Hashable) -> Rate | None:
-        """What was measured lately.
+        """The latest measured time.
 
         Args:
-            key: of the question.
+            key: of the request.
 
         Returns:
             The time per unit, or None.
@@ -282,13 +282,13 @@ class Meter:
         return rate if rate is not None and time.monotonic() - rate.measured < BELIEVED_SECONDS else None
 
     def note(self, key: Hashable, seconds: float, enough: bool) -> None:
-        """Keep a measured time.
+        """Record a measured time.
 
         Args:
-            key: of the question.
+            key: of the request.
             seconds: per unit.
-            enough: whether it was measured on enough units that more would take proportionally longer; otherwise it
-                can only lower what is known.
+            enough: whether it was measured on enough units to scale proportionally; otherwise it can only lower the
+                recorded time.
         """
         known, now = self.rate(key), time.monotonic()
         if known is None or known.last is None:
@@ -301,13 +301,13 @@ class Meter:
 
 
 class Pace:
-    """The pace of one computation: how many rows at a time, and whether to go on.
+    """Controls one computation: how many rows at a time, and whether to continue.
 
     Args:
         size: of the request, or of several that are answered together.
         meter: of the model.
         limits: of the service.
-        callers: who wait for it; it is given up when none does any more.
+        callers: clients that wait for it; the computation stops once none of them waits.
 
     Example:
         >>> pace = Pace(Size("predict", 5), Meter(), Limits(), [Caller(10.0)])
@@ -321,44 +321,44 @@ class Pace:
 
     @property
     def seconds(self) -> float:
-        """How long the whole request takes by what was measured; 0 where that is not known."""
+        """Estimated time of the whole request; 0 if unknown."""
         rate = self._meter.rate(self._size.key)
         return rate.seconds * self._size.units if rate is not None and rate.is_firm else 0.0
 
     def check_size(self) -> None:
-        """Refuse a request that would take longer than it may.
+        """Refuse a request that would exceed the time limit.
 
         Raises:
-            Fault: 413; the message says how many rows would do.
+            Fault: 413; the message says how many rows are possible.
         """
         rate = self._meter.rate(self._size.key)
         if rate is not None and rate.is_firm and rate.seconds * self._size.units > self._limits.seconds:
             raise self._too_large(rate.seconds)
 
     def check_callers(self) -> None:
-        """Give up when nobody waits any more.
+        """Stop if no client waits any more.
 
         Raises:
-            Overload: the time is up, or the caller has left.
+            Overload: the time is up, or the clients have disconnected.
         """
         if not any(caller.is_waiting() for caller in self._callers):
             raise Overload("the time for this request is up; ask for less, or try again.")
 
     def slices(self, count: int, units: int = 1, most: int = MOST_ROWS, least: int = 1) -> Iterator[slice]:
-        """Slices of work; what happens between two of them is timed.
+        """Slices of work; the time between two of them is measured.
 
         Args:
-            count: of what is sliced.
-            units: of each.
-            most: in a slice.
-            least: in a slice, except for the last.
+            count: number of items to slice.
+            units: per item.
+            most: items per slice.
+            least: items per slice, except for the last.
 
         Yields:
             The slices in order.
 
         Raises:
-            Overload: nobody waits any more.
-            Fault: 413, the whole would take longer than a request may.
+            Overload: no client waits any more.
+            Fault: 413, the whole computation would exceed the time limit.
         """
         rate = self._meter.rate(self._size.key)
         start, number = 0, 1 if rate is None else int(self._slice_seconds / max(rate.seconds * units, 1e-9))
@@ -368,7 +368,7 @@ class Pace:
             done, began = part.stop - part.start, time.perf_counter()
             yield part
             took, start = max(time.perf_counter() - began, 1e-9), part.stop
-            # the first slice of a question may have made tables that all later ones share
+            # the first slice may have made tables that all later ones share
             enough = rate is not None and (took >= 0.5 * self._slice_seconds or done == most)
             self._meter.note(self._size.key, took / (done * units), enough)
             rate = self._meter.rate(self._size.key)
@@ -377,14 +377,14 @@ class Pace:
             number = int(done * min(float(GROWTH), self._slice_seconds / took))
 
     def try_out(self, answer: Callable[[int], object]) -> None:
-        """Time an answer that cannot be sliced on few of its rows, unless it is known how long it takes.
+        """Time a computation that cannot be sliced on a few rows first, unless its time is known.
 
         Args:
-            answer: works on so many of the first rows; what it returns or raises is left to the whole.
+            answer: computes that many of the first rows; its results and exceptions are ignored here.
 
         Raises:
-            Overload: nobody waits any more.
-            Fault: 413, the whole would take longer than a request may.
+            Overload: no client waits any more.
+            Fault: 413, the whole computation would exceed the time limit.
         """
         for number in TRIAL_ROWS:
             rate = self._meter.rate(self._size.key)
@@ -394,7 +394,7 @@ class Pace:
             began = time.perf_counter()
             try:
                 answer(number)
-            except Exception:  # too few rows for it, perhaps
+            except Exception:  # perhaps too few rows
                 continue
             took = time.perf_counter() - began
             enough = rate is not None and took >= 0.5 * self._slice_seconds

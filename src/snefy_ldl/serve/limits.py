@@ -1,4 +1,4 @@
-"""How much a service takes on: of one request, and of all together."""
+"""Limits of the service, and the errors of requests as HTTP statuses."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ __all__ = ["Fault", "HungUp", "Limits", "Overload", "printable"]
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may hold, and how much may wait.
+    """Limits on single requests, on the queue and on connections.
 
     Args:
         body_bytes: largest body of a request.
-        rows: most rows a request.
-        heavy_rows: most rows of a question that is worked out a row at a time: ``update``, ``condition``, ``next``.
+        rows: most rows per request.
+        heavy_rows: most rows of a request that is computed row by row: ``update``, ``condition``, ``next``.
         cells: most numbers a density answer may hold, rows times points.
         votes: most votes on one item.
-        seconds: how long a request may wait and be worked on; then it is given up with 503. A request that would take
-            longer, by what was measured, gets 413 at once.
-        queue: requests that may wait for their turn, per model; further ones get 503 at once.
+        seconds: how long a request may wait and be computed before it fails with 503. A request that would take
+            longer, judging by measured times, gets 413 at once.
+        queue: requests that may wait, per model; further ones get 503 at once.
         batch_rows: rows of waiting requests that are answered together.
-        batch_wait: seconds to wait for further requests where several came together the last time.
+        batch_wait: seconds to wait for further requests if the last batch had several.
         head_seconds: how long a client may take to send the head of a request; then the connection is closed.
         body_seconds: how long it may take to send the body.
-        connections: open at a time; of further ones only health checks are answered.
-        spare_connections: kept for these.
+        connections: open at a time; beyond that only health checks are answered.
+        spare_connections: reserved for health checks.
 
     Raises:
         InputError: a limit is not above 0 (``batch_wait``: is below 0).
@@ -64,11 +64,11 @@ _ROW = re.compile(r"\brow (\d+)")
 
 
 class Fault(Exception):
-    """A request that cannot be answered, and why.
+    """A request that cannot be answered, with the HTTP status and the reason.
 
     Args:
-        status: of HTTP: 401, 404, 408, 413, 415, 422 or 503; 499 where the client has left.
-        message: one sentence; it names the row and the field where there are some.
+        status: 401, 404, 408, 413, 415, 422 or 503; 499 if the client has disconnected.
+        message: one sentence, which names the row and the field if there are any.
         row: number of the row, from 0, or None; by default the one that the message names.
         field: name of the field, or None.
         retry_after: seconds after which to try again, or None.
@@ -92,7 +92,7 @@ class Fault(Exception):
         self.row = int(named.group(1)) if row is None and named is not None else row
 
     def content(self) -> dict[str, Any]:
-        """What is sent: the sentence, and row and field where they are known.
+        """The body of the reply: the message, and row and field if they are known.
 
         Example:
             >>> Fault(404, "there is no such model").content()
@@ -107,7 +107,7 @@ class Fault(Exception):
 
 
 class Overload(Fault):
-    """More than the service takes on: 503, with the time after which to come again.
+    """The service is overloaded: 503, with the time after which to retry.
 
     Args:
         message: one sentence.
@@ -122,7 +122,7 @@ class Overload(Fault):
 
 
 class HungUp(Fault):
-    """The client has left: nobody reads the answer, and nothing went wrong here.
+    """The client has disconnected, so nobody reads the answer.
 
     Example:
         >>> HungUp().status
@@ -130,15 +130,15 @@ class HungUp(Fault):
     """
 
     def __init__(self) -> None:
-        super().__init__(499, "the client has left.")
+        super().__init__(499, "the client has disconnected.")
 
 
 def printable(text: str, most: int = 500) -> str:
-    """A text that can be sent: half characters replaced, and not longer than need be.
+    """Text that can be sent: lone surrogates replaced, long text cut.
 
     Args:
-        text: perhaps out of a request.
-        most: characters that are kept.
+        text: any text, perhaps from a request.
+        most: maximum number of characters.
 
     Returns:
         The text.
