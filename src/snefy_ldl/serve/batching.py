@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +96,7 @@ class Lane:
             self._jobs.append(job)
             self._ready.notify()
         try:
-            return await asyncio.wait_for(job.future, max(caller.deadline - time.monotonic(), 0.0))
+            return await asyncio.wait_for(job.future, caller.seconds_left)
         except asyncio.TimeoutError:
             raise Overload(f"no answer within {self._limits.seconds:g} s; ask for less, or try again.") from None
 
@@ -118,13 +119,9 @@ class Lane:
             if not batch:
                 return
             began = time.perf_counter()
-            outcomes = _answer(batch)
-            by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Job, Any]]] = {}
-            for job, outcome in zip(batch, outcomes):
-                by_loop.setdefault(job.loop, []).append((job, outcome))
-            for loop, pairs in by_loop.items():
+            for job, outcome in zip(batch, _answer(batch)):
                 try:
-                    loop.call_soon_threadsafe(_deliver, pairs)
+                    job.loop.call_soon_threadsafe(_deliver, job, outcome)
                 except RuntimeError:  # that event loop has ended: nobody waits for the answer
                     continue
             self._on_batch(len(batch), time.perf_counter() - began)
@@ -165,14 +162,13 @@ def _answer(batch: list[_Job]) -> list[Any]:
         return [answer for job in batch for answer in _answer([job])]
 
 
-def _deliver(pairs: list[tuple[_Job, Any]]) -> None:
-    for job, outcome in pairs:
-        if job.future.done():
-            continue
-        if isinstance(outcome, BaseException):
-            job.future.set_exception(outcome)
-        else:
-            job.future.set_result(outcome)
+def _deliver(job: _Job, outcome: Any) -> None:
+    if job.future.done():
+        return
+    if isinstance(outcome, BaseException):
+        job.future.set_exception(outcome)
+    else:
+        job.future.set_result(outcome)
 
 
 #: Most seconds per slice of work, or this fraction of a request's time limit if that is less.
@@ -210,7 +206,32 @@ class Caller:
 
     def is_waiting(self) -> bool:
         """Whether the client is still connected and its time is not up."""
-        return not self.gone and time.monotonic() < self.deadline
+        return not self.gone and self.seconds_left > 0.0
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until its time is up."""
+        return max(self.deadline - time.monotonic(), 0.0)
+
+    async def wait(self, future: Future[Any], message: str) -> Any:
+        """Wait for a result.
+
+        Args:
+            future: of the result.
+            message: of the error.
+
+        Returns:
+            The result.
+
+        Raises:
+            Overload: it is not there within the client's time.
+        """
+        if future.done():
+            return future.result()
+        try:
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), self.seconds_left)
+        except asyncio.TimeoutError:
+            raise Overload(message) from None
 
 
 @dataclass(frozen=True)

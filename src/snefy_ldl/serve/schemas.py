@@ -73,7 +73,7 @@ class Groups(Question):
 
     groups: Annotated[
         dict[str, Annotated[list[str], Field(min_length=1)]],
-        Field(min_length=1, max_length=100, description="Labels of each group by the group's name; no group may hold all labels."),
+        Field(min_length=1, max_length=100, description="Labels by name of the group; no group may hold all labels."),
     ]
     levels: Levels = [0.9]
 

@@ -1,4 +1,4 @@
-"""One page that computes a model's law in the browser: numbers exported once, a script that answers from them."""
+"""A web page that explores a model: Python exports its numbers once, a script computes from them in the browser."""
 
 from __future__ import annotations
 
