@@ -64,7 +64,7 @@ def test_the_card_says_what_is_known(tmp_path: Path) -> None:
 
 def test_the_card_says_what_nobody_said() -> None:
     card = HubModel(fitted("plain")[0]).generate_model_card()
-    assert "did not say where its rows come from" in card.text
+    assert "training data were not described" in card.text
     assert "no measures" in card.text
 
 
@@ -72,7 +72,7 @@ def test_a_network_of_ones_own_goes_with_its_code_left_out(tmp_path: Path) -> No
     X = (CITY.X - CITY.X.mean(0)) / CITY.X.std(0)
     model = SnefyLDL(n_neurons=4, epochs=1, backbone=torch.nn.Linear(5, 4), random_state=0).fit(X, CITY.D)
     HubModel(model).save_pretrained(tmp_path)
-    assert "what its own network takes" in (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "the input of its custom network" in (tmp_path / "README.md").read_text(encoding="utf-8")
     with pytest.raises(ModelFileError, match="backbone"):
         from_pretrained(tmp_path)
     again = from_pretrained(tmp_path, backbone=torch.nn.Linear(5, 4))

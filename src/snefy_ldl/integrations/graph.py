@@ -1,14 +1,17 @@
-"""A fitted model as one torch module of plain operations: features in, mean, variance and quantiles out.
+"""A fitted model as one torch module of plain tensor operations, from features to mean, variance and quantiles.
 
-No branch depends on numbers and nothing calls back into Python, so that ``torch.export`` and ONNX take it whole. What
-does not depend on a row (``components.py``) goes in as tables. The network computes in float32, as the model does, the
-law in float64.
+No branch depends on numbers and nothing calls back into Python, so ``torch.export`` and ONNX can trace all of it. What
+does not depend on a row (:class:`Components`) becomes tables. The network computes in float32, as the model does, the
+law in float64. A law is ``Σ_p c_p(x)`` times a component's law, and components are shared by all rows unless the law
+moves: a row's moments, and its cdf on a grid, are its weights times tables. Cdfs of many components on a fine grid are
+smooth in the component, too, so few columns of a singular value decomposition represent them.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -56,8 +59,8 @@ __all__ = [
 
 #: Levels of the quantiles in an exported model: the median, and central intervals of 50, 80, 90 and 95 %.
 LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
-#: What the graph of a law that moves cannot answer.
-LEFT_OUT = "The law of this model moves with its rows, so that only means and variances can be exported, no quantiles."
+#: What the graph of a moving law cannot compute.
+LEFT_OUT = "The components of this model's law differ between rows: only mean and variance are exported, no quantiles."
 #: In which precision features come in; the law is computed in float64 either way.
 Precision = Literal["float64", "float32"]
 #: Newton steps to a root of a cubic that rises between 0 and 1.
@@ -79,18 +82,18 @@ class _Tables(nn.Module):
 
 
 class InputColumns(_Tables):
-    """From what a caller has to what the network's body sees: gaps (NaN) filled as the fit did, absence as a feature.
+    """The input of the graph: fills gaps (NaN) as the fit did, and adds indicators of gaps.
 
-    Columns that are no numbers cannot go into a graph: the caller then gives what ``model.encode(X)`` makes of a table.
+    Columns that are not numbers cannot be part of a graph: the caller then passes the result of ``model.encode(X)``.
 
     Args:
         model: fitted.
-        dtype: in which the numbers come.
+        dtype: of the input.
 
     Attributes:
-        names: of the columns that go in, or None where the model knows none.
+        names: of the input columns, or None if the model has no names.
         encoded: whether the caller must encode the table first.
-        width: how many columns go in.
+        width: number of input columns.
     """
 
     def __init__(self, model: Any, dtype: torch.dtype = torch.float64) -> None:
@@ -135,30 +138,30 @@ class InputColumns(_Tables):
         return torch.index_select(both, 1, self.order)
 
     def example(self) -> Tensor:
-        """Some rows as they come in."""
+        """Example input."""
         return torch.zeros(3, self.width, dtype=self._dtype)
 
     def words(self) -> str:
-        """What goes in, in a sentence."""
+        """A description of the input."""
         if self.encoded:
             return (
-                "numbers that model.encode(table) makes: text and dates are not part of the file; columns says what "
-                "became of each"
+                "numbers as made by model.encode(table), since text and dates cannot be part of the file; columns "
+                "describes how each was encoded"
             )
         return "features as numbers, one column per feature, NaN where a cell is missing and the fit had such cells"
 
 
 class OwnInputs(nn.Module):
-    """What a network of the user's own takes: one tensor, as it is.
+    """The input of a custom network: one tensor, passed on unchanged.
 
     Args:
         model: fitted.
         dtype: in which real numbers come; others keep their type.
 
     Attributes:
-        names: None: nobody knows names of columns.
-        encoded: False: there is no table to encode.
-        width: numbers per row, where a row is a vector of them; else None.
+        names: None, since a tensor has no column names.
+        encoded: False, since there is no table to encode.
+        width: numbers per row if a row is a vector; else None.
 
     Raises:
         InputError: where batches are no single tensors.
@@ -187,17 +190,17 @@ class OwnInputs(nn.Module):
         return x
 
     def example(self) -> Tensor:
-        """Some rows as they come in."""
+        """Example input."""
         return torch.zeros(3, *self.shape, dtype=self._dtype)
 
     def words(self) -> str:
-        """What goes in, in a sentence."""
+        """A description of the input."""
         kind = str(self._dtype).removeprefix("torch.")
-        return f"what the model's own network takes: {kind} (rows, {', '.join(str(size) for size in self.shape)})"
+        return f"input of the model's custom network: {kind} (rows, {', '.join(str(size) for size in self.shape)})"
 
 
 class _OwnBody(_Tables):
-    """What a network of the user's own takes -> logarithms of the neurons' scales (K, B, n), float64."""
+    """Input of a custom network -> logarithms of the neurons' scales (K, B, n), float64."""
 
     def __init__(self, net: SnefyNet, root: Tensor) -> None:
         super().__init__()
@@ -212,7 +215,7 @@ class _OwnBody(_Tables):
 
 
 class _Body(_Tables):
-    """What the network sees -> logarithms of the neurons' scales (K, B, n), float64."""
+    """Input of the network -> logarithms of the neurons' scales (K, B, n), float64."""
 
     def __init__(self, net: SnefyNet, root: Tensor) -> None:
         super().__init__()
@@ -250,7 +253,7 @@ class _Weights(_Tables):
     def forward(self, scale: Tensor) -> Tensor:
         e = torch.exp(scale - scale.amax(-1, keepdim=True))
         terms = torch.index_select(e, 2, self.first) * torch.index_select(e, 2, self.second) * self.kernel  # (K, B, P)
-        weights = terms * (self.network / terms.sum(-1, keepdim=True))
+        weights: Tensor = terms * (self.network / terms.sum(-1, keepdim=True))
         if self._background:
             weights = torch.cat([weights, self.background.expand(-1, weights.shape[1], -1)], 2)
         return weights.permute(1, 0, 2).flatten(1)
@@ -259,19 +262,19 @@ class _Weights(_Tables):
 class _Quantiles(_Tables):
     """Weights (B, C) -> quantiles (B, L, A): a search among grid points, then the root of a cubic between two."""
 
-    def __init__(self, grids: ShareGrids, zero: Array, one: Array, levels: Sequence[float]) -> None:
+    def __init__(self, grids: ShareGrids, atoms: tuple[Array, Array] | None, levels: Sequence[float]) -> None:
         super().__init__()
-        self._atoms = bool(zero.any() or one.any())
-        # by far the largest tables: float32 holds them well enough, and products are in float64
+        self._atoms = atoms is not None and any(chance.any() for chance in atoms)
+        # by far the largest tables: float32 is accurate enough, and products are in float64
         self.hold(columns=grids.columns.astype(np.float32), values=grids.values.astype(np.float32))
         self.hold(points=grids.points[:, None], levels=np.asarray(levels, dtype=np.float64)[None, None])
-        if self._atoms:
-            self.hold(zero=zero, one=one)
+        if atoms is not None and self._atoms:
+            self.hold(zero=atoms[0], one=atoms[1])
 
     def forward(self, weights: Tensor) -> Tensor:
         cdf, before, after = ((weights @ self.columns.double()) @ self.values.double()).chunk(3, 2)  # (L, B, G) each
         level = self.levels.expand(cdf.shape[0], cdf.shape[1], -1)
-        # a cdf rises: so many points below a level, so far along is its place
+        # a cdf is increasing, so the number of points below a level gives its position
         below = torch.stack([(cdf <= one).sum(2) for one in self.levels.flatten().unbind()], 2)
         low = torch.clamp(below - 1, 0, cdf.shape[2] - 2)
         high = low + 1
@@ -341,12 +344,20 @@ class ModelGraph(_Tables):
         self, model: Any, levels: Sequence[float] | None = None, dtype: Precision = "float64", verbose: int = 0
     ) -> None:
         super().__init__()
-        _check_kind(model)
+        if not hasattr(model, "settings"):
+            raise InputError(
+                f"only a SnefyLDL can be exported; got {type(model).__name__}. Of a pipeline, export the last step and "
+                "pass it the output of the steps before."
+            )
+        check_is_fitted(model, "net_")
         moves = model.inputs_ == "moving"
         self.left_out = LEFT_OUT if moves else None
         if moves and levels is not None and len(levels):
             raise InputError(f"{LEFT_OUT} Leave levels out, or fit with guides=None for a model without such a law.")
-        self.levels = _check_levels((() if moves else LEVELS) if levels is None else levels)
+        wanted = (() if moves else LEVELS) if levels is None else np.atleast_1d(levels)
+        self.levels = tuple(float(level) for level in wanted)
+        if not all(0.0 < level < 1.0 for level in self.levels):
+            raise InputError(f"levels of quantiles must lie strictly between 0 and 1; got {self.levels}.")
         if dtype not in ("float64", "float32"):
             raise InputError(f'dtype={dtype!r}: use "float64" or "float32".')
         is_own = not isinstance(model.net_.backbone, StackedMLP)
@@ -366,7 +377,7 @@ class ModelGraph(_Tables):
         self.weights = _Weights(net, parts)
         self.hold(moments=parts.moments())
         if self.levels:
-            self.quantiles = _Quantiles(parts.grids(verbose), parts.prob_zero(), parts.prob_one(), self.levels)
+            self.quantiles = _Quantiles(parts.grids(verbose), parts.atoms(), self.levels)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Features (B, d) -> mean (B, L), variance (B, L) and, with levels, quantiles (B, L, A)."""
@@ -386,32 +397,15 @@ class ModelGraph(_Tables):
         return (mean, variance) if self.quantiles is None else (mean, variance, self.quantiles(weights))
 
 
-def _check_levels(levels: Sequence[float]) -> tuple[float, ...]:
-    checked = tuple(float(level) for level in np.atleast_1d(np.asarray(levels, dtype=np.float64)))
-    if not all(0.0 < level < 1.0 for level in checked):
-        raise InputError(f"levels of quantiles must lie strictly between 0 and 1; got {checked}.")
-    return checked
-
-
-def _check_kind(model: Any) -> None:
-    """Raise where a model holds something that no graph can."""
-    if not hasattr(model, "settings"):
-        raise InputError(
-            f"only a SnefyLDL can be exported; got {type(model).__name__}. Of a pipeline export the last step, "
-            "and give it what the steps before make of a table."
-        )
-    check_is_fitted(model, "net_")
-
-
-#: What a cubic between two grid points, and the columns left out, may change a component's cdf by.
+#: Tolerances of a component's cdf: of the cubic between two grid points, and of the columns left out.
 CUBIC_ERROR, COLUMN_ERROR = 1e-6, 5e-8
-#: Cells that a panel is cut into: at first, and at most.
+#: Cells per panel: at first, and at most.
 FIRST_CELLS, MOST_CELLS = 2, 32
 #: Panels of an even grid.
 PANELS = 128
 #: Grids end at this logit: shares below 1e-8 are as good as 0.
 FARTHEST = 18.5
-#: Columns that are tried first; twice as many each time they do not suffice.
+#: Number of columns tried first; doubled until they suffice.
 FIRST_COLUMNS = 64
 
 
@@ -499,21 +493,14 @@ class Components:
         """Log odds that labels are there, under every kept component (C, L); None where all always are."""
         return None if self._presence is None else self._presence.log_odds[self.kept]
 
-    def prob_zero(self) -> Array:
-        """Probability that a share is exactly 0, under every kept component (C, L)."""
+    def atoms(self) -> tuple[Array, Array] | None:
+        """Probabilities that a share is exactly 0 and exactly 1, under every kept component, (C, L) each."""
         if self._presence is None:
-            return np.zeros((len(self.kept), self.law.n_labels))
-        chance: Array = self._presence.prob_all_absent().numpy()[self.kept]
-        return chance
-
-    def prob_one(self) -> Array:
-        """Probability that a share is exactly 1, under every kept component (C, L)."""
-        if self._presence is None:
-            return np.zeros((len(self.kept), self.law.n_labels))
+            return None
         n = self.law.n_labels
         rest = [[s for s in range(n) if s != r] for r in range(n)]
-        chance: Array = torch.stack([self._presence.prob_absent(others) for others in rest], 1).numpy()[self.kept]
-        return chance
+        one = torch.stack([self._presence.prob_absent(others) for others in rest], 1)
+        return self._presence.prob_all_absent().numpy()[self.kept], one.numpy()[self.kept]
 
     def _tables(self) -> Iterator[Callable[[int], tuple[Array, Array, Array]]]:
         """For each label, what gives points, cdfs and densities of the kept components, at more points or fewer."""
@@ -603,13 +590,12 @@ def _factored(points: Array, cdf: Array, density: Array) -> tuple[Array, Array, 
 
 
 def _columns_needed(columns: Array, values: Array, table: Array) -> int:
-    """The fewest first columns that carry a table; all of them do."""
-    low, high = 1, int(columns.shape[1])
-    while low < high:
-        middle = (low + high) // 2
-        fits = float(np.abs(columns[:, :middle] @ values[:middle] - table).max()) <= COLUMN_ERROR
-        low, high = (low, middle) if fits else (middle + 1, high)
-    return high
+    """The smallest number of leading columns that represent a table; all columns do."""
+
+    def suffice(count: int) -> bool:
+        return float(np.abs(columns[:, :count] @ values[:count] - table).max()) <= COLUMN_ERROR
+
+    return 1 + bisect_left(range(1, columns.shape[1]), True, key=suffice)
 
 
 def _padded(columns: Array, values: Array, points: Array, n_columns: int, n_points: int) -> tuple[Array, Array, Array]:
@@ -808,7 +794,7 @@ class MovingMoments(_Tables):
                 terms + log_norm - torch.index_select(half, 2, self.first) - torch.index_select(half, 2, self.second)
             )
             signed = torch.exp(terms - terms.amax(-1, keepdim=True)) * self.gram
-        weights = signed / signed.sum(-1, keepdim=True) * ((1.0 - self.share) / self._n_members)
+        weights: Tensor = signed / signed.sum(-1, keepdim=True) * ((1.0 - self.share) / self._n_members)
         if self._background:
             weights = torch.cat([weights, (self.share / self._n_members).expand(-1, weights.shape[1], -1)], 2)
         return weights.permute(1, 0, 2).flatten(1)

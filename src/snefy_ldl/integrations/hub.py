@@ -11,12 +11,11 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.files.models import load_calibration, read_config, save_calibration
-from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl._internal.files.models import read_config, save_calibration
 from snefy_ldl.errors import InputError
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.serve.explorer.rows import past_columns
-from snefy_ldl.serve.store import ServedModel, model_card
+from snefy_ldl.serve.store import ServedModel, load_intervals, model_card
 
 __all__ = ["HubModel", "from_pretrained", "push_to_hub", "write_card"]
 
@@ -27,22 +26,22 @@ except ImportError:
 
 
 class HubModel(ModelHubMixin, library_name="snefy-ldl"):  # type: ignore[misc, call-arg]
-    """A fitted model with what the Hub should know about it; ``save_pretrained``, ``push_to_hub``, ``from_pretrained``.
+    """A fitted model with its description for the Hub: ``save_pretrained``, ``push_to_hub``, ``from_pretrained``.
 
     What is written is a model folder (:meth:`snefy_ldl.SnefyLDL.save`: safetensors and JSON, no pickle), its
-    calibration where there is one, ``config.json`` with the words and figures below, and the card ``README.md``; a card
-    that is there already stays, since somebody may have written in it.
+    calibration where there is one, ``config.json`` with the description below, and the card ``README.md``; an existing
+    card is kept, since somebody may have edited it.
 
     Args:
         model: fitted.
         intervals: its conformal intervals, calibrated; None where there are none.
-        data: where its rows come from, in words; goes on the card.
-        measures: figures by name, measured on rows that the fit did not see (:func:`snefy_ldl.metrics.score` returns
-            such a dict); go on the card.
+        data: description of the training data, for the card.
+        measures: values by name, measured on rows that the fit did not see (:func:`snefy_ldl.metrics.score` returns
+            such a dict), for the card.
         license: of the model, as the Hub spells it ("mit", "cc-by-4.0").
 
     Raises:
-        InputError: where the model is of another kind.
+        InputError: the model is not a ``SnefyLDL``.
         NotFittedError: before a fit.
 
     Example:
@@ -106,14 +105,10 @@ class HubModel(ModelHubMixin, library_name="snefy-ldl"):  # type: ignore[misc, c
                 )
             )
         model = SnefyLDL.load(folder, backbone=backbone, device=device, guides=guides)
-        state = load_calibration(folder)
-        intervals = None
-        if state is not None and state["folds"] is None:  # with folds every fold's own model would be needed
-            intervals = ConformalIntervals.from_dict(model, state)
-        return cls(model, intervals, data, measures, license)
+        return cls(model, load_intervals(folder, model), data, measures, license)
 
     def generate_model_card(self, repo_id: str | None = None, **_: Any) -> ModelCard:
-        """The card, from what is known.
+        """The model card.
 
         Args:
             repo_id: where the model will be, "user/name".
@@ -153,8 +148,8 @@ def push_to_hub(
         model: fitted.
         repo_id: "user/name"; made where it is missing.
         intervals: its calibrated conformal intervals, or None.
-        data: where its rows come from, in words.
-        measures: figures by name, measured on rows that the fit did not see.
+        data: description of the training data.
+        measures: values by name, measured on rows that the fit did not see.
         license: of the model, as the Hub spells it.
         settings: of ``ModelHubMixin.push_to_hub``: ``private``, ``token``, ``branch``, ``commit_message`` ...
 
@@ -162,7 +157,7 @@ def push_to_hub(
         The address of the commit.
 
     Raises:
-        InputError: where the model is of another kind.
+        InputError: the model is not a ``SnefyLDL``.
         NotFittedError: before a fit.
 
     Example:
@@ -174,7 +169,7 @@ def push_to_hub(
 
 
 def from_pretrained(name: str | Path, **settings: Any) -> SnefyLDL:
-    """A model from the Hub, or from a folder; nothing in it is executed.
+    """Load a model from the Hub or from a folder, without executing any of its content.
 
     Args:
         name: "user/name", or a folder.
@@ -185,7 +180,7 @@ def from_pretrained(name: str | Path, **settings: Any) -> SnefyLDL:
         The fitted model; :meth:`HubModel.from_pretrained` also has its calibrated intervals.
 
     Raises:
-        ModelFileError: where what is there is no whole model.
+        ModelFileError: there is no complete model.
 
     Example:
         >>> model = from_pretrained("me/soil")  # doctest: +SKIP
@@ -210,13 +205,13 @@ def write_card(
     measures: Mapping[str, float] | None = None,
     license: str | None = None,
 ) -> str:
-    """The card of a model, as Markdown with the Hub's head of YAML.
+    """The card of a model, as Markdown with the Hub's YAML header.
 
     Args:
         facts: what :func:`snefy_ldl.serve.store.model_card` gathers.
-        repo_id: where the model will be, "user/name"; None leaves a place to fill in.
-        data: where its rows come from, in words; None says that nobody said.
-        measures: figures by name, measured on rows that the fit did not see; None says that there are none.
+        repo_id: where the model will be, "user/name"; None leaves a placeholder.
+        data: description of the training data; the card says so if it is missing.
+        measures: values by name, measured on rows that the fit did not see; the card says so if they are missing.
         license: of the model, as the Hub spells it; None leaves it out.
 
     Returns:
@@ -238,7 +233,7 @@ def write_card(
         _what(facts),
         _use(facts, place),
     ]
-    parts += ["## Data", data or "Whoever saved the model did not say where its rows come from."]
+    parts += ["## Data", data or "The training data were not described."]
     trained = facts["trained_on"]
     parts.append(f"Trained on {trained['rows']:,} rows, {trained['epochs']} epochs.")
     parts += [_measures(facts["measured"], measures), _calibration(facts["intervals"])]
@@ -261,11 +256,11 @@ def _listed(names: list[str]) -> str:
 
 def _what(facts: Mapping[str, Any]) -> str:
     law, names = facts["law"], facts["features"]
-    features = "what its own network takes"
+    features = "the input of its custom network"
     if names is not None:
         features = _listed(names)
     elif facts["n_features"] is not None:
-        features = f"{facts['n_features']} numbers, which had no names"
+        features = f"{facts['n_features']} numbers without names"
     members = "one network" if law["members"] == 1 else f"{law['members']} networks whose densities are averaged"
     return (
         "A conditional density over label distributions (shares that sum to one), by "
@@ -288,8 +283,8 @@ def _use(facts: Mapping[str, Any], place: str) -> str:
         f'model = from_pretrained("{place}")',
         f"X = {row}" if row != "X" else "X = ...  # rows as the network takes them",
         "model.predict(X)           # expected shares",
-        "model.predict_interval(X)  # exact central intervals of the model, 90 %",
-        "model.predict_dist(X)      # the whole law",
+        "model.predict_interval(X)  # central 90 % intervals under the model",
+        "model.predict_dist(X)      # the whole distribution",
     ]
     return "\n".join(["## Use", "", "```py", *lines, "```"])
 
@@ -300,7 +295,7 @@ def _measures(measured: Mapping[str, Any], measures: Mapping[str, float] | None)
         lines += ["On rows that the fit did not see:", "", "| measure | value |", "|---|---|"]
         lines += [f"| {name} | {float(value):.4g} |" for name, value in measures.items()]
     else:
-        lines.append("Whoever saved the model gave no measures on rows that the fit did not see.")
+        lines.append("No measures on rows that the fit did not see were given.")
     held = measured["mean_log_likelihood_of_rows_held_back"]
     if held is not None:
         lines += ["", f"Mean log likelihood of rows held back: {held:.4g} ({measured['how']})."]
@@ -309,11 +304,11 @@ def _measures(measured: Mapping[str, Any], measures: Mapping[str, float] | None)
 
 def _calibration(intervals: Mapping[str, Any]) -> str:
     levels = intervals["calibrated_levels"]
-    words = "Its intervals are exact under the model and **not** calibrated on other rows."
+    words = "Its intervals are exact under the model, but **not** calibrated on other rows."
     if levels:
         listed = ", ".join(f"{100 * level:g} %" for level in levels)
         words = (
             f"Conformal intervals at {listed}, calibrated on {intervals['calibration_rows']:,} rows, come with it "
-            "(`HubModel.from_pretrained(...).intervals`): they cover new rows like those at the stated rate."
+            "(`HubModel.from_pretrained(...).intervals`): they cover similar new rows at the stated rate."
         )
     return f"## Calibration\n\n{words}"

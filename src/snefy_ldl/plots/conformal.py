@@ -111,17 +111,14 @@ def plot_group_coverage(report: CoverageReport, ax: Any = None) -> Any:
             capsize=2.5,
             label=f"{model} {level:g}".strip(),
         )
-    ax.set_yticks(range(len(names)), [f"{name} ({_size(rows, name)})" for name in names])
+    sizes = {row["name"]: int(row["n"]) for row in reversed(rows)}
+    ax.set_yticks(range(len(names)), [f"{name} ({sizes[name]})" for name in names])
     ax.invert_yaxis()
     ax.set_xlabel("share inside the interval, ± 2 standard errors")
     style.quiet(ax, grid="x")
     if len(lines) > 1:
         style.legend(ax, ncols=min(4, len(lines)), loc="lower left", bbox_to_anchor=(0.0, 1.0))
     return ax
-
-
-def _size(rows: list[dict[str, Any]], name: str) -> int:
-    return next(int(row["n"]) for row in rows if row["name"] == name)
 
 
 def plot_region(

@@ -188,7 +188,7 @@ def _interval_tables(
         if table is not None and table.shape != ends.shape[:2]:
             raise InputError(f"{what} must have shape {ends.shape[:2]} to match the intervals; got {table.shape}.")
     chosen = range(min(most, len(ends))) if rows is None else [style.row_number(row, len(ends)) for row in rows]
-    return ends, *tables, list(chosen)
+    return ends, tables[0], tables[1], list(chosen)
 
 
 def interval_panels(

@@ -21,7 +21,7 @@ from snefy_ldl.serve.batching import Meter
 from snefy_ldl.serve.explorer.rows import past_columns, typical_features
 from snefy_ldl.serve.limits import Fault
 
-__all__ = ["ModelStore", "ServedModel", "load_served", "model_card", "typical_row"]
+__all__ = ["ModelStore", "ServedModel", "load_intervals", "load_served", "model_card", "typical_row"]
 
 #: Modification times, sizes and inodes of a folder's files.
 Fingerprint = tuple[tuple[int, int, int] | None, ...]
@@ -82,6 +82,20 @@ class ServedModel:
         return bool(self.model.inputs_ == "moving")
 
 
+def load_intervals(folder: Path, model: SnefyLDL) -> ConformalIntervals | None:
+    """Load the conformal intervals of a saved model.
+
+    Args:
+        folder: of the model.
+        model: loaded from it.
+
+    Returns:
+        The intervals; None if the model is not calibrated, or by folds, whose models the folder does not hold.
+    """
+    state = load_calibration(folder)
+    return None if state is None or state["folds"] is not None else ConformalIntervals.from_dict(model, state)
+
+
 def load_served(folder: Path, name: str, backbone: Any = None) -> ServedModel:
     """Load a model and its calibration, both of the same version.
 
@@ -99,14 +113,12 @@ def load_served(folder: Path, name: str, backbone: Any = None) -> ServedModel:
     for _ in range(5):
         config = read_config(folder)
         model = SnefyLDL.load(folder, backbone if config["network"]["custom_backbone"] else None)
-        state = load_calibration(folder)
+        inner = past_columns(model)
+        calibrated = load_intervals(folder, inner)
         if read_config(folder)["weights"] == config["weights"]:  # not overwritten in between
             break
     else:
         raise ModelFileError(f"{folder} is being overwritten repeatedly; it will be loaded when that ends.")
-    calibrated, inner = None, past_columns(model)
-    if state is not None and state["folds"] is None:
-        calibrated = ConformalIntervals.from_dict(inner, state)
     return ServedModel(name, folder, model, inner, calibrated, config, config["weights"]["sha256"][:12], time.time())
 
 

@@ -227,8 +227,8 @@ def _add_law(law: Any, content: dict[str, Any], pack: Pack, notes: list[str], ve
         else f"intervals {rows} are exact. Other intervals, densities"
     )
     notes.append(
-        f"{what}: means, correlations and {which}, merged labels, votes and known shares come from several thousand draws "
-        "made on this page, which shows how accurate they are."
+        f"{what}: means, correlations and {which}, merged labels, votes and known shares come from several thousand "
+        "draws made on this page, which shows how accurate they are."
     )
 
 
