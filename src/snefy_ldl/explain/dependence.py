@@ -133,7 +133,9 @@ class Dependence:
             if len(self.features) != 1 or len(chosen) != 3 or self.words != "mean share":
                 raise InputError('arrows in a triangle need of="mean", one feature and three labels.')
             mix, rows = self.estimate[:, chosen], None if self.rows is None else self.rows[..., chosen]
-            return pictures.ternary_path(mix, self.grids[0], ax, labels=names, feature=self.features[0], rows=rows)
+            ax = pictures.ternary_path(mix, self.grids[0], ax, labels=names, feature=self.features[0], rows=rows)
+            assert ax is not None
+            return ax
         if kind not in ("auto", "map" if len(self.features) == 2 else "lines"):
             raise InputError(f"kind={kind!r} does not go with {len(self.features)} feature(s).")
         if len(self.features) == 2:

@@ -158,7 +158,7 @@ def reply(answer: Answer, served: ServedModel, accept: str) -> Response:
 def _lines(values: Any) -> list[str]:
     """One text per row: writing millions of numbers at once would block all other threads."""
     finite = np.isfinite(values)
-    rows = values if finite.all() else np.where(finite, values, None)  # JSON has no infinity and no NaN
+    rows: Any = values if finite.all() else np.where(finite, values, None)  # JSON has no infinity and no NaN
     return [json.dumps(row, allow_nan=False, separators=(",", ":")) for row in rows.tolist()]
 
 
