@@ -436,7 +436,7 @@ def worker_batch(settings: Settings, n_rows: int | None, workers: int) -> int | 
 
     Args:
         settings: whose ``batch_size`` is that of all workers together.
-        n_rows: how many rows there are; None where nobody knows.
+        n_rows: how many rows there are; None if unknown.
         workers: how many there are.
 
     Returns:

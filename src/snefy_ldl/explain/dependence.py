@@ -52,7 +52,7 @@ class Dependence:
     Args:
         features: names of the one or two features.
         grids: values of each.
-        labels: one name a number (Q): the labels, or the name of the one number that was asked for.
+        labels: one name per number (Q): the labels, or the name of the one number that was asked for.
         words: what the numbers are.
         estimate: averages over the rows (G, Q), or (G1, G2, Q).
         bands: name of a band -> both its ends, (..., Q, 2).
@@ -86,7 +86,7 @@ class Dependence:
 
     @cached_property
     def frame(self) -> Any:
-        """One line a grid value and label: the features' values, label, estimate, and ``<band>_low``, ``<band>_high``.
+        """One row per grid value and label: the features' values, label, estimate, and ``<band>_low``, ``<band>_high``.
 
         A pandas DataFrame; a dict of arrays where pandas is not installed. A feature that is itself called label or
         estimate is written ``feature_label``, ``feature_estimate``.
@@ -250,7 +250,7 @@ def _bands(bands: Any, quantity: Quantity) -> list[str]:
         if name not in BANDS:
             raise InputError(f"there is no band {name!r}; use some of {', '.join(BANDS)}.")
     if "law" in names and quantity.quantiles is None:
-        raise InputError(f"bands='law': {quantity.words} is one number a law, and nothing about it varies.")
+        raise InputError(f"bands='law': {quantity.words} is one number per row, so there is no distribution to show.")
     return names
 
 

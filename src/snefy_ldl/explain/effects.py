@@ -79,12 +79,12 @@ class Effects:
     """Average effects and contrasts; made by :func:`effects`.
 
     Args:
-        entries: one a contrast and label.
+        entries: one per contrast and label.
         words: what is predicted.
         confidence: "members" or "bootstrap": what the intervals are made of.
         confidence_level: of the intervals.
         n_rows: how many rows were averaged.
-        is_share: whether the numbers are shares or probabilities, said in points of a hundred.
+        is_share: whether the numbers are shares or probabilities, written in percentage points.
         outside: term -> share of the rows that the step takes beyond all values that the rows hold.
 
     Example:
@@ -103,7 +103,7 @@ class Effects:
 
     @cached_property
     def frame(self) -> Any:
-        """One line an entry: term, contrast, label, estimate, std_error, conf_low, conf_high.
+        """One row per entry: term, contrast, label, estimate, std_error, conf_low, conf_high.
 
         A pandas DataFrame; a dict of arrays where pandas is not installed.
         """
@@ -127,7 +127,7 @@ class Effects:
         return lines
 
     def plot(self, ax: Axes | None = None, slopes: bool = False) -> Axes:
-        """Each effect with its interval, one line an entry.
+        """Each effect with its interval, one line per entry.
 
         Args:
             ax: axes to draw on; a new figure by default.

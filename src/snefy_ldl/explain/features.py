@@ -250,7 +250,7 @@ class Table:
         """The table with other values in some columns.
 
         Args:
-            values: column number -> one value for all rows, or one a row (N,).
+            values: column number -> one value for all rows, or one per row (N,).
 
         Returns:
             A table of the kind that the model takes; this one stays as it is.

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 MOST_PREDICTIONS = 8000
 #: Rows predicted at a time.
 BLOCK_ROWS = 3000
-#: Rows a column at least, whatever that costs.
+#: Fewest rows per column, whatever that costs.
 FEWEST_ROWS = 60
 #: What is observed: label distributions (b, L), and numbers of votes (b, L) where there are some.
 Observed = tuple[Array, Array | None]
@@ -80,7 +80,7 @@ class Importances:
     """What each column is worth; made by :func:`permutation_importance`.
 
     Args:
-        entries: One a column, the most important first.
+        entries: One per column, the most important first.
         words: What is lost.
 
     Example:
@@ -93,7 +93,7 @@ class Importances:
 
     @cached_property
     def frame(self) -> Any:
-        """One line a column: term, estimate, std_error, conf_low, conf_high (95 %), label moved most, shift of it.
+        """One row per column: term, estimate, std_error, conf_low, conf_high (95 %), label moved most, shift of it.
 
         A pandas DataFrame; a dict of arrays where pandas is not installed.
         """
@@ -112,7 +112,7 @@ class Importances:
         )
 
     def plot(self, ax: Axes | None = None, most: int = 12) -> Axes:
-        """One bar a column.
+        """One bar per column.
 
         Args:
             ax: Axes to draw on; a new figure by default.
@@ -143,7 +143,7 @@ def permutation_importance(
         random_state: Seed of the shuffles, and of the choice of rows where there are many.
 
     Returns:
-        One entry a column, the most important first: ``.frame``, ``.plot()``.
+        One entry per column, the most important first: ``.frame``, ``.plot()``.
 
     Raises:
         InputError: X is no table, labels break a rule, or there is no such measure.
@@ -181,7 +181,7 @@ def permutation_importance(
 
 
 def _worse(by: str, shares: Array, before: Array, after: Array) -> Array:
-    """By how much a measure gets worse, one figure a row."""
+    """By how much a measure gets worse, one number per row."""
     measure, sign = getattr(metrics, by), 1.0 if metrics.MEASURES[by] else -1.0
     worse: Array = sign * (measure(shares, before, per_row=True) - measure(shares, after, per_row=True))
     return worse
@@ -234,7 +234,7 @@ def sum_up(names: Sequence[str], pairs: Sequence[tuple[Array, Array]], labels: S
         labels: Names of the labels (L).
 
     Returns:
-        One entry a column, the most important first.
+        One entry per column, the most important first.
 
     Example:
         >>> sum_up(["depth"], [(np.ones(4), np.full((4, 2), 0.1))], ["sand", "clay"])[0].loss

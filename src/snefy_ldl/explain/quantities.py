@@ -32,7 +32,7 @@ __all__ = [
     "row_band",
 ]
 
-#: Draws a row where exact quantiles cost too much: rows with tables of their own, and laws with room for zeros.
+#: Draws per row where exact quantiles cost too much: rows with tables of their own, and laws with room for zeros.
 DRAWS = 400
 
 
@@ -42,11 +42,11 @@ class Quantity:
 
     Args:
         words: what they are, for an axis.
-        labels: one name a number (Q).
+        labels: one name per number (Q).
         values: law of b rows -> (b, Q).
         quantiles: law and levels (A,) -> (b, Q, A), how the thing itself varies; None where nothing varies.
         bounds: smallest and largest value there can be.
-        is_share: whether it is a share or a probability, which people read in points of a hundred.
+        is_share: whether it is a share or a probability, which people read in percentage points.
 
     Example:
         >>> choose_quantity("mean", ["sand", "clay"]).labels

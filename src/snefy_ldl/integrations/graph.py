@@ -552,7 +552,7 @@ def _grid(component_grid: Callable[[int], tuple[Array, Array, Array]]) -> tuple[
 
 
 def _thinned(points: Array, cdf: Array, density: Array) -> tuple[Array, Array, Array]:
-    """The same without points that a cubic over two cells does not need: sharp components are in few places only."""
+    """Drop points that a cubic over two cells does not need: sharp components are in few places only."""
     while len(points) > 4:
         left, middle, right = (np.arange(first, len(points) - 2 + first, 2) for first in range(3))
         left, middle, right = (index[: len(right)] for index in (left, middle, right))

@@ -198,7 +198,7 @@ def effect_intervals(
         names: of each: contrast, label (E).
         ax: Axes to draw on.
         words: what is predicted.
-        percent: whether to write the numbers in points of a hundred.
+        percent: whether to write the numbers in percentage points.
 
     Returns:
         The axes.
@@ -228,7 +228,7 @@ def effect_intervals(
     ax.axvline(0.0, color=style.QUIET, linewidth=1.0, linestyle=style.DASHES, zorder=1)
     ax.set_yticks(places, texts)
     ax.set_ylim(places[-1] + 0.6, -0.6)
-    ax.set_xlabel(f"change of {words}" + (", in points of a hundred" if percent else ""))
+    ax.set_xlabel(f"change of {words}" + (", in percentage points" if percent else ""))
     style.quiet(ax, grid="x")
     ax.tick_params(axis="y", length=0)
     return ax
