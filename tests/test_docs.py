@@ -38,7 +38,7 @@ BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 FENCE = re.compile(r"^```(?:console|text)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)")
 #: Pages whose examples take more than a few seconds.
-SLOW_PAGES = {"active", "conformal", "doors", "enhancement", "ensemble", "explain", "guide"}
+SLOW_PAGES = {"active", "conformal", "integrations", "enhancement", "ensemble", "explain", "guide"}
 #: Written by the benchmarks, not by hand.
 MADE_BY_BENCHMARKS = "benchmarks/results/"
 #: Programs that a page may call beside ours.
