@@ -51,7 +51,7 @@ browser-tests: $(VENV)/.installed
 # The engine on a real Ray cluster of two small nodes, started and stopped by the tests.
 ray-tests: $(VENV)/.installed
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[ray]'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray -rs tests/cluster/test_engine_ray.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray -rs tests/cluster/test_ray.py
 
 # Wheel and sdist, built and installed away from the checkout; WHEEL_TEST=full also fits on the oldest and newest Python here.
 wheel-test: $(VENV)/.installed

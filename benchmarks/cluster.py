@@ -43,7 +43,7 @@ def score(task: dict[str, Any]) -> dict[str, Any]:
     from snefy_ldl.cluster.base import LocalEngine, run_parts
     from snefy_ldl.cluster.parts import PartTable, find_tables
     from snefy_ldl.cluster.ray import RayEngine
-    from snefy_ldl.cluster.work import Predictions, ShippedModel
+    from snefy_ldl.cluster.work import ModelFiles, Predictions
 
     done: list[int] = []
     victims: list[int] = []
@@ -63,7 +63,7 @@ def score(task: dict[str, Any]) -> dict[str, Any]:
         def outcomes(self, *words: Any) -> Any:
             return watch(super().outcomes(*words))
 
-    work = Predictions(ShippedModel.read(Path(task["model"])), COLUMNS, (), task["interval"])
+    work = Predictions(ModelFiles.read(Path(task["model"])), COLUMNS, (), task["interval"])
     began = time.perf_counter()
     engine = Watched(workers=task["workers"])
     run = run_parts(engine, work, PartTable(find_tables([task["rows"]])), task["out"])

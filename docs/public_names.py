@@ -27,9 +27,7 @@ SUBJECTS: dict[str, list[str]] = {
     ],
     "Integrations": [
         "snefy_ldl.integrations.onnx",
-        "snefy_ldl.integrations.program",
         "snefy_ldl.integrations.hub",
-        "snefy_ldl.integrations.card",
         "snefy_ldl.integrations.mlflow",
         "snefy_ldl.integrations.skpro",
     ],
@@ -51,7 +49,6 @@ INTERNAL: dict[str, str] = {
 }
 #: Descriptions of public names that are neither classes nor functions.
 CONSTANTS: dict[str, str] = {
-    "DESCRIPTION": "Name of the JSON text in an exported program that describes its inputs and outputs.",
     "FLAVOR": "Name of the flavour in an MLflow model.",
     "HIGHER_IS_BETTER": "Name of each of the six measures of Geng (2016), and whether higher is better.",
     "LABEL_COLORS": "Colours of labels, in order: those of Okabe and Ito, distinguishable with any colour vision.",

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import distributed
 
-from engine_cases import CITY, FEATURES, LABELS, city_frame
+from cluster_cases import CITY, FEATURES, LABELS, city_frame
 from snefy_ldl import SnefyLDL
 from snefy_ldl.cluster.training import ParquetRows, StreamRows
 from snefy_ldl.datasets.streams import make_stream

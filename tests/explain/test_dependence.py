@@ -165,7 +165,7 @@ def test_models_of_tables_pipelines_and_points() -> None:
         ({"of": ("greater", "sand", "gravel")}, "no label 'gravel'"),
         ({"bands": "people"}, "no band 'people'"),
         ({"bands": "members"}, "several members"),
-        ({"of": "width", "bands": "law"}, "nothing about it varies"),
+        ({"of": "width", "bands": "law"}, "no distribution to show"),
         ({"feature": "rock", "grid": ["granite"]}, "no level 'granite'"),
         ({"grid": [np.nan]}, "finite"),
         ({"grid": 1}, "grid must be"),

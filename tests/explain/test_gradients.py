@@ -115,6 +115,6 @@ def test_pictures(tmp_path, model):
     assert [bar.get_width() for bar in bars] == [0.1, -0.2]
     with pytest.raises(InputError, match="alike"):
         pixel_gradients(IMAGES[0], gradient[0, 0])
-    with pytest.raises(InputError, match="one number a word"):
+    with pytest.raises(InputError, match="one number per word"):
         word_gradients(["one", "two"], [0.1])
     plt.close("all")

@@ -8,11 +8,10 @@ import pytest
 import torch
 from sklearn.linear_model import LinearRegression
 
-from door_models import CITY, fitted, moving
+from integration_models import CITY, fitted, moving
 from snefy_ldl import SnefyLDL
 from snefy_ldl.errors import InputError, NotFittedError
-from snefy_ldl.integrations.components import Components
-from snefy_ldl.integrations.graph import LEVELS, ModelGraph
+from snefy_ldl.integrations.graph import LEVELS, Components, ModelGraph
 from snefy_ldl.learners.trees import TreesLDL
 
 
@@ -138,7 +137,7 @@ def test_trees_take_little_room() -> None:
 
 
 def test_trees_whose_nodes_stand_in_another_order() -> None:
-    from snefy_ldl.integrations.guides import GuideGraph
+    from snefy_ldl.integrations.graph import GuideGraph
     from snefy_ldl.training.guides import Guides
 
     trees = TreesLDL(n_trees=1, n_parts=2, random_state=0).fit(CITY.X, CITY.D)

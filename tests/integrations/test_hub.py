@@ -1,4 +1,4 @@
-"""The Hub's door, against local folders: what is saved comes back, and the card says what is known."""
+"""The Hub integration on local folders: what is saved comes back, and the card states what is known."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from door_models import CITY, fitted
+from integration_models import CITY, fitted
 from snefy_ldl import SnefyLDL
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import InputError, ModelFileError, NotFittedError
 
-pytest.importorskip("huggingface_hub", reason="the Hub's door needs the extra hub")
+pytest.importorskip("huggingface_hub", reason="the Hub needs the extra hub")
 from huggingface_hub import HfApi, ModelCard
 
 from snefy_ldl.integrations.hub import HubModel, from_pretrained, push_to_hub
@@ -64,7 +64,7 @@ def test_the_card_says_what_is_known(tmp_path: Path) -> None:
 
 def test_the_card_says_what_nobody_said() -> None:
     card = HubModel(fitted("plain")[0]).generate_model_card()
-    assert "did not say where its rows come from" in card.text
+    assert "training data were not described" in card.text
     assert "no measures" in card.text
 
 
@@ -72,7 +72,7 @@ def test_a_network_of_ones_own_goes_with_its_code_left_out(tmp_path: Path) -> No
     X = (CITY.X - CITY.X.mean(0)) / CITY.X.std(0)
     model = SnefyLDL(n_neurons=4, epochs=1, backbone=torch.nn.Linear(5, 4), random_state=0).fit(X, CITY.D)
     HubModel(model).save_pretrained(tmp_path)
-    assert "what its own network takes" in (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "the input of its custom network" in (tmp_path / "README.md").read_text(encoding="utf-8")
     with pytest.raises(ModelFileError, match="backbone"):
         from_pretrained(tmp_path)
     again = from_pretrained(tmp_path, backbone=torch.nn.Linear(5, 4))

@@ -38,7 +38,7 @@ def test_pictures():
         (lambda: plot_learning_curves([10, 20, 30, 40], curves, baseline=None, difference=True), "needs a baseline"),
         (lambda: plot_learning_curves([10, 20, 30, 40], curves | {"x": curves["random"][:2]}), "same repeats"),
         (lambda: paired_interval([1.0], [2.0]), "at least 2"),
-        (lambda: plot_pool(city.X, utilities[:4]), "one number a row"),
+        (lambda: plot_pool(city.X, utilities[:4]), "one number per row"),
         (lambda: plot_pool(city.X[:, :1], utilities), "two features"),
     ):
         with pytest.raises(InputError, match=message):

@@ -20,8 +20,7 @@ import pandas as pd
 import pytest
 
 from snefy_ldl.serve.batching import Lane
-from snefy_ldl.serve.faults import Overload
-from snefy_ldl.serve.limits import Limits
+from snefy_ldl.serve.limits import Limits, Overload
 
 
 def test_requests_that_come_together_are_answered_together() -> None:

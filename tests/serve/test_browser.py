@@ -26,7 +26,7 @@ from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.learners import SABFGS, TreesLDL
 from snefy_ldl.serve.app import create_app
 from snefy_ldl.serve.explorer import PageRows
-from snefy_ldl.serve.telemetry import Log
+from snefy_ldl.serve.guard import Log
 
 pytestmark = pytest.mark.browser
 
@@ -512,7 +512,7 @@ def test_calibrated_intervals_are_shown_where_there_are_some(
         law = small.predict_dist(city[0].iloc[[row]])
         tab.select_option("#level", "0.5")
         np.testing.assert_allclose(settled(tab)["low"], law.quantiles([0.25])[0, :, 0], atol=CLOSE)
-        assert "model's own" in tab.text_content("#mix-note")
+        assert "not calibrated" in tab.text_content("#mix-note")
         tab.select_option("#level", "0.8")
         tab.locator("#votes input").nth(1).fill("2")
         after = law.posterior([[0, 2, 0]])

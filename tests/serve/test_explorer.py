@@ -50,7 +50,7 @@ def test_too_many_cells_are_thinned_and_too_many_trees_left_out(city: Table, mon
     assert content["rows"]["count"] == 10
     assert content["network"] is None
     assert content["places"]["scales"]["shape"][0] == 4
-    assert [note.split()[0] for note in content["notes"]] == ["Of", "The", "Only"]
+    assert [note.split()[0] for note in content["notes"]] == ["This", "The", "Only"]
 
 
 def test_the_command_refuses_what_it_cannot_write_or_read(folder: Path, city: Table, tmp_path: Path) -> None:

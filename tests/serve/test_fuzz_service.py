@@ -15,9 +15,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from snefy_ldl.serve.app import create_app
-from snefy_ldl.serve.arrow import ARROW
-from snefy_ldl.serve.schemas import QUESTIONS, make_examples
-from snefy_ldl.serve.telemetry import Log
+from snefy_ldl.serve.guard import Log
+from snefy_ldl.serve.schemas import ARROW, QUESTIONS, make_examples
 
 ROUNDS = 600
 ODD: list[Any] = [

@@ -20,10 +20,9 @@ from snefy_ldl._internal.model_files import load_calibration
 from snefy_ldl.active import query
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.serve.app import create_app
-from snefy_ldl.serve.arrow import ARROW
+from snefy_ldl.serve.guard import Log
 from snefy_ldl.serve.limits import Limits
-from snefy_ldl.serve.schemas import make_examples
-from snefy_ldl.serve.telemetry import Log
+from snefy_ldl.serve.schemas import ARROW, make_examples
 
 LABELS = ["business", "entertainment", "education"]
 

@@ -28,12 +28,11 @@ from snefy_ldl.serve import app as app_module
 from snefy_ldl.serve import server as server_module
 from snefy_ldl.serve.answers import Asked, answer_alone, answer_predictions
 from snefy_ldl.serve.app import create_app
-from snefy_ldl.serve.faults import Fault, Overload
-from snefy_ldl.serve.limits import Limits
-from snefy_ldl.serve.pace import Caller, Meter, Pace, Size
+from snefy_ldl.serve.batching import Caller, Meter, Pace, Size
+from snefy_ldl.serve.guard import Log
+from snefy_ldl.serve.limits import Fault, Limits, Overload
 from snefy_ldl.serve.schemas import Density, Predict
 from snefy_ldl.serve.store import load_served
-from snefy_ldl.serve.telemetry import Log
 
 Table = tuple[pd.DataFrame, pd.DataFrame]
 WAIT = 20.0  # seconds after which a test that waits for something gives up

@@ -38,6 +38,6 @@ def explore(
     not_an_input("--out", out, table)
     served = load_served(model, model.resolve().name, import_backbone(backbone))
     rows = PageRows.read(served.model, table, id_name)
-    page = make_page(served.model, rows, served.name, served.calibrated).encode()
+    page = make_page(served.model, rows, served.name, served.calibrated, verbose=1).encode()
     write_bytes(out, page)
     say(f"{len(rows):,} rows, {len(page) / 1e6:.1f} MB written to {out}; open it in a browser", "green")

@@ -17,13 +17,13 @@ snefy-ldl export model/ model.onnx
 
 snefy-ldl export model/ model.onnx --dtype float32
 
-snefy-ldl export model/ model.pt2 --levels 0.05,0.5,0.95
+snefy-ldl export model/ model.onnx --levels 0.05,0.5,0.95
 """
 
 
 def export(
     model: ModelFolder,
-    out: Annotated[Path, typer.Argument(metavar="FILE", help="File to write: .onnx, or .pt2 for torch.export.")],
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, ending in .onnx.")],
     levels: Annotated[
         str | None,
         typer.Option(metavar="A,B,C", help="Levels of the quantiles; none leaves them out. By default nine of them."),
@@ -42,11 +42,9 @@ def export(
     from snefy_ldl.errors import InputError
     from snefy_ldl.integrations.graph import LEFT_OUT
     from snefy_ldl.integrations.onnx import export_onnx
-    from snefy_ldl.integrations.program import export_program
 
-    write = {".onnx": export_onnx, ".pt2": export_program}.get(out.suffix.lower())
-    if write is None:
-        raise InputError(f"{out}: name a file that ends in .onnx or .pt2.")
+    if out.suffix.lower() != ".onnx":
+        raise InputError(f"{out}: name a file that ends in .onnx.")
     try:
         wanted = None if levels is None else [] if levels == "none" else [float(part) for part in levels.split(",")]
     except ValueError:
@@ -54,7 +52,7 @@ def export(
     fitted = load_model(model, backbone, "cpu")
     if dtype not in ("float64", "float32"):
         raise InputError(f"--dtype {dtype}: use float64 or float32.")
-    write(fitted, out, wanted, dtype=cast(Any, dtype), verbose=1)
+    export_onnx(fitted, out, wanted, dtype=cast(Any, dtype), verbose=1)
     say(f"{out.stat().st_size / 1e6:.1f} MB written to {out}", "green")
     if fitted.inputs_ == "moving":
         say(LEFT_OUT, "yellow")

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from snefy_ldl._internal.text import shorten
 from snefy_ldl.cli.common import AsJson, ModelFolder, level_list, training_rows
-from snefy_ldl.cluster.rows import calibrated_levels
+from snefy_ldl.cluster.work import calibrated_levels
 
 __all__ = ["info"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from snefy_ldl.cli.common import note, split
-from snefy_ldl.cluster.rows import model_rows, takes_gaps
+from snefy_ldl.cluster.work import model_rows, takes_gaps
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import TableSource

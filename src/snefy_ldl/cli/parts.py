@@ -11,12 +11,12 @@ import typer
 from snefy_ldl.cli.common import distinct_columns, note, progress_bar, say, split, warnings_as_notes
 from snefy_ldl.cli.items import read_votes
 from snefy_ldl.cli.model_tables import feature_names, known_features, say_odd_cells
-from snefy_ldl.cluster.rows import calibrated_levels, interval_columns
+from snefy_ldl.cluster.work import calibrated_levels, interval_columns
 
 if TYPE_CHECKING:
     from snefy_ldl.cluster.base import Engine, Run
     from snefy_ldl.cluster.parts import PartTable
-    from snefy_ldl.cluster.work import ShippedModel, Work
+    from snefy_ldl.cluster.work import ModelFiles, Work
     from snefy_ldl.estimator import SnefyLDL
 
 Tables = Annotated[
@@ -94,7 +94,7 @@ class Setup:
         table: The files.
     """
 
-    shipped: ShippedModel
+    shipped: ModelFiles
     model: SnefyLDL
     calibration: dict[str, Any] | None
     table: PartTable
@@ -112,10 +112,10 @@ class Setup:
             All of it.
         """
         from snefy_ldl.cluster.parts import PartTable, find_tables
-        from snefy_ldl.cluster.work import ShippedModel
+        from snefy_ldl.cluster.work import ModelFiles
 
         table = PartTable(find_tables(tables))
-        shipped = ShippedModel.read(model, device)
+        shipped = ModelFiles.read(model, device)
         return cls(shipped, *shipped.load(), table)
 
     @property
@@ -270,13 +270,13 @@ def evaluation_report(run: Run, level: float, counts: bool) -> dict[str, Any]:
     from math import isfinite
 
     from snefy_ldl import metrics
-    from snefy_ldl.cluster.work import Tally
+    from snefy_ldl.cluster.work import RunningMoments
     from snefy_ldl.reports.evaluation import warn_if_seen
 
-    tallies: dict[str, Tally] = {}
+    tallies: dict[str, RunningMoments] = {}
     for outcome in run.outcomes:
         for name, numbers in outcome.summary.items():
-            tallies[name] = tallies.get(name, Tally()) + Tally(*numbers)
+            tallies[name] = tallies.get(name, RunningMoments()) + RunningMoments(*numbers)
 
     if run.rows and "trained" in tallies:  # parts that an earlier version scored do not say
         with warnings_as_notes():

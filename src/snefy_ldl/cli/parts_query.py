@@ -96,16 +96,16 @@ def _write_chosen(out: str, n: int, labels: list[str]) -> None:
     import pyarrow
     from pyarrow import parquet
 
-    from snefy_ldl.cluster.parts import Place
+    from snefy_ldl.cluster.parts import StoragePath
     from snefy_ldl.cluster.work import NUMBER, take_best
 
     tables = []
-    for place in Place(f"{out.rstrip('/')}/{PARTS}").files():
+    for place in StoragePath(f"{out.rstrip('/')}/{PARTS}").files():
         system, path = place.open()
         with system.open_input_file(path) as file:
             tables.append(parquet.read_table(file))
     best = take_best(pyarrow.concat_tables(tables), n).drop_columns([NUMBER])
     for number, label in enumerate([label for label in labels if label not in best.column_names], 2):
         best = best.add_column(number, label, pyarrow.nulls(best.num_rows, pyarrow.float64()))
-    with Place(out).child(CHOSEN).replaced() as file:
+    with StoragePath(out).child(CHOSEN).replaced() as file:
         parquet.write_table(best.replace_schema_metadata(None), file)

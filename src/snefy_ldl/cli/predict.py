@@ -27,7 +27,7 @@ from snefy_ldl.cli.common import (
 from snefy_ldl.cli.model_tables import feature_names, model_rows, no_table_notes, odd_cells, say_odd_cells, takes_gaps
 from snefy_ldl.cli.parts import Address, EngineName, Patience, Tables, Workers, choose_engine, one_table, predict_parts
 from snefy_ldl.cli.threads import map_in_order
-from snefy_ldl.cluster.rows import calibrated_intervals, calibrated_levels, interval_columns, prediction_columns
+from snefy_ldl.cluster.work import calibrated_intervals, calibrated_levels, interval_columns, prediction_columns
 
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL

@@ -28,7 +28,7 @@ from snefy_ldl.cli.common import (
 )
 from snefy_ldl.cli.model_tables import no_table_notes, table_notes
 from snefy_ldl.cli.reader import Source, read_for_model
-from snefy_ldl.cluster.rows import calibrated_levels
+from snefy_ldl.cluster.work import calibrated_levels
 
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL

@@ -12,7 +12,7 @@ from snefy_ldl import plots
 from snefy_ldl._internal.types import Array
 from snefy_ldl.cli.pictures import Pictures
 from snefy_ldl.errors import InputError, SnefyError
-from snefy_ldl.plots.importance import shorten_name
+from snefy_ldl.plots.explain import shorten_name
 from snefy_ldl.plots.votes import plot_calibration
 from snefy_ldl.reports import JudgedRows, Report
 from snefy_ldl.reports.failures import number_words

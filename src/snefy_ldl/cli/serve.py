@@ -62,8 +62,8 @@ def serve(
         raise ImportError(
             f"serving needs fastapi, uvicorn and others ({error.name} is missing): pip install 'snefy-ldl[serve]'"
         ) from None
+    from snefy_ldl.serve.guard import Log
     from snefy_ldl.serve.limits import Limits
-    from snefy_ldl.serve.telemetry import Log
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     limits = Limits(rows=rows, body_bytes=int(body_mb * 1e6), seconds=seconds, queue=queue, batch_wait=batch_ms / 1e3)

@@ -25,7 +25,7 @@ from snefy_ldl.cli.common import (
 from snefy_ldl.cli.items import Items
 from snefy_ldl.cli.model_tables import table_notes
 from snefy_ldl.cli.parts import Address, EngineName, Patience, Workers, choose_engine, one_table, update_parts
-from snefy_ldl.cluster.rows import interval_columns
+from snefy_ldl.cluster.work import interval_columns
 
 __all__ = ["EXAMPLES", "update"]
 

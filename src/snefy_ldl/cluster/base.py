@@ -1,4 +1,4 @@
-"""What an engine is, the run that every engine shares, and the engine on this machine: a few threads."""
+"""The interface of an engine, the run that all engines share, and the engine for this machine, which uses threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from snefy_ldl._internal.limits import MOST_THREADS
-from snefy_ldl.cluster.parts import PART_ROWS, Part, PartTable, Place, plan_parts, read_stamp
+from snefy_ldl.cluster.parts import PART_ROWS, Part, PartTable, StoragePath, plan_parts, read_stamp
 from snefy_ldl.cluster.work import Outcome, PartWorker, Work
 from snefy_ldl.errors import InputError, SnefyError
 
@@ -21,14 +21,14 @@ Progress = Callable[[int, int], None]
 
 
 class EngineError(SnefyError, RuntimeError):
-    """The machines could not do the work: a worker fails again and again, or nothing moves any more."""
+    """The cluster could not finish the work: a worker fails repeatedly, or nothing finishes within the patience."""
 
 
 class Engine(ABC):
-    """Where rows are worked on.
+    """Where parts of a table are processed.
 
-    An engine gives every part to some worker until it is done, in any order. A part's file appears whole under its
-    name or not at all, so a worker may die at any moment and the part be done again by another.
+    An engine hands every part to some worker, in any order, until all are finished. A part's file is written whole or
+    not at all, so a worker may die at any moment and another one repeats its part.
 
     Example:
         >>> from snefy_ldl.cluster.base import LocalEngine
@@ -37,30 +37,30 @@ class Engine(ABC):
     """
 
     @abstractmethod
-    def outcomes(self, work: Work, parts: list[Part], out: Place) -> Iterator[Outcome]:
-        """Work on parts.
+    def outcomes(self, work: Work, parts: list[Part], out: StoragePath) -> Iterator[Outcome]:
+        """Process parts.
 
         Args:
-            work: the question.
-            parts: the rows.
-            out: folder for the files.
+            work: what to compute.
+            parts: the parts to process.
+            out: folder for the output files.
 
         Yields:
-            What came of each part, as it is done.
+            The outcome of each part as it finishes.
 
         Raises:
-            EngineError: nothing moves any more.
+            EngineError: no part finishes within the engine's patience.
         """
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run over parts came to.
+    """The result of a run over parts.
 
     Args:
-        outcomes: of all parts, in the order of the rows; parts that were finished before among them.
-        rows: of all parts.
-        kept: parts that were finished before.
+        outcomes: of all parts, in row order, including parts that an earlier run finished.
+        rows: number of rows of all parts.
+        kept: number of parts that an earlier run finished.
 
     Example:
         >>> Run([], rows=0, kept=0).rows
@@ -86,45 +86,44 @@ def run_parts(
     part_rows: int = PART_ROWS,
     progress: Progress | None = None,
 ) -> Run:
-    """Ask a question about every row of some files; run again after a stop, it goes on with what is missing.
+    """Process every row of some Parquet files; a run that was interrupted resumes with the missing parts.
 
     Args:
         engine: where the work is done.
-        work: the question.
-        table: the files.
-        out: folder, on this machine or in an object store; ``part-000000.parquet`` and so on go into it. In the order
-            of their names lie the rows in the order of the files.
-        part_rows: rows of a part, at most, unless a row group of a file holds more.
-        progress: called with how many rows are done, and of how many.
+        work: what to compute.
+        table: the input files.
+        out: folder for ``part-000000.parquet`` and so on, on this machine or in an object store. Sorted by name, the
+            parts hold the rows in the order of the input files.
+        part_rows: maximum number of rows per part, unless a single row group of a file holds more.
+        progress: called with the number of finished rows and the total.
 
     Returns:
-        What came of it.
+        The result of the run.
 
     Raises:
         InputError: the data break a rule, or the folder holds parts that this run would not replace.
-        EngineError: nothing moves any more, or a worker met what nobody foresaw.
+        EngineError: no part finishes within the engine's patience, or a worker raised an unexpected error.
 
     Example:
         >>> import pandas, tempfile
         >>> from pathlib import Path
         >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.cluster.base import LocalEngine
-        >>> from snefy_ldl.cluster.work import Predictions
-        >>> from snefy_ldl.cluster.work import ShippedModel
+        >>> from snefy_ldl.cluster.work import ModelFiles, Predictions
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> frame = pandas.DataFrame(city.X, columns=city.feature_names)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = SnefyLDL(epochs=1, random_state=0).fit(frame, city.D).save(f"{folder}/model")
         ...     frame.to_parquet(f"{folder}/rows.parquet", row_group_size=20)
-        ...     work = Predictions(ShippedModel.read(Path(folder, "model")), tuple(city.feature_names))
-        ...     table = PartTable([Place(f"{folder}/rows.parquet")])
+        ...     work = Predictions(ModelFiles.read(Path(folder, "model")), tuple(city.feature_names))
+        ...     table = PartTable([StoragePath(f"{folder}/rows.parquet")])
         ...     first = run_parts(LocalEngine(), work, table, f"{folder}/out", part_rows=20)
         ...     again = run_parts(LocalEngine(), work, table, f"{folder}/out", part_rows=20)
         ...     first.rows, first.kept, again.kept
         (60, 0, 3)
     """
-    place, parts = Place(out), plan_parts(table, part_rows)
+    place, parts = StoragePath(out), plan_parts(table, part_rows)
     done = _finished(work, parts, place)
     rows = sum(outcome.rows for outcome in done.values())
     kept, todo = len(done), [part for part in parts if part.number not in done]
@@ -133,7 +132,7 @@ def run_parts(
             if outcome.error:
                 kind = InputError if outcome.is_known else EngineError
                 raise kind(f"{outcome.error} (part {outcome.number}; parts that were finished are kept)")
-            if outcome.number not in done:  # a worker that was given up may still have finished its part
+            if outcome.number not in done:  # an abandoned worker may still have finished its part
                 done[outcome.number] = outcome
                 rows += outcome.rows
             if progress is not None:
@@ -144,7 +143,7 @@ def run_parts(
     return Run([done[part.number] for part in parts], rows, kept)
 
 
-def _finished(work: Work, parts: list[Part], out: Place) -> dict[int, Outcome]:
+def _finished(work: Work, parts: list[Part], out: StoragePath) -> dict[int, Outcome]:
     """Outcomes of parts whose files are there, made by the same work from the same rows."""
     if out.kind() == "file":
         raise InputError(f"{out.address} is a file; name a folder for the parts.")
@@ -152,8 +151,8 @@ def _finished(work: Work, parts: list[Part], out: Place) -> dict[int, Outcome]:
     there = {place.name for place in out.files() if place.name.startswith("part-")} if out.kind() == "folder" else set()
     if foreign := sorted(there - names):
         raise InputError(
-            f"{out.address} holds {foreign[0]}, which this run would not write: its rows would be taken for ours. "
-            "Remove it, or name another folder."
+            f"{out.address} holds {foreign[0]}, which is not part of this run: its rows would be mistaken for those of "
+            "this run. Remove it, or name another folder."
         )
     done: dict[int, Outcome] = {}
     digest = work.digest()
@@ -167,12 +166,12 @@ def _finished(work: Work, parts: list[Part], out: Place) -> dict[int, Outcome]:
 
 
 class LocalEngine(Engine):
-    """Works on parts in threads of this process.
+    """Processes parts in threads of this process.
 
-    PyTorch, NumPy and the reader of Parquet files leave the interpreter free while they compute.
+    PyTorch, NumPy and the Parquet reader release the interpreter's lock while they compute.
 
     Args:
-        workers: threads; by default one a core, up to four.
+        workers: number of threads; by default one per core, up to four.
 
     Example:
         >>> LocalEngine(workers=2).workers
@@ -182,15 +181,15 @@ class LocalEngine(Engine):
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or min(os.cpu_count() or 1, MOST_THREADS)
 
-    def outcomes(self, work: Work, parts: list[Part], out: Place) -> Iterator[Outcome]:
-        """Work on parts; see :meth:`Engine.outcomes`."""
+    def outcomes(self, work: Work, parts: list[Part], out: StoragePath) -> Iterator[Outcome]:
+        """Process parts; see :meth:`Engine.outcomes`."""
         import torch  # loaded where it is used: a command that only asks for help should answer at once
 
         from snefy_ldl._internal.threads import one_blas_thread
 
         before = torch.get_num_threads()
         try:
-            worker = PartWorker(work, out)  # a fitted model may be asked by many threads at one time
+            worker = PartWorker(work, out)  # a fitted model may be used by several threads at once
             workers = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
             with one_blas_thread(), workers as pool:
                 futures = [pool.submit(worker, part) for part in parts]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import posixpath
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,24 +18,24 @@ from typing import Any
 from snefy_ldl._internal.text import shorten
 from snefy_ldl.errors import DataNotFoundError, InputError
 
-__all__ = ["PART_ROWS", "Part", "PartTable", "Place", "find_tables", "plan_parts", "read_stamp"]
+__all__ = ["PART_ROWS", "Part", "PartTable", "StoragePath", "find_tables", "plan_parts", "read_stamp"]
 
 #: Endings of Parquet files.
 ENDINGS = (".parquet", ".pq")
 
 
 @dataclass(frozen=True)
-class Place:
+class StoragePath:
     """A file or a folder, on this machine or in an object store.
 
-    Only its address travels between processes: each opens the file system for itself.
+    Only the address is sent between processes: each process opens the file system itself.
 
     Args:
         address: a path, or an address such as ``s3://bucket/folder``. pyarrow's own file systems come first, then
             those of fsspec.
 
     Example:
-        >>> Place("data/rows.parquet").name, Place("s3://bucket/out").child("part").address
+        >>> StoragePath("data/rows.parquet").name, StoragePath("s3://bucket/out").child("part").address
         ('rows.parquet', 's3://bucket/out/part')
     """
 
@@ -49,7 +51,7 @@ class Place:
         """Whether the address is a plain path."""
         return "://" not in self.address
 
-    def child(self, name: str) -> Place:
+    def child(self, name: str) -> StoragePath:
         """Something in this folder.
 
         Args:
@@ -58,7 +60,7 @@ class Place:
         Returns:
             Its place.
         """
-        return Place(f"{self.address.rstrip('/')}/{name}")
+        return StoragePath(f"{self.address.rstrip('/')}/{name}")
 
     def open(self) -> tuple[Any, str]:
         """The file system, and the path in it.
@@ -67,7 +69,7 @@ class Place:
             A ``pyarrow.fs.FileSystem`` and a path.
 
         Raises:
-            InputError: nobody knows this kind of address.
+            InputError: neither pyarrow nor fsspec supports this kind of address.
         """
         from pyarrow import fs  # an extra, loaded where it is used
 
@@ -82,10 +84,12 @@ class Place:
 
             system, path = fsspec.core.url_to_fs(self.address)
         except (ImportError, ValueError) as error:
-            raise InputError(f"{self.address}: neither pyarrow nor fsspec knows such an address ({error}).") from None
+            raise InputError(
+                f"{self.address}: neither pyarrow nor fsspec supports such an address ({error})."
+            ) from None
         return fs.PyFileSystem(fs.FSSpecHandler(system)), path
 
-    def files(self) -> list[Place]:
+    def files(self) -> list[StoragePath]:
         """All Parquet files in this folder and its folders, by name; hidden ones are left out.
 
         Returns:
@@ -98,10 +102,11 @@ class Place:
         inside = [info.path for info in system.get_file_info(chosen) if info.is_file]
         root = path.rstrip("/")
         names = sorted(name[len(root) :].lstrip("/") for name in inside)
-        return [self.child(name) for name in names if name.endswith(ENDINGS) and not _hidden(name)]
+        hidden = re.compile(r"(^|/)[._]")
+        return [self.child(name) for name in names if name.endswith(ENDINGS) and not hidden.search(name)]
 
     def kind(self) -> str:
-        """What lies there.
+        """What is stored there.
 
         Returns:
             ``"file"``, ``"folder"`` or ``"nothing"``.
@@ -132,7 +137,7 @@ class Place:
             raise
 
     def tidy(self) -> None:
-        """Remove temporary files that killed workers left in this folder; nobody may be writing there."""
+        """Remove temporary files that killed workers left in this folder; no other run may be writing there."""
         from pyarrow import fs
 
         system, path = self.open()
@@ -141,19 +146,15 @@ class Place:
                 _remove(system, info.path)
 
 
-def _hidden(name: str) -> bool:
-    return any(part.startswith((".", "_")) for part in name.split("/"))
-
-
 def _remove(system: Any, path: str) -> None:
     try:
         system.delete_file(path)
-    except OSError:  # it is not there, or the store is gone: what went wrong first is what must be said
+    except OSError:  # the file or the store is gone: the first error is the one to report
         return
 
 
-def find_tables(addresses: list[str]) -> list[Place]:
-    """Parquet files behind the names that somebody typed.
+def find_tables(addresses: list[str]) -> list[StoragePath]:
+    """Parquet files that addresses or patterns stand for.
 
     Args:
         addresses: files, folders of files, or patterns with a ``*`` in their last part; paths or addresses.
@@ -173,13 +174,15 @@ def find_tables(addresses: list[str]) -> list[Place]:
         ...     [place.name for place in find_tables([f"{folder}/*.parquet"])]
         ['a.parquet', 'b.parquet']
     """
-    places: list[Place] = []
+    places: list[StoragePath] = []
     for address in addresses:
-        place = Place(address)
+        place = StoragePath(address)
         if "*" in place.name:
-            folder = Place(posixpath.dirname(address) or ".")
+            folder = StoragePath(posixpath.dirname(address) or ".")
             depth = folder.address.rstrip("/").count("/") + 1
-            matching = [one for one in folder.files() if one.address.count("/") == depth and _matches(one, place.name)]
+            matching = [
+                one for one in folder.files() if one.address.count("/") == depth and fnmatchcase(one.name, place.name)
+            ]
         elif place.kind() == "folder":
             matching = place.files()
         else:
@@ -196,19 +199,13 @@ def find_tables(addresses: list[str]) -> list[Place]:
     return places
 
 
-def _matches(place: Place, pattern: str) -> bool:
-    from fnmatch import fnmatchcase
-
-    return fnmatchcase(place.name, pattern)
-
-
 #: Rows of a part, unless a row group of the file is longer.
 PART_ROWS = 1 << 17
 #: Rows read and answered at a time.
 BATCH_ROWS = 1 << 15
 #: Bytes that the reader of a column holds: without a buffer it reads whole row groups.
 BUFFER_BYTES = 1 << 17
-#: Key of the metadata in which a part's file says what it was made from.
+#: Key of the Parquet metadata that records what a part's file was made from.
 STAMP = b"snefy_ldl"
 
 
@@ -226,13 +223,13 @@ class Part:
         before: rows of all parts before this one.
 
     Example:
-        >>> part = Part(0, Place("rows.parquet"), "1", (0, 2), 0, 50, 0)
+        >>> part = Part(0, StoragePath("rows.parquet"), "1", (0, 2), 0, 50, 0)
         >>> part.source.name, part.rows
         ('rows.parquet', 50)
     """
 
     number: int
-    source: Place
+    source: StoragePath
     version: str
     groups: tuple[int, int]
     first: int
@@ -241,7 +238,7 @@ class Part:
 
     @property
     def file_name(self) -> str:
-        """Of the file that it becomes: in the order of the names lie the rows."""
+        """Name of the output file; sorted by name, the files hold the rows in order."""
         return f"part-{self.number:06d}.parquet"
 
     def batches(self, columns: list[str], rows: int = BATCH_ROWS) -> Iterator[tuple[int, Any]]:
@@ -267,10 +264,10 @@ class Part:
                 start += batch.num_rows
 
     def stamp(self, work: str) -> str:
-        """What a finished file must say about itself.
+        """A digest that identifies the finished file.
 
         Args:
-            work: digest of the work that is done on it.
+            work: digest of the work.
 
         Returns:
             A digest of both.
@@ -280,7 +277,7 @@ class Part:
 
 
 class PartTable:
-    """Parquet files of one form, looked at before any work starts.
+    """Parquet files with the same columns, whose metadata are read before any work starts.
 
     Args:
         places: the files, in the order of their rows.
@@ -296,12 +293,12 @@ class PartTable:
         >>> import pandas, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     pandas.DataFrame({"a": range(50)}).to_parquet(f"{folder}/rows.parquet")
-        ...     table = PartTable([Place(f"{folder}/rows.parquet")])
+        ...     table = PartTable([StoragePath(f"{folder}/rows.parquet")])
         >>> table.n_rows, table.columns
         (50, ['a'])
     """
 
-    def __init__(self, places: list[Place]) -> None:
+    def __init__(self, places: list[StoragePath]) -> None:
         import pyarrow
         from pyarrow import parquet
 
@@ -378,7 +375,7 @@ def plan_parts(table: PartTable, rows: int = PART_ROWS) -> list[Part]:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     frame = pandas.DataFrame({"depth": range(10)})
         ...     frame.to_parquet(f"{folder}/soil.parquet", row_group_size=3)
-        ...     [(part.first, part.rows) for part in plan_parts(PartTable([Place(f"{folder}/soil.parquet")]), 6)]
+        ...     [(part.first, part.rows) for part in plan_parts(PartTable([StoragePath(f"{folder}/soil.parquet")]), 6)]
         [(0, 6), (6, 4)]
     """
     parts: list[Part] = []
@@ -395,17 +392,17 @@ def plan_parts(table: PartTable, rows: int = PART_ROWS) -> list[Part]:
     return parts
 
 
-def read_stamp(place: Place) -> dict[str, Any] | None:
-    """What a finished part's file says about itself.
+def read_stamp(place: StoragePath) -> dict[str, Any] | None:
+    """The stamp that a finished part's file carries.
 
     Args:
         place: of the file.
 
     Returns:
-        Its stamp, rows and summary; None where there is no whole file, or it is not one of ours.
+        Its stamp, rows and summary; None if the file is missing, incomplete, or was not written by a run.
 
     Example:
-        >>> read_stamp(Place("no-such-file.parquet")) is None
+        >>> read_stamp(StoragePath("no-such-file.parquet")) is None
         True
     """
     import pyarrow

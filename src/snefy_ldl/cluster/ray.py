@@ -1,4 +1,4 @@
-"""The engine on a Ray cluster: Ray Data hands parts to actors that hold the model, and starts anew those that die."""
+"""The engine on a Ray cluster: Ray Data hands parts to actors that hold the model and restarts those that die."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from snefy_ldl.cluster.base import Engine, EngineError
-from snefy_ldl.cluster.parts import Part, Place
+from snefy_ldl.cluster.parts import Part, StoragePath
 from snefy_ldl.cluster.work import Outcome, PartWorker, Work
 
 __all__ = ["PATIENCE", "RayEngine"]
 
-#: Part of the processors that workers may take together: what is left is for Ray itself and for those who read.
-#: A pool that takes every processor can wait for ever for readers that never start.
+#: Fraction of the processors that all workers together may use; the rest is for Ray itself and for its readers.
+#: A pool that takes every processor can wait forever for readers that never start.
 MOST_CPUS = 0.9
 #: Bytes of the object store of a cluster that is started here: rows never pass through it.
 STORE_BYTES = 256 << 20
-#: Seconds in which the cluster at an address must take a call.
-KNOCK_SECONDS = 10.0
+#: Seconds within which a cluster must accept a connection.
+CONNECT_SECONDS = 10.0
 
 
 def import_ray() -> Any:
@@ -38,7 +38,7 @@ def import_ray() -> Any:
         ImportError: it is not installed; the message says how to.
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # workers without a GPU keep their environment
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what matters is raised here, and said in one line
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # errors that matter are raised here in one line
     try:
         import ray
     except ImportError:
@@ -48,10 +48,10 @@ def import_ray() -> Any:
 
 @contextmanager
 def connected(address: str | None = None, workers: int | None = None) -> Iterator[Any]:
-    """Be connected to a cluster.
+    """Connect to a cluster for the duration of a ``with`` block.
 
-    A connection that is there already is used and left as it is. Otherwise the cluster at the address is joined, and
-    the library's code is sent to it; without an address a cluster is started on this machine, and stopped at the end.
+    An existing connection is used and left open. Otherwise the cluster at the address is joined and the library's code
+    is sent to it; without an address a cluster is started on this machine and stopped at the end.
 
     Args:
         address: of a cluster, as Ray takes it: ``"auto"`` or ``"10.0.0.1:6379"``; None starts one.
@@ -79,7 +79,7 @@ def connected(address: str | None = None, workers: int | None = None) -> Iterato
     else:
         package = str(Path(__file__).resolve().parents[1])  # workers need no disk that holds the library
         try:
-            _knock(address)
+            _check_reachable(address)
             ray.init(address=address, runtime_env={"py_modules": [package]}, **quiet)
         except (OSError, ValueError, RuntimeError) as error:
             words = " ".join(str(error).split())
@@ -90,21 +90,21 @@ def connected(address: str | None = None, workers: int | None = None) -> Iterato
         ray.shutdown()
 
 
-def _knock(address: str) -> None:
-    """Raise at once where nobody listens: Ray itself tries for minutes."""
+def _check_reachable(address: str) -> None:
+    """Raise at once if nothing listens at the address: Ray itself retries for minutes."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if host and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=KNOCK_SECONDS).close()
+        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
 
 
 @dataclass(frozen=True)
-class Shares:
-    """How a cluster is shared out.
+class Allocation:
+    """The resources of each worker.
 
     Args:
-        workers: how many work at one time.
-        cpus: that each takes, less than one.
-        gpus: that each takes; several workers may share one.
+        workers: number of workers at a time.
+        cpus: processors per worker, less than one.
+        gpus: GPUs per worker; several workers may share one.
     """
 
     workers: int
@@ -112,25 +112,25 @@ class Shares:
     gpus: float
 
 
-def share_out(total: dict[str, float], wanted: int | None = None, tasks: int | None = None) -> Shares:
-    """Share a cluster out, so that there is always some of it left for reading.
+def allocate_workers(total: dict[str, float], wanted: int | None = None, tasks: int | None = None) -> Allocation:
+    """Divide a cluster among workers, leaving some of it for reading.
 
     Args:
         total: what the cluster has, as ``ray.cluster_resources()`` tells.
-        wanted: workers; by default one a processor.
-        tasks: how many there are to do: more workers than that would only wait.
+        wanted: number of workers; by default one per processor.
+        tasks: number of tasks: more workers than tasks would be idle.
 
     Returns:
-        The shares.
+        The resources of each worker.
 
     Raises:
         EngineError: the cluster has no processor.
 
     Example:
-        >>> share_out({"CPU": 2.0})
-        Shares(workers=2, cpus=0.9, gpus=0.0)
-        >>> share_out({"CPU": 8.0, "GPU": 1.0}, wanted=4)
-        Shares(workers=4, cpus=0.9, gpus=0.25)
+        >>> allocate_workers({"CPU": 2.0})
+        Allocation(workers=2, cpus=0.9, gpus=0.0)
+        >>> allocate_workers({"CPU": 8.0, "GPU": 1.0}, wanted=4)
+        Allocation(workers=4, cpus=0.9, gpus=0.25)
     """
     cpus, gpus = float(total.get("CPU", 0.0)), float(total.get("GPU", 0.0))
     if cpus <= 0.0:
@@ -139,28 +139,28 @@ def share_out(total: dict[str, float], wanted: int | None = None, tasks: int | N
     if tasks is not None:
         workers = max(1, min(workers, tasks))
     share = min(MOST_CPUS, MOST_CPUS * cpus / workers)
-    return Shares(workers, _round_down(share), _round_down(min(1.0, gpus / workers)) if gpus else 0.0)
+    return Allocation(workers, _round_down(share), _round_down(min(1.0, gpus / workers)) if gpus else 0.0)
 
 
 def _round_down(share: float) -> float:
-    """Ray counts in ten-thousandths; rounded up, the last worker would find no place."""
+    """Ray counts in ten-thousandths; rounded up, the last worker would not fit."""
     return int(share * 10_000 + 1e-6) / 10_000
 
 
-#: Seconds without a finished part after which a run ends.
+#: Seconds without a finished part after which a run fails.
 PATIENCE = 600.0
 
 
 class RayEngine(Engine):
-    """Works on parts in actors of a Ray cluster.
+    """Processes parts in actors of a Ray cluster.
 
-    Each actor holds the model and reads, answers and writes whole parts, so no rows pass through Ray's object store
-    and no reader waits for a processor that an actor holds. An actor that dies is started anew and does its part again.
+    Each actor holds the model and reads, processes and writes whole parts, so no rows pass through Ray's object store
+    and no reader waits for a processor that an actor holds. An actor that dies is restarted and repeats its part.
 
     Args:
         address: of a cluster; None starts one on this machine for the time of the work.
-        workers: actors; by default one a processor of the cluster.
-        patience: seconds without a finished part after which the run ends with a sentence.
+        workers: number of actors; by default one per processor of the cluster.
+        patience: seconds without a finished part after which the run fails.
 
     Example:
         >>> RayEngine(address="auto", workers=8).workers
@@ -170,13 +170,13 @@ class RayEngine(Engine):
     def __init__(self, address: str | None = None, workers: int | None = None, patience: float = PATIENCE) -> None:
         self.address, self.workers, self.patience = address, workers, patience
 
-    def outcomes(self, work: Work, parts: list[Part], out: Place) -> Iterator[Outcome]:
-        """Work on parts; see :meth:`Engine.outcomes`."""
+    def outcomes(self, work: Work, parts: list[Part], out: StoragePath) -> Iterator[Outcome]:
+        """Process parts; see :meth:`Engine.outcomes`."""
         with connected(self.address, self.workers) as ray:
             _quiet()
-            shares = share_out(ray.cluster_resources(), self.workers, len(parts))
+            allocation = allocate_workers(ray.cluster_resources(), self.workers, len(parts))
             answers: queue.Queue[Any] = queue.Queue()
-            data = _data_set(work, parts, out, shares)
+            data = _data_set(work, parts, out, allocation)
             thread = threading.Thread(target=_drain, args=(data, answers), daemon=True)
             thread.start()
             left = len(parts)
@@ -184,7 +184,7 @@ class RayEngine(Engine):
                 try:
                     answer = answers.get(timeout=self.patience)
                 except queue.Empty:
-                    raise EngineError(_stuck(ray, shares, left, self.patience)) from None
+                    raise EngineError(_stuck(ray, allocation, left, self.patience)) from None
                 if answer is None:
                     return
                 if isinstance(answer, BaseException):
@@ -194,7 +194,7 @@ class RayEngine(Engine):
                 yield answer
 
 
-def _data_set(work: Work, parts: list[Part], out: Place, shares: Shares) -> Any:
+def _data_set(work: Work, parts: list[Part], out: StoragePath, allocation: Allocation) -> Any:
     """Parts as a lazy data set that actors turn into outcomes; a part is a block, so none waits for another."""
     import ray.data
 
@@ -202,9 +202,9 @@ def _data_set(work: Work, parts: list[Part], out: Place, shares: Shares) -> Any:
     return rows.map(
         PartActor,
         fn_constructor_args=(work, out),
-        compute=ray.data.ActorPoolStrategy(size=shares.workers, max_tasks_in_flight_per_actor=1),
-        num_cpus=shares.cpus,
-        num_gpus=shares.gpus or None,
+        compute=ray.data.ActorPoolStrategy(size=allocation.workers, max_tasks_in_flight_per_actor=1),
+        num_cpus=allocation.cpus,
+        num_gpus=allocation.gpus or None,
     )
 
 
@@ -212,12 +212,12 @@ class PartActor(PartWorker):
     """A worker of Ray Data.
 
     Args:
-        work: the question.
-        out: folder for the files.
+        work: what to compute.
+        out: folder for the output files.
     """
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:  # type: ignore[override]
-        """Work on a part.
+        """Process a part.
 
         Args:
             row: of the data set.
@@ -234,12 +234,12 @@ def _drain(data: Any, answers: queue.Queue[Any]) -> None:
         for row in data.iter_rows():
             answers.put(row["outcome"])
         answers.put(None)
-    except BaseException as error:  # the thread that waits must learn of anything
+    except BaseException as error:  # the waiting thread must see every error
         answers.put(error)
 
 
 def _quiet() -> None:
-    """No bars and no plans on the terminal: the command shows its own progress."""
+    """Hide Ray's progress bars and plans: the command shows its own progress."""
     import ray.data
 
     ray.data.DataContext.get_current().enable_progress_bars = False
@@ -247,11 +247,12 @@ def _quiet() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def _stuck(ray: Any, shares: Shares, left: int, patience: float) -> str:
-    """Why nothing moves, as far as the cluster tells."""
+def _stuck(ray: Any, allocation: Allocation, left: int, patience: float) -> str:
+    """An error message with what the cluster reports about its resources."""
     total, free = ray.cluster_resources(), ray.available_resources()
     return (
-        f"no part was finished for {patience:g} s and {left} are left: {shares.workers} workers of {shares.cpus:g} "
-        f"processors each on a cluster of {total.get('CPU', 0.0):g}, of which {free.get('CPU', 0.0):g} are free. "
+        f"no part was finished for {patience:g} s and {left} are left: {allocation.workers} workers of "
+        f"{allocation.cpus:g} processors each on a cluster of {total.get('CPU', 0.0):g}, of which "
+        f"{free.get('CPU', 0.0):g} are free. "
         "Parts that were finished are kept: run it again with fewer workers, or more patience."
     )

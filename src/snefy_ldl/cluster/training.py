@@ -10,22 +10,29 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import numpy as np
+import torch
+
+from snefy_ldl._internal.files import write_bytes
+from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
+from snefy_ldl._internal.persistence import load_state
 from snefy_ldl._internal.random import seed_from
+from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl.cluster.base import EngineError
 from snefy_ldl.cluster.parts import PartTable, find_tables, plan_parts
-from snefy_ldl.cluster.ray import connected, share_out
-from snefy_ldl.cluster.work import ShippedModel
+from snefy_ldl.cluster.ray import allocate_workers, connected
+from snefy_ldl.cluster.work import ModelFiles
 from snefy_ldl.datasets.streams import Stream
 from snefy_ldl.errors import SnefyError, TrainingError
+from snefy_ldl.estimator import SnefyLDL
+from snefy_ldl.training.checkpoint import FILE_NAME
 from snefy_ldl.training.settings import BATCH_LIMITS, LARGEST_BATCH, Settings
 from snefy_ldl.training.state import FittedState
+from snefy_ldl.training.stream import ProcessGroup, StreamFit
 
-if TYPE_CHECKING:
-    from snefy_ldl.datasets.streams import Stream
-
-__all__ = ["Keeper", "ParquetRows", "RayTraining", "Rows", "StreamRows"]
+__all__ = ["Coordinator", "ParquetRows", "RayTraining", "Rows", "StreamRows"]
 
 
 class Rows(ABC):
@@ -118,8 +125,6 @@ class ParquetRows(Rows):
 
     def shard(self, rank: int, workers: int) -> Stream:
         """See :meth:`Rows.shard`."""
-        from snefy_ldl.datasets.streams import Stream  # loads torch
-
         table = self.table()
         names = self.names(table)
         size = table.n_rows // workers
@@ -134,8 +139,6 @@ class ParquetRows(Rows):
     def _tables(self, table: PartTable, names: list[str], first: int, last: int) -> Iterator[Any]:
         """Rows from one number to before another, in tables of one size: where row groups end does not matter."""
         import pyarrow
-
-        from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
 
         columns = [*names, *self.labels]
         step = max(256, min(STREAM_ROWS, STREAM_BYTES // (8 * len(columns))))
@@ -182,9 +185,6 @@ class StreamRows(Rows):
 
     def shard(self, rank: int, workers: int) -> Stream:
         """See :meth:`Rows.shard`."""
-        import numpy as np
-
-        from snefy_ldl._internal.rows import as_rows, take_rows
         from snefy_ldl.datasets.streams import Stream  # loads torch
 
         source = self.source
@@ -204,64 +204,60 @@ class StreamRows(Rows):
 #: Rows per step of all workers together, and the number of rows from which it is taken: half as many exchanges of
 #: gradients as with ``LARGEST_BATCH``, and a likelihood 0.014 nat higher on two million synthetic rows.
 CLUSTER_BATCH, CLUSTER_ROWS = 4096, 2_000_000
-#: How often workers may be lost before a fit is given up.
+#: How often workers may be lost before a fit fails.
 MOST_LOSSES = 20
-#: Seconds between two looks at how far a fit is, and without progress after which it is given up.
+#: Seconds between two progress checks, and seconds without progress after which a fit fails.
 LOOK_SECONDS, PATIENCE = 0.5, 1800.0
 
 
-class Keeper:
-    """Keeps what must outlive workers: the last checkpoint, the fitted model, an error that no retry can cure.
+class Coordinator:
+    """Holds what must survive the loss of workers: the last checkpoint, the fitted model, and a permanent error.
 
-    It lives where the fit was started, so that workers share no disk.
+    It runs on the machine where the fit was started, so workers need no shared disk.
 
     Args:
-        folder: for the checkpoint, so that a fit whose whole cluster is lost goes on, too; None keeps it in memory.
+        folder: for the checkpoint, so that a fit can resume after the whole cluster is lost; None keeps it in memory.
 
     Example:
-        >>> keeper = Keeper()
-        >>> keeper.start(0, 1234)[1] is None  # nothing was kept before
+        >>> coordinator = Coordinator()
+        >>> coordinator.start(0, 1234)[1] is None  # nothing was kept before
         True
     """
 
     def __init__(self, folder: str | None = None) -> None:
-        from snefy_ldl.training.checkpoint import FILE_NAME
-
         self._path = None if folder is None else Path(folder) / FILE_NAME
         exists = self._path is not None and self._path.exists()
         self._checkpoint = self._path.read_bytes() if self._path is not None and exists else None
-        self._model: ShippedModel | None = None
+        self._model: ModelFiles | None = None
         self._error = ""
         self._epoch, self._pids = 0, dict[int, int]()
 
     def start(self, rank: int, pid: int) -> tuple[str, bytes | None]:
-        """A worker begins, or begins anew.
+        """Register a worker that starts or restarts.
 
         Args:
             rank: its number.
             pid: its process.
 
         Returns:
-            An error that another worker met before, or empty; and the checkpoint to go on from, or None.
+            The permanent error of another worker, or an empty string; and the checkpoint to resume from, or None.
         """
         self._pids[rank] = pid
         return self._error, self._checkpoint
 
     def keep(self, epoch: int, checkpoint: bytes) -> None:
-        """An epoch is done.
+        """Store the checkpoint of a finished epoch.
 
         Args:
-            epoch: how many are.
-            checkpoint: from which it can go on.
+            epoch: number of finished epochs.
+            checkpoint: from which training can resume.
         """
-        from snefy_ldl._internal.files import write_bytes
-
         self._epoch, self._checkpoint = epoch, checkpoint
         if self._path is not None:
             write_bytes(self._path, checkpoint)
 
-    def finish(self, model: ShippedModel) -> None:
-        """The fit is done.
+    def finish(self, model: ModelFiles) -> None:
+        """Store the fitted model.
 
         Args:
             model: its files.
@@ -269,26 +265,26 @@ class Keeper:
         self._model = model
 
     def fail(self, error: str) -> None:
-        """A worker met what no retry can cure.
+        """Store a permanent error, which no retry can resolve.
 
         Args:
-            error: in a sentence.
+            error: the message.
         """
         self._error = self._error or error
 
     def progress(self) -> tuple[int, list[int]]:
-        """How far the fit is.
+        """The progress of the fit.
 
         Returns:
-            Epochs that are done, and the processes of the workers.
+            Number of finished epochs, and the process ids of the workers.
         """
         return self._epoch, list(self._pids.values())
 
-    def result(self) -> tuple[str, ShippedModel | None]:
-        """What came of the fit.
+    def result(self) -> tuple[str, ModelFiles | None]:
+        """The outcome of the fit.
 
         Returns:
-            The error, or empty; and the files of the model.
+            The error, or an empty string; and the files of the model.
         """
         return self._error, self._model
 
@@ -298,14 +294,14 @@ class RayTraining:
     """Trains one model on several workers of a Ray cluster, each with its part of the rows.
 
     A step is taken on the mean of all gradients: ``batch_size`` rows, shared out among the workers, so their number
-    does not change how a model learns. gloo carries gradients between processors, nccl between GPUs. A worker that is
-    lost is replaced, and all go on from the last epoch.
+    does not change how a model learns. gloo carries gradients between processors, nccl between GPUs. A lost
+    worker is replaced, and all workers resume from the last epoch.
 
     Args:
         workers: how many.
         address: of a cluster; None starts one on this machine for the time of the fit.
-        patience: seconds without an epoch after which the fit is given up.
-        on_epoch: called with the number of epochs that are done and the workers' processes, whenever these change.
+        patience: seconds without an epoch after which the fit fails.
+        on_epoch: called with the number of finished epochs and the workers' process ids, whenever these change.
 
     Example:
         >>> RayTraining(workers=4, address="auto").workers
@@ -331,10 +327,8 @@ class RayTraining:
         Raises:
             InputError: the rows break a rule.
             TrainingError: losses stay infinite after several repairs.
-            EngineError: nothing moves any more, or workers are lost again and again.
+            EngineError: no epoch finishes within ``patience``, or workers are lost repeatedly.
         """
-        from snefy_ldl._internal.persistence import load_state
-
         source = StreamRows(rows) if isinstance(rows, Stream) else rows
         fixed = replace(settings, random_state=seed_from(settings.random_state), checkpoint_dir=None, verbose=0)
         folder = None if settings.checkpoint_dir is None else str(Path(settings.checkpoint_dir).absolute())
@@ -348,17 +342,17 @@ class RayTraining:
             model.write(Path(place))
             return load_state(Path(place), settings.backbone)[1]
 
-    def _train(self, ray: Any, task: dict[str, Any], folder: str | None) -> tuple[str, ShippedModel | None]:
-        """Run Ray Train in a thread, and look at how far it is."""
+    def _train(self, ray: Any, task: dict[str, Any], folder: str | None) -> tuple[str, ModelFiles | None]:
+        """Run Ray Train in a thread and watch its progress."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        keeper = ray.remote(num_cpus=0, scheduling_strategy=here)(Keeper).remote(folder)
+        coordinator = ray.remote(num_cpus=0, scheduling_strategy=here)(Coordinator).remote(folder)
         ended: list[BaseException | None] = []
 
         def work() -> None:
             try:
-                _run_trainer(self.workers, {**task, "keeper": keeper})
+                _run_trainer(self.workers, {**task, "coordinator": coordinator})
                 ended.append(None)
             except BaseException as error:  # the thread that waits must learn of anything
                 ended.append(error)
@@ -367,7 +361,7 @@ class RayTraining:
         before, moved = (0, list[int]()), time.monotonic()
         while not ended:
             time.sleep(LOOK_SECONDS)
-            state = ray.get(keeper.progress.remote())
+            state = ray.get(coordinator.progress.remote())
             if state != before:
                 before, moved = state, time.monotonic()
                 if self.on_epoch is not None:
@@ -377,7 +371,7 @@ class RayTraining:
                     f"no epoch was finished for {self.patience:g} s; {state[0]} are done, by {len(state[1])} of "
                     f"{self.workers} workers, on a cluster of {ray.cluster_resources().get('CPU', 0.0):g} processors."
                 )
-        error, model = ray.get(keeper.result.remote())
+        error, model = ray.get(coordinator.result.remote())
         if ended[0] is not None and not error:
             words = str(ended[0]).strip().splitlines() or [type(ended[0]).__name__]
             raise EngineError(f"Ray Train gave up: {words[-1]}") from ended[0]
@@ -391,16 +385,16 @@ def _run_trainer(workers: int, task: dict[str, Any]) -> None:
     from ray.train.torch import TorchTrainer
 
     total = ray.cluster_resources()
-    shares = share_out(total, workers)
+    allocation = allocate_workers(total, workers)
     use_gpu = total.get("GPU", 0.0) >= workers
-    with tempfile.TemporaryDirectory() as place:  # Ray's notes; checkpoints go to the keeper
+    with tempfile.TemporaryDirectory() as place:  # for Ray's records; checkpoints go to the coordinator
         TorchTrainer(
             train_worker,
             train_loop_config=task,
             scaling_config=ray.train.ScalingConfig(
                 num_workers=workers,
                 use_gpu=use_gpu,
-                resources_per_worker={"CPU": shares.cpus, **({"GPU": 1} if use_gpu else {})},
+                resources_per_worker={"CPU": allocation.cpus, **({"GPU": 1} if use_gpu else {})},
                 placement_strategy="SPREAD",
             ),
             run_config=ray.train.RunConfig(
@@ -410,21 +404,18 @@ def _run_trainer(workers: int, task: dict[str, Any]) -> None:
 
 
 def train_worker(task: dict[str, Any]) -> None:
-    """What one worker does: its rows, every epoch, from the last checkpoint on.
+    """Train on one worker's rows, from the last checkpoint to the last epoch.
 
     Args:
-        task: settings, rows, columns and the keeper.
+        task: settings, rows, columns and the coordinator.
     """
     import ray
     import ray.train
-    import torch
-
-    from snefy_ldl.training.checkpoint import FILE_NAME
 
     torch.set_num_threads(1)
-    context, keeper = ray.train.get_context(), task["keeper"]
+    context, coordinator = ray.train.get_context(), task["coordinator"]
     rank = context.get_world_rank()
-    error, checkpoint = ray.get(keeper.start.remote(rank, os.getpid()))
+    error, checkpoint = ray.get(coordinator.start.remote(rank, os.getpid()))
     if error:
         return
     with tempfile.TemporaryDirectory() as place:
@@ -433,7 +424,7 @@ def train_worker(task: dict[str, Any]) -> None:
         try:
             _train_epochs(task, rank, context.get_world_size(), Path(place))
         except SnefyError as trouble:
-            ray.get(keeper.fail.remote(" ".join(str(trouble).split())))
+            ray.get(coordinator.fail.remote(" ".join(str(trouble).split())))
             raise  # ends the others, too, which wait for this one's gradients
 
 
@@ -445,7 +436,7 @@ def worker_batch(settings: Settings, n_rows: int | None, workers: int) -> int | 
 
     Args:
         settings: whose ``batch_size`` is that of all workers together.
-        n_rows: how many rows there are; None where nobody knows.
+        n_rows: how many rows there are; None if unknown.
         workers: how many there are.
 
     Returns:
@@ -469,11 +460,7 @@ def _train_epochs(task: dict[str, Any], rank: int, workers: int, place: Path) ->
     import ray
     import ray.train
 
-    from snefy_ldl.estimator import SnefyLDL
-    from snefy_ldl.training.checkpoint import FILE_NAME
-    from snefy_ldl.training.stream import ProcessGroup, StreamFit
-
-    rows, keeper = task["rows"], task["keeper"]
+    rows, coordinator = task["rows"], task["coordinator"]
     stream = rows.stream()
     settings = replace(task["settings"], checkpoint_dir=place)
     settings = replace(settings, batch_size=worker_batch(settings, stream.n_rows, workers))
@@ -482,10 +469,10 @@ def _train_epochs(task: dict[str, Any], rank: int, workers: int, place: Path) ->
     while not fit.finished:
         fit.epoch()
         if rank == 0:
-            ray.get(keeper.keep.remote(fit.run.next_epoch, (place / FILE_NAME).read_bytes()))
+            ray.get(coordinator.keep.remote(fit.run.next_epoch, (place / FILE_NAME).read_bytes()))
         ray.train.report({"epoch": fit.run.next_epoch, "loss": fit.run.history[-1]["loss"]})
     if rank == 0:
         plain = replace(task["settings"], checkpoint_dir=None)
         model = SnefyLDL(**{field.name: getattr(plain, field.name) for field in fields(plain)})
         model.adopt(fit.conclude()).save(place / "model")
-        ray.get(keeper.finish.remote(ShippedModel.read(place / "model")))
+        ray.get(coordinator.finish.remote(ModelFiles.read(place / "model")))

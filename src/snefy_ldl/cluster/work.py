@@ -1,4 +1,4 @@
-"""Work on parts: a model that travels, the four questions (predict, evaluate, update, query), and a worker."""
+"""What workers compute for a part: predictions, evaluations, updates or queries, with a model sent as files."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from snefy_ldl._internal.version import __version__
-from snefy_ldl.cluster.parts import STAMP, Part, Place
-from snefy_ldl.cluster.rows import calibrated_intervals, interval_columns, model_rows, prediction_columns, takes_gaps
+from snefy_ldl.cluster.parts import STAMP, Part, StoragePath
 from snefy_ldl.errors import InputError, ModelFileError, SnefyError
+
+__all__ = ["NUMBER", "Evaluation", "ModelFiles", "Predictions", "Query", "Updates"]
 
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
 
-__all__ = ["NUMBER", "Evaluation", "Predictions", "Query", "ShippedModel", "Updates"]
-
 
 @dataclass(frozen=True)
-class ShippedModel:
+class ModelFiles:
     """The files of a saved model, its calibration among them.
 
     Args:
@@ -41,7 +40,7 @@ class ShippedModel:
         >>> city = make_city_districts(n=60, random_state=0)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D).save(folder)
-        ...     shipped = ShippedModel.read(Path(folder))
+        ...     shipped = ModelFiles.read(Path(folder))
         >>> shipped.load()[0].predict(city.X[:2]).shape
         (2, 3)
     """
@@ -50,7 +49,7 @@ class ShippedModel:
     device: str = "auto"
 
     @classmethod
-    def read(cls, folder: Path, device: str = "auto") -> ShippedModel:
+    def read(cls, folder: Path, device: str = "auto") -> ModelFiles:
         """Take the files of a folder.
 
         Args:
@@ -112,7 +111,7 @@ Batches = Iterator[tuple[Any, Any, int]]
 
 @dataclass(frozen=True)
 class Work(ABC):
-    """A question to a model about every row; it travels to the workers.
+    """A computation for every row, sent to the workers together with the model.
 
     Args:
         model: the files of the model.
@@ -120,7 +119,7 @@ class Work(ABC):
         keep: columns that are copied as they are.
     """
 
-    model: ShippedModel
+    model: ModelFiles
     features: tuple[str, ...]
     keep: tuple[str, ...] = ()
 
@@ -131,7 +130,7 @@ class Work(ABC):
         return list(dict.fromkeys([*self.keep, *self.features, *getattr(self, "labels", ()), *([key] if key else [])]))
 
     def digest(self) -> str:
-        """Of everything that decides the answers."""
+        """A digest of everything that affects the result."""
         settings = [(part.name, repr(getattr(self, part.name))) for part in fields(self) if part.name != "model"]
         content = json.dumps([type(self).__name__, self.model.digest, settings, __version__])
         return hashlib.sha256(content.encode()).hexdigest()
@@ -152,7 +151,7 @@ class Work(ABC):
             calibration: of the model, or None.
             part: whose rows follow.
             batches: the rows.
-            summary: filled with figures of the whole part, as JSON holds them.
+            summary: filled with numbers about the whole part that JSON can hold.
 
         Yields:
             Tables of pyarrow's.
@@ -161,16 +160,16 @@ class Work(ABC):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a worker says about a part.
+    """The outcome of a part.
 
     Args:
         number: of the part.
         rows: it has.
-        summary: figures of the part.
-        seconds: it took; 0 where it was finished before.
-        pid: of the worker; 0 where it was finished before.
-        peak_mb: most memory the worker has held so far, in megabytes.
-        odd: cells unlike those of the fit.
+        summary: numbers about the part.
+        seconds: processing time; 0 if an earlier run finished the part.
+        pid: process id of the worker; 0 if an earlier run finished the part.
+        peak_mb: peak memory of the worker so far, in megabytes.
+        odd: cells unlike any that the fit has seen.
         error: what went wrong, or empty.
         is_known: whether the error is one of the library's own.
     """
@@ -187,35 +186,35 @@ class Outcome:
 
 
 class PartWorker:
-    """Holds a model and works on one part after the other.
+    """Loads a model and processes one part after the other.
 
     Args:
-        work: the question.
-        out: folder for the files.
+        work: what to compute.
+        out: folder for the output files.
     """
 
-    def __init__(self, work: Work, out: Place) -> None:
+    def __init__(self, work: Work, out: StoragePath) -> None:
         import torch
 
-        torch.set_num_threads(1)  # as many workers as cores: threads of each would wait for the others'
+        torch.set_num_threads(1)  # there are as many workers as cores: more threads would only compete
         self.work, self.out, self.digest = work, out, work.digest()
         self.model, self.calibration = work.model.load()
         self.gaps = takes_gaps(self.model)
 
     def __call__(self, part: Part) -> Outcome:
-        """Work on a part.
+        """Process a part.
 
         Args:
-            part: the rows.
+            part: the part.
 
         Returns:
-            What came of it; errors are told in it, not raised, so that they arrive as they are.
+            The outcome; errors are stored in it instead of raised, so that they arrive unchanged.
         """
         started = time.perf_counter()
         try:
             odd: list[Any] = []
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what is odd is counted, and told once for all parts
+                warnings.simplefilter("ignore")  # unusual cells are counted and reported once for all parts
                 summary = self._write(part, odd)
         except Exception as error:
             known = isinstance(error, (SnefyError, OSError))
@@ -255,7 +254,7 @@ class PartWorker:
         def batches() -> Batches:
             nonlocal asked
             for first, batch in part.batches(self.work.columns):
-                asked = ""  # what is wrong with cells says by itself where they are
+                asked = ""  # errors about cells name their rows themselves
                 frame = batch.select(names).to_pandas()
                 check_finite(frame, where, first + 1)
                 if not self.gaps:
@@ -274,7 +273,7 @@ class PartWorker:
 
 
 def _peak_mb() -> float:
-    """Most memory that this process has held, in megabytes; 0 where the system does not tell."""
+    """Most memory that this process has held, in megabytes; 0 where the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows
@@ -284,17 +283,17 @@ def _peak_mb() -> float:
 
 
 @dataclass(frozen=True)
-class Tally:
-    """Number, mean and sum of squared deviations of some figures; two add up to that of all.
+class RunningMoments:
+    """Number, mean and sum of squared deviations of some values; adding two gives those of all values.
 
     Args:
-        n: how many figures.
+        n: how many values.
         mean: of them.
         squares: sum of their squared deviations from the mean.
 
     Example:
         >>> import numpy as np
-        >>> (Tally.of(np.array([1.0, 2.0])) + Tally.of(np.array([6.0]))).mean_and_error()
+        >>> (RunningMoments.of(np.array([1.0, 2.0])) + RunningMoments.of(np.array([6.0]))).mean_and_error()
         (3.0, 1.5275252316519468)
     """
 
@@ -303,31 +302,31 @@ class Tally:
     squares: float = 0.0
 
     @classmethod
-    def of(cls, values: Any) -> Tally:
-        """The tally of an array.
+    def of(cls, values: Any) -> RunningMoments:
+        """The moments of an array.
 
         Args:
-            values: figures (b,).
+            values: (b,).
 
         Returns:
-            Their tally.
+            Their moments.
         """
         mean = float(values.mean())
         return cls(len(values), mean, float(((values - mean) ** 2).sum()))
 
-    def __add__(self, other: Tally) -> Tally:
+    def __add__(self, other: RunningMoments) -> RunningMoments:
         n = self.n + other.n
         if not n:
             return self
         gap = other.mean - self.mean
         mean = self.mean + gap * other.n / n
-        return Tally(n, mean, self.squares + other.squares + gap**2 * self.n * other.n / n)
+        return RunningMoments(n, mean, self.squares + other.squares + gap**2 * self.n * other.n / n)
 
     def mean_and_error(self) -> tuple[float, float]:
         """Mean, and its standard error.
 
         Returns:
-            Both; the error of one figure is infinite.
+            Both; the error of a single value is infinite.
         """
         return self.mean, sqrt(self.squares / (self.n - 1) / self.n) if self.n > 1 else inf
 
@@ -364,7 +363,7 @@ class Predictions(Work):
         uncalibrated: whether intervals are the model's, whatever calibration its folder holds.
 
     Example:
-        >>> work = Predictions(None, features=("depth",), keep=("id",), interval=0.9)  # in earnest: a ShippedModel
+        >>> work = Predictions(None, features=("depth",), keep=("id",), interval=0.9)  # normally a ModelFiles
         >>> work.columns
         ['id', 'depth']
     """
@@ -397,7 +396,7 @@ class Evaluation(Work):
         interval: level of the intervals.
 
     Example:
-        >>> work = Evaluation(None, features=("depth",), labels=("sand", "clay"))  # in earnest: a ShippedModel
+        >>> work = Evaluation(None, features=("depth",), labels=("sand", "clay"))  # normally a ModelFiles
         >>> work.columns
         ['depth', 'sand', 'clay']
     """
@@ -410,14 +409,14 @@ class Evaluation(Work):
     def answer(self, model: Any, calibration: Any, part: Part, batches: Batches, summary: Any) -> Iterator[Any]:
         """See :meth:`Work.answer`."""
         calibrated = None if self.counts else calibrated_intervals(model, calibration, self.interval)
-        tallies: dict[str, Tally] = {}
+        moments: dict[str, RunningMoments] = {}
         for batch, X, _ in batches:
             columns = self._scores(model, calibrated, X, batch.select(list(self.labels)).to_pandas())
             for name, values in columns.items():
-                tallies[name] = tallies.get(name, Tally()) + Tally.of(values)
+                moments[name] = moments.get(name, RunningMoments()) + RunningMoments.of(values)
             columns.pop("trained")  # for the summary alone
             yield _table(batch, self.keep, columns)
-        summary |= {name: tally.to_list() for name, tally in tallies.items()}
+        summary |= {name: one.to_list() for name, one in moments.items()}
 
     def _scores(self, model: Any, calibrated: Callable[[Any], Any] | None, X: Any, labels: Any) -> dict[str, Any]:
         """Scores of some rows (b,) by name."""
@@ -459,7 +458,7 @@ class Updates(Work):
         interval: level of the intervals.
 
     Example:
-        >>> work = Updates(None, features=("depth",), key="item", votes=(("a", (2.0, 1.0)),))  # a ShippedModel
+        >>> work = Updates(None, features=("depth",), key="item", votes=(("a", (2.0, 1.0)),))  # a ModelFiles
         >>> work.columns
         ['depth', 'item']
     """
@@ -633,3 +632,124 @@ def take_best(table: Any, n: int) -> Any:
 
     scores, numbers = (table.column(name).to_numpy() for name in (SCORE, NUMBER))
     return table.take(pyarrow.array(best_rows(scores, numbers, n)))
+
+
+if TYPE_CHECKING:
+    from snefy_ldl.estimator import SnefyLDL
+
+
+def interval_columns(labels: list[str]) -> list[str]:
+    """Names of the columns that hold both ends of each label's interval.
+
+    Args:
+        labels: names of the labels (L).
+
+    Returns:
+        Two names a label (2 L).
+
+    Example:
+        >>> interval_columns(["sand"])
+        ['sand_low', 'sand_high']
+    """
+    return [f"{label}_{end}" for label in labels for end in ("low", "high")]
+
+
+def takes_gaps(model: SnefyLDL) -> bool:
+    """Whether a model reads text and gaps by itself; those of 0.1 do not.
+
+    Args:
+        model: a fitted model.
+
+    Returns:
+        True where the model was fitted to a table, or its backbone has a ``collate``.
+    """
+    from snefy_ldl.datasets.columns import TableEncoder
+
+    return isinstance(model.columns_, TableEncoder) or _collates(model)
+
+
+def _collates(model: SnefyLDL) -> bool:
+    """Whether a network of the user's own makes batches of rows as they are."""
+    return getattr(model.backbone, "collate", None) is not None
+
+
+def model_rows(model: SnefyLDL, table: Any, names: list[str]) -> Any:
+    """Rows of a table as a model takes them.
+
+    Args:
+        model: a fitted model.
+        table: a DataFrame that has these columns.
+        names: the columns to feed the model, in its order.
+
+    Returns:
+        A DataFrame with the names the model knows, or an array for a model that knows none. A backbone's ``collate``
+        gets a list: the cells of one column, or a dict per row of several.
+    """
+    from snefy_ldl.datasets.columns import TableEncoder
+
+    if isinstance(model.columns_, TableEncoder):
+        return table[names].set_axis(model.columns_.names_used, axis=1)
+    if _collates(model):
+        rows: list[Any] = table[names[0]].tolist() if len(names) == 1 else table[names].to_dict("records")
+        return rows
+    return table[names].to_numpy(dtype="float64")
+
+
+def calibrated_levels(state: dict[str, Any]) -> list[float]:
+    """Levels of a stored calibration.
+
+    Args:
+        state: what :func:`snefy_ldl._internal.model_files.load_calibration` gives.
+
+    Returns:
+        Its confidence levels, also where there is only one.
+
+    Example:
+        >>> calibrated_levels({"confidence_level": 0.9})
+        [0.9]
+    """
+    levels = state["confidence_level"]
+    return list(levels) if isinstance(levels, list) else [levels]
+
+
+def calibrated_intervals(model: SnefyLDL, state: dict[str, Any] | None, level: float) -> Callable[[Any], Any] | None:
+    """Features to calibrated intervals (N, L, 2).
+
+    Args:
+        model: the fitted model.
+        state: its stored calibration, or None.
+        level: confidence level.
+
+    Returns:
+        A function of features; None where there is no calibration of that level.
+    """
+    if state is None or level not in calibrated_levels(state):
+        return None
+    from snefy_ldl.conformal import ConformalIntervals
+
+    calibrated, levels = ConformalIntervals.from_dict(model, state), calibrated_levels(state)
+    if not isinstance(state["confidence_level"], list):
+        return calibrated.predict_interval
+    return lambda X: calibrated.predict_interval(X)[..., levels.index(level)]
+
+
+def prediction_columns(model: SnefyLDL, X: Any, intervals: Callable[[Any], Any] | None) -> dict[str, Any]:
+    """Means, and both ends of intervals where these are wanted, a column each.
+
+    Args:
+        model: a fitted model.
+        X: features (N, d).
+        intervals: features to intervals (N, L, 2), or None.
+
+    Returns:
+        Columns (N,) by name, rounded as every table is.
+    """
+    import numpy as np
+
+    from snefy_ldl.datasets.tables import DECIMALS
+
+    labels = [str(label) for label in model.label_names_]
+    columns = dict(zip(labels, np.asarray(model.predict(X)).T))
+    if intervals is not None:
+        columns |= dict(zip(interval_columns(labels), intervals(X).reshape(len(X), -1).T))
+    return {name: values.round(DECIMALS) for name, values in columns.items()}

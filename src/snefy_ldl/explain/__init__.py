@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from snefy_ldl.explain.dependence import Dependence, dependence
 from snefy_ldl.explain.effects import Effect, Effects, effects
-from snefy_ldl.explain.gradients import input_gradients
-from snefy_ldl.explain.importance import Importance, Importances, permutation_importance
-from snefy_ldl.explain.shapley import shap_values
+from snefy_ldl.explain.importance import Importance, Importances, input_gradients, permutation_importance, shap_values
 
 __all__ = [
     "Dependence",

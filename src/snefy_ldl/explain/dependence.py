@@ -14,9 +14,20 @@ from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.errors import InputError
-from snefy_ldl.explain.bands import frame_or_columns, member_band, resample_weights, row_band
 from snefy_ldl.explain.features import Feature, Table, choose_rows
-from snefy_ldl.explain.quantities import Answer, Quantity, answer, choose_quantity, label_names, model_list
+from snefy_ldl.explain.quantities import (
+    Answer,
+    Quantity,
+    answer,
+    choose_quantity,
+    frame_or_columns,
+    label_names,
+    label_number,
+    member_band,
+    model_list,
+    resample_weights,
+    row_band,
+)
 from snefy_ldl.plots import explain as pictures
 
 if TYPE_CHECKING:
@@ -41,7 +52,7 @@ class Dependence:
     Args:
         features: names of the one or two features.
         grids: values of each.
-        labels: one name a number (Q): the labels, or the name of the one number that was asked for.
+        labels: one name per number (Q): the labels, or the name of the one number that was asked for.
         words: what the numbers are.
         estimate: averages over the rows (G, Q), or (G1, G2, Q).
         bands: name of a band -> both its ends, (..., Q, 2).
@@ -75,7 +86,7 @@ class Dependence:
 
     @cached_property
     def frame(self) -> Any:
-        """One line a grid value and label: the features' values, label, estimate, and ``<band>_low``, ``<band>_high``.
+        """One row per grid value and label: the features' values, label, estimate, and ``<band>_low``, ``<band>_high``.
 
         A pandas DataFrame; a dict of arrays where pandas is not installed. A feature that is itself called label or
         estimate is written ``feature_label``, ``feature_estimate``.
@@ -113,16 +124,18 @@ class Dependence:
         Raises:
             InputError: the kind does not go with what was asked for, or a label is not there.
         """
-        chosen = self._chosen(labels, kind)
+        if labels is None:
+            labels = range(min(3 if kind == "ternary" else 8, len(self.labels)))
+        wanted = [labels] if isinstance(labels, (str, int)) else labels
+        chosen = [label_number(label, self.labels) for label in wanted]
         names = [self.labels[number] for number in chosen]
         if kind == "ternary":
             if len(self.features) != 1 or len(chosen) != 3 or self.words != "mean share":
                 raise InputError('arrows in a triangle need of="mean", one feature and three labels.')
             mix, rows = self.estimate[:, chosen], None if self.rows is None else self.rows[..., chosen]
-            triangle: Axes = pictures.ternary_path(
-                mix, self.grids[0], ax, labels=names, feature=self.features[0], rows=rows
-            )
-            return triangle
+            ax = pictures.ternary_path(mix, self.grids[0], ax, labels=names, feature=self.features[0], rows=rows)
+            assert ax is not None
+            return ax
         if kind not in ("auto", "map" if len(self.features) == 2 else "lines"):
             raise InputError(f"kind={kind!r} does not go with {len(self.features)} feature(s).")
         if len(self.features) == 2:
@@ -135,17 +148,6 @@ class Dependence:
             self.estimate[:, chosen], self.grids[0], ax, labels=names, feature=self.features[0], words=self.words,
             bands=bands, numeric=self.numeric[0], percent=self.is_share,
         )  # fmt: skip
-
-    def _chosen(self, labels: Sequence[Any] | None, kind: str) -> list[int]:
-        if labels is None:
-            return list(range(min(3 if kind == "ternary" else 8, len(self.labels))))
-        chosen = []
-        for label in [labels] if isinstance(labels, (str, int)) else labels:
-            known = label in self.labels if isinstance(label, str) else -len(self.labels) <= label < len(self.labels)
-            if not known:
-                raise InputError(f"there is no label {label!r}; there are {', '.join(self.labels)}.")
-            chosen.append(self.labels.index(label) if isinstance(label, str) else int(label) % len(self.labels))
-        return chosen
 
     def __str__(self) -> str:
         what = " and ".join(self.features)
@@ -202,7 +204,7 @@ def dependence(
     table = Table(X, models[0], choose_rows(len(Table(X)), max_rows, random))
     quantity = choose_quantity(of, label_names(models, table.X), level)
     columns = _features(table, feature)
-    grids = tuple(column.grid(_grid_of(grid, column)) for column in columns)
+    grids = tuple(column.grid(column.setting(grid, 15)) for column in columns)
     wanted = _bands(bands, quantity)
     tails = np.array([0.5 - level / 2, 0.5 + level / 2]) if "law" in wanted else None
     weights = resample_weights(len(table), random) if "bootstrap" in wanted else None
@@ -239,12 +241,6 @@ def _features(table: Table, feature: Any) -> list[Feature]:
     return columns
 
 
-def _grid_of(grid: Any, column: Feature) -> Any:
-    if isinstance(grid, dict):
-        return grid.get(column.name, grid.get(column.number, 15))
-    return grid
-
-
 def _bands(bands: Any, quantity: Quantity) -> list[str]:
     """The bands to make; "auto" tries members, and leaves them out where there is one alone."""
     if isinstance(bands, str) and bands == "auto":
@@ -254,7 +250,7 @@ def _bands(bands: Any, quantity: Quantity) -> list[str]:
         if name not in BANDS:
             raise InputError(f"there is no band {name!r}; use some of {', '.join(BANDS)}.")
     if "law" in names and quantity.quantiles is None:
-        raise InputError(f"bands='law': {quantity.words} is one number a law, and nothing about it varies.")
+        raise InputError(f"bands='law': {quantity.words} is one number per row, so there is no distribution to show.")
     return names
 
 

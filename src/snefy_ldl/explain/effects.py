@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,9 +13,19 @@ from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.errors import InputError
-from snefy_ldl.explain.bands import frame_or_columns, member_band, resample_weights, row_band
 from snefy_ldl.explain.features import MOST_LEVELS, Feature, Table, choose_rows
-from snefy_ldl.explain.quantities import Answer, Quantity, answer, choose_quantity, label_names, model_list
+from snefy_ldl.explain.quantities import (
+    Answer,
+    Quantity,
+    answer,
+    choose_quantity,
+    frame_or_columns,
+    label_names,
+    member_band,
+    model_list,
+    resample_weights,
+    row_band,
+)
 from snefy_ldl.plots import explain as pictures
 
 if TYPE_CHECKING:
@@ -69,12 +79,12 @@ class Effects:
     """Average effects and contrasts; made by :func:`effects`.
 
     Args:
-        entries: one a contrast and label.
+        entries: one per contrast and label.
         words: what is predicted.
         confidence: "members" or "bootstrap": what the intervals are made of.
         confidence_level: of the intervals.
         n_rows: how many rows were averaged.
-        is_share: whether the numbers are shares or probabilities, said in points of a hundred.
+        is_share: whether the numbers are shares or probabilities, written in percentage points.
         outside: term -> share of the rows that the step takes beyond all values that the rows hold.
 
     Example:
@@ -93,7 +103,7 @@ class Effects:
 
     @cached_property
     def frame(self) -> Any:
-        """One line an entry: term, contrast, label, estimate, std_error, conf_low, conf_high.
+        """One row per entry: term, contrast, label, estimate, std_error, conf_low, conf_high.
 
         A pandas DataFrame; a dict of arrays where pandas is not installed.
         """
@@ -117,7 +127,7 @@ class Effects:
         return lines
 
     def plot(self, ax: Axes | None = None, slopes: bool = False) -> Axes:
-        """Each effect with its interval, one line an entry.
+        """Each effect with its interval, one line per entry.
 
         Args:
             ax: axes to draw on; a new figure by default.
@@ -143,15 +153,6 @@ class Effects:
         for term, part in self.outside.items():
             lines.append(f"{term}: the step takes {part:.0%} of the rows beyond the values that any row holds")
         return "\n".join(lines)
-
-
-@dataclass(frozen=True, eq=False)
-class _Change:
-    """The difference between two answers, divided by the stretch between them: one contrast."""
-
-    feature: Feature
-    contrast: str
-    answers: Answer
 
 
 def effects(
@@ -224,13 +225,20 @@ def effects(
             left = _outside(column, steps[column.name])
             outside |= {column.name: left} if left >= FEW_OUTSIDE else {}
         else:
-            changes = _contrasts(models, table, column, _of_feature(reference, column), quantity, wants_members)
-        for change in changes:
-            if len(change.answers.members) < 2:
+            changes = _contrasts(models, table, column, column.setting(reference), quantity, wants_members)
+        for contrast, change in changes:
+            if len(change.members) < 2:
                 if confidence == "members":
                     raise InputError("confidence='members' needs a model with several members, or a list of models.")
                 source = "bootstrap"
-            entries += _entries(change, quantity.labels, source, level, random)
+            estimate = change.values.mean(axis=0)
+            if source == "members":
+                error, ends = member_band(estimate, change.members.mean(axis=1), level)
+            else:
+                error, ends = row_band(change.values, resample_weights(len(change.values), random), level)
+            for q, label in enumerate(quantity.labels):
+                figures = (float(x) for x in (estimate[q], error[q], *ends[q]))
+                entries.append(Effect(column.name, contrast, label, *figures))
     return Effects(entries, quantity.words, source, level, len(table), quantity.is_share, outside)
 
 
@@ -245,15 +253,8 @@ def _columns(table: Table, feature: Any) -> list[Feature]:
     return columns
 
 
-def _of_feature(setting: Any, column: Feature) -> Any:
-    """A setting for one column: the setting itself, or its entry in a dict."""
-    if isinstance(setting, Mapping):
-        return setting.get(column.name, setting.get(column.number))
-    return setting
-
-
 def _step(column: Feature, step: Any) -> float:
-    chosen = _of_feature(step, column)
+    chosen = column.setting(step)
     if chosen is None:
         deviation = float(column.known().std())
         return float(f"{deviation:.0e}") if deviation > 0 else 1.0
@@ -273,7 +274,7 @@ def _outside(column: Feature, step: float) -> float:
 
 def _steps(
     models: Sequence[Any], table: Table, column: Feature, step: float, quantity: Quantity, members: bool
-) -> Iterator[_Change]:
+) -> Iterator[tuple[str, Answer]]:
     """Slope and step of a number, over the rows that have one."""
     here = np.flatnonzero(np.isfinite(column.cells))
     column.known()
@@ -286,8 +287,8 @@ def _steps(
     high, low = cells + _reach(cells, step), cells - _reach(cells, step)
     if cells.min() < cells.max():
         high, low = np.minimum(high, cells.max()), np.maximum(low, cells.min())
-    yield _Change(column, "dY/dX", _difference(ask(high), ask(low), (high - low)[:, None]))
-    yield _Change(column, f"{step:+g}", _difference(ask(cells + step), ask(cells), np.ones(1)))
+    yield "dY/dX", _difference(ask(high), ask(low), (high - low)[:, None])
+    yield f"{step:+g}", _difference(ask(cells + step), ask(cells), np.ones(1))
 
 
 def _reach(cells: Array, step: float) -> float:
@@ -300,7 +301,7 @@ def _reach(cells: Array, step: float) -> float:
 
 def _contrasts(
     models: Sequence[Any], table: Table, column: Feature, reference: Any, quantity: Quantity, members: bool
-) -> Iterator[_Change]:
+) -> Iterator[tuple[str, Answer]]:
     """Every level of a category against the reference."""
     levels = column.levels()
     if reference is not None and reference not in levels:
@@ -315,22 +316,8 @@ def _contrasts(
 
     base = ask(first)
     for level in [level for level in levels if level != first][: MOST_LEVELS - 1]:
-        yield _Change(column, f"{level} - {first}", _difference(ask(level), base, np.ones(1)))
+        yield f"{level} - {first}", _difference(ask(level), base, np.ones(1))
 
 
 def _difference(after: Answer, before: Answer, stretch: Array) -> Answer:
     return Answer((after.values - before.values) / stretch, (after.members - before.members) / stretch)
-
-
-def _entries(
-    change: _Change, labels: list[str], source: str, level: float, random: np.random.Generator
-) -> Iterator[Effect]:
-    values = change.answers.values
-    estimate = values.mean(axis=0)
-    if source == "members":
-        error, ends = member_band(estimate, change.answers.members.mean(axis=1), level)
-    else:
-        error, ends = row_band(values, resample_weights(len(values), random), level)
-    for q, label in enumerate(labels):
-        figures = (float(x) for x in (estimate[q], error[q], *ends[q]))
-        yield Effect(change.feature.name, change.contrast, label, *figures)

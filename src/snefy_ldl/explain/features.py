@@ -106,6 +106,20 @@ class Feature:
             low, high = distinct[0], distinct[-1]
         return [float(value) for value in np.linspace(low, high, n)]
 
+    def setting(self, setting: Any, default: Any = None) -> Any:
+        """What a setting says about this column.
+
+        Args:
+            setting: the same value for all columns, or a dict from a column's name or number to its value.
+            default: for a column that is not in the dict.
+
+        Returns:
+            The value.
+        """
+        if isinstance(setting, dict):
+            return setting.get(self.name, setting.get(self.number, default))
+        return setting
+
     def known(self) -> Array:
         """The numbers of a numeric column, without gaps.
 
@@ -236,7 +250,7 @@ class Table:
         """The table with other values in some columns.
 
         Args:
-            values: column number -> one value for all rows, or one a row (N,).
+            values: column number -> one value for all rows, or one per row (N,).
 
         Returns:
             A table of the kind that the model takes; this one stays as it is.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy import stats
 from scipy.special import logit
 
 from snefy_ldl._internal.laws import draw_from, law_blocks, to_numpy
@@ -17,9 +19,20 @@ from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError, TableNote
 
-__all__ = ["Answer", "Quantity", "answer", "choose_quantity", "label_names", "model_list"]
+__all__ = [
+    "Answer",
+    "Quantity",
+    "answer",
+    "choose_quantity",
+    "frame_or_columns",
+    "label_names",
+    "member_band",
+    "model_list",
+    "resample_weights",
+    "row_band",
+]
 
-#: Draws a row where exact quantiles cost too much: rows with tables of their own, and laws with room for zeros.
+#: Draws per row where exact quantiles cost too much: rows with tables of their own, and laws with room for zeros.
 DRAWS = 400
 
 
@@ -29,11 +42,11 @@ class Quantity:
 
     Args:
         words: what they are, for an axis.
-        labels: one name a number (Q).
+        labels: one name per number (Q).
         values: law of b rows -> (b, Q).
         quantiles: law and levels (A,) -> (b, Q, A), how the thing itself varies; None where nothing varies.
         bounds: smallest and largest value there can be.
-        is_share: whether it is a share or a probability, which people read in points of a hundred.
+        is_share: whether it is a share or a probability, which people read in percentage points.
 
     Example:
         >>> choose_quantity("mean", ["sand", "clay"]).labels
@@ -147,15 +160,15 @@ def choose_quantity(of: Any, labels: Sequence[str], confidence_level: float = 0.
         words = f"width of the {level:.0%} interval"
         return Quantity(words, names, lambda law: np.diff(_quantiles(law, tails), axis=2)[..., 0], None, (0, 1), True)
     if isinstance(of, (tuple, list)) and len(of) == 3 and of[0] in ("greater", "log_ratio"):
-        a, b = (_number(label, names) for label in of[1:])
+        a, b = (label_number(label, names) for label in of[1:])
         if a == b:
             raise InputError(f"of={of!r}: name two different labels.")
         if of[0] == "greater":
             title = f"P({names[a]} > {names[b]})"
             return Quantity(title, [title], lambda law: to_numpy(law.prob_greater(a, b))[:, None], None, (0, 1), True)
-        title, ends = f"log({names[a]} / {names[b]})", (-np.inf, np.inf)
-        return Quantity(title, [title], lambda law: _log_ratio(law, a, b), lambda law, levels: _log_ratio_quantiles(
-            law, a, b, levels), ends, False)  # fmt: skip
+        title = f"log({names[a]} / {names[b]})"
+        ratio, quantiles = partial(_log_ratio, a, b), partial(_log_ratio_quantiles, a, b)
+        return Quantity(title, [title], ratio, quantiles, (-np.inf, np.inf), False)
     raise InputError(f'of={of!r}: use "mean", "width", ("greater", a, b) or ("log_ratio", a, b).')
 
 
@@ -211,7 +224,23 @@ def _answer_one(model: Any, X: Any, quantity: Quantity, members: bool, levels: A
     return Answer(np.concatenate(values), np.concatenate(each, axis=1), np.concatenate(spread) if spread else None)
 
 
-def _number(label: Any, names: list[str]) -> int:
+def label_number(label: Any, names: Sequence[str]) -> int:
+    """The number of a label.
+
+    Args:
+        label: name or number.
+        names: names of all labels (L).
+
+    Returns:
+        The number, from 0 to L - 1.
+
+    Raises:
+        InputError: there is no such label.
+
+    Example:
+        >>> label_number("clay", ["sand", "clay"]), label_number(-1, ["sand", "clay"])
+        (1, 1)
+    """
     if isinstance(label, str):
         if label not in names:
             raise InputError(f"there is no label {label!r}; the labels are {', '.join(names)}.")
@@ -234,12 +263,12 @@ def _quantiles(law: Any, levels: Array) -> Array:
     return np.clip(to_numpy(law.quantiles(levels)), 0.0, 1.0)
 
 
-def _log_ratio(law: Any, a: int, b: int) -> Array:
+def _log_ratio(a: int, b: int, law: Any) -> Array:
     logs = to_numpy(law.expected_log())
     return logs[:, [a]] - logs[:, [b]]
 
 
-def _log_ratio_quantiles(law: Any, a: int, b: int, levels: Array) -> Array:
+def _log_ratio_quantiles(a: int, b: int, law: Any, levels: Array) -> Array:
     """log(a / b) is the logit of a's share among the two, whose law is exact."""
     draws = _draws(law)
     if draws is not None:
@@ -247,3 +276,87 @@ def _log_ratio_quantiles(law: Any, a: int, b: int, levels: Array) -> Array:
         return np.moveaxis(np.quantile(ratios, levels, axis=0), 0, 2)
     shares = to_numpy(law.subcomposition([a, b]).quantiles(levels))[:, :1]
     return np.asarray(logit(shares), dtype=np.float64)
+
+
+#: Times the rows are drawn again.
+RESAMPLES = 400
+
+
+def member_band(estimate: Array, members: Array, confidence_level: float) -> tuple[Array, Array]:
+    """What the members' disagreement says: ``estimate ± t · s``, s their standard deviation, t Student's with K - 1.
+
+    Args:
+        estimate: average over rows by all members together (Q,).
+        members: the same by each member (K, Q), K at least 2.
+        confidence_level: strictly between 0 and 1.
+
+    Returns:
+        The standard deviations (Q,), and both ends of the bands (Q, 2): where one more member would fall.
+
+    Example:
+        >>> error, ends = member_band(np.array([1.0]), np.array([[0.0], [2.0]]), 0.5)
+        >>> error.round(3), ends.round(3)
+        (array([1.414]), array([[-0.414,  2.414]]))
+    """
+    deviation = members.std(axis=0, ddof=1)
+    reach = float(stats.t.ppf(0.5 + confidence_level / 2, len(members) - 1)) * deviation
+    return deviation, np.stack([estimate - reach, estimate + reach], axis=-1)
+
+
+def resample_weights(n_rows: int, random: np.random.Generator, resamples: int = RESAMPLES) -> Array:
+    """How much each row counts when rows are drawn again, with replacement.
+
+    Args:
+        n_rows: N.
+        random: where the draws come from.
+        resamples: how often, B.
+
+    Returns:
+        (B, N); each row of it sums to one.
+
+    Example:
+        >>> resample_weights(4, np.random.default_rng(0), 2).sum(axis=1)
+        array([1., 1.])
+    """
+    return np.asarray(random.multinomial(n_rows, np.full(n_rows, 1.0 / n_rows), size=resamples) / n_rows)
+
+
+def row_band(values: Array, weights: Array, confidence_level: float) -> tuple[Array, Array]:
+    """What other rows of the same kind would have changed: quantiles of the averages over rows drawn again.
+
+    Args:
+        values: one row each (N, Q).
+        weights: of :func:`resample_weights` (B, N).
+        confidence_level: strictly between 0 and 1.
+
+    Returns:
+        The standard errors of the average (Q,), and both ends (Q, 2).
+
+    Example:
+        >>> weights = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
+        >>> row_band(np.array([[0.0], [4.0]]), weights, 0.5)[1]
+        array([[1., 3.]])
+    """
+    averages = weights @ values  # (B, Q)
+    ends = np.quantile(averages, [0.5 - confidence_level / 2, 0.5 + confidence_level / 2], axis=0)
+    return averages.std(axis=0, ddof=1), np.asarray(ends).T
+
+
+def frame_or_columns(columns: Mapping[str, Any]) -> Any:
+    """Columns as a DataFrame, or as they are where pandas is not installed.
+
+    Args:
+        columns: name -> cells.
+
+    Returns:
+        A pandas DataFrame, or a dict of arrays.
+
+    Example:
+        >>> list(frame_or_columns({"a": [1, 2]})["a"])
+        [1, 2]
+    """
+    try:
+        import pandas  # an extra: explaining arrays works without it
+    except ImportError:
+        return {name: np.asarray(cells) for name, cells in columns.items()}
+    return pandas.DataFrame(dict(columns))

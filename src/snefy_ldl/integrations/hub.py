@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from collections.abc import Mapping
@@ -10,40 +11,37 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.model_files import load_calibration, read_config, save_calibration
-from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl._internal.model_files import read_config, save_calibration
 from snefy_ldl.errors import InputError
 from snefy_ldl.estimator import SnefyLDL
-from snefy_ldl.integrations.card import write_card
-from snefy_ldl.serve.card import model_card
 from snefy_ldl.serve.explorer.rows import past_columns
-from snefy_ldl.serve.store import ServedModel
+from snefy_ldl.serve.store import ServedModel, load_intervals, model_card
+
+__all__ = ["HubModel", "from_pretrained", "push_to_hub", "write_card"]
 
 try:
     from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
 except ImportError:
     raise ImportError("the Hugging Face Hub needs huggingface_hub: pip install 'snefy-ldl[hub]'") from None
 
-__all__ = ["HubModel", "from_pretrained", "push_to_hub"]
-
 
 class HubModel(ModelHubMixin, library_name="snefy-ldl"):  # type: ignore[misc, call-arg]
-    """A fitted model with what the Hub should know about it; ``save_pretrained``, ``push_to_hub``, ``from_pretrained``.
+    """A fitted model with its description for the Hub: ``save_pretrained``, ``push_to_hub``, ``from_pretrained``.
 
     What is written is a model folder (:meth:`snefy_ldl.SnefyLDL.save`: safetensors and JSON, no pickle), its
-    calibration where there is one, ``config.json`` with the words and figures below, and the card ``README.md``; a card
-    that is there already stays, since somebody may have written in it.
+    calibration where there is one, ``config.json`` with the description below, and the card ``README.md``; an existing
+    card is kept, since somebody may have edited it.
 
     Args:
         model: fitted.
         intervals: its conformal intervals, calibrated; None where there are none.
-        data: where its rows come from, in words; goes on the card.
-        measures: figures by name, measured on rows that the fit did not see (:func:`snefy_ldl.metrics.score` returns
-            such a dict); go on the card.
+        data: description of the training data, for the card.
+        measures: values by name, measured on rows that the fit did not see (:func:`snefy_ldl.metrics.score` returns
+            such a dict), for the card.
         license: of the model, as the Hub spells it ("mit", "cc-by-4.0").
 
     Raises:
-        InputError: where the model is of another kind.
+        InputError: the model is not a ``SnefyLDL``.
         NotFittedError: before a fit.
 
     Example:
@@ -107,14 +105,10 @@ class HubModel(ModelHubMixin, library_name="snefy-ldl"):  # type: ignore[misc, c
                 )
             )
         model = SnefyLDL.load(folder, backbone=backbone, device=device, guides=guides)
-        state = load_calibration(folder)
-        intervals = None
-        if state is not None and state["folds"] is None:  # with folds every fold's own model would be needed
-            intervals = ConformalIntervals.from_dict(model, state)
-        return cls(model, intervals, data, measures, license)
+        return cls(model, load_intervals(folder, model), data, measures, license)
 
     def generate_model_card(self, repo_id: str | None = None, **_: Any) -> ModelCard:
-        """The card, from what is known.
+        """The model card.
 
         Args:
             repo_id: where the model will be, "user/name".
@@ -154,8 +148,8 @@ def push_to_hub(
         model: fitted.
         repo_id: "user/name"; made where it is missing.
         intervals: its calibrated conformal intervals, or None.
-        data: where its rows come from, in words.
-        measures: figures by name, measured on rows that the fit did not see.
+        data: description of the training data.
+        measures: values by name, measured on rows that the fit did not see.
         license: of the model, as the Hub spells it.
         settings: of ``ModelHubMixin.push_to_hub``: ``private``, ``token``, ``branch``, ``commit_message`` ...
 
@@ -163,7 +157,7 @@ def push_to_hub(
         The address of the commit.
 
     Raises:
-        InputError: where the model is of another kind.
+        InputError: the model is not a ``SnefyLDL``.
         NotFittedError: before a fit.
 
     Example:
@@ -175,7 +169,7 @@ def push_to_hub(
 
 
 def from_pretrained(name: str | Path, **settings: Any) -> SnefyLDL:
-    """A model from the Hub, or from a folder; nothing in it is executed.
+    """Load a model from the Hub or from a folder, without executing any of its content.
 
     Args:
         name: "user/name", or a folder.
@@ -186,10 +180,135 @@ def from_pretrained(name: str | Path, **settings: Any) -> SnefyLDL:
         The fitted model; :meth:`HubModel.from_pretrained` also has its calibrated intervals.
 
     Raises:
-        ModelFileError: where what is there is no whole model.
+        ModelFileError: there is no complete model.
 
     Example:
         >>> model = from_pretrained("me/soil")  # doctest: +SKIP
     """
     model: SnefyLDL = HubModel.from_pretrained(name, **settings).model
     return model
+
+
+#: Names of labels or features that a card lists before it only counts them.
+MOST_NAMES = 40
+
+PAPER = (
+    "Zhang, Tsuchida and Sejdinovic, *Label Distribution Learning using the Squared Neural Family on the Probability "
+    "Simplex*, UAI 2025."
+)
+
+
+def write_card(
+    facts: Mapping[str, Any],
+    repo_id: str | None = None,
+    data: str | None = None,
+    measures: Mapping[str, float] | None = None,
+    license: str | None = None,
+) -> str:
+    """The card of a model, as Markdown with the Hub's YAML header.
+
+    Args:
+        facts: what :func:`snefy_ldl.serve.store.model_card` gathers.
+        repo_id: where the model will be, "user/name"; None leaves a placeholder.
+        data: description of the training data; the card says so if it is missing.
+        measures: values by name, measured on rows that the fit did not see; the card says so if they are missing.
+        license: of the model, as the Hub spells it; None leaves it out.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> facts = {"name": "soil", "labels": ["sand", "clay"], "features": ["rain"], "n_features": 1,
+        ...          "library_version": "0.2.0", "trained_on": {"rows": 80, "epochs": 5, "device": "cpu"},
+        ...          "measured": {"mean_log_likelihood_of_rows_held_back": 1.5, "how": "some rows"},
+        ...          "intervals": {"calibrated_levels": [], "calibration_rows": None},
+        ...          "law": {"members": 1, "neurons": 8}, "limits": ["Few rows."], "example_row": None}
+        >>> print(write_card(facts).splitlines()[0])
+        ---
+    """
+    place = repo_id or "USER/NAME"
+    parts = [
+        _head(license),
+        f"# {place.split('/')[-1] if repo_id else facts['name']}",
+        _what(facts),
+        _use(facts, place),
+    ]
+    parts += ["## Data", data or "The training data were not described."]
+    trained = facts["trained_on"]
+    parts.append(f"Trained on {trained['rows']:,} rows, {trained['epochs']} epochs.")
+    parts += [_measures(facts["measured"], measures), _calibration(facts["intervals"])]
+    parts += ["## Limits", "\n".join(f"- {limit}" for limit in facts["limits"])]
+    parts += ["## Citation", PAPER]
+    return "\n\n".join(parts) + "\n"
+
+
+def _head(license: str | None) -> str:
+    tags = ["label-distribution-learning", "compositional-data", "uncertainty", "tabular"]
+    lines = ["---", "library_name: snefy-ldl", "pipeline_tag: tabular-regression"]
+    lines += [f"license: {json.dumps(license)}"] if license else []
+    return "\n".join([*lines, "tags:", *(f"- {tag}" for tag in tags), "---"])
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(f"`{name}`" for name in names[:MOST_NAMES])
+    return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES} more"
+
+
+def _what(facts: Mapping[str, Any]) -> str:
+    law, names = facts["law"], facts["features"]
+    features = "the input of its custom network"
+    if names is not None:
+        features = _listed(names)
+    elif facts["n_features"] is not None:
+        features = f"{facts['n_features']} numbers without names"
+    members = "one network" if law["members"] == 1 else f"{law['members']} networks whose densities are averaged"
+    return (
+        "A conditional density over label distributions (shares that sum to one), by "
+        f"`snefy-ldl` {facts['library_version']}: {members}, {law['neurons']} neurons each.\n\n"
+        f"- **Labels**: {_listed(facts['labels'])}\n- **Features**: {features}"
+    )
+
+
+def _use(facts: Mapping[str, Any], place: str) -> str:
+    row = "X"
+    if isinstance(facts["example_row"], dict):
+        row = f"pandas.DataFrame([{facts['example_row']!r}])"
+    elif facts["example_row"] is not None:
+        row = f"[{facts['example_row']!r}]"
+    imports = ["import pandas"] if row.startswith("pandas") else []
+    lines = [
+        *imports,
+        "from snefy_ldl.integrations.hub import from_pretrained",
+        "",
+        f'model = from_pretrained("{place}")',
+        f"X = {row}" if row != "X" else "X = ...  # rows as the network takes them",
+        "model.predict(X)           # expected shares",
+        "model.predict_interval(X)  # central 90 % intervals under the model",
+        "model.predict_dist(X)      # the whole distribution",
+    ]
+    return "\n".join(["## Use", "", "```py", *lines, "```"])
+
+
+def _measures(measured: Mapping[str, Any], measures: Mapping[str, float] | None) -> str:
+    lines = ["## Measures", ""]
+    if measures:
+        lines += ["On rows that the fit did not see:", "", "| measure | value |", "|---|---|"]
+        lines += [f"| {name} | {float(value):.4g} |" for name, value in measures.items()]
+    else:
+        lines.append("No measures on rows that the fit did not see were given.")
+    held = measured["mean_log_likelihood_of_rows_held_back"]
+    if held is not None:
+        lines += ["", f"Mean log likelihood of rows held back: {held:.4g} ({measured['how']})."]
+    return "\n".join(lines)
+
+
+def _calibration(intervals: Mapping[str, Any]) -> str:
+    levels = intervals["calibrated_levels"]
+    words = "Its intervals are exact under the model, but **not** calibrated on other rows."
+    if levels:
+        listed = ", ".join(f"{100 * level:g} %" for level in levels)
+        words = (
+            f"Conformal intervals at {listed}, calibrated on {intervals['calibration_rows']:,} rows, come with it "
+            "(`HubModel.from_pretrained(...).intervals`): they cover similar new rows at the stated rate."
+        )
+    return f"## Calibration\n\n{words}"

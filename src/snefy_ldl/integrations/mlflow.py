@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.model_files import load_calibration, save_calibration
+from snefy_ldl._internal.model_files import save_calibration
 from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import InputError
 from snefy_ldl.estimator import SnefyLDL
+from snefy_ldl.serve.store import load_intervals
 
 try:
     with warnings.catch_warnings():
@@ -31,16 +32,16 @@ __all__ = ["FLAVOR", "IntervalModel", "load_model", "log_model", "save_model"]
 
 #: Name of the flavour, and of the model folder within MLflow's.
 FLAVOR, FOLDER = "snefy_ldl", "model"
-#: Level of the intervals where nobody says another one.
+#: Default level of the intervals.
 LEVEL = 0.9
 
 
 class IntervalModel:
-    """What MLflow calls: a table of features in, a table of means and intervals out.
+    """The ``pyfunc`` model: from a table of features to a table of means and intervals.
 
     Args:
         model: fitted.
-        intervals: its conformal intervals, or None; at their levels they are given instead of the model's own.
+        intervals: its conformal intervals, or None; at calibrated levels they replace the model's own.
 
     Example:
         >>> from snefy_ldl.datasets import make_city_districts
@@ -64,7 +65,7 @@ class IntervalModel:
             A DataFrame: for each label its mean, ``..._low`` and ``..._high``.
 
         Raises:
-            InputError: where the features do not fit the model, or the level lies outside (0, 1).
+            InputError: the features do not fit the model, or the level lies outside (0, 1).
 
         Example:
             >>> from snefy_ldl.datasets import make_city_districts
@@ -102,14 +103,14 @@ def save_model(
 
     Args:
         model: fitted.
-        path: folder to write; it must not be there.
+        path: folder to write; it must not exist, or be empty.
         intervals: its calibrated conformal intervals, or None.
         mlflow_model: MLflow's description to add to; a new one by default.
-        more: ``signature``, ``input_example``, ``metadata``, ``pip_requirements``; the signature is made from what is
-            known of the model's columns where none is given.
+        more: ``signature``, ``input_example``, ``metadata``, ``pip_requirements``; by default the signature is made
+            from the model's columns.
 
     Raises:
-        InputError: where the model is of another kind, or has a network of the user's own, whose code is not saved.
+        InputError: the model is not a ``SnefyLDL``, or has a custom network, whose code is not saved.
         NotFittedError: before a fit.
 
     Example:
@@ -124,13 +125,11 @@ def save_model(
         True
     """
     if not isinstance(model, SnefyLDL) or model.backbone is not None:
-        raise InputError(
-            "only a SnefyLDL with the library's own network goes to MLflow: code of other networks is never saved."
-        )
+        raise InputError("only a SnefyLDL without a custom network can be saved for MLflow: code is never saved.")
     check_is_fitted(model, "net_")
     folder = Path(path)
     if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} is there already; name a new folder.")
+        raise InputError(f"{folder} exists already; name a new folder.")
     model.save(folder / FOLDER)
     if intervals is not None:
         save_calibration(folder / FOLDER, intervals.to_dict())
@@ -171,7 +170,7 @@ def log_model(model: SnefyLDL, name: str = "model", intervals: ConformalInterval
 
 
 def load_model(model_uri: str) -> SnefyLDL:
-    """The fitted model itself, with every answer of the law.
+    """Load the fitted model itself, with its full distribution.
 
     Args:
         model_uri: a folder, ``models:/name/1``, ``runs:/.../model`` ...
@@ -180,7 +179,7 @@ def load_model(model_uri: str) -> SnefyLDL:
         The model.
 
     Raises:
-        ModelFileError: where what is there is no whole model.
+        ModelFileError: there is no complete model.
 
     Example:
         >>> model = load_model("models:/soil/3")  # doctest: +SKIP
@@ -190,14 +189,12 @@ def load_model(model_uri: str) -> SnefyLDL:
 
 def _load_pyfunc(path: str) -> IntervalModel:
     """What ``mlflow.pyfunc.load_model`` calls with the model folder."""
-    model, state = SnefyLDL.load(path), load_calibration(Path(path))
-    if state is None or state["folds"] is not None:
-        return IntervalModel(model)
-    return IntervalModel(model, ConformalIntervals.from_dict(model, state))
+    model = SnefyLDL.load(path)
+    return IntervalModel(model, load_intervals(Path(path), model))
 
 
 def _signature(model: SnefyLDL) -> ModelSignature:
-    """Names and types of what goes in and comes out; no inputs where the model knows no names."""
+    """Names and types of inputs and outputs; no inputs if the model has no feature names."""
     names, inputs = getattr(model, "feature_names_in_", None), None
     if names is not None and (model.columns_ is None or model.columns_.is_plain):
         inputs = Schema([ColSpec(DataType.double, str(name)) for name in names])

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.export import Dim, ExportedProgram
 
 from snefy_ldl._internal.files import write_bytes
 from snefy_ldl._internal.progress import Progress
+from snefy_ldl._internal.version import __version__
+from snefy_ldl.errors import InputError
 from snefy_ldl.integrations.graph import ModelGraph, Precision
-from snefy_ldl.integrations.program import check_ending, describe, trace
 
-__all__ = ["export_onnx"]
+__all__ = ["describe", "export_onnx", "trace"]
 
 #: Version of ONNX's operators; runtimes of 2024 and later know it.
 OPSET = 20
@@ -73,7 +75,9 @@ def export_onnx(
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(f"ONNX files need {' and '.join(missing)}: pip install 'snefy-ldl[onnx]'")
-    path = check_ending(path, ".onnx")
+    path = Path(path)
+    if path.suffix.lower() != ".onnx" or path.is_dir():
+        raise InputError(f"{path}: name a file that ends in .onnx.")
     graph = ModelGraph(model, levels, dtype, verbose)
     with Progress("export", 3, show=bool(verbose)) as progress:
         progress.update(0, "tracing the model")
@@ -90,6 +94,64 @@ def export_onnx(
         proto.metadata_props.add(key=name, value=value if isinstance(value, str) else json.dumps(value))
     write_bytes(path, proto.SerializeToString())
     return path
+
+
+def trace(graph: ModelGraph) -> ExportedProgram:
+    """The graph as torch's program, for any number of rows.
+
+    Args:
+        graph: of a fitted model.
+
+    Returns:
+        The program.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(n_neurons=4, epochs=1, guides=None, random_state=0).fit(city.X, city.D)
+        >>> len(trace(ModelGraph(model, levels=())).module()(torch.as_tensor(city.X)))
+        2
+    """
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # torch warns of its own parts that will change
+        return torch.export.export(
+            graph.eval(), (graph.inputs.example(),), dynamic_shapes=({0: Dim("rows")},), strict=False
+        )
+
+
+def describe(model: Any, graph: ModelGraph) -> dict[str, Any]:
+    """What goes into an exported model and what comes out, as plain JSON values.
+
+    Args:
+        model: that was exported.
+        graph: of it.
+
+    Returns:
+        ``labels``, ``features`` (None where the model knows no names), ``n_features``, ``levels``, ``input`` (a
+        sentence), ``dtype`` (in which features must come),
+        ``left_out`` (what is missing, a sentence or None), ``columns`` (how text and dates became features,
+        or None) and ``library_version``.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(n_neurons=4, epochs=1, guides=None, random_state=0).fit(city.X, city.D)
+        >>> describe(model, ModelGraph(model, levels=(0.5,)))["levels"]
+        [0.5]
+    """
+    return {
+        "labels": [str(label) for label in model.label_names_],
+        "features": graph.inputs.names,
+        "n_features": graph.inputs.width,
+        "levels": list(graph.levels),
+        "input": graph.inputs.words(),
+        "dtype": str(graph.inputs.example().dtype).removeprefix("torch."),
+        "left_out": graph.left_out,
+        "columns": model.columns_.to_dict() if graph.inputs.encoded else None,
+        "library_version": __version__,
+    }
 
 
 @contextlib.contextmanager

@@ -51,7 +51,7 @@ class LawRows:
 
 
 class SnefyDistribution(BaseDistribution):  # type: ignore[misc]
-    """The law of some rows as skpro sees it: one column a label, each with its exact marginal law.
+    """The law of some rows as skpro sees it: one column per label, each with its exact marginal law.
 
     Mean, variance, density, cdf and quantiles of every column are exact. Draws are joint: the columns of one draw
     belong together, and shares of all labels sum to one. A column may be a share on another scale,
@@ -60,8 +60,8 @@ class SnefyDistribution(BaseDistribution):  # type: ignore[misc]
     Args:
         rows: the law, in :class:`LawRows`.
         labels: which label each column is (c,); None for all of them in order.
-        lower: where share 0 lies, one number or one a column (c,).
-        width: how far share 1 lies from there, one number or one a column (c,).
+        lower: where share 0 lies, one number or one per column (c,).
+        width: how far share 1 lies from there, one number or one per column (c,).
         index: of the rows, as pandas has it; None for one row and one column, a scalar.
         columns: names of the columns (c,).
 
@@ -245,7 +245,7 @@ class SnefyRegressor(BaseProbaRegressor):  # type: ignore[misc]
 
     Args:
         estimator: the model to fit, unfitted; None for ``SnefyLDL()``.
-        bounds: (low, high) of targets that are no shares, numbers or one each a column; "auto" takes the range of the
+        bounds: (low, high) of targets that are no shares, one number or one per column; "auto" takes the range of the
             training rows and a twentieth of it on either side.
 
     Attributes:

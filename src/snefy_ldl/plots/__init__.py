@@ -1,21 +1,24 @@
 """Pictures of one style: densities, shares, calibration, conformal prediction, active learning, votes.
 
-One function a picture: it draws on ``ax`` (a new figure when that is None), returns it, and leaves matplotlib's
+Each function draws one picture on ``ax`` (a new figure when that is None), returns it, and leaves matplotlib's
 settings alone. Needs the extra ``plot``: ``pip install 'snefy-ldl[plot]'``.
 """
 
 from __future__ import annotations
 
-from snefy_ldl.plots.curves import learning_curve
-from snefy_ldl.plots.densities import marginal_density, ternary_density
-from snefy_ldl.plots.explain import dependence_lines, dependence_map, effect_intervals, ternary_path
-from snefy_ldl.plots.gradients import pixel_gradients, word_gradients
-from snefy_ldl.plots.importance import importance
-from snefy_ldl.plots.joint import joint_calibration
-from snefy_ldl.plots.panels import interval_panels
-from snefy_ldl.plots.reliability import calibration, calibration_curve
-from snefy_ldl.plots.ridges import share_ridges
-from snefy_ldl.plots.shares import intervals, label_bars, share_ranges
+from snefy_ldl.plots.comparison import learning_curve
+from snefy_ldl.plots.densities import marginal_density, share_ridges, ternary_density
+from snefy_ldl.plots.explain import (
+    dependence_lines,
+    dependence_map,
+    effect_intervals,
+    importance,
+    pixel_gradients,
+    ternary_path,
+    word_gradients,
+)
+from snefy_ldl.plots.reliability import calibration, calibration_curve, joint_calibration
+from snefy_ldl.plots.shares import interval_panels, intervals, label_bars, share_ranges
 from snefy_ldl.plots.style import LABEL_COLORS
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Pictures of active learning: one function a picture, axes in, axes out; needs the extra ``plot``."""
+"""Pictures of active learning; each function draws on ``ax`` and returns it. Needs the extra ``plot``."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def plot_learning_curves(
     confidence_level: float = 0.95,
     metric: str = "KL divergence",
 ) -> Any:
-    """Mean of a measure over repeats against the number of labels, one line a strategy.
+    """Mean of a measure over repeats against the number of labels, one line per strategy.
 
     The band is the paired interval of the difference to the baseline: repeats share their splits, so a strategy
     differs from the baseline where its band leaves the baseline's line.
@@ -149,7 +149,7 @@ def plot_pool(
 
     Args:
         X_pool: rows, a table.
-        utilities: one number a row, as ``query(..., return_utilities=True)`` gives.
+        utilities: one number per row, as ``query(..., return_utilities=True)`` gives.
         chosen: row numbers to ring.
         ax: axes to draw on.
         X_labeled: rows with labels, drawn as small crosses.
@@ -160,7 +160,7 @@ def plot_pool(
         The axes.
 
     Raises:
-        InputError: there is not one utility a row, or the pool has fewer than two rows or features.
+        InputError: there is not one utility per row, or the pool has fewer than two rows or features.
 
     Example:
         >>> plot_pool(np.eye(3), [0.1, 0.5, 0.2], [1]).get_legend().get_texts()[0].get_text()
@@ -169,7 +169,7 @@ def plot_pool(
     table = dense_table(X_pool, "X_pool").astype(np.float64)
     values = np.asarray(utilities, dtype=np.float64)
     if values.shape != (len(table),):
-        raise InputError(f"utilities must hold one number a row ({len(table)}); got shape {values.shape}.")
+        raise InputError(f"utilities must hold one number per row ({len(table)}); got shape {values.shape}.")
     if table.shape[1] < 2 or len(table) < 2:
         raise InputError("plot_pool needs at least two rows and two features.")
     centre, deviation = column_moments(table)
@@ -181,10 +181,7 @@ def plot_pool(
         shown = np.sort(np.random.default_rng(random_state).choice(shown, MOST_POINTS, replace=False))
     ax = style.axes(ax, (5.6, 4.4))
     dots = ax.scatter(*points[shown].T, c=values[shown], s=9, cmap="viridis", linewidths=0, zorder=2)
-    bar = ax.figure.colorbar(dots, ax=ax)
-    bar.set_label(label, color=style.QUIET, fontsize=9.5)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(colors=style.QUIET, labelcolor=style.INK, labelsize=9)
+    style.color_bar(ax, dots, labelsize=9).set_label(label, color=style.QUIET, fontsize=9.5)
     if X_labeled is not None:
         known = view.transform((dense_table(X_labeled, "X_labeled") - centre) / divisor)
         ax.scatter(*known.T, marker="x", s=18, color=style.QUIET, linewidths=0.9, label="labelled", zorder=3)

@@ -1,4 +1,4 @@
-"""Pictures of conformal prediction: one function a picture, axes in, axes out; needs the extra ``plot``."""
+"""Pictures of conformal prediction; each function draws on ``ax`` and returns it. Needs the extra ``plot``."""
 
 from __future__ import annotations
 
@@ -111,17 +111,14 @@ def plot_group_coverage(report: CoverageReport, ax: Any = None) -> Any:
             capsize=2.5,
             label=f"{model} {level:g}".strip(),
         )
-    ax.set_yticks(range(len(names)), [f"{name} ({_size(rows, name)})" for name in names])
+    sizes = {row["name"]: int(row["n"]) for row in reversed(rows)}
+    ax.set_yticks(range(len(names)), [f"{name} ({sizes[name]})" for name in names])
     ax.invert_yaxis()
     ax.set_xlabel("share inside the interval, ± 2 standard errors")
     style.quiet(ax, grid="x")
     if len(lines) > 1:
         style.legend(ax, ncols=min(4, len(lines)), loc="lower left", bbox_to_anchor=(0.0, 1.0))
     return ax
-
-
-def _size(rows: list[dict[str, Any]], name: str) -> int:
-    return next(int(row["n"]) for row in rows if row["name"] == name)
 
 
 def plot_region(
@@ -192,7 +189,7 @@ def plot_region(
 def plot_calibration_curve(
     model: Any, X: Any, D: Any, *, levels: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95), ax: Any = None
 ) -> Any:
-    """Coverage on rows with known labels against the level asked for, one line a model; honest is the diagonal.
+    """Coverage on rows with known labels against the level asked for, one line per model; honest is the diagonal.
 
     Args:
         model: A fitted model, :class:`ConformalIntervals` with these levels, or a dict of them by name.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from snefy_ldl._internal.laws import to_numpy
 from snefy_ldl._internal.special import ternary_grid
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence
@@ -15,10 +16,11 @@ from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 
+__all__ = ["CONTENTS", "OUTLINES", "marginal_density", "shade_steps", "share_ridges", "ternary_density"]
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["CONTENTS", "OUTLINES", "binned_density", "marginal_density", "shade_steps", "ternary_density"]
 
 #: Filled steps of :func:`ternary_density`: each holds at least this much of the probability.
 CONTENTS = (0.99, 0.97, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
@@ -93,12 +95,9 @@ def ternary_density(
         dots = _compositions(points, "points")
         triangle.scatter(*dots.T, s=7, color=style.INK, alpha=0.45, linewidths=0, zorder=4)
     if mean is not None:
-        triangle.scatter(
-            *_compositions(mean, "mean").T, s=52, color="white", edgecolors=style.INK, linewidths=1.3, zorder=6
-        )
+        style.mark_mean(triangle, *_compositions(mean, "mean").T, size=52, edge=1.3)
     if truth is not None:
-        observed = _compositions(truth, "truth")
-        triangle.scatter(*observed.T, s=58, marker="D", color=style.INK, edgecolors="white", linewidths=1.3, zorder=7)
+        style.mark_observed(triangle, *_compositions(truth, "truth").T, size=58, edge=1.3)
     if title is not None:
         triangle.set_title(title, color=style.INK, fontsize=11, fontweight="bold", y=1.0, pad=24)
     return triangle  # type: ignore[no-any-return]
@@ -204,10 +203,9 @@ def shade_steps(shades: Sequence[str]) -> list[str]:
         >>> len(shade_steps(style.SHADES["model"])) == len(CONTENTS)
         True
     """
-    try:
-        from matplotlib.colors import LinearSegmentedColormap, to_hex  # an extra, loaded with the first picture
-    except ImportError:
-        raise ImportError("pictures need matplotlib and mpltern: pip install 'snefy-ldl[plot]'") from None
+    style.pyplot()  # or an ImportError that names the extra
+    from matplotlib.colors import LinearSegmentedColormap, to_hex
+
     scale = LinearSegmentedColormap.from_list("density", list(shades))
     return [to_hex(color) for color in scale(np.linspace(0.0, 1.0, len(CONTENTS)))]
 
@@ -215,7 +213,7 @@ def shade_steps(shades: Sequence[str]) -> list[str]:
 def _fill_ternary(ax: Any, grid: Array, log_density: Array, shades: Sequence[str]) -> None:
     """Steps of known probability content, darkest where the density is highest, and two outlines."""
     if log_density.shape != (len(grid),) or np.isnan(log_density).any():
-        raise InputError(f"the log density must be {len(grid)} numbers, one a grid point.")
+        raise InputError(f"the log density must be {len(grid)} numbers, one per grid point.")
     density = np.exp(log_density - log_density.max())
     ordered = np.sort(density)[::-1]
     content = np.cumsum(ordered) / ordered.sum()
@@ -244,3 +242,83 @@ def _compositions(values: Any, what: str) -> Array:
     if table.ndim != 2 or table.shape[1] != 3:
         raise InputError(f"{what} must hold shares of three labels; got shape {np.shape(values)}.")
     return table
+
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+#: How far a ridge rises, in steps from one label to the next.
+RISE = 0.82
+#: Points of a curve over all shares, and around the mean, where it may be steep; how many deviations that goes.
+ALL_POINTS, NEAR_POINTS, REACH = 61, 80, 4.5
+#: Nearer to the ends than this a density does not set the height of its ridge, unless nearly all of it is there.
+EDGE = 0.013
+
+
+def share_ridges(
+    dist: SnefySimplex,
+    row: int = 0,
+    ax: Axes | None = None,
+    *,
+    which: Sequence[int] | None = None,
+    labels: Sequence[str] | None = None,
+    truth: Any = None,
+) -> Axes:
+    """Density of each label's share for one row, each as high as the next, with its mean and what was observed.
+
+    Args:
+        dist: What ``predict_dist`` returns.
+        row: Which row of it.
+        ax: Axes to draw on.
+        which: Labels to draw, by number; all by default.
+        labels: Names of all L labels.
+        truth: The label distribution that was observed, (L,): dark diamonds.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: ``dist`` is no law of this library, there is no such row, or names do not fit.
+
+    Example:
+        >>> from snefy_ldl import SnefySimplex
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[2.0, 3.0, 5.0]]))
+        >>> len(share_ridges(law, labels=["sand", "silt", "clay"]).lines)
+        3
+    """
+    one = _row_of(dist, row)
+    names = style.names_of(labels, one.n_labels, "labels")
+    chosen = list(range(one.n_labels)) if which is None else list(which)
+    observed = None if truth is None else np.asarray(truth, dtype=np.float64)
+    ax = style.axes(ax, (4.4, 0.8 + 0.46 * len(chosen)))
+    mean, deviation = to_numpy(one.mean)[0], np.sqrt(to_numpy(one.variance)[0])
+    for place, label in enumerate(chosen):
+        grid = _grid(float(mean[label]), float(deviation[label]))
+        density = binned_density(one.marginal(label), grid)
+        # near the ends a density may be unbounded: the bulk sets the height
+        ends = min(EDGE, 0.3 * mean[label]), 1.0 - min(EDGE, 0.3 * (1.0 - mean[label]))
+        inner = density[(grid > ends[0]) & (grid < ends[1])].max()
+        height = RISE * np.minimum(density / inner, 1.0)
+        color = style.label_color(label)
+        ax.fill_between(grid, place, place - height, color=color, alpha=0.45, linewidth=0, zorder=2)
+        ax.plot(grid, place - height, color=color, linewidth=1.5, zorder=3)
+        style.mark_mean(ax, mean[label], place, size=22)
+        if observed is not None:
+            style.mark_observed(ax, observed[label], place, size=28, edge=0.8)
+    ax.set_yticks(range(len(chosen)), [names[label] for label in chosen])
+    ax.set_ylim(len(chosen) - 0.7, -1.0)
+    ax.set_xlim(0.0, 1.0)
+    ax.set_xticks([0.0, 0.25, 0.5, 0.75, 1.0], ["0", "25%", "50%", "75%", "100%"])
+    style.quiet(ax, grid="x")
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    return ax
+
+
+def _grid(mean: float, deviation: float) -> Array:
+    """Shares at which a density is drawn, in order: close together near the ends and where the bulk is."""
+    everywhere = np.sin(np.linspace(0.0, np.pi / 2, ALL_POINTS + 2)[1:-1]) ** 2
+    near = mean + deviation * np.linspace(-REACH, REACH, NEAR_POINTS)
+    inside = near[(near > everywhere[0]) & (near < everywhere[-1])]
+    return np.union1d(everywhere, inside)

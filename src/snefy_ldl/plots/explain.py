@@ -10,10 +10,19 @@ import numpy as np
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 
+__all__ = [
+    "dependence_lines",
+    "dependence_map",
+    "effect_intervals",
+    "importance",
+    "pixel_gradients",
+    "ternary_path",
+    "word_gradients",
+]
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["dependence_lines", "dependence_map", "effect_intervals", "ternary_path"]
 
 #: How each band is drawn: opacity, and the words of the legend.
 BAND_STYLES = {
@@ -37,7 +46,7 @@ def dependence_lines(
     numeric: bool = True,
     percent: bool = True,
 ) -> Axes:
-    """Averages along one feature, a line a label, with their bands; points with whiskers for a category.
+    """Averages along one feature, one line per label, with their bands; points with whiskers for a category.
 
     Args:
         estimate: averages (G, Q).
@@ -166,9 +175,7 @@ def dependence_map(
     places = [list(grid) if line else np.arange(len(grid)) for grid, line in zip(grids, numeric)]
     shades = LinearSegmentedColormap.from_list("model", style.SHADES["model"])
     mesh = ax.pcolormesh(places[0], places[1], table.T, cmap=shades, shading="nearest", rasterized=True)
-    bar = ax.figure.colorbar(mesh, ax=ax)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(labelsize=8, colors=style.QUIET, labelcolor=style.INK)
+    bar = style.color_bar(ax, mesh)
     if percent:
         _percent(bar.ax.yaxis)
     for axis, grid, line in zip((ax.xaxis, ax.yaxis), grids, numeric):
@@ -191,7 +198,7 @@ def effect_intervals(
         names: of each: contrast, label (E).
         ax: Axes to draw on.
         words: what is predicted.
-        percent: whether to write the numbers in points of a hundred.
+        percent: whether to write the numbers in percentage points.
 
     Returns:
         The axes.
@@ -221,7 +228,7 @@ def effect_intervals(
     ax.axvline(0.0, color=style.QUIET, linewidth=1.0, linestyle=style.DASHES, zorder=1)
     ax.set_yticks(places, texts)
     ax.set_ylim(places[-1] + 0.6, -0.6)
-    ax.set_xlabel(f"change of {words}" + (", in points of a hundred" if percent else ""))
+    ax.set_xlabel(f"change of {words}" + (", in percentage points" if percent else ""))
     style.quiet(ax, grid="x")
     ax.tick_params(axis="y", length=0)
     return ax
@@ -292,3 +299,146 @@ def _arrow(ax: Any, ends: Any, color: str, width: float, head: float) -> None:
     start, stop = (_flat(ax, end) for end in ends)
     form = {"arrowstyle": "-|>", "color": color, "linewidth": width, "mutation_scale": head, "shrinkA": 0, "shrinkB": 0}
     ax.annotate("", stop, xytext=start, arrowprops=form, zorder=3)
+
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def pixel_gradients(image: Any, gradient: Any, ax: Axes | None = None, title: str = "") -> Axes:
+    """An image in grey, and over it where it moves the prediction: blue raises it, orange lowers it.
+
+    Args:
+        image: (channels, height, width), 8-bit or between 0 and 1.
+        gradient: of the same shape; a pixel's colour is the sum over its channels.
+        ax: Axes to draw on.
+        title: above the picture.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: the shapes differ.
+
+    Example:
+        >>> pixel_gradients(np.zeros((3, 8, 8)), np.ones((3, 8, 8)), title="share of green").get_title()
+        'share of green'
+    """
+    pixels, slopes = np.asarray(image, dtype=np.float64), np.asarray(gradient, dtype=np.float64)
+    if pixels.ndim != 3 or pixels.shape != slopes.shape:
+        raise InputError(
+            f"image and gradient must be (channels, height, width), alike; got {pixels.shape} and {slopes.shape}."
+        )
+    from matplotlib.colors import LinearSegmentedColormap  # the extra ``plot``
+
+    grey = pixels.mean(0) / (255.0 if pixels.max() > 1.0 else 1.0)
+    moved = slopes.sum(0)
+    ax = style.axes(ax, (3.0, 3.2))
+    ax.imshow(0.55 + 0.45 * grey, cmap="gray", vmin=0.0, vmax=1.0)
+    colors = LinearSegmentedColormap.from_list("moved", [style.TRUTH, "#ffffff", style.MODEL])
+    limit = max(float(np.quantile(np.abs(moved), 0.995)), 1e-300)
+    ax.imshow(moved, cmap=colors, vmin=-limit, vmax=limit, alpha=np.clip(np.abs(moved) / limit, 0.0, 1.0))
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.set_title(title, fontsize=9, color=style.INK)
+    return ax
+
+
+def word_gradients(words: Sequence[str], moved: Any, ax: Axes | None = None, title: str = "") -> Axes:
+    """Words as bars, from top to bottom: how much the prediction owes to each.
+
+    Args:
+        words: of one text.
+        moved: one number per word, as ``input_gradients`` gives it; further numbers are padding.
+        ax: Axes to draw on.
+        title: above the picture.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: there are fewer numbers than words.
+
+    Example:
+        >>> ax = word_gradients(["a", "dog"], [0.0, 0.2, 0.0])
+        >>> [label.get_text() for label in ax.get_yticklabels()]
+        ['a', 'dog']
+    """
+    values = np.asarray(moved, dtype=np.float64)[: len(words)]
+    if values.shape != (len(words),):
+        raise InputError(f"one number per word is needed: {len(words)}; got {len(values)}.")
+    ax = style.axes(ax, (4.0, 0.24 * len(words) + 0.8))
+    places = np.arange(len(words))
+    ax.barh(places, values, color=[style.MODEL if value >= 0 else style.TRUTH for value in values], height=0.7)
+    ax.set_yticks(places, list(words), fontsize=8)
+    ax.invert_yaxis()
+    ax.axvline(0.0, color=style.FRAME, linewidth=1.0)
+    ax.set_title(title, fontsize=9, color=style.INK)
+    ax.locator_params(axis="x", nbins=5)
+    style.quiet(ax, grid="x")
+    return ax
+
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def importance(
+    names: Sequence[str], losses: Any, errors: Any = None, ax: Axes | None = None, *, most: int = 12
+) -> Axes:
+    """Likelihood lost when a column is shuffled, one bar per column, with its 95 % interval.
+
+    Args:
+        names: Of the columns, in the order they are drawn.
+        losses: Nats lost per row (d,).
+        errors: Their standard errors (d,).
+        ax: Axes to draw on.
+        most: Bars at most; the first ones are drawn.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: The tables have different lengths.
+
+    Example:
+        >>> len(importance(["depth", "slope"], [0.4, 0.1], [0.05, 0.02]).patches)
+        2
+    """
+    heights = np.asarray(losses, dtype=np.float64)
+    spreads = None if errors is None else 1.96 * np.asarray(errors, dtype=np.float64)
+    if heights.shape != (len(names),) or (spreads is not None and spreads.shape != heights.shape):
+        raise InputError(f"losses and errors must hold one number for each of the {len(names)} names.")
+    shown = min(most, len(names))
+    ax = style.axes(ax, (4.6, 0.8 + 0.27 * shown))
+    places = np.arange(shown)
+    ax.barh(places, heights[:shown], height=0.62, color=style.MODEL, alpha=0.85, zorder=2)
+    if spreads is not None:
+        ax.errorbar(
+            heights[:shown], places, xerr=spreads[:shown], fmt="none", ecolor=style.INK, elinewidth=1.1, zorder=3
+        )
+    ax.axvline(0.0, color=style.FRAME, linewidth=1.0, zorder=1)
+    ax.set_yticks(places, [shorten_name(name) for name in list(names)[:shown]])
+    ax.set_ylim(shown - 0.4, -0.6)
+    ax.set_xlabel("log likelihood lost, in nats per row")
+    style.quiet(ax, grid="x")
+    ax.tick_params(axis="y", length=0)
+    return ax
+
+
+def shorten_name(name: str, most: int = 24) -> str:
+    """A name that leaves room for the picture.
+
+    Args:
+        name: Any name.
+        most: Letters at most.
+
+    Returns:
+        The name, its middle left out where it is longer.
+
+    Example:
+        >>> shorten_name("mean_annual_precipitation_mm", 16)
+        'mean_ann…tion_mm'
+    """
+    half = most // 2
+    return name if len(name) <= most else f"{name[:half]}…{name[-(most - half - 1) :]}"

@@ -11,10 +11,11 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 
+__all__ = ["interval_panels", "intervals", "label_bars", "share_ranges"]
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["intervals", "label_bars", "share_ranges"]
+    from matplotlib.figure import Figure
 
 
 def intervals(
@@ -48,17 +49,11 @@ def intervals(
         >>> len(intervals([[[0.1, 0.4], [0.6, 0.9]]], labels=["yes", "no"]).get_legend().get_texts())
         2
     """
-    ends = np.asarray(intervals, dtype=np.float64)
-    if ends.ndim != 3 or ends.shape[2] != 2:
-        raise InputError(f"intervals must have shape (N, L, 2): lower and upper ends; got {ends.shape}.")
-    n_rows, n_labels = ends.shape[:2]
-    chosen = list(range(min(6, n_rows))) if rows is None else [style.row_number(row, n_rows) for row in rows]
+    ends, observed, means, chosen = _interval_tables(intervals, D, mean, rows, most=6)
+    n_labels = ends.shape[1]
     names = style.names_of(labels, n_labels, "labels")
-    titles = (
-        [f"row {row}" for row in chosen] if row_names is None else style.names_of(row_names, len(chosen), "row_names")
-    )
-    observed = None if D is None else _table(D, (n_rows, n_labels), "D")
-    means = None if mean is None else _table(mean, (n_rows, n_labels), "mean")
+    titles = [f"row {row}" for row in chosen]
+    titles = titles if row_names is None else style.names_of(row_names, len(chosen), "row_names")
     ax = style.axes(ax, (7.0, 0.55 + 0.24 * len(chosen) * (n_labels + 1)))
     gap = n_labels + 1.0
     for place, row in enumerate(chosen):
@@ -71,18 +66,9 @@ def intervals(
             (bar,) = ax.plot([low, high], [y, y], color=color, linewidth=6.5, solid_capstyle="round", zorder=2)
             bar.set_label(names[label] if place == 0 else "_")
             if means is not None:
-                ax.scatter(means[row, label], y, s=24, color="white", edgecolors=style.INK, linewidths=0.9, zorder=4)
+                style.mark_mean(ax, means[row, label], y, size=24)
             if observed is not None:
-                ax.scatter(
-                    observed[row, label],
-                    y,
-                    s=32,
-                    marker="D",
-                    color=style.INK,
-                    edgecolors="white",
-                    linewidths=0.9,
-                    zorder=5,
-                )
+                style.mark_observed(ax, observed[row, label], y, size=32)
     ax.set_yticks([place * gap + (n_labels - 1) / 2 for place in range(len(chosen))], titles)
     ax.set_ylim(len(chosen) * gap - 1.0, -1.0)
     ax.set_xlim(-0.01, 1.01)
@@ -100,7 +86,7 @@ def label_bars(
     *,
     row_names: Sequence[str] | None = None,
 ) -> Axes:
-    """Label distributions as stacked bars, one a row.
+    """Label distributions as stacked bars, one per row.
 
     Args:
         D: Label distributions, (N, L).
@@ -118,9 +104,7 @@ def label_bars(
         >>> label_bars([[0.25, 0.75]], ["yes", "no"]).texts[1].get_text()
         '75%'
     """
-    shares = np.asarray(D, dtype=np.float64)
-    if shares.ndim != 2 or shares.size == 0:
-        raise InputError(f"D must have shape (N, L); got {shares.shape}.")
+    shares = _share_table(D)
     names = style.names_of(labels, shares.shape[1], "labels")
     titles = style.names_of(row_names, len(shares), "row_names", stem="row")
     ax = style.axes(ax, (7.0, 0.8 + 0.42 * len(shares)))
@@ -166,9 +150,7 @@ def share_ranges(D: Any, labels: Sequence[str] | None = None, ax: Axes | None = 
         >>> [text.get_text() for text in share_ranges([[0.25, 0.75], [0.5, 0.5]], ["yes", "no"]).get_yticklabels()]
         ['yes', 'no']
     """
-    shares = np.asarray(D, dtype=np.float64)
-    if shares.ndim != 2 or shares.size == 0:
-        raise InputError(f"D must have shape (N, L); got {shares.shape}.")
+    shares = _share_table(D)
     names = style.names_of(labels, shares.shape[1], "labels")
     ax = style.axes(ax, (4.6, 0.9 + 0.34 * len(names)))
     low, quarter, middle, three, high = np.quantile(shares, [0.05, 0.25, 0.5, 0.75, 0.95], axis=0)
@@ -177,7 +159,7 @@ def share_ranges(D: Any, labels: Sequence[str] | None = None, ax: Axes | None = 
         ax.plot([low[place], high[place]], [place] * 2, color=color, linewidth=2.0, solid_capstyle="round", zorder=2)
         ax.plot([quarter[place], three[place]], [place] * 2, color=color, linewidth=8.0, zorder=3)
         ax.plot([middle[place]] * 2, [place - 0.2, place + 0.2], color=style.ON_DARK, linewidth=2.0, zorder=4)
-        ax.scatter(shares[:, place].mean(), place, s=24, color="white", edgecolors=style.INK, linewidths=0.9, zorder=5)
+        style.mark_mean(ax, shares[:, place].mean(), place, size=24)
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(len(names) - 0.4, -0.6)
     ax.set_xlim(left=-0.01)
@@ -187,8 +169,97 @@ def share_ranges(D: Any, labels: Sequence[str] | None = None, ax: Axes | None = 
     return ax
 
 
-def _table(values: Any, shape: tuple[int, int], what: str) -> Array:
-    table = np.asarray(values, dtype=np.float64)
-    if table.shape != shape:
-        raise InputError(f"{what} must have shape {shape} to match the intervals; got {table.shape}.")
-    return table
+def _share_table(D: Any) -> Array:
+    shares = np.asarray(D, dtype=np.float64)
+    if shares.ndim != 2 or shares.size == 0:
+        raise InputError(f"D must have shape (N, L); got {shares.shape}.")
+    return shares
+
+
+def _interval_tables(
+    intervals: Any, D: Any, mean: Any, rows: Sequence[int] | None, most: int
+) -> tuple[Array, Array | None, Array | None, list[int]]:
+    """Checked ends (N, L, 2), observed shares and means (N, L), and the numbers of the rows to draw."""
+    ends = np.asarray(intervals, dtype=np.float64)
+    if ends.ndim != 3 or ends.shape[2] != 2 or ends.size == 0:
+        raise InputError(f"intervals must have shape (N, L, 2): lower and upper ends; got {ends.shape}.")
+    tables = [None if table is None else np.asarray(table, dtype=np.float64) for table in (D, mean)]
+    for table, what in zip(tables, ("D", "mean")):
+        if table is not None and table.shape != ends.shape[:2]:
+            raise InputError(f"{what} must have shape {ends.shape[:2]} to match the intervals; got {table.shape}.")
+    chosen = range(min(most, len(ends))) if rows is None else [style.row_number(row, len(ends)) for row in rows]
+    return ends, tables[0], tables[1], list(chosen)
+
+
+def interval_panels(
+    intervals: Any,
+    D: Any = None,
+    mean: Any = None,
+    labels: Sequence[str] | None = None,
+    rows: Sequence[int] | None = None,
+    fig: Figure | None = None,
+    *,
+    row_names: Sequence[str] | None = None,
+    columns: int = 3,
+) -> Figure:
+    """Intervals of each label as small multiples, one panel per row of the table.
+
+    Args:
+        intervals: Lower and upper ends, (N, L, 2), as ``predict_interval`` gives them.
+        D: Observed label distributions, (N, L): dark diamonds.
+        mean: Predicted means, (N, L): white dots.
+        labels: The L names, written beside the first column.
+        rows: Which rows to draw; the first twelve by default.
+        fig: Figure to draw on, laid out anew; a new one by default.
+        row_names: A title for each drawn row; "row 1" for the first row by default.
+        columns: Panels beside each other.
+
+    Returns:
+        The figure.
+
+    Raises:
+        InputError: A table has another shape, or there is no such row.
+
+    Example:
+        >>> len(interval_panels([[[0.1, 0.4], [0.6, 0.9]]] * 5, labels=["yes", "no"]).axes)
+        5
+    """
+    ends, observed, means, chosen = _interval_tables(intervals, D, mean, rows, most=12)
+    n_labels = ends.shape[1]
+    names = style.names_of(labels, n_labels, "labels")
+    titles = [f"row {row + 1}" for row in chosen]
+    titles = titles if row_names is None else style.names_of(row_names, len(chosen), "row_names")
+    across = max(1, min(columns, len(chosen)))
+    down = -(-len(chosen) // across)
+    height = (0.5 + 0.22 * n_labels) * down + 0.35
+    made: Any = style.axes(None, (1.5 + 1.9 * across, height)).figure if fig is None else fig
+    made.clear()
+    panels = made.subplots(down, across, squeeze=False, sharex=True, sharey=True).ravel()
+    for panel, row, title in zip(panels, chosen, titles):
+        shares = None if observed is None else observed[row]
+        _panel(panel, ends[row], shares, None if means is None else means[row])
+        panel.set_title(title, fontsize=9.5, color=style.INK, loc="left", pad=3)
+    first = panels[0]
+    first.set_yticks(range(n_labels), names)
+    first.set_ylim(n_labels - 0.4, -0.6)
+    first.set_xlim(-0.02, 1.02)
+    first.set_xticks([0.0, 0.5, 1.0], ["0", "50%", "100%"])
+    for place, panel in enumerate(panels[len(chosen) :], len(chosen)):
+        panels[place - across].tick_params(labelbottom=True)  # nothing below it any more
+        panel.remove()
+    figure: Figure = made
+    return figure
+
+
+def _panel(ax: Axes, ends: Any, observed: Any, mean: Any) -> None:
+    for label, (low, high) in enumerate(ends):
+        ax.plot([0, 1], [label, label], color=style.FAINT, linewidth=0.8, zorder=0)
+        color = style.label_color(label)
+        ax.plot([low, high], [label, label], color=color, linewidth=5.0, solid_capstyle="round", zorder=2)
+    places = range(len(ends))
+    if mean is not None:
+        style.mark_mean(ax, mean, places, size=18, edge=0.8)
+    if observed is not None:
+        style.mark_observed(ax, observed, places, size=22, edge=0.7)
+    style.quiet(ax, grid=None)
+    ax.tick_params(axis="y", length=0)

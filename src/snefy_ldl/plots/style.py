@@ -14,29 +14,6 @@ from snefy_ldl.errors import InputError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "DASHES",
-    "FAINT",
-    "FRAME",
-    "INK",
-    "LABEL_COLORS",
-    "MODEL",
-    "ON_DARK",
-    "ON_LIGHT",
-    "QUIET",
-    "SHADES",
-    "TRUTH",
-    "axes",
-    "ink_on",
-    "label_color",
-    "legend",
-    "names_of",
-    "quiet",
-    "row_number",
-    "ternary_axes",
-    "title",
-]
-
 #: Okabe and Ito's colours, told apart with any kind of colour vision; labels take them in this order.
 LABEL_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#F0E442")
 #: What the model says, and what was observed or is true.
@@ -87,7 +64,12 @@ def ink_on(color: str) -> str:
     return ON_DARK if 0.299 * red + 0.587 * green + 0.114 * blue < 0.58 else ON_LIGHT
 
 
-def _pyplot() -> ModuleType:
+def pyplot() -> ModuleType:
+    """``matplotlib.pyplot``, loaded with the first picture.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
     try:
         import matplotlib.pyplot as plt  # an extra, loaded with the first picture
     except ImportError:
@@ -109,7 +91,7 @@ def axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     Raises:
         ImportError: matplotlib is not installed.
     """
-    return _pyplot().subplots(figsize=size, layout="constrained")[1] if ax is None else ax
+    return pyplot().subplots(figsize=size, layout="constrained")[1] if ax is None else ax
 
 
 def ternary_axes(ax: Any, labels: Sequence[str] | None) -> Any:
@@ -131,7 +113,7 @@ def ternary_axes(ax: Any, labels: Sequence[str] | None) -> Any:
     except ImportError:
         raise ImportError("ternary pictures need matplotlib and mpltern: pip install 'snefy-ldl[plot]'") from None
     if ax is None:
-        ax = _pyplot().figure(figsize=(4.4, 4.2), layout="constrained").add_subplot(projection="ternary")
+        ax = pyplot().figure(figsize=(4.4, 4.2), layout="constrained").add_subplot(projection="ternary")
     if not hasattr(ax, "taxis"):
         raise InputError('a ternary plot needs ternary axes: fig.add_subplot(projection="ternary").')
     for axis in (ax.taxis, ax.laxis, ax.raxis):
@@ -177,6 +159,48 @@ def quiet(ax: Axes, grid: Literal["both", "x", "y"] | None) -> None:
     ax.set_axisbelow(True)
     if grid is not None:
         ax.grid(True, axis=grid, color=FAINT, linewidth=0.7)
+
+
+def mark_mean(ax: Any, *where: Any, size: float, edge: float = 0.9) -> None:
+    """Draw predicted means as white dots.
+
+    Args:
+        ax: the axes.
+        where: coordinates, as ``Axes.scatter`` takes them.
+        size: area of a dot, in square points.
+        edge: width of its edge, in points.
+    """
+    ax.scatter(*where, s=size, color="white", edgecolors=INK, linewidths=edge, zorder=5)
+
+
+def mark_observed(ax: Any, *where: Any, size: float, edge: float = 0.9) -> None:
+    """Draw observed values as dark diamonds.
+
+    Args:
+        ax: the axes.
+        where: coordinates, as ``Axes.scatter`` takes them.
+        size: area of a diamond, in square points.
+        edge: width of its edge, in points.
+    """
+    ax.scatter(*where, s=size, marker="D", color=INK, edgecolors="white", linewidths=edge, zorder=6)
+
+
+def color_bar(ax: Axes, colors: Any, labelsize: float = 8, **options: Any) -> Any:
+    """Draw a colour bar without a frame.
+
+    Args:
+        ax: the axes it belongs to.
+        colors: what ``scatter``, ``imshow`` or ``pcolormesh`` returned.
+        labelsize: of its numbers, in points.
+        options: of ``Figure.colorbar``.
+
+    Returns:
+        The colour bar.
+    """
+    bar = ax.figure.colorbar(colors, ax=ax, **options)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(colors=QUIET, labelcolor=INK, labelsize=labelsize)
+    return bar
 
 
 def title(ax: Axes, text: str) -> None:

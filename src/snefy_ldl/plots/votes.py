@@ -1,4 +1,4 @@
-"""Pictures of votes: one function a picture, axes in, axes out; needs the extra ``plot``."""
+"""Pictures of votes; each function draws on ``ax`` and returns it. Needs the extra ``plot``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answers of the service: from checked rows and a question to arrays with one entry per row."""
+"""The computations of the service: from checked rows and a question to arrays with one entry per row."""
 
 from __future__ import annotations
 
@@ -13,28 +13,27 @@ import torch
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.active.query import query
-from snefy_ldl.serve.faults import Fault
-from snefy_ldl.serve.limits import Limits
-from snefy_ldl.serve.pace import MOST_ROWS, Caller, Pace, Size
+from snefy_ldl.serve.batching import MOST_ROWS, Caller, Pace, Size
+from snefy_ldl.serve.limits import Fault, Limits
 from snefy_ldl.serve.rows import joined_rows
 from snefy_ldl.serve.schemas import Condition, Density, Groups, Next, Predict, Query, Question, Update
 from snefy_ldl.serve.store import ServedModel
 
 __all__ = ["Answer", "Asked", "answer_alone", "answer_predictions", "prediction_key"]
 
-#: Rows that a question takes at a time at most; a condition that is answered by draws shares them among so many.
+#: Most rows per block; a condition that is answered by draws uses the same draws for all rows of a block.
 BLOCK_ROWS = 64
-#: Points of a density from which on rows are answered one by one, and their points in slices of at most so many.
+#: Number of points of a density above which rows are computed one by one, and most points per slice.
 MANY_POINTS, MOST_POINTS = 1_000, 20_000
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What comes back.
+    """The answer to a request.
 
     Args:
         columns: arrays with one entry per row, or per chosen item (N, ...), by name.
-        notes: plain values that hold for all of them.
+        notes: plain values about the whole answer.
     """
 
     columns: dict[str, Any]
@@ -46,7 +45,7 @@ class Asked:
     """A question with its rows, ready to be answered.
 
     Args:
-        served: the model as it was when the request came; a later one does not touch it.
+        served: the model when the request arrived; reloading does not affect it.
         question: checked.
         X: features (N, d).
         limits: of the service.
@@ -61,12 +60,12 @@ class Asked:
 
     @property
     def pace(self) -> Pace:
-        """How it is worked on."""
+        """Controls the computation."""
         return Pace(_size(self.question, len(self.X)), self.served.meter, self.limits, [self.caller])
 
 
 def _size(question: Question, rows: int) -> Size:
-    """How much a question asks for; keys hold what the time per unit depends on."""
+    """The size of a request; its key holds what the time per unit depends on."""
     if isinstance(question, Predict):
         return Size(("predict", len(question.levels)), rows)
     if isinstance(question, Density):
@@ -85,7 +84,7 @@ def _size(question: Question, rows: int) -> Size:
 
 
 def prediction_key(asked: Asked) -> tuple[Any, ...]:
-    """Predictions with one key can be made together.
+    """The key of requests that can be predicted together.
 
     Args:
         asked: whose question is a :class:`Predict`.
@@ -98,7 +97,7 @@ def prediction_key(asked: Asked) -> tuple[Any, ...]:
 
 
 def answer_predictions(requests: Sequence[Asked]) -> list[Answer]:
-    """Answers to predictions that share their key, in one computation.
+    """Answer predictions with the same key in one computation.
 
     Args:
         requests: with questions of the class :class:`Predict`.
@@ -107,8 +106,8 @@ def answer_predictions(requests: Sequence[Asked]) -> list[Answer]:
         One answer each, in order.
 
     Raises:
-        Fault: 413, it would take longer than a request may.
-        Overload: the time of all of them is up.
+        Fault: 413, it would exceed the time limit.
+        Overload: the time of all clients is up.
     """
     served, question = requests[0].served, requests[0].question
     assert isinstance(question, Predict)
@@ -134,7 +133,7 @@ def answer_predictions(requests: Sequence[Asked]) -> list[Answer]:
 
 
 def _calibrated_levels(served: ServedModel, question: Predict) -> list[int | None]:
-    """For every level its place among those that were calibrated, if that is wanted."""
+    """For every level its index among the calibrated levels, or None."""
     if served.calibrated is None or not question.calibrated:
         return [None] * len(question.levels)
     state = served.calibrated.confidence_level
@@ -143,11 +142,11 @@ def _calibrated_levels(served: ServedModel, question: Predict) -> list[int | Non
 
 
 def _intervals(served: ServedModel, law: Any, X: Array, levels: list[float], known: list[int | None]) -> Array:
-    """Ends (N, L, levels, 2), conformal where a level is known."""
+    """Ends (N, L, levels, 2), conformal where a level was calibrated."""
     ends = _pairs(_array(law.quantiles(_tails(levels))))
     if served.calibrated is not None and any(place is not None for place in known):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of intervals that are the whole range: whoever asked sees the ends
+            warnings.simplefilter("ignore")  # about intervals that span the whole range, which the answer shows
             made = served.calibrated.predict_interval(X)
         made = made if made.ndim == 4 else made[..., None]  # (N, L, 2, levels)
         for place, source in enumerate(known):
@@ -157,7 +156,7 @@ def _intervals(served: ServedModel, law: Any, X: Array, levels: list[float], kno
 
 
 def answer_alone(asked: Asked) -> Answer:
-    """The answer to any other question.
+    """Answer any other request.
 
     Args:
         asked: the question with its rows.
@@ -166,9 +165,9 @@ def answer_alone(asked: Asked) -> Answer:
         The answer.
 
     Raises:
-        Fault: 422, the question does not fit the model; 413, it would take longer than a request may.
+        Fault: 422, the request does not fit the model; 413, it would exceed the time limit.
         Overload: the time is up.
-        InputError: a rule of the library is broken.
+        InputError: the library rejects the input.
     """
     for kind, answer in _ANSWERS.items():
         if isinstance(asked.question, kind):
@@ -207,7 +206,7 @@ def _density(asked: Asked, question: Density) -> Answer:
 def _at_points(
     asked: Asked, points: Any, share: Callable[[Any], Any], values: Callable[[Any, Any], tuple[Any, ...]]
 ) -> list[Array]:
-    """Values (rows, points) of a law at points (P, 1, ...); many points are sliced, else rows are."""
+    """Values (rows, points) of a law at points (P, 1, ...), sliced by points if there are many, else by rows."""
     pace = asked.pace
     if len(points) <= MANY_POINTS:
 
@@ -232,7 +231,7 @@ def _groups(asked: Asked, question: Groups) -> Answer:
     member = torch.zeros(len(groups), n_labels, dtype=torch.float64)
     for number, group in enumerate(groups):
         if len(group) == n_labels:
-            raise Fault(422, "a group of all labels has the share one.", field="groups")
+            raise Fault(422, "a group may not hold all labels: its share is always one.", field="groups")
         member[number, group] = 1.0
 
     alpha = _tails(question.levels)
@@ -345,16 +344,16 @@ def _by_slices(
     most: int = BLOCK_ROWS,
     least: int = 1,
 ) -> list[Array]:
-    """Answers of some rows at a time; whoever stopped waiting is not worked for.
+    """Compute some rows at a time, until no client waits any more.
 
     Args:
         pace: how many rows at a time.
         served: the model.
         X: features (N, d).
-        answer: from the law of some rows, and where they are, to values with one entry per row.
-        units: per row, of the pace.
-        most: rows at a time.
-        least: rows at a time.
+        answer: from the law of some rows and their slice to values with one entry per row.
+        units: per row.
+        most: rows per slice.
+        least: rows per slice.
 
     Returns:
         The values of all rows.
@@ -367,7 +366,7 @@ def _by_slices(
 
 
 def _whole(asked: Asked, choose: Callable[[int], Any]) -> Any:
-    """An answer that needs all rows at once, unless few of them show that it would take too long."""
+    """An answer that needs all rows at once; it is timed on a few rows first."""
     pace = asked.pace
     pace.try_out(choose)
     for _ in pace.slices(1, len(asked.X)):
@@ -390,15 +389,15 @@ def _known_labels(asked: Asked, names: list[str], place: str) -> list[int]:
     labels = asked.served.labels
     for name in names:
         if name not in labels:
-            raise Fault(422, f"there is no label {name!r}; there are: {', '.join(labels[:20])}.", field=place)
+            raise Fault(422, f"there is no label {name!r}; the labels are: {', '.join(labels[:20])}.", field=place)
     if len(set(names)) < len(names):
-        raise Fault(422, "each label may stand there once.", field=place)
+        raise Fault(422, "each label may be named once.", field=place)
     return [labels.index(name) for name in names]
 
 
 def _vote_table(asked: Asked, votes: list[dict[str, int]]) -> Array:
     if len(votes) != len(asked.X):
-        raise Fault(422, f"there are votes for {len(votes)} rows, and {len(asked.X)} rows.", field="votes")
+        raise Fault(422, f"there are votes for {len(votes)} rows, but {len(asked.X)} rows.", field="votes")
     table = np.zeros((len(votes), len(asked.served.labels)))
     for number, counts in enumerate(votes):
         if sum(counts.values()) > asked.limits.votes:

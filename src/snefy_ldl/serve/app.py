@@ -1,4 +1,4 @@
-"""The service as an application: routes, lanes, models, their preparation and reloading."""
+"""The service as an ASGI application: routes, queues, models, their preparation and reloading."""
 
 from __future__ import annotations
 
@@ -17,44 +17,39 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 
 from snefy_ldl._internal.version import __version__
-from snefy_ldl.errors import SnefyError
+from snefy_ldl.errors import InputError, SnefyError
 from snefy_ldl.serve.answers import Answer, Asked, answer_alone, answer_predictions, prediction_key
-from snefy_ldl.serve.batching import Lane
-from snefy_ldl.serve.card import model_card, typical_row
-from snefy_ldl.serve.faults import Fault, HungUp, Overload
-from snefy_ldl.serve.guard import Guard
-from snefy_ldl.serve.limits import Limits
-from snefy_ldl.serve.openapi import describe
-from snefy_ldl.serve.pace import Caller
-from snefy_ldl.serve.pages import Pages
+from snefy_ldl.serve.batching import Caller, Lane
+from snefy_ldl.serve.explorer import PageRows, make_page
+from snefy_ldl.serve.guard import Guard, Log, Telemetry
+from snefy_ldl.serve.limits import Fault, HungUp, Limits, Overload
 from snefy_ldl.serve.replies import fault_reply, json_reply, read_body, read_question, reply
 from snefy_ldl.serve.rows import feature_rows
-from snefy_ldl.serve.schemas import QUESTIONS, Predict, Question
-from snefy_ldl.serve.store import ModelStore, ServedModel
-from snefy_ldl.serve.telemetry import Log, Telemetry
+from snefy_ldl.serve.schemas import QUESTIONS, Predict, Question, describe
+from snefy_ldl.serve.store import ModelStore, ServedModel, model_card, typical_row
 
 __all__ = ["Service", "create_app"]
 
-#: Bytes of a body, and numbers of an answer, from which on they are read and written beside the event loop.
+#: Bytes of a body, and numbers of an answer, above which a thread reads or writes them.
 LONG_BODY, LONG_ANSWER = 1 << 16, 20_000
-#: Threads that do so.
+#: Number of these threads.
 READERS = 4
-#: What the browser shows, and asks for again, while a model's page is being made.
+#: Shown, and reloaded by the browser, while a model's page is being made.
 WAITING_PAGE = "<!DOCTYPE html><title>preparing</title><p>This model is being prepared; its page will appear here."
-#: Seconds for which preparing a model may take: as long as it needs.
+#: Time limit for preparing a model: as long as it takes.
 PREPARING_SECONDS = 86_400.0
 
 
 class Service:
-    """What the routes share: models, lanes, counters.
+    """What the routes share: models, queues, counters.
 
     Args:
         folders: of the models, the default first.
         limits: on requests and queue.
         data: table whose rows the page at ``/`` shows, or None.
-        reload_seconds: between two looks at the folders.
-        log: writes lines.
-        backbone: the network of those models whose code is not saved with them, or None.
+        reload_seconds: between two checks whether a folder has changed.
+        log: writes log lines.
+        backbone: custom network of models that were saved without its code, or None.
 
     Example:
         >>> import tempfile
@@ -63,7 +58,7 @@ class Service:
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X[:30], city.D[:30])
         >>> from snefy_ldl.serve.limits import Limits
-        >>> from snefy_ldl.serve.telemetry import Log
+        >>> from snefy_ldl.serve.guard import Log
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     service = Service([model.save(f"{folder}/city")], Limits(), None, 2.0, Log())
         ...     service.stopping
@@ -86,7 +81,7 @@ class Service:
         self._reload_seconds = reload_seconds
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="reader")
         names = [served.name for served in self.store.models]
-        # a queue and a thread for each model, so that a slow one keeps nobody else waiting
+        # a queue and a thread per model, so that a slow model does not delay the others
         self._quick = {name: Lane(f"{name}: predictions", limits, self.telemetry.batch) for name in names}
         self._slow = {name: Lane(f"{name}: questions", limits, self.telemetry.batch) for name in names}
         lanes = [*self._quick.values(), *self._slow.values()]
@@ -102,11 +97,11 @@ class Service:
     # -- preparation ---------------------------------------------------------------------------------------------------
 
     def _prepare(self, served: ServedModel) -> None:
-        """Ask one row twice: tables are made before anybody waits for them, and it is known how long a row takes."""
+        """Predict one row twice, so that tables are made and the time per row is known before the first request."""
         self.log("preparing", model=served.name, version=served.version)
         began = time.perf_counter()
         row = typical_row(served)
-        if row is None:  # the network is the user's own
+        if row is None:  # a custom network: nobody knows what it takes
             return
         X = feature_rows(served, [row])
         question, limits = Predict(rows=[{}], levels=[0.9]), replace(self.limits, seconds=PREPARING_SECONDS)
@@ -121,7 +116,7 @@ class Service:
         prepared = self._prepared[served.name]
         try:
             self._prepare(served)
-        except Exception as error:  # whatever a model meets, the others go on
+        except Exception as error:  # the other models must go on whatever fails here
             self.log("prepare failed", model=served.name, version=served.version, reason=str(error)[:300])
             prepared.set_exception(error)
         else:
@@ -133,8 +128,7 @@ class Service:
         """Whether the service takes requests.
 
         Returns:
-            "ready", "stopping", or what keeps it from being ready, "preparing" or "failed"; and which models that
-            is about.
+            "ready", "stopping", "preparing" or "failed"; and the names of the models concerned.
         """
         if self.stopping:
             return "stopping", []
@@ -148,59 +142,55 @@ class Service:
         """Wait until all models are prepared.
 
         Raises:
-            Exception: what a model met.
+            Exception: what a model's preparation raised.
         """
         for prepared in self._prepared.values():
             prepared.result()
 
     async def until_prepared(self, name: str, caller: Caller) -> None:
-        """Wait for a model.
+        """Wait until a model is prepared.
 
         Args:
             name: of the model.
             caller: who waits.
 
         Raises:
-            Overload: it is not prepared when the caller's time is up.
+            Overload: it is not prepared within the caller's time.
             Fault: 503, it could not be prepared.
         """
         prepared = self._prepared[name]
-        if not prepared.done():
-            left = max(caller.deadline - time.monotonic(), 0.0)
-            try:
-                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(prepared)), left)
-            except asyncio.TimeoutError:
-                raise Overload(f"model {name!r} is being prepared; try again in a moment.") from None
-            except Exception:
-                pass  # told below
-        if prepared.exception() is not None:
-            raise Fault(503, f"model {name!r} could not be prepared; the log says why.", field="model")
+        try:
+            await caller.wait(prepared, f"model {name!r} is being prepared; try again in a moment.")
+        except Overload:
+            raise
+        except Exception:
+            raise Fault(503, f"model {name!r} could not be prepared; the log says why.", field="model") from None
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
     def is_full(self, path: str) -> bool:
-        """Whether no further question may wait, whichever model it is for.
+        """Whether the queues of all models are full.
 
         Args:
-            path: of the question.
+            path: of the request.
 
         Returns:
-            True if all queues that the path may lead to are full.
+            True if no request to this path can be accepted.
         """
         lanes = self._quick if path == "/v1/predict" else self._slow
         return all(len(lane) >= self.limits.queue for lane in lanes.values())
 
     def watch(self, stopped: threading.Event) -> None:
-        """Read models again when their folders change.
+        """Reload models when their folders change.
 
         Args:
-            stopped: ends it.
+            stopped: ends the loop.
         """
         while not stopped.wait(self._reload_seconds):
             self.store.refresh()
 
     def close(self) -> None:
-        """Finish what was accepted, and stop."""
+        """Answer the accepted requests, then stop."""
         lanes, end = [*self._quick.values(), *self._slow.values()], time.monotonic() + self.limits.seconds + 5.0
         for lane in lanes:
             lane.close(0.0)
@@ -209,12 +199,12 @@ class Service:
         self._readers.shutdown(wait=False)
 
     async def answer(self, path: str, kind: type[Question], request: Request) -> Response:
-        """The whole way of a question.
+        """Read, compute and answer a request.
 
         Args:
-            path: of the question.
+            path: of the request.
             kind: its class.
-            request: as it came.
+            request: as it arrived.
 
         Returns:
             The response.
@@ -258,7 +248,7 @@ class Service:
         return made
 
     async def _beside(self, is_long: bool, work: Callable[[], Any]) -> Any:
-        """Run something, and beside the event loop if it takes long."""
+        """Run something, in a thread if it takes long."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, work) if is_long else work()
 
 
@@ -267,7 +257,7 @@ def _answer_each(requests: Sequence[Asked]) -> list[Answer]:
 
 
 async def _while_there(request: Request, caller: Caller, work: Coroutine[Any, Any, Answer]) -> Answer:
-    """What some work returns, unless the client leaves before; whoever works on it is told so."""
+    """The result of some work; if the client disconnects first, the work is cancelled."""
 
     async def leave() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -299,15 +289,15 @@ def create_app(
 
     Args:
         folders: of saved models; the first is the default one.
-        token: that every request must bring (``Authorization: Bearer ...``); None asks for none.
-        limits: on requests and queue; :class:`Limits`' own by default.
-        data: table whose rows the page at ``/`` shows; without, it shows one typical row.
-        reload_seconds: between two looks at the folders.
-        log: writes a line an event; to standard error by default.
-        backbone: the network of those models whose code is not saved with them, as ``SnefyLDL.load`` takes it.
+        token: that every request must send (``Authorization: Bearer ...``); None for no authentication.
+        limits: on requests and queue; the defaults of :class:`Limits` if None.
+        data: table whose rows the page at ``/`` shows; by default one typical row.
+        reload_seconds: between two checks whether a folder has changed.
+        log: writes one line per event; to standard error by default.
+        backbone: custom network of models that were saved without its code, as for ``SnefyLDL.load``.
 
     Returns:
-        The application; ``.service`` is what it works with.
+        The application; its :class:`Service` is ``.service``.
 
     Raises:
         ModelFileError: a folder holds no whole model.
@@ -339,9 +329,9 @@ def create_app(
     app = FastAPI(
         title="SNEFY-LDL",
         version=__version__,
-        description="Label distributions with a full density: means, intervals, groups, votes.",
+        description="Conditional densities over label distributions: means, intervals, groups, votes.",
         lifespan=lifespan,
-        docs_url=None,  # their pages load scripts from elsewhere
+        docs_url=None,  # FastAPI's pages load scripts from other hosts
         redoc_url=None,
     )
     app.add_exception_handler(Fault, _show_fault)
@@ -386,12 +376,12 @@ def _add_pages(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/model")
     async def model(name: str | None = None) -> Response:
-        """A model's card: on what it was trained, how it was measured, what it cannot answer."""
+        """A model's card: training data, measures and limitations."""
         return json_reply(model_card(service.store.get(name)))
 
     @app.get("/healthz")
     async def healthz() -> Response:
-        """Whether the service lives."""
+        """Whether the process is alive."""
         return json_reply({"status": "alive"})
 
     @app.get("/readyz")
@@ -417,6 +407,60 @@ def _add_pages(app: FastAPI, service: Service) -> None:
             page = await service.pages.get(served, caller)
         except Overload:
             return HTMLResponse(WAITING_PAGE, 503, {"Retry-After": "3", "Refresh": "3"})
-        except SnefyError as error:  # the rows are those of another model, say
+        except SnefyError as error:  # for example, rows that do not fit the model
             raise Fault(404, f"there is no page of this model: {' '.join(str(error).split())}") from None
         return HTMLResponse(page, headers={"Content-Security-Policy": service.pages.policy})
+
+
+class Pages:
+    """The explorer page of each served model, made once per version.
+
+    Args:
+        data: table whose rows the pages show, or None.
+
+    Example:
+        >>> Pages(None).policy.startswith("default-src 'none'")
+        True
+    """
+
+    #: Security policy of the page: its own script and style, nothing from other hosts.
+    policy = (
+        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+        "connect-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+    def __init__(self, data: Path | None) -> None:
+        self._data, self._lock = data, threading.Lock()
+        self._made: dict[str, tuple[str, Future[str]]] = {}
+
+    async def get(self, served: ServedModel, caller: Caller) -> str:
+        """The page of a model's current version; it is made once, whatever the number of requests.
+
+        Args:
+            served: the model.
+            caller: who waits.
+
+        Returns:
+            One HTML document.
+
+        Raises:
+            InputError: the rows of the table do not fit the model, or the model has a custom network.
+            Overload: the page is not ready within the caller's time; try again later.
+        """
+        if served.is_own:
+            raise InputError("the page cannot run a custom network in the browser; use /v1/predict instead.")
+        with self._lock:
+            version, made = self._made.get(served.name, ("", Future()))
+            if version != served.version or (made.done() and made.exception() is not None):
+                made = Future()
+                self._made[served.name] = (served.version, made)
+                threading.Thread(target=self._make, args=(served, made), name="page", daemon=True).start()
+        page: str = await caller.wait(made, "the page is being made; try again in a moment.")
+        return page
+
+    def _make(self, served: ServedModel, made: Future[str]) -> None:
+        try:
+            rows = None if self._data is None else PageRows.read(served.model, self._data)
+            made.set_result(make_page(served.model, rows, served.name, served.calibrated))
+        except Exception as error:  # raised where the page is awaited
+            made.set_exception(error)

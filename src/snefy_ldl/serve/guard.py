@@ -1,41 +1,44 @@
-"""The door of the service: token, shedding, headers, one log line and one count per request."""
+"""ASGI middleware around the service: token, overload, headers, one log line and one count per request."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import hmac
+import json
 import secrets
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TextIO
 
-from snefy_ldl.serve.faults import Fault, Overload
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+from snefy_ldl.serve.limits import Fault, Overload
 from snefy_ldl.serve.replies import fault_reply, json_reply
-from snefy_ldl.serve.telemetry import Log, Telemetry
 
-__all__ = ["Guard"]
+__all__ = ["Guard", "Log", "Telemetry"]
 
 
 class Guard:
-    """An ASGI application around another one.
+    """ASGI middleware: checks each request before the application sees it, then logs and counts it.
 
     Args:
-        app: what is guarded.
-        routes: its paths; all others are counted as one.
-        token: that requests must bring, or None.
-        is_full: whether questions to a path are to be refused at once.
+        app: the application.
+        routes: its paths; requests to any other path are counted together.
+        token: that requests must send, or None.
+        is_full: whether requests to a path are to be refused at once.
         telemetry: counts requests.
         log: writes one line per request.
     """
 
-    #: Headers of every reply; a page that says itself what it may do keeps its own policy.
+    #: Headers of every reply; a page that sets its own security policy keeps it.
     headers = (
         (b"x-content-type-options", b"nosniff"),
         (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     )
-    #: What connections beyond the limit may ask.
+    #: Paths that connections beyond the limit may request.
     spare_paths = frozenset(["/healthz", "/readyz"])
 
     def __init__(
@@ -52,7 +55,7 @@ class Guard:
         self._telemetry, self._log = telemetry, log
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request, or let the application do so."""
+        """Check a request and pass it on to the application."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -80,11 +83,11 @@ class Guard:
             await self._app(scope, receive, send_on)
         except Fault as fault:
             await fault_reply(fault)(scope, receive, send_on)
-        except Exception as error:  # a mistake of ours: said without what the message may quote from the request
+        except Exception as error:  # a bug: logged without the message, which may quote the request
             place = traceback.extract_tb(error.__traceback__)[-1]
             self._log("error", id=number, kind=type(error).__name__, where=f"{place.filename}:{place.lineno}")
             if not started:
-                reply = json_reply({"error": f"something went wrong here; the log has it as {number}."}, 500)
+                reply = json_reply({"error": f"internal error; the log has it as {number}."}, 500)
                 await reply(scope, receive, send_on)
         finally:
             seconds = time.perf_counter() - began
@@ -100,7 +103,7 @@ class Guard:
             )
 
     def _check_token(self, given: bytes) -> None:
-        """Raise unless the request brings the token: as a bearer, or as the password that browsers ask for."""
+        """Raise unless the request sends the token, as a bearer token or as the password of basic authentication."""
         if self._token is None:
             return
         scheme, _, value = given.strip().partition(b" ")
@@ -113,3 +116,103 @@ class Guard:
             value = b""
         if not hmac.compare_digest(value.strip(), self._token):  # takes the same time wherever they differ
             raise Fault(401, "send the token: Authorization: Bearer TOKEN.")
+
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+class Log:
+    """Writes one JSON object per line: the event, the route, the time taken; never a cell, a name or an answer.
+
+    Args:
+        stream: where to write; standard error by default.
+        quiet: whether to leave out successful requests.
+
+    Example:
+        >>> Log(sys.stdout, quiet=True)("request", status=200)
+    """
+
+    def __init__(self, stream: TextIO | None = None, quiet: bool = False) -> None:
+        self._stream, self._quiet = stream, quiet
+
+    def __call__(self, event: str, **fields: Any) -> None:
+        """Write a line.
+
+        Args:
+            event: what happened.
+            fields: plain values.
+        """
+        if self._quiet and event == "request" and fields.get("status", 500) < 400:
+            return
+        line = json.dumps({"time": round(time.time(), 3), "event": event, **fields}, ensure_ascii=True)
+        print(line, file=self._stream or sys.stderr, flush=True)
+
+
+class Telemetry:
+    """Prometheus counters of one service, in a separate registry.
+
+    Example:
+        >>> one = Telemetry()
+        >>> one.request("/healthz", 200, 0.001)
+        >>> "snefy_ldl_requests_total" in one.text().decode()
+        True
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        kind: Any = {"registry": self.registry}
+        ProcessCollector(**kind)
+        self._requests = Counter("snefy_ldl_requests", "Requests by route and status.", ["route", "status"], **kind)
+        self._seconds = Histogram(
+            "snefy_ldl_request_seconds", "Time from request to answer.", ["route"], buckets=_SECONDS, **kind
+        )
+        self._rows = Counter("snefy_ldl_rows", "Rows that were answered.", ["route"], **kind)
+        self._batch = Histogram(
+            "snefy_ldl_batch_requests", "Requests answered together.", buckets=(1, 2, 4, 8, 16, 32, 64), **kind
+        )
+        self._work = Counter("snefy_ldl_work_seconds", "Time spent computing answers.", **kind)
+        self._loads = Counter("snefy_ldl_model_loads", "Loads of a model.", ["model", "outcome"], **kind)
+        self.waiting = Gauge("snefy_ldl_waiting_requests", "Requests in the queue.", **kind)
+
+    def request(self, route: str, status: int, seconds: float) -> None:
+        """Count a request.
+
+        Args:
+            route: path of the request.
+            status: HTTP status of the answer.
+            seconds: time taken.
+        """
+        self._requests.labels(route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def rows(self, route: str, count: int) -> None:
+        """Count rows that were answered.
+
+        Args:
+            route: of the request.
+            count: of its rows.
+        """
+        self._rows.labels(route).inc(count)
+
+    def batch(self, requests: int, seconds: float) -> None:
+        """Count requests that were answered together.
+
+        Args:
+            requests: how many.
+            seconds: time taken.
+        """
+        self._batch.observe(requests)
+        self._work.inc(seconds)
+
+    def load(self, model: str, outcome: str) -> None:
+        """Count a load of a model.
+
+        Args:
+            model: its name.
+            outcome: "loaded" or "load failed".
+        """
+        self._loads.labels(model, outcome).inc()
+
+    def text(self) -> bytes:
+        """All counters in Prometheus' text format."""
+        return generate_latest(self.registry)

@@ -1,33 +1,35 @@
-"""How much a service takes on: of one request, and of all together."""
+"""Limits of the service, and the errors of requests as HTTP statuses."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
+from typing import Any
 
 from snefy_ldl.errors import InputError
 
-__all__ = ["Limits"]
+__all__ = ["Fault", "HungUp", "Limits", "Overload", "printable"]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may hold, and how much may wait.
+    """Limits on single requests, on the queue and on connections.
 
     Args:
         body_bytes: largest body of a request.
-        rows: most rows a request.
-        heavy_rows: most rows of a question that is worked out a row at a time: ``update``, ``condition``, ``next``.
+        rows: most rows per request.
+        heavy_rows: most rows of a request that is computed row by row: ``update``, ``condition``, ``next``.
         cells: most numbers a density answer may hold, rows times points.
         votes: most votes on one item.
-        seconds: how long a request may wait and be worked on; then it is given up with 503. A request that would take
-            longer, by what was measured, gets 413 at once.
-        queue: requests that may wait for their turn, per model; further ones get 503 at once.
+        seconds: how long a request may wait and be computed before it fails with 503. A request that would take
+            longer, judging by measured times, gets 413 at once.
+        queue: requests that may wait, per model; further ones get 503 at once.
         batch_rows: rows of waiting requests that are answered together.
-        batch_wait: seconds to wait for further requests where several came together the last time.
+        batch_wait: seconds to wait for further requests if the last batch had several.
         head_seconds: how long a client may take to send the head of a request; then the connection is closed.
         body_seconds: how long it may take to send the body.
-        connections: open at a time; of further ones only health checks are answered.
-        spare_connections: kept for these.
+        connections: open at a time; beyond that only health checks are answered.
+        spare_connections: reserved for health checks.
 
     Raises:
         InputError: a limit is not above 0 (``batch_wait``: is below 0).
@@ -56,3 +58,94 @@ class Limits:
             value = getattr(self, field.name)
             if not (value >= 0 if field.name == "batch_wait" else value > 0):
                 raise InputError(f"limit {field.name}={value!r}: it must be above 0.")
+
+
+_ROW = re.compile(r"\brow (\d+)")
+
+
+class Fault(Exception):
+    """A request that cannot be answered, with the HTTP status and the reason.
+
+    Args:
+        status: 401, 404, 408, 413, 415, 422 or 503; 499 if the client has disconnected.
+        message: one sentence, which names the row and the field if there are any.
+        row: number of the row, from 0, or None; by default the one that the message names.
+        field: name of the field, or None.
+        retry_after: seconds after which to try again, or None.
+
+    Example:
+        >>> Fault(422, "row 3: no number", field="income").content()
+        {'error': 'row 3: no number', 'row': 3, 'field': 'income'}
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        row: int | None = None,
+        field: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        named = _ROW.search(message)
+        self.status, self.message, self.field, self.retry_after = status, printable(message), field, retry_after
+        self.row = int(named.group(1)) if row is None and named is not None else row
+
+    def content(self) -> dict[str, Any]:
+        """The body of the reply: the message, and row and field if they are known.
+
+        Example:
+            >>> Fault(404, "there is no such model").content()
+            {'error': 'there is no such model'}
+        """
+        content: dict[str, Any] = {"error": self.message}
+        if self.row is not None:
+            content["row"] = self.row
+        if self.field is not None:
+            content["field"] = printable(self.field)
+        return content
+
+
+class Overload(Fault):
+    """The service is overloaded: 503, with the time after which to retry.
+
+    Args:
+        message: one sentence.
+
+    Example:
+        >>> Overload("the queue is full").status
+        503
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(503, message, retry_after=1)
+
+
+class HungUp(Fault):
+    """The client has disconnected, so nobody reads the answer.
+
+    Example:
+        >>> HungUp().status
+        499
+    """
+
+    def __init__(self) -> None:
+        super().__init__(499, "the client has disconnected.")
+
+
+def printable(text: str, most: int = 500) -> str:
+    """Text that can be sent: lone surrogates replaced, long text cut.
+
+    Args:
+        text: any text, perhaps from a request.
+        most: maximum number of characters.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> printable("a" + chr(0xD800), 10)
+        'a?'
+    """
+    whole = text.encode("utf-8", "replace").decode("utf-8")
+    return whole if len(whole) <= most else f"{whole[:most]} ..."

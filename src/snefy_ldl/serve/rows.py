@@ -1,4 +1,4 @@
-"""Rows of a request as the model takes them, checked cell by cell before they meet the rows of others."""
+"""Rows of a request as features, checked cell by cell before they are joined with rows of other requests."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.errors import InputError
-from snefy_ldl.serve.faults import Fault
+from snefy_ldl.serve.limits import Fault
 from snefy_ldl.serve.store import ServedModel
 
 __all__ = ["feature_rows", "joined_rows"]
 
 
 def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
-    """Features of rows that name their cells, or list them in the model's order.
+    """Features of rows that are given as objects by name, or as lists in the model's order.
 
     Args:
         served: the model.
         rows: each a dict with at least the model's columns, or a list of them.
 
     Returns:
-        Finite numbers (N, d), what the model's own columns make of the cells; for a network of the user's own, numbers
-        of any shape, or the list itself where it has a ``collate``.
+        Finite numbers (N, d), encoded by the model's columns; for a custom network, numbers of any shape, or the list
+        itself if the network has a ``collate``.
 
     Raises:
-        Fault: 422, a cell is missing or not what its column holds; row and field are named.
+        Fault: 422, a cell is missing or does not fit its column; row and field are named.
 
     Example:
         >>> from types import SimpleNamespace
@@ -48,13 +48,13 @@ def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
 
 
 def _own_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
-    """Rows for a network of the user's own: an array of numbers, or the rows as they came where it has a collate."""
+    """Rows for a custom network: an array of numbers, or the rows as they are if the network has a ``collate``."""
     if not served.takes_numbers:
         return list(rows)
     try:
         table = np.array(rows, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise Fault(422, "rows must be lists of numbers, all of one shape: this model's network is its own.") from None
+        raise Fault(422, "rows for this custom network must be lists of numbers, all of the same shape.") from None
     if not np.isfinite(table).all():
         raise Fault(422, "rows hold numbers that are not finite.")
     return table
@@ -67,7 +67,7 @@ def _cells(served: ServedModel, rows: Sequence[Any]) -> list[Sequence[Any]]:
     for number, row in enumerate(rows):
         if isinstance(row, dict):
             if names is None:
-                raise Fault(422, f"row {number}: this model knows no feature names; send {n_features} numbers a row.")
+                raise Fault(422, f"row {number}: this model has no feature names; send {n_features} numbers per row.")
             try:
                 cells.append([row[name] for name in names])
             except KeyError as missing:
@@ -92,7 +92,7 @@ def _numbers(cells: list[Sequence[Any]], names: list[str] | None) -> Array:
     except OverflowError:
         _name_cell(cells, names, lambda cell: abs(cell) > LARGEST_FEATURE, f"is beyond ±{LARGEST_FEATURE:g}")
         raise
-    if not bool((np.abs(table) <= LARGEST_FEATURE).all()):  # also where it is no number at all
+    if not bool((np.abs(table) <= LARGEST_FEATURE).all()):  # also true for NaN
         _name_cell(cells, names, lambda cell: not abs(cell) <= LARGEST_FEATURE, f"is not within ±{LARGEST_FEATURE:g}")
     return table
 
@@ -106,8 +106,8 @@ def _name_cell(cells: list[Sequence[Any]], names: list[str] | None, is_wrong: An
 
 
 def _encoded(cells: list[Sequence[Any]], names: list[str] | None, columns: Any) -> Array:
-    """Cells of any kind as features; what a column cannot read is named."""
-    _name_cell(cells, names, lambda cell: not isinstance(cell, (int, float, str, type(None))), "is no cell")
+    """Cells of any kind as features; a cell that cannot be read is named."""
+    _name_cell(cells, names, lambda cell: not isinstance(cell, (int, float, str, type(None))), "is no number or text")
     if not isinstance(columns, TableEncoder):  # an array with gaps
         _name_cell(cells, names, lambda cell: type(cell) not in (int, float, type(None)), "is not a number")
         filled: Array = _in_words(columns.transform, np.array(cells, dtype=np.float64))
@@ -123,13 +123,13 @@ def _encoded(cells: list[Sequence[Any]], names: list[str] | None, columns: Any) 
             for number in range(len(cells)):
                 _, alone = kinds[name].encode(series[number : number + 1])
                 if any(one.what == "unreadable" for one in alone):
-                    raise Fault(422, f"row {number}, field {name!r} is no {kinds[name].kind}.", number, name)
+                    raise Fault(422, f"row {number}, field {name!r} is not a {kinds[name].kind}.", number, name)
         parts.append(part)
     return np.hstack(parts)
 
 
 def _in_words(read: Any, cells: Any) -> Any:
-    """What a reader makes of cells; whatever it meets in them is the request's fault."""
+    """Apply a reader to cells; its errors become faults of the request."""
     try:
         return read(cells)
     except InputError as error:

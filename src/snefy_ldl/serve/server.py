@@ -1,4 +1,4 @@
-"""The service as a process: uvicorn, time-outs for slow clients, a limit on connections, and a graceful stop."""
+"""The service as a process: uvicorn with time-outs for slow clients, a limit on connections, and a graceful stop."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ except ImportError:  # without httptools uvicorn reads requests in Python
 
 __all__ = ["make_protocol", "make_server", "run"]
 
-#: Seconds a thread may hold the interpreter while another waits: health checks answer between two steps of the model.
+#: Interpreter switch interval: health checks are answered while a model computes.
 SWITCH_SECONDS = 0.0005
-#: Files that the process itself may have open, beside its connections.
+#: Open files that the process needs besides its connections.
 OWN_FILES = 64
-#: Connections that the system may hold ready.
+#: Connections that the operating system may queue.
 BACKLOG = 512
-#: Seconds after the time for a body in which the application itself refuses it.
+#: Extra seconds in which the application itself can refuse a late body.
 GRACE_SECONDS = 1.0
 
 
 def make_protocol(limits: Limits, base: type[Any] = HttpProtocol) -> type[asyncio.Protocol]:
     """uvicorn's protocol with time-outs for heads and bodies, and a limit on connections.
 
-    Beyond the limit the oldest connection that has not sent the head of a request is closed. Where there is none,
+    Beyond the limit the oldest connection that has not sent the head of a request is closed. If there is none,
     further connections are marked ``scope["state"]["spare"]``; when there are too many of these, the oldest connection
     whose body has not come in whole is closed, or else the new one.
 
@@ -58,7 +58,7 @@ def make_protocol(limits: Limits, base: type[Any] = HttpProtocol) -> type[asynci
         seen: Any = None  # the last request whose head is whole
 
         def connection_made(self, transport: Any) -> None:
-            """Make room, or mark what is beyond it."""
+            """Close a slow connection if necessary, or mark this one as spare."""
             taken = sum(not one.transport.is_closing() for one in self.connections)
             full = taken >= limits.connections + limits.spare_connections
             slow = waiting if waiting and taken >= limits.connections else sending if full else {}
@@ -81,23 +81,23 @@ def make_protocol(limits: Limits, base: type[Any] = HttpProtocol) -> type[asynci
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
-            """Read on, and see what is missing now."""
+            """Read data and update the timers."""
             super().data_received(data)
-            if not self.look() and self.timer is None:  # another head has begun
+            if not self.look() and self.timer is None:  # the head of another request has begun
                 self.wait_for(limits.head_seconds)
 
         def on_response_complete(self) -> None:
-            """See whether the connection is idle now; how long it may be so is uvicorn's to say."""
+            """Note that the connection is idle; uvicorn limits for how long."""
             super().on_response_complete()
             if not self.look() and not self.transport.is_closing():
                 waiting[self] = None
 
         def look(self) -> bool:
-            """Whether a request is here, in part or whole; a part of a body must become a whole one in time."""
+            """Whether a request has arrived, in part or whole; starts a timer for an incomplete body."""
             cycle = self.cycle
             if cycle is None:
                 return False
-            if cycle is not self.seen:  # its head is whole
+            if cycle is not self.seen:  # its head is complete
                 self.seen = cycle
                 self.stop_waiting()
                 if cycle.more_body:
@@ -108,12 +108,12 @@ def make_protocol(limits: Limits, base: type[Any] = HttpProtocol) -> type[asynci
             return bool(cycle.more_body or not cycle.response_complete)
 
         def wait_for(self, seconds: float) -> None:
-            """Close the connection unless the head of a request comes in time."""
+            """Close the connection unless the head of a request arrives in time."""
             waiting[self] = None
             self.timer = self.loop.call_later(seconds, self.close_late)
 
         def stop_waiting(self) -> None:
-            """What was waited for is there."""
+            """Stop the timer: the data has arrived."""
             waiting.pop(self, None)
             sending.pop(self, None)
             if self.timer is not None:
@@ -121,7 +121,7 @@ def make_protocol(limits: Limits, base: type[Any] = HttpProtocol) -> type[asynci
                 self.timer = None
 
         def close_late(self) -> None:
-            """What was waited for did not come."""
+            """Close the connection: the data did not arrive in time."""
             self.stop_waiting()
             if self.cycle is None:
                 self.transport.write(b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
@@ -131,7 +131,7 @@ def make_protocol(limits: Limits, base: type[Any] = HttpProtocol) -> type[asynci
 
 
 def _fitted(limits: Limits) -> tuple[Limits, int]:
-    """Limits with no more connections than the process may open files, and how many the system may hold ready."""
+    """Limits that fit the number of files the process may open, and the size of the backlog."""
     try:
         import resource  # not on Windows
     except ImportError:
@@ -140,27 +140,27 @@ def _fitted(limits: Limits) -> tuple[Limits, int]:
     if most == resource.RLIM_INFINITY:
         return limits, BACKLOG
     room = max(most - OWN_FILES, 8)
-    backlog = min(BACKLOG, max(room // 4, 1))  # asyncio may accept so many before it looks at any
+    backlog = min(BACKLOG, max(room // 4, 1))  # asyncio may accept this many at once
     spare = min(limits.spare_connections, max(room // 8, 1))
     connections = min(limits.connections, max(room - backlog - spare, 1))
     return replace(limits, connections=connections, spare_connections=spare), backlog
 
 
 class _Server(uvicorn.Server):
-    """Says that it is stopping before it does."""
+    """Reports that it is stopping before it stops."""
 
     def __init__(self, config: uvicorn.Config, service: Any) -> None:
         super().__init__(config)
         self._service = service
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """Refuse no request that is there, and tell whoever asks that no further ones should come."""
+        """Finish accepted requests, and report "stopping" to health checks."""
         self._service.stopping = True
         super().handle_exit(sig, frame)
 
 
 def make_server(app: Any, host: str = "127.0.0.1", port: int = 8000) -> uvicorn.Server:
-    """A server that has not started.
+    """Create a server without starting it.
 
     Args:
         app: what :func:`snefy_ldl.serve.app.create_app` returned.
@@ -187,7 +187,7 @@ def make_server(app: Any, host: str = "127.0.0.1", port: int = 8000) -> uvicorn.
 
 
 def run(app: Any, host: str = "127.0.0.1", port: int = 8000) -> None:
-    """Serve until the process is told to stop; what was accepted by then is finished.
+    """Serve until the process is stopped; requests accepted by then are answered.
 
     Args:
         app: what :func:`snefy_ldl.serve.app.create_app` returned.
@@ -195,7 +195,7 @@ def run(app: Any, host: str = "127.0.0.1", port: int = 8000) -> None:
         port: to listen at.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
-    # what is there by now stays: without this a collection walks all of torch's objects, and answers wait for it
+    # exclude torch's objects from garbage collections, which would delay answers
     gc.collect()
     gc.freeze()
     server = make_server(app, host, port)

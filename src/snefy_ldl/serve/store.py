@@ -1,4 +1,4 @@
-"""The models that a service answers from: whole ones only, and the newest that is whole."""
+"""The served models: loading, reloading, typical rows and model cards."""
 
 from __future__ import annotations
 
@@ -9,32 +9,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from snefy_ldl._internal.model_files import CALIBRATION_FILE, CONFIG, load_calibration, read_config
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets.columns import TableEncoder
+from snefy_ldl.datasets.kinds import CategoryColumn, NumberColumn
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.estimator import SnefyLDL
-from snefy_ldl.serve.explorer.rows import past_columns
-from snefy_ldl.serve.faults import Fault
-from snefy_ldl.serve.pace import Meter
+from snefy_ldl.serve.batching import Meter
+from snefy_ldl.serve.explorer.rows import past_columns, typical_features
+from snefy_ldl.serve.limits import Fault
 
-__all__ = ["ModelStore", "ServedModel", "load_served"]
+__all__ = ["ModelStore", "ServedModel", "load_intervals", "load_served", "model_card", "typical_row"]
 
-#: Changed times and sizes of a folder's files.
+#: Modification times, sizes and inodes of a folder's files.
 Fingerprint = tuple[tuple[int, int, int] | None, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """One model as it was at one moment; it is never changed, only replaced.
+    """One version of a model; it is never changed, only replaced.
 
     Args:
         name: of the folder.
         folder: where it came from.
-        model: fitted, on the CPU or where it was put.
-        inner: the same model for features that its columns made already.
+        model: fitted.
+        inner: the same model, for features that are already encoded.
         calibrated: its conformal intervals, or None.
-        config: what the folder's JSON says.
+        config: the folder's JSON configuration.
         version: first digits of the weights' checksum.
         loaded: when, in seconds since 1970.
         meter: how long its answers take.
@@ -57,7 +60,7 @@ class ServedModel:
 
     @property
     def features(self) -> list[str] | None:
-        """Names of the columns that a row must hold, or None where the model knows none."""
+        """Names of the columns that a row must have, or None if the model has no names."""
         if isinstance(self.model.columns_, TableEncoder):
             return self.model.columns_.names_used
         names = getattr(self.model, "feature_names_in_", None)
@@ -65,60 +68,72 @@ class ServedModel:
 
     @property
     def is_own(self) -> bool:
-        """Whether its network is the user's own, of which nobody else knows what it takes."""
+        """Whether it has a custom network, whose input format is unknown."""
         return self.model.backbone is not None
 
     @property
     def takes_numbers(self) -> bool:
-        """Whether a row is numbers, and not what a network's ``collate`` takes."""
+        """Whether rows are numbers, rather than what a network's ``collate`` takes."""
         return getattr(self.model.backbone, "collate", None) is None
 
     @property
     def moves(self) -> bool:
-        """Whether every row's law has components of its own."""
+        """Whether the components of the law differ between rows."""
         return bool(self.model.inputs_ == "moving")
 
 
+def load_intervals(folder: Path, model: SnefyLDL) -> ConformalIntervals | None:
+    """Load the conformal intervals of a saved model.
+
+    Args:
+        folder: of the model.
+        model: loaded from it.
+
+    Returns:
+        The intervals; None if the model is not calibrated, or by folds, whose models the folder does not hold.
+    """
+    state = load_calibration(folder)
+    return None if state is None or state["folds"] is not None else ConformalIntervals.from_dict(model, state)
+
+
 def load_served(folder: Path, name: str, backbone: Any = None) -> ServedModel:
-    """Read a model and its calibration, both of one moment.
+    """Load a model and its calibration, both of the same version.
 
     Args:
         folder: of the model.
         name: under which it is served.
-        backbone: the network of a model whose code is not saved with it, or None.
+        backbone: custom network of a model that was saved without its code, or None.
 
     Returns:
         The model.
 
     Raises:
-        ModelFileError: the folder holds no whole model, or one whose code is not saved with it.
+        ModelFileError: the folder holds no complete model, or one whose custom network is missing.
     """
     for _ in range(5):
         config = read_config(folder)
         model = SnefyLDL.load(folder, backbone if config["network"]["custom_backbone"] else None)
-        state = load_calibration(folder)
-        if read_config(folder)["weights"] == config["weights"]:  # nobody wrote in between
+        inner = past_columns(model)
+        calibrated = load_intervals(folder, inner)
+        if read_config(folder)["weights"] == config["weights"]:  # not overwritten in between
             break
     else:
-        raise ModelFileError(f"{folder} is being written over and over; it will be read when that ends.")
-    calibrated, inner = None, past_columns(model)
-    if state is not None and state["folds"] is None:
-        calibrated = ConformalIntervals.from_dict(inner, state)
+        raise ModelFileError(f"{folder} is being overwritten repeatedly; it will be loaded when that ends.")
     return ServedModel(name, folder, model, inner, calibrated, config, config["weights"]["sha256"][:12], time.time())
 
 
 class ModelStore:
-    """Models by name; each is replaced as a whole when its folder changes.
+    """Models by name; each is reloaded as a whole when its folder changes.
 
     Args:
         folders: of the models; the first is the default. Their names must differ.
         on_event: called with an event's name and fields ("loaded", "load failed"), for logs and counters.
-        prepare: called with a model that is to replace another, before it does.
-        backbone: the network of those models whose code is not saved with them, or None.
+        prepare: called with a reloaded model before it replaces the old one.
+        backbone: custom network of models that were saved without its code, or None.
 
     Raises:
-        ModelFileError: one of them cannot be read.
-        InputError: there is none, or two have one name.
+        ModelFileError: one of them cannot be loaded.
+        InputError: there is no folder, or two have the same name.
     """
 
     def __init__(
@@ -147,17 +162,17 @@ class ModelStore:
 
     @property
     def models(self) -> list[ServedModel]:
-        """All models as they are now, the default first."""
+        """The current version of all models, the default first."""
         return list(self._models.values())
 
     def get(self, name: str | None = None) -> ServedModel:
-        """A model as it is now.
+        """The current version of a model.
 
         Args:
             name: None for the default.
 
         Returns:
-            The model; a later change of the folder does not touch it.
+            The model; later changes of the folder do not affect it.
 
         Raises:
             Fault: 404, there is no such model.
@@ -165,11 +180,11 @@ class ModelStore:
         if name is None:
             return next(iter(self._models.values()))
         if name not in self._models:
-            raise Fault(404, f"there is no model {name!r}; there are: {', '.join(self._models)}.", field="model")
+            raise Fault(404, f"there is no model {name!r}; the models are: {', '.join(self._models)}.", field="model")
         return self._models[name]
 
     def refresh(self) -> list[str]:
-        """Read again what changed; what cannot be read stays as it was.
+        """Reload models whose folders changed; a model that cannot be loaded stays as it was.
 
         Returns:
             Names of the models that were replaced.
@@ -183,7 +198,7 @@ class ModelStore:
                 try:
                     fresh = load_served(present.folder, name, self._backbone)
                     self._prepare(fresh)
-                except Exception as error:  # whatever a damaged folder meets, the whole model in memory goes on
+                except Exception as error:  # whatever a damaged folder raises, the model in memory stays
                     self._seen[name] = now
                     self._event("load failed", model=name, version=present.version, reason=str(error)[:300])
                     continue
@@ -202,3 +217,80 @@ def _fingerprint(folder: Path) -> Fingerprint:
         except OSError:
             marks.append(None)
     return tuple(marks)
+
+
+def typical_row(served: ServedModel) -> Any:
+    """A typical row of the training data, as a request would send it.
+
+    Args:
+        served: the model.
+
+    Returns:
+        A dict by name, or a list if the model has no feature names; None if it has a custom network that does not take
+        plain numbers.
+    """
+    if served.is_own:
+        row = served.model.training_.get("row")
+        return np.zeros(row["shape"]).tolist() if row is not None and served.takes_numbers else None
+    columns = served.model.columns_
+    if isinstance(columns, TableEncoder):
+        return {column.name: _typical_cell(column) for column in columns.columns if column.names_out}
+    middle = typical_features(served.model)[0]
+    if columns is not None:
+        middle = middle[: columns.n_in]
+    values = [float(f"{value:.4g}") for value in middle]
+    return values if served.features is None else dict(zip(served.features, values))
+
+
+def _typical_cell(column: Any) -> Any:
+    if isinstance(column, CategoryColumn):
+        return column.levels[0]
+    return float(f"{column.fill:.4g}") if isinstance(column, NumberColumn) else None
+
+
+def model_card(served: ServedModel) -> dict[str, Any]:
+    """The card of a model, plain values only.
+
+    Args:
+        served: the model.
+
+    Returns:
+        What it is, how it was trained and measured, and its limits.
+    """
+    model, config = served.model, served.config
+    training, state = config["training"], served.calibrated
+    losses = [loss for loss in training["validation_loss"] if loss is not None]
+    net = model.net_
+    return {
+        "name": served.name,
+        "version": served.version,
+        "library_version": config["library_version"],
+        "loaded": served.loaded,
+        "labels": served.labels,
+        "features": served.features,
+        "n_features": getattr(model, "n_features_in_", None),  # a custom network may take anything
+        "trained_on": {"rows": training["rows"], "epochs": training["epochs"], "device": training["device"]},
+        "measured": {
+            "mean_log_likelihood_of_rows_held_back": -sum(losses) / len(losses) if losses else None,
+            "how": "rows of the training table that chose the epoch; evaluate on other rows for an unbiased value",
+        },
+        "intervals": {
+            "exact_under_the_model": True,
+            "calibrated_levels": [] if state is None else np.atleast_1d(state.confidence_level).tolist(),
+            "calibration_rows": None if state is None else state.n_calibration_,
+        },
+        "law": {"members": net.n_members, "neurons": int(net.raw_exponents.shape[1]), "sees": model.inputs_},
+        "limits": _limits(served),
+        "example_row": typical_row(served),
+    }
+
+
+def _limits(served: ServedModel) -> list[str]:
+    """What the model cannot answer, one sentence each."""
+    model = served.model
+    limits = ["It has seen only rows like its training data; far from them its answers are extrapolations."]
+    if model.centre_ is not None or served.moves:
+        limits.append("Its distribution has a centre, so condition answers by draws and reports their standard errors.")
+    if model.net_.has_presence:
+        limits.append("Shares may be exactly zero: zero is the probability of that.")
+    return limits

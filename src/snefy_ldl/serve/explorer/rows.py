@@ -1,4 +1,4 @@
-"""The rows of a page: what is shown of them, what the network sees, and what can be moved."""
+"""The rows of a page, their encoded features, and the controls that change features."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from snefy_ldl.datasets.tables import TableSource
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import StackedMLP
 
-#: With fewer rows sliders reach this many units of the fit's scaling to either side of its middle.
+#: With fewer rows, sliders extend this many units of the fit's scaling to either side of its centre.
 FEW_ROWS, REACH = 20, 2.5
-#: Columns that are neither features nor labels and are looked at for names of the rows.
+#: Most columns besides features and labels that are searched for names of the rows.
 MOST_OTHERS = 8
 _FRACTION = re.compile(r"[-+]?\d*\.\d+(e[-+]?\d+)?", re.IGNORECASE)
 
@@ -33,8 +33,8 @@ class PageRows:
 
     Args:
         table: as the model takes it: a DataFrame, or an array (N, d).
-        ids: names of the rows, or None where they go by number.
-        id_name: column the names came from.
+        ids: names of the rows, or None for row numbers.
+        id_name: column of the names.
 
     Example:
         >>> len(PageRows(np.zeros((3, 2))))
@@ -50,19 +50,19 @@ class PageRows:
 
     @classmethod
     def read(cls, model: Any, file: Path, id_name: str | None = None) -> PageRows:
-        """Rows out of a table on disk, with the columns of the model's fit.
+        """Read rows from a table on disk, with the columns of the model's fit.
 
         Args:
             model: fitted.
             file: CSV, TSV or Parquet.
-            id_name: column that names the rows; by default item, id or row, else the first column beside features
-                and labels that has another text in every row.
+            id_name: column that names the rows; by default item, id or row, else the first column besides features
+                and labels whose texts are all different.
 
         Returns:
             The rows.
 
         Raises:
-            InputError: a column is missing, or a cell is no number where it must be.
+            InputError: a column is missing, or a cell that must be a number is not one.
         """
         source = TableSource(file)
         columns = model.columns_
@@ -77,11 +77,11 @@ class PageRows:
             labels = [str(label) for label in model.label_names_]
             key = find_id(source.columns, id_name)
             names = [name for name in source.columns if name not in labels and name != key]
-            wanted = getattr(model, "n_features_in_", len(names))  # only the user's own network knows what it takes
+            wanted = getattr(model, "n_features_in_", len(names))  # a custom network may take any number
             if len(names) != wanted:
                 raise InputError(
-                    f"{file.name}: the model takes {wanted} features and knows no names; there are "
-                    f"{len(names)} columns for them."
+                    f"{file.name}: the model takes {wanted} features, whose names it does not know; the table "
+                    f"has {len(names)} columns besides labels and row names."
                 )
         source.need([*names, *([] if id_name is None else [id_name])], "features of the model")
         key, others = find_id(source.columns, id_name, names), list[str]()
@@ -108,18 +108,18 @@ class PageRows:
 
 
 def _names_rows(cells: list[str]) -> bool:
-    """Whether texts tell rows apart: none is empty or twice there, and they are not measurements."""
+    """Whether texts identify rows: none is empty or repeated, and they are not measurements."""
     return len(set(cells)) == len(cells) and all(cell and not _FRACTION.fullmatch(cell) for cell in cells)
 
 
 def past_columns(model: Any) -> Any:
-    """A model that takes features as its columns make them; it shares everything else.
+    """A model that takes encoded features, and shares everything else.
 
     Args:
         model: fitted.
 
     Returns:
-        The model itself where it has no columns to read, else a copy.
+        The model itself if it has no columns to encode, else a copy.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
@@ -138,7 +138,7 @@ def past_columns(model: Any) -> Any:
 
 
 def typical_features(model: Any) -> Array:
-    """One row in the middle of what a model was trained on, as its network's body sees it (1, d).
+    """Encoded features (1, d) in the centre of the training data.
 
     Args:
         model: fitted, with the library's own network.
@@ -155,14 +155,14 @@ def typical_features(model: Any) -> Array:
 
 
 def make_controls(model: Any, encoded: Array) -> list[dict[str, Any]]:
-    """What a reader of the page can move: a slider a number, a menu a category.
+    """The controls of the page: a slider per number, a menu per category.
 
     Args:
         model: fitted.
-        encoded: features of all rows as the network's body sees them (N, d).
+        encoded: encoded features of all rows (N, d).
 
     Returns:
-        One entry a column: its name, its kind, and which features it sets.
+        One entry per column: its name, its kind, and which features it sets.
     """
     columns = model.columns_
     if (
@@ -170,7 +170,7 @@ def make_controls(model: Any, encoded: Array) -> list[dict[str, Any]]:
         and model.inputs_ in ("features", "both")
         and isinstance(model.net_.backbone, StackedMLP)
     ):
-        # few rows say little about what a feature may be; the fit's own scaling knows
+        # few rows say little about a feature's range; the fit's scaling knows more
         scaler = model.net_.backbone.scaler
         middle, unit = (part[0].cpu().double().numpy()[: encoded.shape[1]] for part in (scaler.centre, scaler.scale))
         if not scaler.is_identity():

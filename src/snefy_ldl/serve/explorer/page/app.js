@@ -34,7 +34,7 @@ async function start() {
   function answerAt(x, quick = false) {
     const law = lawAt(x, quick), count = state.parts.length;
     if (!law) return null;
-    byId("votes-note").textContent = law.withoutVotes ? "None of the draws could have these votes; they are left out." : "";
+    byId("votes-note").textContent = law.withoutVotes ? "No draw is compatible with these votes, so they are ignored." : "";
     let other = law, order = [...Array(count).keys()];
     if (state.known) {
       other = law.knowing(state.known.part, state.known.share);
@@ -109,7 +109,7 @@ async function start() {
 
   function show(answer, quick) {
     explorer.answer = answer;
-    byId("mix-note").textContent = answer ? mixNote(answer) : "This row has no law on this page; choose an earlier one.";
+    byId("mix-note").textContent = answer ? mixNote(answer) : "This page holds no distribution for this row; choose an earlier one.";
     if (!answer) return;
     drawBars(answer);
     drawDensities(answer, densityParts(answer), quick);
@@ -125,7 +125,7 @@ async function start() {
     if (law instanceof MovedLaw) {
       const count = law.drawn.count.toLocaleString("en");
       return exactEnds ? `Means and intervals are exact; densities are smoothed from ${count} draws.`
-        : `Means are exact. Intervals come from ${count} draws: their ends are good to about ${giveOrTake(endError())}.`;
+        : `Means are exact. Intervals come from ${count} draws: their ends are accurate to about ${giveOrTake(endError())}.`;
     }
     return `All of this comes from ${law.count.toLocaleString("en")} weighted draws, as good as ${Math.round(law.effective).toLocaleString("en")} equal ones: `
       + `means to about ${giveOrTake(Math.max(...law.meanErrors()))}, ends of intervals to about ${giveOrTake(endError())}.`
@@ -137,7 +137,7 @@ async function start() {
     if (content.calibrated) {
       const levels = content.calibrated.levels.map(level => `${shortNumber(100 * level)} %`).join(", ");
       notes.push(answer.calibrated ? "Intervals are calibrated (conformal)."
-        : `Intervals are the model's own. Calibrated ones are there for rows as they are, at ${levels}, without votes, known shares or merged parts.`);
+        : `Intervals are not calibrated. Calibrated ones exist for unchanged rows at ${levels}, without votes, known shares or merged parts.`);
     }
     return notes.join(" ");
   }
@@ -177,7 +177,7 @@ async function start() {
     byId("larger").textContent = first === second ? "(choose two)" : percent(chance);
     const drawn = !plain && first !== second && !(answer.law instanceof MovedLaw && answer.law.exactlyGreater());
     const count = drawn ? (answer.law.drawn || answer.law).effective : 0;
-    byId("larger-note").textContent = drawn ? `From draws: good to about ${giveOrTake(Math.sqrt(Math.max(chance * (1 - chance), 0) / count))}.` : "";
+    byId("larger-note").textContent = drawn ? `From draws, accurate to about ${giveOrTake(Math.sqrt(Math.max(chance * (1 - chance), 0) / count))}.` : "";
   }
 
   // What is slower, or only read at rest, waits until nothing moves.
@@ -217,7 +217,7 @@ async function start() {
       explorer.dependence = points;
       drawDependence(control.name, answer.names[part], part, points, state.x[control.at], value => shortNumber(value));
       const exact = plain || (answer.law instanceof MovedLaw && answer.law.pairWork <= BAND_WORK);
-      byId("dependence-note").textContent = `The band is ${content.calibrated ? "the model's own" : "the"} ${shortNumber(100 * state.level)} % interval${exact ? "" : ", from draws"}; other features stay.`;
+      byId("dependence-note").textContent = `The band is ${content.calibrated ? "the uncalibrated" : "the"} ${shortNumber(100 * state.level)} % interval${exact ? "" : ", from draws"}; other features stay.`;
       rest();
     };
     work();
@@ -430,7 +430,7 @@ async function start() {
     if (wrong) { byId("label-note").textContent = wrong; return; }
     rows.kept.set(state.row, votes ? values.map(String) : closedShares(values));
     rows.draw(); showLabel();
-    byId("label-note").textContent = `Kept; ${rows.kept.size} labelled.`;
+    byId("label-note").textContent = `Saved; ${rows.kept.size} labelled.`;
     unsaved = true;
   }
 

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 import torch
 
-from door_models import CITY, fitted
+from integration_models import CITY, fitted
 from snefy_ldl import SnefyLDL
 from snefy_ldl.errors import InputError
 
-pytest.importorskip("skpro", reason="skpro's door needs the extra skpro")
+pytest.importorskip("skpro", reason="skpro's regressor needs the extra skpro")
 from skpro.utils import check_estimator
 
 from snefy_ldl.integrations.skpro import LawRows, SnefyDistribution, SnefyRegressor

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from door_models import CITY, fitted, moving
+from commands import fail, run
+from integration_models import CITY, fitted, moving
 from snefy_ldl import SnefyHead, SnefyLDL
 from snefy_ldl.errors import InputError
 from snefy_ldl.integrations.graph import LEVELS, ModelGraph
-from snefy_ldl.integrations.onnx import export_onnx
-from snefy_ldl.integrations.program import describe
+from snefy_ldl.integrations.onnx import describe, export_onnx
 
 
 @pytest.mark.parametrize(
@@ -101,5 +101,27 @@ def test_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_refuses_other_endings(tmp_path: Path) -> None:
     pytest.importorskip("onnxscript", reason="ONNX files need the extra onnx")
-    with pytest.raises(InputError, match=r"ends in \.onnx"):
-        export_onnx(fitted("plain")[0], tmp_path / "model.bin")
+    (tmp_path / "there.onnx").mkdir()
+    for name in ("model.pt2", "there.onnx"):
+        with pytest.raises(InputError, match=r"ends in \.onnx"):
+            export_onnx(fitted("plain")[0], tmp_path / name)
+
+
+def test_command_writes_a_file(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript", reason="ONNX files need the extra onnx")
+    runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
+    model, X, _ = fitted("plain")
+    out = tmp_path / "model.onnx"
+    assert "MB written" in run("export", model.save(tmp_path / "model"), out, "--levels", "none").stderr
+    mean = runtime.InferenceSession(out).run(["mean"], {"features": X})[0]
+    np.testing.assert_allclose(mean, model.predict(X), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("file", "levels", "words"),
+    [("model.bin", "0.5", "ends in .onnx"), ("model.onnx", "half", "numbers between 0 and 1")],
+)
+def test_command_refuses(file: str, levels: str, words: str, tmp_path: Path) -> None:
+    folder = fitted("plain")[0].save(tmp_path / "model")
+    assert words in fail("export", folder, tmp_path / file, "--levels", levels)
+    assert not (tmp_path / file).exists()

@@ -8,14 +8,14 @@ import signal
 
 import pytest
 
+from cluster_cases import FEATURES, LABELS, city_frame, fill_folder
 from commands import fail, succeed
-from engine_cases import FEATURES, LABELS, city_frame, fill_folder
 from snefy_ldl import SnefyLDL
 from snefy_ldl.cluster.base import EngineError, LocalEngine, run_parts
-from snefy_ldl.cluster.parts import PartTable, Place
+from snefy_ldl.cluster.parts import PartTable, StoragePath
 from snefy_ldl.cluster.ray import RayEngine
 from snefy_ldl.cluster.training import ParquetRows, RayTraining
-from snefy_ldl.cluster.work import Predictions, ShippedModel
+from snefy_ldl.cluster.work import ModelFiles, Predictions
 from snefy_ldl.errors import TrainingError
 
 # Ray leaves sockets and old interfaces behind, which are warnings, and none of ours
@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def work(folder):
-    return Predictions(ShippedModel.read(folder / "model"), tuple(FEATURES), ("id",), 0.9)
+    return Predictions(ModelFiles.read(folder / "model"), tuple(FEATURES), ("id",), 0.9)
 
 
 class Killer(RayEngine):
@@ -52,7 +52,7 @@ def same_files(first, second):
 
 
 def test_a_killed_worker_loses_and_doubles_nothing(cluster_address, folder, work, tmp_path):
-    table = PartTable([Place(str(folder / "all.parquet"))])
+    table = PartTable([StoragePath(str(folder / "all.parquet"))])
     run_parts(LocalEngine(), work, table, str(tmp_path / "local"), part_rows=100)
     engine = Killer(cluster_address)
     run = run_parts(engine, work, table, str(tmp_path / "ray"), part_rows=100)
@@ -87,14 +87,14 @@ def test_a_wrong_row_is_told_as_it_is_here(cluster_address, folder, tmp_path):
 
 
 def test_a_run_without_progress_ends_with_a_sentence(cluster_address, folder, work, tmp_path):
-    table = PartTable([Place(str(folder / "all.parquet"))])
+    table = PartTable([StoragePath(str(folder / "all.parquet"))])
     with pytest.raises(EngineError, match=r"no part was finished for 0\.01 s and 1 are left: 1 workers of 0\.9"):
         run_parts(RayEngine(cluster_address, patience=0.01), work, table, str(tmp_path / "out"))
 
 
 def test_a_cluster_that_is_not_there_is_told(folder, work, tmp_path):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'snefy-ldl[ray]'")
-    table = PartTable([Place(str(folder / "all.parquet"))])
+    table = PartTable([StoragePath(str(folder / "all.parquet"))])
     with pytest.raises(EngineError, match=r"no Ray cluster answers at 127\.0\.0\.1:1"):
         run_parts(RayEngine("127.0.0.1:1"), work, table, str(tmp_path / "out"))
 

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 import torch
 
-from door_models import CITY, fitted
+from integration_models import CITY, fitted
 from snefy_ldl import SnefyLDL
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import InputError
 
-pytest.importorskip("mlflow", reason="MLflow's door needs the extra mlflow")
+pytest.importorskip("mlflow", reason="MLflow models need the extra mlflow")
 import mlflow
 
 from snefy_ldl.integrations.mlflow import IntervalModel, load_model, log_model, save_model

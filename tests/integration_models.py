@@ -1,4 +1,4 @@
-"""Small fitted models of every kind that a door must take."""
+"""Small fitted models of every kind that an integration must take."""
 
 from __future__ import annotations
 

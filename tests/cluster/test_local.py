@@ -10,12 +10,12 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from cluster_cases import CITY, FEATURES, LABELS, fill_folder
 from commands import fail, run, succeed
-from engine_cases import CITY, FEATURES, LABELS, fill_folder
 from snefy_ldl.cluster.base import EngineError, LocalEngine, run_parts
-from snefy_ldl.cluster.parts import Part, PartTable, Place, find_tables, plan_parts
-from snefy_ldl.cluster.ray import share_out
-from snefy_ldl.cluster.work import Predictions, ShippedModel, Tally
+from snefy_ldl.cluster.parts import Part, PartTable, StoragePath, find_tables, plan_parts
+from snefy_ldl.cluster.ray import allocate_workers
+from snefy_ldl.cluster.work import ModelFiles, Predictions, RunningMoments
 from snefy_ldl.errors import DataNotFoundError, InputError
 
 
@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
 
 
 def predictions(folder, **options):
-    return Predictions(ShippedModel.read(folder / "model"), tuple(FEATURES), ("id",), **options)
+    return Predictions(ModelFiles.read(folder / "model"), tuple(FEATURES), ("id",), **options)
 
 
 def test_parts_hold_the_rows_of_one_table_in_their_order(folder, tmp_path):
@@ -57,7 +57,7 @@ def test_finished_parts_are_kept_and_others_made_again(folder, tmp_path):
 def test_parts_of_another_run_are_not_taken_for_ours(folder, tmp_path):
     table, work, out = PartTable(find_tables([str(folder / "a.parquet")])), predictions(folder), str(tmp_path / "out")
     run_parts(LocalEngine(), work, table, out, part_rows=100)
-    with pytest.raises(InputError, match=r"part-000001\.parquet, which this run would not write"):
+    with pytest.raises(InputError, match=r"part-000001\.parquet, which is not part of this run"):
         run_parts(LocalEngine(), work, table, out, part_rows=1000)
 
 
@@ -69,7 +69,9 @@ def test_addresses_of_file_systems(folder, tmp_path, kind):
     out = f"{kind}://{tmp_path}/out"
     run = run_parts(LocalEngine(), predictions(folder), PartTable(places[:1]), out, part_rows=100)
     plain = str(tmp_path / "plain")
-    run_parts(LocalEngine(), predictions(folder), PartTable([Place(str(folder / "a.parquet"))]), plain, part_rows=100)
+    run_parts(
+        LocalEngine(), predictions(folder), PartTable([StoragePath(str(folder / "a.parquet"))]), plain, part_rows=100
+    )
     for outcome in run.outcomes:
         name = f"part-{outcome.number:06d}.parquet"
         assert pq.read_table(tmp_path / "out" / name).equals(pq.read_table(tmp_path / "plain" / name))
@@ -77,7 +79,7 @@ def test_addresses_of_file_systems(folder, tmp_path, kind):
 
 def test_an_unknown_address_is_told():
     with pytest.raises(InputError, match="neither pyarrow nor fsspec"):
-        Place("nowhere://x/y.parquet").open()
+        StoragePath("nowhere://x/y.parquet").open()
 
 
 def test_a_wrong_cell_is_named_by_file_and_row(folder, tmp_path):
@@ -166,9 +168,9 @@ def test_parts_are_runs_of_row_groups(tmp_path):
 
 def test_a_tally_of_parts_is_that_of_the_whole():
     values = np.random.default_rng(0).normal(1e6, 1.0, 1000)
-    tally = Tally()
+    tally = RunningMoments()
     for part in np.array_split(values, [3, 500, 501]):
-        tally = tally + Tally.of(part)
+        tally = tally + RunningMoments.of(part)
     mean, error = tally.mean_and_error()
     assert mean == pytest.approx(values.mean(), rel=1e-12)
     assert error == pytest.approx(values.std(ddof=1) / np.sqrt(1000), rel=1e-6)
@@ -177,15 +179,15 @@ def test_a_tally_of_parts_is_that_of_the_whole():
 def test_workers_never_take_the_whole_cluster():
     for cpus in (1.0, 2.0, 3.0, 64.0):
         for wanted in (None, 1, 7, 100):
-            shares = share_out({"CPU": cpus}, wanted)
+            shares = allocate_workers({"CPU": cpus}, wanted)
             assert shares.workers * shares.cpus <= 0.9 * cpus + 1e-9
-    assert share_out({"CPU": 8.0}, tasks=3).workers == 3
+    assert allocate_workers({"CPU": 8.0}, tasks=3).workers == 3
     with pytest.raises(EngineError, match="no processor"):
-        share_out({"memory": 1.0})
+        allocate_workers({"memory": 1.0})
 
 
 def test_both_files_of_a_model_travel(folder, tmp_path):
-    shipped = ShippedModel.read(folder / "model")
+    shipped = ModelFiles.read(folder / "model")
     shipped.write(tmp_path / "copy")
     names = [path.name for path in (folder / "model").iterdir() if path.is_file()]
     assert filecmp.cmpfiles(folder / "model", tmp_path / "copy", names, shallow=False)[0] == names
