@@ -376,7 +376,7 @@ def test_demo_scores_the_truth_and_the_constant_answer_rightly() -> None:
     from scipy.stats import dirichlet
 
     from snefy_ldl.cli.city import fit_city
-    from snefy_ldl.reports.rivals import one_dirichlet
+    from snefy_ldl.reports.scores import one_dirichlet
 
     demo = fit_city(n_train=200, n_test=60, n_members=1, epochs=2, random_state=3)
     alpha = one_dirichlet(demo.train.D)

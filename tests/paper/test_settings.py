@@ -13,7 +13,7 @@ from snefy_ldl.cli import app
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
 from snefy_ldl.paper import config, runner
-from snefy_ldl.paper.analysis import TABLES
+from snefy_ldl.paper.claims import TABLES
 from snefy_ldl.paper.config import Active, Conformal, Ensemble
 from snefy_ldl.paper.runner import data_digest, fingerprint
 from snefy_ldl.paper.studies import make_model

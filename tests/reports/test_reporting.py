@@ -32,7 +32,7 @@ from snefy_ldl.reports import (
     score_lines,
     worst_groups,
 )
-from snefy_ldl.reports.trust import LEVELS, calibrated_widths, drawn_widths
+from snefy_ldl.reports.report import LEVELS, calibrated_widths, drawn_widths
 
 LABELS = ["business", "entertainment", "education"]
 

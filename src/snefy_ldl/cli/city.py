@@ -8,17 +8,13 @@ from typing import Any
 
 import numpy as np
 from rich.table import Table
-from scipy.special import gammaln, xlogy
 from scipy.stats import beta
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets import SyntheticData, make_city_districts
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.metrics import HIGHER_IS_BETTER, coverage, interval_width, score
-from snefy_ldl.reports.rivals import one_dirichlet
-from snefy_ldl.reports.scores import MEANINGS
-
-__all__ = ["LEVEL", "Demo", "District", "Measure", "as_frame", "fit_city", "summary_table"]
+from snefy_ldl.reports.scores import MEANINGS, dirichlet_log_prob, one_dirichlet
 
 #: Confidence level of the intervals on the page.
 LEVEL = 0.9
@@ -162,18 +158,13 @@ def as_frame(values: Array, names: list[str]) -> Any:
     return pd.DataFrame(values, columns=names)
 
 
-def _dirichlet_log_prob(alpha: Array, D: Array) -> Array:
-    out: Array = gammaln(alpha.sum()) - gammaln(alpha).sum() + xlogy(alpha - 1.0, D).sum(axis=1)
-    return out
-
-
 def _measures(model: SnefyLDL, train: SyntheticData, test: SyntheticData) -> list[Measure]:
     """The score table: the model, the truth and the constant answer on the test districts."""
     X, D, truth = as_frame(test.X, test.feature_names), test.D, test.truth
     constant = np.tile(train.D.mean(axis=0), (len(D), 1))
     alpha = one_dirichlet(train.D)
     points = [score(D, prediction) for prediction in (np.asarray(model.predict(X)), truth.mean(test.X), constant)]
-    densities = [model.log_prob(X, D), truth.log_prob(test.X, D), _dirichlet_log_prob(alpha, D)]
+    densities = [model.log_prob(X, D), truth.log_prob(test.X, D), dirichlet_log_prob(alpha, D)]
     tails = [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0]
     one_interval = beta.ppf(tails, alpha[:, None], alpha.sum() - alpha[:, None])  # (L, 2)
     ends = [model.predict_interval(X, LEVEL), truth.interval(test.X, LEVEL), np.tile(one_interval, (len(D), 1, 1))]

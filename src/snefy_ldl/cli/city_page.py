@@ -13,8 +13,6 @@ from snefy_ldl._internal.version import __version__
 from snefy_ldl.cli.city import LEVEL, Demo, as_frame
 from snefy_ldl.cli.pictures import Pictures, color_variables
 
-__all__ = ["render"]
-
 #: Levels of the calibration curve.
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 

@@ -13,7 +13,6 @@ from snefy_ldl.cli.common import AsJson, Counts, split, warnings_as_notes
 if TYPE_CHECKING:
     from snefy_ldl.learners.comparison import Comparison
 
-__all__ = ["compare"]
 
 EXAMPLES = """Five learners on one table:
   snefy-ldl compare soil.csv --labels sand,silt,clay

@@ -30,8 +30,6 @@ from snefy_ldl.cli.common import (
 from snefy_ldl.cli.model_tables import table_notes
 from snefy_ldl.cli.reader import Source, read_for_model
 
-__all__ = ["conformalize"]
-
 
 def conformalize(
     model: ModelFolder,

@@ -8,8 +8,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-__all__ = ["demo", "run_demo"]
-
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder to write the page into.")] = Path("demo"),

@@ -45,8 +45,6 @@ from snefy_ldl.cli.serve import serve
 from snefy_ldl.cli.update import EXAMPLES as UPDATE_EXAMPLES
 from snefy_ldl.cli.update import update
 
-__all__ = ["app", "main", "options"]
-
 #: New objects before garbage is looked for; Python's own 700 suit programs that load little.
 YOUNG_OBJECTS = 50_000
 #: Wrong options and arguments. Newer versions of typer hold their own copy of click, so the class is taken from the

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from snefy_ldl.datasets.labelled import Labelled
     from snefy_ldl.estimator import SnefyLDL
 
-__all__ = ["evaluate"]
-
 
 def evaluate(
     model: ModelFolder,
@@ -67,7 +65,7 @@ def evaluate(
     and a run that was stopped goes on from there.
     """
     from snefy_ldl._internal.validation import check_confidence
-    from snefy_ldl.reports.evaluation import evaluate as score_model
+    from snefy_ldl.reports.scores import evaluate as score_model
 
     check_confidence(interval, "--interval")
     chosen = (
@@ -107,7 +105,7 @@ def _calibrated(model: SnefyLDL, folder: Path, rows: Labelled, X: Any, level: fl
     """Coverage and width of the intervals that conformalize left in the model folder; None where there are none."""
     from snefy_ldl import metrics
     from snefy_ldl.cli.predict import calibrated_maker
-    from snefy_ldl.reports.evaluation import figure
+    from snefy_ldl.reports.scores import figure
 
     maker = calibrated_maker(model, folder, level)
     if maker is None:

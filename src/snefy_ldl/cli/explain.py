@@ -18,7 +18,6 @@ from snefy_ldl.cli.model_tables import model_rows, no_table_notes
 if TYPE_CHECKING:
     from snefy_ldl.explain import Dependence, Effects
 
-__all__ = ["EXAMPLES", "explain_model"]
 
 ENDINGS = (".png", ".svg", ".pdf")
 #: Lines and labels of the dependence that are printed; --json holds all of them.

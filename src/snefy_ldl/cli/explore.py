@@ -9,8 +9,6 @@ import typer
 
 from snefy_ldl.cli.common import BackboneCode, IdColumn, ModelFolder, TableFile, import_backbone, not_an_input, say
 
-__all__ = ["explore"]
-
 
 def explore(
     model: ModelFolder,

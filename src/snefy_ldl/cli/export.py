@@ -9,8 +9,6 @@ import typer
 
 from snefy_ldl.cli.common import BackboneCode, ModelFolder, load_model, say
 
-__all__ = ["EXAMPLES", "export"]
-
 EXAMPLES = """Examples:
 
 snefy-ldl export model/ model.onnx

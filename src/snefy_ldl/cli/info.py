@@ -15,8 +15,6 @@ from snefy_ldl._internal.text import shorten
 from snefy_ldl.cli.common import AsJson, ModelFolder, level_list, training_rows
 from snefy_ldl.cluster.rows import calibrated_levels
 
-__all__ = ["info"]
-
 
 def info(model: ModelFolder, as_json: AsJson = False) -> None:
     """Say what a saved model is: labels, features, training, versions."""

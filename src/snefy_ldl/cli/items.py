@@ -16,7 +16,6 @@ from snefy_ldl.cli.model_tables import feature_names, known_features, model_rows
 if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import Progress
 
-__all__ = ["BLOCK_ITEMS", "Items", "ItemsFile", "read_votes"]
 
 #: Items whose laws are computed at a time.
 BLOCK_ITEMS = 4096

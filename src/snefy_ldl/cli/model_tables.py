@@ -14,17 +14,6 @@ if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import TableSource
     from snefy_ldl.estimator import SnefyLDL
 
-__all__ = [
-    "feature_names",
-    "known_features",
-    "model_rows",
-    "no_table_notes",
-    "odd_cells",
-    "say_odd_cells",
-    "table_notes",
-    "takes_gaps",
-]
-
 
 @contextlib.contextmanager
 def table_notes() -> Iterator[None]:

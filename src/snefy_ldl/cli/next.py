@@ -24,8 +24,6 @@ from snefy_ldl.cli.common import (
 from snefy_ldl.cli.items import Items, ItemsFile
 from snefy_ldl.cli.model_tables import table_notes
 
-__all__ = ["EXAMPLES", "next_items"]
-
 EXAMPLES = """Fifty items for one more annotator:
   snefy-ldl next model items.csv votes.csv --n 50 --out next.csv
 

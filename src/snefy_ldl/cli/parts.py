@@ -271,7 +271,7 @@ def evaluation_report(run: Run, level: float, counts: bool) -> dict[str, Any]:
 
     from snefy_ldl import metrics
     from snefy_ldl.cluster.work import Tally
-    from snefy_ldl.reports.evaluation import warn_if_seen
+    from snefy_ldl.reports.scores import warn_if_seen
 
     tallies: dict[str, Tally] = {}
     for outcome in run.outcomes:

@@ -11,7 +11,6 @@ from snefy_ldl.cli.parts import Setup, work_through
 if TYPE_CHECKING:
     from snefy_ldl.cluster.base import Engine
 
-__all__ = ["query_parts"]
 
 #: What the table of chosen rows is called, beside the folder of the parts.
 CHOSEN, PARTS = "chosen.parquet", "parts"

@@ -11,8 +11,6 @@ from typing import Any, Literal
 from snefy_ldl.plots import style
 from snefy_ldl.plots.densities import shade_steps
 
-__all__ = ["Pictures", "color_variables"]
-
 #: Shades of densities on a dark page, from nothing to certain.
 DARK_SHADES = {
     "model": ("#16283a", "#1c3f5c", "#245f8b", "#3b8dc0", "#7cc0e6", "#d9f0ff"),

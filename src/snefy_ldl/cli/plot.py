@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.reports import Answers, JudgedRows
 
-__all__ = ["EXAMPLES", "KINDS", "plot"]
 
 #: Each kind of picture, and what it shows.
 KINDS = {
@@ -231,7 +230,7 @@ class _Painter:
 
         from snefy_ldl import plots
         from snefy_ldl.reports import Part, judge_coverage
-        from snefy_ldl.reports.trust import LEVELS
+        from snefy_ldl.reports.report import LEVELS
 
         trust = judge_coverage([Part(self.model, np.arange(len(self.rows)))], self.rows, self._shares_only())
         assert trust is not None

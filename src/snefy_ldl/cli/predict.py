@@ -32,8 +32,6 @@ from snefy_ldl.cluster.rows import calibrated_intervals, calibrated_levels, inte
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
 
-__all__ = ["calibrated_maker", "predict"]
-
 
 def predict(
     model: ModelFolder,

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from snefy_ldl.datasets.labelled import Form, Labelled
     from snefy_ldl.estimator import SnefyLDL
 
-__all__ = ["LabelReader", "Source", "read_for_model", "report_rows"]
-
 
 class LabelReader:
     """Reads a first set of labelled rows, which settles labels and features, and then further ones.

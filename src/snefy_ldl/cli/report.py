@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.reports import JudgedRows
 
-__all__ = ["EXAMPLES", "judged_rows", "report", "stored_calibration"]
 
 #: Folds where the table trained the model.
 FOLDS = 5

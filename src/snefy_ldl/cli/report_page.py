@@ -13,10 +13,8 @@ from snefy_ldl.cli.pictures import Pictures, color_variables
 from snefy_ldl.cli.report_pictures import Corners, choose_corners, draw_pictures, draw_rows, label_order
 from snefy_ldl.reports import LEVEL, Report
 from snefy_ldl.reports.answers import DRAWS
-from snefy_ldl.reports.rivals import FOLDS
+from snefy_ldl.reports.scores import FOLDS
 from snefy_ldl.votes.scores import CountCalibration, calibrate_counts, noise_ceiling
-
-__all__ = ["render_report"]
 
 
 def render_report(

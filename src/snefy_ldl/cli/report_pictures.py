@@ -15,11 +15,8 @@ from snefy_ldl.errors import InputError, SnefyError
 from snefy_ldl.plots.importance import shorten_name
 from snefy_ldl.plots.votes import plot_calibration
 from snefy_ldl.reports import JudgedRows, Report
-from snefy_ldl.reports.failures import number_words
-from snefy_ldl.reports.trust import LEVELS
+from snefy_ldl.reports.report import LEVELS, number_words
 from snefy_ldl.votes.scores import CountCalibration
-
-__all__ = ["Corners", "choose_corners", "draw_pictures", "draw_rows", "label_order", "possible_corners"]
 
 #: Labels that have a ridge, an interval or a histogram, at most.
 MOST_LABELS = 8

@@ -53,7 +53,7 @@ def reproduce(
             repeats=repeats,
             jobs=jobs,
         )
-    from snefy_ldl.paper.report.page import write_report
+    from snefy_ldl.paper.page import write_report
 
     typer.echo(f"The report: {write_report(out)}   (open it in a browser)")
 

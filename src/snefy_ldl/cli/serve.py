@@ -21,8 +21,6 @@ A model with a network of your own, whose code mynets.py holds:
   snefy-ldl serve model --backbone mynets:make_backbone
 """
 
-__all__ = ["EXAMPLES", "serve"]
-
 
 def serve(
     models: Annotated[

@@ -10,8 +10,6 @@ from typing import TypeVar
 
 from snefy_ldl._internal.limits import MOST_THREADS
 
-__all__ = ["map_in_order"]
-
 Part = TypeVar("Part")
 Answer = TypeVar("Answer")
 

@@ -27,8 +27,6 @@ from snefy_ldl.cli.model_tables import table_notes
 from snefy_ldl.cli.parts import Address, EngineName, Patience, Workers, choose_engine, one_table, update_parts
 from snefy_ldl.cluster.rows import interval_columns
 
-__all__ = ["EXAMPLES", "update"]
-
 EXAMPLES = """One vote a row (item, annotator, label):
   snefy-ldl update model items.csv votes.csv --out posterior.csv
 

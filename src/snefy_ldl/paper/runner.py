@@ -113,7 +113,7 @@ def code_digest() -> str:
     """Hash of the library's source files, those of the report and the command line aside."""
     digest = hashlib.blake2b(digest_size=16)
     root = Path(__file__).resolve().parents[1]
-    aside = re.compile(r"(experiments/(report|analysis|runner|published)|cli|demo|[a-z_]*plots).*")
+    aside = re.compile(r"(paper/(claims|tables|figures|page|runner)|cli|plots).*")
     for path in sorted(root.rglob("*.py")):
         if not aside.fullmatch(path.relative_to(root).as_posix()):
             digest.update(path.read_bytes())

@@ -22,8 +22,6 @@ from snefy_ldl.metrics import joint_pit
 from snefy_ldl.training import Job, TrainingData
 from snefy_ldl.training.guided import fit_jobs
 
-__all__ = ["FEWEST_ROWS", "LEVEL", "Answers", "JudgedRows", "Part", "ask", "cross_fit", "drawn_step"]
-
 #: Confidence level of the intervals.
 LEVEL = 0.9
 #: Draws a row where marginal laws are not at hand.

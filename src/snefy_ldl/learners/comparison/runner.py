@@ -34,7 +34,7 @@ from snefy_ldl.estimator import SnefyLDL, fit_many
 from snefy_ldl.learners.base import Learner, close_rows, share_floor
 from snefy_ldl.learners.comparison.result import Comparison
 from snefy_ldl.training.guides import centred_logs
-from snefy_ldl.tuning.search import Fold, list_folds
+from snefy_ldl.tuning import Fold, list_folds
 
 
 class RegressorLDL(Learner):

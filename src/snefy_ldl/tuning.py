@@ -1,4 +1,4 @@
-"""Hyperparameter search: every setting on every fold, trained side by side through ``fit_many``."""
+"""Hyperparameter search by cross-validation: every setting on every fold, trained side by side."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from snefy_ldl._internal.validation.rows import as_rows, count_rows, take_rows
 from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
 from snefy_ldl.estimator import SnefyLDL, fit_many
 from snefy_ldl.training import TrainingData
+
+__all__ = ["TuneResult", "tune"]
 
 Space = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 Fold = tuple[Index, Index]

@@ -5,25 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from snefy_ldl.paper.analysis import MEASURES, METRICS, Gap, Results, Spread, paired, unpaired
-from snefy_ldl.paper.report.claims import (
+from snefy_ldl.paper.claims import (
     LEARNERS,
     LEVELS,
+    MEASURES,
+    METRICS,
     PANELS,
     QUERIES,
     STRATEGIES,
+    Gap,
     Gaps,
+    Results,
+    Spread,
     Tables,
     conformal,
     fsc,
     fsc_gaps,
     labels_of,
+    paired,
     panel,
     panel_gaps,
     panel_settings,
     query,
     query_gaps,
     signed,
+    unpaired,
     weighting,
     weighting_gaps,
 )

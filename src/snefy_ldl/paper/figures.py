@@ -9,15 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl.paper.analysis import METRICS, Gap, Results, Spread, paired
-from snefy_ldl.paper.report.claims import (
+from snefy_ldl.paper.claims import (
     LEARNERS,
     LEVELS,
+    METRICS,
     PANELS,
     STRATEGIES,
+    Gap,
+    Results,
+    Spread,
     Tables,
     fsc,
     labels_of,
+    paired,
     panel,
     panel_settings,
     query,

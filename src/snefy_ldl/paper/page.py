@@ -12,27 +12,30 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from snefy_ldl._internal.files.atomic import write_bytes
 from snefy_ldl._internal.version import __version__
-from snefy_ldl.paper.analysis import LEVEL, TABLES, Results, load_results
-from snefy_ldl.paper.report.claims import (
+from snefy_ldl.paper.claims import (
     DATASETS,
+    LEVEL,
     MARKS,
     STABLE,
+    TABLES,
     WORDS,
     Claim,
+    Results,
     Tables,
     claims_of_ours,
     claims_of_the_paper,
     duration,
+    load_results,
     tally,
 )
-from snefy_ldl.paper.report.figures import (
+from snefy_ldl.paper.figures import (
     active_figure,
     calibration_figure,
     conformal_figure,
     ensemble_figure,
     sensitivity_figure,
 )
-from snefy_ldl.paper.report.tables import (
+from snefy_ldl.paper.tables import (
     RECIPE_NAMES,
     Grid,
     active_counts,
@@ -224,7 +227,7 @@ def _environments() -> dict[str, Any]:
         import jinja2
     except ImportError:
         raise ImportError("the report needs jinja2 and matplotlib: pip install 'snefy-ldl[plot]'") from None
-    loader = jinja2.PackageLoader("snefy_ldl.paper.report")
+    loader = jinja2.PackageLoader("snefy_ldl.paper")
     options = {"loader": loader, "undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     return {".html": jinja2.Environment(autoescape=True, **options), ".md": jinja2.Environment(**options)}
 
