@@ -243,7 +243,7 @@ def test_bad_columns_and_cells_are_named(folder: Path, tmp_path: Path, districts
         "fit", folder / "city.csv", "--labels", "busines,education", "--out", tmp_path / "m"
     )
     assert "lacks 1 column(s) (--keep): name" in fail("predict", model, folder / "city.csv", "--keep", "name")
-    assert "also the name of a predicted column" in fail("predict", model, folder / "city.csv", "--keep", "business")
+    assert "a predicted column has the same name" in fail("predict", model, folder / "city.csv", "--keep", "business")
     for value, shown in ((np.nan, "1 cell is empty"), ("many", "1 cell cannot be read ('many', say)")):
         broken = districts.astype({"night_bus_lines": object})
         broken.loc[77, "night_bus_lines"] = value

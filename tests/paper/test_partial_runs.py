@@ -22,7 +22,7 @@ pytest.importorskip("matplotlib")
 
 
 def test_one_recipe_one_repeat_and_missing_studies(tmp_path: Path) -> None:
-    from snefy_ldl.paper.page import write_report
+    from snefy_ldl.paper.report import write_report
 
     put_conformal(tmp_path, "table3", 0.1, recipes=("default",), repeats=1)
     put_ensemble(tmp_path, "table7", 0.02, recipes=("paper",), repeats=2)
@@ -50,7 +50,7 @@ def test_one_recipe_one_repeat_and_missing_studies(tmp_path: Path) -> None:
 
 
 def test_a_run_as_large_as_the_papers_is_called_complete(tmp_path: Path) -> None:
-    from snefy_ldl.paper.page import build_section
+    from snefy_ldl.paper.report import build_section
 
     for study, repeats, notes in (("table7", 10, 0), ("table6", 9, 2)):
         put_ensemble(tmp_path, study, 0.02, repeats=repeats)
@@ -58,7 +58,7 @@ def test_a_run_as_large_as_the_papers_is_called_complete(tmp_path: Path) -> None
 
 
 def test_baseline_alone_and_no_run_file(tmp_path: Path) -> None:
-    from snefy_ldl.paper.page import write_report
+    from snefy_ldl.paper.report import write_report
 
     put_conformal(tmp_path, "table2", 0.1, recipes=())
     page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
@@ -67,7 +67,7 @@ def test_baseline_alone_and_no_run_file(tmp_path: Path) -> None:
 
 
 def test_no_baseline_leaves_its_columns_out(tmp_path: Path) -> None:
-    from snefy_ldl.paper.page import write_report
+    from snefy_ldl.paper.report import write_report
 
     put_conformal(tmp_path, "table2", 0.1)
     for path in (tmp_path / "results/table2/baseline").iterdir():

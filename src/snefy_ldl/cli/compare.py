@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snefy_ldl.cli.common import AsJson, Counts, split, warnings_as_notes
+from snefy_ldl.cli.common import AsJson, Counts, Quiet, Seed, split, warnings_as_notes
+from snefy_ldl.cli.entry import command
 
 if TYPE_CHECKING:
     from snefy_ldl.learners.comparison import Comparison
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 EXAMPLES = """Five learners on one table:
   snefy-ldl compare soil.csv --labels sand,silt,clay
 
-All of them, ten times ten folds, on two processes; goes on where it was stopped:
+All of them, ten times ten folds, in two processes; continues if it was stopped:
   snefy-ldl compare soil.csv --labels sand,silt,clay --learners all
   --repeats 10 --jobs 2 --checkpoint runs --out table.tex --out picture.png
 """
@@ -29,17 +30,16 @@ ORDINAL = (
     "quadratic_form_distance",
     "cumulative_jensen_shannon",
 )
-#: What is compared where nothing is named: the density and the learners that are quick and good.
+#: The default learners: the density and the learners that are quick and good.
 USUAL = "SnefyLDL,SABFGS,LDLLRR,DFLDL,TreesLDL,AAKNN"
 ENDINGS = (".md", ".tex", ".csv", ".json", ".png", ".pdf", ".svg")
 
 
+@command(examples=EXAMPLES)
 def compare(
     tables: Annotated[list[Path], typer.Argument(metavar="TABLE...", help="CSV, TSV or Parquet files.")],
     labels: Annotated[str, typer.Option(metavar="A,B,C", help="Label columns, each row summing to 1.")],
-    learners: Annotated[
-        str, typer.Option(metavar="L1,L2", help="Names of learners, or all; SnefyLDL is the density.")
-    ] = USUAL,
+    learners: Annotated[str, typer.Option(metavar="L1,L2", help="Names of learners, or all.")] = USUAL,
     features: Annotated[
         str | None, typer.Option(metavar="F1,F2", help="Feature columns; by default all others.")
     ] = None,
@@ -48,20 +48,20 @@ def compare(
     repeats: Annotated[int, typer.Option(help="Cross-validations, rows shuffled anew each time.")] = 1,
     measures: Annotated[
         str | None,
-        typer.Option(metavar="M1,M2", help="Names of measures, all, or ordinal for labels with an order; six usual."),
+        typer.Option(metavar="M1,M2", help="Measures, all, or ordinal for ordered labels; by default six."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same table.")] = 0,
+    seed: Seed = 0,
     jobs: Annotated[int, typer.Option(help="Processes; -1 takes all cores.")] = 1,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder for finished pieces; a stopped comparison goes on from it.")
+        Path | None, typer.Option(help="Folder for finished fits; a comparison that was stopped continues from it.")
     ] = None,
     out: Annotated[
         list[Path] | None, typer.Option(help="File to write, by its ending: md, tex, csv, json, png, pdf, svg.")
     ] = None,
     as_json: AsJson = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Compare learners by repeated cross-validation, with tests of what is more than luck."""
+    """Compare learners by repeated cross-validation, with significance tests."""
     for file in out or []:
         if file.suffix.lower() not in ENDINGS:
             raise typer.BadParameter(f"--out {file}: end it in {', '.join(ENDINGS)}.")
@@ -105,7 +105,7 @@ def _learners(names: list[str]) -> dict[str, Any]:
     chosen = list(known) if names == ["all"] else names
     unknown = [name for name in chosen if name not in known]
     if unknown or not chosen:
-        raise InputError(f"--learners {','.join(unknown)}: use all, or names out of {', '.join(known)}.")
+        raise InputError(f"--learners {','.join(unknown)}: use all, or names from {', '.join(known)}.")
     return {name: known[name]() for name in chosen}
 
 
@@ -119,7 +119,7 @@ def _measures(names: list[str]) -> list[str] | None:
     if names == ["ordinal"]:
         return [*metrics.HIGHER_IS_BETTER, *ORDINAL]
     if unknown := [name for name in names if name not in metrics.MEASURES]:
-        raise InputError(f"--measures {unknown[0]}: use all, ordinal, or names out of {', '.join(metrics.MEASURES)}.")
+        raise InputError(f"--measures {unknown[0]}: use all, ordinal, or names from {', '.join(metrics.MEASURES)}.")
     return names or None
 
 

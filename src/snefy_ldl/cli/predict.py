@@ -2,61 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from snefy_ldl._internal.limits import MOST_THREADS
 from snefy_ldl.cli.common import (
     BackboneCode,
     Device,
     Features,
+    Keep,
     ModelFolder,
     TableOut,
+    Tables,
     distinct_columns,
-    level_list,
     load_model,
-    note,
+    note_other_levels,
     progress_bar,
-    refuse_backbone,
     say,
     split,
     table_output,
 )
-from snefy_ldl.cli.model_tables import feature_names, model_rows, no_table_notes, odd_cells, say_odd_cells, takes_gaps
-from snefy_ldl.cli.parts import Address, EngineName, Patience, Tables, Workers, choose_engine, one_table, predict_parts
-from snefy_ldl.cli.threads import map_in_order
-from snefy_ldl.cluster.rows import calibrated_intervals, calibrated_levels, interval_columns, prediction_columns
+from snefy_ldl.cli.entry import command
+from snefy_ldl.cli.parts import EngineOptions, predict_parts
+from snefy_ldl.cli.tables import feature_names, label_names, no_table_notes, odd_cells, print_odd_cells
+from snefy_ldl.cluster.rows import (
+    calibrated_intervals,
+    calibrated_levels,
+    interval_columns,
+    model_rows,
+    prediction_columns,
+    takes_gaps,
+)
 
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
 
+Part = TypeVar("Part")
+Answer = TypeVar("Answer")
 
+
+@command()
 def predict(
     model: ModelFolder,
     tables: Tables,
     out: TableOut = "-",
     interval: Annotated[
-        float | None, typer.Option(metavar="LEVEL", help="Also write each label's interval of this level, 0.9 say.")
+        float | None,
+        typer.Option(metavar="LEVEL", help="Also write each label's interval of this level, for example 0.9."),
     ] = None,
-    keep: Annotated[str | None, typer.Option(metavar="COL1,COL2", help="Columns to copy from the table.")] = None,
+    keep: Keep = None,
     uncalibrated: Annotated[
-        bool, typer.Option("--uncalibrated", help="The model's own interval, whatever conformalize left.")
+        bool, typer.Option("--uncalibrated", help="The model's own intervals, even if it has been calibrated.")
     ] = False,
     features: Features = None,
     device: Device = "auto",
-    engine: EngineName = "local",
-    address: Address = None,
-    workers: Workers = None,
-    patience: Patience = 600.0,
+    *,
+    engine: EngineOptions,
     backbone: BackboneCode = None,
 ) -> None:
     """Predict the label distributions of a table, a part at a time, however long it is.
 
-    Where --out is a folder (a name without an ending), TABLE... are Parquet
-    files, folders or addresses such as s3://..., and every part of them
-    becomes a file in it; a run that was stopped goes on from there.
+    If --out is a folder (a name without an ending), TABLE... are Parquet
+    files, folders or addresses such as s3://..., and each part becomes a
+    file in that folder; a run that was stopped continues from there.
     """
     from snefy_ldl._internal.validation import check_confidence
     from snefy_ldl.datasets.tables import TableSink, TableSource
@@ -64,21 +78,19 @@ def predict(
 
     if interval is not None:
         check_confidence(interval, "--interval")
-    chosen = choose_engine(engine, address, workers, patience, tables, out)
+    kept = split(keep)
+    chosen = engine.choose(tables, out, backbone)
     if chosen is not None:
-        refuse_backbone(backbone)
-        options = {"interval": interval, "uncalibrated": uncalibrated}
-        return predict_parts(chosen, model, tables, out, split(keep), features, device, options)
-    table = one_table(tables)
+        return predict_parts(chosen, model, tables, out, kept, features, device, interval, uncalibrated)
+    table = Path(tables[0])
     table_output(out, table)
     source = TableSource(table)
     fitted = load_model(model, backbone, device)
     names = feature_names(fitted, features, source)
-    kept = split(keep)
     source.need(kept, "--keep")
-    labels = [str(label) for label in fitted.label_names_]
+    labels = label_names(fitted)
     if taken := sorted(set(kept) & set(labels)):
-        raise InputError(f"--keep {taken[0]}: that is also the name of a predicted column; leave it out.")
+        raise InputError(f"--keep {taken[0]}: a predicted column has the same name; leave it out.")
     distinct_columns([*kept, *labels, *(interval_columns(labels) if interval is not None else [])])
     rows, intervals = 0, None if interval is None else _interval_maker(fitted, model, interval, uncalibrated)
     odd: list[Any] = []
@@ -92,7 +104,7 @@ def predict(
         for answer in map_in_order(answer_to, source.chunks(names, kept, progress, finite=not takes_gaps(fitted))):
             sink.write(answer)
             rows += len(answer)
-    say_odd_cells(odd)
+    print_odd_cells(odd)
     if out != "-":
         say(f"{rows:,} rows written to {out}", "green")
 
@@ -112,26 +124,65 @@ def calibrated_maker(model: SnefyLDL, folder: Path, level: float) -> Callable[[A
         level: Confidence level.
 
     Returns:
-        A function of features; None where the folder holds no calibration of that level, which is said where it holds
-        one of others.
+        A function of features; None where the folder holds no calibration of that level. A note is printed where it
+        holds one of other levels.
     """
     from snefy_ldl._internal.files.models import load_calibration
 
     state = load_calibration(folder)
-    if state is None:
+    if state is None or note_other_levels(calibrated_levels(state), level):
         return None
-    calibrated = calibrated_intervals(model, state, level)
-    if calibrated is None:
-        note(f"calibrated for {level_list(calibrated_levels(state))} alone; {level:g} is the model's own")
-    return calibrated
+    return calibrated_intervals(model, state, level)
 
 
 def _predictions(
     model: SnefyLDL, chunk: Any, names: list[str], keep: list[str], intervals: Callable[[Any], Any] | None
 ) -> Any:
-    """The output's columns: kept ones, a mean a label, and both ends of its interval."""
+    """The output's columns: kept ones, and for each label its mean and both ends of its interval."""
     import pandas as pd
 
     columns = prediction_columns(model, model_rows(model, chunk, names), intervals)
     numbers = pd.DataFrame(columns, index=chunk.index)
     return pd.concat([chunk[keep], numbers], axis=1) if keep else numbers
+
+
+def map_in_order(work: Callable[[Part], Answer], parts: Iterable[Part], threads: int | None = None) -> Iterator[Answer]:
+    """What some work makes of each part, in the parts' order, in bounded memory.
+
+    Threads gain because PyTorch, NumPy and the reader of Parquet files leave the interpreter free while they compute;
+    each uses one core, so that they do not wait for each other.
+
+    Args:
+        work: Called with a part, in any thread.
+        parts: Read in the calling thread, at most ``threads + 1`` ahead of what was handed on.
+        threads: How many; by default one per core, up to four.
+
+    Yields:
+        The answers.
+
+    >>> list(map_in_order(lambda part: part**2, range(5), threads=2))
+    [0, 1, 4, 9, 16]
+    """
+    import torch  # loaded where it is used: a command that only asks for help should answer at once
+
+    from snefy_ldl._internal.special.threads import one_blas_thread
+
+    cores = os.cpu_count() or 1
+    count = threads or min(cores, MOST_THREADS)
+    before = torch.get_num_threads()
+    waiting: deque[Future[Answer]] = deque()
+    torch.set_num_threads(1)
+    try:
+        with one_blas_thread(), ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            try:
+                for part in parts:
+                    waiting.append(pool.submit(work, part))
+                    if len(waiting) > count:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+    finally:
+        torch.set_num_threads(before)

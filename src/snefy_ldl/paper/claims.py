@@ -602,16 +602,6 @@ def judge_best_query(results: Results, tables: Tables, study: str, recipe: str) 
     return Verdict(HOLDS if won == len(METRICS) else IN_PART if 2 * won > len(METRICS) else FAILS, text)
 
 
-def judge_random(results: Results, tables: Tables, study: str, recipe: str) -> Verdict:
-    """The entropy query against random queries (tables 4 and 5)."""
-    return _all_better(query_gaps(results, study, recipe, "SNEFY-LDL").values(), "measures", len(METRICS))
-
-
-def judge_weighting(results: Results, tables: Tables, study: str, recipe: str) -> Verdict:
-    """Weighted against Average (tables 6 and 7)."""
-    return _all_better(weighting_gaps(results, study, recipe).values(), "cells", len(LEARNERS) * len(METRICS))
-
-
 def judge_recipe(results: Results, study: str) -> Verdict:
     """The default recipe against the paper's, on the same splits."""
     gaps = recipe_gaps(results, study)
@@ -723,8 +713,12 @@ Judge = Callable[[Results, Tables, str, str], Verdict]
 JUDGES: dict[str, Judge] = {
     "fsc": judge_fsc,
     "best_query": judge_best_query,
-    "random": judge_random,
-    "weighting": judge_weighting,
+    "random": lambda results, _, study, recipe: _all_better(
+        query_gaps(results, study, recipe, "SNEFY-LDL").values(), "measures", len(METRICS)
+    ),
+    "weighting": lambda results, _, study, recipe: _all_better(
+        weighting_gaps(results, study, recipe).values(), "cells", len(LEARNERS) * len(METRICS)
+    ),
     "stable": judge_stable,
     "drops": judge_drops,
 }

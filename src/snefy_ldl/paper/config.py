@@ -146,7 +146,7 @@ class Study:
         protocol: how it is run.
         repeats: random splits in a full run, as many as the paper has.
         chunk: repeats that one task trains together; it decides speed, and no more than the last bits of a figure.
-        cost: rough seconds a repeat and recipe, for the estimate of the time left alone.
+        cost: rough seconds per repeat and recipe, which orders the tasks.
         baseline: whether something beside the recipes is measured, under the recipe ``"baseline"``.
         model: changes to the settings of every density, for trials.
     """
@@ -197,7 +197,7 @@ QUICK_PANELS = (
 
 
 def quick(study: Study) -> Study:
-    """The same study at a few repeats, and on a thinner grid.
+    """A study with a few repeats, and on a thinner grid.
 
     Example:
         >>> quick(STUDIES["table3"]).repeats

@@ -305,9 +305,9 @@ def evaluate(model: Any, X: Any, D: Any = None, *, counts: Any = None, level: fl
     given = [(X, D, counts)] if D is not None or counts is not None else _labelled_chunks(X)
     parts, seen, votes = [], 0, False
     for features, shares, numbers in given:
+        votes = votes or (not parts and numbers is not None)  # the first part decides
         parts.append(_answers(model, features, shares, numbers, level))
         seen += count_seen(model, features, parts[-1][0])
-        votes = numbers is not None
     shares, predicted, ends, densities = (np.concatenate(part) for part in zip(*parts))
     warn_if_seen(seen, len(shares))
     return _figures(shares, predicted, ends, densities, votes, level)
