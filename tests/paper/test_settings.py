@@ -119,7 +119,7 @@ def test_published_tables_are_whole():
         (["table3", "--recipe", ","], "use paper, default"),
         (["table3", "--repeats", "0"], "--repeats"),
         (["--jobs", "none"], "--jobs"),
-        (["table3", "--report-only"], "it reports on all"),
+        (["table3", "--report-only"], "it reports on everything"),
     ],
 )
 def test_wrong_usage(words, message, tmp_path):

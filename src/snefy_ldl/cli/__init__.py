@@ -5,7 +5,6 @@ from __future__ import annotations
 from snefy_ldl.cli import (  # noqa: F401 - each registers its commands
     compare,
     demo,
-    evaluate,
     explain,
     fit,
     info,

@@ -14,128 +14,17 @@ import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import Progress
     from snefy_ldl.estimator import SnefyLDL
 
-#: Columns of a table with one vote per row.
-VOTE_COLUMNS = "item,annotator,label"
 #: Endings of pictures.
 PICTURES = (".png", ".svg", ".pdf")
-
-ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder that fit wrote.")]
-TableFile = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV, Excel, Parquet or Feather file.")]
-Tables = Annotated[
-    list[str],
-    typer.Argument(metavar="TABLE...", help="CSV, TSV, Excel, Parquet or Feather file, or several Parquet files."),
-]
-Features = Annotated[
-    str | None,
-    typer.Option(metavar="F1,F2", help="Feature columns, for a model that was fitted without column names."),
-]
-Counts = Annotated[bool, typer.Option("--counts", help="The label columns hold numbers of votes, not shares.")]
-Normalize = Annotated[
-    bool, typer.Option("--normalize", help="The label columns hold amounts: divide each row by its sum.")
-]
-Device = Annotated[str, typer.Option(help="auto (a GPU where there is one), cpu, cuda ...")]
-Seed = Annotated[int, typer.Option(help="Random seed; the same seed gives the same result.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
-Keep = Annotated[str | None, typer.Option(metavar="COL1,COL2", help="Columns to copy from the table.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, for example n_neurons=32. Repeatable."),
-]
-Ternary = Annotated[
-    str | None,
-    typer.Option(metavar="A,B,C", help="Labels at the corners of the triangles, or groups of labels: A+B,C,D."),
-]
-Dpi = Annotated[int, typer.Option(min=30, max=1200, help="Dots per inch of a PNG file.")]
-TableOut = Annotated[
-    str, typer.Option(help="CSV, TSV, Excel, Parquet or Feather file to write, by its ending; - prints CSV.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-IdColumn = Annotated[
-    str | None,
-    typer.Option("--id", metavar="COLUMN", help="Column that names the rows; by default item, id or row, if present."),
-]
-VoteFile = Annotated[Path | None, typer.Option(help="File with the votes, if TABLE holds only the items' features.")]
-VoteColumns = Annotated[
-    str,
-    typer.Option(
-        "--vote-columns", metavar="I,A,L", help="Columns of a table with one vote per row; detected by default."
-    ),
-]
-BackboneCode = Annotated[
-    str | None,
-    typer.Option(
-        "--backbone",
-        metavar="MODULE:FUNCTION",
-        help="For a model with a custom network: the function that builds it. Runs that code; it must be trusted.",
-    ),
-]
-
-
-@dataclass(frozen=True)
-class LabelOptions:
-    """Options of commands that judge a model: where the labels of a table are. Its fields become options.
-
-    Args:
-        labels: Label columns between commas; by default the model's.
-        features: Feature columns between commas, for a model that knows no names.
-        counts: Whether label columns hold numbers of votes.
-        votes: "auto", "shares", "counts", "long" or "wide".
-        vote_file: Votes, where the table holds features alone.
-        columns: Columns of a table with one vote per row, between commas.
-        id_name: Column that names the rows.
-        normalize: Whether label columns hold amounts.
-    """
-
-    labels: Annotated[
-        str | None, typer.Option(metavar="A,B,C", help="Label columns; by default those the model was fitted to.")
-    ] = None
-    features: Features = None
-    counts: Counts = False
-    votes: Annotated[
-        str,
-        typer.Option("--votes", metavar="FORM", help="Votes instead of shares: counts, long or wide; auto detects it."),
-    ] = "auto"
-    vote_file: VoteFile = None
-    columns: VoteColumns = VOTE_COLUMNS
-    id_name: IdColumn = None
-    normalize: Normalize = False
-
-    @property
-    def form(self) -> str:
-        """How the labels are written down."""
-        return "counts" if self.counts else self.votes
-
-
-@dataclass(frozen=True)
-class VoteOptions:
-    """Options of ``update`` and ``next``: how the votes are written down. Its fields become options.
-
-    Args:
-        form: "auto", "long", "wide" or "counts".
-        columns: Columns of a table with one vote per row, between commas.
-        id_name: Column that names the items.
-        features: Feature columns between commas, for a model that knows no names.
-    """
-
-    form: Annotated[
-        str, typer.Option("--votes", metavar="FORM", help="How the votes are written down: auto, long, wide or counts.")
-    ] = "auto"
-    columns: VoteColumns = VOTE_COLUMNS
-    id_name: IdColumn = None
-    features: Features = None
-
-
 #: Python expressions in the messages of the library, and what to write instead on the command line.
 COMMAND_LINE_WORDS = (
     (r"zeros='(\w+)'", r"--zeros \1"),
@@ -175,6 +64,20 @@ def note(text: str) -> None:
         text: The line.
     """
     say(f"note: {text}", "yellow")
+
+
+def input_error(message: str) -> Exception:
+    """An :class:`~snefy_ldl.errors.InputError`, whose module loads scikit-learn and so is imported late.
+
+    Args:
+        message: What is wrong, where, and what to do.
+
+    Returns:
+        The error, to be raised.
+    """
+    from snefy_ldl.errors import InputError
+
+    return InputError(message)
 
 
 def explain(error: Exception) -> str:
@@ -229,7 +132,7 @@ def warnings_as_notes() -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress_bar(what: str) -> Iterator[Progress]:
-    """A bar on standard error; where that is no terminal, a plain line every few seconds.
+    """A bar on standard error; where that is not a terminal, a plain line every few seconds.
 
     Args:
         what: The word beside it.
@@ -302,10 +205,8 @@ def check_picture(out: Path, *inputs: Path) -> None:
     Raises:
         InputError: The ending is unknown, it is a folder, or one of the files that are read.
     """
-    from snefy_ldl.errors import InputError
-
     if out.suffix.lower() not in PICTURES or out.is_dir():
-        raise InputError(f"--out {out}: name a file that ends in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}.")
+        raise input_error(f"--out {out}: name a file that ends in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}.")
     not_an_input("--out", out, *inputs)
 
 
@@ -360,35 +261,34 @@ def import_backbone(place: str | None) -> Any:
         None for None.
 
     Raises:
-        InputError: There is no such module or function, or it gives neither.
+        InputError: There is no such module or function, or the function returns something else.
     """
     if place is None:
         return None
     from torch import nn
 
-    from snefy_ldl.errors import InputError
     from snefy_ldl.networks.custom import Backbone
 
     module_name, sign, name = place.partition(":")
     if not sign or not module_name or not name.isidentifier():
-        raise InputError(f"--backbone {place}: write MODULE:FUNCTION, for example mynets:make_backbone.")
+        raise input_error(f"--backbone {place}: write MODULE:FUNCTION, for example mynets:make_backbone.")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
         found = importlib.import_module(module_name)
     except ImportError as error:
-        raise InputError(f"--backbone {place}: {module_name} cannot be imported: {error}.") from error
+        raise input_error(f"--backbone {place}: {module_name} cannot be imported: {error}.") from error
     if not hasattr(found, name):
-        raise InputError(f"--backbone {place}: {module_name} has no {name!r}.")
+        raise input_error(f"--backbone {place}: {module_name} has no {name!r}.")
     made = getattr(found, name)
     if not isinstance(made, (nn.Module, Backbone)):
         try:
             made = made()
         except TypeError as error:
-            raise InputError(f"--backbone {place}: the function must take no arguments ({error}).") from error
+            raise input_error(f"--backbone {place}: the function must take no arguments ({error}).") from error
     if not isinstance(made, (nn.Module, Backbone)):
         kind = type(made).__name__
-        raise InputError(f"--backbone {place}: the function returns a {kind}, not a torch.nn.Module or a Backbone.")
+        raise input_error(f"--backbone {place}: the function returns a {kind}, not a torch.nn.Module or a Backbone.")
     return made
 
 
@@ -404,7 +304,7 @@ def load_model(folder: Path, backbone: str | None, device: str | None = None) ->
         The fitted model.
 
     Raises:
-        InputError: ``--backbone`` names nothing that serves.
+        InputError: ``--backbone`` does not name a network.
         ModelFileError: The folder holds no model, a damaged one, or one whose network ``--backbone`` should name.
     """
     from snefy_ldl.estimator import SnefyLDL
@@ -441,14 +341,12 @@ def number(text: str, option: str) -> float:
         The number.
 
     Raises:
-        InputError: It is no number.
+        InputError: It is not a number.
     """
-    from snefy_ldl.errors import InputError
-
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"{option} {text}: not a number.") from None
+        raise input_error(f"{option} {text}: not a number.") from None
 
 
 def level_list(levels: list[float]) -> str:
@@ -494,11 +392,9 @@ def vote_columns(text: str) -> tuple[str, str, str]:
     Raises:
         InputError: There are not three different names.
     """
-    from snefy_ldl.errors import InputError
-
     names = split(text)
     if len(names) != 3 or len(set(names)) != 3:
-        raise InputError(f"--vote-columns {text}: name three columns, those of item, annotator and label.")
+        raise input_error(f"--vote-columns {text}: name three columns, those of item, annotator and label.")
     return names[0], names[1], names[2]
 
 
@@ -513,12 +409,11 @@ def table_output(out: str, *inputs: Path | None) -> None:
         InputError: The ending is unknown, it is a folder, or one of the files that are read.
     """
     from snefy_ldl.datasets.tables import table_kind
-    from snefy_ldl.errors import InputError
 
     if out != "-":
         table_kind(Path(out))
         if Path(out).is_dir():
-            raise InputError(f"--out {out} is a folder; name a file in it.")
+            raise input_error(f"--out {out} is a folder; name a file in it.")
         not_an_input("--out", Path(out), *inputs)
 
 
@@ -533,11 +428,9 @@ def not_an_input(option: str, out: Path, *inputs: Path | None) -> None:
     Raises:
         InputError: They are the same file, whatever their names.
     """
-    from snefy_ldl.errors import InputError
-
     for file in inputs:
         if file is not None and (out.resolve() == file.resolve() or (out.exists() and _is_same(out, file))):
-            raise InputError(f"{option} {out} is read by this command, and would be overwritten; name another file.")
+            raise input_error(f"{option} {out} is read by this command, and would be overwritten; name another file.")
 
 
 def _is_same(first: Path, second: Path) -> bool:
@@ -551,15 +444,13 @@ def distinct_columns(names: list[str]) -> None:
         names: Of all its columns.
 
     Raises:
-        InputError: A name stands there twice.
+        InputError: A name occurs twice.
 
     >>> distinct_columns(["sand", "sand_low", "sand_high"])
     """
-    from snefy_ldl.errors import InputError
-
     if len(set(names)) < len(names):
         twice = next(name for k, name in enumerate(names) if name in names[:k])
-        raise InputError(
+        raise input_error(
             f"the output would have two columns named {twice!r}: rename a label, or do not keep that column."
         )
 
@@ -574,16 +465,14 @@ def setting(text: str) -> tuple[str, Any]:
         Name and value.
 
     Raises:
-        InputError: It is no such pair.
+        InputError: It is not such a pair.
 
     >>> setting("n_neurons=32"), setting("device=cpu"), setting("patience=None")
     (('n_neurons', 32), ('device', 'cpu'), ('patience', None))
     """
-    from snefy_ldl.errors import InputError
-
     name, sign, value = text.partition("=")
     if not sign or not name.strip() or not value.strip():
-        raise InputError(f"--set {text}: write NAME=VALUE, for example epochs=50.")
+        raise input_error(f"--set {text}: write NAME=VALUE, for example epochs=50.")
     try:
         return name.strip(), json.loads(value)
     except ValueError:
@@ -592,7 +481,7 @@ def setting(text: str) -> tuple[str, Any]:
 
 
 def training_rows(training: dict[str, Any]) -> str:
-    """How many rows a fit was given and what they were for; models of 0.1 know only those it learned from.
+    """How many rows a fit was given and what they were for; models of version 0.1 know only the rows they learned from.
 
     Args:
         training: The model's ``training_``.

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snefy_ldl.cli.common import AsJson, Counts, Quiet, Seed, split, warnings_as_notes
+from snefy_ldl.cli import options as opt
+from snefy_ldl.cli.common import input_error, split, warnings_as_notes
 from snefy_ldl.cli.entry import command
 
 if TYPE_CHECKING:
@@ -43,14 +44,14 @@ def compare(
     features: Annotated[
         str | None, typer.Option(metavar="F1,F2", help="Feature columns; by default all others.")
     ] = None,
-    counts: Counts = False,
+    counts: opt.Counts = False,
     folds: Annotated[int, typer.Option(help="Folds of a cross-validation.")] = 10,
     repeats: Annotated[int, typer.Option(help="Cross-validations, rows shuffled anew each time.")] = 1,
     measures: Annotated[
         str | None,
         typer.Option(metavar="M1,M2", help="Measures, all, or ordinal for ordered labels; by default six."),
     ] = None,
-    seed: Seed = 0,
+    seed: opt.Seed = 0,
     jobs: Annotated[int, typer.Option(help="Processes; -1 takes all cores.")] = 1,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Folder for finished fits; a comparison that was stopped continues from it.")
@@ -58,8 +59,8 @@ def compare(
     out: Annotated[
         list[Path] | None, typer.Option(help="File to write, by its ending: md, tex, csv, json, png, pdf, svg.")
     ] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Compare learners by repeated cross-validation, with significance tests."""
     for file in out or []:
@@ -97,7 +98,6 @@ def compare(
 
 
 def _learners(names: list[str]) -> dict[str, Any]:
-    from snefy_ldl.errors import InputError
     from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.learners import all_learners
 
@@ -105,21 +105,20 @@ def _learners(names: list[str]) -> dict[str, Any]:
     chosen = list(known) if names == ["all"] else names
     unknown = [name for name in chosen if name not in known]
     if unknown or not chosen:
-        raise InputError(f"--learners {','.join(unknown)}: use all, or names from {', '.join(known)}.")
+        raise input_error(f"--learners {','.join(unknown)}: use all, or names from {', '.join(known)}.")
     return {name: known[name]() for name in chosen}
 
 
 def _measures(names: list[str]) -> list[str] | None:
     """Names of measures; None for the usual ones."""
     from snefy_ldl import metrics
-    from snefy_ldl.errors import InputError
 
     if names == ["all"]:
         return list(metrics.MEASURES)
     if names == ["ordinal"]:
         return [*metrics.HIGHER_IS_BETTER, *ORDINAL]
     if unknown := [name for name in names if name not in metrics.MEASURES]:
-        raise InputError(f"--measures {unknown[0]}: use all, ordinal, or names from {', '.join(metrics.MEASURES)}.")
+        raise input_error(f"--measures {unknown[0]}: use all, ordinal, or names from {', '.join(metrics.MEASURES)}.")
     return names or None
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from snefy_ldl.cli.common import Seed
+from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.entry import command
 
 
@@ -18,7 +18,7 @@ def demo(
     rows: Annotated[int, typer.Option(min=50, help="Districts to learn from.")] = 2000,
     members: Annotated[int, typer.Option(min=1, help="Networks to average.")] = 3,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training rows.")] = 30,
-    seed: Seed = 0,
+    seed: opt.Seed = 0,
 ) -> None:
     """Fit a made-up city, compare with the known truth, and write a page with pictures."""
     typer.echo(f"A made-up city: learning the mix of uses of {rows:,} districts ...")

@@ -10,20 +10,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from snefy_ldl.cli.common import (
-    AsJson,
-    BackboneCode,
-    Dpi,
-    IdColumn,
-    ModelFolder,
-    TableFile,
-    check_picture,
-    load_model,
-    make_table,
-    new_figure,
-    say,
-    write_picture,
-)
+from snefy_ldl.cli import options as opt
+from snefy_ldl.cli.common import check_picture, input_error, load_model, make_table, new_figure, say, write_picture
 from snefy_ldl.cli.entry import command
 from snefy_ldl.cli.tables import no_table_notes
 from snefy_ldl.cluster.rows import model_rows
@@ -45,8 +33,8 @@ The probability of more sand than clay along two features:
 
 @command("explain", examples=EXAMPLES)
 def explain_model(
-    model: ModelFolder,
-    table: TableFile,
+    model: opt.ModelFolder,
+    table: opt.TableFile,
     feature: Annotated[str, typer.Option(help="Column whose effect is wanted.")],
     second: Annotated[str | None, typer.Option("--and", metavar="COLUMN", help="A second column, for a map.")] = None,
     of: Annotated[
@@ -63,10 +51,10 @@ def explain_model(
     grid: Annotated[int, typer.Option(min=2, help="Values along a numeric column.")] = 15,
     max_rows: Annotated[int, typer.Option(min=1, help="Rows to average over at most, drawn at random.")] = 500,
     out: Annotated[Path | None, typer.Option(help="Picture to write: .png, .svg or .pdf.")] = None,
-    dpi: Dpi = 150,
-    as_json: AsJson = False,
-    id_name: IdColumn = None,
-    backbone: BackboneCode = None,
+    dpi: opt.Dpi = 150,
+    as_json: opt.AsJson = False,
+    id_name: opt.IdColumn = None,
+    backbone: opt.BackboneCode = None,
 ) -> None:
     """Show what a feature does to the predictions: average effects, and how they change along it.
 
@@ -100,17 +88,13 @@ def explain_model(
 
 
 def _column(name: str, names: list[str]) -> str:
-    from snefy_ldl.errors import InputError
-
     if name not in names:
-        raise InputError(f"{name!r} is not a feature of the model, which uses {', '.join(names)}.")
+        raise input_error(f"{name!r} is not a feature of the model, which uses {', '.join(names)}.")
     return name
 
 
 def _quantity(of: str, labels: list[str]) -> Any:
     """What to explain, out of the text of ``--of``."""
-    from snefy_ldl.errors import InputError
-
     if of in ("mean", "width"):
         return of
     for sign, name in ((">", "greater"), ("/", "log_ratio")):
@@ -118,7 +102,7 @@ def _quantity(of: str, labels: list[str]) -> Any:
             first, second = of[:k].strip(), of[k + 1 :].strip()
             if first in labels and second in labels:
                 return (name, first, second)
-    raise InputError(f'--of {of}: use mean, width, "A>B" or "A/B", with labels from {", ".join(labels)}.')
+    raise input_error(f'--of {of}: use mean, width, "A>B" or "A/B", with labels from {", ".join(labels)}.')
 
 
 def _as_json(table: Effects, curve: Dependence) -> dict[str, Any]:
@@ -132,7 +116,7 @@ def _as_json(table: Effects, curve: Dependence) -> dict[str, Any]:
 
 
 def _print(table: Effects, curve: Dependence) -> None:
-    """Both tables, and in words what they say."""
+    """Print both tables, and what they mean in words."""
     console = Console()
     one = len(curve.features) == 1
     names = [name for name in table.frame.columns if not (one and name == "term")]

@@ -8,26 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snefy_ldl.cli.common import (
-    VOTE_COLUMNS,
-    Counts,
-    Device,
-    IdColumn,
-    Normalize,
-    Quiet,
-    Seed,
-    Settings,
-    TableFile,
-    VoteColumns,
-    VoteFile,
-    note,
-    say,
-    setting,
-    split,
-    training_rows,
-    vote_columns,
-    warnings_as_notes,
-)
+from snefy_ldl.cli import options as opt
+from snefy_ldl.cli.common import input_error, note, say, setting, split, training_rows, vote_columns, warnings_as_notes
 from snefy_ldl.cli.entry import command
 from snefy_ldl.cli.parts import Address, is_ray
 from snefy_ldl.cli.tables import LabelReader, report_rows
@@ -62,7 +44,7 @@ The same on four workers of a Ray cluster:
 
 @command(examples=EXAMPLES)
 def fit(
-    table: TableFile,
+    table: opt.TableFile,
     out: Annotated[Path, typer.Option(help="Folder to write the model into.")],
     labels: Annotated[
         str | None,
@@ -78,9 +60,9 @@ def fit(
             help="Votes instead of shares: counts per label, one vote per row, or one column per annotator.",
         ),
     ] = None,
-    vote_file: VoteFile = None,
-    columns: VoteColumns = VOTE_COLUMNS,
-    id_name: IdColumn = None,
+    vote_file: opt.VoteFile = None,
+    columns: opt.VoteColumns = opt.VOTE_COLUMNS,
+    id_name: opt.IdColumn = None,
     append: Annotated[
         list[Path] | None,
         typer.Option(help="More labelled rows: a table, votes, or a Label Studio export (.json). Repeatable."),
@@ -88,20 +70,20 @@ def fit(
     pool: Annotated[
         Path | None, typer.Option(help="Table to look up the features of appended rows in, by their id.")
     ] = None,
-    counts: Counts = False,
-    normalize: Normalize = False,
+    counts: opt.Counts = False,
+    normalize: opt.Normalize = False,
     drop: Annotated[str | None, typer.Option(metavar="C1,C2", help="Columns that are not features.")] = None,
     members: Annotated[
         int | None,
         typer.Option(help="Networks to average; 6 is slower and better. By default 1 to 4, by the number of rows."),
     ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the rows.")] = 30,
-    seed: Seed = 0,
+    seed: opt.Seed = 0,
     zeros: Annotated[
         str, typer.Option(metavar="auto|model|shrink|error|FLOOR", help="What to do with shares of exactly zero.")
     ] = "auto",
-    device: Device = "auto",
-    option: Settings = None,
+    device: opt.Device = "auto",
+    option: opt.Settings = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Folder for a checkpoint per epoch; a fit that was stopped continues from it.")
     ] = None,
@@ -109,7 +91,7 @@ def fit(
         bool,
         typer.Option("--stream", help="TABLE is a folder of Parquet files, read in parts, never as a whole."),
     ] = False,
-    quiet: Quiet = False,
+    quiet: opt.Quiet = False,
     engine: Annotated[
         str, typer.Option(metavar="local|ray", help="ray trains on workers of a Ray cluster, as --stream reads rows.")
     ] = "local",
@@ -171,22 +153,19 @@ def fit(
 
 def _check_files(out: Path, pool: Path | None, append: list[Path] | None) -> None:
     """Raise where files do not go together."""
-    from snefy_ldl.errors import InputError
-
     if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; name a folder for the model.")
+        raise input_error(f"--out {out} is a file; name a folder for the model.")
     if pool is not None and not append:
-        raise InputError("--pool holds the features of appended rows: name the file with their labels with --append.")
+        raise input_error("--pool holds the features of appended rows: name the file with their labels with --append.")
 
 
 def _make_model(changes: dict[str, Any], **settings: Any) -> Any:
     """An unfitted model; ``--set`` has the last word."""
-    from snefy_ldl.errors import InputError
     from snefy_ldl.estimator import SnefyLDL
 
     known = set(SnefyLDL().get_params()) - {"backbone", "columns"}
     if unknown := [name for name in changes if name not in known]:
-        raise InputError(f"--set {unknown[0]}: no such setting. Use one of: {', '.join(sorted(known))}.")
+        raise input_error(f"--set {unknown[0]}: no such setting. Use one of: {', '.join(sorted(known))}.")
     if isinstance(changes.get("hidden_sizes"), list):
         changes["hidden_sizes"] = tuple(changes["hidden_sizes"])
     return SnefyLDL(**{**settings, **changes})
@@ -267,11 +246,9 @@ def _conclude(model: Any, summary: str, out: Path) -> None:
 
 def _zero_option(text: str) -> Any:
     """The value of ``--zeros`` as the estimator takes it."""
-    from snefy_ldl.errors import InputError
-
     if text in ("auto", "model", "shrink", "error"):
         return text
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"--zeros {text}: use auto, model, shrink, error or a number for the floor.") from None
+        raise input_error(f"--zeros {text}: use auto, model, shrink, error or a number for the floor.") from None

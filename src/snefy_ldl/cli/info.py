@@ -12,13 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from snefy_ldl._internal.text import shorten
-from snefy_ldl.cli.common import AsJson, ModelFolder, level_list, make_table, training_rows
+from snefy_ldl.cli import options as opt
+from snefy_ldl.cli.common import level_list, make_table, training_rows
 from snefy_ldl.cli.entry import command
 from snefy_ldl.cluster.rows import calibrated_levels
 
 
 @command()
-def info(model: ModelFolder, as_json: AsJson = False) -> None:
+def info(model: opt.ModelFolder, as_json: opt.AsJson = False) -> None:
     """Describe a saved model: labels, features, training, versions."""
     from snefy_ldl._internal.files.models import CONFIG, read_config
     from snefy_ldl._internal.files.schema import check_description
@@ -118,7 +119,7 @@ def _self_check_line(check: dict[str, Any] | None) -> str:
 
 
 def _label_kind(training: dict[str, Any]) -> str:
-    """Whether the model learned from shares or votes; models of 0.1 do not say."""
+    """Whether the model learned from shares or votes; models of version 0.1 do not record it."""
     kind = training.get("labels")
     return "" if kind is None else f" ({kind})"
 

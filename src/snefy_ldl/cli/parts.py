@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import (
-    LabelOptions,
-    VoteOptions,
     distinct_columns,
+    input_error,
     note,
     note_other_levels,
     progress_bar,
@@ -64,7 +64,7 @@ class EngineOptions:
     address: Address = None
     workers: Annotated[int | None, typer.Option(min=1, help="Workers; by default one per core.")] = None
     patience: Annotated[
-        float, typer.Option(min=0.0, help="End a run on Ray after so many seconds without a finished part.")
+        float, typer.Option(min=0.0, help="Seconds without a finished part after which a run on Ray ends.")
     ] = 600.0
 
     def choose(self, tables: list[str], out: str, backbone: str | None) -> Engine | None:
@@ -82,8 +82,6 @@ class EngineOptions:
             BadParameter: The options do not go together.
             InputError: A model with a custom network cannot be sent to other processes.
         """
-        from snefy_ldl.errors import InputError
-
         on_ray = is_ray(self.engine, self.address)
         if not out or out == "-" or Path(out).suffix:
             if on_ray or len(tables) > 1:
@@ -99,7 +97,7 @@ class EngineOptions:
 
             engine = LocalEngine(self.workers)
         if backbone is not None:
-            raise InputError("--backbone works with one table only: tables in parts are read by other processes.")
+            raise input_error("--backbone works with one table only: tables in parts are read by other processes.")
         return engine
 
 
@@ -255,7 +253,7 @@ def predict_parts(
 
 
 def evaluate_parts(
-    engine: Engine, model: Path, tables: list[str], out: str, options: LabelOptions, level: float
+    engine: Engine, model: Path, tables: list[str], out: str, options: opt.LabelOptions, level: float
 ) -> dict[str, Any]:
     """``evaluate`` in parts.
 
@@ -332,7 +330,7 @@ def evaluation_report(run: Run, level: float, counts: bool) -> dict[str, Any]:
 
 
 def update_parts(
-    engine: Engine, model: Path, items: str, votes: Path, out: str, level: float, options: VoteOptions
+    engine: Engine, model: Path, items: str, votes: Path, out: str, level: float, options: opt.VoteOptions
 ) -> None:
     """``update`` in parts.
 
@@ -348,7 +346,6 @@ def update_parts(
     from snefy_ldl.cluster.work import Updates
     from snefy_ldl.datasets.labelled import ID_NAMES
     from snefy_ldl.datasets.tables import cell_text
-    from snefy_ldl.errors import InputError
 
     check_vote_form(options)
     setup = Setup.read(model, [items])
@@ -359,7 +356,7 @@ def update_parts(
     for cells in [] if key is None else setup.table.column(key):
         for text in map(cell_text, cells):
             if text in ids:
-                raise InputError(f"two items are named {text!r} (column {key!r}); names must be unique.")
+                raise input_error(f"two items are named {text!r} (column {key!r}); names must be unique.")
             ids.add(text)
     counts = read_votes(votes, setup.labels, options, ids, setup.table.file.name, key)
     sent = tuple((name, tuple(float(number) for number in row)) for name, row in counts.items())
@@ -397,7 +394,6 @@ def query_parts(
         skip: Files that name rows which must not be chosen.
     """
     from snefy_ldl.cluster.work import Query
-    from snefy_ldl.errors import InputError
 
     setup = Setup.read(model, pools)
     scored = _scores_rows(strategy, setup.model)
@@ -411,7 +407,7 @@ def query_parts(
     run = work_through(engine, work, setup.table, f"{out.rstrip('/')}/{PARTS}", "query")
     free = sum(int(outcome.summary["free"]) for outcome in run.outcomes)
     if free < n:
-        raise InputError(f"--n {n}: the pool has only {free} rows to choose from.")
+        raise input_error(f"--n {n}: the pool has only {free} rows to choose from.")
     _write_chosen(out, n, setup.labels)
     say(f"{n:,} of {run.rows:,} rows written to {out.rstrip('/')}/{CHOSEN}", "green")
 
@@ -431,14 +427,13 @@ def names_to_skip(files: list[Path], key: str | None, id_name: str | None) -> se
         InputError: A file names its rows in another way than the pool.
     """
     from snefy_ldl.datasets.labelled import ID_NAMES, named_rows
-    from snefy_ldl.errors import InputError
 
     names: set[str] = set()
     for file in files:
         listed, column = named_rows(file, id_name)
         if (key is None) != (column == ID_NAMES[-1]) and key != column:
             goes = f"column {key!r}" if key else "row number"
-            raise InputError(
+            raise input_error(
                 f"--skip {file}: the file names rows by {column!r}, the pool by {goes}. Name the column with --id."
             )
         names.update(listed)
@@ -449,7 +444,6 @@ def _scores_rows(strategy: Any, model: Any) -> Any:
     """The strategy, where it needs no row but the one it scores."""
     from snefy_ldl.active.strategies.auto import Auto
     from snefy_ldl.active.strategies.law import LawStrategy
-    from snefy_ldl.errors import InputError
 
     if isinstance(strategy, Auto):
         if not strategy.diverse:
@@ -457,7 +451,7 @@ def _scores_rows(strategy: Any, model: Any) -> Any:
             strategy = Auto(diverse=False)
         strategy = strategy.pick(model)
     if not isinstance(strategy, LawStrategy) or strategy.diverse:
-        raise InputError(
+        raise input_error(
             "in parts, each row is scored by itself: use variance, entropy, logdet, vote_information, epistemic or "
             "dirichlet, without --diverse; other strategies look at all rows of one table."
         )

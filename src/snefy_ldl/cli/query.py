@@ -10,15 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import (
-    BackboneCode,
-    Features,
-    IdColumn,
-    Keep,
-    ModelFolder,
-    Seed,
-    Settings,
-    TableOut,
+    input_error,
     load_model,
     not_an_input,
     note,
@@ -54,11 +48,11 @@ Then fit again with the new labels:
 
 @command(examples=EXAMPLES)
 def query(
-    model: ModelFolder,
+    model: opt.ModelFolder,
     pools: Annotated[
         list[str], typer.Argument(metavar="POOL...", help="Unlabelled rows: CSV, TSV or Parquet, by its ending.")
     ],
-    out: TableOut = "-",
+    out: opt.TableOut = "-",
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many rows to choose.")] = 100,
     strategy: Annotated[
         str,
@@ -69,9 +63,9 @@ def query(
     diverse: Annotated[
         bool, typer.Option("--diverse", help="Choose rows that also differ from each other; auto always does.")
     ] = False,
-    option: Settings = None,
-    seed: Seed = 0,
-    id_name: IdColumn = None,
+    option: opt.Settings = None,
+    seed: opt.Seed = 0,
+    id_name: opt.IdColumn = None,
     skip: Annotated[
         list[Path] | None,
         typer.Option(help="Table or Label Studio file with rows that must not be chosen again. Repeatable."),
@@ -79,14 +73,14 @@ def query(
     labeled: Annotated[
         Path | None, typer.Option(help="Table of labelled rows, for strategies that keep away from them.")
     ] = None,
-    keep: Keep = None,
+    keep: opt.Keep = None,
     label_studio: Annotated[
         Path | None, typer.Option(metavar="TASKS.json", help="Also write tasks to import into Label Studio.")
     ] = None,
-    features: Features = None,
+    features: opt.Features = None,
     *,
     engine: EngineOptions,
-    backbone: BackboneCode = None,
+    backbone: opt.BackboneCode = None,
 ) -> None:
     """Choose the rows of a pool that are most worth labelling, however long the pool is.
 
@@ -144,11 +138,9 @@ def query(
 
 def _check_outputs(out: str, label_studio: Path | None, *inputs: Path | None) -> None:
     """Raise where a file cannot be written, or is one that is read."""
-    from snefy_ldl.errors import InputError
-
     table_output(out, *inputs)
     if label_studio is not None and label_studio.suffix.lower() != ".json":
-        raise InputError(f"--label-studio {label_studio}: the file's name must end in .json.")
+        raise input_error(f"--label-studio {label_studio}: the file's name must end in .json.")
     if label_studio is not None:
         not_an_input("--label-studio", label_studio, *inputs)
 
@@ -178,7 +170,6 @@ def _find_columns(
 ) -> _Columns:
     """Columns of the pool, all of which must be there, and none of which may have the name of a written one."""
     from snefy_ldl.datasets.labelled import ID_NAMES, find_id, is_answer
-    from snefy_ldl.errors import InputError
 
     ids = [] if id_name is None else [id_name]
     source.need(ids, "--id")
@@ -190,7 +181,7 @@ def _find_columns(
     labels = label_names(model)
     for name in [*kept, *([key] if key else [])]:
         if is_answer(name, labels) or (key is None and name == ID_NAMES[-1]):
-            raise InputError(f"--keep {name}: query itself writes a column of that name; leave it out, or rename it.")
+            raise input_error(f"--keep {name}: query itself writes a column of that name; leave it out, or rename it.")
     return _Columns(key, names, kept)
 
 
@@ -212,8 +203,6 @@ def _skipped(files: list[Path], source: TableSource, key: str | None, id_name: s
         return None
     import numpy as np
 
-    from snefy_ldl.errors import InputError
-
     names = names_to_skip(files, key, id_name)
     if key is not None:
         ids = source.whole([], [key])[key]
@@ -221,7 +210,7 @@ def _skipped(files: list[Path], source: TableSource, key: str | None, id_name: s
     else:
         wrong = next((name for name in names if not name.isdigit()), None)
         if wrong is not None:
-            raise InputError(f"--skip: {wrong!r} is not a row number, and {source.file.name} has no column of names.")
+            raise input_error(f"--skip: {wrong!r} is not a row number, and {source.file.name} has no column of names.")
         rows = np.array(sorted(int(name) for name in names), dtype=np.intp)
     if not len(rows):
         note(f"no row named by --skip is in {source.file.name}")

@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import (
-    BackboneCode,
-    Dpi,
-    LabelOptions,
-    ModelFolder,
-    TableFile,
-    Ternary,
     check_picture,
+    input_error,
     load_model,
     note,
     note_other_levels,
@@ -68,34 +64,31 @@ Which columns matter:
 
 @command(examples=REPORT_EXAMPLES)
 def report(
-    model: ModelFolder,
-    table: TableFile,
+    model: opt.ModelFolder,
+    table: opt.TableFile,
     out: Annotated[Path, typer.Option(help="Folder to write index.html into.")] = Path("report"),
     train: Annotated[
         Path | None, typer.Option(help="Table that trained the model; the simple rivals learn from it, too.")
     ] = None,
     folds: Annotated[
         int | None,
-        typer.Option(
-            min=0, help="Judge by cross-validation with so many folds; by default 5 if TABLE trained the model, else 0."
-        ),
+        typer.Option(min=0, help="Folds of a cross-validation; by default 5 if TABLE trained the model, else none."),
     ] = None,
-    ternary: Ternary = None,
+    ternary: opt.Ternary = None,
     title: Annotated[str | None, typer.Option(help="Headline of the page.")] = None,
     *,
-    source: LabelOptions,
-    backbone: BackboneCode = None,
+    source: opt.LabelOptions,
+    backbone: opt.BackboneCode = None,
 ) -> None:
     """Write a page about a model: how good it is, what matters, and where it fails."""
     from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.cli.report_page import render_report
-    from snefy_ldl.errors import InputError
     from snefy_ldl.reports import make_report
 
     if folds == 1:
         raise typer.BadParameter("--folds 1: use at least 2, or 0 to judge the model itself.")
     if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; name a folder for the page.")
+        raise input_error(f"--out {out} is a file; name a folder for the page.")
     fitted = load_model(model, backbone)
     rows = _judged_rows(fitted, table, source)
     others = None if train is None else _judged_rows(fitted, train, source)
@@ -118,18 +111,18 @@ def report(
 @command(examples=PLOT_EXAMPLES)
 def plot(
     kind: Annotated[str, typer.Argument(metavar="KIND", help=f"One of: {', '.join(KINDS)}.")],
-    model: ModelFolder,
-    table: TableFile,
+    model: opt.ModelFolder,
+    table: opt.TableFile,
     out: Annotated[Path, typer.Option(help="File to write: .png, .svg or .pdf.")],
     rows: Annotated[
         str | None,
         typer.Option(metavar="1,5,9", help="Rows to draw, counted from 1; ternary draws up to 6."),
     ] = None,
-    ternary: Ternary = None,
-    dpi: Dpi = 150,
+    ternary: opt.Ternary = None,
+    dpi: opt.Dpi = 150,
     *,
-    source: LabelOptions,
-    backbone: BackboneCode = None,
+    source: opt.LabelOptions,
+    backbone: opt.BackboneCode = None,
 ) -> None:
     """Draw one picture of a model on a table whose labels are known: a density, intervals, calibration, ..."""
     if kind not in KINDS:
@@ -148,19 +141,17 @@ def plot(
 
 def _chosen(text: str | None, kind: str, n_rows: int) -> list[int]:
     """Numbers of the rows to draw, counted from 0."""
-    from snefy_ldl.errors import InputError
-
     if text is None:
         return list(range(min(ROW_KINDS.get(kind, 0), n_rows)))
     if kind not in ROW_KINDS:
-        raise InputError(f"--rows {text}: {kind} is about all rows; only {', '.join(ROW_KINDS)} take --rows.")
+        raise input_error(f"--rows {text}: {kind} is about all rows; only {', '.join(ROW_KINDS)} take --rows.")
     chosen = []
     for word in split(text):
         if not word.isdigit() or not 1 <= int(word) <= n_rows:
-            raise InputError(f"--rows {text}: {word!r} is not a row number; rows are numbered from 1 to {n_rows}.")
+            raise input_error(f"--rows {text}: {word!r} is not a row number; rows are numbered from 1 to {n_rows}.")
         chosen.append(int(word) - 1)
     if kind == "ternary" and len(chosen) > 6:
-        raise InputError(f"--rows {text}: a picture holds at most 6 triangles.")
+        raise input_error(f"--rows {text}: a picture holds at most 6 triangles.")
     return chosen
 
 
@@ -180,7 +171,7 @@ def _how_to_judge(model: SnefyLDL, rows: JudgedRows, folds: int | None) -> tuple
     return folds or 0, []
 
 
-def _judged_rows(model: SnefyLDL, file: Path, source: LabelOptions) -> JudgedRows:
+def _judged_rows(model: SnefyLDL, file: Path, source: opt.LabelOptions) -> JudgedRows:
     """The rows of a table whose labels are known; prints on standard error what is odd about them."""
     import pandas as pd
 

@@ -16,19 +16,9 @@ from snefy_ldl.cli.pictures import Pictures, render_page
 from snefy_ldl.errors import InputError, SnefyError
 from snefy_ldl.plots.importance import shorten_name
 from snefy_ldl.plots.votes import plot_calibration
-from snefy_ldl.reports import (
-    LEVEL,
-    Answers,
-    JudgedRows,
-    Part,
-    Report,
-    Trust,
-    ask,
-    judge_coverage,
-    permutation_importance,
-)
+from snefy_ldl.reports import LEVEL, Answers, JudgedRows, Part, Report, Trust, ask
 from snefy_ldl.reports.answers import DRAWS
-from snefy_ldl.reports.report import LEVELS, number_words
+from snefy_ldl.reports.report import LEVELS, judge_coverage, number_words, permutation_importance
 from snefy_ldl.reports.scores import FOLDS
 from snefy_ldl.votes.scores import CountCalibration, calibrate_counts, noise_ceiling
 
@@ -171,9 +161,7 @@ def _rival_words(report: Report) -> str:
     elif report.folds:
         learned = f"They, too, learned without the part of the rows that they are judged on ({FOLDS} parts)."
     else:
-        learned = (
-            f"They learned from these rows, {FOLDS - 1} parts of {FOLDS} for the rest; the model from rows of its own."
-        )
+        learned = f"They learned from these rows, {FOLDS - 1} of {FOLDS} parts at a time; the model from other rows."
     return (
         "Against two simple rivals: the constant mean, one answer for every row, and SA-BFGS, a softmax regression, "
         f"the field's plain workhorse. {learned}"
@@ -589,7 +577,7 @@ def _histogram(pictures: Pictures, name: str, pit: Array, label: int) -> tuple[s
 
 
 def _joint(report: Report, pictures: Pictures) -> list[tuple[str, str]]:
-    """Histograms of the steps of the joint transform; none for two labels, where the first one says it all."""
+    """Histograms of the steps of the joint transform; none for two labels, where the first one is enough."""
     joint, labels = report.answers.joint, report.rows.labels
     if joint is None or len(labels) < 3 or report.trust is None or report.trust.joint is None:
         return []

@@ -8,16 +8,8 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from snefy_ldl.cli.common import (
-    BackboneCode,
-    IdColumn,
-    ModelFolder,
-    TableFile,
-    import_backbone,
-    load_model,
-    not_an_input,
-    say,
-)
+from snefy_ldl.cli import options as opt
+from snefy_ldl.cli.common import import_backbone, input_error, load_model, not_an_input, say
 from snefy_ldl.cli.entry import command
 
 SERVE_EXAMPLES = """One model on this machine, its page at http://127.0.0.1:8000/:
@@ -54,7 +46,7 @@ def serve(
     queue: Annotated[int, typer.Option(min=1, help="Requests that may wait per model; others get 503.")] = 64,
     batch_ms: Annotated[float, typer.Option(min=0.0, help="How long to wait for requests to answer together.")] = 2.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log only requests that failed.")] = False,
-    backbone: BackboneCode = None,
+    backbone: opt.BackboneCode = None,
 ) -> None:
     """Answer questions about a model over HTTP, and show its page at /.
 
@@ -83,11 +75,11 @@ def serve(
 
 @command()
 def explore(
-    model: ModelFolder,
-    table: TableFile,
+    model: opt.ModelFolder,
+    table: opt.TableFile,
     out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("explorer.html"),
-    id_name: IdColumn = None,
-    backbone: BackboneCode = None,
+    id_name: opt.IdColumn = None,
+    backbone: opt.BackboneCode = None,
 ) -> None:
     """Write a page that explores a model in any browser, without a server or the internet.
 
@@ -97,14 +89,13 @@ def explore(
     """
     # torch, and what reads tables: only when the command runs
     from snefy_ldl._internal.files.atomic import write_bytes
-    from snefy_ldl.errors import InputError
     from snefy_ldl.serve.explorer import PageRows, make_page
     from snefy_ldl.serve.store import load_served
 
     if out.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"--out {out}: name a file that ends in .html.")
+        raise input_error(f"--out {out}: name a file that ends in .html.")
     if out.is_dir():
-        raise InputError(f"--out {out} is a folder; name a file in it.")
+        raise input_error(f"--out {out} is a folder; name a file in it.")
     not_an_input("--out", out, table)
     served = load_served(model, model.resolve().name, import_backbone(backbone))
     rows = PageRows.read(served.model, table, id_name)
@@ -125,7 +116,7 @@ snefy-ldl export model/ model.pt2 --levels 0.05,0.5,0.95
 
 @command(examples=EXPORT_EXAMPLES)
 def export(
-    model: ModelFolder,
+    model: opt.ModelFolder,
     out: Annotated[Path, typer.Argument(metavar="FILE", help="File to write: .onnx, or .pt2 for torch.export.")],
     levels: Annotated[
         str | None,
@@ -134,7 +125,7 @@ def export(
     dtype: Annotated[
         str, typer.Option(metavar="TYPE", help="Type of the features: float64, or float32 as many runtimes send.")
     ] = "float64",
-    backbone: BackboneCode = None,
+    backbone: opt.BackboneCode = None,
 ) -> None:
     """Write a model as a file that gives mean, variance and quantiles without Python.
 
@@ -142,21 +133,20 @@ def export(
     text and dates into numbers.
     """
     # torch, and what reads models: only when the command runs
-    from snefy_ldl.errors import InputError
     from snefy_ldl.integrations.graph import LEFT_OUT
     from snefy_ldl.integrations.onnx import export_onnx
     from snefy_ldl.integrations.program import export_program
 
     write = {".onnx": export_onnx, ".pt2": export_program}.get(out.suffix.lower())
     if write is None:
-        raise InputError(f"{out}: name a file that ends in .onnx or .pt2.")
+        raise input_error(f"{out}: name a file that ends in .onnx or .pt2.")
     try:
         wanted = None if levels is None else [] if levels == "none" else [float(part) for part in levels.split(",")]
     except ValueError:
-        raise InputError(f"--levels {levels}: give numbers between 0 and 1, separated by commas.") from None
+        raise input_error(f"--levels {levels}: give numbers between 0 and 1, separated by commas.") from None
     fitted = load_model(model, backbone, "cpu")
     if dtype not in ("float64", "float32"):
-        raise InputError(f"--dtype {dtype}: use float64 or float32.")
+        raise input_error(f"--dtype {dtype}: use float64 or float32.")
     write(fitted, out, wanted, dtype=cast(Any, dtype), verbose=1)
     say(f"{out.stat().st_size / 1e6:.1f} MB written to {out}", "green")
     if fitted.inputs_ == "moving":

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from snefy_ldl._internal.text import shorten
-from snefy_ldl.cli.common import LabelOptions, VoteOptions, load_model, note, progress_bar, say, split, vote_columns
+from snefy_ldl.cli import options as opt
+from snefy_ldl.cli.common import input_error, load_model, note, progress_bar, say, split, vote_columns
 from snefy_ldl.cluster.rows import model_rows, takes_gaps
 
 if TYPE_CHECKING:
@@ -126,7 +127,6 @@ def feature_names(model: SnefyLDL, option: str | None, source: TableSource, othe
         InputError: The table lacks one of them, or their number is wrong.
     """
     from snefy_ldl.datasets.labelled import is_answer
-    from snefy_ldl.errors import InputError
 
     names = known_features(model, option)
     if names is None:
@@ -137,7 +137,7 @@ def feature_names(model: SnefyLDL, option: str | None, source: TableSource, othe
         return names
     wanted = len(known_features(model, None) or []) if takes_gaps(model) else model.n_features_in_
     if len(names) != wanted:
-        raise InputError(
+        raise input_error(
             f"{source.file.name}: the model takes {wanted} features, but there are {len(names)} columns "
             "for them. Name the right ones with --features."
         )
@@ -172,11 +172,10 @@ class LabelReader:
     def _feature_columns(self, columns: list[str], others: set[str], file: Path) -> list[str]:
         """The features the user named, or every column that is nothing else."""
         from snefy_ldl.datasets.labelled import is_answer
-        from snefy_ldl.errors import InputError
 
         if missing := [name for name in [*(self.features or []), *self.drop] if name not in columns]:
             option = "--drop" if missing[0] in self.drop else "--features"
-            raise InputError(f"{option} {missing[0]}: {file.name} has no such column. It has: {', '.join(columns)}.")
+            raise input_error(f"{option} {missing[0]}: {file.name} has no such column. It has: {', '.join(columns)}.")
         if self.features is not None:
             return [name for name in self.features if name not in self.drop]
         answers = [name for name in columns if is_answer(name, self.labels or [])]
@@ -184,7 +183,7 @@ class LabelReader:
             note(f"{file.name}: {answers[0]} and the other columns that query wrote are not used as features")
         names = [name for name in columns if name not in {*others, *self.drop, *answers}]
         if not names:
-            raise InputError(
+            raise input_error(
                 f"{file.name} has no feature columns. Name the table with the votes, --vote-file FILE, and give the "
                 "table with the features as TABLE."
             )
@@ -195,7 +194,6 @@ class LabelReader:
         from snefy_ldl.datasets.from_table import column_list
         from snefy_ldl.datasets.labelled import find_id, names_groups
         from snefy_ldl.datasets.tables import TableSource
-        from snefy_ldl.errors import InputError
 
         source = TableSource(table)
         self.labels = column_list(self.labels or [], "--labels", source.columns)
@@ -206,12 +204,12 @@ class LabelReader:
         others = {*self.labels, *([] if key is None else [key])}
         self.features = self._feature_columns(source.columns, others, table)
         if both := [name for name in self.features if name in self.labels]:
-            raise InputError(f"{table.name}: column {both[0]!r} is named both as a label and as a feature.")
+            raise input_error(f"{table.name}: column {both[0]!r} is named both as a label and as a feature.")
         with progress_bar("read") as progress:
             form: Form = "counts" if counts else "shares"
             rows = self._read(table, form, self.labels, self.features, progress=progress)
         if by_name and not names_groups(rows):
-            note(f"{table.name}: column {key!r} names the rows and is no feature; --features overrides this")
+            note(f"{table.name}: column {key!r} names the rows and is not a feature; --features overrides this")
         return rows
 
     def votes(self, file: Path, form: Form, items: Path | None) -> Labelled:
@@ -248,12 +246,11 @@ class LabelReader:
         self, file: Path, form: Form, labels: list[str] | None, features: list[str] | None, **more: Any
     ) -> Labelled:
         from snefy_ldl.datasets.labelled import read_labelled
-        from snefy_ldl.errors import InputError
 
         options: dict[str, Any] = {"id_name": self.id_name, "vote_columns": self.columns, "normalize": self.normalize}
         rows = read_labelled(file, labels, features, form=form, **options, **more)
         if form not in ("auto", "shares") and not rows.are_counts:
-            raise InputError(f"{file.name} holds shares, not votes; leave out --votes.")
+            raise input_error(f"{file.name} holds shares, not votes; leave out --votes.")
         return rows
 
     def append(self, base: Labelled, file: Path, pool: Path | None, table: Path) -> Labelled:
@@ -273,7 +270,7 @@ class LabelReader:
                 "were chosen from with --pool FILE."
             )
             if pool is None and (base.id_name is None or base.id_name == JOINED):
-                raise InputError(missing)
+                raise input_error(missing)
             with progress_bar("join") as progress:
                 try:
                     new = join_features(new, pool or table, self.features, self.id_name, progress)
@@ -306,7 +303,7 @@ def report_rows(rows: Labelled) -> None:
         note(f"{rows.source}: {remark}")
 
 
-def read_for_model(model: SnefyLDL, file: Path, options: LabelOptions) -> tuple[Labelled, Any]:
+def read_for_model(model: SnefyLDL, file: Path, options: opt.LabelOptions) -> tuple[Labelled, Any]:
     """Labelled rows, and their features as a model takes them.
 
     Args:
@@ -323,11 +320,10 @@ def read_for_model(model: SnefyLDL, file: Path, options: LabelOptions) -> tuple[
     from snefy_ldl.datasets.joins import join_features
     from snefy_ldl.datasets.labelled import find_id, read_labelled
     from snefy_ldl.datasets.tables import TableSource
-    from snefy_ldl.errors import InputError
 
     form: Any = options.form
     if form not in ("auto", "shares", "counts", "long", "wide"):
-        raise InputError(f"--votes {form}: use counts, long or wide.")
+        raise input_error(f"--votes {form}: use counts, long or wide.")
     labels = split(options.labels) or label_names(model)
     table, alone = TableSource(file), options.vote_file is None
     columns, labelled = vote_columns(options.columns), options.vote_file or file
@@ -390,11 +386,10 @@ class Items:
     """
 
     def __init__(
-        self, model: Path, items: Path, votes: Path | None, options: VoteOptions, backbone: str | None = None
+        self, model: Path, items: Path, votes: Path | None, options: opt.VoteOptions, backbone: str | None = None
     ) -> None:
         from snefy_ldl.datasets.labelled import ID_NAMES, find_id
         from snefy_ldl.datasets.tables import TableSource
-        from snefy_ldl.errors import InputError
 
         check_vote_form(options)
         self.source, self.model = TableSource(items), load_model(model, backbone)
@@ -407,7 +402,7 @@ class Items:
         self.n_items = len(ids)
         if len(set(ids)) < len(ids):
             twice = next(name for name, times in Counter(ids).items() if times > 1)
-            raise InputError(f"{items.name}: two items are named {twice!r} (column {key!r}); names must be unique.")
+            raise input_error(f"{items.name}: two items are named {twice!r} (column {key!r}); names must be unique.")
         self._votes = {} if votes is None else read_votes(votes, self.labels, options, set(ids), items.name, key)
 
     def blocks(self, progress: Progress) -> Iterator[tuple[list[str], Any, Any]]:
@@ -433,7 +428,7 @@ class Items:
             yield ids, model_rows(self.model, chunk, self._features), counts
 
 
-def check_vote_form(options: VoteOptions) -> None:
+def check_vote_form(options: opt.VoteOptions) -> None:
     """Raise where ``--votes`` names no form of votes.
 
     Args:
@@ -442,14 +437,12 @@ def check_vote_form(options: VoteOptions) -> None:
     Raises:
         InputError: It does not.
     """
-    from snefy_ldl.errors import InputError
-
     if options.form not in ("auto", "long", "wide", "counts"):
-        raise InputError(f"--votes {options.form}: use auto, long, wide or counts.")
+        raise input_error(f"--votes {options.form}: use auto, long, wide or counts.")
 
 
 def read_votes(
-    file: Path, labels: list[str], options: VoteOptions, items: set[str], table: str, key: str | None
+    file: Path, labels: list[str], options: opt.VoteOptions, items: set[str], table: str, key: str | None
 ) -> dict[str, Any]:
     """Votes on items; prints on standard error what is odd about them.
 
@@ -468,7 +461,6 @@ def read_votes(
         InputError: The file holds no votes, or none on these items.
     """
     from snefy_ldl.datasets.labelled import ID_NAMES, last_of_each, read_labelled
-    from snefy_ldl.errors import InputError
 
     form: Any = options.form
     columns = vote_columns(options.columns)
@@ -476,13 +468,13 @@ def read_votes(
         read_labelled(file, labels, form=form, id_name=options.id_name, vote_columns=columns, prefer_counts=True)
     )
     if not rows.are_counts:
-        raise InputError(f"{file.name} holds shares; update and next need votes.")
+        raise input_error(f"{file.name} holds shares; update and next need votes.")
     if rows.ids is None:
-        raise InputError(f"{file.name} has no column that names the items (item, id or row); name it with --id.")
+        raise input_error(f"{file.name} has no column that names the items (item, id or row); name it with --id.")
     report_rows(rows)
     missing = [name for name in rows.ids if name not in items]
     if len(missing) == len(rows.ids):
-        raise InputError(
+        raise input_error(
             f"no item of {file.name} (the first is {rows.ids[0]!r}) is in {table}, which names its items by "
             f"{key or ID_NAMES[-1]!r}. Name the column of names with --id."
         )

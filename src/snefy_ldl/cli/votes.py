@@ -7,16 +7,8 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from snefy_ldl.cli.common import (
-    BackboneCode,
-    ModelFolder,
-    TableOut,
-    VoteOptions,
-    distinct_columns,
-    progress_bar,
-    say,
-    table_output,
-)
+from snefy_ldl.cli import options as opt
+from snefy_ldl.cli.common import distinct_columns, input_error, progress_bar, say, table_output
 from snefy_ldl.cli.entry import command
 from snefy_ldl.cli.parts import EngineOptions, update_parts
 from snefy_ldl.cli.tables import Items, table_notes
@@ -39,7 +31,7 @@ Where a first vote on a new item costs as much as three:
 
 @command(examples=UPDATE_EXAMPLES)
 def update(
-    model: ModelFolder,
+    model: opt.ModelFolder,
     items_name: Annotated[
         str,
         typer.Argument(
@@ -48,12 +40,12 @@ def update(
         ),
     ],
     votes: Annotated[Path, typer.Argument(metavar="VOTES", help="Votes so far: a table, or a Label Studio export.")],
-    out: TableOut = "-",
+    out: opt.TableOut = "-",
     interval: Annotated[float, typer.Option(metavar="LEVEL", help="Level of each label's interval.")] = 0.9,
     *,
-    options: VoteOptions,
+    options: opt.VoteOptions,
     engine: EngineOptions,
-    backbone: BackboneCode = None,
+    backbone: opt.BackboneCode = None,
 ) -> None:
     """Combine each item's features with its votes so far: what is now known about it.
 
@@ -94,14 +86,14 @@ def update(
 
 @command("next", examples=NEXT_EXAMPLES)
 def next_items(
-    model: ModelFolder,
+    model: opt.ModelFolder,
     items: Annotated[
         Path, typer.Argument(metavar="ITEMS", help="Table with the items' names (item, id or row) and features.")
     ],
     votes: Annotated[
         Path | None, typer.Argument(metavar="VOTES", help="Votes so far; without them all items are new.")
     ] = None,
-    out: TableOut = "-",
+    out: opt.TableOut = "-",
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many votes there are to give out.")] = 50,
     criterion: Annotated[
         str,
@@ -110,8 +102,8 @@ def next_items(
     max_per_item: Annotated[int, typer.Option(min=1, help="Most of these votes that one item may get.")] = 1,
     new_item_cost: Annotated[float, typer.Option(help="What the first vote on a new item costs, in votes.")] = 1.0,
     *,
-    options: VoteOptions,
-    backbone: BackboneCode = None,
+    options: opt.VoteOptions,
+    backbone: opt.BackboneCode = None,
 ) -> None:
     """Choose the items the next annotator should see, and the expected gain of a vote on each.
 
@@ -121,17 +113,16 @@ def next_items(
     """
     from snefy_ldl.datasets.labelled import PREDICTED
     from snefy_ldl.datasets.tables import TableSink
-    from snefy_ldl.errors import InputError
 
     if criterion not in ("variance", "information"):
-        raise InputError(f"--criterion {criterion}: use variance or information.")
+        raise input_error(f"--criterion {criterion}: use variance or information.")
     if not new_item_cost > 0:
-        raise InputError(f"--new-item-cost {new_item_cost:g}: the cost must be above 0.")
+        raise input_error(f"--new-item-cost {new_item_cost:g}: the cost must be above 0.")
     table_output(out, items, votes)
     reader = Items(model, items, votes, options, backbone)
     distinct_columns([reader.id_name, "votes", "expected_gain", *(f"{PREDICTED}{label}" for label in reader.labels)])
     if n > reader.n_items * max_per_item:
-        raise InputError(f"--n {n}: {items.name} has {reader.n_items} items; ask for fewer, or raise --max-per-item.")
+        raise input_error(f"--n {n}: {items.name} has {reader.n_items} items; ask for fewer, or raise --max-per-item.")
     settings = {"criterion": criterion, "max_per_item": max_per_item, "new_item_cost": new_item_cost}
     best = _best_votes(reader, n, max_per_item, settings)
     with TableSink(out) as sink:

@@ -237,7 +237,7 @@ class Results:
         """The figure at a path in each repeat that has it.
 
         Args:
-            study: ``"table3"``, say.
+            study: for example ``"table3"``.
             recipe: ``"paper"``, ``"default"`` or ``"baseline"``.
             path: Keys and places inside the figures; a list at the end of it is averaged.
         """
@@ -260,7 +260,7 @@ class Results:
 
 
 def load_results(folder: Path) -> Results:
-    """Read ``run.json`` and every result of a run, or say which file is in the way.
+    """Read ``run.json`` and every result of a run, or raise an error that names the file in the way.
 
     Args:
         folder: What ``snefy-ldl reproduce`` wrote into.
@@ -276,7 +276,7 @@ def load_results(folder: Path) -> Results:
                 raise InputError(f"{path} was written by a newer version: update snefy-ldl, then report again.")
             key, repeat = (str(content["study"]), str(content["recipe"])), int(content["repeat"])
             if key != (path.parent.parent.name, path.parent.name):
-                raise InputError(f"{path} says it belongs to {key[0]}/{key[1]}: move it there, or delete it.")
+                raise InputError(f"{path} is labelled as a result of {key[0]}/{key[1]}: move it there, or delete it.")
             record = Record(dict(content["figures"]), float(content["seconds"]))
         except (KeyError, TypeError) as error:
             raise InputError(f"{path} is not a result file ({error}): delete it and run that study again.") from None
@@ -310,7 +310,7 @@ def _walk(figures: Any, path: tuple[str | int, ...]) -> float | None:
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """A number with its sign, and a true minus; the sign stays where it rounds to zero, for it says on which side.
+    """A number with its sign, and a true minus; the sign stays where it rounds to zero, as it shows the side.
 
     Examples:
         >>> signed(-0.01234), signed(0.5, 1), signed(-0.0001)
@@ -761,7 +761,7 @@ def claims_of_ours(results: Results, tables: Tables) -> list[Claim]:
 
 
 def tally(claims: Iterable[Claim], recipe: str) -> dict[str, int]:
-    """How often each word was said for a recipe, over claims and data sets."""
+    """How often each verdict was given to a recipe, over claims and data sets."""
     words = [case.verdicts[recipe].word for claim in claims for case in claim.cases if recipe in case.verdicts]
     return {word: words.count(word) for word in MARKS if word in words}
 

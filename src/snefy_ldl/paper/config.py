@@ -210,7 +210,7 @@ def quick(study: Study) -> Study:
 
 
 def select(names: Sequence[str]) -> list[Study]:
-    """Studies by name, in the paper's order; ``"all"``, or no name, is every one.
+    """Studies by name, in the paper's order; ``"all"``, or no name, selects all.
 
     Example:
         >>> [study.name for study in select(["table3", "table2"])]

@@ -157,7 +157,7 @@ def conformal_grid(results: Results, tables: Tables, study: str, *, details: boo
         results: The run.
         tables: The paper's figures.
         study: "table2" or "table3".
-        details: Without them, one row a level: the mean over labels, and the number of labels won.
+        details: Without them, one row per level: the mean over labels, and the number of labels won.
     """
     recipes = results.recipes(study)
     names = labels_of(results, study)
@@ -391,7 +391,7 @@ def sensitivity_grid(results: Results) -> Grid:
 
 
 INK, QUIET, FAINT = "#1f2933", "#6b7785", "#e3e8ee"
-#: One colour and one shape a side, told apart with any kind of colour vision.
+#: One colour and one shape per side, told apart with any kind of colour vision.
 COLORS = {"paper": "#D98200", "default": "#0072B2", "dirichlet": "#8a94a0", "published": INK}
 SHAPES = {"paper": "s", "default": "o", "dirichlet": "v", "published": "D"}
 NAMES = {"paper": "ours, paper's recipe", "default": "ours, default recipe", "dirichlet": "ours, Dirichlet"}

@@ -1,6 +1,6 @@
 """Running the experiments: what is missing, worker processes, and records that are there as soon as they are known.
 
-Kill it at any moment and run it again: it goes on with what is missing. The figures depend on the repeat's number and
+Kill it at any moment and run it again: it continues with what is missing. The figures depend on the repeat's number and
 the settings, not on the number of processes or on interruptions.
 """
 
@@ -72,7 +72,7 @@ def record_path(out: Path, study: str, recipe: str, repeat: int) -> Path:
 def fingerprint(study: Study, recipe: str, data: str) -> str:
     """Hash of what decides a study's figures: protocol, models' settings, data and versions.
 
-    The number of repeats, the sharing out of the work and the grid of figure A1 (whose records say which settings they
+    The number of repeats, the sharing out of the work and the grid of figure A1 (whose records list the settings they
     hold) are no part of it.
 
     Args:
@@ -121,7 +121,7 @@ def code_digest() -> str:
 
 
 def read_record(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
-    """A record that is whole and says what is expected of it, or None: it must then be computed.
+    """A record that is complete and matches what is expected, or None: it must then be computed.
 
     Args:
         path: the file.

@@ -11,18 +11,8 @@ from __future__ import annotations
 
 from snefy_ldl.explain.importance import Importance
 from snefy_ldl.reports.answers import LEVEL, Answers, JudgedRows, Part, ask, cross_fit
-from snefy_ldl.reports.report import (
-    GroupMiss,
-    Report,
-    RowMiss,
-    Trust,
-    judge_coverage,
-    make_report,
-    permutation_importance,
-    worst_groups,
-    worst_rows,
-)
-from snefy_ldl.reports.scores import Difference, Rival, ScoreLine, evaluate, fit_rivals, score_lines
+from snefy_ldl.reports.report import GroupMiss, Report, RowMiss, Trust, make_report
+from snefy_ldl.reports.scores import Difference, ScoreLine, evaluate
 
 __all__ = [
     "LEVEL",
@@ -33,18 +23,11 @@ __all__ = [
     "JudgedRows",
     "Part",
     "Report",
-    "Rival",
     "RowMiss",
     "ScoreLine",
     "Trust",
     "ask",
     "cross_fit",
     "evaluate",
-    "fit_rivals",
-    "judge_coverage",
     "make_report",
-    "permutation_importance",
-    "score_lines",
-    "worst_groups",
-    "worst_rows",
 ]

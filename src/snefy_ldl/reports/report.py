@@ -98,16 +98,16 @@ def judge_coverage(
         return None
     curve = np.array([covered_within(below, up_to, level / 2).mean() for level in LEVELS])
     inside, width = coverage(rows.D, answers.ends, per_label=True), interval_width(answers.ends, per_label=True)
-    joint = None
-    if answers.joint is not None and len(rows) >= FEWEST_JOINT:
-        joint = joint_calibration_test(answers.joint)
+    enough = answers.joint is not None and len(rows) >= FEWEST_JOINT
+    joint = joint_calibration_test(answers.joint) if enough else None
     if calibration is not None:
         ends = _stored_ends(calibration, rows)
         held = coverage(rows.D, ends, per_label=True)
         return Trust(curve, None, inside, held, width, interval_width(ends, per_label=True), joint, True)
     if len(rows) < FEWEST_CALIBRATED:
         return Trust(curve, None, inside, None, width, None, joint, False)
-    halves, distance = _halves(len(rows), random_state), np.abs(up_to - 0.5)
+    halves, distance = np.zeros(len(rows), dtype=bool), np.abs(up_to - 0.5)
+    halves[np.random.default_rng(random_state).permutation(len(rows))[: len(rows) // 2]] = True
     reach = np.stack([_reach(distance[~halves], LEVELS), _reach(distance[halves], LEVELS)])  # (2, A, L)
     each = reach[halves.astype(np.intp) ^ 1]  # a row of the second half is judged by the first one's reach
     calibrated = covered_within(below[:, None, :], up_to[:, None, :], each)
@@ -122,13 +122,6 @@ def _stored_ends(calibration: Any, rows: JudgedRows) -> Array:
     """Intervals (N, L, 2) of level :data:`LEVEL`, of one level or of several."""
     ends = np.asarray(calibration.predict_interval(rows.X), dtype=np.float64)
     return ends if ends.ndim == 3 else ends[..., list(calibration.confidence_level).index(LEVEL)]
-
-
-def _halves(n_rows: int, random_state: int) -> Any:
-    """Which rows are in the second half (N,), drawn at random."""
-    second = np.zeros(n_rows, dtype=bool)
-    second[np.random.default_rng(random_state).permutation(n_rows)[: n_rows // 2]] = True
-    return second
 
 
 def _reach(distance: Array, levels: Sequence[float]) -> Array:
@@ -185,7 +178,7 @@ def _few_widths(law: Any, low: Array, high: Array) -> list[Array]:
 
 
 def drawn_widths(draws: Array, low: Array, high: Array) -> Array:
-    """Widths between two probabilities a label, by draws.
+    """Widths between two probabilities per label, by draws.
 
     Args:
         draws: Of every row (n, b, L).
@@ -201,12 +194,9 @@ def drawn_widths(draws: Array, low: Array, high: Array) -> Array:
         array([[0.9]])
     """
     ordered = np.sort(draws, axis=0)
-    last = len(ordered) - 1
-    ends = [
-        np.take_along_axis(ordered, np.rint(level * last).astype(np.intp)[None], axis=0)[0] for level in (low, high)
-    ]
-    widths: Array = ends[1] - ends[0]
-    return widths
+    places = np.rint(np.stack([low, high]) * (len(ordered) - 1)).astype(np.intp)
+    lower, upper = np.take_along_axis(ordered, places, axis=0)
+    return np.asarray(upper - lower)
 
 
 def permutation_importance(
@@ -223,10 +213,10 @@ def permutation_importance(
         random_state: Seed of the shuffles and of the choice of rows.
 
     Returns:
-        One entry a column, the most important first.
+        One entry per column, the most important first.
 
     Raises:
-        InputError: The features are no table.
+        InputError: The features are not a table.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
@@ -601,6 +591,6 @@ def _shown_rows(width: Array) -> list[int]:
 def _feature_numbers(model: Any, X: Any) -> Array:
     """Features as numbers without gaps (N, k), encoded as the model encodes them."""
     columns = getattr(model, "columns_", None)
-    with warnings.catch_warnings():  # whoever asks the model for predictions is told what is odd about the table
+    with warnings.catch_warnings():  # the predictions have warned already of what is odd about the table
         warnings.simplefilter("ignore", TableNote)
         return np.asarray(X if columns is None else columns.transform(X), dtype=np.float64)

@@ -111,11 +111,9 @@ def one_dirichlet(D: Array) -> Array:
 
 def _mean_shares(rows: JudgedRows) -> Array:
     if rows.counts is None:
-        shares: Array = rows.D.mean(axis=0)
-        return shares
+        return np.asarray(rows.D.mean(axis=0))
     total = np.nansum(rows.counts, axis=0)
-    pooled: Array = total / total.sum()
-    return pooled
+    return np.asarray(total / total.sum())
 
 
 def _constant_law(train: JudgedRows) -> Callable[[JudgedRows], Array]:
@@ -349,7 +347,7 @@ def _answers(model: Any, X: Any, D: Any, counts: Any, level: float) -> tuple[Arr
     labels = np.asarray(counts if votes else D, dtype=np.float64)
     densities = model.log_prob(X, counts=counts) if votes else model.log_prob(X, D)  # refuses what does not fit
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TableNote)  # said once already
+        warnings.simplefilter("ignore", TableNote)  # log_prob has warned already
         predicted, ends = np.asarray(model.predict(X)), np.asarray(model.predict_interval(X, level))
     return labels / labels.sum(1, keepdims=True) if votes else labels, predicted, ends, np.asarray(densities)
 

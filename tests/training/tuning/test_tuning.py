@@ -202,7 +202,7 @@ def no_fit(*_, **__):
         ({"space": {"hidden_sizes": (64, 32)}}, r"is a tuple: \[\(64,\), \(128,\)\]"),
         ({"space": {"device": ["cpu"]}}, "does not change what is learnt"),
         ({"space": {"zeros": ["shrink", 1e-3]}}, "do not compare"),
-        ({"space": {"learning_rate": stats.loguniform(1e-4, 1e-2)}}, "say with n_iter"),
+        ({"space": {"learning_rate": stats.loguniform(1e-4, 1e-2)}}, "set n_iter"),
         ({"n_iter": 0}, "n_iter, unless None, must be a whole number"),
         ({"scoring": "accuracy"}, "use one of log_likelihood, kl"),
         ({"cv": 1}, "must lie between 2 and"),
