@@ -108,7 +108,7 @@ def command(name: str | None = None, examples: str | None = None) -> Callable[[C
 def _with_plain_options(function: Command) -> Command:
     """The function with the fields of its dataclass parameters in their place."""
     hints = get_type_hints(function, include_extras=True)
-    groups = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     parameters = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name in groups:

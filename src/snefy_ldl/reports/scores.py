@@ -301,7 +301,8 @@ def evaluate(model: Any, X: Any, D: Any = None, *, counts: Any = None, level: fl
     if D is not None and counts is not None:
         raise InputError("evaluate takes label distributions or counts, not both.")
     given = [(X, D, counts)] if D is not None or counts is not None else _labelled_chunks(X)
-    parts, seen, votes = [], 0, False
+    parts: list[tuple[Array, Array, Array, Array]] = []
+    seen, votes = 0, False
     for features, shares, numbers in given:
         votes = votes or (not parts and numbers is not None)  # the first part decides
         parts.append(_answers(model, features, shares, numbers, level))
