@@ -285,7 +285,7 @@ def import_backbone(place: str | None) -> Any:
         try:
             made = made()
         except TypeError as error:
-            raise input_error(f"--backbone {place}: the function must take no arguments ({error}).") from error
+            raise input_error(f"--backbone {place}: it must be a function without arguments ({error}).") from error
     if not isinstance(made, (nn.Module, Backbone)):
         kind = type(made).__name__
         raise input_error(f"--backbone {place}: the function returns a {kind}, not a torch.nn.Module or a Backbone.")

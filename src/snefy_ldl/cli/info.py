@@ -108,9 +108,9 @@ def _candidate_table(candidates: list[dict[str, Any]]) -> Table:
 
 
 def _self_check_line(check: dict[str, Any] | None) -> str:
-    """What the check at the end of the fit found; older models have none."""
+    """What the check at the end of the fit found; older models and custom training loops have none."""
     if check is None:
-        return "none: the model was saved before there was one"
+        return "not run"
     about = f"the law against {check['draws']:,} draws of {len(check['rows'])} rows"
     if check["passed"]:
         return f"passed ({about})"
