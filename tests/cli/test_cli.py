@@ -243,7 +243,7 @@ def test_bad_columns_and_cells_are_named(folder: Path, tmp_path: Path, districts
         "fit", folder / "city.csv", "--labels", "busines,education", "--out", tmp_path / "m"
     )
     assert "lacks 1 column(s) (--keep): name" in fail("predict", model, folder / "city.csv", "--keep", "name")
-    assert "also the name of a predicted column" in fail("predict", model, folder / "city.csv", "--keep", "business")
+    assert "a predicted column has the same name" in fail("predict", model, folder / "city.csv", "--keep", "business")
     for value, shown in ((np.nan, "no value in 1 cell"), ("many", "unreadable values in 1 cell ('many', for")):
         broken = districts.astype({"night_bus_lines": object})
         broken.loc[77, "night_bus_lines"] = value
@@ -376,7 +376,7 @@ def test_demo_scores_the_truth_and_the_constant_answer_rightly() -> None:
     from scipy.stats import dirichlet
 
     from snefy_ldl.cli.city import fit_city
-    from snefy_ldl.reports.rivals import one_dirichlet
+    from snefy_ldl.reports.scores import one_dirichlet
 
     demo = fit_city(n_train=200, n_test=60, n_members=1, epochs=2, random_state=3)
     alpha = one_dirichlet(demo.train.D)

@@ -202,7 +202,7 @@ def test_a_filled_in_table_comes_back(folder: Path, city: pd.DataFrame, features
     words = ("--append", tmp_path / "bare.parquet")
     succeed(*fit_words(folder, tmp_path / "m2"), *words, "--pool", folder / "pool.parquet")
     same_fit(tmp_path / "m2", expected[features], expected[LABELS])
-    assert "say --pool FILE" in fail(*fit_words(folder, tmp_path / "m3"), *words)
+    assert "with --pool FILE" in fail(*fit_words(folder, tmp_path / "m3"), *words)
     assert not (tmp_path / "m3").exists()
 
 

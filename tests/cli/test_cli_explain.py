@@ -55,7 +55,7 @@ def test_json_is_what_the_library_says(folder: Path) -> None:
 
 def test_what_is_wrong_is_said(folder: Path) -> None:
     start = ("explain", folder / "model", folder / "rows.csv", "--feature")
-    assert "'rain' is no feature of the model; it uses" in fail(*start, "rain")
+    assert "'rain' is not a feature of the model, which uses" in fail(*start, "rain")
     assert "--of fun>play" in fail(*start, "zone", "--of", "fun>play")
     assert "--out" in fail(*start, "zone", "--out", folder / "x.txt")
     assert "no level 'middle'" in fail(*start, "zone", "--reference", "middle")

@@ -15,7 +15,7 @@ import pytest
 from commands import fail, run, succeed
 from people_tables import TABLES
 from snefy_ldl.cli.pictures import Pictures, color_variables
-from snefy_ldl.cli.plot import KINDS
+from snefy_ldl.cli.report import KINDS
 from snefy_ldl.datasets import make_city_districts
 
 SECTIONS = ["data", "quality", "features", "densities", "marginals", "sure", "calibration", "failures", "method"]

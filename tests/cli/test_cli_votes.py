@@ -12,7 +12,7 @@ import torch
 
 from commands import fail, run, succeed
 from snefy_ldl import SnefyLDL
-from snefy_ldl.cli import items as cli_items
+from snefy_ldl.cli import tables as cli_tables
 from snefy_ldl.datasets import make_annotators
 
 LABELS = ["label_0", "label_1", "label_2"]
@@ -74,7 +74,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory, counts: pd.DataFrame) -> Pa
     [
         ("items.csv", "--vote-file", "votes.csv"),
         ("items.csv", "--vote-file", "votes.csv", "--votes", "long"),
-        ("votes.csv", "--votes", "long", "--items", "items.csv"),
         ("votes_with_features.csv", "--votes", "long"),
         ("items.csv", "--vote-file", "german.csv", "--votes", "long", "--vote-columns", "Frage,Wer,Was"),
         ("items.csv", "--vote-file", "wide.csv", "--votes", "wide"),
@@ -141,7 +140,7 @@ def test_votes_are_appended_to_votes(folder: Path, features: list[str], tmp_path
 def test_fit_failures_on_votes(folder: Path, features: list[str], tmp_path: Path) -> None:
     out = ("--out", tmp_path / "m")
     items, votes = folder / "items.csv", folder / "votes.csv"
-    assert "no columns for features" in fail("fit", votes, "--votes", "long", *out)
+    assert "has no feature columns" in fail("fit", votes, "--votes", "long", *out)
     assert "long table of votes" in fail("fit", items, "--vote-file", folder / "counts.csv", "--votes", "long", *out)
     assert "no labels in a known form" in fail("fit", items, "--vote-file", folder / "wide.csv", *out)
     assert "name three columns" in fail("fit", items, "--vote-file", votes, "--vote-columns", "item,label", *out)
@@ -156,7 +155,6 @@ def test_fit_failures_on_votes(folder: Path, features: list[str], tmp_path: Path
     assert not (tmp_path / "m").exists()
     for words in (
         ("fit", items, *out),
-        ("fit", items, "--vote-file", votes, "--items", items, *out),
         ("fit", items, "--votes", "some", *out),
         ("fit", items, "--votes", "long", "--counts", *out),
         ("fit", folder / "wide_with_features.csv", "--votes", "wide", *out),
@@ -178,7 +176,7 @@ def test_update_is_the_law_given_features_and_votes(
     folder: Path, counts: pd.DataFrame, features: list[str], tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Means and intervals against draws of the prior weighted by the chance of the votes, at 5.5 standard errors."""
-    monkeypatch.setattr(cli_items, "BLOCK_ITEMS", 32)
+    monkeypatch.setattr(cli_tables, "BLOCK_ITEMS", 32)
     out = tmp_path / "posterior.csv"
     succeed("update", folder / "model", folder / "items.csv", folder / name, "--interval", 0.8, "--out", out)
     table = pd.read_csv(out, dtype={"item": str})
@@ -236,7 +234,7 @@ def test_next_gives_the_items_whose_vote_is_worth_most(
     folder: Path, counts: pd.DataFrame, features: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The gain against what it means: total variance now, less its average over the outcomes of one more vote."""
-    monkeypatch.setattr(cli_items, "BLOCK_ITEMS", 32)
+    monkeypatch.setattr(cli_tables, "BLOCK_ITEMS", 32)
     out = tmp_path / "next.csv"
     succeed("next", folder / "model", folder / "items.csv", folder / "votes.csv", "--n", 8, "--out", out)
     table = pd.read_csv(out, dtype={"item": str})
@@ -273,7 +271,7 @@ def test_update_and_next_failures_are_one_line(folder: Path, tmp_path: Path) -> 
     assert "strictly between 0 and 1" in fail("update", model, items, votes, "--interval", 90)
     assert "--votes some: use auto" in fail("update", model, items, votes, "--votes", "some")
     assert "unknown ending" in fail("next", model, items, votes, "--out", tmp_path / "out.doc")
-    assert "not one item of other.csv" in fail("update", model, items, _other(tmp_path))
+    assert "no item of other.csv" in fail("update", model, items, _other(tmp_path))
     assert "not among" in fail("next", model, items, _foreign(tmp_path))
     (tmp_path / "shares.csv").write_text("item,label_0,label_1,label_2\n001,0.5,0.25,0.25\n")
     assert "need votes" in fail("update", model, items, tmp_path / "shares.csv")

@@ -123,7 +123,7 @@ def test_the_best_rows_of_parts_are_those_of_the_table(folder, tmp_path):
     succeed("query", folder / "model", folder / "a.parquet", folder / "b.parquet", *options, *skip)
     assert not set(pd.read_parquet(tmp_path / "next" / "chosen.parquet")["id"]) & set(whole["id"])
     wrong = ("--strategy", "kmeans", "--out", tmp_path / "x")
-    assert "no --diverse" in fail("query", folder / "model", folder / "a.parquet", *wrong)
+    assert "without --diverse" in fail("query", folder / "model", folder / "a.parquet", *wrong)
 
 
 def test_votes_update_the_items_of_parts(folder, tmp_path):

@@ -14,7 +14,7 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.explain import permutation_importance, shap_values
 from snefy_ldl.metrics import MEASURES
 from snefy_ldl.reports import JudgedRows, Part, ask
-from snefy_ldl.reports import permutation_importance as report_importance
+from snefy_ldl.reports.report import permutation_importance as report_importance
 
 CITY = make_city_districts(n=120, random_state=0)
 

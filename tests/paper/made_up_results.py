@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from snefy_ldl.paper.analysis import METRICS, TABLES
-from snefy_ldl.paper.report.claims import LEARNERS, LEVELS, STRATEGIES, Claim, Verdict
+from snefy_ldl.paper.claims import LEARNERS, LEVELS, METRICS, STRATEGIES, TABLES, Claim, Verdict
 
 RECIPES = ("paper", "default")
 REPEATS = 4

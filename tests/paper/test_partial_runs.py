@@ -15,15 +15,14 @@ from made_up_results import (
 )
 
 from snefy_ldl.errors import InputError
-from snefy_ldl.paper.analysis import TABLES, load_results
-from snefy_ldl.paper.report.claims import claims_of_ours, claims_of_the_paper
+from snefy_ldl.paper.claims import TABLES, claims_of_ours, claims_of_the_paper, load_results
 
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 
 
 def test_one_recipe_one_repeat_and_missing_studies(tmp_path: Path) -> None:
-    from snefy_ldl.paper.report.page import write_report
+    from snefy_ldl.paper.report import write_report
 
     put_conformal(tmp_path, "table3", 0.1, recipes=("default",), repeats=1)
     put_ensemble(tmp_path, "table7", 0.02, recipes=("paper",), repeats=2)
@@ -51,7 +50,7 @@ def test_one_recipe_one_repeat_and_missing_studies(tmp_path: Path) -> None:
 
 
 def test_a_run_as_large_as_the_papers_is_called_complete(tmp_path: Path) -> None:
-    from snefy_ldl.paper.report.page import build_section
+    from snefy_ldl.paper.report import build_section
 
     for study, repeats, notes in (("table7", 10, 0), ("table6", 9, 2)):
         put_ensemble(tmp_path, study, 0.02, repeats=repeats)
@@ -59,7 +58,7 @@ def test_a_run_as_large_as_the_papers_is_called_complete(tmp_path: Path) -> None
 
 
 def test_baseline_alone_and_no_run_file(tmp_path: Path) -> None:
-    from snefy_ldl.paper.report.page import write_report
+    from snefy_ldl.paper.report import write_report
 
     put_conformal(tmp_path, "table2", 0.1, recipes=())
     page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
@@ -68,7 +67,7 @@ def test_baseline_alone_and_no_run_file(tmp_path: Path) -> None:
 
 
 def test_no_baseline_leaves_its_columns_out(tmp_path: Path) -> None:
-    from snefy_ldl.paper.report.page import write_report
+    from snefy_ldl.paper.report import write_report
 
     put_conformal(tmp_path, "table2", 0.1)
     for path in (tmp_path / "results/table2/baseline").iterdir():

@@ -21,8 +21,16 @@ from made_up_results import (
 )
 from scipy import stats
 
-from snefy_ldl.paper.analysis import METRICS, TABLES, Spread, load_results, paired, unpaired
-from snefy_ldl.paper.report.claims import claims_of_ours, claims_of_the_paper
+from snefy_ldl.paper.claims import (
+    METRICS,
+    TABLES,
+    Spread,
+    claims_of_ours,
+    claims_of_the_paper,
+    load_results,
+    paired,
+    unpaired,
+)
 
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
@@ -31,7 +39,7 @@ pytest.importorskip("matplotlib")
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, reported."""
-    from snefy_ldl.paper.report.page import write_report
+    from snefy_ldl.paper.report import write_report
 
     folder = tmp_path_factory.mktemp("run")
     for study in ("table2", "table3"):
@@ -156,7 +164,7 @@ def test_page_stands_alone_and_is_well_formed(whole: Path, page: Page) -> None:
 
 
 def test_same_results_give_the_same_bytes(tmp_path: Path) -> None:
-    from snefy_ldl.paper.report.page import write_report
+    from snefy_ldl.paper.report import write_report
 
     put_conformal(tmp_path, "table3", 0.1)
     first = write_report(tmp_path).read_bytes()

@@ -13,7 +13,7 @@ from snefy_ldl.cli import app
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
 from snefy_ldl.paper import config, runner
-from snefy_ldl.paper.analysis import TABLES
+from snefy_ldl.paper.claims import TABLES
 from snefy_ldl.paper.config import Active, Conformal, Ensemble
 from snefy_ldl.paper.runner import data_digest, fingerprint
 from snefy_ldl.paper.studies import make_model
@@ -119,7 +119,7 @@ def test_published_tables_are_whole():
         (["table3", "--recipe", ","], "use paper, default"),
         (["table3", "--repeats", "0"], "--repeats"),
         (["--jobs", "none"], "--jobs"),
-        (["table3", "--report-only"], "it reports on all"),
+        (["table3", "--report-only"], "it reports on everything"),
     ],
 )
 def test_wrong_usage(words, message, tmp_path):

@@ -14,8 +14,7 @@ from made_up_results import (
     put_sensitivity,
 )
 
-from snefy_ldl.paper.analysis import METRICS, TABLES, load_results
-from snefy_ldl.paper.report.claims import LEARNERS, Verdict, claims_of_ours, claims_of_the_paper
+from snefy_ldl.paper.claims import LEARNERS, METRICS, TABLES, Verdict, claims_of_ours, claims_of_the_paper, load_results
 
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")

@@ -16,23 +16,16 @@ from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import SABFGS
-from snefy_ldl.reports import (
-    LEVEL,
-    Answers,
-    JudgedRows,
-    Part,
-    Report,
-    Rival,
-    ask,
-    cross_fit,
-    fit_rivals,
+from snefy_ldl.reports import LEVEL, Answers, JudgedRows, Part, Report, ask, cross_fit, make_report
+from snefy_ldl.reports.report import (
+    LEVELS,
+    calibrated_widths,
+    drawn_widths,
     judge_coverage,
-    make_report,
     permutation_importance,
-    score_lines,
     worst_groups,
 )
-from snefy_ldl.reports.trust import LEVELS, calibrated_widths, drawn_widths
+from snefy_ldl.reports.scores import Rival, fit_rivals, score_lines
 
 LABELS = ["business", "entertainment", "education"]
 

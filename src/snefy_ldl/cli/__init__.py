@@ -1,10 +1,20 @@
-"""The command line ``snefy-ldl``: one file a command, wired together in :mod:`snefy_ldl.cli.entry`."""
+"""The command line ``snefy-ldl``: :mod:`~snefy_ldl.cli.entry` is the program; the other modules register commands."""
 
 from __future__ import annotations
 
+from snefy_ldl.cli import (  # noqa: F401 - each registers its commands
+    compare,
+    demo,
+    explain,
+    fit,
+    info,
+    predict,
+    query,
+    report,
+    reproduce,
+    serve,
+    votes,
+)
 from snefy_ldl.cli.entry import app, main
 
-__all__ = [
-    "app",
-    "main",
-]
+__all__ = ["app", "main"]

@@ -1,24 +1,24 @@
-"""A made-up city whose law is known: fitted, and scored beside the truth and beside one answer for every district."""
+"""The demonstration: a made-up city whose law is known, fitted, scored beside the truth, and shown on one page."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from rich.table import Table
-from scipy.special import gammaln, xlogy
+import torch
 from scipy.stats import beta
 
+from snefy_ldl import plots
 from snefy_ldl._internal.types import Array
+from snefy_ldl.cli.common import make_table
+from snefy_ldl.cli.pictures import Pictures, render_page
 from snefy_ldl.datasets import SyntheticData, make_city_districts
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.metrics import HIGHER_IS_BETTER, coverage, interval_width, score
-from snefy_ldl.reports.rivals import one_dirichlet
-from snefy_ldl.reports.scores import MEANINGS
-
-__all__ = ["LEVEL", "Demo", "District", "Measure", "as_frame", "fit_city", "summary_table"]
+from snefy_ldl.reports.report import LEVELS
+from snefy_ldl.reports.scores import MEANINGS, dirichlet_log_prob, one_dirichlet
 
 #: Confidence level of the intervals on the page.
 LEVEL = 0.9
@@ -115,7 +115,7 @@ def fit_city(n_train: int, n_test: int, n_members: int, epochs: int, random_stat
     )
 
 
-def summary_table(demo: Demo) -> Table:
+def summary_table(demo: Demo) -> Any:
     """The score table for a terminal.
 
     Args:
@@ -124,22 +124,18 @@ def summary_table(demo: Demo) -> Table:
     Returns:
         A table of rich's.
     """
-    table = Table(
+    return make_table(
+        ("measure", "better", "SnefyLDL", "truth", "constant"),
+        [
+            (line.name, line.better, *(f"{value:.3f}" for value in (line.model, line.truth, line.constant)))
+            for line in demo.measures
+        ],
+        ("measure", "better"),
         title=f"{len(demo.test.D)} districts the model has never seen",
         caption="truth: the law the data were drawn from, the best anyone can do\n"
         "constant: the mean label and one Dirichlet, the same for every district",
-        title_style="bold",
-        header_style="bold",
         caption_justify="left",
     )
-    table.add_column("measure")
-    table.add_column("better", style="dim")
-    table.add_column("SnefyLDL", justify="right", style="bold cyan")
-    table.add_column("truth", justify="right")
-    table.add_column("constant", justify="right")
-    for line in demo.measures:
-        table.add_row(line.name, line.better, f"{line.model:.3f}", f"{line.truth:.3f}", f"{line.constant:.3f}")
-    return table
 
 
 def as_frame(values: Array, names: list[str]) -> Any:
@@ -162,18 +158,13 @@ def as_frame(values: Array, names: list[str]) -> Any:
     return pd.DataFrame(values, columns=names)
 
 
-def _dirichlet_log_prob(alpha: Array, D: Array) -> Array:
-    out: Array = gammaln(alpha.sum()) - gammaln(alpha).sum() + xlogy(alpha - 1.0, D).sum(axis=1)
-    return out
-
-
 def _measures(model: SnefyLDL, train: SyntheticData, test: SyntheticData) -> list[Measure]:
     """The score table: the model, the truth and the constant answer on the test districts."""
     X, D, truth = as_frame(test.X, test.feature_names), test.D, test.truth
     constant = np.tile(train.D.mean(axis=0), (len(D), 1))
     alpha = one_dirichlet(train.D)
     points = [score(D, prediction) for prediction in (np.asarray(model.predict(X)), truth.mean(test.X), constant)]
-    densities = [model.log_prob(X, D), truth.log_prob(test.X, D), _dirichlet_log_prob(alpha, D)]
+    densities = [model.log_prob(X, D), truth.log_prob(test.X, D), dirichlet_log_prob(alpha, D)]
     tails = [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0]
     one_interval = beta.ppf(tails, alpha[:, None], alpha.sum() - alpha[:, None])  # (L, 2)
     ends = [model.predict_interval(X, LEVEL), truth.interval(test.X, LEVEL), np.tile(one_interval, (len(D), 1, 1))]
@@ -200,17 +191,7 @@ def _measures(model: SnefyLDL, train: SyntheticData, test: SyntheticData) -> lis
 
 
 def _rows(city: SyntheticData, rows: slice) -> SyntheticData:
-    return SyntheticData(
-        X=city.X[rows],
-        D=city.D[rows],
-        latent=city.latent[rows],
-        label_names=city.label_names,
-        feature_names=city.feature_names,
-        name=city.name,
-        source=city.source,
-        licence=city.licence,
-        truth=city.truth,
-    )
+    return replace(city, X=city.X[rows], D=city.D[rows], latent=city.latent[rows])
 
 
 def _typical_districts(test: SyntheticData) -> list[District]:
@@ -241,3 +222,91 @@ def _typical_districts(test: SyntheticData) -> list[District]:
 
 def _round(value: float) -> float:
     return round(value, 1 - len(str(int(value)))) if value >= 10 else value
+
+
+def render(demo: Demo) -> str:
+    """The page as text.
+
+    Args:
+        demo: What :func:`snefy_ldl.cli.city.fit_city` made.
+
+    Returns:
+        One HTML document.
+
+    Raises:
+        ImportError: jinja2, matplotlib or mpltern is not installed.
+    """
+    return render_page("demo.html", demo=demo, measure=demo.measure, level=f"{LEVEL:.0%}", pictures=_pictures(demo))
+
+
+def _pictures(demo: Demo) -> dict[str, Any]:
+    """Every picture of the page."""
+    names, rows = demo.test.label_names, [district.row for district in demo.districts]
+    titles = [district.name for district in demo.districts]
+    X, D = as_frame(demo.test.X, demo.test.feature_names), demo.test.D
+    dist = demo.model.predict_dist(X)
+    pit = np.column_stack([dist.marginal(r).cdf(torch.as_tensor(D[:, r])).numpy() for r in range(len(names))])
+    seen = np.stack([((pit >= (1 - a) / 2) & (pit <= (1 + a) / 2)).mean(axis=0) for a in LEVELS])
+    shown = X.iloc[rows]
+    mean, ends = np.asarray(demo.model.predict(shown)), demo.model.predict_interval(shown, LEVEL)
+    places, draw = range(len(rows)), Pictures()
+    share = f"Density of one share of the district: {titles[0]}"
+    return {
+        "ternary": [_ternary_pair(draw, demo, dist, district.row, district.name) for district in demo.districts],
+        "bars": draw.draw(
+            "Stacked bars: the observed shares of three districts",
+            (4.8, 1.5),
+            lambda ax: plots.label_bars(D[rows], names, ax, row_names=titles),
+        ),
+        "intervals": draw.draw(
+            "Intervals of each label for three districts, with means and observed shares",
+            (4.8, 3.0),
+            lambda ax: plots.intervals(ends, D[rows], mean, names, places, ax, row_names=titles),
+        ),
+        "marginal": draw.draw(
+            share,
+            (4.8, 1.8),
+            lambda ax: plots.marginal_density(dist, 0, rows[0], ax, name=names[0], truth=D[rows[0], 0]),
+        ),
+        "pit": [_histogram(draw, name, pit[:, r], plots.LABEL_COLORS[r]) for r, name in enumerate(names)],
+        "curve": draw.draw(
+            "Observed coverage against the confidence level asked for",
+            (3.6, 3.6),
+            lambda ax: plots.calibration_curve(LEVELS, seen, ax, labels=names, n_rows=len(D)),
+        ),
+        "learning": draw.draw(
+            "Training and validation loss by epoch",
+            (4.4, 2.8),
+            lambda ax: plots.learning_curve(demo.model.history_, ax),
+        ),
+    }
+
+
+def _histogram(draw: Pictures, name: str, pit: Array, color: str) -> str:
+    title = f"Histogram of predicted probabilities for {name}"
+    return draw.draw(title, (3.1, 2.2), lambda ax: plots.calibration(pit, ax, color=color))
+
+
+def _ternary_pair(draw: Pictures, demo: Demo, dist: Any, row: int, name: str) -> dict[str, str]:
+    labels, observed, truth = demo.test.label_names, demo.test.D[row], demo.test.truth
+    x = demo.test.X[[row]]
+
+    def known(points: Array) -> Array:
+        return truth.log_prob(np.repeat(x, len(points), axis=0), points)
+
+    center = truth.mean(x)[0]
+    look: dict[str, Any] = {"labels": labels, "truth": observed, "resolution": 90}
+    return {
+        "model": draw.draw(
+            f"Triangle with the predicted density of the district: {name}",
+            (2.9, 2.9),
+            lambda ax: plots.ternary_density(dist, ax, row=row, **look),
+            "ternary",
+        ),
+        "truth": draw.draw(
+            f"Triangle with the true density of the district: {name}",
+            (2.9, 2.9),
+            lambda ax: plots.ternary_density(known, ax, mean=center, shades="truth", **look),
+            "ternary",
+        ),
+    }

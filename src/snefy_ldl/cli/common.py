@@ -1,4 +1,4 @@
-"""What the commands share: how they speak, show progress and read their options.
+"""What the commands share: options, messages, progress, printed tables, pictures and models.
 
 What is heavy is imported inside functions, so that ``snefy-ldl --help`` answers at once.
 """
@@ -7,67 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import json
 import re
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import Progress
-    from snefy_ldl.datasets.votes import VoteTable
     from snefy_ldl.estimator import SnefyLDL
 
-ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder that fit wrote.")]
-TableFile = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV, Excel, Parquet or Feather file.")]
-Labels = Annotated[
-    str | None, typer.Option(metavar="A,B,C", help="Label columns; by default the names the model was fitted with.")
-]
-Features = Annotated[
-    str | None, typer.Option(metavar="F1,F2", help="Feature columns, for a model that knows no feature names.")
-]
-Counts = Annotated[bool, typer.Option("--counts", help="The label columns hold numbers of votes, not shares.")]
-Normalize = Annotated[
-    bool, typer.Option("--normalize", help="The label columns hold amounts: divide each row by its sum.")
-]
-Device = Annotated[str, typer.Option(help="auto (a GPU where there is one), cpu, cuda ...")]
-TableOut = Annotated[
-    str, typer.Option(help="CSV, TSV, Excel, Parquet or Feather file to write, by its ending; - prints CSV.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-IdColumn = Annotated[
-    str | None,
-    typer.Option("--id", metavar="COLUMN", help="Column that names the rows; by default item, id or row, if there."),
-]
-VoteFile = Annotated[Path | None, typer.Option(help="The votes are in this file, TABLE holds the items' features.")]
-KnownForm = Annotated[
-    str, typer.Option("--votes", metavar="FORM", help="Votes instead of shares: counts, long or wide; auto looks.")
-]
-VoteForm = Annotated[
-    str, typer.Option("--votes", metavar="FORM", help="auto, long, wide or counts: how the votes are written down.")
-]
-VoteColumns = Annotated[
-    str,
-    typer.Option("--vote-columns", metavar="I,A,L", help="Columns of a table with one vote a row; found by default."),
-]
-
-BackboneCode = Annotated[
-    str | None,
-    typer.Option(
-        "--backbone",
-        metavar="MODULE:FUNCTION",
-        help="For a model with a network of your own: the function that makes it, run from code that you trust.",
-    ),
-]
-
-#: How messages of the library, which speak Python, are said on the command line.
-VOICE = (
+#: Endings of pictures.
+PICTURES = (".png", ".svg", ".pdf")
+#: Python expressions in the messages of the library, and what to write instead on the command line.
+COMMAND_LINE_WORDS = (
     (r"zeros='(\w+)'", r"--zeros \1"),
     (
         r'Use zeros="shrink", a floor, or fit\(X, counts=\.\.\.\), whose',
@@ -83,15 +42,13 @@ VOICE = (
         "name the function that makes it with --backbone MODULE:FUNCTION",
     ),
 )
-#: Columns of a long table of votes.
-VOTE_COLUMNS = "item,annotator,label"
 
 
-# --- what the commands say --------------------------------------------------------------------------------------------
+# --- messages --------------------------------------------------------------------------------------------------
 
 
 def say(text: str, style: str) -> None:
-    """One line on standard error.
+    """Print one line on standard error.
 
     Args:
         text: The line.
@@ -101,16 +58,30 @@ def say(text: str, style: str) -> None:
 
 
 def note(text: str) -> None:
-    """A yellow line that a person should see, though nothing is wrong.
+    """Print a yellow line on standard error that a person should see, though nothing is wrong.
 
     Args:
-        text: What to say.
+        text: The line.
     """
     say(f"note: {text}", "yellow")
 
 
+def input_error(message: str) -> Exception:
+    """An :class:`~snefy_ldl.errors.InputError`, whose module loads scikit-learn and so is imported late.
+
+    Args:
+        message: What is wrong, where, and what to do.
+
+    Returns:
+        The error, to be raised.
+    """
+    from snefy_ldl.errors import InputError
+
+    return InputError(message)
+
+
 def explain(error: Exception) -> str:
-    """What went wrong, in one line for a person; unknown errors ask for a report.
+    """Describe in one line what went wrong; unknown errors ask for a report.
 
     Args:
         error: What a command raised.
@@ -123,27 +94,11 @@ def explain(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.strerror}: {error.filename}"
     line = " ".join(str(error).split())
-    for python, command in VOICE:
+    for python, command in COMMAND_LINE_WORDS:
         line = re.sub(python, command, line)
     if isinstance(error, (SnefyError, NotFittedError, OSError, ImportError)):
         return line
     return f"unexpected {type(error).__name__}: {line}. Run again with --debug and please report what it shows."
-
-
-def report_votes(table: VoteTable) -> None:
-    """Say on standard error what is in the votes, and what is odd about them, the worst first.
-
-    Args:
-        table: Single votes or numbers of votes.
-    """
-    from snefy_ldl.votes.tables import Votes
-
-    votes = Votes.of(table)
-    for line in str(votes.agreement()).splitlines():
-        say(line, "")
-    colours = {"error": "red", "warning": "yellow", "note": ""}
-    for finding in votes.preflight():
-        say(str(finding), colours[finding.level])
 
 
 @contextlib.contextmanager
@@ -159,35 +114,25 @@ def warnings_as_notes() -> Iterator[None]:
         ZeroLabelWarning,
     )
 
-    shown = (
-        *(CalibrationWarning, ClosureNote, SeenRowsWarning),
-        *(SelfCheckWarning, TrainingWarning, ZeroLabelWarning),
-    )
+    shown = (CalibrationWarning, ClosureNote, SeenRowsWarning, SelfCheckWarning, TrainingWarning, ZeroLabelWarning)
 
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: Any = None,
-        line: str | None = None,
-    ) -> None:
+    def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
         if issubclass(category, shown):
             note(str(message))
         else:
-            usual(message, category, filename, lineno, file, line)
+            usual(message, category, *rest, **more)
 
     with warnings.catch_warnings():
         usual, warnings.showwarning = warnings.showwarning, show
         for category in shown:
             warnings.simplefilter("always", category)
-        warnings.simplefilter("ignore", TableNote)  # the commands tell how they read a table themselves
+        warnings.simplefilter("ignore", TableNote)  # the commands print themselves how they read a table
         yield
 
 
 @contextlib.contextmanager
 def progress_bar(what: str) -> Iterator[Progress]:
-    """A bar on standard error; where that is no terminal, a plain line every few seconds.
+    """A bar on standard error; where that is not a terminal, a plain line every few seconds.
 
     Args:
         what: The word beside it.
@@ -209,7 +154,7 @@ def progress_bar(what: str) -> Iterator[Progress]:
 
 
 def _progress_lines(what: str) -> Progress:
-    """Plain lines with the part that is done, at intervals: work that is over sooner says nothing."""
+    """Plain lines with the part that is done, at intervals; work that ends sooner prints nothing."""
     from snefy_ldl._internal.progress import LINE_SECONDS
 
     started = last = time.monotonic()
@@ -222,6 +167,84 @@ def _progress_lines(what: str) -> Progress:
             say(f"{what} {done / max(total, 1):.0%} {now - started:.0f} s", "")
 
     return tell
+
+
+# --- tables and pictures ----------------------------------------------------------------------------------------------
+
+
+def make_table(columns: Sequence[str], lines: Iterable[Sequence[str]], left: Sequence[str], **look: Any) -> Any:
+    """A table to print; no cell is taken for markup, as a label may be named ``[/]``.
+
+    Args:
+        columns: Names of the columns.
+        lines: One text per column.
+        left: Columns of words, which are aligned to the left; numbers are aligned to the right.
+        look: Further arguments of :class:`rich.table.Table`.
+
+    Returns:
+        A table for :meth:`rich.console.Console.print`.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    view = Table(**{"header_style": "bold", "title_style": "bold", **look})
+    for name in columns:
+        view.add_column(Text(name), justify="left" if name in left else "right")
+    for line in lines:
+        view.add_row(*(Text(cell) for cell in line))
+    return view
+
+
+def check_picture(out: Path, *inputs: Path) -> None:
+    """Raise unless a picture can be written to a file.
+
+    Args:
+        out: The file.
+        inputs: Files the command reads.
+
+    Raises:
+        InputError: The ending is unknown, it is a folder, or one of the files that are read.
+    """
+    if out.suffix.lower() not in PICTURES or out.is_dir():
+        raise input_error(f"--out {out}: name a file that ends in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}.")
+    not_an_input("--out", out, *inputs)
+
+
+def new_figure(width: float, height: float) -> Any:
+    """An empty figure of matplotlib.
+
+    Args:
+        width: In inches.
+        height: In inches.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure  # an extra, loaded with the first picture
+    except ImportError:
+        raise ImportError("pictures need matplotlib and mpltern: pip install 'snefy-ldl[plot]'") from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def write_picture(figure: Any, out: Path, dpi: int, **options: Any) -> None:
+    """Write a figure to a file, by its ending, all at once.
+
+    Args:
+        figure: Of matplotlib.
+        out: The file, whose folder is made where it is missing.
+        dpi: Dots per inch of a PNG file.
+        options: Further arguments of ``savefig``.
+    """
+    from snefy_ldl._internal.files import write_bytes
+
+    content = io.BytesIO()
+    figure.savefig(content, format=out.suffix[1:].lower(), dpi=dpi, bbox_inches="tight", **options)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(out, content.getvalue())
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
@@ -238,34 +261,34 @@ def import_backbone(place: str | None) -> Any:
         None for None.
 
     Raises:
-        InputError: There is no such module or function, or it gives neither.
+        InputError: There is no such module or function, or the function returns something else.
     """
     if place is None:
         return None
     from torch import nn
 
-    from snefy_ldl.errors import InputError
     from snefy_ldl.networks.custom import Backbone
 
     module_name, sign, name = place.partition(":")
     if not sign or not module_name or not name.isidentifier():
-        raise InputError(f"--backbone {place}: write MODULE:FUNCTION, mynets:make_backbone say.")
+        raise input_error(f"--backbone {place}: write MODULE:FUNCTION, for example mynets:make_backbone.")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
         found = importlib.import_module(module_name)
     except ImportError as error:
-        raise InputError(f"--backbone {place}: {module_name} cannot be imported: {error}.") from error
+        raise input_error(f"--backbone {place}: {module_name} cannot be imported: {error}.") from error
     if not hasattr(found, name):
-        raise InputError(f"--backbone {place}: {module_name} has no {name!r}.")
+        raise input_error(f"--backbone {place}: {module_name} has no {name!r}.")
     made = getattr(found, name)
     if not isinstance(made, (nn.Module, Backbone)):
         try:
             made = made()
         except TypeError as error:
-            raise InputError(f"--backbone {place}: it must be a function without arguments ({error}).") from error
+            raise input_error(f"--backbone {place}: it must be a function without arguments ({error}).") from error
     if not isinstance(made, (nn.Module, Backbone)):
-        raise InputError(f"--backbone {place}: it gives a {type(made).__name__}, not a torch.nn.Module or a Backbone.")
+        kind = type(made).__name__
+        raise input_error(f"--backbone {place}: the function returns a {kind}, not a torch.nn.Module or a Backbone.")
     return made
 
 
@@ -281,27 +304,12 @@ def load_model(folder: Path, backbone: str | None, device: str | None = None) ->
         The fitted model.
 
     Raises:
-        InputError: ``--backbone`` names nothing that serves.
+        InputError: ``--backbone`` does not name a network.
         ModelFileError: The folder holds no model, a damaged one, or one whose network ``--backbone`` should name.
     """
     from snefy_ldl.estimator import SnefyLDL
 
     return SnefyLDL.load(folder, import_backbone(backbone), None if device == "auto" else device)
-
-
-def refuse_backbone(backbone: str | None) -> None:
-    """Raise where work in parts, which other processes do, is asked of a network of the user's own.
-
-    Args:
-        backbone: Text of ``--backbone``, or None.
-
-    Raises:
-        InputError: It was given.
-    """
-    from snefy_ldl.errors import InputError
-
-    if backbone is not None:
-        raise InputError("--backbone: only for one table, here; folders and engines run in other processes.")
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
@@ -333,14 +341,12 @@ def number(text: str, option: str) -> float:
         The number.
 
     Raises:
-        InputError: It is no number.
+        InputError: It is not a number.
     """
-    from snefy_ldl.errors import InputError
-
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"{option} {text}: not a number.") from None
+        raise input_error(f"{option} {text}: not a number.") from None
 
 
 def level_list(levels: list[float]) -> str:
@@ -358,6 +364,22 @@ def level_list(levels: list[float]) -> str:
     return ", ".join(f"{level:g}" for level in levels)
 
 
+def note_other_levels(levels: list[float], level: float) -> bool:
+    """Print a note where a model is calibrated, but not for a level.
+
+    Args:
+        levels: For which it is calibrated.
+        level: The one that is asked for.
+
+    Returns:
+        Whether the level is missing.
+    """
+    if level in levels:
+        return False
+    note(f"calibrated for {level_list(levels)} only; intervals of level {level:g} are the model's own")
+    return True
+
+
 def vote_columns(text: str) -> tuple[str, str, str]:
     """The columns of a long table of votes.
 
@@ -370,11 +392,9 @@ def vote_columns(text: str) -> tuple[str, str, str]:
     Raises:
         InputError: There are not three different names.
     """
-    from snefy_ldl.errors import InputError
-
     names = split(text)
     if len(names) != 3 or len(set(names)) != 3:
-        raise InputError(f"--vote-columns {text}: name three columns, those of item, annotator and label.")
+        raise input_error(f"--vote-columns {text}: name three columns, those of item, annotator and label.")
     return names[0], names[1], names[2]
 
 
@@ -389,12 +409,11 @@ def table_output(out: str, *inputs: Path | None) -> None:
         InputError: The ending is unknown, it is a folder, or one of the files that are read.
     """
     from snefy_ldl.datasets.formats import table_kind
-    from snefy_ldl.errors import InputError
 
     if out != "-":
         table_kind(Path(out))
         if Path(out).is_dir():
-            raise InputError(f"--out {out} is a folder; name a file in it.")
+            raise input_error(f"--out {out} is a folder; name a file in it.")
         not_an_input("--out", Path(out), *inputs)
 
 
@@ -409,11 +428,9 @@ def not_an_input(option: str, out: Path, *inputs: Path | None) -> None:
     Raises:
         InputError: They are the same file, whatever their names.
     """
-    from snefy_ldl.errors import InputError
-
     for file in inputs:
         if file is not None and (out.resolve() == file.resolve() or (out.exists() and _is_same(out, file))):
-            raise InputError(f"{option} {out} is a file that is read, and would be replaced; name another one.")
+            raise input_error(f"{option} {out} is read by this command, and would be overwritten; name another file.")
 
 
 def _is_same(first: Path, second: Path) -> bool:
@@ -427,16 +444,14 @@ def distinct_columns(names: list[str]) -> None:
         names: Of all its columns.
 
     Raises:
-        InputError: A name stands there twice.
+        InputError: A name occurs twice.
 
     >>> distinct_columns(["sand", "sand_low", "sand_high"])
     """
-    from snefy_ldl.errors import InputError
-
     if len(set(names)) < len(names):
         twice = next(name for k, name in enumerate(names) if name in names[:k])
-        raise InputError(
-            f"the output would have two columns named {twice!r}: rename a label, or leave out the column that is kept."
+        raise input_error(
+            f"the output would have two columns named {twice!r}: rename a label, or do not keep that column."
         )
 
 
@@ -450,16 +465,14 @@ def setting(text: str) -> tuple[str, Any]:
         Name and value.
 
     Raises:
-        InputError: It is no such pair.
+        InputError: It is not such a pair.
 
     >>> setting("n_neurons=32"), setting("device=cpu"), setting("patience=None")
     (('n_neurons', 32), ('device', 'cpu'), ('patience', None))
     """
-    from snefy_ldl.errors import InputError
-
     name, sign, value = text.partition("=")
     if not sign or not name.strip() or not value.strip():
-        raise InputError(f"--set {text}: write NAME=VALUE, epochs=50 say.")
+        raise input_error(f"--set {text}: write NAME=VALUE, for example epochs=50.")
     try:
         return name.strip(), json.loads(value)
     except ValueError:
@@ -468,7 +481,7 @@ def setting(text: str) -> tuple[str, Any]:
 
 
 def training_rows(training: dict[str, Any]) -> str:
-    """How many rows a fit was given and what they were for; models of 0.1 know only those it learned from.
+    """How many rows a fit was given and what they were for; models of version 0.1 know only the rows they learned from.
 
     Args:
         training: The model's ``training_``.

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snefy_ldl.cli.common import AsJson, Counts, split, warnings_as_notes
+from snefy_ldl.cli import options as opt
+from snefy_ldl.cli.common import input_error, split, warnings_as_notes
+from snefy_ldl.cli.entry import command
 
 if TYPE_CHECKING:
     from snefy_ldl.learners.comparison import Comparison
 
-__all__ = ["compare"]
 
 EXAMPLES = """Five learners on one table:
   snefy-ldl compare soil.csv --labels sand,silt,clay
 
-All of them, ten times ten folds, on two processes; goes on where it was stopped:
+All of them, ten times ten folds, in two processes; continues if it was stopped:
   snefy-ldl compare soil.csv --labels sand,silt,clay --learners all
   --repeats 10 --jobs 2 --checkpoint runs --out table.tex --out picture.png
 """
@@ -30,39 +31,38 @@ ORDINAL = (
     "quadratic_form_distance",
     "cumulative_jensen_shannon",
 )
-#: What is compared where nothing is named: the density and the learners that are quick and good.
+#: The default learners: the density and the learners that are quick and good.
 USUAL = "SnefyLDL,SABFGS,LDLLRR,DFLDL,TreesLDL,AAKNN"
 ENDINGS = (".md", ".tex", ".csv", ".json", ".png", ".pdf", ".svg")
 
 
+@command(examples=EXAMPLES)
 def compare(
     tables: Annotated[list[Path], typer.Argument(metavar="TABLE...", help="CSV, TSV or Parquet files.")],
     labels: Annotated[str, typer.Option(metavar="A,B,C", help="Label columns, each row summing to 1.")],
-    learners: Annotated[
-        str, typer.Option(metavar="L1,L2", help="Names of learners, or all; SnefyLDL is the density.")
-    ] = USUAL,
+    learners: Annotated[str, typer.Option(metavar="L1,L2", help="Names of learners, or all.")] = USUAL,
     features: Annotated[
         str | None, typer.Option(metavar="F1,F2", help="Feature columns; by default all others.")
     ] = None,
-    counts: Counts = False,
+    counts: opt.Counts = False,
     folds: Annotated[int, typer.Option(help="Folds of a cross-validation.")] = 10,
     repeats: Annotated[int, typer.Option(help="Cross-validations, rows shuffled anew each time.")] = 1,
     measures: Annotated[
         str | None,
-        typer.Option(metavar="M1,M2", help="Names of measures, all, or ordinal for labels with an order; six usual."),
+        typer.Option(metavar="M1,M2", help="Measures, all, or ordinal for ordered labels; by default six."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same table.")] = 0,
+    seed: opt.Seed = 0,
     jobs: Annotated[int, typer.Option(help="Processes; -1 takes all cores.")] = 1,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder for finished pieces; a stopped comparison goes on from it.")
+        Path | None, typer.Option(help="Folder for finished fits; a comparison that was stopped continues from it.")
     ] = None,
     out: Annotated[
         list[Path] | None, typer.Option(help="File to write, by its ending: md, tex, csv, json, png, pdf, svg.")
     ] = None,
-    as_json: AsJson = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
-    """Compare learners by repeated cross-validation, with tests of what is more than luck."""
+    """Compare learners by repeated cross-validation, with significance tests."""
     for file in out or []:
         if file.suffix.lower() not in ENDINGS:
             raise typer.BadParameter(f"--out {file}: end it in {', '.join(ENDINGS)}.")
@@ -98,7 +98,6 @@ def compare(
 
 
 def _learners(names: list[str]) -> dict[str, Any]:
-    from snefy_ldl.errors import InputError
     from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.learners import all_learners
 
@@ -106,21 +105,20 @@ def _learners(names: list[str]) -> dict[str, Any]:
     chosen = list(known) if names == ["all"] else names
     unknown = [name for name in chosen if name not in known]
     if unknown or not chosen:
-        raise InputError(f"--learners {','.join(unknown)}: use all, or names out of {', '.join(known)}.")
+        raise input_error(f"--learners {','.join(unknown)}: use all, or names from {', '.join(known)}.")
     return {name: known[name]() for name in chosen}
 
 
 def _measures(names: list[str]) -> list[str] | None:
     """Names of measures; None for the usual ones."""
     from snefy_ldl import metrics
-    from snefy_ldl.errors import InputError
 
     if names == ["all"]:
         return list(metrics.MEASURES)
     if names == ["ordinal"]:
         return [*metrics.HIGHER_IS_BETTER, *ORDINAL]
     if unknown := [name for name in names if name not in metrics.MEASURES]:
-        raise InputError(f"--measures {unknown[0]}: use all, ordinal, or names out of {', '.join(metrics.MEASURES)}.")
+        raise input_error(f"--measures {unknown[0]}: use all, ordinal, or names from {', '.join(metrics.MEASURES)}.")
     return names or None
 
 

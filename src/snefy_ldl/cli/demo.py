@@ -8,15 +8,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-__all__ = ["demo", "run_demo"]
+from snefy_ldl.cli import options as opt
+from snefy_ldl.cli.entry import command
 
 
+@command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder to write the page into.")] = Path("demo"),
     rows: Annotated[int, typer.Option(min=50, help="Districts to learn from.")] = 2000,
     members: Annotated[int, typer.Option(min=1, help="Networks to average.")] = 3,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training rows.")] = 30,
-    seed: Annotated[int, typer.Option(help="Seed of the city and of the fit.")] = 0,
+    seed: opt.Seed = 0,
 ) -> None:
     """Fit a made-up city, compare with the known truth, and write a page with pictures."""
     typer.echo(f"A made-up city: learning the mix of uses of {rows:,} districts ...")
@@ -59,8 +61,7 @@ def run_demo(
         ImportError: pandas, jinja2, matplotlib or mpltern is not installed.
     """
     from snefy_ldl._internal.files import write_bytes
-    from snefy_ldl.cli.city import as_frame, fit_city, summary_table
-    from snefy_ldl.cli.city_page import render
+    from snefy_ldl.cli.city import as_frame, fit_city, render, summary_table
 
     folder, console = Path(out), console or Console()
     folder.mkdir(parents=True, exist_ok=True)

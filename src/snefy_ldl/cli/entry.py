@@ -1,61 +1,46 @@
-"""The program ``snefy-ldl``: its commands wired together, and what it says when one fails.
+"""The program ``snefy-ldl``: how commands are registered, and what it prints when one fails.
 
 Exit codes: 0 done, 1 the data or the files do not allow it, 2 wrong usage. Either way one line on standard error,
-``error: ...``, says why. The commands import what is heavy (torch, pandas, pyarrow) inside their functions, so that
-``snefy-ldl --help`` and shell completion answer at once.
+``error: ...``, gives the reason. The commands import what is heavy (torch, pandas, pyarrow) inside their functions, so
+that ``snefy-ldl --help`` and shell completion answer at once.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
+import inspect
 import io
 import sys
-from typing import Annotated, Any
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperGroup
 
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.cli.common import explain, say
-from snefy_ldl.cli.compare import EXAMPLES as COMPARE_EXAMPLES
-from snefy_ldl.cli.compare import compare
-from snefy_ldl.cli.conformalize import conformalize
-from snefy_ldl.cli.demo import demo
-from snefy_ldl.cli.evaluate import evaluate
-from snefy_ldl.cli.explain import EXAMPLES as EXPLAIN_EXAMPLES
-from snefy_ldl.cli.explain import explain_model
-from snefy_ldl.cli.explore import explore
-from snefy_ldl.cli.export import EXAMPLES as EXPORT_EXAMPLES
-from snefy_ldl.cli.export import export
-from snefy_ldl.cli.fit import EXAMPLES as FIT_EXAMPLES
-from snefy_ldl.cli.fit import fit
-from snefy_ldl.cli.info import info
-from snefy_ldl.cli.next import EXAMPLES as NEXT_EXAMPLES
-from snefy_ldl.cli.next import next_items
-from snefy_ldl.cli.plot import EXAMPLES as PLOT_EXAMPLES
-from snefy_ldl.cli.plot import plot
-from snefy_ldl.cli.predict import predict
-from snefy_ldl.cli.query import EXAMPLES as QUERY_EXAMPLES
-from snefy_ldl.cli.query import query
-from snefy_ldl.cli.report import EXAMPLES as REPORT_EXAMPLES
-from snefy_ldl.cli.report import report
-from snefy_ldl.cli.reproduce import reproduce
-from snefy_ldl.cli.serve import EXAMPLES as SERVE_EXAMPLES
-from snefy_ldl.cli.serve import serve
-from snefy_ldl.cli.update import EXAMPLES as UPDATE_EXAMPLES
-from snefy_ldl.cli.update import update
-
-__all__ = ["app", "main", "options"]
 
 #: New objects before garbage is looked for; Python's own 700 suit programs that load little.
 YOUNG_OBJECTS = 50_000
 #: Wrong options and arguments. Newer versions of typer hold their own copy of click, so the class is taken from the
 #: one that typer exports.
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
+#: The commands in the order of the help page.
+ORDER = (
+    *("demo", "fit", "conformalize", "predict", "evaluate", "compare", "report", "plot", "explain", "info"),
+    *("reproduce", "query", "update", "next", "serve", "explore", "export"),
+)
+Command = Callable[..., None]
 
 
 class _Group(TyperGroup):
     """Commands whose failures are one line, not a traceback; ``--debug`` may stand anywhere."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of the commands, in the order of the help page."""
+        return sorted(super().list_commands(ctx), key=ORDER.index)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Let ``--debug`` follow the command, too."""
@@ -69,7 +54,7 @@ class _Group(TyperGroup):
             raise _complain(error) from None
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; what goes wrong is said in one red line."""
+        """Run the command; what goes wrong is printed as one red line."""
         try:
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort, BrokenPipeError):
@@ -84,7 +69,7 @@ class _Group(TyperGroup):
 
 
 def _complain(error: Any) -> typer.Exit:
-    """Say what is wrong with the options, and where they are described."""
+    """Print what is wrong with the options, and where they are described."""
     program = error.ctx.command_path if error.ctx else "snefy-ldl"
     message = " ".join(error.format_message().split())
     say(f"error: {message.rstrip('.')}. See: {program} --help", "bold red")
@@ -100,13 +85,62 @@ app = typer.Typer(
 )
 
 
+def command(name: str | None = None, examples: str | None = None) -> Callable[[Command], Command]:
+    """Register a function as a command.
+
+    A parameter whose type is a dataclass becomes one option per field, so that commands share groups of options.
+
+    Args:
+        name: The command; by default the function's name.
+        examples: Command lines below its help.
+
+    Returns:
+        A decorator, which leaves the function as it is.
+    """
+
+    def register(function: Command) -> Command:
+        app.command(name, epilog=examples)(_with_plain_options(function))
+        return function
+
+    return register
+
+
+def _with_plain_options(function: Command) -> Command:
+    """The function with the fields of its dataclass parameters in their place."""
+    hints = get_type_hints(function, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    parameters = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name in groups:
+            group = groups[parameter.name]
+            types = get_type_hints(group, include_extras=True)
+            parameters += [
+                parameter.replace(name=field.name, default=field.default, annotation=types[field.name])
+                for field in fields(group)
+            ]
+        else:
+            parameters.append(parameter.replace(annotation=hints[parameter.name]))
+
+    @functools.wraps(function)
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        function(**values)
+
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    )
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
 def main() -> None:
     """Entry point of the program ``snefy-ldl``."""
     # Loading torch and scikit-learn makes a million objects that all stay; looking through them again and again for
     # garbage takes a fifth of the time. Garbage is still collected, at longer intervals.
     gc.set_threshold(YOUNG_OBJECTS, 20, 50)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what goes to a file on Windows may have no arrow, and no ±
+        if isinstance(stream, io.TextIOWrapper):  # a file on Windows may not take arrows and ±
             stream.reconfigure(errors="backslashreplace")
     app(prog_name="snefy-ldl")
 
@@ -120,28 +154,8 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version and stop.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback when something fails.")] = False,
 ) -> None:
     """Label distribution learning with a full probability density over the simplex."""
-
-
-# In the order of the help page.
-app.command()(demo)
-app.command(epilog=FIT_EXAMPLES)(fit)
-app.command()(conformalize)
-app.command()(predict)
-app.command()(evaluate)
-app.command(epilog=COMPARE_EXAMPLES)(compare)
-app.command(epilog=REPORT_EXAMPLES)(report)
-app.command(epilog=PLOT_EXAMPLES)(plot)
-app.command("explain", epilog=EXPLAIN_EXAMPLES)(explain_model)
-app.command()(info)
-app.command()(reproduce)
-app.command(epilog=QUERY_EXAMPLES)(query)
-app.command(epilog=UPDATE_EXAMPLES)(update)
-app.command("next", epilog=NEXT_EXAMPLES)(next_items)
-app.command(epilog=SERVE_EXAMPLES)(serve)
-app.command()(explore)
-app.command(epilog=EXPORT_EXAMPLES)(export)

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from snefy_ldl.cli.common import AsJson, BackboneCode, IdColumn, ModelFolder, TableFile, load_model, not_an_input, say
-from snefy_ldl.cli.model_tables import model_rows, no_table_notes
+from snefy_ldl.cli import options as opt
+from snefy_ldl.cli.common import check_picture, input_error, load_model, make_table, new_figure, say, write_picture
+from snefy_ldl.cli.entry import command
+from snefy_ldl.cli.tables import no_table_notes
+from snefy_ldl.cluster.work import model_rows
 
 if TYPE_CHECKING:
     from snefy_ldl.explain import Dependence, Effects
 
-__all__ = ["EXAMPLES", "explain_model"]
 
-ENDINGS = (".png", ".svg", ".pdf")
 #: Lines and labels of the dependence that are printed; --json holds all of them.
 MOST_LINES, MOST_LABELS = 60, 6
 
-EXAMPLES = """What 10 mm more rain do, and how shares move along rain:
+EXAMPLES = """The effect of 10 mm more rain, and how the shares change along rain:
   snefy-ldl explain model soil.csv --feature rain --step 10 --out rain.png
 
 The probability of more sand than clay along two features:
@@ -32,42 +31,42 @@ The probability of more sand than clay along two features:
 """
 
 
+@command("explain", examples=EXAMPLES)
 def explain_model(
-    model: ModelFolder,
-    table: TableFile,
+    model: opt.ModelFolder,
+    table: opt.TableFile,
     feature: Annotated[str, typer.Option(help="Column whose effect is wanted.")],
     second: Annotated[str | None, typer.Option("--and", metavar="COLUMN", help="A second column, for a map.")] = None,
     of: Annotated[
         str, typer.Option(help='mean, width (of intervals), "A>B" (probability) or "A/B" (log-ratio).')
     ] = "mean",
-    step: Annotated[float | None, typer.Option(help="How far a number moves; about one standard deviation.")] = None,
+    step: Annotated[
+        float | None, typer.Option(help="How far to move a number; by default a standard deviation.")
+    ] = None,
     reference: Annotated[
-        str | None, typer.Option(help="Level of a text column that others are compared with; the most frequent.")
+        str | None,
+        typer.Option(help="Level of a text column to compare others with; by default the most frequent."),
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of intervals and bands.")] = 0.95,
-    grid: Annotated[int, typer.Option(min=2, help="Values along a number.")] = 15,
+    grid: Annotated[int, typer.Option(min=2, help="Values along a numeric column.")] = 15,
     max_rows: Annotated[int, typer.Option(min=1, help="Rows to average over at most, drawn at random.")] = 500,
     out: Annotated[Path | None, typer.Option(help="Picture to write: .png, .svg or .pdf.")] = None,
-    dpi: Annotated[int, typer.Option(min=30, max=1200, help="Dots an inch of a PNG file.")] = 150,
-    as_json: AsJson = False,
-    id_name: IdColumn = None,
-    backbone: BackboneCode = None,
+    dpi: opt.Dpi = 150,
+    as_json: opt.AsJson = False,
+    id_name: opt.IdColumn = None,
+    backbone: opt.BackboneCode = None,
 ) -> None:
-    """Say what a feature does to the predictions: average effects, and how they move along it.
+    """Show what a feature does to the predictions: average effects, and how they change along it.
 
-    The rows of TABLE keep their other cells, and answers are averaged over
-    them; labels are not needed. Effects are those on predictions, not causes.
+    Answers are averaged over the rows of TABLE, whose other cells stay as
+    they are; labels are not needed. Effects on predictions are not causes.
     """
     # torch, and what reads tables: only when the command runs
-    from snefy_ldl._internal.files import write_bytes
-    from snefy_ldl.errors import InputError
     from snefy_ldl.explain import dependence, effects
     from snefy_ldl.serve.explorer import PageRows
 
     if out is not None:
-        if out.suffix.lower() not in ENDINGS or out.is_dir():
-            raise InputError(f"--out {out}: name a file that ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}.")
-        not_an_input("--out", out, table)
+        check_picture(out, table)
     fitted = load_model(model, backbone)
     frame = PageRows.read(fitted, table, id_name).table
     names = [str(name) for name in frame.columns]
@@ -84,25 +83,18 @@ def explain_model(
     else:
         _print(table_of_effects, curve)
     if out is not None:
-        content = io.BytesIO()
-        _figure(table_of_effects, curve).savefig(content, format=out.suffix[1:].lower(), dpi=dpi, bbox_inches="tight")
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(out, content.getvalue())
+        write_picture(_figure(table_of_effects, curve), out, dpi)
         say(f"effects of {' and '.join(wanted)}: {out}", "green")
 
 
 def _column(name: str, names: list[str]) -> str:
-    from snefy_ldl.errors import InputError
-
     if name not in names:
-        raise InputError(f"{name!r} is no feature of the model; it uses {', '.join(names)}.")
+        raise input_error(f"{name!r} is not a feature of the model, which uses {', '.join(names)}.")
     return name
 
 
 def _quantity(of: str, labels: list[str]) -> Any:
     """What to explain, out of the text of ``--of``."""
-    from snefy_ldl.errors import InputError
-
     if of in ("mean", "width"):
         return of
     for sign, name in ((">", "greater"), ("/", "log_ratio")):
@@ -110,7 +102,7 @@ def _quantity(of: str, labels: list[str]) -> Any:
             first, second = of[:k].strip(), of[k + 1 :].strip()
             if first in labels and second in labels:
                 return (name, first, second)
-    raise InputError(f'--of {of}: use mean, width, "A>B" or "A/B", with labels out of {", ".join(labels)}.')
+    raise input_error(f'--of {of}: use mean, width, "A>B" or "A/B", with labels from {", ".join(labels)}.')
 
 
 def _as_json(table: Effects, curve: Dependence) -> dict[str, Any]:
@@ -124,17 +116,16 @@ def _as_json(table: Effects, curve: Dependence) -> dict[str, Any]:
 
 
 def _print(table: Effects, curve: Dependence) -> None:
-    """Both tables, and in words what they say."""
+    """Print both tables, and what they mean in words."""
     console = Console()
     one = len(curve.features) == 1
-    title = f"average effects{f' of {curve.features[0]}' if one else ''} on {table.words}"
-    view = Table(title=title, header_style="bold", title_style="bold")
     names = [name for name in table.frame.columns if not (one and name == "term")]
-    for name in names:
-        view.add_column(name, justify="left" if name in ("term", "contrast", "label") else "right")
-    for line in table.frame[names].itertuples(index=False):
-        view.add_row(*(cell if isinstance(cell, str) else f"{cell:.3g}" for cell in line))
-    console.print(view)
+    cells = [
+        [cell if isinstance(cell, str) else f"{cell:.3g}" for cell in line]
+        for line in table.frame[names].itertuples(index=False)
+    ]
+    title = Text(f"average effects{f' of {curve.features[0]}' if one else ''} on {table.words}")
+    console.print(make_table(names, cells, ("term", "contrast", "label"), title=title))
     for text in str(table).splitlines():
         console.print(text, highlight=False, markup=False, soft_wrap=True)
     console.print(_curve_table(curve))
@@ -142,18 +133,14 @@ def _print(table: Effects, curve: Dependence) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _curve_table(curve: Dependence) -> Table:
-    """A line a value of the features, a column a label: the average, and the first band."""
+def _curve_table(curve: Dependence) -> Any:
+    """One line per value of the features, one column per label: the average, and the first band."""
     import numpy as np
 
     band = next(iter(curve.bands), None)
     heading = f"{curve.words} along {' and '.join(curve.features)}" + (f" [{band}]" if band else "")
-    view = Table(title=Text(heading), header_style="bold", title_style="bold")
-    for name in curve.features:
-        view.add_column(name, justify="right")
-    for name in curve.labels[:MOST_LABELS]:
-        view.add_column(name, justify="right")
     scale, form = (100.0, "{:.1f}") if curve.is_share else (1.0, "{:.3g}")
+    lines = []
     for place in list(np.ndindex(*curve.estimate.shape[:-1]))[:MOST_LINES]:
         values = [grid[k] for grid, k in zip(curve.grids, place)]
         cells = [form.format(scale * value) for value in curve.estimate[place]]
@@ -161,22 +148,17 @@ def _curve_table(curve: Dependence) -> Table:
             ends = ((form.format(scale * low), form.format(scale * high)) for low, high in curve.bands[band][place])
             cells = [f"{cell} [{low}, {high}]" for cell, (low, high) in zip(cells, ends)]
         texts = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
-        view.add_row(*(Text(text) for text in (*texts, *cells[:MOST_LABELS])))
+        lines.append((*texts, *cells[:MOST_LABELS]))
     whole = len(curve.labels) <= MOST_LABELS and curve.estimate[..., 0].size <= MOST_LINES
-    view.caption = ("in percent" if curve.is_share else "") + ("" if whole else "; --json prints all")
-    return view
+    caption = ("in percent" if curve.is_share else "") + ("" if whole else "; --json prints all")
+    return make_table((*curve.features, *curve.labels[:MOST_LABELS]), lines, (), title=Text(heading), caption=caption)
 
 
 def _figure(table: Effects, curve: Dependence) -> Any:
     """The dependence, the effects, and the way in the triangle where three labels have one along a number."""
-    try:
-        from matplotlib.figure import Figure  # an extra, loaded with the first picture
-    except ImportError:
-        raise ImportError("pictures need matplotlib and mpltern: pip install 'snefy-ldl[plot]'") from None
     triangle = curve.words == "mean share" and len(curve.labels) == 3 and curve.numeric == (True,)
     lines = sum(entry.contrast != "dY/dX" for entry in table.entries)
-    height = max(3.4, 0.8 + 0.26 * lines)
-    figure = Figure(figsize=(15.0 if triangle else 11.0, height), layout="constrained")
+    figure = new_figure(15.0 if triangle else 11.0, max(3.4, 0.8 + 0.26 * lines))
     curve.plot(figure.add_subplot(1, 3 if triangle else 2, 1))
     table.plot(figure.add_subplot(1, 3 if triangle else 2, 2))
     if triangle:

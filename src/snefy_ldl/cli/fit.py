@@ -8,39 +8,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snefy_ldl.cli.common import (
-    VOTE_COLUMNS,
-    Counts,
-    Device,
-    IdColumn,
-    Normalize,
-    TableFile,
-    VoteColumns,
-    VoteFile,
-    note,
-    setting,
-    split,
-    training_rows,
-    vote_columns,
-    warnings_as_notes,
-)
-from snefy_ldl.cli.fit_folder import fit_streamed, training_engine
-from snefy_ldl.cli.parts import Address
-from snefy_ldl.cli.reader import LabelReader, report_rows
+from snefy_ldl.cli import options as opt
+from snefy_ldl.cli.common import input_error, note, say, setting, split, training_rows, vote_columns, warnings_as_notes
+from snefy_ldl.cli.entry import command
+from snefy_ldl.cli.parts import Address, is_ray
+from snefy_ldl.cli.tables import LabelReader, report_rows
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.labelled import Labelled
 
-EXAMPLES = """Shares, a column a label:
+EXAMPLES = """Shares, one column per label:
   snefy-ldl fit soil.csv --labels sand,silt,clay --out model
 
-Numbers of votes, a column a label:
+Numbers of votes, one column per label:
   snefy-ldl fit items.csv --votes counts --labels no,yes --out model
 
-One vote a row (item, annotator, label), features in another table:
+One vote per row (item, annotator, label), features in another table:
   snefy-ldl fit items.csv --vote-file votes.csv --out model
 
-The same with features in every row of the votes:
+One vote per row, with the features in the same row:
   snefy-ldl fit votes.csv --votes long --out model
 
 Further rounds of labels, features looked up by id:
@@ -56,8 +42,9 @@ The same on four workers of a Ray cluster:
 """
 
 
+@command(examples=EXAMPLES)
 def fit(
-    table: TableFile,
+    table: opt.TableFile,
     out: Annotated[Path, typer.Option(help="Folder to write the model into.")],
     labels: Annotated[
         str | None,
@@ -70,51 +57,43 @@ def fit(
         str | None,
         typer.Option(
             metavar="counts|long|wide",
-            help="Votes instead of shares: numbers a label, one vote a row, or one column an annotator.",
+            help="Votes instead of shares: counts per label, one vote per row, or one column per annotator.",
         ),
     ] = None,
-    vote_file: VoteFile = None,
-    items: Annotated[
-        Path | None, typer.Option(help="The other way round: TABLE holds the votes, this file the features.")
-    ] = None,
-    columns: VoteColumns = VOTE_COLUMNS,
-    id_name: IdColumn = None,
+    vote_file: opt.VoteFile = None,
+    columns: opt.VoteColumns = opt.VOTE_COLUMNS,
+    id_name: opt.IdColumn = None,
     append: Annotated[
         list[Path] | None,
-        typer.Option(help="More labelled rows: a table, votes, or a Label Studio export (.json). May be repeated."),
+        typer.Option(help="More labelled rows: a table, votes, or a Label Studio export (.json). Repeatable."),
     ] = None,
     pool: Annotated[
         Path | None, typer.Option(help="Table to look up the features of appended rows in, by their id.")
     ] = None,
-    counts: Counts = False,
-    normalize: Normalize = False,
-    drop: Annotated[str | None, typer.Option(metavar="C1,C2", help="Columns that are no features.")] = None,
+    counts: opt.Counts = False,
+    normalize: opt.Normalize = False,
+    drop: Annotated[str | None, typer.Option(metavar="C1,C2", help="Columns that are not features.")] = None,
     members: Annotated[
         int | None,
-        typer.Option(help="Networks that are averaged; 6 is slower and better; by default 1 to 4, by the rows."),
+        typer.Option(help="Networks to average; 6 is slower and better. By default 1 to 4, by the number of rows."),
     ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the rows.")] = 30,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
+    seed: opt.Seed = 0,
     zeros: Annotated[
         str, typer.Option(metavar="auto|model|shrink|error|FLOOR", help="What to do with shares of exactly zero.")
     ] = "auto",
-    device: Device = "auto",
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="Any other setting of the model, n_neurons=32 say. Repeatable."
-        ),
-    ] = None,
+    device: opt.Device = "auto",
+    option: opt.Settings = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder for a checkpoint after every epoch; a stopped fit goes on from it.")
+        Path | None, typer.Option(help="Folder for a checkpoint per epoch; a fit that was stopped continues from it.")
     ] = None,
     stream: Annotated[
         bool,
-        typer.Option("--stream", help="TABLE is a folder of Parquet files, read as it comes, never whole."),
+        typer.Option("--stream", help="TABLE is a folder of Parquet files, read in parts, never as a whole."),
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    quiet: opt.Quiet = False,
     engine: Annotated[
-        str, typer.Option(metavar="local|ray", help="ray trains on workers of a Ray cluster, rows read as a stream.")
+        str, typer.Option(metavar="local|ray", help="ray trains on workers of a Ray cluster, as --stream reads rows.")
     ] = "local",
     address: Address = None,
     workers: Annotated[int, typer.Option(min=1, help="Workers that train together, with --engine ray.")] = 2,
@@ -122,20 +101,22 @@ def fit(
     """Fit a model to a table of features and label distributions, or to votes."""
     if counts and votes not in (None, "counts"):
         raise typer.BadParameter(f"--counts and --votes {votes} exclude each other.")
-    form, alone = "counts" if counts else votes, vote_file is None and items is None
+    form, alone = "counts" if counts else votes, vote_file is None
     if form not in (None, "counts", "long", "wide"):
         raise typer.BadParameter(f"--votes {form}: use counts, long or wide.")
     if labels is None and alone and form in (None, "counts"):
-        raise typer.BadParameter("name the label columns with --labels, or say --votes long for one vote a row.")
-    if vote_file is not None and items is not None:
-        raise typer.BadParameter("--vote-file and --items exclude each other: the votes are in one of two tables.")
-    trainer = training_engine(engine, address, workers, quiet)
-    stream = stream or trainer is not None
+        raise typer.BadParameter("name the label columns with --labels, or add --votes long for one vote per row.")
+    on_ray = is_ray(engine, address)
+    if on_ray:
+        from snefy_ldl.cluster.ray import import_ray
+
+        import_ray()  # raises at once where Ray is missing
+    stream = stream or on_ray
     if stream and (append or not alone or form not in (None, "counts")):
         raise typer.BadParameter("--stream takes shares or --votes counts in a folder of Parquet files only.")
     _check_files(out, pool, append)
     if normalize and form is not None:
-        raise typer.BadParameter("--normalize and votes exclude each other: votes are counted, amounts are divided.")
+        raise typer.BadParameter("--normalize is for amounts; it does not go with votes.")
     model = _make_model(
         dict(setting(text) for text in option or []),
         n_members="auto" if members is None else members,
@@ -146,51 +127,52 @@ def fit(
         checkpoint_dir=checkpoint,
         verbose=0 if quiet else 1,
     )
+    wanted, chosen = split(labels), split(features) or None
     if stream:
-        return fit_streamed(model, table, out, split(labels), split(features) or None, form == "counts", trainer)
-    reader = LabelReader(
-        split(labels) or None, split(features) or None, split(drop), id_name, vote_columns(columns), normalize
-    )
-    if alone and form in (None, "counts"):
-        rows = reader.shares(table, form == "counts", bool(append))
+        trainer = _ray_training(address, workers, quiet) if on_ray else None
+        n_features = _fit_stream(model, table, wanted, chosen, form == "counts", trainer)
+        summary = f"{n_features} features, {len(wanted)} labels: {table}, read as a stream"
     else:
-        kind: Any = form or "auto"
-        rows = reader.votes(vote_file or table, kind, table if vote_file is not None else items)
-    report_rows(rows)
-    words = {name: "feature" for name in split(features) if name not in split(drop)}
-    rows = _settle_columns(reader, rows, words, bool(append))
-    for file in append or []:
-        rows = reader.append(rows, file, pool or (None if alone else items or table), table)
-    _fit(model.set_params(columns=words or "auto"), rows)
+        reader = LabelReader(wanted or None, chosen, split(drop), id_name, vote_columns(columns), normalize)
+        if alone and form in (None, "counts"):
+            rows = reader.shares(table, form == "counts", bool(append))
+        else:
+            kind: Any = form or "auto"
+            rows = reader.votes(vote_file or table, kind, None if alone else table)
+        report_rows(rows)
+        words = {name: "feature" for name in chosen or [] if name not in split(drop)}
+        rows = _settle_columns(reader, rows, words, bool(append))
+        for file in append or []:
+            rows = reader.append(rows, file, pool or (None if alone else table), table)
+        _fit(model.set_params(columns=words or "auto"), rows)
+        votes_word = ", votes" if rows.are_counts else ""
+        summary = f"{len(model.columns_.names_used)} features, {len(rows.label_names)} labels{votes_word}: {table}"
     model.save(out)
-    _conclude(model, rows, table, out)
+    _conclude(model, summary, out)
 
 
 def _check_files(out: Path, pool: Path | None, append: list[Path] | None) -> None:
     """Raise where files do not go together."""
-    from snefy_ldl.errors import InputError
-
     if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; name a folder for the model.")
+        raise input_error(f"--out {out} is a file; name a folder for the model.")
     if pool is not None and not append:
-        raise InputError("--pool holds the features of appended rows; name their labels with --append.")
+        raise input_error("--pool holds the features of appended rows: name the file with their labels with --append.")
 
 
 def _make_model(changes: dict[str, Any], **settings: Any) -> Any:
     """An unfitted model; ``--set`` has the last word."""
-    from snefy_ldl.errors import InputError
     from snefy_ldl.estimator import SnefyLDL
 
     known = set(SnefyLDL().get_params()) - {"backbone", "columns"}
     if unknown := [name for name in changes if name not in known]:
-        raise InputError(f"--set {unknown[0]}: no such setting. There are: {', '.join(sorted(known))}.")
+        raise input_error(f"--set {unknown[0]}: no such setting. Use one of: {', '.join(sorted(known))}.")
     if isinstance(changes.get("hidden_sizes"), list):
         changes["hidden_sizes"] = tuple(changes["hidden_sizes"])
     return SnefyLDL(**{**settings, **changes})
 
 
 def _settle_columns(reader: LabelReader, rows: Labelled, words: dict[str, str], further: bool) -> Labelled:
-    """Say what the columns are; where files follow, they need those columns only that are features."""
+    """Print what the columns are; files that follow need only the columns that are features."""
     from snefy_ldl.datasets.columns import TableEncoder
     from snefy_ldl.datasets.kinds import LIKELY_GROUP
     from snefy_ldl.datasets.labelled import find_odd_rows
@@ -222,12 +204,35 @@ def _fit(model: Any, rows: Labelled) -> None:
             model.fit(X, Y)
 
 
-def _conclude(model: Any, rows: Labelled, table: Path, out: Path) -> None:
-    """Say what was fitted, how well, and where it is."""
+def _fit_stream(
+    model: Any, folder: Path, labels: list[str], features: list[str] | None, counts: bool, engine: Any
+) -> int:
+    """Fit the model to a folder of Parquet files, here or by an engine; returns the number of features."""
+    from snefy_ldl.cluster.training import ParquetRows
+    from snefy_ldl.datasets.streams import parquet_stream
+
+    stream, names = parquet_stream(folder, labels, features, counts)
+    with warnings_as_notes():
+        if engine is None:
+            model.fit(stream)
+        else:
+            model.fit(ParquetRows((str(folder),), tuple(labels), tuple(names), counts), engine=engine)
+    return len(names)
+
+
+def _ray_training(address: str | None, workers: int, quiet: bool) -> Any:
+    """The engine that trains on a Ray cluster."""
+    from snefy_ldl.cluster.training import RayTraining
+
+    shown = None if quiet else lambda epoch, pids: say(f"epoch {epoch} done by {len(pids)} workers", "")
+    return RayTraining(workers, address, on_epoch=shown)
+
+
+def _conclude(model: Any, summary: str, out: Path) -> None:
+    """Print what was fitted, how well, and where it is."""
     done = model.training_
     losses = [loss for loss in done["validation_loss"] if loss is not None]
-    features, kind = len(model.columns_.names_used), ", votes" if rows.are_counts else ""
-    typer.echo(f"{training_rows(done)}, {features} features, {len(rows.label_names)} labels{kind}: {table}")
+    typer.echo(f"{training_rows(done)}, {summary}")
     typer.echo(f"fitted in {done['seconds']:.1f} s, {done['epochs']} epochs, on {done['device']}")
     tried = model.candidates_
     if len(tried) > 1:
@@ -240,12 +245,10 @@ def _conclude(model: Any, rows: Labelled, table: Path, out: Path) -> None:
 
 
 def _zero_option(text: str) -> Any:
-    """What ``--zeros`` says, as the estimator takes it."""
-    from snefy_ldl.errors import InputError
-
+    """The value of ``--zeros`` as the estimator takes it."""
     if text in ("auto", "model", "shrink", "error"):
         return text
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"--zeros {text}: use auto, model, shrink, error or a number for the floor.") from None
+        raise input_error(f"--zeros {text}: use auto, model, shrink, error or a number for the floor.") from None

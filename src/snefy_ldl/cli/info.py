@@ -12,14 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from snefy_ldl._internal.text import shorten
-from snefy_ldl.cli.common import AsJson, ModelFolder, level_list, training_rows
+from snefy_ldl.cli import options as opt
+from snefy_ldl.cli.common import level_list, make_table, training_rows
+from snefy_ldl.cli.entry import command
 from snefy_ldl.cluster.work import calibrated_levels
 
-__all__ = ["info"]
 
-
-def info(model: ModelFolder, as_json: AsJson = False) -> None:
-    """Say what a saved model is: labels, features, training, versions."""
+@command()
+def info(model: opt.ModelFolder, as_json: opt.AsJson = False) -> None:
+    """Describe a saved model: labels, features, training, versions."""
     from snefy_ldl._internal.model_files import CONFIG, check_description, read_config
 
     config = read_config(model)
@@ -50,7 +51,7 @@ def _info_table(folder: Path, config: dict[str, Any]) -> Table:
         "trained on": f"{training_rows(training)}, {training['epochs']} epochs, {training['seconds']:.1f} s, "
         f"{training['device']}"
         if training["rows"]
-        else "rows of a loop of your own (SnefyLDL.from_head)",
+        else "a training loop of your own (SnefyLDL.from_head)",
         "best epoch": ", ".join(str(epoch + 1) for epoch in training["best_epoch"] if epoch >= 0) or "last",
         "held-back rows": f"mean log likelihood {-sum(losses) / len(losses):.4f}" if losses else "none",
         "scaling": config["scaling"],
@@ -83,29 +84,32 @@ def _centre_line(weights: Path, config: dict[str, Any]) -> str:
 
 def _candidate_table(candidates: list[dict[str, Any]]) -> Table:
     """What the fit tried, and what became of it; scores are those of the rows held back."""
-    view = Table(title="candidates", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    view.add_column("name")
-    for name in ("log likelihood", "KL", "epochs", "seconds"):
-        view.add_column(name, justify="right")
-    view.add_column("outcome")
-    for one in candidates:
-        scores = [
-            (one["log_likelihood"], "{:.4f}"),
-            (one["kl"], "{:.4f}"),
-            (one["epochs"], "{}"),
-            (one["seconds"], "{:.1f}"),
-        ]
-        cells = ["" if value is None else form.format(value) for value, form in scores]
-        view.add_row(
-            Text(one["name"]), *cells, Text(one["outcome"]), style="bold" if one["outcome"] == "kept" else None
-        )
+    forms = {"log_likelihood": "{:.4f}", "kl": "{:.4f}", "epochs": "{}", "seconds": "{:.1f}"}
+    view: Table = make_table(
+        ("name", "log likelihood", "KL", "epochs", "seconds", "outcome"),
+        [
+            (
+                one["name"],
+                *("" if one[name] is None else form.format(one[name]) for name, form in forms.items()),
+                one["outcome"],
+            )
+            for one in candidates
+        ],
+        ("name", "outcome"),
+        title="candidates",
+        title_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
+    )
+    for one, row in zip(candidates, view.rows):
+        row.style = "bold" if one["outcome"] == "kept" else None
     return view
 
 
 def _self_check_line(check: dict[str, Any] | None) -> str:
-    """What the check at the end of the fit found; older models have none."""
+    """What the check at the end of the fit found; older models and custom training loops have none."""
     if check is None:
-        return "none: the model is older than the check"
+        return "not run"
     about = f"the law against {check['draws']:,} draws of {len(check['rows'])} rows"
     if check["passed"]:
         return f"passed ({about})"
@@ -114,7 +118,7 @@ def _self_check_line(check: dict[str, Any] | None) -> str:
 
 
 def _label_kind(training: dict[str, Any]) -> str:
-    """Whether the model learned from shares or votes; models of 0.1 do not say."""
+    """Whether the model learned from shares or votes; models of version 0.1 do not record it."""
     kind = training.get("labels")
     return "" if kind is None else f" ({kind})"
 

@@ -1,4 +1,4 @@
-"""Pictures inside a page: drawn as SVG with the page's own colours, so that they follow its dark and printed forms."""
+"""Pages and their pictures: SVG in the page's own colours, so that they follow its dark and printed forms."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import re
 from collections.abc import Callable
 from typing import Any, Literal
 
+from snefy_ldl._internal.version import __version__
 from snefy_ldl.plots import style
 from snefy_ldl.plots.densities import shade_steps
-
-__all__ = ["Pictures", "color_variables"]
 
 #: Shades of densities on a dark page, from nothing to certain.
 DARK_SHADES = {
@@ -22,7 +21,7 @@ DARK_SHADES = {
 DARK_LABELS = ("#4aa8e0", "#f0b63a", "#2fc39a", "#e09cc2", "#86cdf5", "#f08a4b", "#b5b5b5", "#f0e86a")
 #: Where a triangle lies in its picture, with room for names and numbers around it.
 TRIANGLE = (0.02, 0.19, 0.96, 0.72)
-#: Points an inch, and the edge around a picture in inches.
+#: Points per inch, and the edge around a picture in inches.
 POINTS, EDGE = 72.0, 0.04
 #: Ids that matplotlib gives to every group; nothing refers to them.
 GROUP_IDS = re.compile(r' id="[A-Za-z0-9]+_\d+"')
@@ -55,7 +54,7 @@ def color_variables() -> list[tuple[str, str, str]]:
 
 
 class Pictures:
-    """Draws pictures as text for a page; every id in them is used once in the page.
+    """Draws pictures as text for a page; ids are unique within the page.
 
     Example:
         >>> text = Pictures().draw("an empty frame", (2.0, 1.0), lambda ax: ax.set_xlim(0, 1))
@@ -174,3 +173,30 @@ def _view(figure: Any) -> tuple[float, ...]:
     pen = RendererSVG(POINTS * width, POINTS * height, io.StringIO(), image_dpi=POINTS)
     box = figure.get_tightbbox(pen).padded(EDGE)
     return tuple(POINTS * float(number) for number in (box.x0, height - box.y1, box.width, box.height))
+
+
+def render_page(template: str, **content: Any) -> str:
+    """A page out of one of the templates, with the colours of its pictures and the library's version.
+
+    Args:
+        template: Name of the file.
+        content: What the template asks for.
+
+    Returns:
+        One HTML document.
+
+    Raises:
+        ImportError: jinja2 is not installed.
+    """
+    try:
+        import jinja2  # an extra, like the library of the pictures
+    except ImportError:
+        raise ImportError("the page needs jinja2 and matplotlib: pip install 'snefy-ldl[plot]'") from None
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("snefy_ldl.cli"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+    )
+    page: str = environment.get_template(template).render(colors=color_variables(), version=__version__, **content)
+    return page

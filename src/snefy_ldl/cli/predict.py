@@ -1,86 +1,111 @@
-"""The command ``predict``: label distributions of a table, and their intervals, a part at a time."""
+"""The commands ``predict``, ``evaluate`` and ``conformalize``: predictions, scores and calibrated intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
+from snefy_ldl._internal.limits import MOST_THREADS
+from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import (
-    BackboneCode,
-    Device,
-    Features,
-    ModelFolder,
-    TableOut,
     distinct_columns,
+    input_error,
     level_list,
     load_model,
+    make_table,
     note,
+    note_other_levels,
+    number,
     progress_bar,
-    refuse_backbone,
     say,
     split,
     table_output,
+    warnings_as_notes,
 )
-from snefy_ldl.cli.model_tables import feature_names, model_rows, no_table_notes, odd_cells, say_odd_cells, takes_gaps
-from snefy_ldl.cli.parts import Address, EngineName, Patience, Tables, Workers, choose_engine, one_table, predict_parts
-from snefy_ldl.cli.threads import map_in_order
-from snefy_ldl.cluster.work import calibrated_intervals, calibrated_levels, interval_columns, prediction_columns
+from snefy_ldl.cli.entry import command
+from snefy_ldl.cli.parts import (
+    EngineOptions,
+    evaluate_parts,
+    predict_parts,
+)
+from snefy_ldl.cli.tables import (
+    feature_names,
+    label_names,
+    no_table_notes,
+    odd_cells,
+    print_odd_cells,
+    read_for_model,
+    table_notes,
+)
+from snefy_ldl.cluster.work import (
+    calibrated_intervals,
+    calibrated_levels,
+    interval_columns,
+    model_rows,
+    prediction_columns,
+    takes_gaps,
+)
 
 if TYPE_CHECKING:
+    from snefy_ldl.datasets.labelled import Labelled
     from snefy_ldl.estimator import SnefyLDL
 
-__all__ = ["calibrated_maker", "predict"]
+Part = TypeVar("Part")
+Answer = TypeVar("Answer")
 
 
+@command()
 def predict(
-    model: ModelFolder,
-    tables: Tables,
-    out: TableOut = "-",
+    model: opt.ModelFolder,
+    tables: opt.Tables,
+    out: opt.TableOut = "-",
     interval: Annotated[
-        float | None, typer.Option(metavar="LEVEL", help="Also write each label's interval of this level, 0.9 say.")
+        float | None,
+        typer.Option(metavar="LEVEL", help="Also write each label's interval of this level, for example 0.9."),
     ] = None,
-    keep: Annotated[str | None, typer.Option(metavar="COL1,COL2", help="Columns to copy from the table.")] = None,
+    keep: opt.Keep = None,
     uncalibrated: Annotated[
-        bool, typer.Option("--uncalibrated", help="The model's own interval, whatever conformalize left.")
+        bool, typer.Option("--uncalibrated", help="The model's own intervals, even if it has been calibrated.")
     ] = False,
-    features: Features = None,
-    device: Device = "auto",
-    engine: EngineName = "local",
-    address: Address = None,
-    workers: Workers = None,
-    patience: Patience = 600.0,
-    backbone: BackboneCode = None,
+    features: opt.Features = None,
+    device: opt.Device = "auto",
+    *,
+    engine: EngineOptions,
+    backbone: opt.BackboneCode = None,
 ) -> None:
     """Predict the label distributions of a table, a part at a time, however long it is.
 
-    Where --out is a folder (a name without an ending), TABLE... are Parquet
-    files, folders or addresses such as s3://..., and every part of them
-    becomes a file in it; a run that was stopped goes on from there.
+    If --out is a folder (a name without an ending), TABLE... are Parquet
+    files, folders or addresses such as s3://..., and each part becomes a
+    file in that folder; a run that was stopped continues from there.
     """
     from snefy_ldl._internal.validation import check_confidence
     from snefy_ldl.datasets.tables import TableSink, TableSource
-    from snefy_ldl.errors import InputError
 
     if interval is not None:
         check_confidence(interval, "--interval")
-    chosen = choose_engine(engine, address, workers, patience, tables, out)
+    kept = split(keep)
+    chosen = engine.choose(tables, out, backbone)
     if chosen is not None:
-        refuse_backbone(backbone)
-        options = {"interval": interval, "uncalibrated": uncalibrated}
-        return predict_parts(chosen, model, tables, out, split(keep), features, device, options)
-    table = one_table(tables)
+        return predict_parts(chosen, model, tables, out, kept, features, device, interval, uncalibrated)
+    table = Path(tables[0])
     table_output(out, table)
     source = TableSource(table)
     fitted = load_model(model, backbone, device)
     names = feature_names(fitted, features, source)
-    kept = split(keep)
     source.need(kept, "--keep")
-    labels = [str(label) for label in fitted.label_names_]
+    labels = label_names(fitted)
     if taken := sorted(set(kept) & set(labels)):
-        raise InputError(f"--keep {taken[0]}: that is also the name of a predicted column; leave it out.")
+        raise input_error(f"--keep {taken[0]}: a predicted column has the same name; leave it out.")
     distinct_columns([*kept, *labels, *(interval_columns(labels) if interval is not None else [])])
     rows, intervals = 0, None if interval is None else _interval_maker(fitted, model, interval, uncalibrated)
     odd: list[Any] = []
@@ -94,7 +119,7 @@ def predict(
         for answer in map_in_order(answer_to, source.chunks(names, kept, progress, finite=not takes_gaps(fitted))):
             sink.write(answer)
             rows += len(answer)
-    say_odd_cells(odd)
+    print_odd_cells(odd)
     if out != "-":
         say(f"{rows:,} rows written to {out}", "green")
 
@@ -114,26 +139,191 @@ def calibrated_maker(model: SnefyLDL, folder: Path, level: float) -> Callable[[A
         level: Confidence level.
 
     Returns:
-        A function of features; None where the folder holds no calibration of that level, which is said where it holds
-        one of others.
+        A function of features; None where the folder holds no calibration of that level. A note is printed where it
+        holds one of other levels.
     """
     from snefy_ldl._internal.model_files import load_calibration
 
     state = load_calibration(folder)
-    if state is None:
+    if state is None or note_other_levels(calibrated_levels(state), level):
         return None
-    calibrated = calibrated_intervals(model, state, level)
-    if calibrated is None:
-        note(f"calibrated for {level_list(calibrated_levels(state))} alone; {level:g} is the model's own")
-    return calibrated
+    return calibrated_intervals(model, state, level)
 
 
 def _predictions(
     model: SnefyLDL, chunk: Any, names: list[str], keep: list[str], intervals: Callable[[Any], Any] | None
 ) -> Any:
-    """The output's columns: kept ones, a mean a label, and both ends of its interval."""
+    """The output's columns: kept ones, and for each label its mean and both ends of its interval."""
     import pandas as pd
 
     columns = prediction_columns(model, model_rows(model, chunk, names), intervals)
     numbers = pd.DataFrame(columns, index=chunk.index)
     return pd.concat([chunk[keep], numbers], axis=1) if keep else numbers
+
+
+def map_in_order(work: Callable[[Part], Answer], parts: Iterable[Part], threads: int | None = None) -> Iterator[Answer]:
+    """What some work makes of each part, in the parts' order, in bounded memory.
+
+    Threads gain because PyTorch, NumPy and the reader of Parquet files leave the interpreter free while they compute;
+    each uses one core, so that they do not wait for each other.
+
+    Args:
+        work: Called with a part, in any thread.
+        parts: Read in the calling thread, at most ``threads + 1`` ahead of what was handed on.
+        threads: How many; by default one per core, up to four.
+
+    Yields:
+        The answers.
+
+    >>> list(map_in_order(lambda part: part**2, range(5), threads=2))
+    [0, 1, 4, 9, 16]
+    """
+    import torch  # loaded where it is used: a command that only asks for help should answer at once
+
+    from snefy_ldl._internal.threads import one_blas_thread
+
+    cores = os.cpu_count() or 1
+    count = threads or min(cores, MOST_THREADS)
+    before = torch.get_num_threads()
+    waiting: deque[Future[Answer]] = deque()
+    torch.set_num_threads(1)
+    try:
+        with one_blas_thread(), ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            try:
+                for part in parts:
+                    waiting.append(pool.submit(work, part))
+                    if len(waiting) > count:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+    finally:
+        torch.set_num_threads(before)
+
+
+@command()
+def evaluate(
+    model: opt.ModelFolder,
+    tables: opt.Tables,
+    interval: Annotated[float, typer.Option(metavar="LEVEL", help="Level of the intervals to check.")] = 0.9,
+    *,
+    source: opt.LabelOptions,
+    as_json: opt.AsJson = False,
+    out: Annotated[
+        str | None, typer.Option(help="Folder for the scores of every row; TABLE... are then Parquet files.")
+    ] = None,
+    engine: EngineOptions,
+    backbone: opt.BackboneCode = None,
+) -> None:
+    """Score a model on a table whose labels, or votes, are known.
+
+    With --out, the parts of Parquet files are scored one by one, into one
+    file each, and a run that was stopped continues from there.
+    """
+    from snefy_ldl._internal.validation import check_confidence
+    from snefy_ldl.reports.scores import evaluate as score_model
+
+    check_confidence(interval, "--interval")
+    folder = "" if out is None else out
+    chosen = None if out is None and engine.engine == "local" else engine.choose(tables, folder, backbone)
+    if chosen is not None:
+        report = evaluate_parts(chosen, model, tables, folder, source, interval)
+        return _show(report, as_json, model, tables[0] if len(tables) == 1 else f"{len(tables)} tables")
+    fitted = load_model(model, backbone)
+    rows, X = read_for_model(fitted, Path(tables[0]), source)
+    with warnings_as_notes(), table_notes():
+        known = rows.labels if rows.are_counts else rows.labels / rows.labels.sum(axis=1, keepdims=True)
+        report = score_model(fitted, X, **{"counts" if rows.are_counts else "D": known}, level=interval)
+    if not rows.are_counts:
+        report["interval"]["calibrated"] = _calibrated(fitted, model, rows, X, interval)
+    _show(report, as_json, model, str(Path(tables[0])))
+
+
+def _calibrated(model: SnefyLDL, folder: Path, rows: Labelled, X: Any, level: float) -> dict[str, Any] | None:
+    """Coverage and width of the intervals that conformalize left in the model folder; None where there are none."""
+    from snefy_ldl import metrics
+    from snefy_ldl.reports.scores import figure
+
+    maker = calibrated_maker(model, folder, level)
+    if maker is None:
+        return None
+    with no_table_notes():
+        ends = maker(X)
+    return {
+        "coverage": figure(metrics.coverage(rows.labels, ends, return_std_error=True), f"near {level:g}"),
+        "width": figure(metrics.interval_width(ends, return_std_error=True), "lower"),
+    }
+
+
+def _show(report: dict[str, Any], as_json: bool, model: Path, table: str) -> None:
+    """Print the scores."""
+    if as_json:
+        return typer.echo(json.dumps(report, indent=2))
+    interval, level = report["interval"], report["interval"]["level"]
+    entries = {name.replace("_", " "): entry for name, entry in report["metrics"].items()}
+    entries["mean log likelihood"] = report["log_likelihood"]
+    for words, ends in (("the model's own", interval), ("calibrated", interval.get("calibrated") or {})):
+        for what in ("coverage", "width"):
+            entries[f"{what} of {level:.0%} intervals, {words}"] = ends.get(what)
+    lines = [
+        (name, f"{one['value']:.4f}", "" if one["std_error"] is None else f"{one['std_error']:.4f}", one["better"])
+        for name, one in entries.items()
+        if one is not None
+    ]
+    caption = None
+    if interval["coverage"] is None:
+        caption = (
+            "No coverage: the intervals are about the shares behind the votes, which votes do not show. "
+            "The log likelihood is that of the counts, multinomial coefficient included."
+        )
+    elif not interval.get("calibrated"):
+        caption = "Not calibrated for this level: run snefy-ldl conformalize on rows that fit has not seen."
+    title = Text(f"{model} on {table}: {report['rows']:,} rows")
+    columns = ("measure", "value", "± error", "better")
+    Console().print(make_table(columns, lines, ("measure", "better"), title=title, caption=caption))
+
+
+@command()
+def conformalize(
+    model: opt.ModelFolder,
+    table: opt.TableFile,
+    level: Annotated[str, typer.Option(metavar="0.9,0.95", help="Confidence level, or several.")] = "0.9",
+    method: Annotated[
+        str,
+        typer.Option(help="auto, cdf, quantile or chebyshev (the paper's); auto takes cdf unless it tells nothing."),
+    ] = "auto",
+    simultaneous: Annotated[bool, typer.Option(help="Cover all labels of a row at once.")] = False,
+    *,
+    source: opt.LabelOptions,
+    backbone: opt.BackboneCode = None,
+) -> None:
+    """Calibrate a model's intervals on rows it has not seen; predict --interval then uses them."""
+    from snefy_ldl._internal.model_files import save_calibration
+    from snefy_ldl.conformal import ConformalIntervals
+    from snefy_ldl.training.seen import MOST_SEEN, count_seen
+
+    levels = [number(part, "--level") for part in split(level)]
+    fitted = load_model(model, backbone)
+    rows, X = read_for_model(fitted, table, source)
+    if rows.are_counts:
+        note("calibrated on proportions of votes: the intervals cover what annotators would say, not the true shares")
+    D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
+    intervals = ConformalIntervals(
+        fitted, levels if len(levels) > 1 else levels[0], method=cast(Any, method), simultaneous=simultaneous
+    )
+    seen = count_seen(fitted, X, D)
+    if seen > MOST_SEEN * len(D):
+        raise input_error(
+            f"{seen:,} of the {len(D):,} rows of {table} trained this model: it is surer of them than of new rows, so "
+            "intervals calibrated on them would be too narrow. Hold rows back: split the table in two, fit on one part "
+            "and conformalize with the other."
+        )
+    with warnings_as_notes(), table_notes(), progress_bar("conformalize") as progress:
+        progress(0, 1)
+        intervals.conformalize(X, D)
+        progress(1, 1)
+    path = save_calibration(model, intervals.to_dict())
+    typer.echo(f"{len(D):,} calibration rows, method {intervals.method}, level {level_list(levels)}")
+    typer.echo(f"saved to {path}; snefy-ldl predict --interval {levels[0]:g} now gives calibrated intervals")

@@ -10,32 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import (
-    BackboneCode,
-    Features,
-    IdColumn,
-    ModelFolder,
-    TableOut,
+    input_error,
     load_model,
     not_an_input,
     note,
     progress_bar,
-    refuse_backbone,
     say,
     setting,
     split,
     table_output,
 )
-from snefy_ldl.cli.model_tables import (
-    feature_names,
-    known_features,
-    model_rows,
-    no_table_notes,
-    table_notes,
-    takes_gaps,
-)
-from snefy_ldl.cli.parts import Address, EngineName, Patience, Workers, choose_engine, one_table
-from snefy_ldl.cli.parts_query import query_parts
+from snefy_ldl.cli.entry import command
+from snefy_ldl.cli.parts import EngineOptions, names_to_skip, query_parts
+from snefy_ldl.cli.tables import feature_names, known_features, label_names, no_table_notes, table_notes
+from snefy_ldl.cluster.work import model_rows, takes_gaps
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import TableSource
@@ -44,25 +34,26 @@ if TYPE_CHECKING:
 EXAMPLES = """The 100 rows most worth a label:
   snefy-ldl query model pool.csv --n 100 --out to_label.csv
 
-By the paper's entropy, and rows that differ:
+By the paper's entropy, and rows that differ from each other:
   snefy-ldl query model pool.csv --strategy entropy --diverse -n 50
 
 A further round, as tasks for Label Studio:
   snefy-ldl query model pool.csv --skip round1.csv
   --label-studio tasks.json --out round2.csv
 
-The labels then come back with:
+Then fit again with the new labels:
   snefy-ldl fit train.csv --labels no,yes --append to_label.csv ...
 """
 
 
+@command(examples=EXAMPLES)
 def query(
-    model: ModelFolder,
+    model: opt.ModelFolder,
     pools: Annotated[
         list[str], typer.Argument(metavar="POOL...", help="Unlabelled rows: CSV, TSV or Parquet, by its ending.")
     ],
-    out: TableOut = "-",
-    n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many rows.")] = 100,
+    out: opt.TableOut = "-",
+    n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many rows to choose.")] = 100,
     strategy: Annotated[
         str,
         typer.Option(
@@ -70,40 +61,33 @@ def query(
         ),
     ] = "auto",
     diverse: Annotated[
-        bool, typer.Option("--diverse", help="Choose rows that also differ from each other; auto does so by itself.")
+        bool, typer.Option("--diverse", help="Choose rows that also differ from each other; auto always does.")
     ] = False,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy, method=shared say. Repeatable."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same rows.")] = 0,
-    id_name: IdColumn = None,
+    option: opt.Settings = None,
+    seed: opt.Seed = 0,
+    id_name: opt.IdColumn = None,
     skip: Annotated[
         list[Path] | None,
-        typer.Option(help="Rows this table or Label Studio file names are not chosen again. Repeatable."),
+        typer.Option(help="Table or Label Studio file with rows that must not be chosen again. Repeatable."),
     ] = None,
     labeled: Annotated[
-        Path | None, typer.Option(help="Table of rows with labels, for strategies that keep away from them.")
+        Path | None, typer.Option(help="Table of labelled rows, for strategies that keep away from them.")
     ] = None,
-    keep: Annotated[
-        str | None, typer.Option(metavar="COL1,COL2", help="Further columns to copy from the pool.")
-    ] = None,
+    keep: opt.Keep = None,
     label_studio: Annotated[
-        Path | None, typer.Option(metavar="TASKS.json", help="Also write tasks for Label Studio's import.")
+        Path | None, typer.Option(metavar="TASKS.json", help="Also write tasks to import into Label Studio.")
     ] = None,
-    features: Features = None,
-    engine: EngineName = "local",
-    address: Address = None,
-    workers: Workers = None,
-    patience: Patience = 600.0,
-    backbone: BackboneCode = None,
+    features: opt.Features = None,
+    *,
+    engine: EngineOptions,
+    backbone: opt.BackboneCode = None,
 ) -> None:
-    """Choose the rows of a pool whose labels are wanted most, however long the pool is.
+    """Choose the rows of a pool that are most worth labelling, however long the pool is.
 
-    Written are each row's name (or its number, counting from 0), its
-    query_score, an empty column a label to fill in, its features, and as
-    predicted_... columns the shares that the model expects. Beside tasks
-    for Label Studio stands the set-up of their page (.xml).
+    Each chosen row is written with its name (or its number, counting from
+    0), its query_score, an empty column per label to fill in, its features,
+    and the shares that the model expects (predicted_... columns). With
+    tasks for Label Studio, the set-up of their page is written, too (.xml).
     """
     from snefy_ldl.active.query import make_strategy
     from snefy_ldl.active.query import query as choose
@@ -111,14 +95,13 @@ def query(
 
     settings = dict(setting(text) for text in option or [])
     chosen = make_strategy(strategy, settings | ({"diverse": True} if diverse else {}))
-    place = choose_engine(engine, address, workers, patience, pools, out)
+    place = engine.choose(pools, out, backbone)
     if place is not None:
-        refuse_backbone(backbone)
         if labeled is not None or label_studio is not None:
-            raise typer.BadParameter("work in parts knows no --labeled and no --label-studio.")
+            raise typer.BadParameter("work in parts does not take --labeled or --label-studio.")
         read: dict[str, Any] = {"id_name": id_name, "keep": split(keep), "features": features, "skip": skip or []}
         return query_parts(place, model, pools, out, chosen, n, seed, **read)
-    pool = one_table(pools)
+    pool = Path(pools[0])
     _check_outputs(out, label_studio, pool, labeled, *(skip or []))
     source, fitted = TableSource(pool), load_model(model, backbone)
     columns = _find_columns(fitted, source, id_name, split(keep), features)
@@ -149,17 +132,15 @@ def query(
         )
     if out != "-":
         say(f"{len(rows):,} of {len(utilities):,} rows, chosen by {strategy}, written to {out}", "green")
-        labels = ", ".join(str(label) for label in fitted.label_names_)
-        say(f"Next: fill in {labels} (shares or numbers of votes), and: snefy-ldl fit TRAIN --append {out}", "")
+        labels = ", ".join(label_names(fitted))
+        say(f"Next: fill in {labels} (shares or numbers of votes), then run: snefy-ldl fit TRAIN --append {out}", "")
 
 
 def _check_outputs(out: str, label_studio: Path | None, *inputs: Path | None) -> None:
     """Raise where a file cannot be written, or is one that is read."""
-    from snefy_ldl.errors import InputError
-
     table_output(out, *inputs)
     if label_studio is not None and label_studio.suffix.lower() != ".json":
-        raise InputError(f"--label-studio {label_studio}: the file's name must end in .json.")
+        raise input_error(f"--label-studio {label_studio}: the file's name must end in .json.")
     if label_studio is not None:
         not_an_input("--label-studio", label_studio, *inputs)
 
@@ -189,7 +170,6 @@ def _find_columns(
 ) -> _Columns:
     """Columns of the pool, all of which must be there, and none of which may have the name of a written one."""
     from snefy_ldl.datasets.labelled import ID_NAMES, find_id, is_answer
-    from snefy_ldl.errors import InputError
 
     ids = [] if id_name is None else [id_name]
     source.need(ids, "--id")
@@ -198,10 +178,10 @@ def _find_columns(
     key = find_id(source.columns, id_name, named)
     names = feature_names(model, features, source, (*ids, *([key] if key else []), *keep))
     kept = [name for name in keep if name not in (key, *names)]
-    labels = [str(label) for label in model.label_names_]
+    labels = label_names(model)
     for name in [*kept, *([key] if key else [])]:
         if is_answer(name, labels) or (key is None and name == ID_NAMES[-1]):
-            raise InputError(f"--keep {name}: query writes a column of that name itself; leave it out, or rename it.")
+            raise input_error(f"--keep {name}: query itself writes a column of that name; leave it out, or rename it.")
     return _Columns(key, names, kept)
 
 
@@ -223,28 +203,17 @@ def _skipped(files: list[Path], source: TableSource, key: str | None, id_name: s
         return None
     import numpy as np
 
-    from snefy_ldl.datasets.labelled import ID_NAMES, named_rows
-    from snefy_ldl.errors import InputError
-
-    names: set[str] = set()
-    for file in files:
-        listed, column = named_rows(file, id_name)
-        if (key is None) != (column == ID_NAMES[-1]) and key != column:
-            goes = f"column {key!r}" if key else "row number"
-            raise InputError(
-                f"--skip {file}: it names rows by {column!r}, the pool by {goes}. Name the column by --id."
-            )
-        names.update(listed)
+    names = names_to_skip(files, key, id_name)
     if key is not None:
         ids = source.whole([], [key])[key]
         rows = np.flatnonzero([name in names for name in ids])
     else:
         wrong = next((name for name in names if not name.isdigit()), None)
         if wrong is not None:
-            raise InputError(f"--skip: {wrong!r} is no row number, and {source.file.name} has no column of names.")
+            raise input_error(f"--skip: {wrong!r} is not a row number, and {source.file.name} has no column of names.")
         rows = np.array(sorted(int(name) for name in names), dtype=np.intp)
     if not len(rows):
-        note(f"not one row named by --skip is in {source.file.name}")
+        note(f"no row named by --skip is in {source.file.name}")
         return None
     return rows
 
@@ -263,9 +232,9 @@ def _write(out: str, model: SnefyLDL, frame: Any, rows: Any, scores: Any, column
     )
     with table_notes():
         shares = np.asarray(model.predict(model_rows(model, frame, names)))
-    predicted = pd.DataFrame(shares.round(DECIMALS), columns=[f"{PREDICTED}{label}" for label in model.label_names_])
+    predicted = pd.DataFrame(shares.round(DECIMALS), columns=[f"{PREDICTED}{label}" for label in label_names(model)])
     taken = {*first.columns, *columns.kept, *names}
-    empty = {str(label): np.full(len(frame), np.nan) for label in model.label_names_ if str(label) not in taken}
+    empty = {label: np.full(len(frame), np.nan) for label in label_names(model) if label not in taken}
     with TableSink(out) as sink:
         sink.write(pd.concat([first, pd.DataFrame(empty), frame[columns.kept], frame[names], predicted], axis=1))
 
@@ -287,10 +256,10 @@ def _write_tasks(
         [dict(zip(shown, map(_task_cell, values))) for values in frame[shown].itertuples(index=False, name=None)],
         predicted=predicted,
         utilities=scores,
-        label_names=[str(label) for label in model.label_names_],
+        label_names=label_names(model),
     )
     images = [name for name in shown if any(_is_image(value) for value in frame[name].head(20))]
-    config = make_config([str(label) for label in model.label_names_], shown, images=images)
+    config = make_config(label_names(model), shown, images=images)
     write_bytes(path.with_suffix(".xml"), config.encode())
 
 

@@ -1,113 +1,158 @@
-"""The command ``report``: one page about a model on rows whose labels are known."""
+"""The commands ``report`` and ``plot``: a page, or one picture, of a model on rows with known labels."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import (
-    VOTE_COLUMNS,
-    BackboneCode,
-    Counts,
-    Features,
-    IdColumn,
-    KnownForm,
-    Labels,
-    ModelFolder,
-    Normalize,
-    TableFile,
-    VoteColumns,
-    VoteFile,
-    level_list,
+    check_picture,
+    input_error,
     load_model,
     note,
+    note_other_levels,
     say,
+    split,
+    write_picture,
 )
-from snefy_ldl.cli.model_tables import no_table_notes, table_notes
-from snefy_ldl.cli.reader import Source, read_for_model
+from snefy_ldl.cli.entry import command
+from snefy_ldl.cli.tables import no_table_notes, read_for_model, table_notes
 from snefy_ldl.cluster.work import calibrated_levels
 
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
     from snefy_ldl.reports import JudgedRows
 
-__all__ = ["EXAMPLES", "judged_rows", "report", "stored_calibration"]
-
 #: Folds where the table trained the model.
 FOLDS = 5
-#: Share of rows that trained the model from which a report fits anew, and from which it says so.
+#: Share of rows that trained the model from which a report fits anew, and from which it prints a note.
 MOSTLY_SEEN, FEW_SEEN = 0.5, 0.02
+#: Each kind of picture, and what it shows.
+KINDS = {
+    "ternary": "density over all mixes of three labels or groups",
+    "marginals": "density of each label's share",
+    "intervals": "interval of each label, one panel per row",
+    "shares": "how the shares of each label spread over the rows",
+    "calibration": "coverage against the level asked for",
+    "pit": "histograms of the probability transform",
+    "joint": "joint calibration of all shares",
+    "importance": "what shuffling each column costs",
+}
+#: Kinds that draw some rows, and how many by default.
+ROW_KINDS = {"ternary": 1, "marginals": 1, "intervals": 12}
 
-EXAMPLES = """A page about rows that the fit has not seen:
+REPORT_EXAMPLES = """A page about rows that the fit has not seen:
   snefy-ldl report model test.csv --out report
 
-The rivals learn from the rows that trained the model:
+The simple rivals learn from the rows that trained the model:
   snefy-ldl report model test.csv --train train.csv --out report
 
 Only one table, which trained the model: judged by cross-validation:
   snefy-ldl report model all.csv --out report
 """
 
+PLOT_EXAMPLES = """Density of the rows 3 and 8 over three groups of labels:
+  snefy-ldl plot ternary model test.csv --rows 3,8 --ternary sand,silt+loam,clay --out rows.png
 
+Which columns matter:
+  snefy-ldl plot importance model test.csv --out columns.svg
+"""
+
+
+@command(examples=REPORT_EXAMPLES)
 def report(
-    model: ModelFolder,
-    table: TableFile,
+    model: opt.ModelFolder,
+    table: opt.TableFile,
     out: Annotated[Path, typer.Option(help="Folder to write index.html into.")] = Path("report"),
     train: Annotated[
         Path | None, typer.Option(help="Table that trained the model; the simple rivals learn from it, too.")
     ] = None,
     folds: Annotated[
         int | None,
-        typer.Option(
-            min=0, help="Fit anew without each of so many parts of TABLE; by default 5 if it trained the model."
-        ),
+        typer.Option(min=0, help="Folds of a cross-validation; by default 5 if TABLE trained the model, else none."),
     ] = None,
-    ternary: Annotated[
-        str | None, typer.Option(metavar="A,B,C", help="Labels of the triangles, or groups of them: A+B,C,D.")
-    ] = None,
+    ternary: opt.Ternary = None,
     title: Annotated[str | None, typer.Option(help="Headline of the page.")] = None,
-    labels: Labels = None,
-    features: Features = None,
-    counts: Counts = False,
-    votes: KnownForm = "auto",
-    vote_file: VoteFile = None,
-    columns: VoteColumns = VOTE_COLUMNS,
-    id_name: IdColumn = None,
-    normalize: Normalize = False,
-    backbone: BackboneCode = None,
+    *,
+    source: opt.LabelOptions,
+    backbone: opt.BackboneCode = None,
 ) -> None:
     """Write a page about a model: how good it is, what matters, and where it fails."""
     from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.cli.report_page import render_report
-    from snefy_ldl.errors import InputError
     from snefy_ldl.reports import make_report
 
     if folds == 1:
         raise typer.BadParameter("--folds 1: use at least 2, or 0 to judge the model itself.")
     if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; name a folder for the page.")
+        raise input_error(f"--out {out} is a file; name a folder for the page.")
     fitted = load_model(model, backbone)
-    form = "counts" if counts else votes
-    source = Source(table, labels, features, form, vote_file, columns, id_name, normalize)
-    rows = judged_rows(fitted, source)
-    others = None if train is None else judged_rows(fitted, replace(source, table=train))
+    rows = _judged_rows(fitted, table, source)
+    others = None if train is None else _judged_rows(fitted, train, source)
     folds, notes = _how_to_judge(fitted, rows, folds)
-    calibration = None if folds or rows.counts is not None else stored_calibration(fitted, model)
+    calibration = None if folds or rows.counts is not None else _stored_calibration(fitted, model)
     with no_table_notes():
         made = make_report(fitted, rows, train=others, folds=folds, calibration=calibration)
     commands = [
         f"snefy-ldl report {model} {table}" + (f" --train {train}" if train else "") + f" --out {out}",
         f"snefy-ldl predict {model} {table.name} --interval 0.9 --out predictions.csv",
-        f"snefy-ldl conformalize {model} calibration.csv     # rows of their own",
+        f"snefy-ldl conformalize {model} calibration.csv     # rows that fit has not seen",
     ]
     page = out / "index.html"
     out.mkdir(parents=True, exist_ok=True)
     text = render_report(made, table=table.name, title=title, ternary=ternary, notes=notes, commands=commands)
     write_bytes(page, text.encode())
     say(f"{len(rows):,} rows judged; the page: {page}   (open it in a browser)", "green")
+
+
+@command(examples=PLOT_EXAMPLES)
+def plot(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"One of: {', '.join(KINDS)}.")],
+    model: opt.ModelFolder,
+    table: opt.TableFile,
+    out: Annotated[Path, typer.Option(help="File to write: .png, .svg or .pdf.")],
+    rows: Annotated[
+        str | None,
+        typer.Option(metavar="1,5,9", help="Rows to draw, counted from 1; ternary draws up to 6."),
+    ] = None,
+    ternary: opt.Ternary = None,
+    dpi: opt.Dpi = 150,
+    *,
+    source: opt.LabelOptions,
+    backbone: opt.BackboneCode = None,
+) -> None:
+    """Draw one picture of a model on a table whose labels are known: a density, intervals, calibration, ..."""
+    if kind not in KINDS:
+        raise typer.BadParameter(f"there is no picture {kind!r}; use one of {', '.join(KINDS)}.")
+    check_picture(out, table)
+    fitted = load_model(model, backbone)
+    judged = _judged_rows(fitted, table, source)
+    chosen = _chosen(rows, kind, len(judged))
+    from snefy_ldl.cli.report_page import Painter
+
+    with no_table_notes():
+        figure = Painter(fitted, judged, chosen, ternary).figure(kind)
+    write_picture(figure, out, dpi, pad_inches=0.08)
+    say(f"{KINDS[kind]}: {out}", "green")
+
+
+def _chosen(text: str | None, kind: str, n_rows: int) -> list[int]:
+    """Numbers of the rows to draw, counted from 0."""
+    if text is None:
+        return list(range(min(ROW_KINDS.get(kind, 0), n_rows)))
+    if kind not in ROW_KINDS:
+        raise input_error(f"--rows {text}: {kind} is about all rows; only {', '.join(ROW_KINDS)} take --rows.")
+    chosen = []
+    for word in split(text):
+        if not word.isdigit() or not 1 <= int(word) <= n_rows:
+            raise input_error(f"--rows {text}: {word!r} is not a row number; rows are numbered from 1 to {n_rows}.")
+        chosen.append(int(word) - 1)
+    if kind == "ternary" and len(chosen) > 6:
+        raise input_error(f"--rows {text}: a picture holds at most 6 triangles.")
+    return chosen
 
 
 def _how_to_judge(model: SnefyLDL, rows: JudgedRows, folds: int | None) -> tuple[int, list[str]]:
@@ -126,24 +171,13 @@ def _how_to_judge(model: SnefyLDL, rows: JudgedRows, folds: int | None) -> tuple
     return folds or 0, []
 
 
-def judged_rows(model: SnefyLDL, source: Source) -> JudgedRows:
-    """The rows of a table whose labels are known; what is odd about them is said on standard error.
-
-    Args:
-        model: The fitted model, which knows its labels, and mostly its features.
-        source: Where the rows are.
-
-    Returns:
-        The rows, with the names of their columns, and their own names where the table has some.
-
-    Raises:
-        InputError: The table breaks a rule.
-    """
+def _judged_rows(model: SnefyLDL, file: Path, source: opt.LabelOptions) -> JudgedRows:
+    """The rows of a table whose labels are known; prints on standard error what is odd about them."""
     import pandas as pd
 
     from snefy_ldl.reports import JudgedRows
 
-    rows, X = read_for_model(model, source)
+    rows, X = read_for_model(model, file, source)
     columns = list(X.columns) if hasattr(X, "columns") else list(rows.features.columns)
     table = pd.DataFrame(X, columns=columns).reset_index(drop=True)
     with table_notes():
@@ -153,24 +187,13 @@ def judged_rows(model: SnefyLDL, source: Source) -> JudgedRows:
     return JudgedRows(table, D, rows.label_names, rows.labels if rows.are_counts else None, names)
 
 
-def stored_calibration(model: SnefyLDL, folder: Path) -> Any:
-    """Conformalized intervals that the model folder holds, of the level that a report speaks of.
-
-    Args:
-        model: The fitted model.
-        folder: Its folder.
-
-    Returns:
-        The intervals; None where there are none of that level.
-    """
+def _stored_calibration(model: SnefyLDL, folder: Path) -> Any:
+    """Conformalized intervals that the model folder holds, of the report's level; None where there are none."""
     from snefy_ldl._internal.model_files import load_calibration
     from snefy_ldl.conformal import ConformalIntervals
     from snefy_ldl.reports import LEVEL
 
     state = load_calibration(folder)
-    if state is None:
-        return None
-    if LEVEL not in calibrated_levels(state):
-        note(f"calibrated for {level_list(calibrated_levels(state))} alone; the report's level is {LEVEL:g}")
+    if state is None or note_other_levels(calibrated_levels(state), LEVEL):
         return None
     return ConformalIntervals.from_dict(model, state)

@@ -1,22 +1,26 @@
-"""The page of a report: one HTML file that holds its own pictures and needs no network."""
+"""The page of a report, one HTML file that needs no network, and its pictures, which ``plot`` draws one by one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from snefy_ldl import plots
 from snefy_ldl._internal.text import shorten
-from snefy_ldl._internal.version import __version__
-from snefy_ldl.cli.common import training_rows
-from snefy_ldl.cli.pictures import Pictures, color_variables
-from snefy_ldl.cli.report_pictures import Corners, choose_corners, draw_pictures, draw_rows, label_order
-from snefy_ldl.reports import LEVEL, Report
+from snefy_ldl._internal.types import Array
+from snefy_ldl.cli.common import new_figure, note, training_rows
+from snefy_ldl.cli.pictures import Pictures, render_page
+from snefy_ldl.errors import InputError, SnefyError
+from snefy_ldl.plots.explain import shorten_name
+from snefy_ldl.plots.votes import plot_calibration
+from snefy_ldl.reports import LEVEL, Answers, JudgedRows, Part, Report, Trust, ask
 from snefy_ldl.reports.answers import DRAWS
-from snefy_ldl.reports.rivals import FOLDS
+from snefy_ldl.reports.report import LEVELS, judge_coverage, number_words, permutation_importance
+from snefy_ldl.reports.scores import FOLDS
 from snefy_ldl.votes.scores import CountCalibration, calibrate_counts, noise_ceiling
-
-__all__ = ["render_report"]
 
 
 def render_report(
@@ -46,22 +50,13 @@ def render_report(
         ImportError: jinja2, matplotlib or mpltern is not installed.
         InputError: ``ternary`` names no three labels or groups.
     """
-    try:
-        import jinja2  # an extra, like the library of the pictures
-    except ImportError:
-        raise ImportError("a report needs jinja2 and matplotlib: pip install 'snefy-ldl[plot]'") from None
     labels, votes = report.rows.labels, report.rows.counts is not None
     corners = choose_corners(labels, report.rows.D, ternary)
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("snefy_ldl.cli"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-    )
     pictures, counted = Pictures(), _count_calibration(report)
     shown, drawn = draw_rows(report, pictures, corners)
     width = report.answers.width
-    page: str = environment.get_template("report.html").render(
+    page = render_page(
+        "report.html",
         report=report,
         labels=labels,
         label_order=label_order(report),
@@ -88,8 +83,6 @@ def render_report(
         method=_method(report),
         candidates=report.model.candidates_ if len(report.model.candidates_) > 1 else [],
         commands=list(commands),
-        colors=color_variables(),
-        version=__version__,
     )
     return page.lstrip()
 
@@ -149,7 +142,7 @@ def _cards(report: Report) -> list[tuple[str, str]]:
     else:
         counts = report.rows.counts
         assert counts is not None
-        cards.append((f"{np.nansum(counts):,.0f}", f"votes, {np.nansum(counts) / len(counts):.1f} a row"))
+        cards.append((f"{np.nansum(counts):,.0f}", f"votes, {np.nansum(counts) / len(counts):.1f} per row"))
     return cards
 
 
@@ -168,9 +161,7 @@ def _rival_words(report: Report) -> str:
     elif report.folds:
         learned = f"They, too, learned without the part of the rows that they are judged on ({FOLDS} parts)."
     else:
-        learned = (
-            f"They learned from these rows, {FOLDS - 1} parts of {FOLDS} for the rest; the model from rows of its own."
-        )
+        learned = f"They learned from these rows, {FOLDS - 1} of {FOLDS} parts at a time; the model from other rows."
     return (
         "Against two simple rivals: the constant mean, one answer for every row, and SA-BFGS, a softmax regression, "
         f"the field's plain workhorse. {learned}"
@@ -253,10 +244,475 @@ def _method(report: Report) -> list[str]:
         )
     exact = "Intervals and densities are exact, without sampling."
     if report.law_of(report.shown[0]).moves:  # each row has components of its own
-        exact = f"Densities are exact; intervals and coverage are by {DRAWS} draws a row."
+        exact = f"Densities are exact; intervals and coverage are by {DRAWS} draws per row."
     lines.append(f"Rows count from 1, the first one that has labels. {exact}")
     lines.append(
-        "Importance: one shuffle a column, on at most 8,000 predictions in all. Groups: Welch's test of the KL "
+        "Importance: one shuffle per column, on at most 8,000 predictions in all. Groups: Welch's test of the KL "
         "divergence, times the number of groups."
     )
     return lines
+
+
+#: Labels that have a ridge, an interval or a histogram, at most.
+MOST_LABELS = 8
+#: Grid steps along a side of a triangle: enough for a picture of this size.
+RESOLUTION = 72
+#: What the three rows are called that return through the page.
+TITLES = ("The surest row", "A typical row", "The least sure row")
+
+
+@dataclass(frozen=True)
+class Corners:
+    """What stands at the corners of a triangle.
+
+    Args:
+        groups: Labels of each corner, by number.
+        names: Of the corners.
+        merged: Whether the corners are sums that hold every label; otherwise shares among three labels alone.
+
+    Example:
+        >>> Corners([[0], [1], [2]], ["sand", "silt", "clay"], True).names[0]
+        'sand'
+    """
+
+    groups: list[list[int]]
+    names: list[str]
+    merged: bool
+
+    def law(self, law: Any) -> Any:
+        """The law of the three corners.
+
+        Args:
+            law: Of all labels.
+
+        Returns:
+            A law of three labels.
+        """
+        if self.merged:
+            return law if self.groups == [[0], [1], [2]] and law.n_labels == 3 else law.amalgamate(self.groups)
+        return law.subcomposition([group[0] for group in self.groups])
+
+    def shares(self, shares: Array) -> Array | None:
+        """Shares of the three corners.
+
+        Args:
+            shares: Of all labels (L,).
+
+        Returns:
+            (3,), or None where none of the three was observed.
+        """
+        sums = np.array([shares[group].sum() for group in self.groups])
+        return sums / sums.sum() if sums.sum() > 0.0 else None
+
+
+def choose_corners(labels: Sequence[str], D: Array, text: str | None = None) -> Corners | None:
+    """The corners of the triangles: three labels or groups that a person named, or the two largest and the rest.
+
+    Args:
+        labels: Names of all labels.
+        D: Observed shares (N, L).
+        text: "A,B,C", each a label or several with a plus between them, "A+B,C,D+E"; None chooses.
+
+    Returns:
+        The corners; None for two labels.
+
+    Raises:
+        InputError: There are not three parts, a label is not there or named twice, or two labels are all there is.
+
+    Example:
+        >>> choose_corners(["a", "b", "c", "d"], np.array([[0.1, 0.2, 0.3, 0.4]])).names
+        ['d', 'c', 'the others']
+        >>> choose_corners(["a", "b", "c", "d"], np.ones((1, 4)) / 4, "a+b,c,d").groups
+        [[0, 1], [2], [3]]
+    """
+    if text is None:
+        if len(labels) <= 3:
+            return Corners([[0], [1], [2]], list(labels), True) if len(labels) == 3 else None
+        order = [int(r) for r in np.argsort(-D.mean(axis=0), kind="stable")]
+        groups = [[order[0]], [order[1]], sorted(order[2:])]
+        return Corners(groups, [labels[order[0]], labels[order[1]], "the others"], True)
+    names = [part.strip() for part in text.split(",")]
+    parts = [[one.strip() for one in name.split("+")] for name in names]
+    if len(parts) != 3 or len(labels) < 3:
+        raise InputError(f"--ternary {text}: name three labels, or three groups like A+B,C,D, of a model with three.")
+    flat = [one for part in parts for one in part]
+    for one in flat:
+        if one not in labels:
+            raise InputError(f"--ternary {text}: there is no label {one!r}; the labels are {', '.join(labels)}.")
+        if flat.count(one) > 1:
+            raise InputError(f"--ternary {text}: {one!r} is named twice.")
+    groups = [[list(labels).index(one) for one in part] for part in parts]
+    whole = len(flat) == len(labels)
+    if not whole and any(len(group) > 1 for group in groups):
+        raise InputError(f"--ternary {text}: groups must hold every label; {len(labels) - len(flat)} are not named.")
+    return Corners(groups, names, whole)
+
+
+def label_order(report: Report) -> list[int]:
+    """The labels with the largest mean shares, at most eight, in the order of the table.
+
+    Args:
+        report: The figures.
+
+    Returns:
+        Numbers of the labels.
+    """
+    largest = np.argsort(-report.rows.D.mean(axis=0), kind="stable")[:MOST_LABELS]
+    return sorted(int(r) for r in largest)
+
+
+def draw_pictures(report: Report, pictures: Pictures, votes: CountCalibration | None = None) -> dict[str, Any]:
+    """Every picture of the page that is not about one row.
+
+    Args:
+        report: The figures.
+        pictures: Draws them.
+        votes: Calibration of numbers of votes; None for shares.
+
+    Returns:
+        ``svg`` elements by name; lists of a title and an element for the histograms.
+    """
+    rows, which = report.rows, label_order(report)
+    names = [shorten_name(rows.labels[r], 16) for r in which]
+    shares, height = rows.D[:, which], 0.34 * len(which)
+    order = np.argsort(report.answers.width, kind="stable")
+    columns = report.importance
+    made: dict[str, Any] = {
+        "ranges": pictures.draw(
+            "How the shares of each label spread over the rows",
+            (4.2, 0.7 + height),
+            lambda ax: plots.share_ranges(shares, names, ax),
+        ),
+        "bars": pictures.draw(
+            "Observed shares of three rows",
+            (4.2, 1.7),
+            lambda ax: _bars(ax, shares[report.shown], names),
+        ),
+        "importance": pictures.draw(
+            "Likelihood lost when a column is shuffled",
+            (3.6, 0.7 + 0.25 * min(12, len(columns))),
+            lambda ax: plots.importance(
+                [one.column for one in columns], [one.loss for one in columns], [one.std_error for one in columns], ax
+            ),
+        ),
+        "surest": _panels(report, pictures, which, names, order[:3], "The surest rows"),
+        "least_sure": _panels(report, pictures, which, names, order[::-1][:3], "The least sure rows"),
+    }
+    if votes is not None:
+        made["votes"] = pictures.draw("Where numbers of votes fall", (3.8, 2.5), lambda ax: plot_calibration(votes, ax))
+    if report.trust is not None and report.answers.pit is not None:
+        made["curve"] = _curve(report, pictures)
+        made["pit"] = [_histogram(pictures, rows.labels[r], report.answers.pit[:, r], r) for r in which]
+        made["joint"] = _joint(report, pictures)
+    return made
+
+
+def draw_rows(
+    report: Report, pictures: Pictures, corners: Corners | None
+) -> tuple[list[dict[str, str]], Corners | None]:
+    """The three rows that return through the page, with their densities.
+
+    Args:
+        report: The figures.
+        pictures: Draws them.
+        corners: Of the triangles; None for two labels.
+
+    Returns:
+        For each row its title, name, facts, density and ridges; and the corners that could be drawn: a law with a
+        centre has no joint law of sums, so that three labels are drawn among themselves instead.
+    """
+    which, laws = label_order(report), [report.law_of(row) for row in report.shown]
+    if corners is not None:
+        corners = possible_corners(corners, laws[0], report.rows)
+    rows = []
+    for title, row, law in zip(TITLES, report.shown, laws):
+        observed = report.rows.D[row]
+        if corners is None:
+            density = _first_share(pictures, law, report, observed)
+        else:
+            density = _triangle(pictures, corners, law, observed, title)
+        rows.append(
+            {
+                "title": title,
+                "name": report.rows.name(row),
+                "facts": _facts(report, row),
+                "density": density,
+                "ridges": _ridges(pictures, law, which, report, observed),
+            }
+        )
+    return rows, corners
+
+
+def possible_corners(corners: Corners, law: Any, rows: JudgedRows) -> Corners | None:
+    """The corners, or three labels among themselves where the law cannot merge.
+
+    Args:
+        corners: As they are wanted.
+        law: Of all labels.
+        rows: Whose labels with the largest mean shares are taken otherwise.
+
+    Returns:
+        The same corners, others, or None where the law can do neither.
+    """
+    order = [int(r) for r in np.argsort(-rows.D.mean(axis=0), kind="stable")[:3]]
+    for one in (corners, Corners([[r] for r in order], [rows.labels[r] for r in order], False)):
+        try:
+            one.law(law)
+        except (SnefyError, NotImplementedError):
+            continue
+        return one
+    return None
+
+
+def _triangle(pictures: Pictures, corners: Corners, law: Any, observed: Array, title: str) -> str:
+    three = corners.law(law)
+    names = [shorten_name(name, 18) for name in corners.names]
+    truth = corners.shares(observed)
+    return pictures.draw(
+        f"{title}: density over all mixes of {', '.join(corners.names)}",
+        (2.9, 2.9),
+        lambda ax: plots.ternary_density(three, ax, labels=names, truth=truth, resolution=RESOLUTION),
+        "ternary",
+    )
+
+
+def _first_share(pictures: Pictures, law: Any, report: Report, observed: Array) -> str:
+    name = report.rows.labels[0]
+    return pictures.draw(
+        f"Density of the share of {name}",
+        (2.9, 1.9),
+        lambda ax: plots.marginal_density(law, 0, 0, ax, name=shorten_name(name, 22), truth=observed[0]),
+    )
+
+
+def _ridges(pictures: Pictures, law: Any, which: list[int], report: Report, observed: Array) -> str:
+    names = [shorten_name(name, 14) for name in report.rows.labels]
+    return pictures.draw(
+        "Density of the share of each label",
+        (2.9, 0.5 + 0.4 * len(which)),
+        lambda ax: plots.share_ridges(law, 0, ax, which=which, labels=names, truth=observed),
+    )
+
+
+def _facts(report: Report, row: int) -> str:
+    """Values of the most important columns in a row."""
+    X, words = report.rows.X, []
+    if not hasattr(X, "columns"):
+        return ""
+    for entry in report.importance[:3]:
+        words.append(f"{entry.column} {_cell_words(X[entry.column].iloc[row])}")
+    return ", ".join(words)
+
+
+def _cell_words(value: Any) -> str:
+    """A cell of a table in words."""
+    if value is None or str(value) in ("nan", "NaT", "<NA>", "None"):
+        return "missing"
+    if hasattr(value, "strftime"):
+        return str(value.strftime("%Y-%m-%d"))
+    return number_words(float(value)) if isinstance(value, (float, int, np.number)) else str(value)
+
+
+def _bars(ax: Any, shares: Array, names: list[str]) -> None:
+    plots.label_bars(shares, names, ax, row_names=["surest", "typical", "least sure"])
+    ax.get_legend().remove()
+    handles, words = ax.get_legend_handles_labels()
+    ax.legend(
+        handles,
+        words,
+        loc="upper left",
+        bbox_to_anchor=(-0.02, 0.0),
+        ncols=3,
+        fontsize=9,
+        frameon=False,
+        labelcolor=plots.style.INK,
+        handlelength=1.0,
+        columnspacing=1.2,
+    )
+
+
+def _panels(report: Report, pictures: Pictures, which: list[int], names: list[str], rows: Any, title: str) -> str:
+    answers, chosen = report.answers, [int(row) for row in rows]
+    return pictures.figure(
+        title,
+        (3.7, (0.42 + 0.2 * len(which)) * len(chosen) + 0.25),
+        lambda fig: plots.interval_panels(
+            answers.ends[chosen][:, which],
+            report.rows.D[chosen][:, which],
+            answers.mean[chosen][:, which],
+            names,
+            range(len(chosen)),
+            fig,
+            row_names=[report.rows.name(row) for row in chosen],
+            columns=1,
+        ),
+    )
+
+
+def _curve(report: Report, pictures: Pictures) -> str:
+    trust = report.trust
+    assert trust is not None
+    return pictures.draw(
+        "Share of observations inside their interval against the level asked for",
+        (3.4, 3.4),
+        lambda ax: _coverage_curves(trust, len(report.rows), ax),
+    )
+
+
+def _coverage_curves(trust: Trust, n_rows: int, ax: Any) -> None:
+    """Coverage against its level: the model's own intervals, and calibrated ones where there are any."""
+    lines = {"the model's own": trust.curve, "calibrated": trust.calibrated_curve}
+    shown = {name: line for name, line in lines.items() if line is not None}
+    plots.calibration_curve(LEVELS, np.stack(list(shown.values()), 1), ax, labels=list(shown), n_rows=n_rows)
+
+
+def _histogram(pictures: Pictures, name: str, pit: Array, label: int) -> tuple[str, str]:
+    def paint(ax: Any) -> None:
+        plots.calibration(pit, ax, color=plots.style.label_color(label))
+        ax.set_xlabel("")
+        ax.set_ylabel("")
+        ax.set_xticks([0.0, 0.5, 1.0], ["0", "0.5", "1"])
+
+    return name, pictures.draw(f"Histogram of the probability transform: {name}", (2.2, 1.5), paint)
+
+
+def _joint(report: Report, pictures: Pictures) -> list[tuple[str, str]]:
+    """Histograms of the steps of the joint transform; none for two labels, where the first one is enough."""
+    joint, labels = report.answers.joint, report.rows.labels
+    if joint is None or len(labels) < 3 or report.trust is None or report.trust.joint is None:
+        return []
+    names = [labels[0], *(f"{label}, given earlier ones" for label in labels[1:-1])]
+    return [_histogram(pictures, name, joint[:, k], k) for k, name in enumerate(names[:MOST_LABELS])]
+
+
+@dataclass(frozen=True)
+class Painter:
+    """Draws one kind of picture of a model on rows with known labels.
+
+    Args:
+        model: A fitted model.
+        rows: The rows.
+        chosen: Numbers of the rows that kinds about single rows draw.
+        corners: Text of ``--ternary``, or None.
+    """
+
+    model: Any
+    rows: JudgedRows
+    chosen: list[int]
+    corners: str | None
+
+    def figure(self, kind: str) -> Any:
+        """The picture of one kind.
+
+        Args:
+            kind: "ternary", "marginals", "intervals", "shares", "calibration", "pit", "joint" or "importance".
+
+        Returns:
+            A figure of matplotlib.
+
+        Raises:
+            InputError: There is no such picture of this model or these rows.
+            ImportError: matplotlib or mpltern is not installed.
+        """
+        return getattr(self, f"_{kind}")()
+
+    @property
+    def _parts(self) -> list[Part]:
+        return [Part(self.model, np.arange(len(self.rows)))]
+
+    def _share_answers(self) -> Answers:
+        answers = ask(self._parts, self.rows)
+        if answers.pit is None:
+            raise InputError("calibration of shares needs shares; votes do not show those behind them.")
+        return answers
+
+    def _grid(self, panels: int, most: int, width: float, height: float) -> tuple[Any, int, int]:
+        """A figure, and how many panels go down and across."""
+        across = min(most, panels)
+        down = -(-panels // across)
+        return new_figure(width * across, height * down), down, across
+
+    def _ternary(self) -> Any:
+        wanted = choose_corners(self.rows.labels, self.rows.D, self.corners)
+        if wanted is None:
+            raise InputError("a triangle needs three labels; draw marginals instead: snefy-ldl plot marginals.")
+        law = self.model.predict_dist(self.rows.pick(self.chosen).X)
+        corners = possible_corners(wanted, law, self.rows)
+        if corners is None:
+            raise InputError("this model has no density of three labels; draw marginals: snefy-ldl plot marginals.")
+        if corners is not wanted:
+            lacks, three = "this model has no density of sums of labels", ",".join(corners.names)
+            if self.corners is not None:
+                raise InputError(
+                    f"--ternary {self.corners}: {lacks}. Name three single labels, for example --ternary {three}."
+                )
+            note(f"{lacks}, so {three} are drawn among themselves; --ternary A,B,C picks other labels")
+        figure, down, across = self._grid(len(self.chosen), 3, 4.0, 4.0)
+        import mpltern  # noqa: F401 - an extra, which registers the projection
+
+        law = corners.law(law)
+        for place, row in enumerate(self.chosen):
+            ax = figure.add_subplot(down, across, place + 1, projection="ternary")
+            truth, title = corners.shares(self.rows.D[row]), self.rows.name(row)
+            plots.ternary_density(law, ax, row=place, labels=corners.names, truth=truth, title=title)
+        return figure
+
+    def _marginals(self) -> Any:
+        figure, down, across = self._grid(len(self.chosen), 2, 4.4, 0.9 + 0.44 * len(self.rows.labels))
+        law = self.model.predict_dist(self.rows.pick(self.chosen).X)
+        for place, row in enumerate(self.chosen):
+            ax = figure.add_subplot(down, across, place + 1)
+            plots.share_ridges(law, place, ax, labels=self.rows.labels, truth=self.rows.D[row])
+            ax.set_title(self.rows.name(row), fontsize=10, color=plots.style.INK, loc="left")
+        return figure
+
+    def _intervals(self) -> Any:
+        few = self.rows.pick(self.chosen)
+        across = min(3, len(few))
+        figure = new_figure(1.4 + 1.9 * across, (0.5 + 0.22 * len(few.labels)) * -(-len(few) // across) + 0.3)
+        ends, mean = self.model.predict_interval(few.X, LEVEL), np.asarray(self.model.predict(few.X))
+        plots.interval_panels(
+            ends, few.D, mean, few.labels, range(len(few)), figure, row_names=few.names, columns=across
+        )
+        return figure
+
+    def _shares(self) -> Any:
+        figure = new_figure(5.5, 0.9 + 0.34 * len(self.rows.labels))
+        plots.share_ranges(self.rows.D, self.rows.labels, figure.add_subplot())
+        return figure
+
+    def _calibration(self) -> Any:
+        figure = new_figure(4.4, 4.4)
+        trust = judge_coverage(self._parts, self.rows, self._share_answers())
+        assert trust is not None
+        _coverage_curves(trust, len(self.rows), figure.add_subplot())
+        return figure
+
+    def _pit(self) -> Any:
+        labels, pit = self.rows.labels, self._share_answers().pit
+        assert pit is not None
+        figure, down, across = self._grid(len(labels), 3, 2.6, 2.3)
+        for r, name in enumerate(labels):
+            ax = figure.add_subplot(down, across, r + 1)
+            plots.calibration(pit[:, r], ax, color=plots.style.label_color(r))
+            ax.set_title(name, fontsize=10, color=plots.style.INK, loc="left")
+            ax.set_xlabel("predicted probability of less" if r >= len(labels) - across else "")
+            ax.set_ylabel("observed / expected" if r % across == 0 else "")
+        return figure
+
+    def _joint(self) -> Any:
+        joint = self._share_answers().joint
+        if joint is None:
+            raise InputError("this model's laws have no joint transform.")
+        panels = min(len(self.rows.labels), 12)
+        down = -(-panels // 4)
+        figure = new_figure(2.7 * -(-panels // down), 2.4 * down + 0.4)
+        plots.joint_calibration(joint, figure, labels=self.rows.labels)
+        return figure
+
+    def _importance(self) -> Any:
+        columns = permutation_importance(self._parts, self.rows, ask(self._parts, self.rows))
+        names, losses, errors = zip(*((one.column, one.loss, one.std_error) for one in columns))
+        figure = new_figure(5.5, 0.9 + 0.27 * min(20, len(names)))
+        plots.importance(names, losses, errors, figure.add_subplot(), most=20)
+        return figure

@@ -7,27 +7,30 @@ from typing import Annotated
 
 import typer
 
+from snefy_ldl.cli.entry import command
 from snefy_ldl.paper.config import RECIPES, STUDIES, quick, select
 
 
+@command()
 def reproduce(
     studies: Annotated[
         list[str] | None, typer.Argument(metavar="[STUDY]...", help=f"{', '.join(STUDIES)} or all (the default).")
     ] = None,
     recipe: Annotated[
-        str, typer.Option(metavar="A,B", help="How to train: paper (its words), default (this library's), or both.")
+        str,
+        typer.Option(metavar="A,B", help="How to train: paper (as described), default (this library's), or both."),
     ] = ",".join(RECIPES),
     repeats: Annotated[
-        int | None, typer.Option(min=1, help="Random splits of each study; by default as many as the paper has.")
+        int | None, typer.Option(min=1, help="Random splits per study; by default as many as in the paper.")
     ] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes; by default one a core.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of results and report; a stopped run goes on there.")] = Path(
+    jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes; by default one per core.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for results and report; a stopped run continues there.")] = Path(
         "reproduction"
     ),
-    quick_run: Annotated[bool, typer.Option("--quick", help="All of it at a few repeats, in minutes.")] = False,
-    report_only: Annotated[bool, typer.Option("--report-only", help="Run nothing; write the report again.")] = False,
+    quick_run: Annotated[bool, typer.Option("--quick", help="All studies with a few repeats, in minutes.")] = False,
+    report_only: Annotated[bool, typer.Option("--report-only", help="Only write the report again.")] = False,
 ) -> None:
-    """Run the paper's experiments again and write a report; can be stopped at any moment and goes on from there."""
+    """Run the paper's experiments again and write a report; a run that was stopped continues where it was."""
     from snefy_ldl.errors import InputError
 
     try:
@@ -39,7 +42,7 @@ def reproduce(
         raise typer.BadParameter(f"{recipe!r}: use paper, default, or paper,default.", param_hint="--recipe")
     if report_only and (studies or quick_run or repeats):
         raise typer.BadParameter(
-            "it reports on all that --out holds; leave the studies, --quick and --repeats out.",
+            "it reports on everything in --out; leave out the studies, --quick and --repeats.",
             param_hint="--report-only",
         )
     _need_report_libraries()
@@ -53,13 +56,13 @@ def reproduce(
             repeats=repeats,
             jobs=jobs,
         )
-    from snefy_ldl.paper.report.page import write_report
+    from snefy_ldl.paper.report import write_report
 
     typer.echo(f"The report: {write_report(out)}   (open it in a browser)")
 
 
 def _need_report_libraries() -> None:
-    """Say before an hour of work, not after it, that the report cannot be written."""
+    """Raise before hours of work, not after them, where the report cannot be written."""
     from importlib.util import find_spec
 
     absent = [name for name in ("matplotlib", "jinja2") if find_spec(name) is None]

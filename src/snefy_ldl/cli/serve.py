@@ -1,56 +1,57 @@
-"""The command ``serve``: models behind an address, and a page to explore them."""
+"""The commands ``serve``, ``explore`` and ``export``: a model for others, over HTTP, as a page, or as a file."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
-from snefy_ldl.cli.common import BackboneCode, import_backbone
+from snefy_ldl.cli import options as opt
+from snefy_ldl.cli.common import import_backbone, input_error, load_model, not_an_input, say
+from snefy_ldl.cli.entry import command
 
-EXAMPLES = """One model on this machine, its page at http://127.0.0.1:8000/:
+SERVE_EXAMPLES = """One model on this machine, its page at http://127.0.0.1:8000/:
   snefy-ldl serve model
 
 Two models, with rows for the page, behind a token:
   SNEFY_LDL_TOKEN=... snefy-ldl serve model other
   --data rows.csv --host 0.0.0.0 --port 8000
 
-A model with a network of your own, whose code mynets.py holds:
+A model with a custom network, built by code in mynets.py:
   snefy-ldl serve model --backbone mynets:make_backbone
 """
 
-__all__ = ["EXAMPLES", "serve"]
 
-
+@command(examples=SERVE_EXAMPLES)
 def serve(
     models: Annotated[
-        list[Path], typer.Argument(metavar="MODEL...", help="Folders that fit wrote; the first answers.")
+        list[Path], typer.Argument(metavar="MODEL...", help="Folders that fit wrote; the first is the default.")
     ],
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 is every one.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen at.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is all of them.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
     data: Annotated[Path | None, typer.Option(metavar="TABLE", help="Rows that the page at / shows.")] = None,
     token: Annotated[
         str | None,
         typer.Option(
-            envvar="SNEFY_LDL_TOKEN", help="Every request must bring it. Better set as a variable than typed."
+            envvar="SNEFY_LDL_TOKEN", help="Token that every request must carry; better set as a variable than typed."
         ),
     ] = None,
     rows: Annotated[int, typer.Option(min=1, help="Most rows per request.")] = 10_000,
     body_mb: Annotated[float, typer.Option(help="Largest body of a request, in megabytes.")] = 8.0,
     seconds: Annotated[
-        float, typer.Option(help="Longest time for a request; what would take longer is refused.")
+        float, typer.Option(help="Longest time per request; requests that would take longer are refused.")
     ] = 10.0,
-    queue: Annotated[int, typer.Option(min=1, help="Requests that may wait per model; further ones get 503.")] = 64,
+    queue: Annotated[int, typer.Option(min=1, help="Requests that may wait per model; others get 503.")] = 64,
     batch_ms: Annotated[float, typer.Option(min=0.0, help="How long to wait for requests to answer together.")] = 2.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log only requests that failed.")] = False,
-    backbone: BackboneCode = None,
+    backbone: opt.BackboneCode = None,
 ) -> None:
     """Answer questions about a model over HTTP, and show its page at /.
 
-    A folder that changes is read again, as a whole. Stop it with Ctrl-C or
-    SIGTERM: what was accepted is finished.
+    A model folder that changes is loaded again. Stop the server with Ctrl-C
+    or SIGTERM: requests it has accepted are finished.
     """
     # an extra, and torch: only this command needs them
     try:
@@ -70,3 +71,83 @@ def serve(
     own = import_backbone(backbone)
     app = create_app(models, token=token or None, limits=limits, data=data, log=Log(quiet=quiet), backbone=own)
     run(app, host, port)
+
+
+@command()
+def explore(
+    model: opt.ModelFolder,
+    table: opt.TableFile,
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("explorer.html"),
+    id_name: opt.IdColumn = None,
+    backbone: opt.BackboneCode = None,
+) -> None:
+    """Write a page that explores a model in any browser, without a server or the internet.
+
+    Pick a row or change its features: the page computes the density itself.
+    Add votes, merge labels, set what is known; label rows and download
+    them for fit --append.
+    """
+    # torch, and what reads tables: only when the command runs
+    from snefy_ldl._internal.files import write_bytes
+    from snefy_ldl.serve.explorer import PageRows, make_page
+    from snefy_ldl.serve.store import load_served
+
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise input_error(f"--out {out}: name a file that ends in .html.")
+    if out.is_dir():
+        raise input_error(f"--out {out} is a folder; name a file in it.")
+    not_an_input("--out", out, table)
+    served = load_served(model, model.resolve().name, import_backbone(backbone))
+    rows = PageRows.read(served.model, table, id_name)
+    page = make_page(served.model, rows, served.name, served.calibrated, verbose=1).encode()
+    write_bytes(out, page)
+    say(f"{len(rows):,} rows, {len(page) / 1e6:.1f} MB written to {out}; open it in a browser", "green")
+
+
+EXPORT_EXAMPLES = """Examples:
+
+snefy-ldl export model/ model.onnx
+
+snefy-ldl export model/ model.onnx --dtype float32
+
+snefy-ldl export model/ model.onnx --levels 0.05,0.5,0.95
+"""
+
+
+@command(examples=EXPORT_EXAMPLES)
+def export(
+    model: opt.ModelFolder,
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, ending in .onnx.")],
+    levels: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,C", help="Levels of the quantiles, or none; by default nine levels."),
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option(metavar="TYPE", help="Type of the features: float64, or float32 as many runtimes send.")
+    ] = "float64",
+    backbone: opt.BackboneCode = None,
+) -> None:
+    """Write a model as a file that gives mean, variance and quantiles without Python.
+
+    The file takes numbers only: its metadata describes how the model turns
+    text and dates into numbers.
+    """
+    # torch, and what reads models: only when the command runs
+    from snefy_ldl.integrations.graph import LEFT_OUT
+    from snefy_ldl.integrations.onnx import export_onnx
+
+    if out.suffix.lower() != ".onnx":
+        raise input_error(f"{out}: name a file that ends in .onnx.")
+    try:
+        wanted = None if levels is None else [] if levels == "none" else [float(part) for part in levels.split(",")]
+    except ValueError:
+        raise input_error(f"--levels {levels}: give numbers between 0 and 1, separated by commas.") from None
+    fitted = load_model(model, backbone, "cpu")
+    if dtype not in ("float64", "float32"):
+        raise input_error(f"--dtype {dtype}: use float64 or float32.")
+    export_onnx(fitted, out, wanted, dtype=cast(Any, dtype), verbose=1)
+    say(f"{out.stat().st_size / 1e6:.1f} MB written to {out}", "green")
+    if fitted.inputs_ == "moving":
+        say(LEFT_OUT, "yellow")
+    if fitted.columns_ is not None and not fitted.columns_.is_plain:
+        say("text, dates and gaps: the file's metadata describes the numbers it takes", "yellow")

@@ -146,7 +146,7 @@ class Study:
         protocol: how it is run.
         repeats: random splits in a full run, as many as the paper has.
         chunk: repeats that one task trains together; it decides speed, and no more than the last bits of a figure.
-        cost: rough seconds a repeat and recipe, for the estimate of the time left alone.
+        cost: rough seconds per repeat and recipe, which orders the tasks.
         baseline: whether something beside the recipes is measured, under the recipe ``"baseline"``.
         model: changes to the settings of every density, for trials.
     """
@@ -197,7 +197,7 @@ QUICK_PANELS = (
 
 
 def quick(study: Study) -> Study:
-    """The same study at a few repeats, and on a thinner grid.
+    """A study with a few repeats, and on a thinner grid.
 
     Example:
         >>> quick(STUDIES["table3"]).repeats
@@ -210,7 +210,7 @@ def quick(study: Study) -> Study:
 
 
 def select(names: Sequence[str]) -> list[Study]:
-    """Studies by name, in the paper's order; ``"all"``, or no name, is every one.
+    """Studies by name, in the paper's order; ``"all"``, or no name, selects all.
 
     Example:
         >>> [study.name for study in select(["table3", "table2"])]

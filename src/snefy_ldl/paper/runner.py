@@ -1,6 +1,6 @@
 """Running the experiments: what is missing, worker processes, and records that are there as soon as they are known.
 
-Kill it at any moment and run it again: it goes on with what is missing. The figures depend on the repeat's number and
+Kill it at any moment and run it again: it continues with what is missing. The figures depend on the repeat's number and
 the settings, not on the number of processes or on interruptions.
 """
 
@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn brings it
 
 from snefy_ldl._internal.files import remove_leftovers, write_json
+from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.datasets.dataset import Dataset, load_dataset
 from snefy_ldl.errors import InputError, SnefyError
@@ -72,7 +72,7 @@ def record_path(out: Path, study: str, recipe: str, repeat: int) -> Path:
 def fingerprint(study: Study, recipe: str, data: str) -> str:
     """Hash of what decides a study's figures: protocol, models' settings, data and versions.
 
-    The number of repeats, the sharing out of the work and the grid of figure A1 (whose records say which settings they
+    The number of repeats, the sharing out of the work and the grid of figure A1 (whose records list the settings they
     hold) are no part of it.
 
     Args:
@@ -113,7 +113,7 @@ def code_digest() -> str:
     """Hash of the library's source files, those of the report and the command line aside."""
     digest = hashlib.blake2b(digest_size=16)
     root = Path(__file__).resolve().parents[1]
-    aside = re.compile(r"(experiments/(report|analysis|runner|published)|cli|demo|[a-z_]*plots).*")
+    aside = re.compile(r"(paper/(claims|report|runner)|cli|plots).*")
     for path in sorted(root.rglob("*.py")):
         if not aside.fullmatch(path.relative_to(root).as_posix()):
             digest.update(path.read_bytes())
@@ -121,7 +121,7 @@ def code_digest() -> str:
 
 
 def read_record(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
-    """A record that is whole and says what is expected of it, or None: it must then be computed.
+    """A record that is complete and matches what is expected, or None: it must then be computed.
 
     Args:
         path: the file.
@@ -336,7 +336,7 @@ class Ledger:
 
     @staticmethod
     def _cost(study: Study, recipes: tuple[str, ...], part: str) -> float:
-        """Rough seconds a repeat."""
+        """Rough seconds per repeat."""
         if recipes == ("baseline",):
             return 0.04 * study.cost
         if not part:
@@ -392,7 +392,7 @@ def reproduce(
     jobs: int | None = None,
     loader: Loader = load_dataset,
 ) -> Path:
-    """Run studies into a folder, one JSON a repeat; what is there already is not run again.
+    """Run studies into a folder, one JSON file per repeat; what is there already is not run again.
 
     Args:
         studies: what to run, e.g. ``config.select(["table3"])``.
@@ -423,7 +423,7 @@ def reproduce(
     run_file = RunFile(out, workers, {study.name: study.repeats for study in studies}, tuple(recipes))
     if ledger.kept and run_file.code_before not in (None, run_file.code):
         console.print(
-            f"note: the code has changed since the last run into {out}; {ledger.kept} results of before are kept. "
+            f"note: the code has changed since the last run into {out}; its {ledger.kept} earlier results are kept. "
             "Delete the folder to run them again.",
             style="yellow",
             soft_wrap=True,
@@ -431,19 +431,19 @@ def reproduce(
     if not tasks:
         return out
     run_file.write()
-    with _bar(console, tasks) as advance:
+    with Progress("reproduce", len(tasks)) as progress:
         alone = workers == 1
         answers = _run_here(tasks, loader) if alone else _run_in_workers(tasks, loader, min(workers, len(tasks)))
-        said: set[tuple[str, str]] = set()
+        printed: set[tuple[str, str]] = set()
         for task, answer in answers:
             ledger.enter(task, answer)
             run_file.write()
             for line in answer.warnings:
-                kind = (task.study.name, line.partition(":")[0])  # once a study: the numbers in it differ by split
-                if kind not in said:
-                    said.add(kind)
+                kind = (task.study.name, line.partition(":")[0])  # once per study: the numbers in it differ by split
+                if kind not in printed:
+                    printed.add(kind)
                     console.print(f"note: {task.study.name}: {line}", style="yellow", markup=False, soft_wrap=True)
-            advance(task, answer)
+            progress.update(progress.completed + 1, f"{task}: {answer.seconds:.1f} s per repeat")
     run_file.write(finished=True)
     return out
 
@@ -452,7 +452,7 @@ def _checked(
     studies: Sequence[Study], out: Path, recipes: Sequence[str], repeats: int | None, jobs: int | None
 ) -> list[Study]:
     if not studies:
-        raise InputError("no study was named; config.select(['all']) gives every one.")
+        raise InputError("no study was named; config.select(['all']) gives all of them.")
     if not recipes or any(recipe not in RECIPES for recipe in recipes):
         raise InputError(f"recipes={list(recipes)!r}: use {' or '.join(RECIPES)}, or both.")
     for name, value in (("repeats", repeats), ("jobs", jobs)):
@@ -494,7 +494,7 @@ def _run_in_workers(tasks: Sequence[Task], loader: Loader, workers: int) -> Iter
             yield task, answer
         finished = True
     finally:
-        # on the way out of an error or Ctrl-C nobody waits for tasks whose answers nobody will read
+        # after an error or Ctrl-C, tasks whose answers nobody will read are not waited for
         pool.shutdown(wait=finished, cancel_futures=True)
         if not finished:
             for child in set(multiprocessing.active_children()) - before:
@@ -503,21 +503,21 @@ def _run_in_workers(tasks: Sequence[Task], loader: Loader, workers: int) -> Iter
 
 @contextmanager
 def _naming(task: Task) -> Iterator[None]:
-    """Say which task an error comes from."""
+    """Print which task an error comes from."""
     try:
         yield
     except BrokenExecutor:
         raise SnefyError(
-            "a worker process ended before its time, perhaps for want of memory. What was finished is kept: "
+            "a worker process ended early, perhaps because memory ran out. Finished results are kept: "
             "run the same command again with fewer --jobs."
         ) from None
     except Exception:
-        Console(stderr=True).print(f"{task} failed; what was finished before is kept.", style="red", markup=False)
+        Console(stderr=True).print(f"{task} failed; earlier results are kept.", style="red", markup=False)
         raise
 
 
 def _start_worker() -> None:
-    """One thread a worker; Ctrl-C is the parent's to handle; and a worker ends when its parent does."""
+    """One thread per worker; the parent handles Ctrl-C, and a worker ends when its parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     threadpool_limits(1)
@@ -538,28 +538,3 @@ def _work(task: Task, loader: Loader) -> Answer:
 @lru_cache(maxsize=2)
 def _data(loader: Loader, name: str) -> Dataset:
     return loader(name)
-
-
-# -- what is shown -----------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _bar(console: Console, tasks: Sequence[Task]) -> Iterator[Callable[[Task, Answer], None]]:
-    """A bar with the time left on a terminal, and a line a task elsewhere."""
-    total, began, done = sum(task.cost for task in tasks), time.perf_counter(), [0.0, 0.0]
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    columns = (*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())  # type: ignore[assignment]
-    with Progress(*columns, console=console, disable=not console.is_terminal, speed_estimate_period=300) as bar:
-        shown = bar.add_task("reproduce", total=total)
-
-        def advance(task: Task, answer: Answer) -> None:
-            done[0] += 1
-            done[1] += task.cost
-            bar.update(shown, advance=task.cost, description=task.study.name)
-            if not console.is_terminal:
-                spent = time.perf_counter() - began
-                left = spent * (total - done[1]) / done[1]
-                line = f"{done[0]:.0f}/{len(tasks)} {task}: {answer.seconds:.1f} s a repeat; {spent:.0f} s so far"
-                console.print(f"{line}, about {left:.0f} s left", markup=False, highlight=False, soft_wrap=True)
-
-        yield advance

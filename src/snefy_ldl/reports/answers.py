@@ -1,4 +1,4 @@
-"""What a model answers for each row, once and for all: every figure and picture of a report is made of this."""
+"""What a model answers for each row, computed once: every figure and picture of a report is made of this."""
 
 from __future__ import annotations
 
@@ -22,11 +22,9 @@ from snefy_ldl.metrics import joint_pit
 from snefy_ldl.training import Job, TrainingData
 from snefy_ldl.training.fit import fit
 
-__all__ = ["FEWEST_ROWS", "LEVEL", "Answers", "JudgedRows", "Part", "ask", "cross_fit", "drawn_step"]
-
 #: Confidence level of the intervals.
 LEVEL = 0.9
-#: Draws a row where marginal laws are not at hand.
+#: Draws per row where marginal laws are not at hand.
 DRAWS = 500
 #: Rows whose draws are kept for further questions, at most so many.
 DRAWN_ROWS = 500
@@ -158,7 +156,7 @@ def cross_fit(model: Any, rows: JudgedRows, folds: int = 5, random_state: int = 
         random_state: Seed of the folds.
 
     Returns:
-        One part a fold.
+        One part per fold.
 
     Raises:
         InputError: The rows are too few for the model's settings.
@@ -173,7 +171,7 @@ def cross_fit(model: Any, rows: JudgedRows, folds: int = 5, random_state: int = 
     """
     splits = list(KFold(folds, shuffle=True, random_state=random_state).split(np.zeros(len(rows))))
     learn = [train for train, _ in splits]
-    with warnings.catch_warnings():  # the fit on all rows has said already what is odd about them
+    with warnings.catch_warnings():  # the fit on all rows has warned already of what is odd about them
         for category in (ZeroLabelWarning, TableNote, TrainingWarning):
             warnings.simplefilter("ignore", category)
         if rows.counts is None:
@@ -212,7 +210,7 @@ def ask(parts: Sequence[Part], rows: JudgedRows, random_state: int = 0) -> Answe
             the predicted probability of a zero.
 
     Returns:
-        One answer a row.
+        One answer per row.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
@@ -246,19 +244,9 @@ def ask(parts: Sequence[Part], rows: JudgedRows, random_state: int = 0) -> Answe
                 lifted = known if np.array_equal(shares, observed) else _probabilities(law, shares, draws)
                 pit[here] = _spread(*lifted, random)
                 joint[here] = _joint(law, shares)
-    exact = not votes and np.isfinite(pit).all()
-    whole = not votes and np.isfinite(joint).all()
-    return Answers(
-        mean,
-        low,
-        high,
-        log_prob,
-        pit=pit if exact else None,
-        below=below if exact else None,
-        up_to=up_to if exact else None,
-        joint=joint if whole else None,
-        draws=kept or None,
-    )
+    exact = {"pit": pit, "below": below, "up_to": up_to} if not votes and np.isfinite(pit).all() else {}
+    whole = {"joint": joint} if not votes and np.isfinite(joint).all() else {}
+    return Answers(mean, low, high, log_prob, **exact, **whole, draws=kept or None)
 
 
 def drawn_step(n_rows: int) -> int:
@@ -278,7 +266,7 @@ def drawn_step(n_rows: int) -> int:
 
 
 def draws_of(law: Any, random: np.random.Generator) -> Array | None:
-    """Draws that stand in for the marginal laws where each row has tables of its own, which cost a second a row.
+    """Draws that stand in for the marginal laws where each row has tables of its own, which cost a second per row.
 
     Args:
         law: Predicted laws, batch (b,).
@@ -296,17 +284,13 @@ def _probabilities(law: Any, shares: Array, draws: Array | None) -> tuple[Array,
     """Probability of less than these shares, and of at most them (b, L each)."""
     if draws is not None:
         return (draws < shares).mean(axis=0), (draws <= shares).mean(axis=0)
-    up_to = _cdf(law, shares)
+    labels = range(shares.shape[1])
+    up_to = np.stack([to_numpy(law.marginal(r).cdf(tensor_for(law, shares[:, r]))) for r in labels], axis=1)
     below = np.where(shares == 0.0, 0.0, up_to)
     whole = shares == 1.0  # an atom where all other labels are absent
     if whole.any():
-        below = np.where(whole, np.stack([law.share_ends([r])[1] for r in range(shares.shape[1])], axis=1), below)
+        below = np.where(whole, np.stack([law.share_ends([r])[1] for r in labels], axis=1), below)
     return below, up_to
-
-
-def _cdf(law: Any, shares: Array) -> Array:
-    columns = [to_numpy(law.marginal(r).cdf(tensor_for(law, shares[:, r]))) for r in range(shares.shape[1])]
-    return np.stack(columns, axis=1)
 
 
 def _spread(below: Array, up_to: Array, random: np.random.Generator) -> Array:

@@ -186,7 +186,7 @@ def test_regressors_of_one_and_many_outputs() -> None:
         ({"learners": {"a": SABFGS}}, "give an object"),
         ({"learners": {"a": 3}}, "must have fit"),
         ({"learners": [AAKNN(), AAKNN()]}, "name them"),
-        ({"measures": ["luck"]}, "use names out of"),
+        ({"measures": ["luck"]}, "use names from"),
         ({"cv": 1}, "number of folds"),
         ({"cv": KFold(3), "repeats": 2}, "as a number of folds"),
         ({"D": None}, "X and D"),
@@ -261,5 +261,5 @@ def test_the_command(tmp_path: Path) -> None:
     assert '"learner": "AAKNN"' in succeed(*words, "--json").stdout
     frame.head(60).to_csv(tmp_path / "village.csv", index=False)
     assert "Friedman" in succeed(*words[:2], tmp_path / "village.csv", *words[2:]).stdout
-    assert "names out of SnefyLDL" in fail(*words[:-3], "--learners", "Oracle")
+    assert "names from SnefyLDL" in fail(*words[:-3], "--learners", "Oracle")
     assert run(*words, "--out", "t.doc").exit_code == 2

@@ -15,8 +15,7 @@ from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
 from snefy_ldl.learners import SABFGS
 from snefy_ldl.metrics.points import kl_divergence
-from snefy_ldl.tuning import TuneResult
-from snefy_ldl.tuning.search import score_table
+from snefy_ldl.tuning import TuneResult, score_table
 
 SMALL = {"n_neurons": 8, "n_readouts": 4, "hidden_sizes": (10,), "epochs": 4, "random_state": 0, "guides": None}
 #: Stacked and lone fits differ by the rounding of float32 sums.
@@ -36,7 +35,7 @@ def base():
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_a_grid_is_scikit_learns_grid(city, base, n_jobs, monkeypatch):
     """GridSearchCV fits each model alone and knows nothing of stacks; folds of 151 rows have two sizes."""
-    monkeypatch.setattr("snefy_ldl.tuning.search.CPU_MODELS", 4)  # several calls of fit_many
+    monkeypatch.setattr("snefy_ldl.tuning.CPU_MODELS", 4)  # several calls of fit_many
     space = [{"learning_rate": [1e-3, 2e-2], "weight_decay": [0.0, 3.0]}, {"n_neurons": [5], "standardize": ["unit"]}]
     found = tune(base, city.X, city.D, space, cv=3, random_state=4, n_jobs=n_jobs)
     oracle = GridSearchCV(base, space, cv=KFold(3, shuffle=True, random_state=4)).fit(city.X, city.D)
@@ -203,7 +202,7 @@ def no_fit(*_, **__):
         ({"space": {"hidden_sizes": (64, 32)}}, r"is a tuple: \[\(64,\), \(128,\)\]"),
         ({"space": {"device": ["cpu"]}}, "does not change what is learnt"),
         ({"space": {"zeros": ["shrink", 1e-3]}}, "do not compare"),
-        ({"space": {"learning_rate": stats.loguniform(1e-4, 1e-2)}}, "say with n_iter"),
+        ({"space": {"learning_rate": stats.loguniform(1e-4, 1e-2)}}, "set n_iter"),
         ({"n_iter": 0}, "n_iter, unless None, must be a whole number"),
         ({"scoring": "accuracy"}, "use one of log_likelihood, kl"),
         ({"cv": 1}, "must lie between 2 and"),
@@ -221,7 +220,7 @@ def no_fit(*_, **__):
     ],
 )  # fmt: skip
 def test_errors_come_before_any_fit(city, base, monkeypatch, options, message):
-    monkeypatch.setattr("snefy_ldl.tuning.search.fit_many", no_fit)
+    monkeypatch.setattr("snefy_ldl.tuning.fit_many", no_fit)
     arguments = {"estimator": base, "X": city.X, "D": city.D, "space": {"epochs": [1, 2]}} | options
     with pytest.raises(InputError, match=message):
         tune(**arguments)

@@ -93,10 +93,10 @@ class Comparison:
         learners: Names, k.
         data_sets: Names, n.
         measures: Names.
-        scores: Measure to one table a data set, of each learner on each fold, (k, folds); NaN where a fit failed.
+        scores: Measure to one table per data set, of each learner on each fold, (k, folds); NaN where a fit failed.
         fit_seconds: Mean seconds of a fit, (n, k); folds that were trained in one stack share its time.
         predict_seconds: Mean seconds of predicting a fold, (n, k).
-        test_to_train: Test rows over training rows, one number a data set.
+        test_to_train: Test rows over training rows, one number per data set.
         repeats: Cross-validations.
         errors: What went wrong, by data set and learner.
 
@@ -237,7 +237,7 @@ class Comparison:
 
     @property
     def table(self) -> Any:
-        """One row a learner (and data set): mean, standard deviation over folds, rank, and p-value against the best.
+        """One row per learner (and data set): mean, standard deviation over folds, rank, and p-value against the best.
 
         The p-value is that of the corrected resampled t-test against the learner with the best mean, NaN for that
         learner itself. Times are in :attr:`times`: they differ from run to run, and this table does not.
@@ -254,7 +254,7 @@ class Comparison:
 
     @property
     def times(self) -> Any:
-        """Mean seconds of a fit and of predicting a fold, one row a learner (and data set)."""
+        """Mean seconds of a fit and of predicting a fold, one row per learner (and data set)."""
         import pandas as pd  # an extra
 
         columns = {"fit_seconds": self.fit_seconds.ravel(), "predict_seconds": self.predict_seconds.ravel()}
@@ -262,7 +262,7 @@ class Comparison:
 
     @property
     def folds(self) -> Any:
-        """Every score: one row a data set, learner and fold, one column a measure."""
+        """Every score: one row per data set, learner and fold, one column per measure."""
         import pandas as pd  # an extra
 
         parts = []
@@ -277,7 +277,7 @@ class Comparison:
 
         Args:
             alpha: Level of the corrected resampled t-test behind the mark.
-            times: Whether to add seconds a fit and a prediction.
+            times: Whether to add seconds per fit and per prediction.
 
         Returns:
             Text.
@@ -289,7 +289,7 @@ class Comparison:
 
         Args:
             alpha: Level of the corrected resampled t-test behind the mark.
-            times: Whether to add seconds a fit and a prediction.
+            times: Whether to add seconds per fit and per prediction.
 
         Returns:
             Text.

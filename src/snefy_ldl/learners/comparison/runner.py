@@ -34,7 +34,7 @@ from snefy_ldl.estimator import SnefyLDL, fit_many
 from snefy_ldl.learners.base import Learner, close_rows, share_floor
 from snefy_ldl.learners.comparison.result import Comparison
 from snefy_ldl.training.guides import centred_logs
-from snefy_ldl.tuning.search import Fold, list_folds
+from snefy_ldl.tuning import Fold, list_folds
 
 
 class RegressorLDL(Learner):
@@ -42,7 +42,7 @@ class RegressorLDL(Learner):
 
     ``target="shares"`` regresses on the shares, cuts predictions at zero and divides rows by their sums;
     ``target="logs"`` regresses on ``log ℓ_r - mean_s log ℓ_s`` and predicts the softmax. A regressor of one output is
-    fitted once a label.
+    fitted once per label.
 
     Args:
         regressor: With ``fit(X, Y)`` and ``predict(X)``; cloned.
@@ -91,7 +91,7 @@ class RegressorLDL(Learner):
             shares: Array = softmax(values, axis=1)
             return shares
         values = np.maximum(values, 0.0)
-        return np.where(values.sum(axis=1, keepdims=True) > 0.0, values, 1.0)  # a row of zeros says nothing
+        return np.where(values.sum(axis=1, keepdims=True) > 0.0, values, 1.0)  # a row of zeros becomes uniform
 
 
 #: What no result depends on, taken out of the words that describe a learner.
@@ -246,7 +246,7 @@ def check_sets(X: Any, D: Any) -> list[TestSet]:
         D: Label distributions, or None.
 
     Returns:
-        One entry a data set.
+        One entry per data set.
 
     Raises:
         InputError: Rows or labels that break a rule, or no data at all.
@@ -297,7 +297,7 @@ def check_measures(measures: Sequence[str] | None) -> list[str]:
     )
     unknown = [name for name in chosen if name not in metrics.MEASURES]
     if unknown or not chosen:
-        raise InputError(f"measures={list(chosen)!r}: use names out of {', '.join(metrics.MEASURES)}.")
+        raise InputError(f"measures={list(chosen)!r}: use names from {', '.join(metrics.MEASURES)}.")
     return list(chosen)
 
 
@@ -317,7 +317,7 @@ def run_plan(plan: Plan, folder: str | os.PathLike[str] | None, n_jobs: int | No
 
     Args:
         plan: What to do.
-        folder: Where results are kept, one file a piece of work; None keeps none.
+        folder: Where results are kept, one file per piece of work; None keeps none.
         n_jobs: Processes; None is one.
         verbose: 1 shows a progress bar.
 
@@ -372,14 +372,14 @@ def _numbered(k: int, model: Any, data: TestSet, folds: list[Fold], measures: li
 
 
 def _score_folds(model: Any, data: TestSet, folds: list[Fold], measures: list[str], n_jobs: int | None) -> Record:
-    """Fit one clone a fold, and score it on the rows it has not seen."""
+    """Fit one clone per fold, and score it on the rows it has not seen."""
     scores: dict[str, list[float]] = {name: [] for name in measures}
     floor = share_floor(data.D)
     fit_seconds, predict_seconds = [], []
     try:
         with warnings.catch_warnings():
             for kind in (TrainingWarning, ZeroLabelWarning, ClosureNote):
-                warnings.simplefilter("ignore", kind)  # would be said once a fold
+                warnings.simplefilter("ignore", kind)  # would be repeated for every fold
             for fitted, seconds, (_, test) in _fitted(model, data, folds, n_jobs):
                 started = time.perf_counter()
                 shares = np.asarray(fitted.predict(take_rows(data.X, test)), dtype=np.float64)
@@ -437,8 +437,8 @@ def compare(
         cv: Number of folds, shuffled; or, without repeats, a splitter or (train, test) pairs of row numbers.
         repeats: Cross-validations, each with the rows shuffled anew.
         measures: Names out of ``metrics.MEASURES``; the six of Geng (2016) by default.
-        checkpoint: Folder where each finished piece is kept. A comparison that was stopped goes on from it, and one
-            with a learner, a data set or repeats more fits only what is new.
+        checkpoint: Folder where each finished piece is kept. A comparison that was stopped continues from it, and one
+            with more learners, data sets or repeats fits only what is new.
         n_jobs: Processes; one by default, -1 takes all cores.
         random_state: Seed of the folds, and of learners that have none.
         verbose: 1 shows a progress bar on stderr.

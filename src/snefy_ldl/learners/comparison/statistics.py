@@ -17,7 +17,7 @@ def corrected_spread(differences: Array, test_to_train: float) -> float:
     """Standard error of a mean over folds that share training rows: ``√((1/k + n_test/n_train) s²)``.
 
     Args:
-        differences: One number a fold, (k,), k >= 2.
+        differences: One number per fold, (k,), k >= 2.
         test_to_train: Test rows over training rows of a fold.
 
     Returns:
@@ -97,7 +97,7 @@ def holm(p_values: Any) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class FriedmanResult:
-    """What the Friedman test says of several learners on several data sets.
+    """Result of the Friedman test of several learners on several data sets.
 
     Args:
         ranks: Mean rank of each learner over the data sets, 1 is best, (k,).

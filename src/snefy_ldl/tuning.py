@@ -1,4 +1,4 @@
-"""Hyperparameter search: every setting on every fold, trained side by side through ``fit_many``."""
+"""Hyperparameter search by cross-validation: every setting on every fold, trained side by side."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
 from snefy_ldl.estimator import SnefyLDL, fit_many
 from snefy_ldl.training import TrainingData
 
+__all__ = ["TuneResult", "tune"]
+
 Space = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 Fold = tuple[Index, Index]
 
-#: Settings that say where and how a fit runs, not what it learns.
+#: Settings of where and how a fit runs, which do not change what it learns.
 NOT_SEARCHED = ("device", "verbose", "warm_start", "checkpoint_dir")
 #: Fewest training rows a fold may leave: two to learn from, one to validate on, and one to spare.
 LEAST_ROWS = 4
@@ -44,7 +46,7 @@ def last_step(estimator: Any) -> str | None:
         estimator: anything.
 
     Returns:
-        The name; None where it is no pipeline.
+        The name; None where it is not a pipeline.
 
     Example:
         >>> last_step(SnefyLDL()) is None
@@ -112,12 +114,12 @@ def list_settings(estimator: Any, space: Any, n_iter: int | None, seed: int, sco
     Args:
         estimator: the settings that stay.
         space: for each parameter its values, or a distribution; or a list of such dicts.
-        n_iter: None for the full grid, else so many draws.
+        n_iter: number of draws; None for the full grid.
         seed: of the draws.
         scored: name of the score.
 
     Returns:
-        One dict a setting.
+        One dict per setting.
 
     Raises:
         InputError: where the space names no parameter, or holds a setting that no fit accepts.
@@ -163,7 +165,7 @@ def _check_values(name: str, values: Any, known: Mapping[str, Any], n_iter: int 
         raise InputError(f"{name!r} does not change what is learnt; set it on the estimator instead.")
     if hasattr(values, "rvs"):
         if n_iter is None:
-            raise InputError(f"space[{name!r}] is a distribution; say with n_iter how many settings to draw.")
+            raise InputError(f"space[{name!r}] is a distribution; set n_iter, the number of settings to draw.")
     elif isinstance(values, str) or not isinstance(values, (Sequence, np.ndarray)):
         raise InputError(f"space[{name!r}] must be a list of values or a distribution; got {values!r}.")
     elif not len(values):
@@ -196,7 +198,7 @@ def list_folds(cv: Any, n_rows: int, seed: int) -> list[Fold]:
         if len(train) < LEAST_ROWS or not len(test):
             raise InputError(f"fold {k} has {len(train)} training and {len(test)} test rows; too few. Use fewer folds.")
         if np.intersect1d(train, test).size:
-            raise InputError(f"fold {k} tests on rows it trains on; its score would say nothing.")
+            raise InputError(f"fold {k} tests on rows it trains on; its score would be meaningless.")
     return folds
 
 
@@ -209,7 +211,7 @@ class TuneResult:
         best_score_: that mean, over the folds.
         best_index_: its place in ``cv_results_``.
         best_estimator_: a model with that setting, fitted to all rows; None with ``refit=False``.
-        cv_results_: a table as scikit-learn's ``GridSearchCV`` has it, one entry a setting in each column: ``params``,
+        cv_results_: a table as scikit-learn's ``GridSearchCV`` has, one entry per setting in each column: ``params``,
             ``param_*``, ``split*_test_score``, ``mean_test_score``, ``std_test_score``, ``rank_test_score``, and
             ``se_test_score`` (standard error of the mean over folds) and ``within_one_se`` (whether the mean lies
             within the best setting's standard error of the best).
@@ -239,7 +241,7 @@ class TuneResult:
     seconds_: float
 
     def to_frame(self) -> Any:
-        """The table as a DataFrame, best setting first, one row a setting."""
+        """The table as a DataFrame, best setting first, one row per setting."""
         import pandas as pd
 
         table = {name: column for name, column in self.cv_results_.items() if name != "params"}
@@ -296,7 +298,7 @@ def score_table(settings: list[dict[str, Any]], scores: Array, higher: bool) -> 
         higher: whether higher is better.
 
     Returns:
-        The table, one entry a setting in each column.
+        The table, one entry per setting in each column.
 
     Example:
         >>> score_table([{"epochs": 1}, {"epochs": 2}], np.array([[1.0, 2.0], [2.0, 3.0]]), True)["rank_test_score"]
@@ -328,7 +330,7 @@ def _short(value: Any) -> str:
 
 Scoring = str | Callable[[SnefyLDL, Any, Any], float]
 
-#: Models handed to ``fit_many`` at a time, a CPU process and a GPU: enough for full stacks, and the bar moves.
+#: Models handed to ``fit_many`` at a time, per CPU process and per GPU: enough for full stacks, and the bar moves.
 CPU_MODELS, GPU_MODELS = 16, 1024
 #: Settings that may differ inside one stack.
 STACKED = ("learning_rate", "weight_decay", "random_state")
@@ -356,8 +358,8 @@ def tune(
     decay, seed or rows only share a stack. Hand in training rows only: the best of many scores is an optimistic one.
 
     Args:
-        estimator: the settings that stay; left unfitted. Without a ``random_state`` of its own every fit gets one and
-            the same seed, so that settings are compared on equal terms.
+        estimator: the settings that stay; left unfitted. If it has no ``random_state``, every fit gets the same
+            seed, so that settings are compared on equal terms.
         X: features, as :meth:`SnefyLDL.fit` takes them.
         D: label distributions (N, L); or ``counts``.
         space: for each parameter a list of values, or with ``n_iter`` a ``scipy.stats`` distribution; or a list of
@@ -392,8 +394,8 @@ def tune(
     name, higher = check_scoring(scoring)
     seed = seed_from(random_state)
     settings = list_settings(estimator, space, n_iter, seed, name)
-    checked = check_estimator(estimator)
-    last = last_step(estimator)
+    checked, last = check_estimator(estimator), last_step(estimator)
+    prefix = "" if last is None else f"{last}__"
     if last is None:
         data = TrainingData(X, D, counts, sample_weight, checked.backbone, checked.columns)
     else:  # only the transformers know what X is; the labels are checked beside a column of zeros
@@ -403,7 +405,7 @@ def tune(
     folds = list_folds(cv, data.n_rows, seed)
     base = clone(estimator)
     if check_estimator(base).random_state is None:
-        base.set_params(**{"random_state" if last is None else f"{last}__random_state": seed})
+        base.set_params(**{f"{prefix}random_state": seed})
     kind = Search if last is None else PipelineSearch
     search = kind(base, X, D, counts, sample_weight, data, folds, settings, scoring, n_jobs)
     table = score_table(settings, search.scores(verbose), higher)
@@ -412,11 +414,9 @@ def tune(
     best = int(np.argmin(table["rank_test_score"]))
     model = None
     if refit:
-        model = clone(base).set_params(**settings[best])
         given = {"counts": counts, "sample_weight": sample_weight}
-        if last is not None:
-            given = {f"{last}__{name}": value for name, value in given.items() if value is not None}
-        model = model.fit(X, D, **given)
+        model = clone(base).set_params(**settings[best])
+        model.fit(X, D, **{prefix + name: value for name, value in given.items() if value is not None})
     return TuneResult(
         best_params_=dict(settings[best]),
         best_score_=float(table["mean_test_score"][best]),
@@ -509,7 +509,7 @@ class Search:
 
     def _fit_many(self, tasks: list[tuple[int, int]]) -> list[SnefyLDL]:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TrainingWarning)  # scores() says it once a setting
+            warnings.simplefilter("ignore", TrainingWarning)  # scores() warns once per setting
             return fit_many(
                 clone(self.base).set_params(verbose=0),
                 self.X,
@@ -541,7 +541,7 @@ class Search:
 
 
 class PipelineSearch(Search):
-    """The same for a pipeline: every task fits its own transformers, one task after the other."""
+    """A search over a pipeline: every task fits its own transformers, one task after the other."""
 
     def _fit_many(self, tasks: list[tuple[int, int]]) -> list[Any]:
         last, models = last_step(self.base), []
