@@ -17,10 +17,10 @@ from snefy_ldl._internal.prediction.laws import law_blocks
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl._internal.validation.rows import as_rows, count_rows, take_rows
-from snefy_ldl.conformal.checks import check_groups, check_levels, check_model
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.scores import QuantileScore
+from snefy_ldl.conformal.thresholds import check_groups, check_levels, check_model
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, ZeroLabelWarning
 from snefy_ldl.metrics import (
