@@ -38,7 +38,7 @@ def conformalize(
     table: TableFile,
     level: Annotated[str, typer.Option(metavar="0.9,0.95", help="Confidence level, or several.")] = "0.9",
     method: Annotated[
-        str, typer.Option(help="auto, cdf, quantile or chebyshev (the paper's); auto takes cdf unless it says nothing.")
+        str, typer.Option(help="auto (compares the others), cdf, quantile, scaled quantile, chebyshev or absolute.")
     ] = "auto",
     simultaneous: Annotated[bool, typer.Option(help="Cover all labels of a row at once.")] = False,
     labels: Labels = None,
@@ -79,5 +79,7 @@ def conformalize(
         intervals.conformalize(X, D)
         progress(1, 1)
     path = save_calibration(model, intervals.to_dict())
-    typer.echo(f"{len(D):,} calibration rows, method {intervals.method}, level {level_list(levels)}")
+    if intervals.choice_ is not None:
+        typer.echo(str(intervals.choice_))
+    typer.echo(f"{intervals.n_calibration_:,} calibration rows, method {intervals.method}, level {level_list(levels)}")
     typer.echo(f"saved to {path}; snefy-ldl predict --interval {levels[0]:g} now gives calibrated intervals")

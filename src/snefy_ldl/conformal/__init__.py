@@ -18,6 +18,7 @@ References:
 
 from __future__ import annotations
 
+from snefy_ldl.conformal.choice import ScoreChoice
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.report import CoverageReport, coverage_report
@@ -31,5 +32,6 @@ __all__ = [
     "CoverageReport",
     "LabelScore",
     "RegionScore",
+    "ScoreChoice",
     "coverage_report",
 ]

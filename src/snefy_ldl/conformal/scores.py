@@ -42,6 +42,7 @@ from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl.errors import InputError
 
 __all__ = [
+    "AbsoluteScore",
     "CdfScore",
     "ChebyshevScore",
     "DensityScore",
@@ -51,11 +52,13 @@ __all__ = [
     "MarginalScore",
     "QuantileScore",
     "RegionScore",
+    "ScaledQuantileScore",
     "Seeds",
     "Threshold",
     "bisect_end",
     "find_score",
     "hit_error",
+    "stack_ends",
     "to_numpy",
 ]
 
@@ -188,6 +191,39 @@ class LabelScore(ABC):
                 accept = partial(_accept, score, level, thresholds[:, :, level])
                 end[:, :, level] = bisect_end(accept, shape[:2], side)
         return low, high
+
+    def interval(self, thresholds: Threshold) -> Array:
+        """Intervals inside [0, 1]; where no threshold is safe, the whole of it.
+
+        Args:
+            thresholds: (1 or b, 1 or L, levels).
+
+        Returns:
+            Ends, (b, L, 2, levels); a crossed pair, an empty set, becomes its middle point.
+        """
+        safe = np.isfinite(thresholds)
+        low, high = self.ends(np.where(safe, thresholds, 0.0))
+        return stack_ends(np.where(safe, low, 0.0), np.where(safe, high, 1.0))
+
+
+def stack_ends(low: Array, high: Array) -> Array:
+    """Ends stacked (b, L, 2, A), inside [0, 1]; a crossed pair, an empty set, becomes its middle point.
+
+    Args:
+        low: Lower ends, (b, L, A).
+        high: Upper ends, (b, L, A).
+
+    Returns:
+        Ends, (b, L, 2, A).
+
+    Example:
+        >>> stack_ends(np.array([[[0.6]]]), np.array([[[0.4]]]))[0, 0, :, 0]
+        array([0.5, 0.5])
+    """
+    crossed = low > high
+    middle = 0.5 * (low + high)
+    low, high = np.where(crossed, middle, low), np.where(crossed, middle, high)
+    return np.clip(np.stack([low, high], axis=2), 0.0, 1.0)
 
 
 def _accept(score: Callable[[Array, int], Array], level: int, thresholds: Array, shares: Array) -> Mask:
@@ -427,6 +463,25 @@ class ChebyshevScore(LabelScore):
         return self.mean[:, :, None] - reach, self.mean[:, :, None] + reach
 
 
+class AbsoluteScore(ChebyshevScore):
+    """``s = |ℓ - E[ℓ]|``, not normalised: every row gets the same width, ``E[ℓ] ± q``.
+
+    Example:
+        >>> import torch
+        >>> law = torch.distributions.Dirichlet(torch.tensor([[2.0, 2.0]]))
+        >>> AbsoluteScore().for_law(law, [0.75]).score(np.array([[0.75, 0.25]]), 0)
+        array([[0.25, 0.25]])
+    """
+
+    name = "absolute"
+    per_level = False
+
+    def bind(self, law: Any, levels: list[float]) -> None:
+        """See the base class."""
+        self.mean = to_numpy(law.mean)
+        self.sd, self.k = np.ones_like(self.mean), np.ones(len(levels))
+
+
 class MarginalScore(LabelScore):
     """Base of scores that need ``law.marginal(label)``, with ``cdf`` and ``icdf``; ``law.quantiles`` is used if there.
 
@@ -514,6 +569,38 @@ class QuantileScore(MarginalScore):
     def ends(self, thresholds: Threshold) -> tuple[Array, Array]:
         """See the base class; here a formula."""
         return self.low - thresholds, self.high + thresholds
+
+
+class ScaledQuantileScore(QuantileScore):
+    """The score of "quantile" in units of the row's own width ``Q_hi - Q_lo`` (CQR-r of Sesia and Candès, 2020).
+
+    Example:
+        >>> from snefy_ldl import SnefySimplex
+        >>> import torch
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1), torch.ones(1, 2))
+        >>> ScaledQuantileScore().for_law(law, [0.9]).score(np.array([[0.5, 0.5]]), 0).round(3)
+        array([[-0.5, -0.5]])
+    """
+
+    name = "scaled quantile"
+
+    def bind(self, law: Any, levels: list[float]) -> None:
+        """See the base class."""
+        super().bind(law, levels)
+        # a law without spread (an atom that fills the level) is right or wrong by the smallest width there is
+        self.width = np.maximum(self.high - self.low, np.finfo(np.float64).eps)
+
+    def below(self, shares: Array, level: int) -> Array:
+        """See the base class."""
+        return super().below(shares, level) / self.width[..., level]
+
+    def above(self, shares: Array, level: int) -> Array:
+        """See the base class."""
+        return super().above(shares, level) / self.width[..., level]
+
+    def ends(self, thresholds: Threshold) -> tuple[Array, Array]:
+        """See the base class; here a formula."""
+        return super().ends(thresholds * self.width)
 
 
 class CdfScore(MarginalScore):
