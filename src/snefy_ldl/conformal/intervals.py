@@ -15,6 +15,7 @@ from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl._internal.validation.rows import as_rows, count_rows, take_rows
 from snefy_ldl.conformal.choice import MOSTLY, ScoreChoice, choose_score, set_aside, whole_range
+from snefy_ldl.conformal.conditional import Basis, ConditionalThresholds, as_basis, restore_basis, store_basis
 from snefy_ldl.conformal.scores import LabelScore, bisect_end, find_score, stack_ends
 from snefy_ldl.conformal.thresholds import (
     FORMAT,
@@ -62,6 +63,12 @@ class ConformalIntervals(Conformalized):
             a third of the calibration rows aside (600 at most; none below 60 rows, where it takes "cdf"), compares
             these five on them by interval score and coverage in the worst slab, and calibrates with the other rows.
         simultaneous: Cover all labels of a row at once: one threshold, of the largest score over the labels.
+        conditional_on: What coverage must not depend on: columns of X (names or numbers), an array with one row of
+            numbers per calibration row, a function of X, a basis (``Groups``, ``Bins``, ``Splines``, ``LawFeatures``,
+            ``RadialBasis`` of :mod:`snefy_ldl.conformal.conditional`) or a list of these. Thresholds then depend on x,
+            and coverage holds against every function in the span of these (Gibbs, Cherian & Candès, 2025), at the price
+            of wider intervals where calibration rows are few: [0, 1] where there are none. Bases that place edges,
+            knots or centres learn them from rows that are set aside.
         cv: Folds, or a scikit-learn splitter whose test folds hold every row once; None for split conformal.
         small_groups: For ``groups`` with too few rows for the level, or not seen before: "full" gives [0, 1], "pool"
             the threshold of all rows, "error" raises.
@@ -92,6 +99,8 @@ class ConformalIntervals(Conformalized):
     models_: list[Any]
     thresholds_: Array
     choice_: ScoreChoice | None = None
+    _basis: Basis | None = None
+    _conditional: ConditionalThresholds | None = None
 
     def __init__(
         self,
@@ -100,6 +109,7 @@ class ConformalIntervals(Conformalized):
         method: LabelMethod = "auto",
         simultaneous: bool = False,
         *,
+        conditional_on: Any = None,
         cv: Any = None,
         small_groups: SmallGroups = "full",
     ) -> None:
@@ -110,6 +120,11 @@ class ConformalIntervals(Conformalized):
         if self._choose:
             self.method = "auto"
         self.simultaneous = bool(simultaneous)
+        self.conditional_on = conditional_on
+        if conditional_on is not None:
+            as_basis(conditional_on)
+            if cv is not None:
+                raise InputError("conditional_on is not supported with cv; use split conformal (cv=None).")
         self.cv = cv
         self.small_groups = check_choice(small_groups, ("full", "pool", "error"), "small_groups")
         self._levels, self._single = check_levels(confidence_level)
@@ -149,19 +164,47 @@ class ConformalIntervals(Conformalized):
             if weights is not None:
                 raise InputError("sample_weight is not supported with cv; use split conformal (cv=None).")
             models, folds = fold_models(self.model, X, labels, self.cv)
-        if self._choose:
+        basis, values = self._basis_of(names, weights, len(labels))
+        if self._choose or (basis is not None and basis.learns):
             aside, rest = set_aside(len(labels), names, self._levels)
-            self._choose_score(models, folds, X, labels, aside)
+            if basis is not None:
+                basis = self._prepared(basis, X, aside)
+            if self._choose:
+                self._choose_score(models, folds, X, labels, aside)
             if len(aside):
+                values = None if values is None else values[rest]
                 X, labels, folds = take_rows(X, rest), labels[rest], folds[rest]
                 names, weights = (None if part is None else part[rest] for part in (names, weights))
         calibration = Calibration(self._all_scores(models, folds, X, labels), names, weights, self.small_groups)
         self._set(calibration, models, folds, labels.shape[1])
+        if basis is not None:
+            basis = basis if basis.learns else basis.prepare(X, np.arange(0), self.model)
+            values = basis.values(X, self.model) if values is None else values
+            self._basis, self._conditional = basis, ConditionalThresholds(calibration.scores, values, self._levels)
         whole = self._whole_share(X)
         calibration.check_sizes(self._levels)
         self._weight_function = sample_weight if callable(sample_weight) else None
         self._warn_if_nothing_is_said(whole, labels)
         return self
+
+    def _basis_of(self, names: Any, weights: Array | None, n_rows: int) -> tuple[Basis | None, Array | None]:
+        """What coverage must not depend on, and its values where they were given."""
+        if self.conditional_on is None:
+            return None, None
+        if names is not None or weights is not None:
+            raise InputError(
+                "conditional_on takes the place of groups and sample_weight: name the groups' column with Groups(...), "
+                "or give the likelihood ratio as one of the functions."
+            )
+        return as_basis(self.conditional_on, n_rows)
+
+    def _prepared(self, basis: Basis, X: Any, aside: Index) -> Basis:
+        if basis.learns and not len(aside):
+            raise InputError(
+                "too few calibration rows to set some aside for edges, knots or centres (60 at least); give them "
+                "yourself, as in Bins(column, edges=(...))."
+            )
+        return basis.prepare(X, aside, self.model)
 
     def _choose_score(self, models: list[Any], folds: Index, X: Any, labels: Array, aside: Index) -> None:
         """Choose a score on the rows set aside, each judged by the law of the model that has not seen it."""
@@ -242,13 +285,26 @@ class ConformalIntervals(Conformalized):
 
     # -- prediction --------------------------------------------------------------------------------------------------
 
-    def predict_interval(self, X: Any, groups: Any = None, sample_weight: Weights = None) -> Array:
+    def predict_interval(
+        self,
+        X: Any,
+        groups: Any = None,
+        sample_weight: Weights = None,
+        *,
+        conditional_on: Any = None,
+        randomized: bool = False,
+        random_state: Any = None,
+    ) -> Array:
         """Lower and upper ends of each label's share.
 
         Args:
             X: New rows.
             groups: Their groups (N,), if calibration used groups.
             sample_weight: Their likelihood ratios (N,), if calibration used an array of them.
+            conditional_on: Their values, (N,) or (N, k), if calibration was conditioned on an array.
+            randomized: With ``conditional_on``: thresholds by a coin per row, so that coverage is exact instead of at
+                least the level; intervals are narrower on average, and may be a single point.
+            random_state: Seed of the coin.
 
         Returns:
             Ends inside [0, 1], (N, L, 2); (N, L, 2, n_levels) when there are several levels.
@@ -260,7 +316,12 @@ class ConformalIntervals(Conformalized):
         X, names, weights = self._new_rows(X, groups, sample_weight)
         calibration, n_rows = self._ready(), count_rows(X)
         out = np.empty((n_rows, self.n_labels_, 2, len(self._levels)))
-        thresholds = calibration.thresholds(self._levels, n_rows, names, weights)
+        if self._conditional is None:
+            if conditional_on is not None or randomized:
+                raise InputError("conditional_on and randomized need ConformalIntervals(model, conditional_on=...).")
+            thresholds = calibration.thresholds(self._levels, n_rows, names, weights)
+        else:
+            thresholds = self._conditional_thresholds(X, n_rows, conditional_on, randomized, random_state)
         self._warn_unbounded(thresholds, names, weights)
         if self.cv is None:
             for rows, law in law_blocks(self.model, X):
@@ -273,6 +334,28 @@ class ConformalIntervals(Conformalized):
                 scores = [self._score.for_law(law, self._levels) for _, law in blocks]
                 out[rows] = stack_ends(*ends.of(scores, rows.stop - rows.start, None if names is None else names[rows]))
         return out[..., 0] if self._single else out
+
+    def _conditional_thresholds(self, X: Any, n_rows: int, given: Any, randomized: bool, random_state: Any) -> Array:
+        assert self._conditional is not None
+        assert self._basis is not None
+        if given is None:
+            values = self._basis.values(X, self.model)
+        else:
+            _, table = as_basis(np.asarray(given), n_rows)
+            assert table is not None
+            values = table
+        shape = (n_rows, self._conditional.scores.shape[1], len(self._levels))
+        uniforms = np.random.default_rng(random_state).random(shape) if randomized else None
+        thresholds = self._conditional.thresholds(values, uniforms)
+        rows = np.flatnonzero(np.isposinf(thresholds).any(axis=(1, 2)))
+        if len(rows):
+            warnings.warn(
+                f"{len(rows)} of {n_rows} rows get the interval [0, 1] for some label: too few calibration rows are "
+                f"like them in what coverage was conditioned on (first: row {rows[0]}).",
+                CalibrationWarning,
+                stacklevel=3,
+            )
+        return thresholds
 
     def _warn_unbounded(self, thresholds: Array, names: Any, weights: Array | None) -> None:
         """Rows that only now turn out to have no threshold: unseen groups, or a weight that outweighs the others."""
@@ -314,18 +397,27 @@ class ConformalIntervals(Conformalized):
             "simultaneous": self.simultaneous,
             "n_labels": self.n_labels_,
             "folds": None if self.cv is None else self._folds.tolist(),
+            "conditional": self._conditional_state(),
             "choice": None if self.choice_ is None else self.choice_.to_dict(),
             "calibration": calibration.to_dict(),
         }
 
+    def _conditional_state(self) -> dict[str, Any] | None:
+        if self._conditional is None or self._basis is None:
+            return None
+        return {"basis": store_basis(self._basis), "values": self._conditional.values.tolist()}
+
     @classmethod
-    def from_dict(cls, model: Any, state: dict[str, Any], method: LabelMethod | None = None) -> ConformalIntervals:
+    def from_dict(
+        cls, model: Any, state: dict[str, Any], method: LabelMethod | None = None, conditional_on: Any = None
+    ) -> ConformalIntervals:
         """Restore a calibration that :meth:`to_dict` wrote.
 
         Args:
             model: The model it was made with; with ``cv``, the list of fold models (``models_``).
             state: The dictionary.
             method: The score, where it has settings of its own; by default the one of that name.
+            conditional_on: The function of X, where coverage was conditioned on one: it cannot be stored.
 
         Returns:
             Conformalized intervals.
@@ -349,6 +441,15 @@ class ConformalIntervals(Conformalized):
             small_groups=state["calibration"]["small_groups"],
         )
         made._set(Calibration.from_dict(state["calibration"]), models, folds, int(state["n_labels"]))
+        if state.get("conditional"):
+            stored = state["conditional"]
+            if stored["basis"] is None and conditional_on is None:
+                raise InputError("this calibration was conditioned on a function of X: give it as conditional_on.")
+            made._basis = as_basis(conditional_on)[0] if stored["basis"] is None else restore_basis(stored["basis"])
+            made.conditional_on = made._basis
+            scores = made._ready().scores
+            values = np.array(stored["values"], dtype=np.float64).reshape(len(scores), -1)
+            made._conditional = ConditionalThresholds(scores, values, made._levels)
         if state.get("choice"):
             made.choice_ = ScoreChoice.from_dict(state["choice"])
         return made

@@ -193,7 +193,7 @@ class LabelScore(ABC):
         return low, high
 
     def interval(self, thresholds: Threshold) -> Array:
-        """Intervals inside [0, 1]; where no threshold is safe, the whole of it.
+        """Intervals inside [0, 1]; the whole of it at a threshold of +inf, one point at -inf.
 
         Args:
             thresholds: (1 or b, 1 or L, levels).
@@ -203,7 +203,9 @@ class LabelScore(ABC):
         """
         safe = np.isfinite(thresholds)
         low, high = self.ends(np.where(safe, thresholds, 0.0))
-        return stack_ends(np.where(safe, low, 0.0), np.where(safe, high, 1.0))
+        whole, empty = ~safe & (thresholds > 0.0), np.isneginf(thresholds)
+        low, high = np.where(empty, 0.5 * (low + high), low), np.where(empty, 0.5 * (low + high), high)
+        return stack_ends(np.where(whole, 0.0, low), np.where(whole, 1.0, high))
 
 
 def stack_ends(low: Array, high: Array) -> Array:
