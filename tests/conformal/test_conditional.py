@@ -96,7 +96,7 @@ def test_coverage_is_exact_over_the_span():
     """E[f(X)(1{covered} - c)] is 0 for f in the span (randomised), and >= 0 for f >= 0 (conservative).
 
     400 calibrations of 40 rows whose noise depends on x, 50 new rows each. Tolerance: 4.5 standard errors over
-    calibrations, a false alarm about once in 150,000 seeds per check; a constant threshold fails the same checks by far.
+    calibrations, a false alarm about once in 150,000 seeds per check; a constant threshold fails by far.
     """
     rng = np.random.default_rng(2)
     level, n, new, repeats = 0.8, 40, 50, 400

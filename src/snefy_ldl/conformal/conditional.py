@@ -94,8 +94,9 @@ def column_values(X: Any, column: int | str) -> NDArray[Any]:
 
 
 def _numbers(X: Any, column: int | str) -> Array:
+    raw = column_values(X, column)
     try:
-        values = np.asarray(column_values(X, column), dtype=np.float64)
+        values = np.asarray(raw, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"column {column!r} holds no numbers; use Groups({column!r}).") from error
     if not np.isfinite(values).all():

@@ -426,12 +426,7 @@ class ConformalIntervals(Conformalized):
             InputError: Another kind of dictionary, another version, or another number of fold models.
         """
         check_state(state, "intervals")
-        models = list(model) if state["folds"] is not None else [model]
-        folds = np.zeros(state["calibration"]["shape"][0], dtype=np.intp)
-        if state["folds"] is not None:
-            folds = np.array(state["folds"], dtype=np.intp)
-            if len(models) != folds.max() + 1:
-                raise InputError(f"this calibration was made with {folds.max() + 1} fold models; got {len(models)}.")
+        models, folds = stored_folds(model, state)
         made = cls(
             models[0],
             state["confidence_level"],
@@ -490,6 +485,27 @@ def fold_models(model: Any, X: Any, D: Array, cv: Any) -> tuple[list[Any], Index
     return fit_folds(model, X, D, training), folds
 
 
+def stored_folds(model: Any, state: dict[str, Any]) -> tuple[list[Any], Index]:
+    """The models of a stored calibration, and the fold of each calibration row.
+
+    Args:
+        model: The model, or the list of fold models.
+        state: What ``to_dict`` wrote.
+
+    Returns:
+        The models, and the folds (n,).
+
+    Raises:
+        InputError: Another number of fold models than the calibration was made with.
+    """
+    if state.get("folds") is None:
+        return [model], np.zeros(state["calibration"]["shape"][0], dtype=np.intp)
+    models, folds = list(model), np.array(state["folds"], dtype=np.intp)
+    if len(models) != folds.max() + 1:
+        raise InputError(f"this calibration was made with {folds.max() + 1} fold models; got {len(models)}.")
+    return models, folds
+
+
 class CrossEnds:
     """Ends of CV+ intervals: the ``⌊(1-c)(n+1)⌋``-th smallest of the lower ends, and so for upper ones.
 
@@ -525,19 +541,11 @@ class CrossEnds:
             served = []
             for rows, part in self.calibration.assigned(n_rows, names, [level]):
                 wanted[rows] = part.n + 1 - rank(level, part.n)
-                serving = self._serving(part.n, rows, names)
+                serving = self.calibration.serving(part.n, None if names is None else names[rows][0])
                 served.append((rows, self._fold_scores(serving, a)))
             for side, ends in enumerate((low, high)):
                 ends[:, :, a] = self._bisect(scores, served, wanted, side, a, (n_rows, n_labels))
         return low, high
-
-    def _serving(self, n: int, rows: Any, names: NDArray[np.str_] | None) -> Mask:
-        """Which calibration rows serve these rows: all of them, or those of their group."""
-        groups = self.calibration.groups
-        if names is None or groups is None or n == self.calibration.n:
-            return np.ones(self.calibration.n, dtype=bool)
-        same: Mask = groups == names[rows][0]
-        return same
 
     def _fold_scores(self, serving: Mask, a: int) -> list[Array]:
         column = a % self.calibration.scores.shape[2]

@@ -33,7 +33,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
-from scipy.special import gammaln
+from scipy.special import gammaln, ndtri
 
 from snefy_ldl._internal.prediction.laws import draw_from, tensor_for, to_numpy
 from snefy_ldl._internal.special.simplex import uniform
@@ -43,11 +43,14 @@ from snefy_ldl.errors import InputError
 
 __all__ = [
     "AbsoluteScore",
+    "BallScore",
     "CdfScore",
     "ChebyshevScore",
+    "ContentBallScore",
     "DensityScore",
     "HpdScore",
     "LabelScore",
+    "LatentScore",
     "MahalanobisScore",
     "MarginalScore",
     "QuantileScore",
@@ -60,6 +63,7 @@ __all__ = [
     "hit_error",
     "stack_ends",
     "to_numpy",
+    "volume_by_draws",
 ]
 
 #: A source of seeds: every call gives the next one.
@@ -679,12 +683,7 @@ class DensityScore(RegionScore):
 
     def volume(self, thresholds: Threshold, n: int, seeds: Seeds) -> tuple[Array, Array]:
         """See the base class; here by draws of the law, so that a tiny region is not missed."""
-        # ∫_R dℓ = E_p[1{ℓ in R} / p(ℓ)] over a simplex of volume 1/(L-1)!; in a superlevel set of p, 1/p is bounded
-        draws = to_numpy(draw_from(self.law, n, seeds))
-        log_p = self.log_density(draws)
-        inside = self.from_log_density(log_p) <= thresholds
-        share = np.exp(np.where(inside, gammaln(self.n_labels) - log_p, -np.inf))
-        return share.mean(axis=0), share.std(axis=0, ddof=1) / math.sqrt(n)
+        return volume_by_draws(self, thresholds, n, seeds)
 
 
 class HpdScore(DensityScore):
@@ -710,14 +709,194 @@ class HpdScore(DensityScore):
 
     def from_log_density(self, log_density: Array) -> Array:
         """See the base class."""
-        flat = log_density.reshape(-1, log_density.shape[-1])
-        n, content = len(self.levels), np.empty_like(flat)
-        for row in range(flat.shape[1]):
-            content[:, row] = 1.0 - np.searchsorted(self.levels[:, row], flat[:, row], side="left") / n
-        lowest = self.levels[0]
-        with np.errstate(invalid="ignore"):
-            content = np.where(flat < lowest, 1.0 + (lowest - flat), content)
-        return content.reshape(log_density.shape)
+        return _content(-self.levels[::-1], -log_density)
+
+
+def _content(drawn: Array, scores: Array) -> Array:
+    """Share of a row's draws whose score is at most this one; above all draws it goes on with the distance to them.
+
+    Args:
+        drawn: Scores of the draws, in ascending order, (n, b).
+        scores: (..., b).
+
+    Returns:
+        Contents, (..., b).
+    """
+    flat = scores.reshape(-1, scores.shape[-1])
+    content = np.empty_like(flat)
+    for row in range(flat.shape[1]):
+        content[:, row] = np.searchsorted(drawn[:, row], flat[:, row], side="right") / len(drawn)
+    highest = drawn[-1]
+    with np.errstate(invalid="ignore"):
+        content = np.where(flat > highest, 1.0 + (flat - highest), content)
+    return content.reshape(scores.shape)
+
+
+def volume_by_draws(score: RegionScore, thresholds: Threshold, n: int, seeds: Seeds) -> tuple[Array, Array]:
+    """Share of the simplex that regions take, by draws of the law, so that a tiny region is not missed.
+
+    Args:
+        score: Bound to laws with ``log_prob``.
+        thresholds: One per row, (b,).
+        n: Draws.
+        seeds: Source of their seeds.
+
+    Returns:
+        Shares and their standard errors, (b,) each.
+    """
+    # ∫_R dℓ = E_p[1{ℓ in R} / p(ℓ)] over a simplex of volume 1/(L-1)!; in a superlevel set of p, 1/p is bounded
+    draws = to_numpy(draw_from(score.law, n, seeds))
+    log_p = to_numpy(score.law.log_prob(tensor_for(score.law, draws)))
+    values = score.from_log_density(log_p) if isinstance(score, DensityScore) else score.score(draws)
+    # a face of the simplex has no volume
+    inside = (values <= thresholds) & (draws > 0.0).all(axis=-1)
+    share = np.exp(np.where(inside, gammaln(score.n_labels) - log_p, -np.inf))
+    return share.mean(axis=0), share.std(axis=0, ddof=1) / math.sqrt(n)
+
+
+class BallScore(RegionScore):
+    """``s = min_k |ℓ - Y_k|``, Y_k draws of the law: a union of balls (PCP, Wang et al., 2023). Needs only ``sample``.
+
+    Args:
+        n_centres: Balls, K.
+
+    Example:
+        >>> import torch
+        >>> law = torch.distributions.Dirichlet(torch.full((1, 3), 1e6))
+        >>> float(BallScore(4).for_law(law).score(np.array([[1.0, 0.0, 0.0]])).round(2))
+        0.82
+    """
+
+    name = "pcp"
+    needs_positive = False
+    uses_draws = True
+
+    def __init__(self, n_centres: int = 50) -> None:
+        self.n_centres = n_centres
+
+    def bind(self, law: Any, n_draws: int, seeds: Seeds) -> None:
+        """See the base class; keeps the centres."""
+        self.centres = to_numpy(draw_from(law, self.n_centres, seeds))  # (K, b, L)
+
+    def distance(self, points: Array) -> Array:
+        """Distance (..., b) of points (..., b, L) to the nearest centre of their row."""
+        nearest = np.full(np.broadcast_shapes(points.shape[:-1], self.centres.shape[1:-1]), np.inf)
+        for centre in self.centres:
+            np.minimum(nearest, ((points - centre) ** 2).sum(axis=-1), out=nearest)
+        return np.sqrt(nearest)
+
+    def radius(self, thresholds: Threshold) -> Array:
+        """Radius (b,) of each row's balls at its threshold."""
+        return thresholds
+
+    def score(self, points: Array) -> Array:
+        """See the base class."""
+        return self.distance(points)
+
+    def score_shared(self, points: Array) -> Array:
+        """See the base class."""
+        return self.score(points[:, None, :])
+
+    def volume(self, thresholds: Threshold, n: int, seeds: Seeds) -> tuple[Array, Array]:
+        """See the base class; here by uniform points of the balls, each counted once however many balls hold it."""
+        d, n_rows = self.n_labels - 1, self.centres.shape[1]
+        radius = np.broadcast_to(self.radius(np.where(np.isfinite(thresholds), thresholds, 0.0)), (n_rows,))
+        rng = np.random.default_rng(seeds())
+        plane = np.linalg.svd(np.ones((1, self.n_labels)))[2][1:]  # (L-1, L)
+        steps = _ball_points(rng, n, d) @ plane  # (n, L)
+        points = self.centres[rng.integers(len(self.centres), size=n)] + steps[:, None, :] * radius[:, None]
+        holding = np.zeros(points.shape[:-1])
+        for centre in self.centres:  # a point lies in its own ball up to rounding
+            holding += ((points - centre) ** 2).sum(axis=-1) <= radius**2 * (1.0 + 1e-9)
+        hits = np.where((points >= 0.0).all(axis=-1), 1.0 / np.maximum(holding, 1.0), 0.0)
+        size = len(self.centres) * np.exp(_log_ball_share(self.n_labels)) * np.maximum(radius, 0.0) ** d
+        return size * hits.mean(axis=0), size * hits.std(axis=0, ddof=1) / math.sqrt(n)
+
+
+class ContentBallScore(BallScore):
+    """``s = P(d(Y) <= d(ℓ))``, d the distance of "pcp", Y a draw of the law (C-PCP): the radius follows the row.
+
+    The probability that each row's own law gives to the balls is then the same for all rows (Dheur et al., 2025). Above
+    all draws the score goes on with the distance to the farthest.
+
+    Example:
+        >>> import torch
+        >>> law = torch.distributions.Dirichlet(torch.ones(1, 3))
+        >>> score = ContentBallScore(20).for_law(law, n_draws=200)
+        >>> bool(0.0 <= score.score(np.full((1, 3), 1 / 3))[0] <= 1.1)
+        True
+    """
+
+    name = "c-pcp"
+
+    def bind(self, law: Any, n_draws: int, seeds: Seeds) -> None:
+        """See the base class; keeps the centres and the sorted distances of further draws."""
+        super().bind(law, n_draws, seeds)
+        self.drawn = np.sort(self.distance(to_numpy(draw_from(law, n_draws, seeds))), axis=0)  # (n_draws, b)
+
+    def score(self, points: Array) -> Array:
+        """See the base class."""
+        return _content(self.drawn, self.distance(points))
+
+    def radius(self, thresholds: Threshold) -> Array:
+        """See the base class; the largest distance whose content is within the threshold."""
+        n, rows = len(self.drawn), np.arange(self.drawn.shape[1])
+        # content jumps at each draw: distances up to, and without, the next draw are inside
+        place = np.floor(np.minimum(thresholds, 1.0) * n + 1e-9).astype(np.intp)
+        within: Array = self.drawn[np.minimum(place, n - 1), rows]
+        return np.where(thresholds >= 1.0, self.drawn[-1] + (thresholds - 1.0), within)
+
+
+class LatentScore(RegionScore):
+    """``s = |Φ⁻¹(u)|``, u the Rosenblatt map of ℓ: a ball in the space where the law is a standard normal (L-CP).
+
+    Every row's region holds the same share of its own law, and the map is exact (Dheur et al., 2025, learn it). Needs
+    the law's ``rosenblatt``. An absent label's place below its chance of absence is drawn.
+
+    Example:
+        >>> from snefy_ldl import SnefySimplex
+        >>> import torch
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
+        >>> LatentScore().for_law(law).score(np.array([[0.975, 0.025]])).round(2)
+        array([1.96])
+    """
+
+    name = "latent"
+
+    def bind(self, law: Any, n_draws: int, seeds: Seeds) -> None:
+        """See the base class.
+
+        Raises:
+            InputError: A law without a Rosenblatt map.
+        """
+        if not callable(getattr(law, "rosenblatt", None)):
+            raise InputError(f'a {type(law).__name__} has no rosenblatt(shares); use method="hpd" or "pcp".')
+        self.seed = seeds()
+
+    def score(self, points: Array) -> Array:
+        """See the base class."""
+        uniforms = to_numpy(self.law.rosenblatt(points / points.sum(axis=-1, keepdims=True), self.seed))
+        smallest = np.finfo(np.float64).tiny
+        distance: Array = np.linalg.norm(ndtri(np.clip(uniforms, smallest, 1.0 - 2.0**-53)), axis=-1)
+        return distance
+
+    def volume(self, thresholds: Threshold, n: int, seeds: Seeds) -> tuple[Array, Array]:
+        """See the base class; here by draws of the law."""
+        return volume_by_draws(self, thresholds, n, seeds)
+
+
+def _ball_points(rng: np.random.Generator, n: int, d: int) -> Array:
+    """Uniform points (n, d) of the unit ball."""
+    ball = rng.normal(size=(n, d))
+    ball *= (rng.random((n, 1)) ** (1.0 / d)) / np.linalg.norm(ball, axis=1, keepdims=True)
+    return ball
+
+
+def _log_ball_share(n_labels: int) -> float:
+    """Log volume of the unit ball over that of the simplex, both in the plane of the simplex."""
+    d = n_labels - 1
+    log_ball = 0.5 * d * math.log(math.pi) - gammaln(0.5 * d + 1.0)
+    return float(log_ball - 0.5 * math.log(n_labels) + gammaln(n_labels))
 
 
 class MahalanobisScore(RegionScore):
@@ -761,16 +940,12 @@ class MahalanobisScore(RegionScore):
     def volume(self, thresholds: Threshold, n: int, seeds: Seeds) -> tuple[Array, Array]:
         """See the base class; here by uniform points of the ellipsoid, whose own volume is known."""
         d = self.n_labels - 1
-        rng = np.random.default_rng(seeds())
-        ball = rng.normal(size=(n, d))
-        ball *= (rng.random((n, 1)) ** (1.0 / d)) / np.linalg.norm(ball, axis=1, keepdims=True)
+        ball = _ball_points(np.random.default_rng(seeds()), n, d)
         finite = np.where(np.isfinite(thresholds), thresholds, 0.0)
         steps = np.einsum("sk,blk->sbl", ball, self.axes * np.sqrt(self.values * finite[:, None])[:, None, :])
         hit = (self.mean + steps >= 0.0).all(axis=-1).mean(axis=0)
-        log_ball = 0.5 * d * math.log(math.pi) - gammaln(0.5 * d + 1.0)
-        log_simplex = 0.5 * math.log(self.n_labels) - gammaln(self.n_labels)
         with np.errstate(divide="ignore"):
-            log_size = log_ball + 0.5 * (np.log(self.values).sum(axis=1) + d * np.log(finite)) - log_simplex
+            log_size = _log_ball_share(self.n_labels) + 0.5 * (np.log(self.values).sum(axis=1) + d * np.log(finite))
         return np.exp(log_size) * hit, np.exp(log_size) * hit_error(hit, n)
 
 

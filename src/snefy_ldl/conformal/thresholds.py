@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl._internal.validation.rows import as_rows, count_rows
 from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
@@ -314,7 +314,7 @@ class Calibration:
         Raises:
             InputError: Groups or weights given to a calibration without, or missing where there are.
         """
-        self._check_weights(weights)
+        self.check_weights(weights)
         if groups is None and self.groups is None and weights is None:
             return self._pooled.thresholds(levels, None)
         out = np.full((n_rows, self.scores.shape[1], len(levels)), np.inf)
@@ -346,7 +346,7 @@ class Calibration:
         Raises:
             InputError: Groups or weights given to a calibration without, or missing where there are.
         """
-        self._check_weights(weights)
+        self.check_weights(weights)
         out = np.ones(len(scores))
         for rows, part in self.assigned(len(scores), groups, None if level is None else [level]):
             row_weights, uniforms = (None if v is None else v[rows] for v in (weights, ties))
@@ -354,7 +354,23 @@ class Calibration:
                 out[rows] = part.p_values(scores[rows], row_weights, uniforms)
         return out
 
-    def _check_weights(self, weights: Array | None) -> None:
+    def serving(self, n: int, group: Any) -> Mask:
+        """Which calibration rows serve new rows: all of them, or those of their group.
+
+        Args:
+            n: How many do.
+            group: Name of the group, or None.
+
+        Returns:
+            Truth values, (n_calibration,).
+        """
+        if group is None or self.groups is None or n == self.n:
+            return np.ones(self.n, dtype=bool)
+        same: Mask = self.groups == group
+        return same
+
+    def check_weights(self, weights: Array | None) -> None:
+        """Raise where new rows have weights and the calibration rows do not, or the other way round."""
         if (weights is None) != (self.weights is None):
             raise InputError(
                 "calibration used weights: give sample_weight for the new rows, too (their likelihood ratios, on the "
