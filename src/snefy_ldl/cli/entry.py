@@ -44,6 +44,7 @@ from snefy_ldl.cli.serve import EXAMPLES as SERVE_EXAMPLES
 from snefy_ldl.cli.serve import serve
 from snefy_ldl.cli.update import EXAMPLES as UPDATE_EXAMPLES
 from snefy_ldl.cli.update import update
+from snefy_ldl.cli.watch import watch_rows
 
 __all__ = ["app", "main", "options"]
 
@@ -133,6 +134,7 @@ app.command(epilog=FIT_EXAMPLES)(fit)
 app.command()(conformalize)
 app.command()(predict)
 app.command()(evaluate)
+app.command("watch")(watch_rows)
 app.command(epilog=COMPARE_EXAMPLES)(compare)
 app.command(epilog=REPORT_EXAMPLES)(report)
 app.command(epilog=PLOT_EXAMPLES)(plot)

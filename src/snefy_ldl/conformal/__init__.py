@@ -9,6 +9,7 @@ fit, ``conformalize`` on rows the model has not seen, then ask; asking first rai
 - :class:`LabelScore`, :class:`RegionScore`: what a conformity score is; write your own in one file.
 - :class:`Groups`, :class:`Bins`, :class:`Splines`, :class:`LawFeatures`, :class:`RadialBasis`: what coverage may be
   conditioned on.
+- :func:`watch`: whether new labelled rows are still like the calibration rows.
 - :func:`coverage_report`: what intervals or regions did on rows with known labels.
 
 References:
@@ -26,12 +27,14 @@ from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.report import CoverageReport, coverage_report
 from snefy_ldl.conformal.scores import LabelScore, RegionScore
+from snefy_ldl.conformal.watch import ChangeWatch, watch
 from snefy_ldl.errors import CalibrationWarning
 
 __all__ = [
     "Basis",
     "Bins",
     "CalibrationWarning",
+    "ChangeWatch",
     "Columns",
     "ConformalIntervals",
     "ConformalRegion",
@@ -44,4 +47,5 @@ __all__ = [
     "ScoreChoice",
     "Splines",
     "coverage_report",
+    "watch",
 ]

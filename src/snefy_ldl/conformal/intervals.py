@@ -283,6 +283,25 @@ class ConformalIntervals(Conformalized):
             parts.append(scores.max(axis=1, keepdims=True) if self.simultaneous else scores)
         return np.concatenate(parts)
 
+    def row_scores(self, X: Any, D: Any) -> Array:
+        """Conformity scores of rows with known labels, at the first level.
+
+        Args:
+            X: Rows.
+            D: Their label distributions (N, L).
+
+        Returns:
+            Scores, (N, L), or (N, 1) when simultaneous; smaller is more typical.
+
+        Raises:
+            NotConformalizedError: ``conformalize`` was not called.
+            InputError: Rows or labels that break a rule.
+        """
+        self._ready()
+        X = as_rows(X)
+        labels, _ = check_distributions(shares_of(X, D), n_rows=count_rows(X), n_labels=self.n_labels_)
+        return self._scores(self.models_[0], X, labels)[:, :, 0]
+
     # -- prediction --------------------------------------------------------------------------------------------------
 
     def predict_interval(

@@ -477,6 +477,10 @@ class ConformalRegion(Conformalized):
         names = check_groups(groups, len(labels))
         return np.concatenate([score.score(points[rows]) for rows, score in self._blocks(X, names)])
 
+    def row_scores(self, X: Any, D: Any) -> Array:
+        """What :meth:`score` gives, as a column; (N, 1)."""
+        return self.score(X, D)[:, None]
+
     def p_value(
         self,
         X: Any,

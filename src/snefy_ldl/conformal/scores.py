@@ -763,8 +763,8 @@ class BallScore(RegionScore):
     Example:
         >>> import torch
         >>> law = torch.distributions.Dirichlet(torch.full((1, 3), 1e6))
-        >>> float(BallScore(4).for_law(law).score(np.array([[1.0, 0.0, 0.0]])).round(2))
-        0.82
+        >>> BallScore(4).for_law(law).score(np.array([[1.0, 0.0, 0.0]])).round(2)
+        array([0.82])
     """
 
     name = "pcp"

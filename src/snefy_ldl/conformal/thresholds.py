@@ -584,6 +584,27 @@ class Conformalized:
         """Whether the calibration holds within groups, so that new rows must name theirs."""
         return self._ready().groups is not None
 
+    cv: Any = None
+
+    def calibration_scores(self) -> tuple[Array, NDArray[np.str_] | None]:
+        """Scores of the calibration rows at the first level, and the groups of these rows.
+
+        Returns:
+            Scores (n, C), and groups (n,) or None.
+
+        Raises:
+            NotConformalizedError: ``conformalize`` was not called.
+            InputError: A calibration with ``cv`` or weights, whose scores are not exchangeable with those of new rows.
+        """
+        calibration = self._ready()
+        if self.cv is not None or calibration.weights is not None:
+            raise InputError("rows can be watched with a split calibration only: without cv and without weights.")
+        return calibration.scores[:, :, 0], calibration.groups
+
+    def row_scores(self, X: Any, D: Any) -> Array:
+        """Scores of new rows, comparable to :meth:`calibration_scores`; (N, C)."""
+        raise NotImplementedError
+
     def _ready(self) -> Calibration:
         if self._calibration is None:
             raise NotConformalizedError(
