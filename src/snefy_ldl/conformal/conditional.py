@@ -222,7 +222,8 @@ class Bins(Basis):
         edges = np.asarray(self.edges)
         cell = np.searchsorted(edges, _numbers(X, self.column), side="right")[:, None]
         first = np.arange(max(len(edges), 1))[None, :]
-        return ((cell == first) | (cell == first + 1)).astype(np.float64)
+        inside: Array = ((cell == first) | (cell == first + 1)).astype(np.float64)
+        return inside
 
 
 @dataclass(frozen=True)
@@ -341,7 +342,8 @@ class RadialBasis(Basis):
     def values(self, X: Any, model: Any) -> Array:
         """See the base class."""
         distance = cdist(self._features(X, model), np.asarray(self.centres))
-        return np.exp(-0.5 * (distance / (self.width or 1.0)) ** 2)
+        bumps: Array = np.exp(-0.5 * (distance / (self.width or 1.0)) ** 2)
+        return bumps
 
     @staticmethod
     def _features(X: Any, model: Any) -> Array:
@@ -545,7 +547,7 @@ class _Vertices:
         meets = slopes > SLOPE_ROUNDING
         times = np.where(meets, residuals / np.where(meets, slopes, 1.0), np.inf)
         entering = times.argmin(axis=1)
-        unbounded = ~np.isfinite(times[m, entering])
+        unbounded: Mask = ~np.isfinite(times[m, entering])
         go = np.flatnonzero(~unbounded)
         out, into, place = self.basis[go, leaving[go]], entering[go], leaving[go]
         self.rest[go] += np.where(self.upper[go, into], level, level - 1.0)[:, None] * table[into]

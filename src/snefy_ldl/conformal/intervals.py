@@ -174,7 +174,8 @@ class ConformalIntervals(Conformalized):
             if len(aside):
                 values = None if values is None else values[rest]
                 X, labels, folds = take_rows(X, rest), labels[rest], folds[rest]
-                names, weights = (None if part is None else part[rest] for part in (names, weights))
+                names = None if names is None else names[rest]
+                weights = None if weights is None else weights[rest]
         calibration = Calibration(self._all_scores(models, folds, X, labels), names, weights, self.small_groups)
         self._set(calibration, models, folds, labels.shape[1])
         if basis is not None:

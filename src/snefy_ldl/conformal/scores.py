@@ -783,7 +783,8 @@ class BallScore(RegionScore):
         nearest = np.full(np.broadcast_shapes(points.shape[:-1], self.centres.shape[1:-1]), np.inf)
         for centre in self.centres:
             np.minimum(nearest, ((points - centre) ** 2).sum(axis=-1), out=nearest)
-        return np.sqrt(nearest)
+        distance: Array = np.sqrt(nearest)
+        return distance
 
     def radius(self, thresholds: Threshold) -> Array:
         """Radius (b,) of each row's balls at its threshold."""
