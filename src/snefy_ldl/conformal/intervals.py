@@ -455,16 +455,16 @@ class ConformalIntervals(Conformalized):
             cv=None if state["folds"] is None else len(models),
             small_groups=state["calibration"]["small_groups"],
         )
-        made._set(Calibration.from_dict(state["calibration"]), models, folds, int(state["n_labels"]))
+        calibration = Calibration.from_dict(state["calibration"])
+        made._set(calibration, models, folds, int(state["n_labels"]))
         if state.get("conditional"):
             stored = state["conditional"]
             if stored["basis"] is None and conditional_on is None:
                 raise InputError("this calibration was conditioned on a function of X: give it as conditional_on.")
             made._basis = as_basis(conditional_on)[0] if stored["basis"] is None else restore_basis(stored["basis"])
             made.conditional_on = made._basis
-            scores = made._ready().scores
-            values = np.array(stored["values"], dtype=np.float64).reshape(len(scores), -1)
-            made._conditional = ConditionalThresholds(scores, values, made._levels)
+            values = np.array(stored["values"], dtype=np.float64).reshape(calibration.n, -1)
+            made._conditional = ConditionalThresholds(calibration.scores, values, made._levels)
         if state.get("choice"):
             made.choice_ = ScoreChoice.from_dict(state["choice"])
         return made
