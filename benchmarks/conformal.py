@@ -30,11 +30,11 @@ from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import ZeroLabelWarning
 
 DATA = ("sbu_3dfe", "natural_scene")
-METHODS = ("chebyshev", "quantile", "cdf")
+METHODS = ("chebyshev", "quantile", "cdf", "auto")
 GROUPS = (2, 4, 8)
 LEVEL = 0.9
 #: Change it when a result file would mean something else: old files are then not reused.
-VERSION = 1
+VERSION = 2
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -68,6 +68,7 @@ def measure(D, feature, ends):
         "score": metrics.interval_score(D, ends, LEVEL, per_label=True).tolist(),
         "joint": metrics.joint_coverage(D, ends),
         "ssc": metrics.size_stratified_coverage(D, ends, 4).tolist(),
+        "ert": metrics.excess_risk_of_coverage(feature[:, None], D, ends, LEVEL).tolist(),
         "ssc_ceiling": metrics.ssc_ceiling(ends, 4, LEVEL).tolist(),
     }
     for count in GROUPS:

@@ -317,7 +317,7 @@ def test_wrong_usage_exits_with_2(words: list[str]) -> None:
 
 
 COMMANDS = ("demo", "fit", "conformalize", "predict", "evaluate", "report", "plot", "info", "reproduce", "query")
-COMMANDS += ("update", "next", "serve", "compare", "explore", "explain", "export")
+COMMANDS += ("update", "next", "serve", "compare", "explore", "explain", "export", "watch")
 
 
 def test_version_and_help() -> None:

@@ -61,7 +61,7 @@ def test_cv_covers_and_leaves_the_template_unfitted():
     template, found = LinearModel(), []
     for seed in range(60):
         X, D = linear_data(60, seed=100 + seed)
-        ci = ConformalIntervals(template, 0.8, cv=5).conformalize(X[:40], D[:40])
+        ci = ConformalIntervals(template, 0.8, cv=5, method="chebyshev").conformalize(X[:40], D[:40])
         found.append(coverage(D[40:], ci.predict_interval(X[40:])))
     assert not hasattr(template, "regression_")
     assert len(ci.models_) == 5
@@ -71,23 +71,23 @@ def test_cv_covers_and_leaves_the_template_unfitted():
 def test_cv_with_groups_and_with_too_few_rows():
     X, D = linear_data(80, seed=28)
     groups = np.where(np.arange(80) % 2 == 0, "even", "odd")
-    ci = ConformalIntervals(LinearModel(), 0.8, cv=4).conformalize(X, D, groups=groups)
+    ci = ConformalIntervals(LinearModel(), 0.8, cv=4, method="chebyshev").conformalize(X, D, groups=groups)
     ends = ci.predict_interval(X[:6], groups=groups[:6])
     even = groups == "even"
-    alone = ConformalIntervals(LinearModel(), 0.8, cv=4).conformalize(X, D)
+    alone = ConformalIntervals(LinearModel(), 0.8, cv=4, method="chebyshev").conformalize(X, D)
     alone = ConformalIntervals.from_dict(alone.models_, _only(alone.to_dict(), even))
     np.testing.assert_array_equal(ends[0:6:2], alone.predict_interval(X[0:6:2]))
     with pytest.warns(CalibrationWarning, match="not calibrated"):
         np.testing.assert_array_equal(ci.predict_interval(X[:1], groups=["new"])[0, 0], [0.0, 1.0])
     with pytest.warns(CalibrationWarning, match="6 calibration"):
-        few = ConformalIntervals(LinearModel(), 0.9, cv=3).conformalize(X[:6], D[:6])
+        few = ConformalIntervals(LinearModel(), 0.9, cv=3, method="chebyshev").conformalize(X[:6], D[:6])
     np.testing.assert_array_equal(few.predict_interval(X[:2]), np.broadcast_to([0.0, 1.0], (2, 2, 2)))
     with pytest.raises(InputError, match="not supported with cv"):
-        ConformalIntervals(LinearModel(), cv=3).conformalize(X, D, sample_weight=np.ones(80))
+        ConformalIntervals(LinearModel(), cv=3, method="chebyshev").conformalize(X, D, sample_weight=np.ones(80))
     with pytest.raises(InputError, match="two test folds"):
-        ConformalIntervals(LinearModel(), cv=ShuffleSplit(4, random_state=0)).conformalize(X, D)
+        ConformalIntervals(LinearModel(), cv=ShuffleSplit(4, random_state=0), method="chebyshev").conformalize(X, D)
     with pytest.raises(InputError, match="out of every test fold"):
-        ConformalIntervals(LinearModel(), cv=ShuffleSplit(1, random_state=0)).conformalize(X, D)
+        ConformalIntervals(LinearModel(), cv=ShuffleSplit(1, random_state=0), method="chebyshev").conformalize(X, D)
 
 
 def _only(state, rows):

@@ -36,8 +36,8 @@ def test_several_levels_at_once_equal_one_at_a_time_and_nest(method):
 def test_simultaneous_thresholds_are_of_the_largest_score():
     truth = KnownLaw(n_labels=4, seed=19)
     X, D = truth.draw(200, seed=20)
-    each = ConformalIntervals(truth, 0.8).conformalize(X, D)
-    joint = ConformalIntervals(truth, 0.8, simultaneous=True).conformalize(X, D)
+    each = ConformalIntervals(truth, 0.8, method="chebyshev").conformalize(X, D)
+    joint = ConformalIntervals(truth, 0.8, simultaneous=True, method="chebyshev").conformalize(X, D)
     law = truth.predict_dist(X)
     scores = (np.abs(D - law.mean.numpy()) / (np.sqrt(5.0) * law.variance.sqrt().numpy())).max(axis=1)
     assert joint.thresholds_.shape == (1, 1)
@@ -63,8 +63,8 @@ def test_groups_are_covered_each():
     """Marginal calibration starves the wild group; Mondrian calibration does not. Standard error of each about 0.01."""
     X, D, groups = TwoNoises.draw(6000, seed=21)
     cal, new = slice(0, 2000), slice(2000, None)
-    plain = ConformalIntervals(TwoNoises()).conformalize(X[cal], D[cal]).predict_interval(X[new])
-    mondrian = ConformalIntervals(TwoNoises()).conformalize(X[cal], D[cal], groups=groups[cal])
+    plain = ConformalIntervals(TwoNoises(), method="chebyshev").conformalize(X[cal], D[cal]).predict_interval(X[new])
+    mondrian = ConformalIntervals(TwoNoises(), method="chebyshev").conformalize(X[cal], D[cal], groups=groups[cal])
     ends = mondrian.predict_interval(X[new], groups=groups[new])
     assert group_coverage(groups[new], D[new], plain)["wild"][0] < 0.7
     for share in group_coverage(groups[new], D[new], ends).values():
@@ -78,7 +78,7 @@ def test_small_and_unseen_groups():
     with pytest.warns(
         CalibrationWarning, match=r"1 group\(s\) have fewer than the 9.*'2' \(3\).*whole range"
     ) as caught:
-        full = ConformalIntervals(TwoNoises()).conformalize(X, D, groups=groups)
+        full = ConformalIntervals(TwoNoises(), method="chebyshev").conformalize(X, D, groups=groups)
     assert len(caught) == 1
     with pytest.warns(CalibrationWarning, match="1 of 3 rows.*not calibrated.*row 2"):
         ends = full.predict_interval(X[:3], groups=new)
@@ -86,19 +86,23 @@ def test_small_and_unseen_groups():
     assert (ends[0, :, 1] - ends[0, :, 0] < 0.9).all()
 
     with pytest.warns(CalibrationWarning, match="share the threshold of all rows"):
-        pool = ConformalIntervals(TwoNoises(), small_groups="pool").conformalize(X, D, groups=groups)
-    pooled = ConformalIntervals(TwoNoises()).conformalize(X, D).predict_interval(X[:2])
+        pool = ConformalIntervals(TwoNoises(), small_groups="pool", method="chebyshev").conformalize(
+            X, D, groups=groups
+        )
+    pooled = ConformalIntervals(TwoNoises(), method="chebyshev").conformalize(X, D).predict_interval(X[:2])
     np.testing.assert_array_equal(pool.predict_interval(X[:3], groups=new)[1:], pooled)
 
     with pytest.raises(InputError, match=r"'2' \(3\).*Merge groups"):
-        ConformalIntervals(TwoNoises(), small_groups="error").conformalize(X, D, groups=groups)
-    strict = ConformalIntervals(TwoNoises(), small_groups="error").conformalize(X[:100], D[:100], groups=groups[:100])
+        ConformalIntervals(TwoNoises(), small_groups="error", method="chebyshev").conformalize(X, D, groups=groups)
+    strict = ConformalIntervals(TwoNoises(), small_groups="error", method="chebyshev").conformalize(
+        X[:100], D[:100], groups=groups[:100]
+    )
     with pytest.raises(InputError, match=r"group '7' \(row 2\)"):
         strict.predict_interval(X[:3], groups=[1, 1, 7])
     with pytest.raises(InputError, match="calibration used groups"):
         strict.predict_interval(X[:3])
     with pytest.raises(InputError, match="calibration used none"):
-        ConformalIntervals(TwoNoises()).conformalize(X, D).predict_interval(X[:3], groups=new)
+        ConformalIntervals(TwoNoises(), method="chebyshev").conformalize(X, D).predict_interval(X[:3], groups=new)
 
 
 class Shifting:
@@ -125,13 +129,15 @@ def test_weights_restore_coverage_under_covariate_shift():
     for _ in range(30):
         X, D = Shifting.draw(600, 0.0, rng)
         X_new, D_new = Shifting.draw(200, 1.0, rng)
-        ci = ConformalIntervals(Shifting())
+        ci = ConformalIntervals(Shifting(), method="chebyshev")
         plain.append(coverage(D_new, ci.conformalize(X, D).predict_interval(X_new)))
         ci.conformalize(X, D, sample_weight=Shifting.ratio)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)  # a row may outweigh all others: [0, 1] there
             ends = ci.predict_interval(X_new)
-            again = ConformalIntervals(Shifting()).conformalize(X, D, sample_weight=3.0 * Shifting.ratio(X))
+            again = ConformalIntervals(Shifting(), method="chebyshev").conformalize(
+                X, D, sample_weight=3.0 * Shifting.ratio(X)
+            )
             np.testing.assert_array_equal(
                 again.predict_interval(X_new, sample_weight=3.0 * Shifting.ratio(X_new)), ends
             )
@@ -144,8 +150,12 @@ def test_equal_weights_are_no_weights_and_heavy_rows_are_honest():
     truth = KnownLaw(seed=24)
     X, D = truth.draw(99, seed=25)
     for n in (9, 49, 99):
-        plain = ConformalIntervals(truth, [0.5, 0.9]).conformalize(X[:n], D[:n]).predict_interval(X[:5])
-        ci = ConformalIntervals(truth, [0.5, 0.9]).conformalize(X[:n], D[:n], sample_weight=np.full(n, 0.1))
+        plain = (
+            ConformalIntervals(truth, [0.5, 0.9], method="chebyshev").conformalize(X[:n], D[:n]).predict_interval(X[:5])
+        )
+        ci = ConformalIntervals(truth, [0.5, 0.9], method="chebyshev").conformalize(
+            X[:n], D[:n], sample_weight=np.full(n, 0.1)
+        )
         np.testing.assert_array_equal(ci.predict_interval(X[:5], sample_weight=np.full(5, 0.1)), plain)
     with pytest.raises(InputError, match="calibration used weights"):
         ci.predict_interval(X[:5])
@@ -153,4 +163,6 @@ def test_equal_weights_are_no_weights_and_heavy_rows_are_honest():
         ends = ci.predict_interval(X[:5], sample_weight=[0.1, 0.1, 0.1, 100.0, 0.1])
     np.testing.assert_array_equal(ends[3], np.broadcast_to([[0.0], [1.0]], (3, 2, 2)))
     with pytest.raises(InputError, match="calibration used none"):
-        ConformalIntervals(truth).conformalize(X, D).predict_interval(X[:5], sample_weight=np.ones(5))
+        ConformalIntervals(truth, method="chebyshev").conformalize(X, D).predict_interval(
+            X[:5], sample_weight=np.ones(5)
+        )

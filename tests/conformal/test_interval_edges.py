@@ -50,7 +50,7 @@ def test_too_few_rows_give_the_whole_range_and_one_warning(method):
 def test_one_calibration_row_works():
     truth = KnownLaw()
     X, D = truth.draw(5, seed=13)
-    ends = ConformalIntervals(truth, 0.5).conformalize(X[:1], D[:1]).predict_interval(X[:1])
+    ends = ConformalIntervals(truth, 0.5, method="chebyshev").conformalize(X[:1], D[:1]).predict_interval(X[:1])
     low, high = ends[0, :, 0], ends[0, :, 1]
     assert ((low - 1e-12 <= D[0]) & (D[0] <= high + 1e-12)).all()
 
@@ -85,8 +85,10 @@ def test_a_law_without_spread():
 
     X = np.zeros((20, 1))
     right, wrong = np.full((20, 2), 0.5), np.tile([0.4, 0.6], (20, 1))
-    np.testing.assert_array_equal(ConformalIntervals(Certain()).conformalize(X, right).predict_interval(X), 0.5)
-    ends = ConformalIntervals(Certain()).conformalize(X, wrong).predict_interval(X)
+    np.testing.assert_array_equal(
+        ConformalIntervals(Certain(), method="chebyshev").conformalize(X, right).predict_interval(X), 0.5
+    )
+    ends = ConformalIntervals(Certain(), method="chebyshev").conformalize(X, wrong).predict_interval(X)
     np.testing.assert_array_equal(ends[..., 0], 0.0)  # infinitely wrong scores: nothing is known
     np.testing.assert_array_equal(ends[..., 1], 1.0)
 
@@ -104,7 +106,7 @@ def test_crossed_quantiles_become_a_point():
 
 
 def test_wrong_order_raises_a_named_error():
-    ci = ConformalIntervals(KnownLaw())
+    ci = ConformalIntervals(KnownLaw(), method="chebyshev")
     for call in (lambda: ci.predict_interval(np.zeros((2, 2))), ci.to_dict):
         with pytest.raises(NotConformalizedError, match="conformalize"):
             call()
@@ -139,11 +141,11 @@ def test_the_model_is_unchanged():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ConformalIntervals(object()), "predict_dist"),
-        (lambda: ConformalIntervals(KnownLaw(), 1.0), "strictly between 0 and 1"),
-        (lambda: ConformalIntervals(KnownLaw(), []), "empty"),
-        (lambda: ConformalIntervals(KnownLaw(), method="median"), "'cdf', 'chebyshev', 'quantile'"),
-        (lambda: ConformalIntervals(KnownLaw(), small_groups="drop"), "small_groups"),
+        (lambda: ConformalIntervals(object(), method="chebyshev"), "predict_dist"),
+        (lambda: ConformalIntervals(KnownLaw(), 1.0, method="chebyshev"), "strictly between 0 and 1"),
+        (lambda: ConformalIntervals(KnownLaw(), [], method="chebyshev"), "empty"),
+        (lambda: ConformalIntervals(KnownLaw(), method="median"), "'chebyshev', 'absolute', 'quantile'"),
+        (lambda: ConformalIntervals(KnownLaw(), small_groups="drop", method="chebyshev"), "small_groups"),
     ],
 )
 def test_bad_settings_are_named(make, message):
@@ -154,7 +156,7 @@ def test_bad_settings_are_named(make, message):
 def test_bad_data_are_named():
     truth = KnownLaw()
     X, D = truth.draw(20, seed=16)
-    ci = ConformalIntervals(truth)
+    ci = ConformalIntervals(truth, method="chebyshev")
     with pytest.raises(InputError, match="same number of rows"):
         ci.conformalize(X, D[:5])
     with pytest.raises(InputError, match="predicts 3"):
@@ -172,7 +174,7 @@ def test_bad_data_are_named():
     nan = KnownLaw()
     nan.predict_dist = lambda rows: NormalLaw(np.full((len(rows), 3), np.nan), 1.0)
     with pytest.raises(InputError, match="calibration row 0 is not a number"):
-        ConformalIntervals(nan).conformalize(X, D)
+        ConformalIntervals(nan, method="chebyshev").conformalize(X, D)
 
 
 def test_torch_laws_serve_where_they_can():
@@ -181,7 +183,11 @@ def test_torch_laws_serve_where_they_can():
             return torch.distributions.Dirichlet(torch.full((len(X), 3), 2.0))
 
     D = np.random.default_rng(0).dirichlet([2, 2, 2], 50)
-    ends = ConformalIntervals(Torch()).conformalize(np.zeros((50, 1)), D).predict_interval(np.zeros((4, 1)))
+    ends = (
+        ConformalIntervals(Torch(), method="chebyshev")
+        .conformalize(np.zeros((50, 1)), D)
+        .predict_interval(np.zeros((4, 1)))
+    )
     assert ends.shape == (4, 3, 2)
     with pytest.raises(InputError, match='method="chebyshev"'):
         ConformalIntervals(Torch(), method="cdf").conformalize(np.zeros((50, 1)), D)

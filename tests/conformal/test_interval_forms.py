@@ -35,9 +35,9 @@ def test_rows_in_blocks_give_the_same_answer(method, monkeypatch):
     blocks = ConformalIntervals(truth, [0.5, 0.8], method).conformalize(X[:40], D[:40], groups=groups[:40])
     np.testing.assert_allclose(blocks.predict_interval(X[40:], groups=groups[40:]), wanted, atol=1e-9)
     X, D = linear_data(40, seed=31)
-    cross = ConformalIntervals(LinearModel(), 0.8, cv=3).conformalize(X, D)
+    cross = ConformalIntervals(LinearModel(), 0.8, cv=3, method="chebyshev").conformalize(X, D)
     monkeypatch.undo()
-    again = ConformalIntervals(LinearModel(), 0.8, cv=3).conformalize(X, D)
+    again = ConformalIntervals(LinearModel(), 0.8, cv=3, method="chebyshev").conformalize(X, D)
     np.testing.assert_allclose(cross.predict_interval(X), again.predict_interval(X), atol=1e-12)
 
 
@@ -46,9 +46,11 @@ def test_rows_of_every_form(convert, monkeypatch):
     city = make_city_districts(n=90, random_state=2)
     X = np.round(city.X, 1)
     model = SnefyLDL(n_neurons=4, n_readouts=2, hidden_sizes=(4,), epochs=1, random_state=0).fit(X[:40], city.D[:40])
-    wanted = ConformalIntervals(model).conformalize(X[40:80], city.D[40:80]).predict_interval(X[80:])
+    wanted = (
+        ConformalIntervals(model, method="chebyshev").conformalize(X[40:80], city.D[40:80]).predict_interval(X[80:])
+    )
     monkeypatch.setattr(laws, "BLOCK_ROWS", 16)
-    ci = ConformalIntervals(model).conformalize(convert(X[40:80]), pd.DataFrame(city.D[40:80]))
+    ci = ConformalIntervals(model, method="chebyshev").conformalize(convert(X[40:80]), pd.DataFrame(city.D[40:80]))
     np.testing.assert_allclose(ci.predict_interval(convert(X[80:])), wanted, atol=1e-5)
 
 
@@ -60,9 +62,11 @@ def test_a_backbones_nested_tensors(monkeypatch):
 
     batch = {"a": torch.linspace(-1, 1, 30)[:, None], "b": (torch.zeros(30),)}
     D = np.tile([0.4, 0.6], (30, 1))
-    wanted = ConformalIntervals(Nested()).conformalize(batch, D).predict_interval(batch)
+    wanted = ConformalIntervals(Nested(), method="chebyshev").conformalize(batch, D).predict_interval(batch)
     monkeypatch.setattr(laws, "BLOCK_ROWS", 8)
-    np.testing.assert_array_equal(ConformalIntervals(Nested()).conformalize(batch, D).predict_interval(batch), wanted)
+    np.testing.assert_array_equal(
+        ConformalIntervals(Nested(), method="chebyshev").conformalize(batch, D).predict_interval(batch), wanted
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -90,11 +94,11 @@ def test_infinite_scores_and_fold_models_survive_json():
             return NormalLaw(np.full((len(X), 2), 0.5), 0.0)
 
     X = np.zeros((20, 1))
-    ci = ConformalIntervals(Certain()).conformalize(X, np.tile([0.4, 0.6], (20, 1)))
+    ci = ConformalIntervals(Certain(), method="chebyshev").conformalize(X, np.tile([0.4, 0.6], (20, 1)))
     back = ConformalIntervals.from_dict(Certain(), json.loads(json.dumps(ci.to_dict(), allow_nan=False)))
     assert np.isinf(back.thresholds_).all()
     X, D = linear_data(40, seed=34)
-    cross = ConformalIntervals(LinearModel(), 0.8, cv=4).conformalize(X, D)
+    cross = ConformalIntervals(LinearModel(), 0.8, cv=4, method="chebyshev").conformalize(X, D)
     state = json.loads(json.dumps(cross.to_dict()))
     back = ConformalIntervals.from_dict(cross.models_, state)
     np.testing.assert_array_equal(back.predict_interval(X), cross.predict_interval(X))
@@ -103,6 +107,6 @@ def test_infinite_scores_and_fold_models_survive_json():
 
 
 def test_repr_says_where_it_stands():
-    ci = ConformalIntervals(KnownLaw())
+    ci = ConformalIntervals(KnownLaw(), method="chebyshev")
     assert "not conformalized" in repr(ci)
     assert "20 calibration rows" in repr(ci.conformalize(*KnownLaw().draw(20, seed=0)))

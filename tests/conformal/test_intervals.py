@@ -65,7 +65,9 @@ def test_coverage_given_the_calibration_rows_follows_the_exact_beta_law():
     for _ in range(800):
         X, D = model.draw(n, rng)
         by_cdf.append(2.0 * ConformalIntervals(model, level, "cdf").conformalize(X, D).thresholds_[0, 0])
-        low, high = ConformalIntervals(model, level).conformalize(X, D).predict_interval(X[:1])[0, 0]
+        low, high = (
+            ConformalIntervals(model, level, method="chebyshev").conformalize(X, D).predict_interval(X[:1])[0, 0]
+        )
         by_chebyshev.append(share.cdf(high) - share.cdf(low))
     for found in (by_cdf, by_chebyshev):
         assert stats.kstest(found, law.cdf).pvalue > 1e-3
@@ -124,7 +126,7 @@ def test_chebyshev_is_the_papers_score():
     """q̂ is the ⌈0.9(N+1)⌉-th of |ℓ - E| / (k sd) with k = √10, and the interval E ± k q̂ sd."""
     truth = KnownLaw(seed=8)
     X, D = truth.draw(80, seed=9)
-    ci = ConformalIntervals(truth, 0.9).conformalize(X[:60], D[:60])
+    ci = ConformalIntervals(truth, 0.9, method="chebyshev").conformalize(X[:60], D[:60])
     law = truth.predict_dist(X)
     mean, sd = law.mean.numpy(), law.variance.sqrt().numpy()
     k = np.sqrt(10.0)
@@ -170,7 +172,11 @@ def test_agrees_with_mapie_on_one_label():
     for level in (0.8, 0.9):
         theirs = SplitConformalRegressor(mean, confidence_level=level, prefit=True)
         wanted = theirs.conformalize(X[80:], D[80:, 0]).predict_interval(X_new)[1][:, :, 0]
-        ours = ConformalIntervals(model, level).conformalize(X[80:], D[80:]).predict_interval(X_new)[:, 0]
+        ours = (
+            ConformalIntervals(model, level, method="chebyshev")
+            .conformalize(X[80:], D[80:])
+            .predict_interval(X_new)[:, 0]
+        )
         np.testing.assert_allclose(ours, wanted, atol=1e-10)
 
         tails = [_First(lambda rows, a=a: model.predict_dist(rows).marginal(0).law.ppf(a)) for a in _tails(level)]
@@ -183,7 +189,7 @@ def test_agrees_with_mapie_on_one_label():
         folds = KFold(5, shuffle=True, random_state=0)
         theirs = CrossConformalRegressor(LinearRegression(), confidence_level=level, method="plus", cv=folds)
         wanted = theirs.fit_conformalize(X, D[:, 0]).predict_interval(X_new)[1][:, :, 0]
-        ci = ConformalIntervals(LinearModel(), level, cv=folds).conformalize(X, D)
+        ci = ConformalIntervals(LinearModel(), level, cv=folds, method="chebyshev").conformalize(X, D)
         np.testing.assert_allclose(ci.predict_interval(X_new)[:, 0], wanted, atol=1e-10)
 
 

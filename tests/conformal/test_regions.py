@@ -20,7 +20,8 @@ from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
 from snefy_ldl.plots.conformal import plot_region
 
-METHODS = ("density", "hpd", "mahalanobis")
+LEVEL_SETS = ("density", "hpd", "mahalanobis")
+METHODS = (*LEVEL_SETS, "pcp", "c-pcp", "latent")
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -37,7 +38,7 @@ def test_coverage_from_both_sides_with_a_wrong_model(method):
     expected = rank(level, n_cal) / (n_cal + 1)
     assert error < 0.006
     assert np.mean(found) > expected - 4.5 * error
-    assert np.mean(found) < expected + 4.5 * error + (0.02 if method == "hpd" else 0.0)
+    assert np.mean(found) < expected + 4.5 * error + (0.02 if method in ("hpd", "c-pcp") else 0.0)
 
 
 def test_right_content_needs_no_correction():
@@ -125,7 +126,7 @@ def test_volume_of_two_labels_is_a_length(proposal):
     """Beta(2, 5): the density region is an interval whose length is known from a fine grid."""
     X, D = BetaModel.draw(200, np.random.default_rng(10))
     fine = np.linspace(0, 1, 200001)
-    for method in METHODS:
+    for method in LEVEL_SETS:
         region = ConformalRegion(BetaModel(), 0.8, method, n_draws=2000).conformalize(X, D)
         share, error = region.volume(X[:3], n=4000, proposal=proposal, return_std_error=True)
         density = stats.beta(2.0, 5.0).pdf(fine)
@@ -174,7 +175,7 @@ def test_small_regions_of_many_labels_have_a_volume(method):
 def test_draws_lie_in_the_region_and_follow_the_law():
     truth = KnownLaw(seed=14)
     X, D = truth.draw(200, seed=15)
-    for method in METHODS:
+    for method in LEVEL_SETS:
         region = ConformalRegion(truth, 0.5, method, n_draws=100).conformalize(X, D)
         rows = X[region.volume(X) > 0.05][:3]
         draws = region.sample(rows, 200)
@@ -277,7 +278,10 @@ def test_wrong_order_and_bad_settings():
     for make, message in (
         (lambda: ConformalRegion(object()), "predict_dist"),
         (lambda: ConformalRegion(DirichletModel(), 2), "between 0 and 1"),
-        (lambda: ConformalRegion(DirichletModel(), method="box"), "'density', 'hpd', 'mahalanobis'"),
+        (
+            lambda: ConformalRegion(DirichletModel(), method="box"),
+            "'density', 'hpd', 'pcp', 'c-pcp', 'latent'",
+        ),
         (lambda: ConformalRegion(DirichletModel(), n_draws=1), "n_draws"),
         (lambda: region.conformalize(X, np.full((20, 2), 0.5)), "predicts 3"),
     ):
@@ -297,7 +301,7 @@ def test_wrong_order_and_bad_settings():
         ConformalRegion(Unshaped(), method="mahalanobis").conformalize(X, D)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", LEVEL_SETS)
 def test_torch_dirichlets_serve_and_agree_with_ours(method):
     class Torch:
         def predict_dist(self, X):

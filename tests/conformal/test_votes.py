@@ -31,7 +31,7 @@ def test_auto_says_something_about_few_votes(votes):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         made = ConformalIntervals(model, 0.9, method="auto").conformalize(X[:150], D[:150])
-    assert made.method == "chebyshev"
+    assert made.method != "cdf"  # which gives [0, 1] to every share here
     ends = made.predict_interval(X[150:])
     assert interval_width(ends) < 0.8
     assert coverage(D[150:], ends) > 0.85
@@ -45,12 +45,10 @@ def test_a_method_that_says_nothing_is_told_on_at_once(votes):
         ConformalIntervals(model, 0.9, method="cdf").conformalize(X, D)
 
 
-def test_auto_keeps_cdf_where_it_says_something_and_serves_cv():
+def test_auto_serves_cv():
     city = make_city_districts(n=200, random_state=0)
     settings = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "guides": None, "random_state": 0}
-    model = SnefyLDL(**settings).fit(city.X[:100], city.D[:100])
-    auto, cdf = (ConformalIntervals(model, 0.9, m).conformalize(city.X[100:], city.D[100:]) for m in ("auto", "cdf"))
-    assert auto.method == "cdf"
-    np.testing.assert_array_equal(auto.predict_interval(city.X[:9]), cdf.predict_interval(city.X[:9]))
     crossed = ConformalIntervals(SnefyLDL(**settings), 0.9, "auto", cv=3).conformalize(city.X, city.D)
-    assert crossed.method == "cdf"
+    assert crossed.choice_.n_rows == 66
+    assert crossed.method in {one.method for one in crossed.choice_.candidates}
+    assert coverage(city.D, crossed.predict_interval(city.X)) > 0.85

@@ -37,7 +37,7 @@ def test_a_folder_comes_back(kind: str, tmp_path: Path) -> None:
 
 def test_calibration_comes_along(tmp_path: Path) -> None:
     model, X, D = fitted("plain")
-    intervals = ConformalIntervals(model, [0.8, 0.9]).conformalize(X[:80] + 0.01, D[:80])
+    intervals = ConformalIntervals(model, [0.8, 0.9], "chebyshev").conformalize(X[:80] + 0.01, D[:80])
     HubModel(model, intervals).save_pretrained(tmp_path / "model")
     again = HubModel.from_pretrained(tmp_path / "model")
     np.testing.assert_allclose(again.intervals.predict_interval(X), intervals.predict_interval(X), atol=1e-12)

@@ -292,7 +292,7 @@ def conformalize(
     level: Annotated[str, typer.Option(metavar="0.9,0.95", help="Confidence level, or several.")] = "0.9",
     method: Annotated[
         str,
-        typer.Option(help="auto, cdf, quantile or chebyshev (the paper's); auto takes cdf unless it tells nothing."),
+        typer.Option(help="auto (compares the others), cdf, quantile, scaled quantile, chebyshev or absolute."),
     ] = "auto",
     simultaneous: Annotated[bool, typer.Option(help="Cover all labels of a row at once.")] = False,
     *,
@@ -325,5 +325,44 @@ def conformalize(
         intervals.conformalize(X, D)
         progress(1, 1)
     path = save_calibration(model, intervals.to_dict())
-    typer.echo(f"{len(D):,} calibration rows, method {intervals.method}, level {level_list(levels)}")
+    if intervals.choice_ is not None:
+        typer.echo(str(intervals.choice_))
+    typer.echo(f"{intervals.n_calibration_:,} calibration rows, method {intervals.method}, level {level_list(levels)}")
     typer.echo(f"saved to {path}; snefy-ldl predict --interval {levels[0]:g} now gives calibrated intervals")
+
+
+# -- watch -------------------------------------------------------------------------------------------------------------
+
+
+@command("watch")
+def watch_rows(
+    model: opt.ModelFolder,
+    table: opt.TableFile,
+    alarm: Annotated[
+        float, typer.Option(help="Evidence that raises the alarm; false with probability 1/ALARM.")
+    ] = 100.0,
+    picture: Annotated[Path | None, typer.Option(help="File for a picture of the evidence, .svg or .png.")] = None,
+    *,
+    source: opt.LabelOptions,
+    backbone: opt.BackboneCode = None,
+) -> None:
+    """Test whether new labelled rows are still like those that calibrated a model, in the order of the table."""
+    from snefy_ldl._internal.model_files import load_calibration
+    from snefy_ldl.conformal import ConformalIntervals, watch
+
+    fitted = load_model(model, backbone)
+    state = load_calibration(model)
+    if state is None:
+        raise input_error(f"{model} holds no calibration; make one first: snefy-ldl conformalize {model} TABLE.")
+    if alarm <= 1.0:
+        raise input_error(f"--alarm {alarm:g}: give a number above 1, such as 100.")
+    with table_notes():
+        rows, X = read_for_model(fitted, table, source)
+        D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
+        result = watch(ConformalIntervals.from_dict(fitted, state), X, D, alarm=alarm)
+    typer.echo(str(result))
+    if picture is not None:
+        from snefy_ldl.plots.conformal import plot_watch
+
+        plot_watch(result).figure.savefig(picture, bbox_inches="tight")
+        typer.echo(f"picture written to {picture}")

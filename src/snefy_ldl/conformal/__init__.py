@@ -7,6 +7,9 @@ fit, ``conformalize`` on rows the model has not seen, then ask; asking first rai
 - :class:`ConformalIntervals`: an interval for each label's share.
 - :class:`ConformalRegion`: a set of whole label distributions.
 - :class:`LabelScore`, :class:`RegionScore`: what a conformity score is; write your own in one file.
+- :class:`Groups`, :class:`Bins`, :class:`Splines`, :class:`LawFeatures`, :class:`RadialBasis`: what coverage may be
+  conditioned on.
+- :func:`watch`: whether new labelled rows are still like the calibration rows.
 - :func:`coverage_report`: what intervals or regions did on rows with known labels.
 
 References:
@@ -18,18 +21,31 @@ References:
 
 from __future__ import annotations
 
+from snefy_ldl.conformal.choice import ScoreChoice
+from snefy_ldl.conformal.conditional import Basis, Bins, Columns, Groups, LawFeatures, RadialBasis, Splines
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.report import CoverageReport, coverage_report
 from snefy_ldl.conformal.scores import LabelScore, RegionScore
+from snefy_ldl.conformal.watch import ChangeWatch, watch
 from snefy_ldl.errors import CalibrationWarning
 
 __all__ = [
+    "Basis",
+    "Bins",
     "CalibrationWarning",
+    "ChangeWatch",
+    "Columns",
     "ConformalIntervals",
     "ConformalRegion",
     "CoverageReport",
+    "Groups",
     "LabelScore",
+    "LawFeatures",
+    "RadialBasis",
     "RegionScore",
+    "ScoreChoice",
+    "Splines",
     "coverage_report",
+    "watch",
 ]

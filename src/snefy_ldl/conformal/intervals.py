@@ -7,14 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import check_cv
 
 from snefy_ldl._internal.laws import law_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl.conformal.base import Conformalized
-from snefy_ldl.conformal.checks import (
+from snefy_ldl.conformal.choice import MOSTLY, ScoreChoice, choose_score, set_aside, whole_range
+from snefy_ldl.conformal.conditional import Basis, ConditionalThresholds, as_basis, restore_basis, store_basis
+from snefy_ldl.conformal.scores import LabelScore, bisect_end, find_score, stack_ends
+from snefy_ldl.conformal.thresholds import (
     FORMAT,
+    Calibration,
+    Conformalized,
+    SmallGroups,
     Weights,
     check_choice,
     check_groups,
@@ -22,18 +29,15 @@ from snefy_ldl.conformal.checks import (
     check_model,
     check_state,
     check_weights,
+    rank,
 )
-from snefy_ldl.conformal.cross import CrossEnds, fold_models
-from snefy_ldl.conformal.scores import CdfScore, ChebyshevScore, LabelScore, find_score
-from snefy_ldl.conformal.thresholds import Calibration, SmallGroups
 from snefy_ldl.datasets.objects import shares_of
 from snefy_ldl.errors import CalibrationWarning, InputError
+from snefy_ldl.estimator import fit_folds
 from snefy_ldl.training.seen import check_unseen
 
-#: Ends this near to 0 and 1 leave out nothing.
-WHOLE_RANGE = 1e-9
-#: Share of such intervals from which a calibration says nothing, and the rows that are looked at to find out.
-MOSTLY, LOOK_AT = 0.5, 100
+#: Calibration rows that are looked at for intervals that are the whole of [0, 1].
+LOOK_AT = 100
 #: A name, a subclass or an object of :class:`~snefy_ldl.conformal.scores.LabelScore`.
 LabelMethod = str | type[LabelScore] | LabelScore
 
@@ -53,16 +57,26 @@ class ConformalIntervals(Conformalized):
             ``fit_folds(X, D, splits)`` is used if there, otherwise clones are fitted one by one.
         confidence_level: ``c``, or a list of levels.
         method: "chebyshev", ``E[ℓ] ± k q̂ sd`` (the paper's Algorithm A1); "quantile", exact marginal quantiles moved by
-            ``q̂``; "cdf", the exact interval between probabilities ``1/2 ∓ q̂``; "auto", "cdf" where it says something
-            about the calibration rows and "chebyshev" where it does not, as with proportions of few votes; or a score
-            of your own (:class:`~snefy_ldl.conformal.scores.LabelScore`): its name, its class or an object.
+            ``q̂``; "cdf", the exact interval between probabilities ``1/2 ∓ q̂``; "absolute" and "scaled quantile", the
+            first two with another normalisation; a score of your own
+            (:class:`~snefy_ldl.conformal.scores.LabelScore`): its name, its class or an object; or "auto", which sets
+            a third of the calibration rows aside (600 at most; none below 60 rows, where it takes "cdf"), compares
+            these five on them by interval score and coverage in the worst slab, and calibrates with the other rows.
         simultaneous: Cover all labels of a row at once: one threshold, of the largest score over the labels.
+        conditional_on: What coverage must not depend on: columns of X (names or numbers), an array with one row of
+            numbers per calibration row, a function of X, a basis (``Groups``, ``Bins``, ``Splines``, ``LawFeatures``,
+            ``RadialBasis`` of :mod:`snefy_ldl.conformal.conditional`) or a list of these. Thresholds then depend on x,
+            and coverage holds against every function in the span of these (Gibbs, Cherian & Candès, 2025), at the price
+            of wider intervals where calibration rows are few: [0, 1] where there are none. Bases that place edges,
+            knots or centres learn them from rows that are set aside.
         cv: Folds, or a scikit-learn splitter whose test folds hold every row once; None for split conformal.
         small_groups: For ``groups`` with too few rows for the level, or not seen before: "full" gives [0, 1], "pool"
             the threshold of all rows, "error" raises.
 
     Attributes:
         method: Name of the score; with "auto", once conformalized, of the one that was chosen.
+        choice_: What "auto" compared and chose, once conformalized; ``print(ci.choice_)`` gives one sentence with the
+            width that the choice costs. None with another method.
         models_: The model, or with ``cv`` the fold models.
         thresholds_: Thresholds ``q̂`` of all calibration rows together, (n_levels, L), or (n_levels, 1) when
             simultaneous.
@@ -84,14 +98,18 @@ class ConformalIntervals(Conformalized):
 
     models_: list[Any]
     thresholds_: Array
+    choice_: ScoreChoice | None = None
+    _basis: Basis | None = None
+    _conditional: ConditionalThresholds | None = None
 
     def __init__(
         self,
         model: Any,
         confidence_level: float | Sequence[float] = 0.9,
-        method: LabelMethod = "chebyshev",
+        method: LabelMethod = "auto",
         simultaneous: bool = False,
         *,
+        conditional_on: Any = None,
         cv: Any = None,
         small_groups: SmallGroups = "full",
     ) -> None:
@@ -102,6 +120,11 @@ class ConformalIntervals(Conformalized):
         if self._choose:
             self.method = "auto"
         self.simultaneous = bool(simultaneous)
+        self.conditional_on = conditional_on
+        if conditional_on is not None:
+            as_basis(conditional_on)
+            if cv is not None:
+                raise InputError("conditional_on is not supported with cv; use split conformal (cv=None).")
         self.cv = cv
         self.small_groups = check_choice(small_groups, ("full", "pool", "error"), "small_groups")
         self._levels, self._single = check_levels(confidence_level)
@@ -141,24 +164,64 @@ class ConformalIntervals(Conformalized):
             if weights is not None:
                 raise InputError("sample_weight is not supported with cv; use split conformal (cv=None).")
             models, folds = fold_models(self.model, X, labels, self.cv)
-        for score in self._scores_to_try(models[0], X):
-            self._use(score)
-            calibration = Calibration(self._all_scores(models, folds, X, labels), names, weights, self.small_groups)
-            self._set(calibration, models, folds, labels.shape[1])
-            whole = self._whole_share(X)
-            if whole.max() <= MOSTLY:
-                break
+        basis, values = self._basis_of(names, weights, len(labels))
+        if self._choose or (basis is not None and basis.learns):
+            aside, rest = set_aside(len(labels), names, self._levels)
+            if basis is not None:
+                basis = self._prepared(basis, X, aside)
+            if self._choose:
+                self._choose_score(models, folds, X, labels, aside)
+            if len(aside):
+                values = None if values is None else values[rest]
+                X, labels, folds = take_rows(X, rest), labels[rest], folds[rest]
+                names = None if names is None else names[rest]
+                weights = None if weights is None else weights[rest]
+        calibration = Calibration(self._all_scores(models, folds, X, labels), names, weights, self.small_groups)
+        self._set(calibration, models, folds, labels.shape[1])
+        if basis is not None:
+            basis = basis if basis.learns else basis.prepare(X, np.arange(0), self.model)
+            values = basis.values(X, self.model) if values is None else values
+            self._basis, self._conditional = basis, ConditionalThresholds(calibration.scores, values, self._levels)
+        whole = self._whole_share(X)
         calibration.check_sizes(self._levels)
         self._weight_function = sample_weight if callable(sample_weight) else None
         self._warn_if_nothing_is_said(whole, labels)
         return self
 
-    def _scores_to_try(self, model: Any, X: Any) -> list[LabelScore]:
-        """The score, or with "auto" those to choose from: the first that says something about the calibration rows."""
-        if not self._choose:
-            return [self._score]
-        _, law = next(law_blocks(model, take_rows(X, np.zeros(1, dtype=np.intp))))
-        return [CdfScore(), ChebyshevScore()] if callable(getattr(law, "marginal", None)) else [ChebyshevScore()]
+    def _basis_of(self, names: Any, weights: Array | None, n_rows: int) -> tuple[Basis | None, Array | None]:
+        """What coverage must not depend on, and its values where they were given."""
+        if self.conditional_on is None:
+            return None, None
+        if names is not None or weights is not None:
+            raise InputError(
+                "conditional_on takes the place of groups and sample_weight: name the groups' column with Groups(...), "
+                "or give the likelihood ratio as one of the functions."
+            )
+        return as_basis(self.conditional_on, n_rows)
+
+    def _prepared(self, basis: Basis, X: Any, aside: Index) -> Basis:
+        if basis.learns and not len(aside):
+            raise InputError(
+                "too few calibration rows to set some aside for edges, knots or centres (60 at least); give them "
+                "yourself, as in Bins(column, edges=(...))."
+            )
+        return basis.prepare(X, aside, self.model)
+
+    def _choose_score(self, models: list[Any], folds: Index, X: Any, labels: Array, aside: Index) -> None:
+        """Choose a score on the rows set aside, each judged by the law of the model that has not seen it."""
+        laws = []
+        for k in np.unique(folds[aside]) if len(aside) else [0]:
+            at = np.flatnonzero(folds[aside] == k)
+            rows = aside[at] if len(aside) else np.zeros(1, dtype=np.intp)
+            laws.append((at, next(law_blocks(models[k], take_rows(X, rows)))[1]))
+        self._check_labels(laws[0][1], labels)
+        score, self.choice_ = choose_score(laws, labels[aside], self._levels, self.simultaneous)
+        self._use(score)
+
+    @staticmethod
+    def _check_labels(law: Any, labels: Array) -> None:
+        if tuple(law.event_shape) != labels.shape[1:]:
+            raise InputError(f"D has {labels.shape[1]} labels, but the model predicts {law.event_shape[0]}.")
 
     def _all_scores(self, models: list[Any], folds: Index, X: Any, labels: Array) -> Array:
         """Scores of all rows (N, L or 1, kinds), each by the model that has not seen it."""
@@ -179,8 +242,8 @@ class ConformalIntervals(Conformalized):
         rows = np.unique(np.linspace(0, count_rows(X) - 1, LOOK_AT).astype(np.intp))
         shares = []
         for _, law in law_blocks(self.models_[0], take_rows(X, rows)):
-            ends = split_ends(self._score.for_law(law, self._levels), self.thresholds_.T[None])
-            shares.append(_whole(ends).mean(axis=(0, 1)))
+            ends = self._score.for_law(law, self._levels).interval(self.thresholds_.T[None])
+            shares.append(whole_range(ends).mean(axis=(0, 1)))
         return np.where(np.isfinite(self.thresholds_).all(axis=1), np.mean(shares, axis=0), 0.0)
 
     def _warn_if_nothing_is_said(self, whole: Array, labels: Array) -> None:
@@ -215,22 +278,53 @@ class ConformalIntervals(Conformalized):
         """Conformity scores (n, L or 1, kinds)."""
         parts = []
         for rows, law in law_blocks(model, X):
-            if tuple(law.event_shape) != labels.shape[1:]:
-                raise InputError(f"D has {labels.shape[1]} labels, but the model predicts {law.event_shape[0]}.")
+            self._check_labels(law, labels)
             score = self._score.for_law(law, self._levels)
             scores = np.stack([score.score(labels[rows], a) for a in range(self._n_kinds)], axis=2)
             parts.append(scores.max(axis=1, keepdims=True) if self.simultaneous else scores)
         return np.concatenate(parts)
 
+    def row_scores(self, X: Any, D: Any) -> Array:
+        """Conformity scores of rows with known labels, at the first level.
+
+        Args:
+            X: Rows.
+            D: Their label distributions (N, L).
+
+        Returns:
+            Scores, (N, L), or (N, 1) when simultaneous; smaller is more typical.
+
+        Raises:
+            NotConformalizedError: ``conformalize`` was not called.
+            InputError: Rows or labels that break a rule.
+        """
+        self._ready()
+        X = as_rows(X)
+        labels, _ = check_distributions(shares_of(X, D), n_rows=count_rows(X), n_labels=self.n_labels_)
+        return self._scores(self.models_[0], X, labels)[:, :, 0]
+
     # -- prediction --------------------------------------------------------------------------------------------------
 
-    def predict_interval(self, X: Any, groups: Any = None, sample_weight: Weights = None) -> Array:
+    def predict_interval(
+        self,
+        X: Any,
+        groups: Any = None,
+        sample_weight: Weights = None,
+        *,
+        conditional_on: Any = None,
+        randomized: bool = False,
+        random_state: Any = None,
+    ) -> Array:
         """Lower and upper ends of each label's share.
 
         Args:
             X: New rows.
             groups: Their groups (N,), if calibration used groups.
             sample_weight: Their likelihood ratios (N,), if calibration used an array of them.
+            conditional_on: Their values, (N,) or (N, k), if calibration was conditioned on an array.
+            randomized: With ``conditional_on``: thresholds by a coin per row, so that coverage is exact instead of at
+                least the level; intervals are narrower on average, and may be a single point.
+            random_state: Seed of the coin.
 
         Returns:
             Ends inside [0, 1], (N, L, 2); (N, L, 2, n_levels) when there are several levels.
@@ -242,19 +336,46 @@ class ConformalIntervals(Conformalized):
         X, names, weights = self._new_rows(X, groups, sample_weight)
         calibration, n_rows = self._ready(), count_rows(X)
         out = np.empty((n_rows, self.n_labels_, 2, len(self._levels)))
-        thresholds = calibration.thresholds(self._levels, n_rows, names, weights)
+        if self._conditional is None:
+            if conditional_on is not None or randomized:
+                raise InputError("conditional_on and randomized need ConformalIntervals(model, conditional_on=...).")
+            thresholds = calibration.thresholds(self._levels, n_rows, names, weights)
+        else:
+            thresholds = self._conditional_thresholds(X, n_rows, conditional_on, randomized, random_state)
         self._warn_unbounded(thresholds, names, weights)
         if self.cv is None:
             for rows, law in law_blocks(self.model, X):
                 q = thresholds if len(thresholds) == 1 else thresholds[rows]
-                out[rows] = split_ends(self._score.for_law(law, self._levels), q)
+                out[rows] = self._score.for_law(law, self._levels).interval(q)
         else:
             ends = CrossEnds(calibration, self._folds, len(self.models_), self._levels)
             for blocks in zip(*(law_blocks(model, X) for model in self.models_)):
                 rows = blocks[0][0]
                 scores = [self._score.for_law(law, self._levels) for _, law in blocks]
-                out[rows] = _tidy(*ends.of(scores, rows.stop - rows.start, None if names is None else names[rows]))
+                out[rows] = stack_ends(*ends.of(scores, rows.stop - rows.start, None if names is None else names[rows]))
         return out[..., 0] if self._single else out
+
+    def _conditional_thresholds(self, X: Any, n_rows: int, given: Any, randomized: bool, random_state: Any) -> Array:
+        assert self._conditional is not None
+        assert self._basis is not None
+        if given is None:
+            values = self._basis.values(X, self.model)
+        else:
+            _, table = as_basis(np.asarray(given), n_rows)
+            assert table is not None
+            values = table
+        shape = (n_rows, self._conditional.scores.shape[1], len(self._levels))
+        uniforms = np.random.default_rng(random_state).random(shape) if randomized else None
+        thresholds = self._conditional.thresholds(values, uniforms)
+        rows = np.flatnonzero(np.isposinf(thresholds).any(axis=(1, 2)))
+        if len(rows):
+            warnings.warn(
+                f"{len(rows)} of {n_rows} rows get the interval [0, 1] for some label: too few calibration rows are "
+                f"like them in what coverage was conditioned on (first: row {rows[0]}).",
+                CalibrationWarning,
+                stacklevel=3,
+            )
+        return thresholds
 
     def _warn_unbounded(self, thresholds: Array, names: Any, weights: Array | None) -> None:
         """Rows that only now turn out to have no threshold: unseen groups, or a weight that outweighs the others."""
@@ -296,17 +417,27 @@ class ConformalIntervals(Conformalized):
             "simultaneous": self.simultaneous,
             "n_labels": self.n_labels_,
             "folds": None if self.cv is None else self._folds.tolist(),
+            "conditional": self._conditional_state(),
+            "choice": None if self.choice_ is None else self.choice_.to_dict(),
             "calibration": calibration.to_dict(),
         }
 
+    def _conditional_state(self) -> dict[str, Any] | None:
+        if self._conditional is None or self._basis is None:
+            return None
+        return {"basis": store_basis(self._basis), "values": self._conditional.values.tolist()}
+
     @classmethod
-    def from_dict(cls, model: Any, state: dict[str, Any], method: LabelMethod | None = None) -> ConformalIntervals:
+    def from_dict(
+        cls, model: Any, state: dict[str, Any], method: LabelMethod | None = None, conditional_on: Any = None
+    ) -> ConformalIntervals:
         """Restore a calibration that :meth:`to_dict` wrote.
 
         Args:
             model: The model it was made with; with ``cv``, the list of fold models (``models_``).
             state: The dictionary.
             method: The score, where it has settings of its own; by default the one of that name.
+            conditional_on: The function of X, where coverage was conditioned on one: it cannot be stored.
 
         Returns:
             Conformalized intervals.
@@ -315,12 +446,7 @@ class ConformalIntervals(Conformalized):
             InputError: Another kind of dictionary, another version, or another number of fold models.
         """
         check_state(state, "intervals")
-        models = list(model) if state["folds"] is not None else [model]
-        folds = np.zeros(state["calibration"]["shape"][0], dtype=np.intp)
-        if state["folds"] is not None:
-            folds = np.array(state["folds"], dtype=np.intp)
-            if len(models) != folds.max() + 1:
-                raise InputError(f"this calibration was made with {folds.max() + 1} fold models; got {len(models)}.")
+        models, folds = stored_folds(model, state)
         made = cls(
             models[0],
             state["confidence_level"],
@@ -329,7 +455,18 @@ class ConformalIntervals(Conformalized):
             cv=None if state["folds"] is None else len(models),
             small_groups=state["calibration"]["small_groups"],
         )
-        made._set(Calibration.from_dict(state["calibration"]), models, folds, int(state["n_labels"]))
+        calibration = Calibration.from_dict(state["calibration"])
+        made._set(calibration, models, folds, int(state["n_labels"]))
+        if state.get("conditional"):
+            stored = state["conditional"]
+            if stored["basis"] is None and conditional_on is None:
+                raise InputError("this calibration was conditioned on a function of X: give it as conditional_on.")
+            made._basis = as_basis(conditional_on)[0] if stored["basis"] is None else restore_basis(stored["basis"])
+            made.conditional_on = made._basis
+            values = np.array(stored["values"], dtype=np.float64).reshape(calibration.n, -1)
+            made._conditional = ConditionalThresholds(calibration.scores, values, made._levels)
+        if state.get("choice"):
+            made.choice_ = ScoreChoice.from_dict(state["choice"])
         return made
 
     def __repr__(self) -> str:
@@ -339,29 +476,117 @@ class ConformalIntervals(Conformalized):
         )
 
 
-def split_ends(score: LabelScore, thresholds: Array) -> Array:
-    """Ends of split conformal intervals; where no threshold is safe, the whole of [0, 1].
+def fold_models(model: Any, X: Any, D: Array, cv: Any) -> tuple[list[Any], Index]:
+    """Models fitted without each fold, and the fold of each row.
+
+    How they are fitted is the model's affair: see :func:`snefy_ldl.estimator.fit_folds`.
 
     Args:
-        score: Bound to the laws of b rows.
-        thresholds: (1 or b, 1 or L, levels).
+        model: An unfitted scikit-learn estimator with ``fit`` and ``predict_dist``; it stays unfitted.
+        X: Features of N rows.
+        D: Label distributions (N, L).
+        cv: Number of folds, or a splitter whose test folds hold every row once.
 
     Returns:
-        Ends, (b, L, 2, levels).
+        The fitted models, and for each row the number of the model that did not see it (N,).
+
+    Raises:
+        InputError: A row in two test folds, or in none.
     """
-    safe = np.isfinite(thresholds)
-    low, high = score.ends(np.where(safe, thresholds, 0.0))
-    return _tidy(np.where(safe, low, 0.0), np.where(safe, high, 1.0))
+    folds = np.full(len(D), -1, dtype=np.intp)
+    training = []
+    for k, (train, test) in enumerate(check_cv(cv).split(np.zeros(len(D)))):
+        if (folds[test] >= 0).any():
+            raise InputError(f"cv puts row {int(test[folds[test] >= 0][0])} into two test folds; CV+ needs one each.")
+        folds[test] = k
+        training.append(train)
+    if (folds < 0).any():
+        raise InputError(f"cv leaves row {int(np.flatnonzero(folds < 0)[0])} out of every test fold.")
+    return fit_folds(model, X, D, training), folds
 
 
-def _whole(ends: Array) -> Mask:
-    """Which intervals (b, L, 2, levels) are the whole of [0, 1], (b, L, levels)."""
-    return np.asarray((ends[:, :, 0] <= WHOLE_RANGE) & (ends[:, :, 1] >= 1.0 - WHOLE_RANGE))
+def stored_folds(model: Any, state: dict[str, Any]) -> tuple[list[Any], Index]:
+    """The models of a stored calibration, and the fold of each calibration row.
+
+    Args:
+        model: The model, or the list of fold models.
+        state: What ``to_dict`` wrote.
+
+    Returns:
+        The models, and the folds (n,).
+
+    Raises:
+        InputError: Another number of fold models than the calibration was made with.
+    """
+    if state.get("folds") is None:
+        return [model], np.zeros(state["calibration"]["shape"][0], dtype=np.intp)
+    models, folds = list(model), np.array(state["folds"], dtype=np.intp)
+    if len(models) != folds.max() + 1:
+        raise InputError(f"this calibration was made with {folds.max() + 1} fold models; got {len(models)}.")
+    return models, folds
 
 
-def _tidy(low: Array, high: Array) -> Array:
-    """Ends stacked (b, L, 2, A), inside [0, 1]; a crossed pair, an empty set, becomes its middle point."""
-    crossed = low > high
-    middle = 0.5 * (low + high)
-    low, high = np.where(crossed, middle, low), np.where(crossed, middle, high)
-    return np.clip(np.stack([low, high], axis=2), 0.0, 1.0)
+class CrossEnds:
+    """Ends of CV+ intervals: the ``⌊(1-c)(n+1)⌋``-th smallest of the lower ends, and so for upper ones.
+
+    Row i, scored ``S_i`` by the model that did not see it, gives the lower end at which that model's ``below`` falls to
+    ``S_i``. How many of these ends lie at or left of a share y is a count of scores, so each end of the answer is one
+    bisection for all rows.
+
+    Args:
+        calibration: Held-out scores.
+        folds: Fold of each calibration row (n,).
+        n_folds: Number of folds.
+        levels: Confidence levels.
+    """
+
+    def __init__(self, calibration: Calibration, folds: Index, n_folds: int, levels: list[float]) -> None:
+        self.calibration, self.folds, self.n_folds, self.levels = calibration, folds, n_folds, levels
+
+    def of(self, scores: list[LabelScore], n_rows: int, names: NDArray[np.str_] | None) -> tuple[Array, Array]:
+        """Lower and upper ends (b, L, levels) of new rows.
+
+        Args:
+            scores: For each fold model its score, bound to the laws it predicts for these rows.
+            n_rows: b.
+            names: Groups of these rows (b,), if calibration used groups.
+
+        Returns:
+            Lower and upper ends, (b, L, levels) each.
+        """
+        n_labels = scores[0].n_labels
+        low, high = (np.empty((n_rows, n_labels, len(self.levels))) for _ in range(2))
+        for a, level in enumerate(self.levels):
+            wanted = np.zeros((n_rows, 1), dtype=np.intp)
+            served = []
+            for rows, part in self.calibration.assigned(n_rows, names, [level]):
+                wanted[rows] = part.n + 1 - rank(level, part.n)
+                serving = self.calibration.serving(part.n, None if names is None else names[rows][0])
+                served.append((rows, self._fold_scores(serving, a)))
+            for side, ends in enumerate((low, high)):
+                ends[:, :, a] = self._bisect(scores, served, wanted, side, a, (n_rows, n_labels))
+        return low, high
+
+    def _fold_scores(self, serving: Mask, a: int) -> list[Array]:
+        column = a % self.calibration.scores.shape[2]
+        return [
+            np.sort(self.calibration.scores[serving & (self.folds == k)][:, :, column], axis=0)
+            for k in range(self.n_folds)
+        ]
+
+    @staticmethod
+    def _bisect(
+        scores: list[LabelScore], served: list[Any], wanted: Index, side: int, a: int, shape: tuple[int, int]
+    ) -> Array:
+        def accepted(shares: Array) -> Mask:
+            """Whether at least ``wanted`` calibration rows accept these shares on this side."""
+            counts = np.zeros(shares.shape, dtype=np.intp)
+            for k, score in enumerate(scores):
+                values = score.above(shares, a) if side else score.below(shares, a)
+                for rows, folds in served:
+                    for r in range(shares.shape[1]):
+                        held_out = folds[k][:, r % folds[k].shape[1]]
+                        counts[rows, r] += len(held_out) - np.searchsorted(held_out, values[rows, r], side="left")
+            return counts >= wanted
+
+        return bisect_end(accepted, shape, side)

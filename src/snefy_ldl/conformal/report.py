@@ -17,10 +17,11 @@ from snefy_ldl._internal.laws import law_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl.conformal.checks import check_groups, check_levels, check_model
+from snefy_ldl.conformal.conditional import column_values
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.scores import QuantileScore
+from snefy_ldl.conformal.thresholds import check_groups, check_levels, check_model
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, ZeroLabelWarning
 from snefy_ldl.metrics import (
@@ -174,7 +175,7 @@ def coverage_report(
     X = as_rows(X)
     labels, column_names = check_distributions(D, n_rows=count_rows(X))
     names = check_groups(groups, len(labels))
-    values = _feature_values(X, feature, len(labels))
+    values = _feature_values(X, feature)
     models = dict(model) if isinstance(model, Mapping) else {"": model}
     table: list[dict[str, Any]] = []
     tests = {title: _joint_calibration(getattr(one, "model", one), X, labels) for title, one in models.items()}
@@ -214,17 +215,12 @@ def _model_names(model: Any) -> Any:
     return getattr(model, "label_names_", None)
 
 
-def _feature_values(X: Any, feature: Any, n_rows: int) -> Array | None:
+def _feature_values(X: Any, feature: Any) -> Array | None:
     if feature is None or (np.ndim(feature) == 0 and not hasattr(X, "shape")):
         return None
     if np.ndim(feature) == 1:
         return np.asarray(feature, dtype=np.float64)
-    if isinstance(feature, str):
-        return np.asarray(X[feature], dtype=np.float64)
-    if hasattr(X, "iloc"):
-        return np.asarray(X.iloc[:, feature], dtype=np.float64)
-    column = X.tocsr()[:, [feature]].toarray() if hasattr(X, "tocsr") else X[:, feature]
-    return np.asarray(column, dtype=np.float64).reshape(n_rows, -1)[:, 0]
+    return np.asarray(column_values(X, feature), dtype=np.float64)
 
 
 def _all_ends(model: Any, X: Any, levels: Any, groups: Any, weights: Any) -> tuple[list[float], Array, bool]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -17,8 +17,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from snefy_ldl._internal.types import Array
-from snefy_ldl.errors import CalibrationWarning, InputError
+from snefy_ldl._internal.rows import as_rows, count_rows
+from snefy_ldl._internal.types import Array, Mask
+from snefy_ldl._internal.validation import check_confidence
+from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
 
 SmallGroups = Literal["full", "pool", "error"]
 
@@ -312,7 +314,7 @@ class Calibration:
         Raises:
             InputError: Groups or weights given to a calibration without, or missing where there are.
         """
-        self._check_weights(weights)
+        self.check_weights(weights)
         if groups is None and self.groups is None and weights is None:
             return self._pooled.thresholds(levels, None)
         out = np.full((n_rows, self.scores.shape[1], len(levels)), np.inf)
@@ -344,7 +346,7 @@ class Calibration:
         Raises:
             InputError: Groups or weights given to a calibration without, or missing where there are.
         """
-        self._check_weights(weights)
+        self.check_weights(weights)
         out = np.ones(len(scores))
         for rows, part in self.assigned(len(scores), groups, None if level is None else [level]):
             row_weights, uniforms = (None if v is None else v[rows] for v in (weights, ties))
@@ -352,7 +354,23 @@ class Calibration:
                 out[rows] = part.p_values(scores[rows], row_weights, uniforms)
         return out
 
-    def _check_weights(self, weights: Array | None) -> None:
+    def serving(self, n: int, group: Any) -> Mask:
+        """Which calibration rows serve new rows: all of them, or those of their group.
+
+        Args:
+            n: How many do.
+            group: Name of the group, or None.
+
+        Returns:
+            Truth values, (n_calibration,).
+        """
+        if group is None or self.groups is None or n == self.n:
+            return np.ones(self.n, dtype=bool)
+        same: Mask = self.groups == group
+        return same
+
+    def check_weights(self, weights: Array | None) -> None:
+        """Raise where new rows have weights and the calibration rows do not, or the other way round."""
         if (weights is None) != (self.weights is None):
             raise InputError(
                 "calibration used weights: give sample_weight for the new rows, too (their likelihood ratios, on the "
@@ -386,3 +404,222 @@ class Calibration:
         groups = None if state["groups"] is None else np.array(state["groups"], dtype=np.str_)
         weights = None if state["weights"] is None else np.array(state["weights"], dtype=np.float64)
         return cls(scores.reshape(state["shape"]), groups, weights, state["small_groups"])
+
+
+Weights = Any  # an array (N,), a function X -> (N,), or None
+
+#: Version of the dictionaries that ``to_dict`` writes.
+FORMAT = 1
+
+
+def check_levels(confidence_level: Any) -> tuple[list[float], bool]:
+    """Confidence levels as a list, and whether they came as a single number.
+
+    Args:
+        confidence_level: A number in (0, 1), or several.
+
+    Returns:
+        The list, and True for a single number.
+
+    Raises:
+        InputError: A level outside (0, 1), or an empty list.
+
+    Example:
+        >>> check_levels(0.9), check_levels([0.5, 0.9])
+        (([0.9], True), ([0.5, 0.9], False))
+    """
+    if isinstance(confidence_level, Iterable) and not isinstance(confidence_level, (str, bytes)):
+        levels = [check_confidence(level) for level in confidence_level]
+        if not levels:
+            raise InputError("confidence_level is empty; give one level or a list of them.")
+        return levels, False
+    return [check_confidence(confidence_level)], True
+
+
+def check_state(state: Any, kind: str) -> None:
+    """Refuse anything but a dictionary that ``to_dict`` of this kind wrote.
+
+    Args:
+        state: The dictionary.
+        kind: "intervals" or "region".
+
+    Raises:
+        InputError: Something else, or another version.
+
+    Example:
+        >>> check_state({"format": 1, "kind": "region", "calibration": {}}, "region")
+    """
+    if not isinstance(state, dict) or state.get("kind") != kind or "calibration" not in state:
+        raise InputError(f"this is not a calibration of conformal {kind}; to_dict() of one writes it.")
+    if state.get("format") != FORMAT:
+        raise InputError(f"this calibration has format {state.get('format')!r}; this version reads {FORMAT}.")
+
+
+def check_model(model: Any) -> Any:
+    """A model that predicts laws.
+
+    Args:
+        model: Anything with ``predict_dist(X)``.
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: It has no such method.
+    """
+    if not callable(getattr(model, "predict_dist", None)):
+        raise InputError(
+            f"{type(model).__name__} has no predict_dist(X); conformal prediction here needs a model that predicts "
+            "distributions, such as SnefyLDL or DirichletLDL."
+        )
+    return model
+
+
+def check_choice(value: Any, choices: tuple[str, ...], name: str) -> Any:
+    """One of a few words.
+
+    Args:
+        value: What was given.
+        choices: What may be given.
+        name: The argument's name.
+
+    Returns:
+        The value.
+
+    Raises:
+        InputError: Another value.
+
+    Example:
+        >>> check_choice("pool", ("full", "pool"), "small_groups")
+        'pool'
+    """
+    if value not in choices:
+        raise InputError(f"{name}={value!r}: use one of {', '.join(repr(c) for c in choices)}.")
+    return value
+
+
+def check_groups(groups: Any, n_rows: int) -> NDArray[np.str_] | None:
+    """Group names as text, so that they survive a file; whole numbers are the same with and without ``.0``.
+
+    Args:
+        groups: Group of each row, (N,), or None.
+        n_rows: N.
+
+    Returns:
+        Names (N,), or None.
+
+    Raises:
+        InputError: Another number of groups, or a missing one.
+
+    Example:
+        >>> check_groups([1.0, 2.0], 2).tolist()
+        ['1', '2']
+    """
+    if groups is None:
+        return None
+    values = np.asarray(groups)
+    if values.shape != (n_rows,):
+        raise InputError(f"groups must hold one group a row: shape ({n_rows},), got {values.shape}.")
+    names = []
+    for row, value in enumerate(values.tolist()):
+        if value is None or value != value:
+            raise InputError(f"groups row {row} is missing; every row needs a group.")
+        names.append(str(int(value)) if isinstance(value, float) and value.is_integer() else str(value))
+    return np.array(names, dtype=np.str_)
+
+
+def check_weights(weights: Weights, X: Any, n_rows: int) -> Array | None:
+    """Likelihood ratios as given: their scale matters, because new rows bring theirs.
+
+    Args:
+        weights: An array (N,), a function of X that gives one, or None.
+        X: The rows, for a function.
+        n_rows: N.
+
+    Returns:
+        Weights (N,), or None.
+
+    Raises:
+        InputError: Another shape, a negative or a non-finite weight.
+
+    Example:
+        >>> check_weights([1, 2], None, 2)
+        array([1., 2.])
+    """
+    if weights is None:
+        return None
+    values = np.asarray(weights(X) if callable(weights) else weights, dtype=np.float64)
+    if values.shape != (n_rows,):
+        raise InputError(f"sample_weight must hold one number a row: shape ({n_rows},), got {values.shape}.")
+    bad = ~(np.isfinite(values) & (values >= 0.0))
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise InputError(f"sample_weight row {row} is {values[row]:g}; weights must be finite and >= 0.")
+    return values
+
+
+class Conformalized:
+    """Base of what is conformalized first and used then.
+
+    Attributes:
+        n_labels_: L, once conformalized.
+        n_calibration_: Calibration rows, once conformalized.
+    """
+
+    n_labels_: int
+    n_calibration_: int
+    _calibration: Calibration | None = None
+    _weight_function: Any = None
+
+    def check_conformalized(self) -> None:
+        """Do nothing once ``conformalize`` was called.
+
+        Raises:
+            NotConformalizedError: It was not.
+        """
+        self._ready()
+
+    @property
+    def uses_groups(self) -> bool:
+        """Whether the calibration holds within groups, so that new rows must name theirs."""
+        return self._ready().groups is not None
+
+    cv: Any = None
+
+    def calibration_scores(self) -> tuple[Array, NDArray[np.str_] | None]:
+        """Scores of the calibration rows at the first level, and the groups of these rows.
+
+        Returns:
+            Scores (n, C), and groups (n,) or None.
+
+        Raises:
+            NotConformalizedError: ``conformalize`` was not called.
+            InputError: A calibration with ``cv`` or weights, whose scores are not exchangeable with those of new rows.
+        """
+        calibration = self._ready()
+        if self.cv is not None or calibration.weights is not None:
+            raise InputError("rows can be watched with a split calibration only: without cv and without weights.")
+        return calibration.scores[:, :, 0], calibration.groups
+
+    def row_scores(self, X: Any, D: Any) -> Array:
+        """Scores of new rows, comparable to :meth:`calibration_scores`; (N, C)."""
+        raise NotImplementedError
+
+    def _ready(self) -> Calibration:
+        if self._calibration is None:
+            raise NotConformalizedError(
+                f"this {type(self).__name__} was used before conformalize; call conformalize(X_cal, D_cal) with rows "
+                "the model was not fitted on."
+            )
+        return self._calibration
+
+    def _new_rows(self, X: Any, groups: Any, sample_weight: Weights) -> tuple[Any, Any, Array | None]:
+        """New rows with their groups and weights, checked."""
+        self._ready()
+        X = as_rows(X)
+        n_rows = count_rows(X)
+        weights = check_weights(self._weight_function if sample_weight is None else sample_weight, X, n_rows)
+        return X, check_groups(groups, n_rows), weights
+
+    def _described(self) -> str:
+        return "not conformalized" if self._calibration is None else f"{self._calibration.n} calibration rows"

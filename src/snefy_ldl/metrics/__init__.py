@@ -13,12 +13,17 @@
 from __future__ import annotations
 
 from snefy_ldl.metrics.conditional import (
+    coverage_gap,
+    coverage_gap_ceiling,
+    ert_ceiling,
+    excess_risk_of_coverage,
     feature_stratified_coverage,
     fsc_ceiling,
     group_ceiling,
     group_coverage,
     size_stratified_coverage,
     ssc_ceiling,
+    worst_slab_ceiling,
     worst_slab_coverage,
 )
 from snefy_ldl.metrics.intervals import (
@@ -68,6 +73,8 @@ __all__ = [
     "clark",
     "cosine",
     "coverage",
+    "coverage_gap",
+    "coverage_gap_ceiling",
     "crps",
     "cumulative_absolute_distance",
     "cumulative_jensen_shannon",
@@ -77,6 +84,8 @@ __all__ = [
     "earth_movers_distance",
     "energy_score",
     "entropy_calibrated",
+    "ert_ceiling",
+    "excess_risk_of_coverage",
     "feature_stratified_coverage",
     "fsc_ceiling",
     "group_ceiling",
@@ -98,6 +107,7 @@ __all__ = [
     "spearman",
     "ssc_ceiling",
     "top_k_accuracy",
+    "worst_slab_ceiling",
     "worst_slab_coverage",
 ]
 

@@ -13,12 +13,13 @@ from snefy_ldl._internal.special import ternary_grid
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.report import CoverageReport, coverage_report
+from snefy_ldl.conformal.watch import ChangeWatch
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 from snefy_ldl.plots.reliability import calibration_curve
 from snefy_ldl.plots.shares import intervals
 
-__all__ = ["plot_calibration_curve", "plot_group_coverage", "plot_intervals", "plot_region"]
+__all__ = ["plot_calibration_curve", "plot_group_coverage", "plot_intervals", "plot_region", "plot_watch"]
 
 
 def plot_intervals(
@@ -225,3 +226,31 @@ def plot_calibration_curve(
     names = None if len(models) == 1 else list(models)
     coverage = np.array(lines).T
     return calibration_curve(levels, coverage[:, 0] if names is None else coverage, ax, labels=names)
+
+
+def plot_watch(found: ChangeWatch, ax: Any = None) -> Any:
+    """Evidence of a change against the number of new rows, on a logarithmic scale, with the alarm.
+
+    Args:
+        found: What :func:`~snefy_ldl.conformal.watch` returned.
+        ax: Axes to draw on.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> ax = plot_watch(ChangeWatch(np.array([[0.4], [0.6]]), np.log([1.1, 0.9]), 100.0))
+        >>> ax.get_yscale(), ax.get_xlabel()
+        ('log', 'new rows')
+    """
+    ax = style.axes(ax, (6.0, 3.0))
+    rows = np.arange(1, len(found.log_evidence) + 1)
+    ax.plot(rows, np.exp(np.minimum(found.log_evidence, 700.0)), color=style.label_color(0), linewidth=1.6)
+    ax.axhline(found.alarm, color=style.QUIET, linewidth=1.0, linestyle=style.DASHES, zorder=1)
+    if found.alarm_row is not None:
+        ax.axvline(found.alarm_row + 1, color=style.label_color(5), linewidth=1.0, zorder=1)
+    ax.set_yscale("log")
+    ax.set_xlabel("new rows")
+    ax.set_ylabel("evidence of a change")
+    style.quiet(ax, grid="y")
+    return ax

@@ -1,0 +1,960 @@
+"""Conformity scores: how unlike its predicted law a label distribution is, one label at a time or as a whole.
+
+The contracts are :class:`LabelScore` and :class:`RegionScore`, followed by the scores that come with the package.
+
+A score is an object with its own settings, if it has any. ``bind`` hands it the predicted laws of a block of rows;
+after that it answers for those rows. A class with a ``name`` is registered when it is defined, so a new score is one
+class::
+
+    class SquaredError(LabelScore):
+        name = "squared"
+        per_level = False
+
+        def bind(self, law, levels):
+            self.mean = to_numpy(law.mean)
+
+        def below(self, shares, level):
+            return np.where(shares < self.mean, (shares - self.mean) ** 2, 0.0)
+
+        def above(self, shares, level):
+            return np.where(shares > self.mean, (shares - self.mean) ** 2, 0.0)
+
+and ``ConformalIntervals(model, method="squared")``, ``method=SquaredError`` or ``method=SquaredError()`` uses it.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from scipy.special import gammaln, ndtri
+
+from snefy_ldl._internal.laws import draw_from, tensor_for, to_numpy
+from snefy_ldl._internal.special import uniform
+from snefy_ldl._internal.tolerances import SMALLEST_COVARIANCE_EIGENVALUE
+from snefy_ldl._internal.types import Array, Mask
+from snefy_ldl.errors import InputError
+
+__all__ = [
+    "AbsoluteScore",
+    "BallScore",
+    "CdfScore",
+    "ChebyshevScore",
+    "ContentBallScore",
+    "DensityScore",
+    "HpdScore",
+    "LabelScore",
+    "LatentScore",
+    "MahalanobisScore",
+    "MarginalScore",
+    "QuantileScore",
+    "RegionScore",
+    "ScaledQuantileScore",
+    "Seeds",
+    "Threshold",
+    "bisect_end",
+    "find_score",
+    "hit_error",
+    "stack_ends",
+    "to_numpy",
+    "volume_by_draws",
+]
+
+#: A source of seeds: every call gives the next one.
+Seeds = Callable[[], int]
+Threshold = Array
+
+#: Ends found by bisection are this close in the share.
+END_TOLERANCE = 1e-12
+
+Bound = TypeVar("Bound", bound="LabelScore | RegionScore")
+
+
+class LabelScore(ABC):
+    """How unlike its predicted law the share of one label is; all labels of a block of rows at a time.
+
+    Write :meth:`bind`, :meth:`below` and :meth:`above`. ``below`` must fall and ``above`` must grow with the share; the
+    conformity score is the larger of the two, and the interval at a threshold ``q`` holds the shares at which both are
+    at most ``q``. :meth:`ends` finds them by bisection; overwrite it where there is a formula.
+
+    Attributes:
+        name: What ``method=`` calls it.
+        per_level: Whether each confidence level has a score of its own (True) or one serves all of them.
+
+    Example:
+        >>> import torch
+        >>> class Distance(LabelScore):
+        ...     name = "distance"
+        ...     per_level = False
+        ...     def bind(self, law, levels):
+        ...         self.mean = to_numpy(law.mean)
+        ...     def below(self, shares, level):
+        ...         return self.mean - shares
+        ...     def above(self, shares, level):
+        ...         return shares - self.mean
+        >>> law = torch.distributions.Dirichlet(torch.tensor([[1.0, 3.0]]))
+        >>> score = find_score(LabelScore, "distance").for_law(law, [0.9])
+        >>> score.score(np.array([[0.5, 0.5]]), 0)
+        array([[0.25, 0.25]])
+        >>> low, high = score.ends(np.full((1, 1, 1), 0.1))
+        >>> low[0, :, 0].round(6), high[0, :, 0].round(6)
+        (array([0.15, 0.65]), array([0.35, 0.85]))
+    """
+
+    name: ClassVar[str] = ""
+    per_level: ClassVar[bool] = True
+    registered: ClassVar[dict[str, type[LabelScore]]] = {}
+
+    n_rows: int
+    n_labels: int
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _register(cls, LabelScore.registered)
+
+    def for_law(self, law: Any, levels: list[float]) -> LabelScore:
+        """A copy of this score that answers for the rows of a law; the score itself stays as it was.
+
+        Args:
+            law: Predicted laws, batch (b,), event (L,).
+            levels: Confidence levels.
+
+        Returns:
+            The bound copy.
+        """
+        bound = copy.copy(self)
+        bound.n_rows, bound.n_labels = _count_rows(law), int(law.event_shape[0])
+        bound.bind(law, levels)
+        return bound
+
+    @abstractmethod
+    def bind(self, law: Any, levels: list[float]) -> None:
+        """Take from the predicted laws what the score needs; everything else is asked afterwards.
+
+        Args:
+            law: Predicted laws, batch (b,), event (L,).
+            levels: Confidence levels; the other methods name one by its place in this list.
+        """
+
+    @abstractmethod
+    def below(self, shares: Array, level: int) -> Array:
+        """How far shares lie below their laws; falls with the share.
+
+        Args:
+            shares: One share a row and label, (b, L).
+            level: Place of the confidence level.
+
+        Returns:
+            One-sided scores, (b, L).
+        """
+
+    @abstractmethod
+    def above(self, shares: Array, level: int) -> Array:
+        """How far shares lie above their laws; grows with the share.
+
+        Args:
+            shares: One share a row and label, (b, L).
+            level: Place of the confidence level.
+
+        Returns:
+            One-sided scores, (b, L).
+        """
+
+    def score(self, shares: Array, level: int) -> Array:
+        """The conformity score, the larger of the two sides.
+
+        Args:
+            shares: One share a row and label, (b, L).
+            level: Place of the confidence level.
+
+        Returns:
+            Scores, (b, L); smaller is more typical.
+        """
+        return np.maximum(self.below(shares, level), self.above(shares, level))
+
+    def ends(self, thresholds: Threshold) -> tuple[Array, Array]:
+        """Ends of the intervals in which neither side exceeds its threshold.
+
+        Args:
+            thresholds: (1 or b, 1 or L, levels).
+
+        Returns:
+            Lower and upper ends, (b, L, levels) each. Where no share is good enough the two cross.
+        """
+        shape = (self.n_rows, self.n_labels, thresholds.shape[2])
+        thresholds = np.broadcast_to(thresholds, shape)
+        low, high = np.empty(shape), np.empty(shape)
+        for level in range(shape[2]):
+            for side, (score, end) in enumerate(((self.below, low), (self.above, high))):
+                accept = partial(_accept, score, level, thresholds[:, :, level])
+                end[:, :, level] = bisect_end(accept, shape[:2], side)
+        return low, high
+
+    def interval(self, thresholds: Threshold) -> Array:
+        """Intervals inside [0, 1]; the whole of it at a threshold of +inf, one point at -inf.
+
+        Args:
+            thresholds: (1 or b, 1 or L, levels).
+
+        Returns:
+            Ends, (b, L, 2, levels); a crossed pair, an empty set, becomes its middle point.
+        """
+        safe = np.isfinite(thresholds)
+        low, high = self.ends(np.where(safe, thresholds, 0.0))
+        whole, empty = ~safe & (thresholds > 0.0), np.isneginf(thresholds)
+        low, high = np.where(empty, 0.5 * (low + high), low), np.where(empty, 0.5 * (low + high), high)
+        return stack_ends(np.where(whole, 0.0, low), np.where(whole, 1.0, high))
+
+
+def stack_ends(low: Array, high: Array) -> Array:
+    """Ends stacked (b, L, 2, A), inside [0, 1]; a crossed pair, an empty set, becomes its middle point.
+
+    Args:
+        low: Lower ends, (b, L, A).
+        high: Upper ends, (b, L, A).
+
+    Returns:
+        Ends, (b, L, 2, A).
+
+    Example:
+        >>> stack_ends(np.array([[[0.6]]]), np.array([[[0.4]]]))[0, 0, :, 0]
+        array([0.5, 0.5])
+    """
+    crossed = low > high
+    middle = 0.5 * (low + high)
+    low, high = np.where(crossed, middle, low), np.where(crossed, middle, high)
+    return np.clip(np.stack([low, high], axis=2), 0.0, 1.0)
+
+
+def _accept(score: Callable[[Array, int], Array], level: int, thresholds: Array, shares: Array) -> Mask:
+    return score(shares, level) <= thresholds
+
+
+def bisect_end(accept: Callable[[Array], Any], shape: tuple[int, ...], side: int) -> Array:
+    """The outermost accepted share on one side of [0, 1], for every row and label at once.
+
+    Args:
+        accept: Shares to truth values; what it accepts reaches from some share to the far end of [0, 1].
+        shape: Shape of the shares, (b, L).
+        side: 0 for the lower end, 1 for the upper.
+
+    Returns:
+        Ends of that shape, to 1e-12.
+
+    Example:
+        >>> bisect_end(lambda y: y >= 0.25, (1, 1), side=0).round(6)
+        array([[0.25]])
+    """
+    near, far = np.full(shape, float(side)), np.full(shape, 1.0 - side)
+    # `near` is the end of [0, 1] on this side: when even that is accepted the interval reaches it
+    reached = accept(near)
+    while np.abs(near - far).max() > END_TOLERANCE:
+        middle = 0.5 * (near + far)
+        accepted = accept(middle)
+        near, far = np.where(accepted, near, middle), np.where(accepted, middle, far)
+    return np.where(reached, float(side), far)
+
+
+class RegionScore(ABC):
+    """How unlike its predicted law a whole label distribution is, for a block of rows.
+
+    The region of row i at threshold q is ``{ℓ: score_i(ℓ) <= q_i}``. Write :meth:`bind` and :meth:`score`; overwrite
+    the others where there is a faster or a closer way.
+
+    Attributes:
+        name: What ``method=`` calls it.
+        needs_positive: Whether exact zeros are lifted by the model's zero policy before they are scored.
+        uses_draws: Whether ``bind`` holds ``n_draws`` draws a row, which bounds the rows of a block.
+
+    Example:
+        >>> import torch
+        >>> class Distance(RegionScore):
+        ...     name = "distance"
+        ...     needs_positive = False
+        ...     def bind(self, law, n_draws, seeds):
+        ...         self.mean = to_numpy(law.mean)
+        ...     def score(self, points):
+        ...         return np.linalg.norm(points - self.mean, axis=-1)
+        >>> law = torch.distributions.Dirichlet(torch.tensor([[1.0, 3.0]]))
+        >>> score = find_score(RegionScore, Distance).for_law(law)
+        >>> score.score_shared(np.array([[0.25, 0.75], [1.0, 0.0]])).round(3)
+        array([[0.   ],
+               [1.061]])
+    """
+
+    name: ClassVar[str] = ""
+    needs_positive: ClassVar[bool] = True
+    uses_draws: ClassVar[bool] = False
+    registered: ClassVar[dict[str, type[RegionScore]]] = {}
+
+    law: Any
+    n_rows: int
+    n_labels: int
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _register(cls, RegionScore.registered)
+
+    def for_law(self, law: Any, n_draws: int = 1000, seeds: Seeds = lambda: 0) -> RegionScore:
+        """A copy of this score that answers for the rows of a law; the score itself stays as it was.
+
+        Args:
+            law: Predicted laws, batch (b,), event (L,).
+            n_draws: Draws a row, for scores that use draws.
+            seeds: Source of their seeds.
+
+        Returns:
+            The bound copy.
+        """
+        bound = copy.copy(self)
+        bound.law, bound.n_rows, bound.n_labels = law, _count_rows(law), int(law.event_shape[0])
+        bound.bind(law, n_draws, seeds)
+        return bound
+
+    @abstractmethod
+    def bind(self, law: Any, n_draws: int, seeds: Seeds) -> None:
+        """Take from the predicted laws what the score needs; everything else is asked afterwards.
+
+        Args:
+            law: Predicted laws, batch (b,), event (L,); also kept as ``self.law``.
+            n_draws: Draws a row, for scores that use draws.
+            seeds: Source of their seeds.
+        """
+
+    @abstractmethod
+    def score(self, points: Array) -> Array:
+        """Scores of one point a row.
+
+        Args:
+            points: Label distributions, (..., b, L).
+
+        Returns:
+            Scores, (..., b); smaller is more typical.
+        """
+
+    def score_shared(self, points: Array) -> Array:
+        """Scores of the same points for every row.
+
+        Args:
+            points: Label distributions, (S, L).
+
+        Returns:
+            Scores, (S, b).
+        """
+        return self.score(np.repeat(points[:, None], self.n_rows, axis=1))
+
+    def volume(self, thresholds: Threshold, n: int, seeds: Seeds) -> tuple[Array, Array]:
+        """Share of the simplex that each row's region takes; here by uniform points, the same for all rows.
+
+        Args:
+            thresholds: One a row, (b,).
+            n: Draws.
+            seeds: Source of their seeds.
+
+        Returns:
+            Shares and their standard errors, (b,) each.
+        """
+        hits = (self.score_shared(uniform(n, self.n_labels, seeds())) <= thresholds).mean(axis=0)
+        return hits, hit_error(hits, n)
+
+
+def hit_error(share: Array, n: int) -> Array:
+    """Binomial standard error of a share of n draws; half a draw is added so that 0 hits are not taken for certain.
+
+    Args:
+        share: Shares of hits.
+        n: Draws.
+
+    Returns:
+        Standard errors, in the shape of the shares.
+
+    Example:
+        >>> hit_error(np.array([0.5]), 99).round(3)
+        array([0.05])
+    """
+    settled = (share * n + 0.5) / (n + 1.0)
+    error: Array = np.sqrt(settled * (1.0 - settled) / n)
+    return error
+
+
+def _count_rows(law: Any) -> int:
+    """Rows of a law; one that states no batch shape is asked for its mean."""
+    shape = getattr(law, "batch_shape", None)
+    return int(shape[0]) if shape is not None else len(law.mean)
+
+
+def _register(cls: Any, register: dict[str, Any]) -> None:
+    """Enter a class that names itself; a name stands for one class, defined again (in a notebook, say) or not."""
+    if "name" not in vars(cls):
+        return
+    holder = register.get(cls.name)
+    if holder is not None and (holder.__module__, holder.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise InputError(
+            f"the name {cls.name!r} is taken by {holder.__module__}.{holder.__qualname__}; choose another."
+        )
+    register[cls.name] = cls
+
+
+def find_score(kind: type[Bound], method: Any) -> Bound:
+    """A score from what ``method=`` may be: a name, a class or an object.
+
+    Args:
+        kind: :class:`LabelScore` or :class:`RegionScore`.
+        method: Name of a registered score, a subclass of ``kind`` without settings, or an object of one.
+
+    Returns:
+        An object that is not bound to any law.
+
+    Raises:
+        InputError: Anything else.
+
+    Example:
+        >>> type(find_score(LabelScore, "chebyshev")).__name__
+        'ChebyshevScore'
+    """
+    if isinstance(method, kind):
+        return method
+    if isinstance(method, type) and issubclass(method, kind):
+        return method()
+    if isinstance(method, str) and method in kind.registered:
+        return kind.registered[method]()  # type: ignore[return-value]
+    names = ", ".join(repr(name) for name in kind.registered)
+    raise InputError(f"method={method!r}: use one of {names}, or a {kind.__name__}.")
+
+
+class ChebyshevScore(LabelScore):
+    """``s = |ℓ - E[ℓ]| / (k sd)`` with ``1/k² = 1 - c``, the paper's Eq. for s(x, ℓ); ends ``E[ℓ] ± k q sd``.
+
+    Needs the ``mean`` and ``variance`` of the law, and no more.
+
+    Example:
+        >>> import torch
+        >>> law = torch.distributions.Dirichlet(torch.tensor([[2.0, 2.0]]))
+        >>> ChebyshevScore().for_law(law, [0.75]).score(np.array([[0.5, 0.5]]), 0)
+        array([[0., 0.]])
+    """
+
+    name = "chebyshev"
+
+    def bind(self, law: Any, levels: list[float]) -> None:
+        """See the base class."""
+        moments = law.mean_and_variance() if hasattr(law, "mean_and_variance") else (law.mean, law.variance)
+        self.mean, variance = (to_numpy(moment) for moment in moments)
+        self.sd = np.sqrt(np.maximum(variance, 0.0))
+        self.k = 1.0 / np.sqrt(1.0 - np.asarray(levels))
+
+    def _scaled(self, difference: Array, level: int) -> Array:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = difference / (self.k[level] * self.sd)
+        # a law without spread is right (0) or infinitely wrong
+        return np.where((self.sd == 0.0) & (difference == 0.0), 0.0, ratio)
+
+    def below(self, shares: Array, level: int) -> Array:
+        """See the base class."""
+        return self._scaled(self.mean - shares, level)
+
+    def above(self, shares: Array, level: int) -> Array:
+        """See the base class."""
+        return self._scaled(shares - self.mean, level)
+
+    def ends(self, thresholds: Threshold) -> tuple[Array, Array]:
+        """See the base class; here a formula."""
+        reach = self.sd[:, :, None] * (self.k * thresholds)
+        return self.mean[:, :, None] - reach, self.mean[:, :, None] + reach
+
+
+class AbsoluteScore(ChebyshevScore):
+    """``s = |ℓ - E[ℓ]|``, not normalised: every row gets the same width, ``E[ℓ] ± q``.
+
+    Example:
+        >>> import torch
+        >>> law = torch.distributions.Dirichlet(torch.tensor([[2.0, 2.0]]))
+        >>> AbsoluteScore().for_law(law, [0.75]).score(np.array([[0.75, 0.25]]), 0)
+        array([[0.25, 0.25]])
+    """
+
+    name = "absolute"
+    per_level = False
+
+    def bind(self, law: Any, levels: list[float]) -> None:
+        """See the base class."""
+        self.mean = to_numpy(law.mean)
+        self.sd, self.k = np.ones_like(self.mean), np.ones(len(levels))
+
+
+class MarginalScore(LabelScore):
+    """Base of scores that need ``law.marginal(label)``, with ``cdf`` and ``icdf``; ``law.quantiles`` is used if there.
+
+    A subclass calls ``super().bind(law, levels)`` first, and may then use :meth:`quantiles` and :meth:`cdf`.
+    """
+
+    def bind(self, law: Any, levels: list[float]) -> None:
+        """See the base class.
+
+        Raises:
+            InputError: A law without marginals.
+        """
+        if not callable(getattr(law, "marginal", None)):
+            raise InputError(
+                f'a {type(law).__name__} has no marginal(label); use method="chebyshev", which needs only its mean and '
+                "variance."
+            )
+        self.law = law
+        self.marginals = [law.marginal(r) for r in range(law.event_shape[0])]
+
+    def quantiles(self, alpha: Array) -> Array:
+        """Quantiles of every label.
+
+        Args:
+            alpha: Probabilities, (A,) for all rows and labels, or (1 or b, L, A).
+
+        Returns:
+            Shares, (b, L, A).
+        """
+        if callable(getattr(self.law, "quantiles", None)):
+            if alpha.ndim == 3:
+                alpha = np.broadcast_to(alpha, (*self.law.batch_shape, *alpha.shape[1:]))
+            return to_numpy(self.law.quantiles(alpha))
+        columns = []
+        for r, marginal in enumerate(self.marginals):
+            levels = alpha if alpha.ndim == 1 else alpha[:, r]
+            column = levels[:, None] if alpha.ndim == 1 else levels.T
+            columns.append(to_numpy(marginal.icdf(torch.as_tensor(column))).T)
+        return np.stack(columns, axis=1)
+
+    def cdf(self, shares: Array) -> Array:
+        """Probability of a share of at most this, for every label.
+
+        Args:
+            shares: (b, L).
+
+        Returns:
+            Probabilities, (b, L).
+        """
+        columns = [to_numpy(m.cdf(torch.as_tensor(shares[:, r]))) for r, m in enumerate(self.marginals)]
+        return np.stack(columns, axis=1)
+
+
+class QuantileScore(MarginalScore):
+    """``s = max(Q_lo - ℓ, ℓ - Q_hi)`` with exact quantiles at ``(1 ∓ c)/2`` (Romano et al., 2019); ends ``Q ∓ q``.
+
+    Example:
+        >>> from snefy_ldl import SnefySimplex
+        >>> import torch
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1), torch.ones(1, 2))
+        >>> QuantileScore().for_law(law, [0.9]).score(np.array([[0.5, 0.5]]), 0).round(3)
+        array([[-0.45, -0.45]])
+    """
+
+    name = "quantile"
+
+    def bind(self, law: Any, levels: list[float]) -> None:
+        """See the base class."""
+        super().bind(law, levels)
+        tails = [(1.0 - level) / 2.0 for level in levels]
+        alpha = [*tails, *(1.0 - tail for tail in tails)]
+        both = self.quantiles(np.asarray(alpha))
+        self.low, self.high = both[..., : len(levels)], both[..., len(levels) :]  # (b, L, A) each
+
+    def below(self, shares: Array, level: int) -> Array:
+        """See the base class."""
+        distance: Array = self.low[..., level] - shares
+        return distance
+
+    def above(self, shares: Array, level: int) -> Array:
+        """See the base class."""
+        distance: Array = shares - self.high[..., level]
+        return distance
+
+    def ends(self, thresholds: Threshold) -> tuple[Array, Array]:
+        """See the base class; here a formula."""
+        return self.low - thresholds, self.high + thresholds
+
+
+class ScaledQuantileScore(QuantileScore):
+    """The score of "quantile" in units of the row's own width ``Q_hi - Q_lo`` (CQR-r of Sesia and Candès, 2020).
+
+    Example:
+        >>> from snefy_ldl import SnefySimplex
+        >>> import torch
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1), torch.ones(1, 2))
+        >>> ScaledQuantileScore().for_law(law, [0.9]).score(np.array([[0.5, 0.5]]), 0).round(3)
+        array([[-0.5, -0.5]])
+    """
+
+    name = "scaled quantile"
+
+    def bind(self, law: Any, levels: list[float]) -> None:
+        """See the base class."""
+        super().bind(law, levels)
+        # a law without spread (an atom that fills the level) is right or wrong by the smallest width there is
+        self.width = np.maximum(self.high - self.low, np.finfo(np.float64).eps)
+
+    def below(self, shares: Array, level: int) -> Array:
+        """See the base class."""
+        return super().below(shares, level) / self.width[..., level]
+
+    def above(self, shares: Array, level: int) -> Array:
+        """See the base class."""
+        return super().above(shares, level) / self.width[..., level]
+
+    def ends(self, thresholds: Threshold) -> tuple[Array, Array]:
+        """See the base class; here a formula."""
+        return super().ends(thresholds * self.width)
+
+
+class CdfScore(MarginalScore):
+    """``s = |F(ℓ) - 1/2|`` (Chernozhukov et al., 2021); ends ``F⁻¹(1/2 ∓ q)``, exact.
+
+    Example:
+        >>> from snefy_ldl import SnefySimplex
+        >>> import torch
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1), torch.ones(1, 2))
+        >>> CdfScore().for_law(law, [0.9]).score(np.array([[0.75, 0.25]]), 0).round(3)
+        array([[0.25, 0.25]])
+    """
+
+    name = "cdf"
+    per_level = False
+
+    def below(self, shares: Array, level: int) -> Array:
+        """See the base class."""
+        return 0.5 - self.cdf(shares)
+
+    def above(self, shares: Array, level: int) -> Array:
+        """See the base class."""
+        return self.cdf(shares) - 0.5
+
+    def score(self, shares: Array, level: int) -> Array:
+        """See the base class; here with one evaluation of the cdf."""
+        return np.abs(self.cdf(shares) - 0.5)
+
+    def ends(self, thresholds: Threshold) -> tuple[Array, Array]:
+        """See the base class; here exact quantiles."""
+        n_labels, n_levels = len(self.marginals), thresholds.shape[2]
+        reach = np.broadcast_to(np.minimum(thresholds, 0.5), (thresholds.shape[0], n_labels, n_levels))
+        both = self.quantiles(np.concatenate([0.5 - reach, 0.5 + reach], axis=2))  # (b, L, 2A)
+        return both[..., :n_levels], both[..., n_levels:]
+
+
+class DensityScore(RegionScore):
+    """``s = -log p(ℓ|x)``: one height for all rows. Needs the law's ``log_prob``; its ``log_prob_at`` is used if there.
+
+    Example:
+        >>> import torch
+        >>> law = torch.distributions.Dirichlet(torch.ones(1, 3))
+        >>> DensityScore().for_law(law).score(np.full((1, 3), 1 / 3)).round(3)  # the uniform density is 2
+        array([-0.693])
+    """
+
+    name = "density"
+
+    def bind(self, law: Any, n_draws: int, seeds: Seeds) -> None:
+        """See the base class; the law itself is all that is needed."""
+
+    def log_density(self, points: Array) -> Array:
+        """Log densities (..., b) of one point a row, points (..., b, L)."""
+        return to_numpy(self.law.log_prob(tensor_for(self.law, points)))
+
+    def log_density_shared(self, points: Array) -> Array:
+        """Log densities (S, b) of the same points (S, L) for every row."""
+        table = tensor_for(self.law, points)
+        if callable(getattr(self.law, "log_prob_at", None)):
+            return to_numpy(self.law.log_prob_at(table))
+        return to_numpy(self.law.log_prob(table[:, None, :]))
+
+    def from_log_density(self, log_density: Array) -> Array:
+        """Scores (..., b) from log densities (..., b); a subclass may score level sets in another way."""
+        return -log_density
+
+    def score(self, points: Array) -> Array:
+        """See the base class."""
+        return self.from_log_density(self.log_density(points))
+
+    def score_shared(self, points: Array) -> Array:
+        """See the base class."""
+        return self.from_log_density(self.log_density_shared(points))
+
+    def volume(self, thresholds: Threshold, n: int, seeds: Seeds) -> tuple[Array, Array]:
+        """See the base class; here by draws of the law, so that a tiny region is not missed."""
+        return volume_by_draws(self, thresholds, n, seeds)
+
+
+class HpdScore(DensityScore):
+    """``s = P(p(Y|x) >= p(ℓ|x))``, Y a draw of the law: the probability of the smallest level set that holds ℓ.
+
+    Below all draws the content is 1 and says no more; there the score goes on with the nats below the lowest draw.
+    Needs the law's ``log_prob`` and ``sample``.
+
+    Example:
+        >>> import torch
+        >>> law = torch.distributions.Dirichlet(torch.full((1, 3), 5.0))
+        >>> HpdScore().for_law(law, n_draws=200).score(np.full((1, 3), 1 / 3))  # the mode
+        array([0.])
+    """
+
+    name = "hpd"
+    uses_draws = True
+
+    def bind(self, law: Any, n_draws: int, seeds: Seeds) -> None:
+        """See the base class; keeps the sorted log densities of the draws."""
+        draws = to_numpy(draw_from(law, n_draws, seeds))
+        self.levels = np.sort(self.log_density(draws), axis=0)  # (n_draws, b)
+
+    def from_log_density(self, log_density: Array) -> Array:
+        """See the base class."""
+        return _content(-self.levels[::-1], -log_density)
+
+
+def _content(drawn: Array, scores: Array) -> Array:
+    """Share of a row's draws whose score is at most this one; above all draws it goes on with the distance to them.
+
+    Args:
+        drawn: Scores of the draws, in ascending order, (n, b).
+        scores: (..., b).
+
+    Returns:
+        Contents, (..., b).
+    """
+    flat = scores.reshape(-1, scores.shape[-1])
+    content = np.empty_like(flat)
+    for row in range(flat.shape[1]):
+        content[:, row] = np.searchsorted(drawn[:, row], flat[:, row], side="right") / len(drawn)
+    highest = drawn[-1]
+    with np.errstate(invalid="ignore"):
+        content = np.where(flat > highest, 1.0 + (flat - highest), content)
+    return content.reshape(scores.shape)
+
+
+def volume_by_draws(score: RegionScore, thresholds: Threshold, n: int, seeds: Seeds) -> tuple[Array, Array]:
+    """Share of the simplex that regions take, by draws of the law, so that a tiny region is not missed.
+
+    Args:
+        score: Bound to laws with ``log_prob``.
+        thresholds: One per row, (b,).
+        n: Draws.
+        seeds: Source of their seeds.
+
+    Returns:
+        Shares and their standard errors, (b,) each.
+    """
+    # ∫_R dℓ = E_p[1{ℓ in R} / p(ℓ)] over a simplex of volume 1/(L-1)!; in a superlevel set of p, 1/p is bounded
+    draws = to_numpy(draw_from(score.law, n, seeds))
+    log_p = to_numpy(score.law.log_prob(tensor_for(score.law, draws)))
+    values = score.from_log_density(log_p) if isinstance(score, DensityScore) else score.score(draws)
+    # a face of the simplex has no volume
+    inside = (values <= thresholds) & (draws > 0.0).all(axis=-1)
+    share = np.exp(np.where(inside, gammaln(score.n_labels) - log_p, -np.inf))
+    return share.mean(axis=0), share.std(axis=0, ddof=1) / math.sqrt(n)
+
+
+class BallScore(RegionScore):
+    """``s = min_k |ℓ - Y_k|``, Y_k draws of the law: a union of balls (PCP, Wang et al., 2023). Needs only ``sample``.
+
+    Args:
+        n_centres: Balls, K.
+
+    Example:
+        >>> import torch
+        >>> law = torch.distributions.Dirichlet(torch.full((1, 3), 1e6))
+        >>> BallScore(4).for_law(law).score(np.array([[1.0, 0.0, 0.0]])).round(2)
+        array([0.82])
+    """
+
+    name = "pcp"
+    needs_positive = False
+    uses_draws = True
+
+    def __init__(self, n_centres: int = 50) -> None:
+        self.n_centres = n_centres
+
+    def bind(self, law: Any, n_draws: int, seeds: Seeds) -> None:
+        """See the base class; keeps the centres."""
+        self.centres = to_numpy(draw_from(law, self.n_centres, seeds))  # (K, b, L)
+
+    def distance(self, points: Array) -> Array:
+        """Distance (..., b) of points (..., b, L) to the nearest centre of their row."""
+        nearest = np.full(np.broadcast_shapes(points.shape[:-1], self.centres.shape[1:-1]), np.inf)
+        for centre in self.centres:
+            np.minimum(nearest, ((points - centre) ** 2).sum(axis=-1), out=nearest)
+        distance: Array = np.sqrt(nearest)
+        return distance
+
+    def radius(self, thresholds: Threshold) -> Array:
+        """Radius (b,) of each row's balls at its threshold."""
+        return thresholds
+
+    def score(self, points: Array) -> Array:
+        """See the base class."""
+        return self.distance(points)
+
+    def score_shared(self, points: Array) -> Array:
+        """See the base class."""
+        return self.score(points[:, None, :])
+
+    def volume(self, thresholds: Threshold, n: int, seeds: Seeds) -> tuple[Array, Array]:
+        """See the base class; here by uniform points of the balls, each counted once however many balls hold it."""
+        d, n_rows = self.n_labels - 1, self.centres.shape[1]
+        radius = np.broadcast_to(self.radius(np.where(np.isfinite(thresholds), thresholds, 0.0)), (n_rows,))
+        rng = np.random.default_rng(seeds())
+        plane = np.linalg.svd(np.ones((1, self.n_labels)))[2][1:]  # (L-1, L)
+        steps = _ball_points(rng, n, d) @ plane  # (n, L)
+        points = self.centres[rng.integers(len(self.centres), size=n)] + steps[:, None, :] * radius[:, None]
+        holding = np.zeros(points.shape[:-1])
+        for centre in self.centres:  # a point lies in its own ball up to rounding
+            holding += ((points - centre) ** 2).sum(axis=-1) <= radius**2 * (1.0 + 1e-9)
+        hits = np.where((points >= 0.0).all(axis=-1), 1.0 / np.maximum(holding, 1.0), 0.0)
+        size = len(self.centres) * np.exp(_log_ball_share(self.n_labels)) * np.maximum(radius, 0.0) ** d
+        return size * hits.mean(axis=0), size * hits.std(axis=0, ddof=1) / math.sqrt(n)
+
+
+class ContentBallScore(BallScore):
+    """``s = P(d(Y) <= d(ℓ))``, d the distance of "pcp", Y a draw of the law (C-PCP): the radius follows the row.
+
+    The probability that each row's own law gives to the balls is then the same for all rows (Dheur et al., 2025). Above
+    all draws the score goes on with the distance to the farthest.
+
+    Example:
+        >>> import torch
+        >>> law = torch.distributions.Dirichlet(torch.ones(1, 3))
+        >>> score = ContentBallScore(20).for_law(law, n_draws=200)
+        >>> bool(0.0 <= score.score(np.full((1, 3), 1 / 3))[0] <= 1.1)
+        True
+    """
+
+    name = "c-pcp"
+
+    def bind(self, law: Any, n_draws: int, seeds: Seeds) -> None:
+        """See the base class; keeps the centres and the sorted distances of further draws."""
+        super().bind(law, n_draws, seeds)
+        self.drawn = np.sort(self.distance(to_numpy(draw_from(law, n_draws, seeds))), axis=0)  # (n_draws, b)
+
+    def score(self, points: Array) -> Array:
+        """See the base class."""
+        return _content(self.drawn, self.distance(points))
+
+    def radius(self, thresholds: Threshold) -> Array:
+        """See the base class; the largest distance whose content is within the threshold."""
+        n, rows = len(self.drawn), np.arange(self.drawn.shape[1])
+        # content jumps at each draw: distances up to, and without, the next draw are inside
+        place = np.floor(np.minimum(thresholds, 1.0) * n + 1e-9).astype(np.intp)
+        within: Array = self.drawn[np.minimum(place, n - 1), rows]
+        return np.where(thresholds >= 1.0, self.drawn[-1] + (thresholds - 1.0), within)
+
+
+class LatentScore(RegionScore):
+    """``s = |Φ⁻¹(u)|``, u the Rosenblatt map of ℓ: a ball in the space where the law is a standard normal (L-CP).
+
+    Every row's region holds the same share of its own law, and the map is exact (Dheur et al., 2025, learn it). Needs
+    the law's ``rosenblatt``. An absent label's place below its chance of absence is drawn.
+
+    Example:
+        >>> from snefy_ldl import SnefySimplex
+        >>> import torch
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
+        >>> LatentScore().for_law(law).score(np.array([[0.975, 0.025]])).round(2)
+        array([1.96])
+    """
+
+    name = "latent"
+
+    def bind(self, law: Any, n_draws: int, seeds: Seeds) -> None:
+        """See the base class.
+
+        Raises:
+            InputError: A law without a Rosenblatt map.
+        """
+        if not callable(getattr(law, "rosenblatt", None)):
+            raise InputError(f'a {type(law).__name__} has no rosenblatt(shares); use method="hpd" or "pcp".')
+        self.seed = seeds()
+
+    def score(self, points: Array) -> Array:
+        """See the base class."""
+        uniforms = to_numpy(self.law.rosenblatt(points / points.sum(axis=-1, keepdims=True), self.seed))
+        smallest = np.finfo(np.float64).tiny
+        distance: Array = np.linalg.norm(ndtri(np.clip(uniforms, smallest, 1.0 - 2.0**-53)), axis=-1)
+        return distance
+
+    def volume(self, thresholds: Threshold, n: int, seeds: Seeds) -> tuple[Array, Array]:
+        """See the base class; here by draws of the law."""
+        return volume_by_draws(self, thresholds, n, seeds)
+
+
+def _ball_points(rng: np.random.Generator, n: int, d: int) -> Array:
+    """Uniform points (n, d) of the unit ball."""
+    ball = rng.normal(size=(n, d))
+    ball *= (rng.random((n, 1)) ** (1.0 / d)) / np.linalg.norm(ball, axis=1, keepdims=True)
+    return ball
+
+
+def _log_ball_share(n_labels: int) -> float:
+    """Log volume of the unit ball over that of the simplex, both in the plane of the simplex."""
+    d = n_labels - 1
+    log_ball = 0.5 * d * math.log(math.pi) - gammaln(0.5 * d + 1.0)
+    return float(log_ball - 0.5 * math.log(n_labels) + gammaln(n_labels))
+
+
+class MahalanobisScore(RegionScore):
+    """``s = (ℓ - E ℓ)ᵀ Cov⁺ (ℓ - E ℓ)``: an ellipsoid in the plane of the simplex. Needs no density.
+
+    Example:
+        >>> import torch
+        >>> law = torch.distributions.Dirichlet(torch.ones(1, 3))
+        >>> MahalanobisScore().for_law(law).score(np.array([[1.0, 0.0, 0.0]])).round(3)
+        array([8.])
+    """
+
+    name = "mahalanobis"
+    needs_positive = False
+
+    def bind(self, law: Any, n_draws: int, seeds: Seeds) -> None:
+        """See the base class.
+
+        Raises:
+            InputError: A law without a covariance.
+        """
+        self.mean = to_numpy(law.mean)
+        covariance = to_numpy(_covariance(law))
+        # an orthonormal basis of the plane Σ ℓ = const
+        plane = np.linalg.svd(np.ones((1, self.n_labels)))[2][1:].T  # (L, L-1)
+        values, vectors = np.linalg.eigh(plane.T @ covariance @ plane)
+        top = np.maximum(values[:, -1:], np.finfo(np.float64).tiny)
+        self.values = np.maximum(values, SMALLEST_COVARIANCE_EIGENVALUE * top)  # (b, L-1)
+        self.axes = plane @ vectors  # (b, L, L-1)
+
+    def score(self, points: Array) -> Array:
+        """See the base class."""
+        along = np.einsum("...bl,blk->...bk", points - self.mean, self.axes)
+        distance: Array = (along**2 / self.values).sum(axis=-1)
+        return distance
+
+    def score_shared(self, points: Array) -> Array:
+        """See the base class."""
+        return self.score(points[:, None, :])
+
+    def volume(self, thresholds: Threshold, n: int, seeds: Seeds) -> tuple[Array, Array]:
+        """See the base class; here by uniform points of the ellipsoid, whose own volume is known."""
+        d = self.n_labels - 1
+        ball = _ball_points(np.random.default_rng(seeds()), n, d)
+        finite = np.where(np.isfinite(thresholds), thresholds, 0.0)
+        steps = np.einsum("sk,blk->sbl", ball, self.axes * np.sqrt(self.values * finite[:, None])[:, None, :])
+        hit = (self.mean + steps >= 0.0).all(axis=-1).mean(axis=0)
+        with np.errstate(divide="ignore"):
+            log_size = _log_ball_share(self.n_labels) + 0.5 * (np.log(self.values).sum(axis=1) + d * np.log(finite))
+        return np.exp(log_size) * hit, np.exp(log_size) * hit_error(hit, n)
+
+
+def _covariance(law: Any) -> Any:
+    matrix = getattr(law, "covariance_matrix", None)
+    if matrix is not None:
+        return matrix
+    if isinstance(law, torch.distributions.Dirichlet):  # torch's own has none, though its formula is known
+        total = law.concentration.sum(-1)[..., None, None]
+        return (torch.diag_embed(law.mean) - law.mean[..., :, None] * law.mean[..., None, :]) / (total + 1.0)
+    raise InputError(f'a {type(law).__name__} has no covariance_matrix; use method="density" or "hpd".')

@@ -1,0 +1,154 @@
+"""method="auto": what is chosen, on which rows, at what cost in width, and that coverage stays exact."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from known_laws import DirichletModel, KnownLaw, LinearModel, NormalLaw, ZeroModel, linear_data
+
+from snefy_ldl.conformal import ConformalIntervals, ScoreChoice
+from snefy_ldl.conformal.choice import choose_score, set_aside
+from snefy_ldl.conformal.scores import AbsoluteScore, ScaledQuantileScore
+from snefy_ldl.conformal.thresholds import rank
+from snefy_ldl.metrics import coverage, joint_coverage
+
+
+def test_auto_is_the_default():
+    model = DirichletModel()
+    X, D = model.draw(90, seed=1)
+    ci = ConformalIntervals(model)
+    assert ci.method == "auto"
+    assert ci.choice_ is None
+    ci.conformalize(X, D)
+    assert ci.method == ci.choice_.method
+    assert {one.method for one in ci.choice_.candidates} == {
+        "cdf",
+        "quantile",
+        "scaled quantile",
+        "chebyshev",
+        "absolute",
+    }
+
+
+@pytest.mark.parametrize("simultaneous", [False, True])
+def test_coverage_from_both_sides_after_the_choice(simultaneous):
+    """Mean coverage over splits is ⌈c(m+1)⌉/(m+1), m the rows that calibrate, as if the score had been fixed before.
+
+    Tolerance: 4.5 standard errors, a false alarm about once in 150,000 seeds.
+    """
+    n_splits, n_cal, n_test, level = 120, 75, 60, 0.9
+    model = DirichletModel(distort=3.0)
+    X, D = DirichletModel().draw(n_splits * (n_cal + n_test), seed=2)
+    found, picked = [], set()
+    for X_split, D_split in zip(np.split(X, n_splits), np.split(D, n_splits)):
+        ci = ConformalIntervals(model, level, simultaneous=simultaneous)
+        ends = ci.conformalize(X_split[:n_cal], D_split[:n_cal]).predict_interval(X_split[n_cal:])
+        found.append((joint_coverage if simultaneous else coverage)(D_split[n_cal:], ends))
+        picked.add(ci.method)
+    expected = rank(level, ci.n_calibration_) / (ci.n_calibration_ + 1)
+    error = np.std(found, ddof=1) / np.sqrt(n_splits)
+    assert ci.n_calibration_ == 50
+    assert len(picked) > 1  # the choice varies with the rows, and still costs no coverage
+    assert abs(np.mean(found) - expected) < 4.5 * error
+
+
+def test_rows_that_choose_do_not_calibrate():
+    model = DirichletModel()
+    X, D = model.draw(120, seed=3)
+    aside, rest = set_aside(120, None, [0.9])
+    assert sorted([*aside, *rest]) == list(range(120))
+    ci = ConformalIntervals(model).conformalize(X, D)
+    by_hand = ConformalIntervals(model, method=ci.method).conformalize(X[rest], D[rest])
+    np.testing.assert_array_equal(ci.predict_interval(X), by_hand.predict_interval(X))
+    assert ci.n_calibration_ == len(rest) == 120 - ci.choice_.n_rows
+
+
+def test_the_worse_normalisation_is_not_taken():
+    """Noise that follows the predicted spread: one width for all rows scores worse, and is not chosen."""
+    rng = np.random.default_rng(4)
+    x = rng.uniform(0.01, 0.1, 600)
+    first = np.clip(0.5 + x * rng.normal(size=600), 0, 1)
+
+    class Spread:
+        def predict_dist(self, X):
+            return NormalLaw(np.full((len(X), 2), 0.5), np.repeat(np.asarray(X), 2, axis=1))
+
+    class Constant:
+        def predict_dist(self, X):  # the spread is nonsense: the noise has nothing to do with it
+            law = NormalLaw(np.full((len(X), 2), 0.5), np.repeat(np.asarray(X), 2, axis=1) ** 3)
+            law.marginal = None
+            return law
+
+    D = np.column_stack([first, 1 - first])
+    good = ConformalIntervals(Spread()).conformalize(x[:, None], D).choice_
+    loss = {one.method: one.interval_score for one in good.candidates}
+    assert good.method != "absolute"
+    assert loss["absolute"] > 1.05 * loss["chebyshev"]
+    even = np.clip(0.5 + 0.05 * rng.normal(size=600), 0, 1)
+    bad = ConformalIntervals(Constant()).conformalize(x[:, None], np.column_stack([even, 1 - even])).choice_
+    assert bad.method == "absolute"  # of chebyshev and absolute: there are no marginals
+
+
+def test_sentence_and_file():
+    model = DirichletModel()
+    X, D = model.draw(200, seed=5)
+    ci = ConformalIntervals(model, [0.5, 0.9]).conformalize(X, D)
+    assert f"auto picked {ci.method} of 5 scores on 66 calibration rows set aside" in str(ci.choice_)
+    assert "narrowest" in str(ci.choice_)
+    again = ConformalIntervals.from_dict(model, json.loads(json.dumps(ci.to_dict())))
+    assert again.choice_ == ci.choice_
+    assert str(again.choice_) == str(ci.choice_)
+    np.testing.assert_array_equal(again.predict_interval(X), ci.predict_interval(X))
+
+
+def test_few_rows_groups_and_folds():
+    model = DirichletModel()
+    X, D = model.draw(59, seed=6)
+    few = ConformalIntervals(model).conformalize(X, D)
+    assert few.method == "cdf"
+    assert few.n_calibration_ == 59
+    assert "without a comparison" in str(few.choice_)
+    groups = np.array(["big"] * 81 + ["small"] * 9)
+    aside, _ = set_aside(90, groups, [0.9])
+    assert (groups[aside] == "big").all()  # a small group keeps the rows that its threshold needs
+    X, D = linear_data(90, seed=7)
+    crossed = ConformalIntervals(LinearModel(), 0.8, cv=3).conformalize(X, D)
+    assert crossed.choice_.n_rows == 30
+    assert crossed.n_calibration_ == 60
+    ends = crossed.predict_interval(X)
+    assert coverage(D, ends) > 0.7
+
+
+def test_laws_with_zeros_get_intervals_that_start_at_zero():
+    model = ZeroModel()
+    X, D = model.draw(120, seed=8)
+    ci = ConformalIntervals(model, 0.8).conformalize(X, D)
+    ends = ci.predict_interval(X[:40])
+    assert (D == 0.0).any()
+    assert (ends[..., 0] == 0.0).any()
+    assert coverage(D[:40], ends) > 0.6
+
+
+def test_other_normalisations_by_hand():
+    law = KnownLaw(seed=9).predict_dist(np.zeros((4, 2)))
+    shares = law.sample((), torch.Generator().manual_seed(0)).numpy()
+    absolute = AbsoluteScore().for_law(law, [0.8])
+    np.testing.assert_allclose(absolute.score(shares, 0), np.abs(shares - law.mean.numpy()))
+    low, high = absolute.ends(np.full((1, 1, 1), 0.1))
+    np.testing.assert_allclose(high - low, 0.2)
+    scaled = ScaledQuantileScore().for_law(law, [0.8])
+    tails = law.quantiles([0.1, 0.9]).numpy()
+    wanted = np.maximum(tails[..., 0] - shares, shares - tails[..., 1]) / (tails[..., 1] - tails[..., 0])
+    np.testing.assert_allclose(scaled.score(shares, 0), wanted, atol=1e-9)
+    low, high = scaled.ends(np.full((1, 1, 1), 0.25))
+    np.testing.assert_allclose((high - low)[..., 0], 1.5 * (tails[..., 1] - tails[..., 0]), atol=1e-9)
+
+
+def test_without_rows_there_is_nothing_to_compare():
+    law = DirichletModel().predict_dist(np.zeros((1, 2)))
+    score, choice = choose_score([(np.zeros(0, dtype=np.intp), law)], np.zeros((0, 3)), [0.9], False)
+    assert score.name == "cdf"
+    assert choice == ScoreChoice("cdf", 0, [])

@@ -1,0 +1,124 @@
+"""The watch for changes: false alarms at most as stated, changes found, p-values by hand, the command and the plot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from known_laws import DirichletModel, LinearModel, ZeroModel, linear_data
+from scipy import stats
+from typer.testing import CliRunner
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.cli.entry import app
+from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, watch
+from snefy_ldl.datasets import make_city_districts
+from snefy_ldl.errors import InputError, NotConformalizedError
+from snefy_ldl.plots.conformal import plot_watch
+
+
+def test_p_values_by_hand_and_uniform():
+    model = DirichletModel()
+    X, D = model.draw(1050, seed=1)
+    ci = ConformalIntervals(model.__class__(distort=3.0), 0.9, "chebyshev").conformalize(X[:50], D[:50])
+    found = watch(ci, X[50:], D[50:], random_state=4)
+    coins = np.random.default_rng(4).random((1000, 3))
+    scores = ci.row_scores(X, D)
+    for row in (0, 1, 17, 999):
+        bag, score = scores[: 50 + row], scores[50 + row]
+        wanted = ((bag > score).sum(axis=0) + coins[row] * ((bag == score).sum(axis=0) + 1)) / (len(bag) + 1)
+        np.testing.assert_allclose(found.p_values[row], wanted)
+    for label in range(3):
+        assert stats.kstest(found.p_values[:, label], "uniform").pvalue > 1e-3
+    assert not found.changed
+
+
+def test_false_alarms_are_as_rare_as_stated():
+    """At 20 to 1: at most 5 % of 300 streams of 100 rows; binomial 4.5 standard errors, once in 150,000 seeds."""
+    alarms = 0
+    model = DirichletModel()
+    X, D = model.draw(300 * 130, seed=2)
+    for X_part, D_part in zip(np.split(X, 300), np.split(D, 300)):
+        ci = ConformalIntervals(model, 0.8, "chebyshev").conformalize(X_part[:30], D_part[:30])
+        alarms += watch(ci, X_part[30:], D_part[30:], alarm=20.0).changed
+    assert alarms / 300 <= 0.05 + 4.5 * np.sqrt(0.05 * 0.95 / 300)
+
+
+@pytest.mark.parametrize("made", [ConformalIntervals, ConformalRegion])
+def test_a_change_is_found_soon_after_it_happened(made):
+    model, other = DirichletModel(), DirichletModel(distort=6.0)
+    X, D = model.draw(500, seed=3)
+    calibrated = made(other).conformalize(X[:200], D[:200])
+    rng = np.random.default_rng(0)
+    shifted = D[350:] ** rng.uniform(1.5, 3.0, (150, 1))
+    after = np.vstack([D[200:350], shifted / shifted.sum(axis=1, keepdims=True)])
+    found = watch(calibrated, X[200:], after)
+    assert found.changed
+    assert 150 < found.alarm_row < 300
+    assert "have changed since calibration: the evidence passed 100 to 1 at row" in str(found)
+    calm = watch(calibrated, X[200:350], D[200:350])
+    assert not calm.changed
+    assert "no sign of a change" in str(calm)
+
+
+def test_groups_zeros_and_refusals():
+    model = ZeroModel(shift=1.0)
+    X, D = model.draw(300, seed=4)
+    groups = np.where(X[:, 0] > 0, "a", "b")
+    ci = ConformalIntervals(model, 0.8, "chebyshev").conformalize(X[:150], D[:150], groups=groups[:150])
+    found = watch(ci, X[150:], D[150:], groups=groups[150:])
+    assert not found.changed
+    with pytest.raises(InputError, match="give the groups"):
+        watch(ci, X[150:], D[150:])
+    with pytest.raises(InputError, match="above 1"):
+        watch(ci, X[150:], D[150:], groups=groups[150:], alarm=1.0)
+    with pytest.raises(NotConformalizedError):
+        watch(ConformalIntervals(model), X, D)
+    X, D = linear_data(40, seed=5)
+    with pytest.raises(InputError, match="without cv"):
+        watch(ConformalIntervals(LinearModel(), 0.8, "chebyshev", cv=2).conformalize(X, D), X, D)
+
+
+def test_the_command_and_the_picture(tmp_path: Path):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    city = make_city_districts(n=260, random_state=0)
+    frame = pd.DataFrame(city.X, columns=city.feature_names)
+    D = pd.DataFrame(city.D, columns=city.label_names)
+    model = SnefyLDL(n_neurons=6, n_readouts=3, epochs=2, guides=None, random_state=0).fit(frame[:80], D[:80])
+    model.save(tmp_path / "model")
+    rows = pd.concat([frame, D], axis=1)
+    rows[80:160].to_csv(tmp_path / "calibration.csv", index=False)
+    rows[160:].to_csv(tmp_path / "new.csv", index=False)
+    sharper = D**3
+    changed = pd.concat([frame, sharper.div(sharper.sum(axis=1), axis=0)], axis=1)
+    changed[160:].to_csv(tmp_path / "changed.csv", index=False)
+
+    def run(*words):
+        return CliRunner().invoke(app, [str(word) for word in words])
+
+    missing = run("watch", tmp_path / "model", tmp_path / "new.csv")
+    assert missing.exit_code == 1
+    assert "snefy-ldl conformalize" in " ".join(missing.output.split())
+    said = run("conformalize", tmp_path / "model", tmp_path / "calibration.csv")
+    assert "auto picked" in said.output
+    calm = run("watch", tmp_path / "model", tmp_path / "new.csv")
+    assert calm.exit_code == 0, calm.output
+    assert "no sign of a change" in calm.output
+    loud = run("watch", tmp_path / "model", tmp_path / "changed.csv", "--picture", tmp_path / "watch.svg")
+    assert "have changed since calibration" in loud.output
+    assert (tmp_path / "watch.svg").stat().st_size > 1000
+    assert "above 1" in run("watch", tmp_path / "model", tmp_path / "new.csv", "--alarm", "0.5").output
+    plt.close("all")
+
+
+def test_the_plot_shows_the_alarm():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    model = DirichletModel()
+    X, D = model.draw(200, seed=6)
+    ci = ConformalIntervals(model, 0.9, "chebyshev").conformalize(X[:100], D[:100])
+    ax = plot_watch(watch(ci, X[100:], D[100:][:, ::-1]))
+    assert ax.get_yscale() == "log"
+    assert len(ax.lines) >= 2
+    plt.close("all")
