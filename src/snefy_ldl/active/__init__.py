@@ -10,22 +10,23 @@ predicted law, each also as a diverse batch (``diverse=True``): ``entropy`` (the
 
 from __future__ import annotations
 
+from snefy_ldl.active.features import CoreSet, FeatureStrategy, GraphDensity, KMeansSampling, RandomSampling
+from snefy_ldl.active.laws import (
+    Auto,
+    DirichletEntropy,
+    Entropy,
+    Epistemic,
+    LawStrategy,
+    LogDet,
+    Variance,
+    VoteInformation,
+    log_determinant,
+    members_of,
+    shared_entropy,
+)
 from snefy_ldl.active.loop import ActiveLearner
 from snefy_ldl.active.pool import Pool
-from snefy_ldl.active.query import STRATEGIES, make_strategy, query
-from snefy_ldl.active.strategies.auto import Auto
-from snefy_ldl.active.strategies.base import Strategy
-from snefy_ldl.active.strategies.coreset import CoreSet
-from snefy_ldl.active.strategies.dirichlet import DirichletEntropy
-from snefy_ldl.active.strategies.entropy import Entropy, shared_entropy
-from snefy_ldl.active.strategies.epistemic import Epistemic, members_of
-from snefy_ldl.active.strategies.feature import FeatureStrategy
-from snefy_ldl.active.strategies.graph_density import GraphDensity
-from snefy_ldl.active.strategies.kmeans import KMeansSampling
-from snefy_ldl.active.strategies.law import LawStrategy
-from snefy_ldl.active.strategies.random_rows import RandomSampling
-from snefy_ldl.active.strategies.variance import LogDet, Variance, log_determinant
-from snefy_ldl.active.strategies.votes import VoteInformation
+from snefy_ldl.active.query import STRATEGIES, Strategy, make_strategy, query
 
 __all__ = [
     "STRATEGIES",

@@ -74,8 +74,7 @@ def query_parts(
 
 def _scores_rows(strategy: Any, model: Any) -> Any:
     """The strategy, where it needs no row but the one it scores."""
-    from snefy_ldl.active.strategies.auto import Auto
-    from snefy_ldl.active.strategies.law import LawStrategy
+    from snefy_ldl.active.laws import Auto, LawStrategy
     from snefy_ldl.errors import InputError
 
     if isinstance(strategy, Auto):
