@@ -20,8 +20,10 @@ from snefy_ldl._internal.validation import check_count
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.errors import InputError
 
-__all__ = ["STRATEGIES", "Strategy", "free_rows", "make_strategy", "query", "top_rows"]
+__all__ = ["RECOMMENDED", "STRATEGIES", "Strategy", "free_rows", "make_strategy", "query", "top_rows"]
 
+#: Strategies that messages name first; the others did not pay in our studies, and are there to be compared with.
+RECOMMENDED = ("auto", "lcmd", "bait", "maxdet", "kmeans++", "random")
 #: Strategies by name; a class enters itself when it is defined.
 STRATEGIES: dict[str, type[Strategy]] = {}
 
@@ -164,8 +166,10 @@ def query(
         X_pool: unlabelled rows: an array (also memory-mapped), DataFrame, sparse matrix; the path of a Parquet, CSV or
             TSV file; an iterator of blocks of rows, or a function that returns one. Read a block at a time.
         n: how many rows.
-        model: a fitted model with ``predict_dist``; for ``epistemic`` also a list of them. It is not changed.
-        X_labeled: rows that have labels; ``coreset``, ``graph_density`` and diverse batches keep away from them.
+        model: a fitted model with ``predict_dist``; for ``epistemic`` and kernels of members also a list of them. It is
+            not changed.
+        X_labeled: rows that have labels; strategies on kernels, ``coreset``, ``graph_density`` and diverse batches keep
+            away from them.
         random_state: seed; ties and draws follow it.
         return_utilities: also return the utility of every row of the pool, (N,): larger is wanted more, NaN was not
             looked at.
@@ -245,7 +249,10 @@ def make_strategy(strategy: str | Strategy, options: dict[str, Any] | None = Non
     if not isinstance(strategy, str) or strategy not in STRATEGIES:
         near = difflib.get_close_matches(str(strategy), STRATEGIES, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise InputError(f"strategy={strategy!r}: use one of {', '.join(STRATEGIES)}.{hint}")
+        others = ", ".join(name for name in STRATEGIES if name not in RECOMMENDED)
+        raise InputError(
+            f"strategy={strategy!r}: use one of {', '.join(RECOMMENDED)}; for comparison there are {others}.{hint}"
+        )
     kind = STRATEGIES[strategy]
     known = list(inspect.signature(kind).parameters)
     for name in options:

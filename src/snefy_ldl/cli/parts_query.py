@@ -74,14 +74,13 @@ def query_parts(
 
 def _scores_rows(strategy: Any, model: Any) -> Any:
     """The strategy, where it needs no row but the one it scores."""
-    from snefy_ldl.active.laws import Auto, LawStrategy
+    from snefy_ldl.active import Auto, Epistemic, LawStrategy, Variance
     from snefy_ldl.errors import InputError
 
     if isinstance(strategy, Auto):
-        if not strategy.diverse:
-            note("in parts, rows are chosen by their scores alone: no diverse batch")
-            strategy = Auto(diverse=False)
-        strategy = strategy.pick(model)
+        note("in parts, rows are chosen by their scores alone: no diverse batch")
+        several = getattr(model, "n_members", 1) not in (1, "auto")
+        strategy = Epistemic(target="vote") if several else Variance()
     if not isinstance(strategy, LawStrategy) or strategy.diverse:
         raise InputError(
             "in parts, each row is scored by itself: use variance, entropy, logdet, vote_information, epistemic or "

@@ -66,7 +66,7 @@ def query(
     strategy: Annotated[
         str,
         typer.Option(
-            help="auto, variance, entropy, logdet, vote_information, epistemic, dirichlet, kmeans, coreset ..."
+            help="auto, lcmd, bait, maxdet, kmeans++, random; for comparison variance, entropy, epistemic, coreset ..."
         ),
     ] = "auto",
     diverse: Annotated[
