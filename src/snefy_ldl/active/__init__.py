@@ -12,6 +12,7 @@ its baseline, ``variance``, ``logdet``, ``vote_information``, ``epistemic``).
 
 from __future__ import annotations
 
+from snefy_ldl.active.diagnosis import Diagnosis, will_it_help
 from snefy_ldl.active.features import CoreSet, FeatureStrategy, GraphDensity, KMeansSampling, RandomSampling
 from snefy_ldl.active.kernels import KERNELS, Laplace, fisher_information
 from snefy_ldl.active.laws import (
@@ -39,6 +40,7 @@ __all__ = [
     "ActiveLearner",
     "Auto",
     "CoreSet",
+    "Diagnosis",
     "DirichletEntropy",
     "Entropy",
     "Epistemic",
@@ -62,4 +64,5 @@ __all__ = [
     "members_of",
     "query",
     "shared_entropy",
+    "will_it_help",
 ]

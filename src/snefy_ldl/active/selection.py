@@ -107,8 +107,9 @@ def kmeans_plusplus(
         Row numbers (n,), and each row's weight in the first draw (N,).
 
     Example:
-        >>> sorted(kmeans_plusplus(np.array([[0.0], [5.0], [0.0], [9.0]]), 2, np.zeros((1, 1)), RandomState(0))[0])
-        [1, 3]
+        >>> Z = np.array([[0.0], [5.0], [0.0], [9.0]])
+        >>> np.sort(kmeans_plusplus(Z, 2, np.zeros((1, 1)), RandomState(0))[0])
+        array([1, 3])
     """
     random = random or RandomState(0)
     table, norms, gap, owner = _clusters(Z, labeled)

@@ -83,7 +83,10 @@ def query(
         typer.Option(help="Rows this table or Label Studio file names are not chosen again. Repeatable."),
     ] = None,
     labeled: Annotated[
-        Path | None, typer.Option(help="Table of rows with labels, for strategies that keep away from them.")
+        Path | None,
+        typer.Option(
+            help="Table of rows with labels: chosen rows differ from them, and whether choosing pays is printed."
+        ),
     ] = None,
     keep: Annotated[
         str | None, typer.Option(metavar="COL1,COL2", help="Further columns to copy from the pool.")
@@ -147,10 +150,33 @@ def query(
             f"{len(rows):,} tasks for Label Studio written to {label_studio}, the set-up of their page to {page}",
             "green",
         )
+    if labeled is not None:
+        _say_whether_it_helps(fitted, TableSource(labeled), source, columns.features)
     if out != "-":
         say(f"{len(rows):,} of {len(utilities):,} rows, chosen by {strategy}, written to {out}", "green")
         labels = ", ".join(str(label) for label in fitted.label_names_)
         say(f"Next: fill in {labels} (shares or numbers of votes), and: snefy-ldl fit TRAIN --append {out}", "")
+
+
+def _say_whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, names: list[str]) -> None:
+    """Print what the labelled rows say about choosing rows, where their table holds the labels."""
+    import numpy as np
+
+    from snefy_ldl.active import will_it_help
+    from snefy_ldl.errors import InputError
+
+    labels = [str(label) for label in model.label_names_]
+    if not set(labels) <= set(known.columns):
+        return
+    try:
+        with no_table_notes():
+            table = known.whole([*names, *labels], [])
+            shares = table[labels].to_numpy(dtype=np.float64)
+            shares = shares / shares.sum(axis=1, keepdims=True)  # votes, too
+            rows = model_rows(model, table[names], names)
+            say(str(will_it_help(model, rows, shares, lambda: _blocks(pool, names, model))), "")
+    except (InputError, ValueError) as error:
+        note(f"whether choosing rows pays cannot be told from {known.file.name}: {error}")
 
 
 def _check_outputs(out: str, label_studio: Path | None, *inputs: Path | None) -> None:
