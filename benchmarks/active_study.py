@@ -200,7 +200,11 @@ def labels_saved(n, curve, baseline):
 def report(args):
     """Tables of the areas under the curves against random rows, labels saved, and how will_it_help ranks the pools."""
     found = curves(args.folder, args.start)
-    lines = ["| pool | strategy | splits | " + " | ".join(f"{m}, % of random" for m in MEASURES) + " | labels saved |"]
+    lines = [
+        "| pool | strategy | splits | "
+        + " | ".join(f"{m}, {'nats' if m == 'nll' else '%'} less random" for m in MEASURES)
+        + " | labels saved |"
+    ]
     lines.append("|---|---|---|" + "---|" * (len(MEASURES) + 1))
     gains, scores = {}, {}
     for (data, name), records in found.items():
@@ -221,7 +225,7 @@ def report(args):
             areas[key] = area_under_curve(n, mine), area_under_curve(n, other)
             unit = 1.0 if key == "nll" else 0.01 * areas[key][1].mean()
             mean, half = paired_interval(areas[key][0] / unit, areas[key][1] / unit)
-            cells.append(f"{float(mean):+.2f} ± {float(half):.2f}" + (" nats" if key == "nll" else ""))
+            cells.append(f"{float(mean):+.2f} ± {float(half):.2f}")
             if key == "kl":
                 saved = np.mean([labels_saved(n, a, b) for a, b in zip(mine, other)])
                 if name == args.gain_of:

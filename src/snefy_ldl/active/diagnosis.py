@@ -161,12 +161,11 @@ def _redundancy(model: Any, rows: Any, X_pool: Any, random: np.random.RandomStat
     taken = pool.take(sample)
     if best_kernel(model) is None:
         scale = Geometry.of(pool, standardize=True)
-        Z, known = (scale(pool.as_table(part, "X")) for part in (taken, rows))
+        Z, labeled = (scale(pool.as_table(part, "X")).astype(np.float64) for part in (taken, rows))
     else:
         kernel = make_kernel("auto", model, random)
-        Z, known = kernel.features(taken), kernel.features(rows)
-    Z = np.asarray(Z, dtype=np.float64)
-    known = None if X_pool is None else np.asarray(known, dtype=np.float64)
+        Z, labeled = (kernel.features(part).astype(np.float64) for part in (taken, rows))
+    known = None if X_pool is None else labeled  # the pool is what is labelled: all distances would be 0
     batch = max(1, min(BATCH, len(Z) // 4))
 
     def left(chosen: Any) -> float:

@@ -204,7 +204,8 @@ class MembersKernel(Kernel, name="members"):
             means = [to_numpy(one.mean) for one in members_of(law)[0]]
         logs = np.stack([centred_logs(mean, SHARE_FLOOR) for mean in means])  # (K, b, L)
         table = (logs - logs.mean(axis=0)).transpose(1, 0, 2).reshape(logs.shape[1], -1) / np.sqrt(len(logs))
-        return table.astype(np.float32)
+        features: Features = table.astype(np.float32)
+        return features
 
     @staticmethod
     def serves(model: Any) -> bool:
@@ -453,7 +454,8 @@ class Laplace:
     def _spread(self, rows: NetworkRows) -> Tensor:
         """Variance of the output along the eigenvectors of A (K, b, n)."""
         along = (rows.hidden @ self._hidden) ** 2
-        return along @ (1.0 / (self._precision + self.prior_precision[:, None, None]))
+        variance: Tensor = along @ (1.0 / (self._precision + self.prior_precision[:, None, None]))
+        return variance
 
     def nats(self, X: Any) -> Array:
         """Expected loss of log likelihood because the last layer is not known better, ``½ tr(I(h) Σ_h)`` (N,).
