@@ -3,6 +3,7 @@
     python benchmarks/active_study.py run --folder study --jobs 2                 # all cases, side by side
     python benchmarks/active_study.py run --folder study --sets Movie ECAM --splits 5 --start 64
     python benchmarks/active_study.py report --folder study --chosen-on 5         # tables from what is there
+    python benchmarks/active_study.py million --threads 1                         # 256 of a million rows of 50 features
 
 One case is a pool, a split and a strategy, and one JSON file in the folder: what is there is not made again, and a case
 that was cut off goes on after its last batch. All strategies of a split share its test rows and its first labels, so
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -240,6 +242,22 @@ def report(args):
         print(f"\nRank correlation of will_it_help's score with the gain of {args.gain_of}: {rank:.2f}")
 
 
+def million(args):
+    """Time and peak memory of one batch of 256 from a long pool, on the trees of the guides' forest."""
+    torch.set_num_threads(args.threads)
+    random = np.random.default_rng(0)
+    X = random.normal(size=(500, 50))
+    mean = np.exp(X @ random.normal(size=(50, 6)) / 4.0)
+    D = np.stack([random.dirichlet(30.0 * row / row.sum() + 0.3) for row in mean])
+    model = fit(X, D, 0, members=False)
+    pool = random.standard_normal((args.rows, 50), dtype=np.float32)
+    began, spent = time.perf_counter(), time.process_time()
+    rows = query("lcmd", pool, 256, model=model, X_labeled=X, random_state=0, kernel="trees")
+    seconds, spent = time.perf_counter() - began, time.process_time() - spent
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"{len(set(rows))} of {args.rows:,} rows: {seconds:.1f} s, {spent:.1f} s of processor, peak {peak:.2f} GB")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -256,8 +274,11 @@ def main():
     two = commands.add_parser("report", parents=[both])
     two.add_argument("--chosen-on", type=int, default=0, help="splits below this number chose, the others report")
     two.add_argument("--gain-of", default="lcmd trees")
+    three = commands.add_parser("million")
+    three.add_argument("--rows", type=int, default=1_000_000)
+    three.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
-    (run if args.command == "run" else report)(args)
+    {"run": run, "report": report, "million": million}[args.command](args)
 
 
 if __name__ == "__main__":
