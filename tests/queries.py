@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl.active import STRATEGIES, query
+from snefy_ldl.active import STRATEGIES, LawStrategy, query
 
-ON_LAWS = [name for name, kind in STRATEGIES.items() if kind.needs_model]
-ON_FEATURES = [name for name in STRATEGIES if name not in ON_LAWS]
+ON_LAWS = [name for name, kind in STRATEGIES.items() if issubclass(kind, LawStrategy)]
+ON_FEATURES = [name for name, kind in STRATEGIES.items() if not kind.needs_model]
 
 
 def ask(name: str, pool: Any, n: int, model: Any, **options: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 
@@ -29,4 +31,4 @@ def pool(city: Dataset) -> np.ndarray:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pools are read 50 rows at a time."""
-    monkeypatch.setattr("snefy_ldl.active.strategies.base.POOL_ROWS", 50)
+    monkeypatch.setattr(import_module("snefy_ldl.active.query"), "POOL_ROWS", 50)

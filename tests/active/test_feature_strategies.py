@@ -10,8 +10,7 @@ from scipy import stats
 
 from queries import seeded
 from snefy_ldl.active import query
-from snefy_ldl.active.diversity import choose_apart
-from snefy_ldl.active.strategies.graph_density import graph_density
+from snefy_ldl.active.features import choose_apart, graph_density
 
 
 def standard(X, reference=None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -87,7 +88,7 @@ def test_entropy_estimators_agree_with_quadrature(snefy, quadrature, members):
 
 def test_shared_draws_are_the_same_for_every_block(pool, model, monkeypatch):
     whole = query("entropy", pool, 5, model=model, random_state=0, method="shared", return_utilities=True)[1]
-    monkeypatch.setattr("snefy_ldl.active.strategies.base.POOL_ROWS", 64)
+    monkeypatch.setattr(import_module("snefy_ldl.active.query"), "POOL_ROWS", 64)
     parts = query("entropy", pool, 5, model=model, random_state=0, method="shared", return_utilities=True)[1]
     np.testing.assert_allclose(parts, whole, rtol=1e-9)
 

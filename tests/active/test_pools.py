@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from importlib import import_module
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import scipy.sparse as sp
 
 from queries import ON_FEATURES, ask
 from snefy_ldl.active import Pool, query
-from snefy_ldl.active.diversity import Geometry
+from snefy_ldl.active.features import Geometry
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import DirichletLDL
 
@@ -85,7 +86,7 @@ def test_named_columns_are_matched_by_name(city, tmp_path):
 def test_large_pools_are_thinned_and_scaled_in_one_pass(monkeypatch):
     random = np.random.default_rng(0)
     X = 1e4 + random.normal(0, [1.0, 1e-3, 30.0], (5000, 3))
-    monkeypatch.setattr("snefy_ldl.active.strategies.base.POOL_ROWS", 333)
+    monkeypatch.setattr(import_module("snefy_ldl.active.query"), "POOL_ROWS", 333)
     geometry = Geometry.of(Pool(X, block_rows=333), True)
     np.testing.assert_allclose(geometry.mean, X.mean(0), rtol=1e-12)
     np.testing.assert_allclose(geometry.deviation, X.std(0), rtol=1e-9)
@@ -96,7 +97,7 @@ def test_large_pools_are_thinned_and_scaled_in_one_pass(monkeypatch):
 
 
 def test_mini_batches_beyond_the_limit(monkeypatch, pool):
-    monkeypatch.setattr("snefy_ldl.active.diversity.FULL_KMEANS_ROWS", 50)
+    monkeypatch.setattr("snefy_ldl.active.features.FULL_KMEANS_ROWS", 50)
     assert len(set(query("kmeans", pool, 6, random_state=0).tolist())) == 6
 
 

@@ -11,7 +11,7 @@ import torch
 
 from queries import ON_LAWS, ask
 from snefy_ldl import SnefyLDL
-from snefy_ldl.active import STRATEGIES, Auto, Epistemic, Pool, Strategy, Variance, make_strategy, query
+from snefy_ldl.active import STRATEGIES, Pool, Strategy, Variance, make_strategy, query
 from snefy_ldl.errors import InputError, NotFittedError
 from snefy_ldl.learners import DirichletLDL
 
@@ -48,7 +48,7 @@ def test_excluded_rows_are_not_chosen(name, pool, model):
 
 
 @pytest.mark.parametrize("diverse", [True, "kmeans++", "greedy", "kmeans"])
-@pytest.mark.parametrize("name", [name for name in ON_LAWS if name != "auto"])  # auto is one of the others
+@pytest.mark.parametrize("name", ON_LAWS)
 def test_every_law_strategy_makes_diverse_batches(name, diverse, pool, model, city):
     rows = ask(name, pool, 10, model, X_labeled=city.X[:50], diverse=diverse)
     assert len(set(rows.tolist())) == 10
@@ -105,16 +105,9 @@ def test_every_strategy_keeps_to_the_contract_of_its_settings():
 
 
 def test_the_names_that_are_documented_are_there():
-    documented = "auto random kmeans coreset graph_density dirichlet entropy variance logdet vote_information epistemic"
-    assert set(documented.split()) <= set(STRATEGIES)
-
-
-def test_auto_compares_members_where_there_are_some(pool, city):
-    kinds = [Auto().pick(SnefyLDL()), Auto().pick(SnefyLDL(n_members=2)), Auto().pick([1, 2])]
-    assert [type(kind) for kind in kinds] == [Variance, Epistemic, Epistemic]
-    model = SnefyLDL(n_neurons=6, n_readouts=3, epochs=2, random_state=0).fit(city.X[:80], city.D[:80])
-    chosen = query("auto", pool, 5, model=model, random_state=3)
-    np.testing.assert_array_equal(chosen, query("variance", pool, 5, model=model, random_state=3, diverse="kmeans"))
+    recommended = "auto lcmd bait maxdet kmeans++ random"
+    others = "kmeans coreset graph_density dirichlet entropy variance logdet vote_information epistemic"
+    assert {*recommended.split(), *others.split()} <= set(STRATEGIES)
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------

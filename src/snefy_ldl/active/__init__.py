@@ -1,53 +1,68 @@
 """Active learning: which rows of a pool are worth the next labels.
 
 :func:`query` is one question to a pool; :class:`ActiveLearner` is the whole loop, with a state folder that survives a
-crash. Any model with ``predict_dist(X)`` serves, and asking never changes it.
+crash; :func:`will_it_help` says beforehand whether choosing rows will pay. Any model with ``predict_dist(X)`` serves,
+and asking never changes it.
 
-Strategies that look at features alone: ``random``, ``kmeans``, ``coreset``, ``graph_density``. Strategies that ask the
-predicted law, each also as a diverse batch (``diverse=True``): ``entropy`` (the paper's), ``dirichlet`` (its baseline),
-``variance``, ``logdet``, ``vote_information`` and ``epistemic``. ``auto`` takes the one that our study recommends.
+``auto`` takes ``lcmd`` on the trees of the guides' forest, else ``random``. ``lcmd``, ``bait``, ``maxdet`` and
+``kmeans++`` choose batches on a kernel of what the model knows. The others stay for comparison: features alone
+(``kmeans``, ``coreset``, ``graph_density``) and scores of the predicted law (``entropy``, the paper's, ``dirichlet``,
+its baseline, ``variance``, ``logdet``, ``vote_information``, ``epistemic``).
 """
 
 from __future__ import annotations
 
+from snefy_ldl.active.diagnosis import Diagnosis, will_it_help
+from snefy_ldl.active.features import CoreSet, FeatureStrategy, GraphDensity, KMeansSampling, RandomSampling
+from snefy_ldl.active.kernels import KERNELS, Laplace, fisher_information
+from snefy_ldl.active.laws import (
+    DirichletEntropy,
+    Entropy,
+    Epistemic,
+    LawStrategy,
+    LogDet,
+    Variance,
+    VoteInformation,
+    log_determinant,
+    members_of,
+    shared_entropy,
+)
 from snefy_ldl.active.loop import ActiveLearner
 from snefy_ldl.active.pool import Pool
-from snefy_ldl.active.query import STRATEGIES, make_strategy, query
-from snefy_ldl.active.strategies.auto import Auto
-from snefy_ldl.active.strategies.base import Strategy
-from snefy_ldl.active.strategies.coreset import CoreSet
-from snefy_ldl.active.strategies.dirichlet import DirichletEntropy
-from snefy_ldl.active.strategies.entropy import Entropy, shared_entropy
-from snefy_ldl.active.strategies.epistemic import Epistemic, members_of
-from snefy_ldl.active.strategies.feature import FeatureStrategy
-from snefy_ldl.active.strategies.graph_density import GraphDensity
-from snefy_ldl.active.strategies.kmeans import KMeansSampling
-from snefy_ldl.active.strategies.law import LawStrategy
-from snefy_ldl.active.strategies.random_rows import RandomSampling
-from snefy_ldl.active.strategies.variance import LogDet, Variance, log_determinant
-from snefy_ldl.active.strategies.votes import VoteInformation
+from snefy_ldl.active.query import STRATEGIES, Strategy, make_strategy, query
+from snefy_ldl.active.selection import BAIT, LCMD, Auto, KernelStrategy, KMeansPlusPlus, MaxDet
 
 __all__ = [
+    "BAIT",
+    "KERNELS",
+    "LCMD",
     "STRATEGIES",
     "ActiveLearner",
     "Auto",
     "CoreSet",
+    "Diagnosis",
     "DirichletEntropy",
     "Entropy",
     "Epistemic",
     "FeatureStrategy",
     "GraphDensity",
+    "KMeansPlusPlus",
     "KMeansSampling",
+    "KernelStrategy",
+    "Laplace",
     "LawStrategy",
     "LogDet",
+    "MaxDet",
     "Pool",
     "RandomSampling",
     "Strategy",
     "Variance",
     "VoteInformation",
+    "fisher_information",
     "log_determinant",
     "make_strategy",
     "members_of",
     "query",
     "shared_entropy",
+    "will_it_help",
 ]

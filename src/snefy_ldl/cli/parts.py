@@ -442,14 +442,12 @@ def names_to_skip(files: list[Path], key: str | None, id_name: str | None) -> se
 
 def _scores_rows(strategy: Any, model: Any) -> Any:
     """The strategy, where it needs no row but the one it scores."""
-    from snefy_ldl.active.strategies.auto import Auto
-    from snefy_ldl.active.strategies.law import LawStrategy
+    from snefy_ldl.active import Auto, Epistemic, LawStrategy, Variance
 
     if isinstance(strategy, Auto):
-        if not strategy.diverse:
-            note("in parts, rows are chosen by their scores alone, whether or not they differ from each other")
-            strategy = Auto(diverse=False)
-        strategy = strategy.pick(model)
+        note("in parts, rows are chosen by their scores alone, whether or not they differ from each other")
+        several = getattr(model, "n_members", 1) not in (1, "auto")
+        strategy = Epistemic(target="vote") if several else Variance()
     if not isinstance(strategy, LawStrategy) or strategy.diverse:
         raise input_error(
             "in parts, each row is scored by itself: use variance, entropy, logdet, vote_information, epistemic or "

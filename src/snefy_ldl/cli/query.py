@@ -57,7 +57,7 @@ def query(
     strategy: Annotated[
         str,
         typer.Option(
-            help="auto, variance, entropy, logdet, vote_information, epistemic, dirichlet, kmeans, coreset ..."
+            help="auto, lcmd, bait, maxdet, kmeans++, random; for comparison variance, entropy, epistemic, coreset ..."
         ),
     ] = "auto",
     diverse: Annotated[
@@ -71,7 +71,10 @@ def query(
         typer.Option(help="Table or Label Studio file with rows that must not be chosen again. Repeatable."),
     ] = None,
     labeled: Annotated[
-        Path | None, typer.Option(help="Table of labelled rows, for strategies that keep away from them.")
+        Path | None,
+        typer.Option(
+            help="Table of labelled rows: chosen rows differ from them, and whether choosing pays is printed."
+        ),
     ] = None,
     keep: opt.Keep = None,
     label_studio: Annotated[
@@ -130,10 +133,33 @@ def query(
             f"{len(rows):,} tasks for Label Studio written to {label_studio}, the set-up of their page to {page}",
             "green",
         )
+    if labeled is not None:
+        _say_whether_it_helps(fitted, TableSource(labeled), source, columns.features)
     if out != "-":
         say(f"{len(rows):,} of {len(utilities):,} rows, chosen by {strategy}, written to {out}", "green")
         labels = ", ".join(label_names(fitted))
         say(f"Next: fill in {labels} (shares or numbers of votes), then run: snefy-ldl fit TRAIN --append {out}", "")
+
+
+def _say_whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, names: list[str]) -> None:
+    """Print what the labelled rows say about choosing rows, where their table holds the labels."""
+    import numpy as np
+
+    from snefy_ldl.active import will_it_help
+    from snefy_ldl.errors import InputError
+
+    labels = [str(label) for label in model.label_names_]
+    if not set(labels) <= set(known.columns):
+        return
+    try:
+        with no_table_notes():
+            table = known.whole([*names, *labels], [])
+            shares = table[labels].to_numpy(dtype=np.float64)
+            shares = shares / shares.sum(axis=1, keepdims=True)  # votes, too
+            rows = model_rows(model, table[names], names)
+            say(str(will_it_help(model, rows, shares, lambda: _blocks(pool, names, model))), "")
+    except (InputError, ValueError) as error:
+        note(f"whether choosing rows pays cannot be told from {known.file.name}: {error}")
 
 
 def _check_outputs(out: str, label_studio: Path | None, *inputs: Path | None) -> None:

@@ -184,12 +184,17 @@ class TreesLDL(Learner):
             out[start : start + size] = self.value_[leaves].sum(0) / len(self.roots_)
         return out
 
-    def _leaves(self, rows: Any) -> Any:
+    def leaves(self, X: Array, n_trees: int | None = None) -> Index:
+        """The node in which each row ends, of the first trees or of all: encoded features (N, d) -> (trees, N)."""
+        ends: Index = self._leaves(_single(X), n_trees)
+        return ends
+
+    def _leaves(self, rows: Any, n_trees: int | None = None) -> Any:
         """The leaf of every tree that each row reaches (trees, rows), all of them a level at a time."""
-        walk, n_rows = self.walk(), len(rows)
+        walk, n_rows, roots = self.walk(), len(rows), self.roots_[:n_trees]
         flat = np.ascontiguousarray(rows).ravel()
-        first = np.tile(np.arange(0, rows.size, rows.shape[1], dtype=walk.whole), len(self.roots_))
-        leaves = np.repeat(self.roots_.astype(walk.whole), n_rows)
+        first = np.tile(np.arange(0, rows.size, rows.shape[1], dtype=walk.whole), len(roots))
+        leaves = np.repeat(roots.astype(walk.whole), n_rows)
         at, moving = leaves, np.arange(len(leaves))
         while len(moving):
             for _ in range(LEVELS):
@@ -198,7 +203,7 @@ class TreesLDL(Learner):
             leaves[moving] = at
             goes_on = ~np.take(walk.is_leaf, at)
             at, first, moving = at[goes_on], first[goes_on], moving[goes_on]
-        return leaves.reshape(len(self.roots_), n_rows)
+        return leaves.reshape(len(roots), n_rows)
 
     def walk(self) -> Walk:
         """The fitted forest as walks down its trees read it, made once."""

@@ -11,12 +11,13 @@ from sklearn.decomposition import PCA
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence
+from snefy_ldl.active.diagnosis import Diagnosis
 from snefy_ldl.active.pool import dense_table
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.scaling import column_moments, divisors
 from snefy_ldl.plots import style
 
-__all__ = ["area_under_curve", "paired_interval", "plot_learning_curves", "plot_pool"]
+__all__ = ["area_under_curve", "paired_interval", "plot_diagnosis", "plot_learning_curves", "plot_pool"]
 
 #: A larger pool is thinned to this many points, which a picture cannot tell apart anyway.
 MOST_POINTS = 20_000
@@ -132,6 +133,46 @@ def plot_learning_curves(
     ax.set_ylabel(f"{metric}, difference to {baseline}" if difference else metric)
     style.quiet(ax, grid="y")
     style.legend(ax, ncols=1 if len(tables) < 6 else 2)
+    return ax
+
+
+def plot_diagnosis(diagnosis: Diagnosis, ax: Any = None) -> Any:
+    """What :func:`~snefy_ldl.active.will_it_help` found: the learning curve, where it leads, and the figures.
+
+    Args:
+        diagnosis: what was found.
+        ax: axes to draw on.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> found = Diagnosis(True, "yes", 0.2, 1.6, 0.4, 0.1, 0.3, 0.3, np.array([15.0, 60.0]), np.array([0.2, 0.1]))
+        >>> [line.get_label() for line in plot_diagnosis(found).lines]
+        ['labelled rows so far', 'twice as many, at random']
+    """
+    ax = style.axes(ax, (6.0, 3.8))
+    sizes, errors = diagnosis.sizes, diagnosis.errors
+    ends = np.array([sizes[-1], 2.0 * sizes[-1]])
+    ax.plot(sizes, errors, "o-", color=style.INK, linewidth=1.6, label="labelled rows so far")
+    ahead = errors[-1] * np.array([1.0, 1.0 - diagnosis.slope])
+    ax.plot(ends, ahead, linestyle=style.DASHES, color=style.QUIET, linewidth=1.6, label="twice as many, at random")
+    ax.set_xscale("log", base=2)
+    ax.set_xticks([*sizes, ends[1]], [f"{size:.0f}" for size in (*sizes, ends[1])])
+    ax.minorticks_off()
+    ax.set_ylim(bottom=0.0)
+    ax.set_xlabel("labelled rows")
+    ax.set_ylabel("KL divergence, cross-fitted")
+    figures = [
+        f"RMSE/MAE {diagnosis.rmse_mae:.2f}",
+        f"errors foreseen {diagnosis.foreseen:.2f}",
+        f"a chosen batch covers {diagnosis.redundancy:+.0%}",
+        *([f"epistemic share {diagnosis.epistemic_share:.0%}"] if np.isfinite(diagnosis.epistemic_share) else []),
+    ]
+    ax.text(0.03, 0.05, "\n".join(figures), transform=ax.transAxes, color=style.QUIET, fontsize=9.5)
+    ax.set_title("Choosing rows should pay" if diagnosis.helps else "Random rows are as good here", fontsize=11)
+    style.quiet(ax, grid="y")
+    style.legend(ax)
     return ax
 
 

@@ -1,0 +1,285 @@
+"""Does choosing rows pay? Learning curves of batches on kernels against random rows, on ten pools.
+
+    python benchmarks/active_study.py run --folder study --jobs 2                 # all cases, side by side
+    python benchmarks/active_study.py run --folder study --sets Movie ECAM --splits 5 --start 64
+    python benchmarks/active_study.py report --folder study --chosen-on 5         # tables from what is there
+    python benchmarks/active_study.py million --threads 1                         # 256 of a million rows of 50 features
+
+One case is a pool, a split and a strategy, and one JSON file in the folder: what is there is not made again, and a case
+that was cut off goes on after its last batch. All strategies of a split share its test rows and its first labels, so
+that differences are paired. ``rule`` asks will_it_help before every batch and takes ``auto`` with its answer. The
+oracle takes, of some random batches, the one after which the test error is smallest: what choosing could win at most in
+one step. Real data lies in the folder that SNEFY_LDL_DATA names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.special import rel_entr
+from scipy.stats import spearmanr
+
+from density_data import load
+from snefy_ldl import SnefyLDL
+from snefy_ldl._internal.files import write_json
+from snefy_ldl.active import query, will_it_help
+from snefy_ldl.plots.active import area_under_curve, paired_interval
+
+#: Change it when a result file would mean something else: old files are then not reused.
+VERSION = 1
+REAL = ("Movie", "Natural_Scene", "SBU_3DFE", "Yeast_alpha", "KonIQ10k", "GEMAS_elements", "IMDb_movies", "ECAM")
+SYNTHETIC = ("clustered", "long_tail")
+STRATEGIES = {
+    "random": ("random", {}),
+    **{f"lcmd {kind}": ("lcmd", {"kernel": kind}) for kind in ("trees", "members", "fisher", "gradients")},
+    "bait trees": ("bait", {"kernel": "trees"}),
+    "rule": ("auto", {}),
+}
+MEASURES = ("kl", "nll", "worst")
+MOST_TEST, MOST_POOL, ORACLE_BATCHES = 1000, 5000, 50
+
+
+def read(name):
+    """Features and label distributions of one pool."""
+    if name in SYNTHETIC:
+        return synthetic(name)
+    if name == "KonIQ10k":
+        folder = Path(os.environ["SNEFY_LDL_DATA"]) / "votes" / name
+        counts = np.load(folder / "counts.npy").astype(float)
+        return np.load(folder / "features.npy").astype(float), counts / counts.sum(1, keepdims=True)
+    table = load("ECAM_infant_microbiome" if name == "ECAM" else name)
+    X = table.X
+    return np.where(np.isnan(X), np.nanmean(X, 0), X), table.D
+
+
+def synthetic(name, n=4000, d=10, n_labels=5):
+    """Pools of known redundancy: tight clusters of very unequal size, or most rows alike and a long tail."""
+    random = np.random.default_rng(len(name))
+    if name == "clustered":
+        centres, share = random.normal(size=(60, d)) * 2.0, 1.0 / np.arange(1, 61)
+        X = centres[random.choice(60, n, p=share / share.sum())] + 0.05 * random.normal(size=(n, d))
+    else:
+        X = random.normal(size=(n, d)) * np.minimum(random.pareto(1.5, size=(n, 1)) * 0.3, 6.0)
+    hidden = np.tanh(X @ random.normal(size=(d, 32)) / 2.0 + random.normal(size=32))
+    mean = np.exp(hidden @ random.normal(size=(32, n_labels)) / 2.0)
+    mean /= mean.sum(1, keepdims=True)
+    return X, np.stack([random.dirichlet(60.0 * row + 0.5) for row in mean])
+
+
+def split_rows(n_rows, split):
+    order = np.random.default_rng([split, n_rows]).permutation(n_rows)
+    n_test = min(MOST_TEST, n_rows // 4)
+    return order[n_test : n_test + MOST_POOL], order[:n_test]
+
+
+def fit(X, D, seed, members):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        more = {"n_members": 8} if members else {}
+        return SnefyLDL(random_state=seed, device=DEVICE, **more).fit(X, D)
+
+
+DEVICE = os.environ.get("STUDY_DEVICE", "cpu")
+
+
+def measure(model, X, D):
+    """Mean KL, mean negative log likelihood, and mean KL of the worst twentieth of rows."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kl = rel_entr(D, np.maximum(model.predict(X), 1e-12)).sum(1)
+        nll = -float(np.mean(model.log_prob(X, D)))
+    return {"kl": float(kl.mean()), "nll": nll, "worst": float(np.sort(kl)[-max(1, len(kl) // 20) :].mean())}
+
+
+def choose(name, model, X, D, labeled, free, n, seed):
+    """Rows of the pool that a strategy asks for next, and what will_it_help said, where it was asked."""
+    strategy, options = STRATEGIES[name]
+    said = None
+    if name == "rule":
+        said = will_it_help(model, X[labeled], D[labeled], X[free], seed)
+        options = {"diagnosis": said}
+    elif name == "lcmd members":
+        model = fit(X[labeled], D[labeled], seed, members=True)
+    rows = query(strategy, X[free], n, model=model, X_labeled=X[labeled], random_state=seed, **options)
+    facts = None if said is None else {key: float(getattr(said, key)) for key in DIAGNOSED}
+    return free[rows], facts
+
+
+DIAGNOSED = ("helps", "slope", "rmse_mae", "foreseen", "redundancy", "epistemic_share", "score")
+
+
+def run_case(folder, data, split, name, start, batches, size):
+    """One strategy on one split of one pool; the file is written after every batch."""
+    torch.set_num_threads(1)
+    path = Path(folder) / f"{data}-{start}-{split:02d}-{name.replace(' ', '_')}.json"
+    about = {"version": VERSION, "data": data, "split": split, "strategy": name, "start": start, "size": size}
+    record = about | {"labeled": [], "scores": [], "diagnoses": [], "seconds": 0.0}
+    if path.exists():
+        saved = json.loads(path.read_text())
+        if {key: saved.get(key) for key in about} == about:
+            record = saved
+    X, D = read(data)
+    pool, test = split_rows(len(D), split)
+    most = min(start + batches * size, len(pool) // 2)
+    labeled = np.array(record["labeled"] or pool[:start].tolist())
+    while len(record["scores"]) <= (most - start) // size:
+        began = time.process_time()
+        seed = 1000 * split + len(record["scores"])
+        if record["scores"]:
+            free = np.setdiff1d(pool, labeled)
+            if name == "oracle":
+                labeled = np.concatenate([labeled, best_of(X, D, labeled, free, test, size, seed)])
+            else:
+                model = fit(X[labeled], D[labeled], seed - 1, members=False)
+                rows, facts = choose(name, model, X, D, labeled, free, size, seed)
+                labeled = np.concatenate([labeled, rows])
+                record["diagnoses"].append(facts)
+        model = fit(X[labeled], D[labeled], seed, members=False)
+        record["scores"].append(measure(model, X[test], D[test]))
+        record["labeled"] = labeled.tolist()
+        record["seconds"] += time.process_time() - began
+        write_json(path, record)
+    return path.name
+
+
+def best_of(X, D, labeled, free, test, size, seed):
+    """The one of some random batches after which the test error is smallest."""
+    random = np.random.default_rng(seed)
+    batches = [random.choice(free, size, replace=False) for _ in range(ORACLE_BATCHES)]
+    after = [measure(fit(X[r], D[r], seed, False), X[test], D[test]) for b in batches for r in [[*labeled, *b]]]
+    return batches[int(np.argmin([entry["kl"] for entry in after]))]
+
+
+def run(args):
+    folder = Path(args.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    names = args.strategies or list(STRATEGIES)
+    cases = [(data, split, name) for split in range(args.splits) for data in args.sets for name in names]
+    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as workers:
+        waiting = {
+            workers.submit(run_case, folder, *case, args.start, args.batches, args.size or args.start): case
+            for case in cases
+        }
+        for number, done in enumerate(as_completed(waiting), 1):
+            try:
+                print(f"{number}/{len(cases)} {done.result()}", flush=True)
+            except Exception as error:
+                print(f"{number}/{len(cases)} {waiting[done]} failed: {type(error).__name__}: {error}", flush=True)
+
+
+def curves(folder, start):
+    """(data, strategy) -> {split: record}, of finished and unfinished cases."""
+    found = {}
+    for path in sorted(Path(folder).glob(f"*-{start}-*.json")):
+        record = json.loads(path.read_text())
+        if record["version"] == VERSION and record["start"] == start:
+            found.setdefault((record["data"], record["strategy"]), {})[record["split"]] = record
+    return found
+
+
+def labels_saved(n, curve, baseline):
+    """Share of the baseline's labels that a curve needs to reach the baseline's last value, by interpolation."""
+    reached = np.flatnonzero(curve <= baseline[-1])
+    if not len(reached):
+        return 0.0
+    k = int(reached[0])
+    if k == 0:
+        return float(1.0 - n[0] / n[-1])
+    part = (curve[k - 1] - baseline[-1]) / max(curve[k - 1] - curve[k], 1e-12)
+    return float(1.0 - (n[k - 1] + part * (n[k] - n[k - 1])) / n[-1])
+
+
+def report(args):
+    """Tables of the areas under the curves against random rows, labels saved, and how will_it_help ranks the pools."""
+    found = curves(args.folder, args.start)
+    lines = [
+        "| pool | strategy | splits | "
+        + " | ".join(f"{m}, {'nats' if m == 'nll' else '%'} less random" for m in MEASURES)
+        + " | labels saved |"
+    ]
+    lines.append("|---|---|---|" + "---|" * (len(MEASURES) + 1))
+    gains, scores = {}, {}
+    for (data, name), records in found.items():
+        base = found.get((data, "random"), {})
+        both = [s for s in records if s in base and s >= args.chosen_on]
+        if name == "random" or len(both) < 2:
+            continue
+        length = min(min(len(r[s]["scores"]) for r in (records, base)) for s in both)
+        if length < 2:
+            continue
+        size = records[both[0]]["size"]
+        n = args.start + size * np.arange(length)
+        cells, areas = [], {}
+        for key in MEASURES:
+            mine, other = (
+                np.array([[entry[key] for entry in r[s]["scores"][:length]] for s in both]) for r in (records, base)
+            )
+            areas[key] = area_under_curve(n, mine), area_under_curve(n, other)
+            unit = 1.0 if key == "nll" else 0.01 * areas[key][1].mean()
+            mean, half = paired_interval(areas[key][0] / unit, areas[key][1] / unit)
+            cells.append(f"{float(mean):+.2f} ± {float(half):.2f}")
+            if key == "kl":
+                saved = np.mean([labels_saved(n, a, b) for a, b in zip(mine, other)])
+                if name == args.gain_of:
+                    gains[data] = -float(mean)
+        if name == "rule":
+            scores[data] = np.mean([records[s]["diagnoses"][0]["score"] for s in both])
+        lines.append(f"| {data} | {name} | {len(both)} | {' | '.join(cells)} | {saved:.0%} |")
+    print("\n".join(lines))
+    shared = sorted(set(gains) & set(scores))
+    if len(shared) > 2:
+        rank = spearmanr([scores[data] for data in shared], [gains[data] for data in shared])[0]
+        print(f"\nRank correlation of will_it_help's score with the gain of {args.gain_of}: {rank:.2f}")
+
+
+def million(args):
+    """Time and peak memory of one batch of 256 from a long pool, on the trees of the guides' forest."""
+    torch.set_num_threads(args.threads)
+    random = np.random.default_rng(0)
+    X = random.normal(size=(500, 50))
+    mean = np.exp(X @ random.normal(size=(50, 6)) / 4.0)
+    D = np.stack([random.dirichlet(30.0 * row / row.sum() + 0.3) for row in mean])
+    model = fit(X, D, 0, members=False)
+    pool = random.standard_normal((args.rows, 50), dtype=np.float32)
+    began, spent = time.perf_counter(), time.process_time()
+    rows = query("lcmd", pool, 256, model=model, X_labeled=X, random_state=0, kernel="trees")
+    seconds, spent = time.perf_counter() - began, time.process_time() - spent
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"{len(set(rows))} of {args.rows:,} rows: {seconds:.1f} s, {spent:.1f} s of processor, peak {peak:.2f} GB")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    both = argparse.ArgumentParser(add_help=False)
+    both.add_argument("--folder", required=True)
+    both.add_argument("--start", type=int, default=64, help="first labels, 64 or 256")
+    one = commands.add_parser("run", parents=[both])
+    one.add_argument("--sets", nargs="+", default=[*REAL, *SYNTHETIC])
+    one.add_argument("--strategies", nargs="+", help="also: oracle")
+    one.add_argument("--splits", type=int, default=20)
+    one.add_argument("--batches", type=int, default=12)
+    one.add_argument("--size", type=int, help="rows per batch; as many as first labels by default")
+    one.add_argument("--jobs", type=int, default=1)
+    two = commands.add_parser("report", parents=[both])
+    two.add_argument("--chosen-on", type=int, default=0, help="splits below this number chose, the others report")
+    two.add_argument("--gain-of", default="lcmd trees")
+    three = commands.add_parser("million")
+    three.add_argument("--rows", type=int, default=1_000_000)
+    three.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    {"run": run, "report": report, "million": million}[args.command](args)
+
+
+if __name__ == "__main__":
+    main()

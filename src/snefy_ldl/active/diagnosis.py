@@ -1,0 +1,203 @@
+"""Whether choosing rows will help: a look at the labelled rows and the pool before anybody is asked for labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import rel_entr
+from scipy.stats import spearmanr
+
+from snefy_ldl._internal.random import numpy_random
+from snefy_ldl._internal.rows import as_rows, count_rows
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_distributions
+from snefy_ldl.active.features import Geometry
+from snefy_ldl.active.kernels import KERNELS, Laplace, best_kernel, make_kernel
+from snefy_ldl.active.pool import Pool
+from snefy_ldl.active.selection import lcmd
+from snefy_ldl.errors import InputError
+from snefy_ldl.learners.trees import TreesLDL
+
+__all__ = ["Diagnosis", "will_it_help"]
+
+#: Labelled rows below which nothing can be said.
+FEWEST_ROWS = 20
+#: Trees of the forests that stand in for the model, and the folds in which they are fitted.
+TREES, FOLDS = 50, 5
+#: Predicted shares are lifted here before their logarithm.
+SHARE_FLOOR = 1e-12
+#: Rows of the pool that are looked at, and rows of the batch that is tried on them.
+POOL_SAMPLE, BATCH = 2000, 64
+#: Choosing is recommended where labels still help (the error falls by this share when they double; forests fall by some
+#: hundredths on noise, too) and the score is at least so large. Both were set on a first look at seven pools.
+LEAST_SLOPE, LEAST_SCORE = 0.05, 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """What labelled rows and a pool say about choosing rows.
+
+    Args:
+        helps: whether choosing rows is recommended.
+        sentence: the same in plain words.
+        slope: share by which the error falls when the labels double, at the end of the learning curve.
+        rmse_mae: root mean square of cross-fitted errors over their mean size, averaged over labels; 1.25 for Gaussian
+            ones, more where few rows hold most of the error.
+        foreseen: rank correlation of the errors with the trees' disagreement; near 0 the errors are noise, which no
+            choice of rows takes away.
+        redundancy: share of the distance to the nearest labelled row that a chosen batch saves against a random one;
+            large where the pool repeats itself in some places and is thin in others.
+        epistemic_share: share of the squared error that more labels could take away.
+        score: the larger, the more choosing rows is expected to gain; ranks pools.
+        sizes: labelled rows at each point of the learning curve (T,).
+        errors: mean KL divergence there, of cross-fitted predictions (T,).
+
+    Example:
+        >>> print(Diagnosis(False, "random is as good here.", 0.0, 1.25, 0.0, 0.0, 0.1, -1.0, np.ones(1), np.ones(1)))
+        random is as good here.
+    """
+
+    helps: bool
+    sentence: str
+    slope: float
+    rmse_mae: float
+    foreseen: float
+    redundancy: float
+    epistemic_share: float
+    score: float
+    sizes: Array
+    errors: Array
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def will_it_help(model: Any, X: Any, D: Any, X_pool: Any = None, random_state: Any = 0) -> Diagnosis:
+    """Whether choosing rows will save labels, from the rows labelled so far.
+
+    Forests on parts of the labelled rows stand in for the model, so that the answer takes seconds.
+
+    Args:
+        model: a fitted model; it is not changed.
+        X: labelled rows (N, d), as the model takes them.
+        D: their label distributions (N, L).
+        X_pool: unlabelled rows, as for :func:`~snefy_ldl.active.query`; None looks at the labelled ones instead.
+        random_state: seed.
+
+    Returns:
+        The diagnosis; ``print`` shows its sentence, :func:`snefy_ldl.plots.active.plot_diagnosis` a picture.
+
+    Raises:
+        InputError: there are fewer than 20 labelled rows, or they are not what they must be.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=300, random_state=0)
+        >>> model = SnefyLDL(epochs=2, random_state=0).fit(city.X[:60], city.D[:60])
+        >>> diagnosis = will_it_help(model, city.X[:60], city.D[:60], city.X[60:])
+        >>> diagnosis.rmse_mae > 1.0
+        True
+    """
+    random = numpy_random(random_state)
+    rows = as_rows(X)
+    shares = check_distributions(D, n_rows=count_rows(rows))[0]
+    if len(shares) < FEWEST_ROWS:
+        raise InputError(f"will_it_help needs at least {FEWEST_ROWS} labelled rows; got {len(shares)}.")
+    pool = Pool(rows, encode=getattr(model, "encode", None))
+    table = pool.as_table(rows, "X")
+    sizes, errors, residuals, disagreement = _learning_curve(table, shares, random)
+    slope = float(1.0 - (errors[-1] / errors[0]) ** (1.0 / np.log2(sizes[-1] / sizes[0])))
+    size = np.sqrt((residuals**2).mean(axis=0)) / np.maximum(np.abs(residuals).mean(axis=0), np.finfo(float).tiny)
+    rmse_mae = float(size[np.abs(residuals).max(axis=0) > 0.0].mean()) if residuals.any() else 1.0
+    redundancy = _redundancy(model, rows, X_pool, random)
+    epistemic = _epistemic_share(model, rows, residuals, random)
+    sizes_of_errors = (residuals**2).sum(axis=1)
+    varied = np.ptp(disagreement) > 0.0 and np.ptp(sizes_of_errors) > 0.0
+    foreseen = float(spearmanr(disagreement, sizes_of_errors)[0]) if varied else 0.0
+    score = float(foreseen + np.log(rmse_mae / 1.25) + redundancy)
+    helps = bool(slope >= LEAST_SLOPE and score >= LEAST_SCORE)
+    return Diagnosis(
+        helps,
+        _sentence(helps, slope, rmse_mae, foreseen, len(shares)),
+        slope,
+        rmse_mae,
+        foreseen,
+        redundancy,
+        epistemic,
+        score,
+        sizes,
+        errors,
+    )
+
+
+def _learning_curve(table: Array, shares: Array, random: np.random.RandomState) -> tuple[Array, Array, Array, Array]:
+    """Numbers of rows, the error of forests on so many of them, and each row's errors and the trees' disagreement."""
+    n = len(shares)
+    most = n - -(-n // FOLDS)
+    sizes = np.array([most // 4, most // 2, most])
+    errors, residuals, disagreement = np.zeros(len(sizes)), np.zeros_like(shares), np.zeros(n)
+    for test in np.array_split(random.permutation(n), FOLDS):
+        train = random.permutation(np.setdiff1d(np.arange(n), test))
+        for k, size in enumerate(sizes):
+            part = train[:size]
+            forest = TreesLDL(TREES, random_state=int(random.randint(2**31 - 1))).fit(table[part], shares[part])
+            predicted = forest.value_[forest.leaves(table[test])]  # (trees, rows, L)
+            mean = predicted.mean(axis=0)
+            errors[k] += rel_entr(shares[test], np.maximum(mean, SHARE_FLOOR)).sum() / n
+        residuals[test] = shares[test] - mean
+        disagreement[test] = predicted.var(axis=0).sum(axis=1)
+    return sizes.astype(np.float64), errors, residuals, disagreement
+
+
+def _redundancy(model: Any, rows: Any, X_pool: Any, random: np.random.RandomState) -> float:
+    """Share of the squared distance to the nearest labelled row that a chosen batch saves against a random one."""
+    first = model[0] if isinstance(model, (list, tuple)) else model
+    pool = Pool(rows if X_pool is None else X_pool, encode=getattr(first, "encode", None), verbose=False)
+    n_pool = pool.count()
+    sample = np.sort(random.choice(n_pool, min(POOL_SAMPLE, n_pool), replace=False))
+    taken = pool.take(sample)
+    if best_kernel(model) is None:
+        scale = Geometry.of(pool, standardize=True)
+        Z, labeled = (scale(pool.as_table(part, "X")).astype(np.float64) for part in (taken, rows))
+    else:
+        kernel = make_kernel("auto", model, random)
+        Z, labeled = (kernel.features(part).astype(np.float64) for part in (taken, rows))
+    known = None if X_pool is None else labeled  # the pool is what is labelled: all distances would be 0
+    batch = max(1, min(BATCH, len(Z) // 4))
+
+    def left(chosen: Any) -> float:
+        centres = Z[chosen] if known is None else np.concatenate([known, Z[chosen]])
+        return float(lcmd(Z, 1, centres)[1].mean())
+
+    by_chance = np.mean([left(random.choice(len(Z), batch, replace=False)) for _ in range(5)])
+    return float(1.0 - left(lcmd(Z, batch, known)[0]) / by_chance) if by_chance > 0.0 else 0.0
+
+
+def _epistemic_share(model: Any, rows: Any, residuals: Array, random: np.random.RandomState) -> float:
+    """Variance of the predicted mean over its squared error; NaN where the model has no network of this library."""
+    error = float((residuals**2).sum(axis=1).mean())
+    if not KERNELS["fisher"].serves(model) or error == 0.0:
+        return float("nan")
+    doubt = Laplace(model, rows).variance(rows, random_state=int(random.randint(2**31 - 1)))
+    return float(min(1.0, doubt.mean() / error))
+
+
+def _sentence(helps: bool, slope: float, rmse_mae: float, foreseen: float, n_rows: int) -> str:
+    if slope < LEAST_SLOPE:
+        return (
+            f"random is as good here: doubling the labels lowers the error by {max(slope, 0.0):.0%}, "
+            "whichever rows they are on."
+        )
+    if helps:
+        return (
+            'choosing rows should pay: use query("lcmd"). Few rows hold much of the error '
+            f"(RMSE/MAE {rmse_mae:.2f}), and the model foresees which (rank correlation {foreseen:.2f})."
+        )
+    more = max(50, round(n_rows, -1 if n_rows < 500 else -2))
+    return (
+        f"random is as good here; label {more} more at random first. Errors are even (RMSE/MAE {rmse_mae:.2f}) "
+        f"or not foreseen (rank correlation {foreseen:.2f})."
+    )

@@ -1,0 +1,455 @@
+"""Batches on a kernel: rows that are new to what is labelled, stand for many others, and differ from each other.
+
+Each selection is a function of features (N, width): :func:`lcmd`, :func:`kmeans_plusplus`, :func:`maxdet`,
+:func:`bait`; labelled rows count from the start (the train-pool mode of Holzmüller et al., 2023). The strategies of the
+same names make the features with one of :data:`snefy_ldl.active.kernels.KERNELS`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.random import RandomState
+from numpy.typing import NDArray
+from torch import Tensor
+
+from snefy_ldl._internal.limits import COMPARED_ELEMENTS
+from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
+from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl._internal.validation import check_count, check_number
+from snefy_ldl.active.features import RandomSampling
+from snefy_ldl.active.kernels import KERNELS, best_kernel, make_kernel
+from snefy_ldl.active.pool import Pool
+from snefy_ldl.active.query import Strategy, free_rows
+from snefy_ldl.errors import InputError
+
+__all__ = [
+    "BAIT",
+    "LCMD",
+    "Auto",
+    "KMeansPlusPlus",
+    "KernelStrategy",
+    "MaxDet",
+    "bait",
+    "kmeans_plusplus",
+    "lcmd",
+    "maxdet",
+]
+
+Table = NDArray[Any]
+
+#: Numbers of the table of distances to labelled rows that are held at one time.
+DISTANCE_ELEMENTS = 1 << 22
+
+
+# -- selections --------------------------------------------------------------------------------------------------------
+
+
+def lcmd(Z: Table, n: int, labeled: Table | None = None, random: RandomState | None = None) -> tuple[Index, Array]:
+    """Largest cluster, maximum distance (Holzmüller, Zaverkin, Kästner & Steinwart, 2023).
+
+    Labelled and chosen rows are centres, and every row belongs to the nearest one. The next row comes from the cluster
+    with the largest sum of squared distances, and is its farthest. Without labelled rows the first is the row with the
+    largest norm.
+
+    Args:
+        Z: features of the rows to choose from (N, width).
+        n: how many rows.
+        labeled: features of labelled rows (k, width), or None.
+        random: source of randomness, where only copies of centres are left.
+
+    Returns:
+        Row numbers (n,), and what each row counts for before any is chosen (N,): its squared distance to the nearest
+        labelled row, or its squared norm.
+
+    Example:
+        >>> Z = np.array([[0.0], [1.0], [1.2], [9.0], [9.1]])
+        >>> lcmd(Z, 2, labeled=np.array([[0.0]]))[0]
+        array([4, 2])
+    """
+    table, norms, gap, owner = _clusters(Z, labeled)
+    utilities = norms if owner is None else gap.clone()
+    chosen: list[int] = []
+    n_centres = 0 if labeled is None else len(labeled)
+    while len(chosen) < n:
+        if owner is None:
+            pick, owner = int(torch.argmax(norms)), torch.full((len(table),), -1)
+        else:
+            sizes = torch.bincount(owner, weights=gap)
+            largest = int(torch.argmax(sizes))
+            if not float(sizes[largest]) > 0.0:
+                break  # only copies of centres are left
+            pick = int(torch.argmax(torch.where(owner == largest, gap, -1.0)))
+        nearer = (to_pick := _distances(table, norms, pick)) < gap
+        owner[nearer] = n_centres
+        gap = torch.where(nearer, to_pick, gap)
+        gap[pick] = 0.0
+        chosen.append(pick)
+        n_centres += 1
+    return _filled(chosen, n, len(table), random), _numbers(utilities)
+
+
+def kmeans_plusplus(
+    Z: Table, n: int, labeled: Table | None = None, random: RandomState | None = None
+) -> tuple[Index, Array]:
+    """Rows drawn with probability proportional to the squared distance to the nearest labelled or chosen row.
+
+    Args:
+        Z: features of the rows to choose from (N, width).
+        n: how many rows.
+        labeled: features of labelled rows (k, width), or None; the first row is then drawn by its squared norm.
+        random: source of randomness.
+
+    Returns:
+        Row numbers (n,), and each row's weight in the first draw (N,).
+
+    Example:
+        >>> Z = np.array([[0.0], [5.0], [0.0], [9.0]])
+        >>> np.sort(kmeans_plusplus(Z, 2, np.zeros((1, 1)), RandomState(0))[0])
+        array([1, 3])
+    """
+    random = random or RandomState(0)
+    table, norms, gap, owner = _clusters(Z, labeled)
+    weight = norms if owner is None else gap
+    utilities = weight.clone()
+    chosen: list[int] = []
+    while len(chosen) < n and float(weight.sum()) > 0.0:
+        mass = _numbers(weight)
+        chosen.append(int(random.choice(len(mass), p=mass / mass.sum())))
+        gap = torch.minimum(gap, _distances(table, norms, chosen[-1]))
+        gap[chosen] = 0.0
+        weight = gap
+    return _filled(chosen, n, len(table), random), _numbers(utilities)
+
+
+def maxdet(
+    Z: Table, n: int, labeled: Table | None = None, random: RandomState | None = None, noise: float = 1e-3
+) -> tuple[Index, Array]:
+    """Always the row with the largest posterior variance, which makes the determinant of the batch's kernel largest.
+
+    Args:
+        Z: features of the rows to choose from (N, width).
+        n: how many rows.
+        labeled: features of labelled rows (k, width), or None.
+        random: not used.
+        noise: variance of the noise, as a share of the rows' mean squared norm.
+
+    Returns:
+        Row numbers (n,), and the variance of each row given the labelled ones (N,).
+
+    Example:
+        >>> maxdet(np.array([[3.0, 0.0], [2.9, 0.0], [0.0, 1.0]]), 2)[0]
+        array([0, 2])
+    """
+    table, posterior = torch.as_tensor(Z), _Posterior(Z, labeled, noise)
+    gain = posterior.quadratic(table, posterior.covariance)
+    utilities, chosen = gain.clone(), np.zeros(n, dtype=np.intp)
+    for k in range(n):
+        pick = chosen[k] = int(torch.argmax(gain))
+        s, total = posterior.learn(table[pick])
+        gain = gain - (table @ s.to(table.dtype)).double() ** 2 / total
+        gain[chosen[: k + 1]] = -torch.inf
+    return chosen, _numbers(utilities)
+
+
+def bait(
+    Z: Table, n: int, labeled: Table | None = None, random: RandomState | None = None, noise: float = 1e-3
+) -> tuple[Index, Array]:
+    """Rows after which the posterior variance summed over all rows is smallest (Ash et al., 2021): tr(Σ F).
+
+    Greedily 2 n rows that lower the sum most (as far as there are so many), of which then n are taken back, always the
+    one that is missed least.
+
+    Args:
+        Z: features of the rows to choose from (N, width).
+        n: how many rows.
+        labeled: features of labelled rows (k, width), or None.
+        random: not used.
+        noise: variance of the noise, as a share of the rows' mean squared norm.
+
+    Returns:
+        Row numbers (n,), and by how much each row by itself lowers the mean variance (N,).
+
+    Example:
+        >>> Z = np.array([[1.0, 0.0], [1.1, 0.0], [0.9, 0.0], [0.0, 1.0]])
+        >>> sorted(bait(Z, 2)[0].tolist())
+        [1, 3]
+    """
+    table, posterior = torch.as_tensor(Z), _Posterior(Z, labeled, noise)
+    rows = [table] if labeled is None or not len(labeled) else [table, torch.as_tensor(labeled)]
+    target = sum((part.T @ part).double() for part in rows) / sum(map(len, rows))  # F
+    assert isinstance(target, Tensor)
+    variance = posterior.quadratic(table, posterior.covariance)
+    lowered = posterior.quadratic(table, posterior.covariance @ target @ posterior.covariance)
+    utilities = lowered / (posterior.noise + variance)
+    chosen: list[int] = []
+    while len(chosen) < min(2 * n, len(table)):
+        score = lowered / (posterior.noise + variance.clamp_min(0.0))
+        score[chosen] = -torch.inf
+        chosen.append(int(torch.argmax(score)))
+        before = posterior.covariance.clone()
+        s, total = posterior.learn(table[chosen[-1]])
+        t = before @ target @ s
+        along, across = ((table @ v.to(table.dtype)).double() for v in (s, t))
+        variance = variance - along**2 / total
+        lowered = lowered - 2.0 * along * across / total + along**2 * float(s @ target @ s) / total**2
+    while len(chosen) > n:
+        batch = table[chosen].double()
+        s = batch @ posterior.covariance
+        missed = ((s @ target) * s).sum(1) / (posterior.noise - (s * batch).sum(1)).clamp_min(1e-12 * posterior.noise)
+        posterior.forget(table[chosen.pop(int(torch.argmin(missed)))])
+    return np.array(chosen, dtype=np.intp), _numbers(utilities)
+
+
+class _Posterior:
+    """Covariance Σ of linear weights on features, given rows whose labels are known up to noise."""
+
+    def __init__(self, Z: Table, labeled: Table | None, noise: float) -> None:
+        table = torch.as_tensor(Z)
+        scale = max(float(table.square().sum(1).double().mean()), float(np.finfo(np.float32).tiny))
+        self.noise = noise
+        precision = scale * torch.eye(table.shape[1], dtype=torch.float64)
+        if labeled is not None and len(labeled):
+            known = torch.as_tensor(labeled).double()
+            precision = precision + known.T @ known / noise
+        self.covariance = torch.linalg.inv(precision)
+
+    @staticmethod
+    def quadratic(table: Tensor, matrix: Tensor) -> Tensor:
+        """``zᵀ A z`` of every row, float64."""
+        step = max(1, DISTANCE_ELEMENTS // table.shape[1])
+        return torch.cat([((part @ matrix.to(part.dtype)) * part).sum(1).double() for part in table.split(step)])
+
+    def learn(self, row: Tensor) -> tuple[Tensor, float]:
+        """Add a labelled row; returns ``s = Σ z`` and ``noise + zᵀ s`` from before."""
+        s = self.covariance @ row.double()
+        total = self.noise + float(row.double() @ s)
+        self.covariance = self.covariance - torch.outer(s, s) / total
+        return s, total
+
+    def forget(self, row: Tensor) -> None:
+        """Take a labelled row back."""
+        s = self.covariance @ row.double()
+        self.covariance = self.covariance + torch.outer(s, s) / (self.noise - float(row.double() @ s))
+
+
+def _clusters(Z: Table, labeled: Table | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Rows, squared norms, squared distances to the nearest labelled row and its number; no number without any."""
+    table = torch.as_tensor(Z)
+    norms = torch.einsum("ij,ij->i", table, table)
+    if labeled is None or not len(labeled):
+        return table, norms, torch.full_like(norms, torch.inf), None
+    known = torch.as_tensor(labeled)
+    known_norms, gap, owner = (known * known).sum(1), torch.empty_like(norms), torch.empty(len(table), dtype=torch.long)
+    step = max(1, DISTANCE_ELEMENTS // len(known))
+    for start in range(0, len(table), step):
+        part = slice(start, start + step)
+        squares = known_norms - 2.0 * table[part] @ known.T
+        nearest = squares.min(1)
+        gap[part], owner[part] = (nearest.values + norms[part]).clamp_min(0.0), nearest.indices
+    return table, norms, _not_rounding(gap, norms), owner
+
+
+def _distances(table: Tensor, norms: Tensor, pick: int) -> Tensor:
+    """Squared distances of all rows to one of them."""
+    return _not_rounding((norms + norms[pick] - 2.0 * (table @ table[pick])).clamp_min(0.0), norms)
+
+
+def _not_rounding(gap: Tensor, norms: Tensor) -> Tensor:
+    """Squared distances, zero where they are rounding errors of norms: copies of a row."""
+    return torch.where(gap > 16.0 * torch.finfo(gap.dtype).eps * norms, gap, 0.0)
+
+
+def _filled(chosen: list[int], n: int, n_rows: int, random: RandomState | None) -> Index:
+    """The chosen rows, made up to n by others at random."""
+    rest = np.setdiff1d(np.arange(n_rows), chosen) if len(chosen) < n else np.zeros(0, dtype=np.intp)
+    others = (random or RandomState(0)).permutation(rest)[: n - len(chosen)]
+    return np.concatenate([np.array(chosen, dtype=np.intp), others]).astype(np.intp)
+
+
+def _numbers(values: Tensor) -> Array:
+    return np.asarray(values.numpy(), dtype=np.float64)
+
+
+# -- strategies --------------------------------------------------------------------------------------------------------
+
+
+class KernelStrategy(Strategy):
+    """A batch on a kernel of what the model knows.
+
+    Args:
+        kernel: ``"trees"``, ``"members"``, ``"fisher"``, ``"gradients"``, or ``"auto"`` for the first of trees, members
+            and fisher that the model has.
+        max_rows: a larger pool is thinned at random to this many rows; None for as many as 512 MiB of features hold
+            (1.4 million with trees).
+
+    Raises:
+        InputError: there is no such kernel, or ``max_rows`` is no whole number of at least 1.
+
+    Example:
+        >>> LCMD("trees").kernel
+        'trees'
+    """
+
+    needs_model = True
+
+    def __init__(self, kernel: str = "auto", max_rows: int | None = None) -> None:
+        if kernel not in (*KERNELS, "auto"):
+            raise InputError(f'kernel={kernel!r}: use "auto", {", ".join(map(repr, KERNELS))}.')
+        self.kernel = kernel
+        self.max_rows = None if max_rows is None else check_count("max_rows", max_rows)
+
+    @abstractmethod
+    def select(self, Z: Table, n: int, labeled: Table | None, random: RandomState) -> tuple[Index, Array]:
+        """Choose n rows by their features (N, width); see :func:`lcmd`."""
+
+    def choose(
+        self,
+        pool: Pool,
+        n: int,
+        *,
+        model: Any = None,
+        X_labeled: Any = None,
+        random: RandomState,
+        exclude: Mask | None = None,
+    ) -> tuple[Index, Array]:
+        """See :meth:`Strategy.choose`."""
+        kernel = make_kernel(self.kernel, model, random)
+        first = model[0] if isinstance(model, (list, tuple)) else model
+        known = None
+        if X_labeled is not None and count_rows(as_rows(X_labeled)):
+            known = kernel.features(X_labeled)
+        width = getattr(kernel, "WIDTH", 64 if known is None else known.shape[1])
+        wanted = None  # all rows of an iterator, whose length nobody knows
+        if not pool.once:
+            wanted = np.flatnonzero(free_rows(pool.count(), n, exclude))
+            most = max(n, self.max_rows or 2 * COMPARED_ELEMENTS // width)
+            if len(wanted) > most:
+                wanted = np.sort(random.choice(wanted, most, replace=False))
+        parts = []
+        for start, block in pool.blocks("features"):
+            rows = as_rows(block)
+            if wanted is not None and len(wanted) < pool.count():
+                low, high = np.searchsorted(wanted, [start, start + count_rows(rows)])
+                if low == high:
+                    continue
+                rows = take_rows(rows, wanted[low:high] - start)
+            parts.append(_features(kernel, rows, start, first))
+        Z = np.concatenate(parts)
+        if wanted is None:
+            wanted = np.flatnonzero(free_rows(len(Z), n, exclude))
+            Z = Z[wanted]
+        chosen, values = self.select(Z, n, known, random)
+        utilities = np.full(pool.count(), np.nan)
+        utilities[wanted] = values
+        return wanted[chosen], utilities
+
+
+def _features(kernel: Any, rows: Any, start: int, model: Any) -> Table:
+    if not hasattr(model, "predict_dist"):
+        raise InputError(f"model must have predict_dist; got {type(model).__name__}.")
+    try:
+        features: Table = kernel.features(rows)
+        return features
+    except InputError as error:
+        raise InputError(f"X_pool, rows from {start} on: {error}" if start else f"X_pool: {error}") from None
+
+
+class LCMD(KernelStrategy, name="lcmd"):
+    """Largest cluster, maximum distance, on a kernel of what the model knows; see :func:`lcmd`.
+
+    Args:
+        kernel: see :class:`KernelStrategy`.
+        max_rows: see :class:`KernelStrategy`.
+    """
+
+    def select(self, Z: Table, n: int, labeled: Table | None, random: RandomState) -> tuple[Index, Array]:
+        """See :func:`lcmd`."""
+        return lcmd(Z, n, labeled, random)
+
+
+class KMeansPlusPlus(KernelStrategy, name="kmeans++"):
+    """Rows drawn by their squared distance to what is known, on a kernel; see :func:`kmeans_plusplus`.
+
+    Args:
+        kernel: see :class:`KernelStrategy`.
+        max_rows: see :class:`KernelStrategy`.
+    """
+
+    def select(self, Z: Table, n: int, labeled: Table | None, random: RandomState) -> tuple[Index, Array]:
+        """See :func:`kmeans_plusplus`."""
+        return kmeans_plusplus(Z, n, labeled, random)
+
+
+class _WithNoise(KernelStrategy):
+    def __init__(self, kernel: str = "auto", max_rows: int | None = None, noise: float = 1e-3) -> None:
+        super().__init__(kernel, max_rows)
+        self.noise = check_number("noise", noise)
+        if not self.noise > 0.0:
+            raise InputError(f"noise must be a positive number; got {noise!r}.")
+
+
+class MaxDet(_WithNoise, name="maxdet"):
+    """Always the row with the largest posterior variance, on a kernel; see :func:`maxdet`.
+
+    Args:
+        kernel: see :class:`KernelStrategy`.
+        max_rows: see :class:`KernelStrategy`.
+        noise: variance of the noise, as a share of the rows' mean squared norm.
+    """
+
+    def select(self, Z: Table, n: int, labeled: Table | None, random: RandomState) -> tuple[Index, Array]:
+        """See :func:`maxdet`."""
+        return maxdet(Z, n, labeled, noise=self.noise)
+
+
+class BAIT(_WithNoise, name="bait"):
+    """Rows after which the summed posterior variance is smallest, on a kernel; see :func:`bait`.
+
+    Args:
+        kernel: see :class:`KernelStrategy`.
+        max_rows: see :class:`KernelStrategy`.
+        noise: variance of the noise, as a share of the rows' mean squared norm.
+    """
+
+    def select(self, Z: Table, n: int, labeled: Table | None, random: RandomState) -> tuple[Index, Array]:
+        """See :func:`bait`."""
+        return bait(Z, n, labeled, noise=self.noise)
+
+
+class Auto(Strategy, name="auto"):
+    """What harmed nothing in our study: ``lcmd`` on the trees of the guides' forest, else ``random``.
+
+    Args:
+        diverse: accepted as by other strategies; batches of ``lcmd`` and ``random`` are diverse in any case.
+        diagnosis: what :func:`snefy_ldl.active.will_it_help` found; rows are taken at random where it says that they
+            are as good. None for no such knowledge.
+
+    Example:
+        >>> Auto().pick(None)
+        RandomSampling()
+    """
+
+    needs_model = True
+
+    def __init__(self, diverse: Any = None, diagnosis: Any = None) -> None:
+        self.diverse, self.diagnosis = diverse, diagnosis
+
+    def pick(self, model: Any) -> Strategy:
+        """The strategy that will be used.
+
+        Args:
+            model: a fitted model.
+
+        Returns:
+            ``lcmd`` on trees where the model has a forest among its guides and a batch may help, else ``random``.
+        """
+        nothing_to_gain = self.diagnosis is not None and not self.diagnosis.helps
+        return RandomSampling() if nothing_to_gain or best_kernel(model) != "trees" else LCMD("trees")
+
+    def choose(self, pool: Pool, n: int, *, model: Any = None, **rest: Any) -> tuple[Index, Array]:
+        """See :meth:`Strategy.choose`."""
+        return self.pick(model).choose(pool, n, model=model, **rest)

@@ -1,0 +1,81 @@
+"""Whether choosing rows will help, on pools whose answer is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.active import Diagnosis, query, will_it_help
+from snefy_ldl.errors import InputError
+from snefy_ldl.learners import DirichletLDL
+from snefy_ldl.plots.active import plot_diagnosis
+
+
+@pytest.fixture(scope="module")
+def guided(city) -> SnefyLDL:
+    return SnefyLDL(epochs=2, n_neurons=8, n_readouts=4, n_members=1, random_state=0, device="cpu").fit(
+        city.X[:120], city.D[:120]
+    )
+
+
+def test_labels_that_do_not_depend_on_features_leave_nothing_to_win(guided, city, pool):
+    noise = np.random.default_rng(0).dirichlet(np.ones(3), 120)
+    diagnosis = will_it_help(guided, city.X[:120], noise, pool)
+    assert not diagnosis.helps
+    assert abs(diagnosis.foreseen) < 0.25
+    assert str(diagnosis).startswith("random is as good here; label 120 more at random first")
+    chosen = query("auto", pool, 5, model=guided, random_state=1, diagnosis=diagnosis)
+    np.testing.assert_array_equal(chosen, query("random", pool, 5, model=guided, random_state=1))
+
+
+def test_a_rare_kind_of_row_that_holds_the_error_is_worth_choosing():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(3000, 4)) * np.where(random.random((3000, 1)) < 0.06, 4.0, 0.2)
+    mean = np.exp(np.stack([np.tanh(X[:, 0]), np.tanh(X[:, 1]), np.zeros(len(X))], 1) * 2.0)
+    D = np.stack([random.dirichlet(400.0 * row / row.sum()) for row in mean])
+    model = SnefyLDL(epochs=1, n_neurons=8, n_members=1, random_state=0, device="cpu").fit(X[:150], D[:150])
+    diagnosis = will_it_help(model, X[:150], D[:150], X[150:])
+    assert diagnosis.helps
+    assert diagnosis.rmse_mae > 1.5
+    assert diagnosis.redundancy > 0.05
+    assert "query" in str(diagnosis)
+
+
+def test_the_figures_are_what_they_are_called(guided, city, pool):
+    diagnosis = will_it_help(guided, city.X[:120], city.D[:120], pool)
+    again = will_it_help(guided, city.X[:120], city.D[:120], pool)
+    assert (diagnosis.sentence, diagnosis.score) == (again.sentence, again.score)
+    assert diagnosis.sizes.tolist() == [24.0, 48.0, 96.0]
+    halved = (diagnosis.errors[-1] / diagnosis.errors[0]) ** 0.5  # two doublings
+    assert diagnosis.slope == pytest.approx(1.0 - halved)
+    assert ("doubling the labels" in str(diagnosis)) == (diagnosis.slope < 0.05)
+    assert 1.0 <= diagnosis.rmse_mae < 3.0
+    assert -1.0 <= diagnosis.foreseen <= 1.0
+    assert 0.0 <= diagnosis.epistemic_share <= 1.0
+    assert np.isfinite(will_it_help(guided, city.X[:120], city.D[:120]).redundancy)  # without a pool
+
+
+def test_other_models_are_asked_for_what_they_have(city, pool):
+    other = DirichletLDL(random_state=0).fit(city.X[:60], city.D[:60])
+    diagnosis = will_it_help(other, city.X[:60], city.D[:60], pool)
+    assert np.isnan(diagnosis.epistemic_share)
+    assert np.isfinite(diagnosis.score)
+
+
+def test_too_few_rows_are_refused(guided, city):
+    with pytest.raises(InputError, match="at least 20 labelled rows; got 9"):
+        will_it_help(guided, city.X[:9], city.D[:9])
+    with pytest.raises(InputError):
+        will_it_help(guided, city.X[:30], city.D[:29])
+
+
+@pytest.mark.parametrize("helps", [True, False])
+def test_the_picture_shows_the_curve_and_the_answer(helps):
+    found = Diagnosis(
+        helps, "", 0.2, 1.6, 0.4, 0.1, np.nan, 0.3, np.array([15.0, 30.0, 60.0]), np.array([0.3, 0.2, 0.1])
+    )
+    ax = plot_diagnosis(found)
+    np.testing.assert_allclose(ax.lines[1].get_ydata(), [0.1, 0.08])
+    assert ("pay" in ax.get_title()) == helps
+    assert not any("epistemic" in text.get_text() for text in ax.texts)
