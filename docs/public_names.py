@@ -51,6 +51,7 @@ INTERNAL: dict[str, str] = {
 CONSTANTS: dict[str, str] = {
     "FLAVOR": "Name of the flavour in an MLflow model.",
     "HIGHER_IS_BETTER": "Name of each of the six measures of Geng (2016), and whether higher is better.",
+    "KERNELS": "Name of every kernel that strategies choose rows on, and its class.",
     "LABEL_COLORS": "Colours of labels, in order: those of Okabe and Ito, distinguishable with any colour vision.",
     "LEVEL": "Confidence level of the intervals of a report.",
     "MEASURES": "Name of every measure of point predictions, and whether higher is better.",

@@ -244,7 +244,7 @@ def test_row_numbers_of_a_pool_are_not_names_of_train(folder: Path, city: pd.Dat
     )
     assert "4 labelled rows added\n84 rows (71 to" in result.stdout  # none replaced
     assert "validation), 5 features" in result.stdout  # id is no feature
-    assert "names the rows and is no feature" in result.stderr
+    assert "names the rows and is not a feature" in result.stderr
 
 
 def test_votes_come_back_in_every_form(folder: Path, city: pd.DataFrame, features: list[str], tmp_path: Path) -> None:

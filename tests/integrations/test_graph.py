@@ -162,6 +162,6 @@ def test_a_law_that_moves_gives_means_and_variances(zeros: bool) -> None:
     np.testing.assert_allclose(mean, model.predict(X[:20]), atol=1e-6)
     np.testing.assert_allclose(variance, model.predict_var(X[:20]), atol=1e-6)
     assert graph.left_out is not None
-    assert "only means and variances" in graph.left_out
-    with pytest.raises(InputError, match=r"only means and variances.*guides=None"):
+    assert "only mean and variance" in graph.left_out
+    with pytest.raises(InputError, match=r"only mean and variance.*guides=None"):
         ModelGraph(model, levels=(0.5,))

@@ -65,7 +65,7 @@ def test_the_card_says_what_is_known(tmp_path: Path) -> None:
 def test_the_card_says_what_nobody_said() -> None:
     card = HubModel(fitted("plain")[0]).generate_model_card()
     assert "training data were not described" in card.text
-    assert "no measures" in card.text
+    assert "No measures" in card.text
 
 
 def test_a_network_of_ones_own_goes_with_its_code_left_out(tmp_path: Path) -> None:

@@ -77,5 +77,5 @@ def test_refuses_what_cannot_be_saved(tmp_path: Path) -> None:
         save_model(own, tmp_path / "own")
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").touch()
-    with pytest.raises(InputError, match="there already"):
+    with pytest.raises(InputError, match="exists already"):
         save_model(fitted("plain")[0], tmp_path / "there")

@@ -88,7 +88,7 @@ def test_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
         (good[:20], "is damaged"),
         ("[]", "is not a result file"),
         (good.replace('"version": 1', '"version": 99'), "newer version"),
-        (good.replace("table6", "table7"), "belongs to table7/paper"),
+        (good.replace("table6", "table7"), "labelled as a result of table7/paper"),
     ):
         path.write_text(content)
         with pytest.raises(InputError, match=words) as caught:

@@ -18,7 +18,8 @@ from snefy_ldl._internal.limits import POOL_ELEMENTS, POOL_ROWS
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Index
 from snefy_ldl._internal.validation import check_features
-from snefy_ldl.datasets.tables import TableSource, parquet_batches, table_kind
+from snefy_ldl.datasets.formats import table_kind
+from snefy_ldl.datasets.tables import TableSource, parquet_batches
 from snefy_ldl.errors import InputError
 
 __all__ = ["Pool", "dense_table", "stack_rows"]

@@ -364,6 +364,11 @@ class LCMD(KernelStrategy, name="lcmd"):
     Args:
         kernel: see :class:`KernelStrategy`.
         max_rows: see :class:`KernelStrategy`.
+
+    Example:
+        >>> pool = np.array([[0.0, 0.1], [5.0, 5.0], [0.1, 0.0]], dtype=np.float32)
+        >>> LCMD().select(pool, 1, pool[:1], np.random.RandomState(0))[0]  # unlike the labelled one
+        array([1])
     """
 
     def select(self, Z: Table, n: int, labeled: Table | None, random: RandomState) -> tuple[Index, Array]:
@@ -377,6 +382,11 @@ class KMeansPlusPlus(KernelStrategy, name="kmeans++"):
     Args:
         kernel: see :class:`KernelStrategy`.
         max_rows: see :class:`KernelStrategy`.
+
+    Example:
+        >>> pool = np.array([[0.0, 0.1], [5.0, 5.0], [0.1, 0.0]], dtype=np.float32)
+        >>> KMeansPlusPlus().select(pool, 1, pool[:1], np.random.RandomState(0))[0]  # unlike the labelled one
+        array([1])
     """
 
     def select(self, Z: Table, n: int, labeled: Table | None, random: RandomState) -> tuple[Index, Array]:
@@ -399,6 +409,11 @@ class MaxDet(_WithNoise, name="maxdet"):
         kernel: see :class:`KernelStrategy`.
         max_rows: see :class:`KernelStrategy`.
         noise: variance of the noise, as a share of the rows' mean squared norm.
+
+    Example:
+        >>> pool = np.array([[0.0, 0.1], [5.0, 5.0], [0.1, 0.0]], dtype=np.float32)
+        >>> MaxDet().select(pool, 1, pool[:1], np.random.RandomState(0))[0]  # unlike the labelled one
+        array([1])
     """
 
     def select(self, Z: Table, n: int, labeled: Table | None, random: RandomState) -> tuple[Index, Array]:
@@ -413,6 +428,11 @@ class BAIT(_WithNoise, name="bait"):
         kernel: see :class:`KernelStrategy`.
         max_rows: see :class:`KernelStrategy`.
         noise: variance of the noise, as a share of the rows' mean squared norm.
+
+    Example:
+        >>> pool = np.array([[0.0, 0.1], [5.0, 5.0], [0.1, 0.0]], dtype=np.float32)
+        >>> BAIT().select(pool, 1, pool[:1], np.random.RandomState(0))[0]  # unlike the labelled one
+        array([1])
     """
 
     def select(self, Z: Table, n: int, labeled: Table | None, random: RandomState) -> tuple[Index, Array]:

@@ -14,7 +14,7 @@ from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import check_picture, input_error, load_model, make_table, new_figure, say, write_picture
 from snefy_ldl.cli.entry import command
 from snefy_ldl.cli.tables import no_table_notes
-from snefy_ldl.cluster.work import model_rows
+from snefy_ldl.cluster.rows import model_rows
 
 if TYPE_CHECKING:
     from snefy_ldl.explain import Dependence, Effects

@@ -15,7 +15,7 @@ from snefy_ldl._internal.text import shorten
 from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import level_list, make_table, training_rows
 from snefy_ldl.cli.entry import command
-from snefy_ldl.cluster.work import calibrated_levels
+from snefy_ldl.cluster.rows import calibrated_levels
 
 
 @command()

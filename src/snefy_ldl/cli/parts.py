@@ -27,7 +27,7 @@ from snefy_ldl.cli.tables import (
     print_odd_cells,
     read_votes,
 )
-from snefy_ldl.cluster.work import calibrated_levels, interval_columns
+from snefy_ldl.cluster.rows import calibrated_levels, interval_columns
 
 if TYPE_CHECKING:
     from snefy_ldl.cluster.base import Engine, Run

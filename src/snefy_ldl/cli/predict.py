@@ -46,7 +46,7 @@ from snefy_ldl.cli.tables import (
     read_for_model,
     table_notes,
 )
-from snefy_ldl.cluster.work import (
+from snefy_ldl.cluster.rows import (
     calibrated_intervals,
     calibrated_levels,
     interval_columns,

@@ -25,7 +25,7 @@ from snefy_ldl.cli.common import (
 from snefy_ldl.cli.entry import command
 from snefy_ldl.cli.parts import EngineOptions, names_to_skip, query_parts
 from snefy_ldl.cli.tables import feature_names, known_features, label_names, no_table_notes, table_notes
-from snefy_ldl.cluster.work import model_rows, takes_gaps
+from snefy_ldl.cluster.rows import model_rows, takes_gaps
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import TableSource

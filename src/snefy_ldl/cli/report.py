@@ -20,7 +20,7 @@ from snefy_ldl.cli.common import (
 )
 from snefy_ldl.cli.entry import command
 from snefy_ldl.cli.tables import no_table_notes, read_for_model, table_notes
-from snefy_ldl.cluster.work import calibrated_levels
+from snefy_ldl.cluster.rows import calibrated_levels
 
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL

@@ -14,7 +14,7 @@ import typer
 from snefy_ldl._internal.text import shorten
 from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import input_error, load_model, note, progress_bar, say, split, vote_columns
-from snefy_ldl.cluster.work import model_rows, takes_gaps
+from snefy_ldl.cluster.rows import model_rows, takes_gaps
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.labelled import Form, Labelled

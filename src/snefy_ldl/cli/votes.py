@@ -12,7 +12,7 @@ from snefy_ldl.cli.common import distinct_columns, input_error, progress_bar, sa
 from snefy_ldl.cli.entry import command
 from snefy_ldl.cli.parts import EngineOptions, update_parts
 from snefy_ldl.cli.tables import Items, table_notes
-from snefy_ldl.cluster.work import interval_columns
+from snefy_ldl.cluster.rows import interval_columns
 
 UPDATE_EXAMPLES = """One vote per row (item, annotator, label):
   snefy-ldl update model items.csv votes.csv --out posterior.csv

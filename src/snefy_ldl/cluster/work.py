@@ -18,6 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.cluster.parts import STAMP, Part, StoragePath
+from snefy_ldl.cluster.rows import (
+    calibrated_intervals,
+    interval_columns,
+    model_rows,
+    prediction_columns,
+    takes_gaps,
+)
 from snefy_ldl.errors import InputError, ModelFileError, SnefyError
 
 __all__ = ["NUMBER", "Evaluation", "ModelFiles", "Predictions", "Query", "Updates"]
@@ -636,120 +643,3 @@ def take_best(table: Any, n: int) -> Any:
 
 if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
-
-
-def interval_columns(labels: list[str]) -> list[str]:
-    """Names of the columns that hold both ends of each label's interval.
-
-    Args:
-        labels: names of the labels (L).
-
-    Returns:
-        Two names a label (2 L).
-
-    Example:
-        >>> interval_columns(["sand"])
-        ['sand_low', 'sand_high']
-    """
-    return [f"{label}_{end}" for label in labels for end in ("low", "high")]
-
-
-def takes_gaps(model: SnefyLDL) -> bool:
-    """Whether a model reads text and gaps by itself; those of 0.1 do not.
-
-    Args:
-        model: a fitted model.
-
-    Returns:
-        True where the model was fitted to a table, or its backbone has a ``collate``.
-    """
-    from snefy_ldl.datasets.columns import TableEncoder
-
-    return isinstance(model.columns_, TableEncoder) or _collates(model)
-
-
-def _collates(model: SnefyLDL) -> bool:
-    """Whether a network of the user's own makes batches of rows as they are."""
-    return getattr(model.backbone, "collate", None) is not None
-
-
-def model_rows(model: SnefyLDL, table: Any, names: list[str]) -> Any:
-    """Rows of a table as a model takes them.
-
-    Args:
-        model: a fitted model.
-        table: a DataFrame that has these columns.
-        names: the columns to feed the model, in its order.
-
-    Returns:
-        A DataFrame with the names the model knows, or an array for a model that knows none. A backbone's ``collate``
-        gets a list: the cells of one column, or a dict per row of several.
-    """
-    from snefy_ldl.datasets.columns import TableEncoder
-
-    if isinstance(model.columns_, TableEncoder):
-        return table[names].set_axis(model.columns_.names_used, axis=1)
-    if _collates(model):
-        rows: list[Any] = table[names[0]].tolist() if len(names) == 1 else table[names].to_dict("records")
-        return rows
-    return table[names].to_numpy(dtype="float64")
-
-
-def calibrated_levels(state: dict[str, Any]) -> list[float]:
-    """Levels of a stored calibration.
-
-    Args:
-        state: what :func:`snefy_ldl._internal.model_files.load_calibration` gives.
-
-    Returns:
-        Its confidence levels, also where there is only one.
-
-    Example:
-        >>> calibrated_levels({"confidence_level": 0.9})
-        [0.9]
-    """
-    levels = state["confidence_level"]
-    return list(levels) if isinstance(levels, list) else [levels]
-
-
-def calibrated_intervals(model: SnefyLDL, state: dict[str, Any] | None, level: float) -> Callable[[Any], Any] | None:
-    """Features to calibrated intervals (N, L, 2).
-
-    Args:
-        model: the fitted model.
-        state: its stored calibration, or None.
-        level: confidence level.
-
-    Returns:
-        A function of features; None where there is no calibration of that level.
-    """
-    if state is None or level not in calibrated_levels(state):
-        return None
-    from snefy_ldl.conformal import ConformalIntervals
-
-    calibrated, levels = ConformalIntervals.from_dict(model, state), calibrated_levels(state)
-    if not isinstance(state["confidence_level"], list):
-        return calibrated.predict_interval
-    return lambda X: calibrated.predict_interval(X)[..., levels.index(level)]
-
-
-def prediction_columns(model: SnefyLDL, X: Any, intervals: Callable[[Any], Any] | None) -> dict[str, Any]:
-    """Means, and both ends of intervals where these are wanted, a column each.
-
-    Args:
-        model: a fitted model.
-        X: features (N, d).
-        intervals: features to intervals (N, L, 2), or None.
-
-    Returns:
-        Columns (N,) by name, rounded as every table is.
-    """
-    import numpy as np
-
-    from snefy_ldl.datasets.tables import DECIMALS
-
-    labels = [str(label) for label in model.label_names_]
-    columns = dict(zip(labels, np.asarray(model.predict(X)).T))
-    if intervals is not None:
-        columns |= dict(zip(interval_columns(labels), intervals(X).reshape(len(X), -1).T))
-    return {name: values.round(DECIMALS) for name, values in columns.items()}

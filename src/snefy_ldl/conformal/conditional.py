@@ -111,6 +111,15 @@ class Basis(ABC):
 
     Attributes:
         learns: Whether edges, knots or centres come from rows, which are then set aside.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class FirstColumn(Basis):
+        ...     def values(self, X, model):
+        ...         return np.asarray(X)[:, :1]
+        >>> FirstColumn().values([[2.0, 3.0]], None)
+        array([[2.]])
     """
 
     learns: ClassVar[bool] = False

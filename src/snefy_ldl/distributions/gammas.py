@@ -667,9 +667,9 @@ class GammaRows(RowBlocks):
 
     def share_quantiles(self, group: list[int], levels: Array) -> Array:
         """Quantiles of a sum at levels, each row's own (N, Q)."""
-        table = self._table([group]) if self.has_atoms or levels.size > FEW_POINTS else None
+        table, number = self._table_of(group) if self.has_atoms or levels.size > FEW_POINTS else (None, 0)
         if table is not None:
-            return self._from_table(table, levels[:, None])[:, 0]
+            return self._from_table(table, levels[:, None], [number])[:, 0]
         first, second = self._group_moments(group)
         return self._solve([group], levels[:, None], first[:, None], second[:, None])[:, 0]
 
@@ -678,27 +678,27 @@ class GammaRows(RowBlocks):
         groups = [[r] for r in range(levels.shape[1])]
         table = self._table(groups) if self.has_atoms or levels.size > FEW_POINTS else None
         if table is not None:
-            answer = self._from_table(table, levels)
+            answer = self._from_table(table, levels, list(range(len(groups))))
         else:
             answer = self._solve(groups, levels, *self.two_moments())
         return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, answer))
 
-    def _from_table(self, table: ComponentTable, levels: Array) -> Array:
-        """Quantiles of the table's sums at levels (N, R, A)."""
+    def _from_table(self, table: ComponentTable, levels: Array, numbers: list[int]) -> Array:
+        """Quantiles of some of the table's sums at levels (N, R, A)."""
         inner, out = np.clip(levels, TAIL_MASS, 1.0 - TAIL_MASS), np.empty(levels.shape)
         for rows in self._blocks():
             weights, enough = self._tabled(table, rows)
-            for number in range(levels.shape[1]):
-                wanted, curves = inner[rows, number], table.rows(weights, number)
+            for place, number in enumerate(numbers):
+                wanted, curves = inner[rows, place], table.rows(weights, number)
                 shares = scipy.special.expit(curves.quantiles(wanted))
                 if self.has_atoms:
                     shares = np.where(wanted <= curves.at_zero[:, None], 0.0, shares)
                     shares = np.where(wanted >= 1.0 - curves.at_one[:, None], 1.0, shares)
-                out[rows, number] = shares
+                out[rows, place] = shares
             if not enough.all():
                 few = np.flatnonzero(~enough) + rows.start
                 part = GammaRows(self.parts.take(torch.as_tensor(few)))
-                groups = table.groups
+                groups = [table.groups[number] for number in numbers]
                 moments = [part._group_moments(group) for group in groups]
                 first, second = (torch.stack(column, 1) for column in zip(*moments))
                 out[few] = part._solve(groups, inner[few], first, second)
