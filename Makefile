@@ -21,7 +21,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: $(VENV)/.installed
 	$(BIN)/snefy-ldl demo --out demo
 
-# What CI runs first, in about five minutes.
+# Before a push, in a few minutes.
 check: lint types core-tests
 
 # The promises that everything else stands on: closed forms against independent routes, the same seed and the same bits,
