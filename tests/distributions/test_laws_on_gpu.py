@@ -41,8 +41,10 @@ def test_every_law_answers_every_question_alike(kind: str, members: int, voted: 
         cpu, cuda = answer(here), answer(there)
         assert cuda.is_cuda, question
         assert cpu.dtype == cuda.dtype, question
+        # log densities of shares are integrals of 1e-9 or so, which shows where a density is e^-25
+        rtol = 10.0 * tolerance if question == "marginal" else tolerance
         torch.testing.assert_close(
-            cuda.cpu(), cpu, rtol=tolerance, atol=tolerance, msg=lambda m, question=question: f"{question}: {m}"
+            cuda.cpu(), cpu, rtol=rtol, atol=tolerance, msg=lambda m, question=question: f"{question}: {m}"
         )
 
 
