@@ -5,6 +5,7 @@ Cases are drawn from a fixed seed: shapes, types, containers, values and argumen
 
 from __future__ import annotations
 
+import math
 import traceback
 import warnings
 from collections.abc import Callable
@@ -20,7 +21,7 @@ import torch
 from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl.active import query
 from snefy_ldl.conformal import ConformalIntervals
-from snefy_ldl.errors import SnefyError
+from snefy_ldl.errors import InputError, SnefyError
 from snefy_ldl.learners import AAKNN, SABFGS
 from snefy_ldl.metrics import score
 
@@ -437,3 +438,30 @@ def test_every_call_works_or_says_why_not(call: Callable[[np.random.Generator], 
                     wrong.append(f"case {case}: {type(error).__name__}: {error!s:.200}")
     assert not wrong, "\n".join(wrong)
     assert worked  # a fuzzer whose every case fails finds nothing
+
+
+# -- found by a longer run ---------------------------------------------------------------------------------------------
+
+
+def test_infinite_shares_of_a_law_are_refused() -> None:
+    law = fitted("centre").predict_dist(np.zeros((2, N_FEATURES)))
+    with pytest.raises(InputError, match="infinity"):
+        law.marginal(0).cdf(torch.tensor(math.inf))
+
+
+def test_huge_limits_and_whole_numbers_do_no_harm() -> None:
+    rows = np.zeros((3, N_FEATURES))
+    assert len(fitted("shares").next_vote(rows, n=2, max_per_item=10**15)) >= 1
+    huge = pd.Series([10**400, 1, 2, 3] * 5, dtype=object)
+    with pytest.raises(InputError, match="contains inf"):
+        SnefyLDL(**SIZES, guides=None).fit(pd.DataFrame({"a": huge}), np.full((20, 2), 0.5))
+
+
+def test_odd_settings_of_learners_are_named() -> None:
+    from snefy_ldl.learners import LogRatioLDL, TreesLDL
+
+    X, D = np.random.default_rng(0).normal(size=(30, 2)), np.random.default_rng(1).dirichlet([2, 2], 30)
+    with pytest.raises(InputError, match="guides=3"):
+        LogRatioLDL(guides=3).fit(X, D)
+    with pytest.raises(InputError, match="max_features"):
+        TreesLDL(max_features=math.nan).fit(X, D)

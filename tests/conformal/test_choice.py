@@ -16,12 +16,6 @@ from snefy_ldl.conformal.thresholds import rank
 from snefy_ldl.metrics import coverage, joint_coverage
 
 
-@pytest.fixture(autouse=True)
-def _choose_on_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scores are chosen from 60 rows on, so that tests are quick."""
-    monkeypatch.setattr("snefy_ldl.conformal.choice.FEWEST_TO_CHOOSE", 60)
-
-
 def test_auto_is_the_default():
     model = DirichletModel()
     X, D = model.draw(90, seed=1)

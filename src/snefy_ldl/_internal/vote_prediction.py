@@ -254,6 +254,7 @@ def choose_votes(
     if not isinstance(n, (int, np.integer)) or not 1 <= n <= most:
         raise InputError(f"n must be a whole number from 1 to {most}; got {n!r}.")
     check_number("new_item_cost", new_item_cost, strict=True)
+    max_per_item = min(max_per_item, n)
     values = []
     for block, law in blocks:
         votes = np.zeros((n_rows, law.n_labels)) if counts is None else check_votes(counts, n_rows, law.n_labels)

@@ -305,6 +305,8 @@ def conformalize(
     from snefy_ldl.training.seen import MOST_SEEN, count_seen
 
     levels = [number(part, "--level") for part in split(level)]
+    if not levels:
+        raise input_error(f"--level {level!r}: give a number between 0 and 1, or several with commas between them.")
     fitted = load_model(model, backbone)
     rows, X = read_for_model(fitted, table, source)
     if rows.are_counts:

@@ -32,8 +32,6 @@ __all__ = ["MOSTLY", "ScoreChoice", "choose_score", "set_aside", "whole_range"]
 WHOLE_RANGE, MOSTLY = 1e-9, 0.5
 #: A third of the rows is set aside, from this many rows on, and never more than the last.
 SHARE_ASIDE, FEWEST_ASIDE, MOST_ASIDE = 3, 20, 600
-#: Calibration rows below which no score is chosen: a third of fewer rows would choose by chance.
-FEWEST_TO_CHOOSE = 150
 #: Folds that calibrate and measure each other among the rows set aside.
 FOLDS = 5
 #: Fewest rows for the worst slab, the smallest share of them that a slab may hold, and the searches averaged.

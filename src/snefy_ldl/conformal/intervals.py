@@ -14,7 +14,6 @@ from snefy_ldl._internal.laws import law_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl.conformal import choice
 from snefy_ldl.conformal.choice import MOSTLY, ScoreChoice, choose_score, set_aside, whole_range
 from snefy_ldl.conformal.conditional import Basis, ConditionalThresholds, as_basis, restore_basis, store_basis
 from snefy_ldl.conformal.scores import LabelScore, bisect_end, find_score, stack_ends
@@ -61,7 +60,7 @@ class ConformalIntervals(Conformalized):
             ``q̂``; "cdf", the exact interval between probabilities ``1/2 ∓ q̂``; "absolute" and "scaled quantile", the
             first two with another normalisation; a score of your own
             (:class:`~snefy_ldl.conformal.scores.LabelScore`): its name, its class or an object; or "auto", which sets
-            a third of the calibration rows aside (600 at most; none below 150 rows, where it takes "cdf"), compares
+            a third of the calibration rows aside (600 at most; none below 60 rows, where it takes "cdf"), compares
             these five on them by interval score and coverage in the worst slab, and calibrates with the other rows.
         simultaneous: Cover all labels of a row at once: one threshold, of the largest score over the labels.
         conditional_on: What coverage must not depend on: columns of X (names or numbers), an array with one row of
@@ -168,8 +167,6 @@ class ConformalIntervals(Conformalized):
         basis, values = self._basis_of(names, weights, len(labels))
         if self._choose or (basis is not None and basis.learns):
             aside, rest = set_aside(len(labels), names, self._levels)
-            if len(labels) < choice.FEWEST_TO_CHOOSE and not (basis is not None and basis.learns):
-                aside, rest = aside[:0], np.arange(len(labels))
             if basis is not None:
                 basis = self._prepared(basis, X, aside)
             if self._choose:

@@ -73,6 +73,19 @@ def _text(value: Any) -> str | None:
     return None if lower in NOTHING else text
 
 
+def _as_floats(column: Any) -> Array:
+    """The numbers of a column in float64: NaN where there is none, infinity for whole numbers beyond its range."""
+    import pandas
+
+    try:
+        floats: Array = pandas.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    except OverflowError:
+        most = 10**300
+        cut = column.map(lambda value: float("inf") if isinstance(value, int) and abs(value) > most else value)
+        floats = pandas.to_numeric(cut, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    return floats
+
+
 def cell_numbers(column: Any) -> tuple[Array, Mask]:
     """Cells as numbers, and which cells hold something that is none.
 
@@ -90,14 +103,11 @@ def cell_numbers(column: Any) -> tuple[Array, Mask]:
         >>> numbers.tolist(), wrong.tolist()
         ([1.5, 20.0, nan, nan], [False, False, False, True])
     """
-    import pandas  # an extra, loaded by the table already
-
     if not is_text(column):
         if column.dtype.kind == "m":
             column = column.dt.total_seconds() / 86_400.0
-        numbers = pandas.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-        return numbers, np.zeros(len(column), dtype=bool)
-    numbers = pandas.to_numeric(column.astype(object), errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+        return _as_floats(column), np.zeros(len(column), dtype=bool)
+    numbers = _as_floats(column.astype(object))
     rest = np.flatnonzero(np.isnan(numbers))
     texts = [
         "" if value is None or value != value else str(value).strip() for value in column.astype(object).iloc[rest]

@@ -487,7 +487,7 @@ def _is_date_type(column: Any) -> bool:
         return True
     if not is_text(column):
         return False
-    values = [value for value in column.astype(object).head(50) if value is not None and value == value]
+    values = list(column.astype(object).head(50).dropna())
     return bool(values) and all(hasattr(value, "year") for value in values)
 
 

@@ -545,7 +545,7 @@ class ConditionedDraws:
         shape = as_size(sample_shape, "sample_shape")
         picked = torch.multinomial(self._weights.T, max(shape.numel(), 1), replacement=True, generator=generator)
         rows = torch.arange(picked.shape[0], device=picked.device)
-        draws = self._draws[picked.T, rows]  # (S, N, L)
+        draws = self._draws[picked.T, rows][: shape.numel()]  # (S, N, L)
         return draws.reshape(*shape, *self.batch_shape, self.n_labels).to(self.law.dtype)
 
     def __repr__(self) -> str:

@@ -230,7 +230,7 @@ def _as_tensor(value: Any) -> Tensor:
             value = torch.as_tensor(as_float(value, "value"))
     if value.is_complex():
         raise InputError("value holds complex numbers; it must be real.")
-    if bool(torch.isnan(value).any()):
-        raise InputError("value holds NaN; it must hold numbers.")
+    if not bool(torch.isfinite(value).all()):
+        raise InputError("value holds NaN or infinity; it must hold numbers.")
     checked: Tensor = value
     return checked

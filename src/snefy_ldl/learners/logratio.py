@@ -133,7 +133,8 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         check_count("n_hidden", self.n_hidden)
         check_count("n_trees", self.n_trees)
         check_count("max_iter", self.max_iter)
-        names = [self.guides] if isinstance(self.guides, str) else list(self.guides)
+        named = isinstance(self.guides, (list, tuple)) and all(isinstance(name, str) for name in self.guides)
+        names = [self.guides] if isinstance(self.guides, str) else list(self.guides) if named else []
         if names != ["auto"] and (not names or len(set(names)) < len(names) or not set(names) <= set(GUIDES)):
             raise InputError(f'guides={self.guides!r}: use "auto", or a list of {", ".join(GUIDES)}, each once.')
 

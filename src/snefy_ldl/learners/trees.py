@@ -10,7 +10,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count
-from snefy_ldl.errors import ModelFileError
+from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners.base import Learner, check_hyperparameters
 
 #: Walks of a row down a tree that are made at a time.
@@ -63,6 +63,16 @@ class TreesLDL(Learner):
     def _check_params(self) -> None:
         check_hyperparameters(self)
         check_count("n_parts", self.n_parts, low=2)
+        share = self.max_features
+        if isinstance(share, str) or share is None:
+            right = share in ("auto", "sqrt", "log2", None)
+        else:
+            whole = isinstance(share, (int, np.integer)) and not isinstance(share, bool)
+            right = bool(share >= 1 if whole else isinstance(share, (float, np.floating)) and 0.0 < share <= 1.0)
+        if not right:
+            raise InputError(
+                f'max_features={share!r}: use "auto", "sqrt", "log2", a number of features or a share of them.'
+            )
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         n_nodes = len(np.atleast_1d(getattr(self, "children_", [])))
