@@ -21,6 +21,9 @@ SHOWN = {
         "benchmarks/results/density.md",
         "zuko, normalising flow, mixture density network, NGBoost, likelihood, benchmark",
     ),
+    "results/logratio": ("benchmarks/results/logratio.md", "log-ratio, composition, small tables, benchmark"),
+    "results/laws": ("benchmarks/results/laws.md", "latency, interval, zeros, centre, benchmark"),
+    "results/gpu_tests": ("benchmarks/results/gpu_tests.md", "GPU, CUDA, tests"),
     "results/waits": ("benchmarks/results/waits.md", "latency, time, first call, million rows, benchmark"),
     "results/peer": (
         "benchmarks/results/peer.md",
