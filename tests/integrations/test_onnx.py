@@ -86,7 +86,7 @@ def test_a_law_that_moves(tmp_path: Path) -> None:
     mean, variance = session.run(None, {"features": X[:10]})
     np.testing.assert_allclose(mean, model.predict(X[:10]), atol=1e-6)
     np.testing.assert_allclose(variance, model.predict_var(X[:10]), atol=1e-6)
-    assert "only means and variances" in session.get_modelmeta().custom_metadata_map["left_out"]
+    assert "only mean and variance" in session.get_modelmeta().custom_metadata_map["left_out"]
 
 
 def test_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
