@@ -7,9 +7,10 @@
 
 One case is a pool, a split and a strategy, and one JSON file in the folder: what is there is not made again, and a case
 that was cut off goes on after its last batch. All strategies of a split share its test rows and its first labels, so
-that differences are paired. ``rule`` asks will_it_help before every batch and takes ``auto`` with its answer. The
-oracle takes, of some random batches, the one after which the test error is smallest: what choosing could win at most in
-one step. Real data lies in the folder that SNEFY_LDL_DATA names.
+that differences are paired. Every split asks will_it_help once, with the first labels; ``rule`` is the curve that its
+answer leads to: the chosen strategy's where it says that choosing pays, that of random rows elsewhere. ``oracle`` fits
+after each of 50 random batches: how far they spread is what choosing could win at most in one step. Real data lies in
+the folder that SNEFY_LDL_DATA names.
 """
 
 from __future__ import annotations
@@ -36,17 +37,18 @@ from snefy_ldl.active import query, will_it_help
 from snefy_ldl.plots.active import area_under_curve, paired_interval
 
 #: Change it when a result file would mean something else: old files are then not reused.
-VERSION = 1
+VERSION = 2
 REAL = ("Movie", "Natural_Scene", "SBU_3DFE", "Yeast_alpha", "KonIQ10k", "GEMAS_elements", "IMDb_movies", "ECAM")
 SYNTHETIC = ("clustered", "long_tail")
 STRATEGIES = {
     "random": ("random", {}),
-    **{f"lcmd {kind}": ("lcmd", {"kernel": kind}) for kind in ("trees", "members", "fisher", "gradients")},
-    "bait trees": ("bait", {"kernel": "trees"}),
-    "rule": ("auto", {}),
+    "lcmd": ("lcmd", {}),
+    "lcmd fisher": ("lcmd", {"kernel": "fisher"}),
+    "bait": ("bait", {}),
+    "half lcmd": ("lcmd", {}),
 }
 MEASURES = ("kl", "nll", "worst")
-MOST_TEST, MOST_POOL, ORACLE_BATCHES = 1000, 5000, 50
+MOST_TEST, MOST_POOL, ORACLE_BATCHES = 1000, 2000, 50
 
 
 def read(name):
@@ -82,11 +84,10 @@ def split_rows(n_rows, split):
     return order[n_test : n_test + MOST_POOL], order[:n_test]
 
 
-def fit(X, D, seed, members):
+def fit(X, D, seed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        more = {"n_members": 8} if members else {}
-        return SnefyLDL(random_state=seed, device=DEVICE, **more).fit(X, D)
+        return SnefyLDL(random_state=seed, device=DEVICE).fit(X, D)
 
 
 DEVICE = os.environ.get("STUDY_DEVICE", "cpu")
@@ -101,18 +102,15 @@ def measure(model, X, D):
     return {"kl": float(kl.mean()), "nll": nll, "worst": float(np.sort(kl)[-max(1, len(kl) // 20) :].mean())}
 
 
-def choose(name, model, X, D, labeled, free, n, seed):
-    """Rows of the pool that a strategy asks for next, and what will_it_help said, where it was asked."""
+def choose(name, model, X, labeled, free, n, seed):
+    """Rows of the pool that a strategy asks for next."""
     strategy, options = STRATEGIES[name]
-    said = None
-    if name == "rule":
-        said = will_it_help(model, X[labeled], D[labeled], X[free], seed)
-        options = {"diagnosis": said}
-    elif name == "lcmd members":
-        model = fit(X[labeled], D[labeled], seed, members=True)
-    rows = query(strategy, X[free], n, model=model, X_labeled=X[labeled], random_state=seed, **options)
-    facts = None if said is None else {key: float(getattr(said, key)) for key in DIAGNOSED}
-    return free[rows], facts
+    chance = np.random.default_rng(seed).permutation(free)
+    asked = n // 2 if name == "half lcmd" else n
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows = free[query(strategy, X[free], asked, model=model, X_labeled=X[labeled], random_state=seed, **options)]
+    return np.concatenate([rows, chance[~np.isin(chance, rows)][: n - asked]])
 
 
 DIAGNOSED = ("helps", "slope", "rmse_mae", "foreseen", "redundancy", "epistemic_share", "score")
@@ -123,28 +121,28 @@ def run_case(folder, data, split, name, start, batches, size):
     torch.set_num_threads(1)
     path = Path(folder) / f"{data}-{start}-{split:02d}-{name.replace(' ', '_')}.json"
     about = {"version": VERSION, "data": data, "split": split, "strategy": name, "start": start, "size": size}
-    record = about | {"labeled": [], "scores": [], "diagnoses": [], "seconds": 0.0}
+    record = about | {"labeled": [], "scores": [], "diagnosis": None, "seconds": 0.0}
     if path.exists():
         saved = json.loads(path.read_text())
         if {key: saved.get(key) for key in about} == about:
             record = saved
     X, D = read(data)
     pool, test = split_rows(len(D), split)
+    if name == "oracle":
+        return oracle(path, record, X, D, pool, test)
     most = min(start + batches * size, len(pool) // 2)
-    labeled = np.array(record["labeled"] or pool[:start].tolist())
+    labeled, model = np.array(record["labeled"] or pool[:start].tolist()), None
     while len(record["scores"]) <= (most - start) // size:
         began = time.process_time()
         seed = 1000 * split + len(record["scores"])
         if record["scores"]:
             free = np.setdiff1d(pool, labeled)
-            if name == "oracle":
-                labeled = np.concatenate([labeled, best_of(X, D, labeled, free, test, size, seed)])
-            else:
-                model = fit(X[labeled], D[labeled], seed - 1, members=False)
-                rows, facts = choose(name, model, X, D, labeled, free, size, seed)
-                labeled = np.concatenate([labeled, rows])
-                record["diagnoses"].append(facts)
-        model = fit(X[labeled], D[labeled], seed, members=False)
+            model = model or fit(X[labeled], D[labeled], seed - 1)
+            labeled = np.concatenate([labeled, choose(name, model, X, labeled, free, size, seed)])
+        model = fit(X[labeled], D[labeled], seed)
+        if name == "random" and not record["scores"]:
+            found = will_it_help(model, X[labeled], D[labeled], X[np.setdiff1d(pool, labeled)], seed)
+            record["diagnosis"] = {key: float(getattr(found, key)) for key in DIAGNOSED}
         record["scores"].append(measure(model, X[test], D[test]))
         record["labeled"] = labeled.tolist()
         record["seconds"] += time.process_time() - began
@@ -152,19 +150,22 @@ def run_case(folder, data, split, name, start, batches, size):
     return path.name
 
 
-def best_of(X, D, labeled, free, test, size, seed):
-    """The one of some random batches after which the test error is smallest."""
+def oracle(path, record, X, D, pool, test):
+    """KL after each of some random batches that follow the first labels, all fitted with one seed."""
+    start, size, seed = record["start"], record["size"], 1000 * record["split"] + 1
     random = np.random.default_rng(seed)
-    batches = [random.choice(free, size, replace=False) for _ in range(ORACLE_BATCHES)]
-    after = [measure(fit(X[r], D[r], seed, False), X[test], D[test]) for b in batches for r in [[*labeled, *b]]]
-    return batches[int(np.argmin([entry["kl"] for entry in after]))]
+    while len(record["scores"]) < ORACLE_BATCHES:
+        rows = np.concatenate([pool[:start], random.choice(pool[start:], size, replace=False)])
+        record["scores"].append(measure(fit(X[rows], D[rows], seed), X[test], D[test]))
+    write_json(path, record)
+    return path.name
 
 
 def run(args):
     folder = Path(args.folder)
     folder.mkdir(parents=True, exist_ok=True)
     names = args.strategies or list(STRATEGIES)
-    cases = [(data, split, name) for split in range(args.splits) for data in args.sets for name in names]
+    cases = [(data, split, name) for split in range(args.first, args.splits) for data in args.sets for name in names]
     with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as workers:
         waiting = {
             workers.submit(run_case, folder, *case, args.start, args.batches, args.size or args.start): case
@@ -199,47 +200,69 @@ def labels_saved(n, curve, baseline):
     return float(1.0 - (n[k - 1] + part * (n[k] - n[k - 1])) / n[-1])
 
 
+def with_rule(found, gain_of):
+    """Adds the curves that will_it_help's answers lead to."""
+    for (data, name), records in list(found.items()):
+        if name == gain_of:
+            base = found.get((data, "random"), {})
+            both = sorted(set(records) & set(base))
+            helps = {split: bool(base[split]["diagnosis"]["helps"]) for split in both}
+            found[data, "rule"] = {split: (records if helps[split] else base)[split] for split in both}
+    return found
+
+
 def report(args):
     """Tables of the areas under the curves against random rows, labels saved, and how will_it_help ranks the pools."""
-    found = curves(args.folder, args.start)
+    found = with_rule(curves(args.folder, args.start), args.gain_of)
     lines = [
         "| pool | strategy | splits | "
         + " | ".join(f"{m}, {'nats' if m == 'nll' else '%'} less random" for m in MEASURES)
-        + " | labels saved |"
+        + " | labels saved, % |"
     ]
     lines.append("|---|---|---|" + "---|" * (len(MEASURES) + 1))
-    gains, scores = {}, {}
-    for (data, name), records in found.items():
+    gains, facts = {}, {}
+    for (data, name), records in sorted(found.items()):
         base = found.get((data, "random"), {})
-        both = [s for s in records if s in base and s >= args.chosen_on]
-        if name == "random" or len(both) < 2:
+        both = [s for s in records if s in base and args.chosen_on <= s < args.up_to]
+        if name in ("random", "oracle") or len(both) < 2:
             continue
         length = min(min(len(r[s]["scores"]) for r in (records, base)) for s in both)
         if length < 2:
             continue
-        size = records[both[0]]["size"]
-        n = args.start + size * np.arange(length)
-        cells, areas = [], {}
+        n = args.start + records[both[0]]["size"] * np.arange(length)
+        cells = []
         for key in MEASURES:
             mine, other = (
                 np.array([[entry[key] for entry in r[s]["scores"][:length]] for s in both]) for r in (records, base)
             )
-            areas[key] = area_under_curve(n, mine), area_under_curve(n, other)
-            unit = 1.0 if key == "nll" else 0.01 * areas[key][1].mean()
-            mean, half = paired_interval(areas[key][0] / unit, areas[key][1] / unit)
+            areas = area_under_curve(n, mine), area_under_curve(n, other)
+            unit = 1.0 if key == "nll" else 0.01 * areas[1].mean()
+            mean, half = paired_interval(areas[0] / unit, areas[1] / unit)
             cells.append(f"{float(mean):+.2f} ± {float(half):.2f}")
             if key == "kl":
-                saved = np.mean([labels_saved(n, a, b) for a, b in zip(mine, other)])
+                saved = [100.0 * labels_saved(n, mine.mean(0), other.mean(0))]
                 if name == args.gain_of:
                     gains[data] = -float(mean)
-        if name == "rule":
-            scores[data] = np.mean([records[s]["diagnoses"][0]["score"] for s in both])
-        lines.append(f"| {data} | {name} | {len(both)} | {' | '.join(cells)} | {saved:.0%} |")
+                    facts[data] = {f: np.mean([base[s]["diagnosis"][f] for s in both]) for f in DIAGNOSED}
+        lines.append(f"| {data} | {name} | {len(both)} | {' | '.join(cells)} | {saved[0]:+.0f} |")
+    lines += [
+        "",
+        "KL after one batch: standard deviation over 50 random batches, and the best of them, % of their mean:",
+    ]
+    for (data, name), records in sorted(found.items()):
+        if name == "oracle":
+            kl = np.array([[entry["kl"] for entry in record["scores"]] for record in records.values()])
+            kl = 100.0 * (kl / kl.mean(1, keepdims=True) - 1.0)
+            lines.append(f"- {data}: {kl.std(1).mean():.1f}, {kl.min(1).mean():+.1f} ({len(kl)} splits)")
+    if len(gains) > 2:
+        lines += ["", f"Rank correlation, over {len(gains)} pools, of the gain of {args.gain_of} with"]
+        for key in DIAGNOSED[1:]:
+            rank = spearmanr([facts[data][key] for data in gains], list(gains.values()))[0]
+            lines.append(f"- {key}: {rank:.2f}")
+        lines += ["", "| pool | gain, % of KL | " + " | ".join(DIAGNOSED) + " |", "|---|---|" + "---|" * len(DIAGNOSED)]
+        for data, gain in sorted(gains.items(), key=lambda pair: -pair[1]):
+            lines.append(f"| {data} | {gain:.1f} | " + " | ".join(f"{facts[data][f]:.2f}" for f in DIAGNOSED) + " |")
     print("\n".join(lines))
-    shared = sorted(set(gains) & set(scores))
-    if len(shared) > 2:
-        rank = spearmanr([scores[data] for data in shared], [gains[data] for data in shared])[0]
-        print(f"\nRank correlation of will_it_help's score with the gain of {args.gain_of}: {rank:.2f}")
 
 
 def million(args):
@@ -249,10 +272,10 @@ def million(args):
     X = random.normal(size=(500, 50))
     mean = np.exp(X @ random.normal(size=(50, 6)) / 4.0)
     D = np.stack([random.dirichlet(30.0 * row / row.sum() + 0.3) for row in mean])
-    model = fit(X, D, 0, members=False)
+    model = fit(X, D, 0)
     pool = random.standard_normal((args.rows, 50), dtype=np.float32)
     began, spent = time.perf_counter(), time.process_time()
-    rows = query("lcmd", pool, 256, model=model, X_labeled=X, random_state=0, kernel="trees")
+    rows = query(args.strategy, pool, 256, model=model, X_labeled=X, random_state=0, kernel="trees")
     seconds, spent = time.perf_counter() - began, time.process_time() - spent
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"{len(set(rows))} of {args.rows:,} rows: {seconds:.1f} s, {spent:.1f} s of processor, peak {peak:.2f} GB")
@@ -267,15 +290,18 @@ def main():
     one = commands.add_parser("run", parents=[both])
     one.add_argument("--sets", nargs="+", default=[*REAL, *SYNTHETIC])
     one.add_argument("--strategies", nargs="+", help="also: oracle")
+    one.add_argument("--first", type=int, default=0, help="first split")
     one.add_argument("--splits", type=int, default=20)
-    one.add_argument("--batches", type=int, default=12)
+    one.add_argument("--batches", type=int, default=8)
     one.add_argument("--size", type=int, help="rows per batch; as many as first labels by default")
     one.add_argument("--jobs", type=int, default=1)
     two = commands.add_parser("report", parents=[both])
     two.add_argument("--chosen-on", type=int, default=0, help="splits below this number chose, the others report")
-    two.add_argument("--gain-of", default="lcmd trees")
+    two.add_argument("--up-to", type=int, default=1000, help="splits from this number on are left out")
+    two.add_argument("--gain-of", default="lcmd")
     three = commands.add_parser("million")
     three.add_argument("--rows", type=int, default=1_000_000)
+    three.add_argument("--strategy", default="bait")
     three.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     {"run": run, "report": report, "million": million}[args.command](args)

@@ -103,7 +103,7 @@ def test_a_stop_finishes_what_was_accepted(folder: Path, city: tuple[pd.DataFram
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "snefy_ldl", "serve", str(folder), "--port", str(port)]
+    command = [sys.executable, "-m", "snefy_ldl", "serve", str(folder), "--port", str(port), "--seconds", "300"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     address = f"http://127.0.0.1:{port}"
     try:
@@ -117,7 +117,7 @@ def test_a_stop_finishes_what_was_accepted(folder: Path, city: tuple[pd.DataFram
         body = {"rows": city[0].to_dict("records"), "groups": {"g": ["business"]}}
 
         def ask(_: int) -> int:
-            with httpx.Client(timeout=30.0) as client:
+            with httpx.Client(timeout=300.0) as client:
                 return client.post(f"{address}/v1/groups", json=body).status_code
 
         with ThreadPoolExecutor(6) as pool:

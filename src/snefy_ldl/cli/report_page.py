@@ -458,7 +458,7 @@ def possible_corners(corners: Corners, law: Any, rows: JudgedRows) -> Corners | 
     for one in (corners, Corners([[r] for r in order], [rows.labels[r] for r in order], False)):
         try:
             one.law(law)
-        except (SnefyError, NotImplementedError):
+        except SnefyError:
             continue
         return one
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -558,7 +559,7 @@ def check_weights(weights: Weights, X: Any, n_rows: int) -> Array | None:
     return values
 
 
-class Conformalized:
+class Conformalized(ABC):
     """Base of what is conformalized first and used then.
 
     Attributes:
@@ -601,9 +602,9 @@ class Conformalized:
             raise InputError("rows can be watched with a split calibration only: without cv and without weights.")
         return calibration.scores[:, :, 0], calibration.groups
 
+    @abstractmethod
     def row_scores(self, X: Any, D: Any) -> Array:
         """Scores of new rows, comparable to :meth:`calibration_scores`; (N, C)."""
-        raise NotImplementedError
 
     def _ready(self) -> Calibration:
         if self._calibration is None:
