@@ -4,6 +4,7 @@
     python benchmarks/active_study.py run --folder study --sets Movie ECAM --splits 5 --start 64
     python benchmarks/active_study.py report --folder study --chosen-on 5         # tables from what is there
     python benchmarks/active_study.py million --threads 1                         # 256 of a million rows of 50 features
+    python benchmarks/active_study.py peer                                        # the same batches as bmdal_reg's?
 
 One case is a pool, a split and a strategy, and one JSON file in the folder: what is there is not made again, and a case
 that was cut off goes on after its last batch. All strategies of a split share its test rows and its first labels, so
@@ -34,6 +35,7 @@ from density_data import load
 from snefy_ldl import SnefyLDL
 from snefy_ldl._internal.files import write_json
 from snefy_ldl.active import query, will_it_help
+from snefy_ldl.active.selection import bait, lcmd, maxdet
 from snefy_ldl.plots.active import area_under_curve, paired_interval
 
 #: Change it when a result file would mean something else: old files are then not reused.
@@ -281,6 +283,42 @@ def million(args):
     print(f"{len(set(rows))} of {args.rows:,} rows: {seconds:.1f} s, {spent:.1f} s of processor, peak {peak:.2f} GB")
 
 
+def peer(args):
+    """Batches of 64 of 20,000 rows by bmdal_reg and by ours: the same rows, and seconds of one processor."""
+    setattr(np, "Inf", np.inf)  # bmdal_reg 3.0 was written for NumPy 1  # noqa: B010
+    from bmdal_reg.bmdal import selection
+    from bmdal_reg.bmdal.feature_data import TensorFeatureData
+    from bmdal_reg.bmdal.feature_maps import IdentityFeatureMap
+    from bmdal_reg.bmdal.features import Features
+
+    torch.set_num_threads(1)
+    random, n, noise = np.random.default_rng(0), 64, 1e-3
+    Z, labeled = (random.normal(size=(rows, 96)) * np.geomspace(1.0, 0.05, 96) for rows in (20_000, 64))
+    Z, labeled = (part / np.sqrt((Z**2).sum(1).mean()) for part in (Z, labeled))
+    root = np.linalg.cholesky(np.linalg.inv(np.eye(96) + labeled.T @ labeled / noise))  # BAIT there forgets labels
+
+    def theirs(method, root=None, **options):
+        parts = [Z, labeled] if root is None else [Z @ root, labeled @ root]
+        features = [Features(IdentityFeatureMap(96), TensorFeatureData(torch.as_tensor(part))) for part in parts]
+        options = {"sel_with_train": root is None, "verbosity": 0} | options
+        return lambda: getattr(selection, method)(*features, **options).select(n).numpy()
+
+    sigma = {"noise_sigma": noise**0.5}
+    both = {
+        "lcmd": (lcmd, theirs("LargestClusterMaxDistSelectionMethod")),
+        "maxdet": (maxdet, theirs("MaxDetFeatureSpaceSelectionMethod", **sigma)),
+        "bait": (bait, theirs("BaitFeatureSpaceSelectionMethod", root, overselection_factor=2.0, **sigma)),
+    }
+    for name, (ours, other) in both.items():
+        began = time.process_time()
+        mine = ours(Z, n, labeled)[0]
+        between = time.process_time()
+        rows = other()
+        seconds = between - began, time.process_time() - between
+        same = len(set(mine.tolist()) & set(rows.tolist()))
+        print(f"{name}: {same} of {n} rows the same; {seconds[0]:.2f} s against {seconds[1]:.2f} s")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -303,8 +341,9 @@ def main():
     three.add_argument("--rows", type=int, default=1_000_000)
     three.add_argument("--strategy", default="bait")
     three.add_argument("--threads", type=int, default=2)
+    commands.add_parser("peer")
     args = parser.parse_args()
-    {"run": run, "report": report, "million": million}[args.command](args)
+    {"run": run, "report": report, "million": million, "peer": peer}[args.command](args)
 
 
 if __name__ == "__main__":

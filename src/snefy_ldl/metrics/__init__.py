@@ -1,12 +1,9 @@
 """Measures of label distribution predictions: arrays in, numbers out.
 
-- :mod:`~snefy_ldl.metrics.points`: point predictions (N, L).
-- :mod:`~snefy_ldl.metrics.ranking`, :mod:`~snefy_ldl.metrics.ranking`: their order, and labels that have one.
-- :mod:`~snefy_ldl.metrics.points`: rows that are nearly right (μ of δ-LDL), and labels that divide a row.
-- :mod:`~snefy_ldl.metrics.points`: any of them, on sure and unsure rows alike.
-- :mod:`~snefy_ldl.metrics.intervals`: intervals (N, L, 2), on average over rows.
-- :mod:`~snefy_ldl.metrics.conditional`: the same intervals, given something about the row.
-- :mod:`~snefy_ldl.metrics.intervals`: draws (n, N, L) and probability integral transforms.
+- :mod:`~snefy_ldl.metrics.points`: point predictions (N, L); rows that are nearly right, and labels that divide a row.
+- :mod:`~snefy_ldl.metrics.ranking`: the order of predicted shares, and labels that have an order.
+- :mod:`~snefy_ldl.metrics.intervals`: intervals (N, L, 2) on average over rows; draws (n, N, L).
+- :mod:`~snefy_ldl.metrics.conditional`: intervals, given something about the row.
 - :mod:`~snefy_ldl.metrics.joint`: all shares of a row together, by the Rosenblatt map of its law.
 """
 
