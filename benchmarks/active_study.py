@@ -4,6 +4,7 @@
     python benchmarks/active_study.py run --folder study --sets Movie ECAM --splits 5 --start 64
     python benchmarks/active_study.py report --folder study --chosen-on 5         # tables from what is there
     python benchmarks/active_study.py million --threads 1                         # 256 of a million rows of 50 features
+    python benchmarks/active_study.py budget --folder study --jobs 2              # new rows, or votes on fewer rows?
     python benchmarks/active_study.py peer                                        # the same batches as bmdal_reg's?
 
 One case is a pool, a split and a strategy, and one JSON file in the folder: what is there is not made again, and a case
@@ -80,10 +81,10 @@ def synthetic(name, n=4000, d=10, n_labels=5):
     return X, np.stack([random.dirichlet(60.0 * row + 0.5) for row in mean])
 
 
-def split_rows(n_rows, split):
+def split_rows(n_rows, split, most=MOST_POOL):
     order = np.random.default_rng([split, n_rows]).permutation(n_rows)
     n_test = min(MOST_TEST, n_rows // 4)
-    return order[n_test : n_test + MOST_POOL], order[:n_test]
+    return order[n_test : n_test + most], order[:n_test]
 
 
 def fit(X, D, seed):
@@ -283,6 +284,50 @@ def million(args):
     print(f"{len(set(rows))} of {args.rows:,} rows: {seconds:.1f} s, {spent:.1f} s of processor, peak {peak:.2f} GB")
 
 
+def spend(folder, data, split, budget, votes):
+    """One budget of votes, spent on so many per row: KL of the test rows' shares, and how many rows were asked."""
+    torch.set_num_threads(1)
+    path = Path(folder) / f"budget-{data}-{budget}-{votes:02d}-{split:02d}.json"
+    if not path.exists():
+        root = Path(os.environ["SNEFY_LDL_DATA"]) / "votes" / data
+        X, counts = np.load(root / "features.npy").astype(float), np.load(root / "counts.npy").astype(np.int64)
+        pool, test = split_rows(len(X), split, most=len(X))
+        random = np.random.default_rng([split, votes, budget])
+        rows = pool[: budget // votes]
+        drawn = np.stack([random.multivariate_hypergeometric(row, min(votes, row.sum())) for row in counts[rows]])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = SnefyLDL(random_state=split, device=DEVICE).fit(X[rows], counts=drawn)
+            shares = counts[test] / counts[test].sum(1, keepdims=True)
+            kl = rel_entr(shares, np.maximum(model.predict(X[test]), 1e-12)).sum(1).mean()
+        write_json(path, {"data": data, "split": split, "budget": budget, "votes": votes, "rows": len(rows), "kl": kl})
+    return path.name
+
+
+def budget(args):
+    """Votes compete with rows: the same number of votes on many rows or on few; a table of test errors."""
+    folder = Path(args.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    cases = [
+        (data, split, total, votes)
+        for split in range(args.splits)
+        for data in ("ChaosNLI_SNLI", "KonIQ10k")
+        for total in (1000, 4000)
+        for votes in (1, 2, 4, 8, 16, 32)
+        if total // votes <= (1100 if data == "ChaosNLI_SNLI" else 9000)
+    ]
+    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as workers:
+        for name in workers.map(spend, [folder] * len(cases), *zip(*cases)):
+            print(name, flush=True)
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob("budget-*.json"))]
+    print("| votes in all | per row | rows | KL, ± standard error |\n|---|---|---|---|")
+    for key in sorted({(one["data"], one["budget"], one["votes"], one["rows"]) for one in found}):
+        kl = np.array([one["kl"] for one in found if (one["data"], one["budget"], one["votes"]) == key[:3]])
+        print(
+            f"| {key[0]}, {key[1]:,} | {key[2]} | {key[3]} | {kl.mean():.4f} ± {kl.std(ddof=1) / len(kl) ** 0.5:.4f} |"
+        )
+
+
 def peer(args):
     """Batches of 64 of 20,000 rows by bmdal_reg and by ours: the same rows, and seconds of one processor."""
     setattr(np, "Inf", np.inf)  # bmdal_reg 3.0 was written for NumPy 1  # noqa: B010
@@ -341,9 +386,12 @@ def main():
     three.add_argument("--rows", type=int, default=1_000_000)
     three.add_argument("--strategy", default="bait")
     three.add_argument("--threads", type=int, default=2)
+    four = commands.add_parser("budget", parents=[both])
+    four.add_argument("--splits", type=int, default=5)
+    four.add_argument("--jobs", type=int, default=1)
     commands.add_parser("peer")
     args = parser.parse_args()
-    {"run": run, "report": report, "million": million, "peer": peer}[args.command](args)
+    {"run": run, "report": report, "million": million, "budget": budget, "peer": peer}[args.command](args)
 
 
 if __name__ == "__main__":
