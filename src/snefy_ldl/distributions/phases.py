@@ -98,64 +98,40 @@ def log_modulus(log_phase: Tensor) -> Tensor:
     return 0.5 * softplus(2.0 * log_phase)
 
 
-@dataclass(frozen=True)
-class Turning:
-    """How fast phases turn, as the trapezoid rule must know: at most ``rate`` radians per unit of y, near its place.
+def turning(alpha: Tensor, log_size: Tensor) -> list[tuple[float, float, float]]:
+    """How fast phases of gammas turn, as the trapezoid rule must know: rates, and the places between which they hold.
+
+    A gamma, or a sum of some, turns the phase at the rate ``x √α`` where it has brought the modulus down to
+    ``e^{-x²/2}``, near the place ``t = x / √(Σ α c²)``. What else is in the integrand need not lower the modulus (its
+    own concentrations may be small), so every one is followed until it is over by itself.
 
     Args:
-        rate: the fastest phase of a component while its integrand is to be seen, of every sum (R,).
-        low: the least ``y`` at which a component's integrand is over (R,).
-        high: the largest (R,).
+        alpha: concentrations of gammas or of sums of some (m,).
+        log_size: logarithms of their ``Σ α c²`` (m,).
+
+    Returns:
+        Rates that add up, each with its first and its last place ``y = log t``.
+
+    Example:
+        >>> turning(torch.tensor([100.0, 1.0]), torch.tensor([4.6, 0.0]))[0][0] > 10.0
+        True
     """
-
-    rate: Tensor
-    low: Tensor
-    high: Tensor
-
-    @classmethod
-    def of(
-        cls, alpha: Tensor, log_centre: Tensor, inside: Tensor, lowest: Tensor, highest: Tensor, certain: bool
-    ) -> Turning:
-        """Of some components, at logits between two ends.
-
-        The larger side's gammas turn the phase at the rate ``x √big`` where they have brought the modulus down to
-        ``e^{-x²/2}``, and the smaller side's lower it further.
-
-        Args:
-            alpha: concentrations (P, L).
-            log_centre: ``log c`` (P or 1, L).
-            inside: labels of every sum, a mask (R, L).
-            lowest: logits (R,).
-            highest: logits (R,).
-            certain: whether components that lie on one side for certain are left out, so that phases of sharp ones
-                cancel.
-        """
-        own = alpha @ inside.double().T  # (P, R)
-        others = alpha.sum(1, keepdim=True) - own
-        small, big = torch.minimum(own, others), torch.maximum(own, others)
-        reach = small + 4.0 * small.sqrt() + 10.0
-        x = torch.full_like(small, math.sqrt(2.0 * SEEN))
-        for _ in range(4):  # x²/2 + ½ small log(1 + big x²/reach²) = SEEN, from above
-            lowered = 0.5 * small * torch.log1p(big * (x / reach).square())
-            x = torch.sqrt(2.0 * (SEEN - lowered).clamp_min(0.5 * SEEN))
-        rate, broad = x * big.sqrt(), small < BROAD
-        if certain:
-            rate = torch.where(broad, rate, rate.clamp_max(CERTAIN_RATE))
-        sizes = (alpha.log() + 2.0 * log_centre)[:, None]  # (P, 1, L)
-        spread_own = torch.where(inside, sizes, -torch.inf).logsumexp(-1)  # (P, R)
-        spread_rest = torch.where(inside, -torch.inf, sizes).logsumexp(-1)
-        slow = rate < 0.5 * rate.amax(0)
-        places = []
-        for u in (lowest, highest):
-            moved = spread_own - 2.0 * u
-            spread = torch.where(broad, torch.minimum(moved, spread_rest), torch.logaddexp(moved, spread_rest))
-            places.append(0.5 * math.log(2.0 * SEEN) - 0.5 * spread)
-        low = torch.stack([part.masked_fill(slow, torch.inf).amin(0) for part in places]).amin(0)
-        high = torch.stack([part.masked_fill(slow, -torch.inf).amax(0) for part in places]).amax(0)
-        return cls(rate.amax(0), low, high)
+    rate = HEAVIER * math.sqrt(2.0 * SEEN) * alpha.sqrt()
+    place = 0.5 * (math.log(2.0 * SEEN) - log_size)
+    windows, fastest = [], float(rate.max())
+    while fastest > SPARE:  # half as fast and more: a window of half that rate, and so on for slower ones
+        seen = place[rate >= 0.5 * fastest]
+        if len(seen):
+            last = max(float(seen.max()), windows[-1][2] if windows else -math.inf)
+            first = min(float(seen.min()), windows[-1][1] if windows else math.inf)
+        windows.append((0.5 * fastest, first, last))
+        fastest *= 0.5
+    return windows
 
 
-def nodes(first: Tensor, last: Tensor, slowest: float, turning: Turning) -> tuple[Tensor, Tensor]:
+def nodes(
+    first: float, last: float, slowest: float, windows: list[tuple[float, float, float]], device: torch.device
+) -> tuple[Tensor, Tensor]:
     """Nodes ``y = log t`` and weights of the trapezoid rule: as dense as phases turn, and far apart outside.
 
     The rule takes a wave of rate ω in y for one of rate ``2π/step - ω``. Without its phase an integrand holds waves of
@@ -163,45 +139,41 @@ def nodes(first: Tensor, last: Tensor, slowest: float, turning: Turning) -> tupl
     proportion to t until their integrand is over, and those that live longer turn more slowly.
 
     Args:
-        first: where the first phase begins, of every sum (R,).
-        last: where the last one has come to rest, and only powers of t are left (R,).
+        first: where the first phase begins.
+        last: where the last one has come to rest, and only powers of t are left.
         slowest: the smallest of those powers.
-        turning: of the phases.
+        windows: rates of the phases and where they turn, from :func:`turning`.
+        device: where the nodes lie.
 
     Returns:
-        Both (R, q); sums that need fewer nodes have some without weight at their end.
+        Both (q,).
 
     Example:
-        >>> one, none = torch.ones(1).double(), torch.zeros(1).double()
-        >>> y, weight = nodes(-one, 2.0 * one, 1.0, Turning(none, none, none))
+        >>> y, weight = nodes(-1.0, 2.0, 1.0, [], torch.device("cpu"))
         >>> round(float((weight / torch.cosh(y)).sum()) / torch.pi, 6)
         1.0
     """
-    first, last = first[:, None], last[:, None]
-    start = first - GROWTH * (1.0 + math.log(TAIL))
-    stop = last + GROWTH * (1.0 + math.log(TAIL / slowest))
-    # a window that rises with t and is one at least from the first place to the last
-    rate = (turning.rate - SPARE).clamp_min(0.0)[:, None] / (2.0 * math.pi * math.tanh(0.5))
-    low, high = turning.low[:, None] - 1.0, turning.high[:, None] + 1.0
+    start, stop = first - GROWTH * (1.0 + math.log(TAIL)), last + GROWTH * (1.0 + math.log(TAIL / slowest))
+    # windows that rise with t and are one at least from the first place to the last
+    dense = [(rate / (2.0 * math.pi * math.tanh(0.5)), low - 1.0, high + 1.0) for rate, low, high in windows]
 
     def count(v: Tensor) -> Tensor:
-        return v / LARGEST_STEP + rate * (softplus(v - low) - softplus(v - high))
+        return v / LARGEST_STEP + sum(rate * (softplus(v - low) - softplus(v - high)) for rate, low, high in dense)
 
-    begin, end = count(start).ceil(), count(stop)
-    number = begin + torch.arange(float((end - begin).max()), dtype=torch.float64, device=first.device)
-    left, right = start.expand_as(number), stop.expand_as(number) + LARGEST_STEP * (number - end).clamp_min(0.0)
-    for _ in range(12):
-        middle = 0.5 * (left + right)
-        below = count(middle) < number
-        left, right = torch.where(below, middle, left), torch.where(below, right, middle)
-    v = 0.5 * (left + right)
+    def density(v: Tensor) -> Tensor:
+        inside = sum(rate * (torch.sigmoid(v - low) - torch.sigmoid(v - high)) for rate, low, high in dense)
+        return inside + torch.full_like(v, 1.0 / LARGEST_STEP)
+
+    grid = torch.linspace(start, stop, 1025, dtype=torch.float64, device=device)
+    counts = count(grid)
+    number = torch.arange(math.ceil(float(counts[0])), float(counts[-1]), dtype=torch.float64, device=device)
+    cell = torch.searchsorted(counts, number).clamp(1, len(grid) - 1)
+    before, after = counts[cell - 1], counts[cell]
+    v = grid[cell - 1] + (grid[1] - grid[0]) * (number - before) / (after - before)
     for _ in range(3):
-        dense = 1.0 / LARGEST_STEP + rate * (torch.sigmoid(v - low) - torch.sigmoid(v - high))
-        v = v - (count(v) - number) / dense
-    dense = 1.0 / LARGEST_STEP + rate * (torch.sigmoid(v - low) - torch.sigmoid(v - high))
-    v, within = torch.minimum(v, stop), number < end
+        v = v - (count(v) - number) / density(v)
     up, down = torch.exp((v - last) / GROWTH - 1.0), torch.exp((first - v) / GROWTH - 1.0)
-    return v + up - down, torch.where(within, (1.0 + (up + down) / GROWTH) / dense, 0.0)
+    return v + up - down, (1.0 + (up + down) / GROWTH) / density(v)
 
 
 def _ranges(
@@ -804,16 +776,10 @@ class SparseShares(ShareRow):
         alpha, centre, inside = self._alpha[pairs], self._log_centre[None], self._inside[which]
         largest, smallest = _ranges(alpha, centre, inside, lowest, highest)
         slowest = min(1.0, float(alpha.topk(2, 1, largest=False).values.sum(1).min()))
-        every = [Turning.of(alpha, centre, inside, lowest, highest, False)]
-        every += [self._lone_turning(terms, side, which, lowest, highest) for side in (True, False)]
-        union = Turning(
-            torch.cat([one.rate for one in every]).amax()[None],
-            torch.cat([one.low for one in every]).amin()[None],
-            torch.cat([one.high for one in every]).amax()[None],
-        )
-        begun, settled = -largest.amax()[None], -smallest.amin()[None]
-        y, weight = (part[0] for part in nodes(begun - 1.0, settled + 2.0, slowest, union))
-        keep = (y > begun - TAIL - 4.0) & (weight > 0.0)
+        windows = self._turning(alpha, inside, lowest, highest)
+        begun, settled = -float(largest.amax()), -float(smallest.amin())
+        y, weight = nodes(begun - 1.0, settled + 2.0, slowest, windows, alpha.device)
+        keep = y > begun - TAIL - 4.0
         y, weight = y[keep], weight[keep]
         # moduli fall as y rises: where all are over, so is every integrand
         alpha, mask = self._alpha[self._pair[terms]], inside.double().T  # (T, L), (L, R)
@@ -829,23 +795,21 @@ class SparseShares(ShareRow):
             alive, over = (middle + 1, over) if float(bound.sum(0).max()) > LEAST else (alive, middle)
         return y[:over], weight[:over]
 
-    def _lone_turning(self, terms: Tensor, own_side: bool, which: Tensor, lowest: Tensor, highest: Tensor) -> Turning:
-        """How fast phases turn where of one side only the smallest label is there, which lowers the modulus least."""
-        inside = self._inside[which]
-        side, log_absent, pair = inside if own_side else ~inside, self._log_absent[terms], self._pair[terms]
-        alpha = self._alpha[:, None]  # (P, 1, L)
-        smallest = torch.where(side, alpha, torch.inf).argmin(-1)  # (P, R)
-        alone = log_absent @ side.double().T - log_absent.gather(1, smallest[pair])  # (T, R)
-        seen = (alone > math.log(NEGLIGIBLE)) & (side.sum(1) > 1)
-        counted = alone.new_zeros(smallest.shape).index_add_(0, pair, seen.to(alone)) > 0.0
-        lone = self._alpha.gather(1, smallest)
-        full = self._alpha @ (~side).double().T
-        sizes = self._alpha.log() + 2.0 * self._log_centre
-        lone_size = sizes.gather(1, smallest)
-        full_size = torch.where(side, -torch.inf, sizes[:, None]).logsumexp(-1)
-        own, own_size = (lone, lone_size) if own_side else (full, full_size)
-        others, rest_size = (full, full_size) if own_side else (lone, lone_size)
-        return _turning(own, others, own_size, rest_size, lowest, highest, counted)
+    def _turning(
+        self, alpha: Tensor, inside: Tensor, lowest: Tensor, highest: Tensor
+    ) -> list[tuple[float, float, float]]:
+        """How fast phases turn where all labels of either side are there, and where only one of them is."""
+        sizes = (alpha.log() + 2.0 * self._log_centre)[:, None].expand(-1, len(inside), -1)  # (P, R, L)
+        own, rest = (torch.where(side, sizes, -torch.inf) for side in (inside, ~inside))
+        concentration = alpha[:, None].expand_as(sizes)
+        sums, logs = [], []
+        for side, mask, ends in ((own, inside, (lowest, highest)), (rest, ~inside, (torch.zeros_like(lowest),))):
+            both = torch.cat([side, side.logsumexp(-1, keepdim=True)], -1)  # every label, and all of them
+            amounts = torch.cat([concentration * mask, (concentration * mask).sum(-1, keepdim=True)], -1)
+            for u in ends:
+                logs.append((both - 2.0 * u[:, None])[amounts > 0.0])
+                sums.append(amounts[amounts > 0.0])
+        return turning(torch.cat(sums), torch.cat(logs))
 
     def _powers(self, neurons: Tensor, y: Tensor) -> Tensor:
         """``(1 + i c_r t)^{-a_r}`` of some neurons and all labels (L, n, q)."""
@@ -985,29 +949,6 @@ class _GroupPart:
         return (product * around).imag.sum()[None], slope[None]
 
 
-def _turning(
-    own: Tensor, others: Tensor, own_size: Tensor, rest_size: Tensor, lowest: Tensor, highest: Tensor, counted: Tensor
-) -> Turning:
-    """As :meth:`Turning.of`, from concentrations and logarithms of ``Σ α c²`` of either side (P, R), some counted."""
-    small, big = torch.minimum(own, others), torch.maximum(own, others)
-    reach = small + 4.0 * small.sqrt() + 10.0
-    x = torch.full_like(small, math.sqrt(2.0 * SEEN))
-    for _ in range(4):
-        lowered = 0.5 * small * torch.log1p(big * (x / reach).square())
-        x = torch.sqrt(2.0 * (SEEN - lowered).clamp_min(0.5 * SEEN))
-    rate = torch.where(counted, x * big.sqrt(), 0.0)
-    seen = counted & (rate >= 0.5 * rate.amax(0))
-    places = []
-    for u in (lowest, highest):
-        moved = own_size - 2.0 * u
-        broad = small < BROAD
-        spread = torch.where(broad, torch.minimum(moved, rest_size), torch.logaddexp(moved, rest_size))
-        places.append(0.5 * math.log(2.0 * SEEN) - 0.5 * spread)
-    low = torch.stack([part.masked_fill(~seen, torch.inf).amin(0) for part in places]).amin(0)
-    high = torch.stack([part.masked_fill(~seen, -torch.inf).amax(0) for part in places]).amax(0)
-    return Turning(rate.amax(0), low, high)
-
-
 def _power(exponent: Tensor, phase: Tensor) -> Tensor:
     """``(1 - i s)^{-a}`` of ``log s``, complex."""
     size, angle = torch.exp(-exponent * log_modulus(phase)), exponent * torch.atan(phase.exp())
@@ -1074,12 +1015,15 @@ def density_at_zero(
     centre = torch.cat([log_scale.reshape(1), log_centre])[None]
     inside, at = _mask([[0]], both.shape[1], own.device), own.new_zeros(1)
     largest, smallest = _ranges(both, centre, inside, at, at)
-    slowest = min(1.0, float((own + alpha.amin(1) - 1.0).clamp_min(0.05).min()))
-    turning = Turning.of(both, centre, inside, at, at, certain=False)
-    y, weight = (part[0] for part in nodes(-largest - 1.0, -smallest + 2.0, slowest, turning))
+    slowest = min(1.0, float((own - 1.0 + alpha.amin(1)).min()))
+    sizes = both.log() + 2.0 * centre
+    sums, logs = [own, alpha.sum(1)], [sizes[:, 0], sizes[:, 1:].logsumexp(1)]
+    if log_odds is not None:  # any of them may be there alone
+        sums, logs = [*sums, alpha.flatten()], [*logs, sizes[:, 1:].flatten()]
+    windows = turning(torch.cat(sums), torch.cat(logs))
+    y, weight = nodes(-float(largest) - 1.0, -float(smallest) + 2.0, slowest, windows, own.device)
     integral = torch.empty_like(own)
     log_factor = torch.zeros_like(own) if log_odds is None else softplus(log_odds).sum(1)
-    weight = weight * y.exp()
     for part in torch.arange(len(own), device=own.device).split(max(1, 8 * SWEEP_ELEMENTS // (len(y) * both.shape[1]))):
         others = torch.exp(-alpha[part][..., None] * _log_factor(log_centre[:, None] + y))
         if log_odds is not None:
@@ -1088,6 +1032,6 @@ def density_at_zero(
         product = others.prod(1)
         if log_odds is not None:
             product = product - absent.prod(1)[:, None]
-        product = product * torch.exp(-own[part, None] * _log_factor(log_scale + y).conj())
-        integral[part] = (product.real * weight).nan_to_num(0.0).sum(1) / math.pi
+        product = product * torch.exp(y - own[part, None] * _log_factor(log_scale + y).conj())  # dt = t dy
+        integral[part] = (product.real * weight).sum(1) / math.pi
     return log_factor, integral
