@@ -56,8 +56,8 @@ SLOW = 0.1
 AFTER = 1.0
 #: By how much faster phases turn in heavy tails.
 HEAVIER = 1.4
-#: Factors are followed down to e to minus this: smaller numbers are slow, and next to nothing.
-VANISHED = 300.0
+#: Factors are followed down to e to minus this, and in float32: smaller numbers are slow, and next to nothing.
+VANISHED, QUICK_VANISHED = 300.0, 35.0
 #: Rate of a phase that the largest step can bear: where it turns fastest an integrand is small already.
 SPARE = 10.0
 #: A share, or what is left of one, with a smaller concentration than this has tails in which phases do not cancel.
@@ -69,9 +69,13 @@ GROWTH, TAIL = 2.0, 20.0
 #: What an integrand's bound must exceed for its node to count.
 LEAST = 1e-10
 #: Chernoff bounds below this make a component certain.
-CERTAIN = 1e-11
+CERTAIN = 1e-9
+#: Odds of e to minus this, relative to those of any interest, are so small that only their leading power counts.
+FAR = 14.0
 #: Neurons and pairs whose weights sum up to less than this are left out of a row.
 NEGLIGIBLE = 1e-8
+#: Up to this many sums are answered in float64 throughout, and any number whose weights' sizes sum to this or more.
+FEW_SUMS, CANCELS = 32, 4.0
 #: Up to this many pairs of neurons share one grid, however sharp each of them is.
 FEW_PAIRS = 8
 #: Logits of shares between which quantiles are looked for.
@@ -207,10 +211,12 @@ class ShareRow(ABC):
     Attributes:
         at_zero: probability that each sum is exactly 0 (R,).
         inside: probability that it lies strictly between 0 and 1 (R,).
+        power_law: logits below which no further nodes are needed (R,), or None where there are none.
     """
 
     at_zero: Tensor
     inside: Tensor
+    power_law: Tensor | None = None
 
     @abstractmethod
     def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
@@ -320,6 +326,8 @@ def _newton(
 ) -> tuple[Tensor, Tensor]:
     """Logits (r, A) near a guess, and which of them are right."""
     low, high = ((u + by * width[:, None]).clamp(LOWEST, HIGHEST) for by in (-1.0, 1.0))
+    if row.power_law is not None:
+        low = torch.where(low < row.power_law[which, None], LOWEST, low)
     row.prepare(low.amin(1), high.amax(1), which)
     there, goal = ~wanted, torch.logit(inner)
     last_time = float(width.max()) * WIDER > HIGHEST - LOWEST
@@ -403,56 +411,80 @@ class PresentShares(ShareRow):
         self.inside = weights.sum((1, 2, 3))[self._row]
         self._total = 2.0 * float(self._half.sum(-1).max())
         self._certain = self._total > SHARP
+        largest, inside = 2.0 * self._half.amax((0, 1)), _mask(self._groups, half.shape[2], half.device)
+        self.power_law = power_law_below(largest, self._log_centre, inside)
+        # many sums at a time are answered in float32, which is good to 1e-6 unless weights cancel
+        self._quick = len(self._groups) > FEW_SUMS and float(weights.abs().sum((1, 2, 3)).max()) < CANCELS
 
     def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
         """See the base class."""
         alpha, centre = 2.0 * self._half.flatten(0, 1), self._log_centre[which]
-        self._position = {int(g): number for number, g in enumerate(which)}
+        lowest, highest = (torch.maximum(end, self.power_law[which]) for end in (lowest, highest))
         inside = _mask([self._groups[int(g)] for g in which], alpha.shape[1], alpha.device)
         contour = Contour.of(alpha, centre, inside, lowest, highest, self._certain)
         # moduli fall as the logit rises
         moved = torch.where(inside, centre - highest[:, None], centre)  # (R, L)
         size = softplus(2.0 * (moved[..., None] + contour.log_size[:, None])).mul_(0.5)
         bound = -torch.einsum("l,rlq->rq", alpha.amin(0), size) + contour.weight.abs().log()
-        self._contour = contour.only(bound > math.log(LEAST))
-        self._modulus, self._angle = self._contour.log_factor(centre[..., None], 1.0)
-        self._sizes = -torch.einsum("kil,rlq->rkiq", self._half, self._modulus)
-        self._angles = -torch.einsum("kil,rlq->rkiq", self._half, self._angle)
-        if self._certain:
-            self._tilts = _Tilts.of(self._half, centre, self._total, inside)
+        contour, count = contour.only(bound > math.log(LEAST))
+        tilts = _Tilts.of(self._half, centre, self._total, inside) if self._certain else None
+        # sums that need about as many nodes are answered together
+        order, per_node = count.argsort(descending=True), self._half[..., 0].numel()
+        self._blocks, start = [], 0
+        while start < len(order):
+            n_nodes = max(1, int(count[order[start]]))
+            chosen = order[start : start + max(1, 8 * SWEEP_ELEMENTS // (per_node * max(n_nodes, self._half.shape[1])))]
+            part = contour.take(chosen, n_nodes)
+            modulus, angle = part.log_factor(centre[chosen][..., None], 1.0)
+            sizes, angles = (-torch.einsum("kil,rlq->rkiq", self._half, side) for side in (modulus, angle))
+            own_tilts = None if tilts is None else tilts.take(chosen)
+            self._blocks.append(_Nodes(which[chosen], part, modulus, angle, sizes, angles, own_tilts))
+            start += len(chosen)
 
     def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
         """See the base class."""
-        _, n_members, n, n_nodes = self._sizes.shape
-        size = max(1, 8 * SWEEP_ELEMENTS // (n_members * n * max(n_nodes, n) * u.shape[1]))
-        answers = [self._block(u[k : k + size], which[k : k + size].tolist()) for k in range(0, len(u), size)]
-        cdf, density = (torch.cat(parts) for parts in zip(*answers))
+        place = torch.full((len(self._groups),), -1, device=u.device)
+        place[which] = torch.arange(len(which), device=u.device)
+        cdf, density = torch.empty_like(u), torch.empty_like(u)
+        for block in self._blocks:
+            at = place[block.sums]
+            asked = torch.nonzero(at >= 0).squeeze(1)
+            if len(asked):
+                at = at[asked]
+                cdf[at], density[at] = self._block(u[at], block if len(asked) == len(block.sums) else block.take(asked))
         return cdf, density
 
-    def _block(self, u: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
+    def _block(self, u: Tensor, block: _Nodes) -> tuple[Tensor, Tensor]:
         # axes: sum r, point a, member k, neuron i, node q
-        groups, rows = [self._groups[g] for g in which], [self._position[g] for g in which]
-        contour = self._contour.take(rows)
-        size, angle = self._sizes[rows][:, None], self._angles[rows][:, None]
-        moduli, angles = self._modulus[rows], self._angle[rows]
-        each, slopes = torch.arange(len(rows), device=u.device), []
+        groups, contour = [self._groups[g] for g in block.sums.tolist()], block.contour
+        size, angle = block.sizes[:, None], block.angles[:, None]
+        each, slopes = torch.arange(len(groups), device=u.device), []
+        weights, sure = self._weights[self._row[block.sums]][:, None], u.new_zeros(())
+        below = (u - self.power_law[block.sums, None]).clamp_max(0.0)
+        u, falls = u - below, bool((below < 0.0).any())
         for place in range(max(len(group) for group in groups)):
             labels, half = _place_of(self._half, groups, place)
-            log_scale = (self._log_centre[which, labels][:, None] - u)[..., None]  # (r, a, 1)
+            log_scale = (self._log_centre[block.sums, labels][:, None] - u)[..., None]  # (r, a, 1)
             modulus, turn = contour.log_factor(log_scale, -1.0)  # (r, a, q)
-            moved = modulus - moduli[each, labels][:, None]
-            turned = turn - angles[each, labels][:, None]
+            moved = modulus - block.modulus[each, labels][:, None]
+            turned = turn - block.angle[each, labels][:, None]
             half = half[:, None, ..., None]  # (r, 1, K, n, 1)
             size = torch.addcmul(size, half, moved[:, :, None, None], value=-1.0)
             angle = torch.addcmul(angle, half, turned[:, :, None, None], value=-1.0)
-            slopes.append((half, contour.slope(log_scale)))
-        modulus = size.clamp_min_(-VANISHED).exp_()
-        real, imaginary = angle.cos().mul_(modulus), angle.sin_().mul_(modulus)
-        weights, sure = self._weights[self._row[which]][:, None], u.new_zeros(())
-        if self._certain:
-            near, above = self._tilts.near(u, groups, rows)
+            slopes.append((half.transpose(-1, -2), contour.slope(log_scale)))
+            if falls:
+                fallen = torch.exp(half.squeeze(-1) * below[..., None, None])  # (r, a, K, n)
+                weights = weights * fallen[..., None] * fallen[..., None, :]
+        if block.tilts is not None:
+            near, above = block.tilts.near(u, groups)
             sure = (weights * above).sum((2, 3, 4))
             weights = weights * near
+        middle = 0.5 * weights.sum((2, 3, 4)) + sure
+        if self._quick:
+            angle = angle.sub_((angle / (2.0 * math.pi)).round_(), alpha=2.0 * math.pi).float()
+            size, weights = size.float(), weights.float()
+        modulus = size.clamp_min_(-QUICK_VANISHED if self._quick else -VANISHED).exp_()
+        real, imaginary = angle.cos().mul_(modulus), angle.sin_().mul_(modulus)
         turned_real, turned_imaginary = weights @ real, weights @ imaginary
         cross = (real * turned_imaginary).addcmul_(imaginary, turned_real)
         plain = turned_real.mul_(real).addcmul_(imaginary, turned_imaginary, value=-1.0)
@@ -460,10 +492,58 @@ class PresentShares(ShareRow):
         integral = (cross.sum((2, 3)) * weight.real + plain.sum((2, 3)) * weight.imag).sum(-1)
         density = torch.zeros_like(integral)
         for half, slope in slopes:  # d log z / du = -Σ a s / (1 - s)
-            row, turn = half.transpose(-1, -2), slope * weight  # (r, 1, K, 1, n)
-            rising, falling = ((row @ part).sum(2).squeeze(-2) for part in (plain, cross))  # (r, a, q)
+            turn, half = slope * weight, half.to(plain.dtype)  # (r, 1, K, 1, n)
+            rising, falling = ((half @ part).sum(2).squeeze(-2) for part in (plain, cross))  # (r, a, q)
             density = density + (rising * turn.imag + falling * turn.real).sum(-1)
-        return 0.5 * weights.sum((2, 3, 4)) - integral / math.pi + sure, 2.0 * density / math.pi
+        return middle - integral / math.pi, 2.0 * density / math.pi
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """Nodes of some sums, and what does not depend on the point asked for.
+
+    Args:
+        sums: their numbers (r,).
+        contour: the nodes.
+        modulus: ``log |1 + s c|`` of every label (r, L, q).
+        angle: its angle (r, L, q).
+        sizes: log modulus of every neuron's factor (r, K, n, q).
+        angles: its angle (r, K, n, q).
+        tilts: bounds that make components certain, or None where none is so sharp.
+    """
+
+    sums: Tensor
+    contour: Contour
+    modulus: Tensor
+    angle: Tensor
+    sizes: Tensor
+    angles: Tensor
+    tilts: _Tilts | None
+
+    def take(self, rows: Tensor) -> _Nodes:
+        """Those of some of the sums."""
+        tables = (part[rows] for part in (self.modulus, self.angle, self.sizes, self.angles))
+        return _Nodes(
+            self.sums[rows],
+            self.contour.take(rows, self.contour.weight.shape[1]),
+            *tables,
+            None if self.tilts is None else self.tilts.take(rows),
+        )
+
+
+def power_law_below(largest: Tensor, log_centre: Tensor, inside: Tensor) -> Tensor:
+    """Logits (R,) below which the cdf of a sum is a power of its odds under every component.
+
+    With ``ε = e^u`` it is ``P(Σ_own c g <= ε Σ_rest c g)``, and up to a part in proportion to ε it is ``ε^α``, α the
+    sum's concentration, times what does not depend on ε.
+
+    Args:
+        largest: the largest concentration of every label (L,).
+        log_centre: ``log c`` of every sum (R, L).
+        inside: labels of every sum, a mask (R, L).
+    """
+    rest = torch.where(inside, -torch.inf, torch.log1p(largest) + log_centre).logsumexp(1)
+    return torch.where(inside, log_centre, torch.inf).amin(1) - rest - FAR
 
 
 def _place_of(half: Tensor, groups: list[list[int]], place: int) -> tuple[Tensor, Tensor]:
@@ -600,15 +680,16 @@ class Contour:
         slope = torch.complex(kappa * tanh, torch.ones_like(w))
         return cls(start[:, None] + log_cosh + size.log(), place / size, slope / place * change)
 
-    def only(self, keep: Tensor) -> Contour:
-        """Nodes that count, moved to the front of every row."""
-        weight = torch.where(keep, self.weight, 0.0)
-        order = torch.argsort((~keep).to(torch.int8), dim=1, stable=True)[:, : max(1, int(keep.sum(1).max()))]
-        return Contour(*(part.gather(1, order) for part in (self.log_size, self.direction, weight)))
+    def only(self, keep: Tensor) -> tuple[Contour, Tensor]:
+        """Nodes that count, moved to the front of every row, and how many they are (R,)."""
+        keep = keep & (self.weight != 0.0)
+        weight, count = torch.where(keep, self.weight, 0.0), keep.sum(1)
+        order = torch.argsort((~keep).to(torch.int8), dim=1, stable=True)[:, : max(1, int(count.max()))]
+        return Contour(*(part.gather(1, order) for part in (self.log_size, self.direction, weight))), count
 
-    def take(self, rows: list[int]) -> Contour:
-        """Some of the sums."""
-        return Contour(self.log_size[rows], self.direction[rows], self.weight[rows])
+    def take(self, rows: Tensor, n_nodes: int) -> Contour:
+        """The first nodes of some of the sums."""
+        return Contour(*(part[rows, :n_nodes] for part in (self.log_size, self.direction, self.weight)))
 
     def _relative(self, log_scale: Tensor, sign: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Of ``q = ± e^log_scale s``: ``log |q|``, ``min(|q|, 1/|q|)``, and both parts of its direction."""
@@ -656,19 +737,24 @@ class _Tilts:
         """For sums, a mask (R, L)."""
         sizes = (2.0 * half).mean((0, 1)).log() + log_centre
         scale = torch.where(inside, -torch.inf, sizes).logsumexp(1, keepdim=True)  # of the rest
-        powers = torch.arange(1.0, math.log2(max(total, 4.0)) + 1.5, device=half.device, dtype=torch.float64)
-        theta = 2.0**powers * torch.exp(-scale)
+        powers = torch.arange(0.5, 0.5 * math.log2(max(total, 4.0)) + 0.75, device=half.device, dtype=torch.float64)
+        theta = 4.0**powers * torch.exp(-scale)
         theta = torch.cat([theta, -theta], 1)
         lifted = torch.where(inside[..., None], 1.0, 1.0 + theta[:, None] * log_centre.exp()[..., None])  # (R, L, T)
         base = -torch.einsum("kil,rlt->rkit", half, lifted.clamp_min(1e-300).log())
         return cls(half, log_centre, theta, torch.where((lifted <= 0.0).any(1)[:, None, None], torch.inf, base))
 
-    def near(self, u: Tensor, groups: list[list[int]], rows: list[int]) -> tuple[Tensor, Tensor]:
+    def take(self, rows: Tensor) -> _Tilts:
+        """Those of some of the sums."""
+        return _Tilts(self.half, self.log_centre[rows], self.theta[rows], self.base[rows])
+
+    def near(self, u: Tensor, groups: list[list[int]]) -> tuple[Tensor, Tensor]:
         """Components that are not certain, and those that lie below the point, 0 or 1 (r, a, K, n, n)."""
-        bound, theta = self.base[rows][:, None], self.theta[rows][:, None]
+        bound, theta = self.base[:, None], self.theta[:, None]
+        each = torch.arange(len(u), device=u.device)
         for place in range(max(len(group) for group in groups)):
             labels, half = _place_of(self.half, groups, place)
-            moved = (self.log_centre[rows, labels][:, None] - u).exp()  # c e^{-u} (r, a)
+            moved = (self.log_centre[each, labels][:, None] - u).exp()  # c e^{-u} (r, a)
             lifted = 1.0 - theta * moved[..., None]
             logs = torch.where(lifted > 0.0, lifted.clamp_min(1e-300).log(), -torch.inf)  # (r, a, T)
             bound = bound - half[:, None, ..., None] * logs[:, :, None, None]
