@@ -84,10 +84,10 @@ LOWEST, HIGHEST = -690.0, 60.0
 AROUND_DEVIATIONS, AROUND, WIDER = 4.0, 2.5, 4.0
 #: Rounds of Newton's method before the range is widened, and in the end.
 ROUNDS, LAST_ROUNDS = 7, 80
-#: Errors of the log odds at which Newton's method stops, and after which one more step is enough.
-GOOD, NEARLY = 1e-7, 2e-4
-#: The product of two errors, and the larger of them, after which a cubic through both points is enough.
-HERMITE, CLOSE = 5e-4, 0.3
+#: Error of the log odds at which Newton's method stops, and of the level that its last step may leave.
+GOOD, NEARLY = 1e-7, 1e-8
+#: Changes of a slope per unit of the log odds: the least, and where nothing is known yet.
+LEAST_BEND, UNKNOWN_BEND = 6.0, 300.0
 #: A probability is kept this far from 0 and 1 where its log odds are taken.
 LEAST_CHANCE = 1e-300
 
@@ -344,10 +344,13 @@ def _newton(
         below = error < 0.0
         low[rows], high[rows] = torch.where(below, at, low[rows]), torch.where(below, high[rows], at)
         step = value * (1.0 - value) / (density / inside).clamp_min(LEAST_CHANCE)  # of u, per log odds
-        newton, near = at - error * step, error.abs() < NEARLY  # what follows leaves about the square of this error
+        # by how much the slope changes per unit of the log odds: what a step leaves is in proportion to its powers
+        bend, spread = torch.full_like(error, UNKNOWN_BEND), inner[rows] * (1.0 - inner[rows])
+        newton, curved, cubic = at - error * step, at, torch.full_like(error, torch.inf)
         if before is not None:
-            curved, small = _hermite(at, error, step, *before)
-            newton, near = torch.where(small, curved, newton), near | small
+            curved, bend, cubic = _hermite(at, error, step, *before)
+        left = 0.5 * bend * error.square()
+        newton, near = torch.where(cubic < left, curved, newton), torch.minimum(left, cubic) * spread < NEARLY
         within = (newton > low[rows]) & (newton < high[rows])
         good = error.abs() < GOOD
         near = near & within
@@ -368,17 +371,23 @@ def _newton(
 
 def _hermite(
     at: Tensor, error: Tensor, step: Tensor, before: Tensor, error_before: Tensor, step_before: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Where the log odds are right by the cubic through two points and their slopes, and where that is good enough."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Where the log odds are right by the cubic through two points and their slopes.
+
+    Returns:
+        The place, by how much the slope changes per unit of the log odds, and what error the cubic leaves, roughly.
+    """
     apart = error_before - error
-    small = ((error * error_before).abs() < HERMITE) & (error_before.abs() < CLOSE) & (apart.abs() > 1e-12)
-    gap = torch.where(small, apart, 1.0)
+    far = apart.abs() > 1e-12
+    gap = torch.where(far, apart, 1.0)
     t = -error / gap  # 0 here, 1 before
     slope, slope_before, rise = step * gap, step_before * gap, before - at
     curved = (
         at + t * slope + t**2 * (3.0 * rise - 2.0 * slope - slope_before) + t**3 * (slope + slope_before - 2.0 * rise)
     )
-    return curved, small
+    bend = ((step / step_before).log() / gap).abs().clamp_min(LEAST_BEND)
+    left = bend**3 * (error * error_before).square() / 24.0
+    return curved, bend, torch.where(far & (bend * gap.abs() < 1.0), left, torch.inf)
 
 
 # -- all labels are there ----------------------------------------------------------------------------------------------
