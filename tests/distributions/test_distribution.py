@@ -662,6 +662,18 @@ def test_validation(snefy: Build) -> None:
 BAD: dict[str, tuple[Callable[[SnefySimplex], Any], str]] = {
     "exponent at -1/2": (lambda d: SnefySimplex(d.exponents * 0.0 - 0.5, d.readout, d.log_scale), "above -1/2"),
     "exponent nan": (lambda d: SnefySimplex(d.exponents * math.nan, d.readout, d.log_scale), "above -1/2"),
+    "exponent huge": (lambda d: SnefySimplex(d.exponents + 1e300, d.readout, d.log_scale), "below 1e\\+100"),
+    "scale infinite": (lambda d: SnefySimplex(d.exponents, d.readout, d.log_scale + math.inf), "neither NaN nor inf"),
+    "no neuron on": (lambda d: SnefySimplex(d.exponents, d.readout, d.log_scale - math.inf), "row 0 is no law"),
+    "no rows": (lambda d: SnefySimplex(d.exponents, d.readout, d.log_scale[:0]), "at least one row"),
+    "scale without an axis": (lambda d: SnefySimplex(d.exponents[0], d.readout[0], double(1.0)), "must be|do not fit"),
+    "scale beyond half floats": (
+        lambda d: SnefySimplex.from_raw(d.exponents[0].half() * 0 + 6e4, d.readout[0].half(), d.log_scale[:, 0].half()),
+        "no law",
+    ),
+    "mixture of nothing known": (lambda d: SnefySimplex.from_mixture(double([[math.nan]]), double([[1, 2]])), "no law"),
+    "mixture too sharp": (lambda d: SnefySimplex.from_mixture(double([[1.0]]), double([[1, 1e300]])), "1e\\+100"),
+    "mixture of one label": (lambda d: SnefySimplex.from_mixture(double([[1.0]]), double([[1.0]])), "2 labels"),
     "neurons differ": (lambda d: SnefySimplex(d.exponents, d.readout[:, :, :2], d.log_scale), "shapes do not fit"),
     "scale differs": (lambda d: SnefySimplex(d.exponents, d.readout, d.log_scale[..., :2]), "shapes do not fit"),
     "members differ": (

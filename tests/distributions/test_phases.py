@@ -194,7 +194,7 @@ def test_nodes_are_as_far_apart_as_phases_allow(monkeypatch):
                             row = PresentShares(half, even[None], centre[[k]], [[0]])
                             row.prepare(u.amin(1), u.amax(1), only)
                         answers.append(row.at(u, only))
-                        counts.append(row._sizes.shape[-1])
+                        counts.append(row._blocks[0].sizes.shape[-1])
                     torch.testing.assert_close(answers[0][0], answers[1][0], rtol=0.0, atol=1e-7)
                     torch.testing.assert_close(answers[0][1], answers[1][1], rtol=1e-5, atol=1e-5)
     assert min(quick / slow for quick, slow in zip(counts[::2], counts[1::2])) < 0.4
@@ -242,3 +242,14 @@ def test_a_component_far_above_a_point_keeps_its_phases():
     """Most of the law is near one; what is not reaches down to e^-60, where the first component's phases turn fast."""
     half = 0.5 * np.array([[88.0, 3.0, 2.4], [0.028, 10.0, 4.0], [0.03, 20.0, 24.0]])
     assert_like_betas(half, np.diag([0.6, 0.2, 0.2]), -0.3)
+
+
+@pytest.mark.parametrize("concentration", [0.4, 60.0, 4000.0])
+def test_quantiles_of_many_rows_together_are_those_of_each(concentration):
+    """Together they come from float32 sums and from nodes of their own; tiny concentrations give shares of e^-100."""
+    law = signed_law(concentration, n_rows=40)
+    levels = np.broadcast_to([0.01, 0.5, 0.99], (40, 4, 3)).copy()
+    quantiles = law.rows.label_quantiles(levels)
+    for label in range(4):
+        inner = np.clip(quantiles[:, label], 1e-300, 1.0 - 1e-15)
+        np.testing.assert_allclose(law.share_cdf([label], inner), levels[:, label], atol=3e-6)

@@ -9,7 +9,7 @@ from scipy import integrate, special
 
 from laws import with_zeros
 from snefy_ldl.distributions import SnefySimplex
-from snefy_ldl.distributions.phases import SparseShares
+from snefy_ldl.distributions.phases import SparseShares, density_at_zero
 from snefy_ldl.distributions.share_table import ComponentTable
 
 #: Largest error of a cdf that is promised.
@@ -82,6 +82,44 @@ def test_tables_by_supports(total, groups):
             expected = cdf_by_supports(alpha[component], np.exp(log_odds[component]), group, special.expit(u[0]))
             for one in (table, alone):
                 np.testing.assert_allclose(one.rows(weights, number).at(u)[0][0], expected, atol=ERROR)
+
+
+def test_cdfs_where_some_concentrations_are_tiny_and_others_are_sharp():
+    """A label with a tiny concentration hardly lowers an integrand, so the phases of a sharp one last."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        sharp = rng.random(4) < 0.5
+        alpha = np.where(sharp, 10.0 ** rng.uniform(0.0, 4.0, 4), 10.0 ** rng.uniform(-2.5, -1.3, 4))
+        odds = np.exp(3.0 * rng.normal(size=4))
+        group = [[0], [3], [2, 1]][rng.integers(3)]
+        middle = np.log(alpha[group].sum() / np.delete(alpha, group).sum()) - rng.choice([0.0, 20.0, 60.0])
+        points = special.expit(middle + rng.choice([0.5, 8.0]) * np.linspace(-1.0, 1.0, 7))
+        expected = cdf_by_supports(alpha, odds, group, points)
+        np.testing.assert_allclose(cdf_of(row_of(alpha, odds, group), points), expected, atol=ERROR)
+
+
+def test_density_of_a_difference_of_gammas():
+    """Both scaled, their densities' product integrated over the common value: a gamma integral."""
+    rng, scale = np.random.default_rng(1), 0.3
+
+    def exact(own, rest, centre):
+        log_p = special.gammaln(own + rest - 1.0) - special.gammaln(own) - special.gammaln(rest) - own * scale
+        return np.exp(log_p - rest * centre - (own + rest - 1.0) * np.logaddexp(-scale, -centre))
+
+    for _ in range(60):
+        own, alpha = 1.0 + 10.0 ** rng.uniform(-2.5, 3.0), 10.0 ** rng.uniform(-2.5, rng.choice([-1.3, 3.0]), 3)
+        middle = scale + np.log(own / alpha.sum())
+        highest = exact(own, alpha.sum(), middle)
+        for centre in (middle, middle + rng.normal(), 0.0):
+            log_factor, density = density_at_zero(
+                torch.tensor([own], dtype=torch.float64),
+                torch.tensor(scale, dtype=torch.float64),
+                torch.as_tensor(alpha)[None],
+                torch.full((3,), centre, dtype=torch.float64),
+                None,
+            )
+            expected = exact(own, alpha.sum(), centre)
+            assert float((log_factor.exp() * density)[0]) == pytest.approx(expected, rel=1e-5, abs=1e-6 * highest)
 
 
 @pytest.mark.parametrize("log_centre", [[0.0, -3.0, -9.0], [-18.4, 0.0, -2.0], [-1.0, -18.4, 0.0]])

@@ -18,6 +18,8 @@ NEGLIGIBLE_FACTOR_EXPONENT = -40.0
 SMALLEST_SHARED_DENSITY = 1e-30
 #: A signed sum that is no more than this share of its positive part is rounding: there the law has no density.
 SMALLEST_DENSITY_SHARE = 1e-12
+#: Concentrations reach up to here: beyond, squares and Beta functions are no longer numbers.
+LARGEST_CONCENTRATION = 1e100
 #: A moment-matched Dirichlet's Σ α is at least this, also where a law's variance is as large as it can be.
 SMALLEST_TOTAL_CONCENTRATION = 1e-6
 #: The sum of parameters of a Dirichlet that is matched to a predicted mean and variance stays inside this range.

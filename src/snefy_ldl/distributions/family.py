@@ -20,6 +20,7 @@ from torch import Tensor
 
 from snefy_ldl._internal.limits import FAMILY_NUMBERS, KEPT_TABLE_NUMBERS, KEPT_TABLES
 from snefy_ldl._internal.special import pair_concentration, pair_gram, pair_index, symmetric, unit_kernel
+from snefy_ldl._internal.tolerances import LARGEST_CONCENTRATION
 from snefy_ldl.distributions.components import PresenceComponents
 from snefy_ldl.errors import InputError
 
@@ -75,8 +76,11 @@ class PairFamily:
             raise InputError(f"exponents and readout must not be empty; got shapes {shapes}.")
         if exponents.shape[-1] < 2:
             raise InputError(f"a distribution on the simplex needs at least 2 labels; got {exponents.shape[-1]}.")
-        if not bool(((exponents > -0.5) & (exponents < torch.inf)).all()):
-            raise InputError("every exponent must be a finite number above -1/2, or the density cannot be normalised.")
+        if not bool(((exponents > -0.5) & (exponents < LARGEST_CONCENTRATION)).all()):
+            raise InputError(
+                f"every exponent must be a finite number above -1/2 and below {LARGEST_CONCENTRATION:g}, or the "
+                "density cannot be normalised."
+            )
         readout, gram = moderate(readout, gram)
         self.exponents, self.readout, self.presence = exponents, readout, presence
         self.concentration = pair_concentration(exponents.double()).reshape(-1, exponents.shape[-1])

@@ -83,8 +83,8 @@ NEGLIGIBLE_PART = 1e-9
 UNUSED, LEFT_OUT = 1e-9, 1e-7
 #: Up to this many points are answered one by one where a table would take longer.
 FEW_POINTS = 64
-#: Sums of shares of several rows that are solved for at once.
-SUMS_TOGETHER = 96
+#: Sums of shares of several rows that are solved for at once, times neurons.
+SUMS_TOGETHER = 1 << 15
 
 
 class GammaRows(RowBlocks):
@@ -705,22 +705,27 @@ class GammaRows(RowBlocks):
         return out
 
     def _solve(self, groups: list[list[int]], levels: Array, first: Tensor, second: Tensor) -> Array:
-        target = torch.tensor(np.ascontiguousarray(levels), device=self.device)
-
-        together = not self.has_atoms and self.offset is None
-        step = max(1, SUMS_TOGETHER // len(groups)) if together else 1
+        """Quantiles of some sums at levels (N, R, A), each row by itself or, where that can be, many together."""
+        target, together = torch.tensor(np.ascontiguousarray(levels), device=self.device), False
+        if not self.has_atoms and self.offset is None:
+            together, (_, _, n_levels) = True, levels.shape
+            # every level is a sum of its own: what lies far apart shares no nodes
+            groups = [group for group in groups for _ in range(n_levels)]
+            target = target.flatten(1)[..., None]
+            first, second = (moment[:, : levels.shape[1]].repeat_interleave(n_levels, 1) for moment in (first, second))
+        step = max(1, SUMS_TOGETHER // (len(groups) * self.family.half()[..., 0].numel())) if together else 1
 
         def answer(start: int) -> Tensor:
             rows = slice(start, min(start + step, len(self)))
             law = self._present_shares(rows, groups) if together else self.share_row(start, groups)
             at_one = (1.0 - law.at_zero - law.inside).clamp(0.0, 1.0)
             mean, square = (moment[rows, : len(groups)].flatten() for moment in (first, second))
-            levels = target[rows].flatten(0, 1)
-            return solve_quantiles(law, levels, *beta_guess(mean, square, law.at_zero, at_one, levels))
+            wanted = target[rows].flatten(0, 1)
+            return solve_quantiles(law, wanted, *beta_guess(mean, square, law.at_zero, at_one, wanted))
 
         with torch.no_grad():
             answers = torch.cat(map_blocks(answer, range(0, len(self), step), self.device))
-        return answers.reshape(len(self), len(groups), -1).cpu().numpy()
+        return answers.reshape(levels.shape).cpu().numpy()
 
     # -- other laws --------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 
 from snefy_ldl._internal.special import log_beta, log_share
-from snefy_ldl._internal.tolerances import SAME_CENTRE
+from snefy_ldl._internal.tolerances import LARGEST_CONCENTRATION, SAME_CENTRE
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, LARGEST_COUNT, as_float
 from snefy_ldl.distributions.components import log_centre_of
@@ -37,7 +37,7 @@ from snefy_ldl.distributions.dirichlet import DirichletRows
 from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.gammas import WHY_NOT, GammaRows
 from snefy_ldl.distributions.marginal import Marginal
-from snefy_ldl.distributions.parts import Listed, Parts, Rows, Scale, Square, as_size, common_shape
+from snefy_ldl.distributions.parts import Listed, Parts, Rows, Scale, Square, as_size, check_weights, common_shape
 from snefy_ldl.distributions.rosenblatt import level_points, share_points
 from snefy_ldl.distributions.sampling import estimate_entropy
 from snefy_ldl.errors import InputError
@@ -118,13 +118,16 @@ class SnefySimplex(Distribution):
         presence: Tensor | None = None,
         shift: Tensor | None = None,
     ) -> None:
-        if exponents.dim() == 2:
+        by_hand = family is None  # numbers that nobody has looked at
+        if exponents.dim() == 2 and log_scale.dim() > 0:
             exponents, readout, log_scale = exponents[None], readout[None], log_scale[..., None, :]
             presence = None if presence is None else presence[None]
         if family is None:
             family = PairFamily(exponents, readout, None, presence)
             if not bool((torch.isfinite(readout).all((1, 2)) & (readout != 0.0).any((1, 2))).all()):
                 raise InputError("every number of the readout must be finite, and one of each member's not zero.")
+            if not bool((log_scale < torch.inf).all()) or log_scale.numel() == 0:
+                raise InputError("log_scale must hold at least one row, and neither NaN nor infinity.")
         n_members, n = family.n_members, family.n_neurons
         if (readout.shape[0], readout.shape[2]) != (n_members, n) or log_scale.shape[-2:] != (n_members, n):
             raise InputError(
@@ -144,6 +147,14 @@ class SnefySimplex(Distribution):
         moved = None if shift is None else row_table(shift.double(), batch_shape, n_labels, "shift")
         parts = Parts(square, moved, _scale_of(centre, batch_shape, n_labels, log_scale.device), votes)
         self._set_up(parts, batch_shape, log_scale.dtype, validate_args)
+        if by_hand:
+            self._check_rows()
+
+    @torch.no_grad()
+    def _check_rows(self) -> None:
+        """Raise an InputError where numbers are so extreme that the weights of a row are no law."""
+        for rows in self.rows.chunks():
+            check_weights(self.rows.weights(rows), rows.start)
 
     def _set_up(self, parts: Parts, batch_shape: Size, dtype: torch.dtype, validate_args: bool | None) -> None:
         self.parts, self.dtype = parts, dtype
@@ -191,7 +202,7 @@ class SnefySimplex(Distribution):
             The law, of the weights' dtype.
 
         Raises:
-            InputError: shapes do not fit, or a concentration is no finite number above 0.
+            InputError: shapes do not fit, a concentration is no finite number above 0, or weights are no law.
 
         Example:
             >>> SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[2.0, 3.0, 5.0]])).mean
@@ -202,12 +213,19 @@ class SnefySimplex(Distribution):
                 f"shapes do not fit: weights {tuple(weights.shape)}, concentration {tuple(concentration.shape)}; they "
                 "must be (*batch, P) and (P, L)."
             )
-        if not bool((torch.isfinite(concentration) & (concentration > 0)).all()):
-            raise InputError("every concentration must be a finite number above 0.")
+        if not bool(((concentration < LARGEST_CONCENTRATION) & (concentration > 0)).all()):
+            raise InputError(f"every concentration must be a number between 0 and {LARGEST_CONCENTRATION:g}.")
+        if weights.numel() == 0 or concentration.shape[1] < 2:
+            raise InputError(
+                "weights must hold at least one row, and a distribution on the simplex has 2 labels or more."
+            )
         batch_shape = weights.shape[:-1]
         votes = None if offset is None else row_table(offset.double(), batch_shape, concentration.shape[-1], "offset")
         listed = Listed(weights.reshape(-1, weights.shape[-1]), concentration.double())
-        return cls._of(Parts(listed, votes=votes), batch_shape, weights.dtype, validate_args)
+        law = cls._of(Parts(listed, votes=votes), batch_shape, weights.dtype, validate_args)
+        if validate_args is not False:
+            law._check_rows()
+        return law
 
     # -- parts -------------------------------------------------------------------------------------------------------
 

@@ -56,8 +56,8 @@ SLOW = 0.1
 AFTER = 1.0
 #: By how much faster phases turn in heavy tails.
 HEAVIER = 1.4
-#: Factors are followed down to e to minus this: smaller numbers are slow, and next to nothing.
-VANISHED = 300.0
+#: Factors are followed down to e to minus this, and in float32: smaller numbers are slow, and next to nothing.
+VANISHED, QUICK_VANISHED = 300.0, 35.0
 #: Rate of a phase that the largest step can bear: where it turns fastest an integrand is small already.
 SPARE = 10.0
 #: A share, or what is left of one, with a smaller concentration than this has tails in which phases do not cancel.
@@ -69,9 +69,13 @@ GROWTH, TAIL = 2.0, 20.0
 #: What an integrand's bound must exceed for its node to count.
 LEAST = 1e-10
 #: Chernoff bounds below this make a component certain.
-CERTAIN = 1e-11
+CERTAIN = 1e-9
+#: Odds of e to minus this, relative to those of any interest, are so small that only their leading power counts.
+FAR = 14.0
 #: Neurons and pairs whose weights sum up to less than this are left out of a row.
 NEGLIGIBLE = 1e-8
+#: Up to this many sums are answered in float64 throughout, and any number whose weights' sizes sum to this or more.
+FEW_SUMS, CANCELS = 32, 4.0
 #: Up to this many pairs of neurons share one grid, however sharp each of them is.
 FEW_PAIRS = 8
 #: Logits of shares between which quantiles are looked for.
@@ -80,10 +84,10 @@ LOWEST, HIGHEST = -690.0, 60.0
 AROUND_DEVIATIONS, AROUND, WIDER = 4.0, 2.5, 4.0
 #: Rounds of Newton's method before the range is widened, and in the end.
 ROUNDS, LAST_ROUNDS = 7, 80
-#: Errors of the log odds at which Newton's method stops, and after which one more step is enough.
-GOOD, NEARLY = 1e-7, 2e-4
-#: The product of two errors, and the larger of them, after which a cubic through both points is enough.
-HERMITE, CLOSE = 5e-4, 0.3
+#: Error of the log odds at which Newton's method stops, and of the level that its last step may leave.
+GOOD, NEARLY = 1e-7, 1e-8
+#: Changes of a slope per unit of the log odds: the least, and where nothing is known yet.
+LEAST_BEND, UNKNOWN_BEND = 6.0, 300.0
 #: A probability is kept this far from 0 and 1 where its log odds are taken.
 LEAST_CHANCE = 1e-300
 
@@ -98,64 +102,40 @@ def log_modulus(log_phase: Tensor) -> Tensor:
     return 0.5 * softplus(2.0 * log_phase)
 
 
-@dataclass(frozen=True)
-class Turning:
-    """How fast phases turn, as the trapezoid rule must know: at most ``rate`` radians per unit of y, near its place.
+def turning(alpha: Tensor, log_size: Tensor) -> list[tuple[float, float, float]]:
+    """How fast phases of gammas turn, as the trapezoid rule must know: rates, and the places between which they hold.
+
+    A gamma, or a sum of some, turns the phase at the rate ``x √α`` where it has brought the modulus down to
+    ``e^{-x²/2}``, near the place ``t = x / √(Σ α c²)``. What else is in the integrand need not lower the modulus (its
+    own concentrations may be small), so every one is followed until it is over by itself.
 
     Args:
-        rate: the fastest phase of a component while its integrand is to be seen, of every sum (R,).
-        low: the least ``y`` at which a component's integrand is over (R,).
-        high: the largest (R,).
+        alpha: concentrations of gammas or of sums of some (m,).
+        log_size: logarithms of their ``Σ α c²`` (m,).
+
+    Returns:
+        Rates that add up, each with its first and its last place ``y = log t``.
+
+    Example:
+        >>> turning(torch.tensor([100.0, 1.0]), torch.tensor([4.6, 0.0]))[0][0] > 10.0
+        True
     """
-
-    rate: Tensor
-    low: Tensor
-    high: Tensor
-
-    @classmethod
-    def of(
-        cls, alpha: Tensor, log_centre: Tensor, inside: Tensor, lowest: Tensor, highest: Tensor, certain: bool
-    ) -> Turning:
-        """Of some components, at logits between two ends.
-
-        The larger side's gammas turn the phase at the rate ``x √big`` where they have brought the modulus down to
-        ``e^{-x²/2}``, and the smaller side's lower it further.
-
-        Args:
-            alpha: concentrations (P, L).
-            log_centre: ``log c`` (P or 1, L).
-            inside: labels of every sum, a mask (R, L).
-            lowest: logits (R,).
-            highest: logits (R,).
-            certain: whether components that lie on one side for certain are left out, so that phases of sharp ones
-                cancel.
-        """
-        own = alpha @ inside.double().T  # (P, R)
-        others = alpha.sum(1, keepdim=True) - own
-        small, big = torch.minimum(own, others), torch.maximum(own, others)
-        reach = small + 4.0 * small.sqrt() + 10.0
-        x = torch.full_like(small, math.sqrt(2.0 * SEEN))
-        for _ in range(4):  # x²/2 + ½ small log(1 + big x²/reach²) = SEEN, from above
-            lowered = 0.5 * small * torch.log1p(big * (x / reach).square())
-            x = torch.sqrt(2.0 * (SEEN - lowered).clamp_min(0.5 * SEEN))
-        rate, broad = x * big.sqrt(), small < BROAD
-        if certain:
-            rate = torch.where(broad, rate, rate.clamp_max(CERTAIN_RATE))
-        sizes = (alpha.log() + 2.0 * log_centre)[:, None]  # (P, 1, L)
-        spread_own = torch.where(inside, sizes, -torch.inf).logsumexp(-1)  # (P, R)
-        spread_rest = torch.where(inside, -torch.inf, sizes).logsumexp(-1)
-        slow = rate < 0.5 * rate.amax(0)
-        places = []
-        for u in (lowest, highest):
-            moved = spread_own - 2.0 * u
-            spread = torch.where(broad, torch.minimum(moved, spread_rest), torch.logaddexp(moved, spread_rest))
-            places.append(0.5 * math.log(2.0 * SEEN) - 0.5 * spread)
-        low = torch.stack([part.masked_fill(slow, torch.inf).amin(0) for part in places]).amin(0)
-        high = torch.stack([part.masked_fill(slow, -torch.inf).amax(0) for part in places]).amax(0)
-        return cls(rate.amax(0), low, high)
+    rate = HEAVIER * math.sqrt(2.0 * SEEN) * alpha.sqrt()
+    place = 0.5 * (math.log(2.0 * SEEN) - log_size)
+    windows, fastest = [], float(rate.max())
+    while fastest > SPARE:  # half as fast and more: a window of half that rate, and so on for slower ones
+        seen = place[rate >= 0.5 * fastest]
+        if len(seen):
+            last = max(float(seen.max()), windows[-1][2] if windows else -math.inf)
+            first = min(float(seen.min()), windows[-1][1] if windows else math.inf)
+        windows.append((0.5 * fastest, first, last))
+        fastest *= 0.5
+    return windows
 
 
-def nodes(first: Tensor, last: Tensor, slowest: float, turning: Turning) -> tuple[Tensor, Tensor]:
+def nodes(
+    first: float, last: float, slowest: float, windows: list[tuple[float, float, float]], device: torch.device
+) -> tuple[Tensor, Tensor]:
     """Nodes ``y = log t`` and weights of the trapezoid rule: as dense as phases turn, and far apart outside.
 
     The rule takes a wave of rate ω in y for one of rate ``2π/step - ω``. Without its phase an integrand holds waves of
@@ -163,45 +143,41 @@ def nodes(first: Tensor, last: Tensor, slowest: float, turning: Turning) -> tupl
     proportion to t until their integrand is over, and those that live longer turn more slowly.
 
     Args:
-        first: where the first phase begins, of every sum (R,).
-        last: where the last one has come to rest, and only powers of t are left (R,).
+        first: where the first phase begins.
+        last: where the last one has come to rest, and only powers of t are left.
         slowest: the smallest of those powers.
-        turning: of the phases.
+        windows: rates of the phases and where they turn, from :func:`turning`.
+        device: where the nodes lie.
 
     Returns:
-        Both (R, q); sums that need fewer nodes have some without weight at their end.
+        Both (q,).
 
     Example:
-        >>> one, none = torch.ones(1).double(), torch.zeros(1).double()
-        >>> y, weight = nodes(-one, 2.0 * one, 1.0, Turning(none, none, none))
+        >>> y, weight = nodes(-1.0, 2.0, 1.0, [], torch.device("cpu"))
         >>> round(float((weight / torch.cosh(y)).sum()) / torch.pi, 6)
         1.0
     """
-    first, last = first[:, None], last[:, None]
-    start = first - GROWTH * (1.0 + math.log(TAIL))
-    stop = last + GROWTH * (1.0 + math.log(TAIL / slowest))
-    # a window that rises with t and is one at least from the first place to the last
-    rate = (turning.rate - SPARE).clamp_min(0.0)[:, None] / (2.0 * math.pi * math.tanh(0.5))
-    low, high = turning.low[:, None] - 1.0, turning.high[:, None] + 1.0
+    start, stop = first - GROWTH * (1.0 + math.log(TAIL)), last + GROWTH * (1.0 + math.log(TAIL / slowest))
+    # windows that rise with t and are one at least from the first place to the last
+    dense = [(rate / (2.0 * math.pi * math.tanh(0.5)), low - 1.0, high + 1.0) for rate, low, high in windows]
 
     def count(v: Tensor) -> Tensor:
-        return v / LARGEST_STEP + rate * (softplus(v - low) - softplus(v - high))
+        return v / LARGEST_STEP + sum(rate * (softplus(v - low) - softplus(v - high)) for rate, low, high in dense)
 
-    begin, end = count(start).ceil(), count(stop)
-    number = begin + torch.arange(float((end - begin).max()), dtype=torch.float64, device=first.device)
-    left, right = start.expand_as(number), stop.expand_as(number) + LARGEST_STEP * (number - end).clamp_min(0.0)
-    for _ in range(12):
-        middle = 0.5 * (left + right)
-        below = count(middle) < number
-        left, right = torch.where(below, middle, left), torch.where(below, right, middle)
-    v = 0.5 * (left + right)
+    def density(v: Tensor) -> Tensor:
+        inside = sum(rate * (torch.sigmoid(v - low) - torch.sigmoid(v - high)) for rate, low, high in dense)
+        return inside + torch.full_like(v, 1.0 / LARGEST_STEP)
+
+    grid = torch.linspace(start, stop, 1025, dtype=torch.float64, device=device)
+    counts = count(grid)
+    number = torch.arange(math.ceil(float(counts[0])), float(counts[-1]), dtype=torch.float64, device=device)
+    cell = torch.searchsorted(counts, number).clamp(1, len(grid) - 1)
+    before, after = counts[cell - 1], counts[cell]
+    v = grid[cell - 1] + (grid[1] - grid[0]) * (number - before) / (after - before)
     for _ in range(3):
-        dense = 1.0 / LARGEST_STEP + rate * (torch.sigmoid(v - low) - torch.sigmoid(v - high))
-        v = v - (count(v) - number) / dense
-    dense = 1.0 / LARGEST_STEP + rate * (torch.sigmoid(v - low) - torch.sigmoid(v - high))
-    v, within = torch.minimum(v, stop), number < end
+        v = v - (count(v) - number) / density(v)
     up, down = torch.exp((v - last) / GROWTH - 1.0), torch.exp((first - v) / GROWTH - 1.0)
-    return v + up - down, torch.where(within, (1.0 + (up + down) / GROWTH) / dense, 0.0)
+    return v + up - down, (1.0 + (up + down) / GROWTH) / density(v)
 
 
 def _ranges(
@@ -235,10 +211,12 @@ class ShareRow(ABC):
     Attributes:
         at_zero: probability that each sum is exactly 0 (R,).
         inside: probability that it lies strictly between 0 and 1 (R,).
+        power_law: logits below which no further nodes are needed (R,), or None where there are none.
     """
 
     at_zero: Tensor
     inside: Tensor
+    power_law: Tensor | None = None
 
     @abstractmethod
     def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
@@ -348,6 +326,8 @@ def _newton(
 ) -> tuple[Tensor, Tensor]:
     """Logits (r, A) near a guess, and which of them are right."""
     low, high = ((u + by * width[:, None]).clamp(LOWEST, HIGHEST) for by in (-1.0, 1.0))
+    if row.power_law is not None:
+        low = torch.where(low < row.power_law[which, None], LOWEST, low)
     row.prepare(low.amin(1), high.amax(1), which)
     there, goal = ~wanted, torch.logit(inner)
     last_time = float(width.max()) * WIDER > HIGHEST - LOWEST
@@ -364,10 +344,13 @@ def _newton(
         below = error < 0.0
         low[rows], high[rows] = torch.where(below, at, low[rows]), torch.where(below, high[rows], at)
         step = value * (1.0 - value) / (density / inside).clamp_min(LEAST_CHANCE)  # of u, per log odds
-        newton, near = at - error * step, error.abs() < NEARLY  # what follows leaves about the square of this error
+        # by how much the slope changes per unit of the log odds: what a step leaves is in proportion to its powers
+        bend, spread = torch.full_like(error, UNKNOWN_BEND), inner[rows] * (1.0 - inner[rows])
+        newton, curved, cubic = at - error * step, at, torch.full_like(error, torch.inf)
         if before is not None:
-            curved, small = _hermite(at, error, step, *before)
-            newton, near = torch.where(small, curved, newton), near | small
+            curved, bend, cubic = _hermite(at, error, step, *before)
+        left = 0.5 * bend * error.square()
+        newton, near = torch.where(cubic < left, curved, newton), torch.minimum(left, cubic) * spread < NEARLY
         within = (newton > low[rows]) & (newton < high[rows])
         good = error.abs() < GOOD
         near = near & within
@@ -388,17 +371,23 @@ def _newton(
 
 def _hermite(
     at: Tensor, error: Tensor, step: Tensor, before: Tensor, error_before: Tensor, step_before: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Where the log odds are right by the cubic through two points and their slopes, and where that is good enough."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Where the log odds are right by the cubic through two points and their slopes.
+
+    Returns:
+        The place, by how much the slope changes per unit of the log odds, and what error the cubic leaves, roughly.
+    """
     apart = error_before - error
-    small = ((error * error_before).abs() < HERMITE) & (error_before.abs() < CLOSE) & (apart.abs() > 1e-12)
-    gap = torch.where(small, apart, 1.0)
+    far = apart.abs() > 1e-12
+    gap = torch.where(far, apart, 1.0)
     t = -error / gap  # 0 here, 1 before
     slope, slope_before, rise = step * gap, step_before * gap, before - at
     curved = (
         at + t * slope + t**2 * (3.0 * rise - 2.0 * slope - slope_before) + t**3 * (slope + slope_before - 2.0 * rise)
     )
-    return curved, small
+    bend = ((step / step_before).log() / gap).abs().clamp_min(LEAST_BEND)
+    left = bend**3 * (error * error_before).square() / 24.0
+    return curved, bend, torch.where(far & (bend * gap.abs() < 1.0), left, torch.inf)
 
 
 # -- all labels are there ----------------------------------------------------------------------------------------------
@@ -431,56 +420,80 @@ class PresentShares(ShareRow):
         self.inside = weights.sum((1, 2, 3))[self._row]
         self._total = 2.0 * float(self._half.sum(-1).max())
         self._certain = self._total > SHARP
+        largest, inside = 2.0 * self._half.amax((0, 1)), _mask(self._groups, half.shape[2], half.device)
+        self.power_law = power_law_below(largest, self._log_centre, inside)
+        # many sums at a time are answered in float32, which is good to 1e-6 unless weights cancel
+        self._quick = len(self._groups) > FEW_SUMS and float(weights.abs().sum((1, 2, 3)).max()) < CANCELS
 
     def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
         """See the base class."""
         alpha, centre = 2.0 * self._half.flatten(0, 1), self._log_centre[which]
-        self._position = {int(g): number for number, g in enumerate(which)}
+        lowest, highest = (torch.maximum(end, self.power_law[which]) for end in (lowest, highest))
         inside = _mask([self._groups[int(g)] for g in which], alpha.shape[1], alpha.device)
         contour = Contour.of(alpha, centre, inside, lowest, highest, self._certain)
         # moduli fall as the logit rises
         moved = torch.where(inside, centre - highest[:, None], centre)  # (R, L)
         size = softplus(2.0 * (moved[..., None] + contour.log_size[:, None])).mul_(0.5)
         bound = -torch.einsum("l,rlq->rq", alpha.amin(0), size) + contour.weight.abs().log()
-        self._contour = contour.only(bound > math.log(LEAST))
-        self._modulus, self._angle = self._contour.log_factor(centre[..., None], 1.0)
-        self._sizes = -torch.einsum("kil,rlq->rkiq", self._half, self._modulus)
-        self._angles = -torch.einsum("kil,rlq->rkiq", self._half, self._angle)
-        if self._certain:
-            self._tilts = _Tilts.of(self._half, centre, self._total, inside)
+        contour, count = contour.only(bound > math.log(LEAST))
+        tilts = _Tilts.of(self._half, centre, self._total, inside) if self._certain else None
+        # sums that need about as many nodes are answered together
+        order, per_node = count.argsort(descending=True), self._half[..., 0].numel()
+        self._blocks, start = [], 0
+        while start < len(order):
+            n_nodes = max(1, int(count[order[start]]))
+            chosen = order[start : start + max(1, 8 * SWEEP_ELEMENTS // (per_node * max(n_nodes, self._half.shape[1])))]
+            part = contour.take(chosen, n_nodes)
+            modulus, angle = part.log_factor(centre[chosen][..., None], 1.0)
+            sizes, angles = (-torch.einsum("kil,rlq->rkiq", self._half, side) for side in (modulus, angle))
+            own_tilts = None if tilts is None else tilts.take(chosen)
+            self._blocks.append(_Nodes(which[chosen], part, modulus, angle, sizes, angles, own_tilts))
+            start += len(chosen)
 
     def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
         """See the base class."""
-        _, n_members, n, n_nodes = self._sizes.shape
-        size = max(1, 8 * SWEEP_ELEMENTS // (n_members * n * max(n_nodes, n) * u.shape[1]))
-        answers = [self._block(u[k : k + size], which[k : k + size].tolist()) for k in range(0, len(u), size)]
-        cdf, density = (torch.cat(parts) for parts in zip(*answers))
+        place = torch.full((len(self._groups),), -1, device=u.device)
+        place[which] = torch.arange(len(which), device=u.device)
+        cdf, density = torch.empty_like(u), torch.empty_like(u)
+        for block in self._blocks:
+            at = place[block.sums]
+            asked = torch.nonzero(at >= 0).squeeze(1)
+            if len(asked):
+                at = at[asked]
+                cdf[at], density[at] = self._block(u[at], block if len(asked) == len(block.sums) else block.take(asked))
         return cdf, density
 
-    def _block(self, u: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
+    def _block(self, u: Tensor, block: _Nodes) -> tuple[Tensor, Tensor]:
         # axes: sum r, point a, member k, neuron i, node q
-        groups, rows = [self._groups[g] for g in which], [self._position[g] for g in which]
-        contour = self._contour.take(rows)
-        size, angle = self._sizes[rows][:, None], self._angles[rows][:, None]
-        moduli, angles = self._modulus[rows], self._angle[rows]
-        each, slopes = torch.arange(len(rows), device=u.device), []
+        groups, contour = [self._groups[g] for g in block.sums.tolist()], block.contour
+        size, angle = block.sizes[:, None], block.angles[:, None]
+        each, slopes = torch.arange(len(groups), device=u.device), []
+        weights, sure = self._weights[self._row[block.sums]][:, None], u.new_zeros(())
+        below = (u - self.power_law[block.sums, None]).clamp_max(0.0)
+        u, falls = u - below, bool((below < 0.0).any())
         for place in range(max(len(group) for group in groups)):
             labels, half = _place_of(self._half, groups, place)
-            log_scale = (self._log_centre[which, labels][:, None] - u)[..., None]  # (r, a, 1)
+            log_scale = (self._log_centre[block.sums, labels][:, None] - u)[..., None]  # (r, a, 1)
             modulus, turn = contour.log_factor(log_scale, -1.0)  # (r, a, q)
-            moved = modulus - moduli[each, labels][:, None]
-            turned = turn - angles[each, labels][:, None]
+            moved = modulus - block.modulus[each, labels][:, None]
+            turned = turn - block.angle[each, labels][:, None]
             half = half[:, None, ..., None]  # (r, 1, K, n, 1)
             size = torch.addcmul(size, half, moved[:, :, None, None], value=-1.0)
             angle = torch.addcmul(angle, half, turned[:, :, None, None], value=-1.0)
-            slopes.append((half, contour.slope(log_scale)))
-        modulus = size.clamp_min_(-VANISHED).exp_()
-        real, imaginary = angle.cos().mul_(modulus), angle.sin_().mul_(modulus)
-        weights, sure = self._weights[self._row[which]][:, None], u.new_zeros(())
-        if self._certain:
-            near, above = self._tilts.near(u, groups, rows)
+            slopes.append((half.transpose(-1, -2), contour.slope(log_scale)))
+            if falls:
+                fallen = torch.exp(half.squeeze(-1) * below[..., None, None])  # (r, a, K, n)
+                weights = weights * fallen[..., None] * fallen[..., None, :]
+        if block.tilts is not None:
+            near, above = block.tilts.near(u, groups)
             sure = (weights * above).sum((2, 3, 4))
             weights = weights * near
+        middle = 0.5 * weights.sum((2, 3, 4)) + sure
+        if self._quick:
+            angle = angle.sub_((angle / (2.0 * math.pi)).round_(), alpha=2.0 * math.pi).float()
+            size, weights = size.float(), weights.float()
+        modulus = size.clamp_min_(-QUICK_VANISHED if self._quick else -VANISHED).exp_()
+        real, imaginary = angle.cos().mul_(modulus), angle.sin_().mul_(modulus)
         turned_real, turned_imaginary = weights @ real, weights @ imaginary
         cross = (real * turned_imaginary).addcmul_(imaginary, turned_real)
         plain = turned_real.mul_(real).addcmul_(imaginary, turned_imaginary, value=-1.0)
@@ -488,10 +501,58 @@ class PresentShares(ShareRow):
         integral = (cross.sum((2, 3)) * weight.real + plain.sum((2, 3)) * weight.imag).sum(-1)
         density = torch.zeros_like(integral)
         for half, slope in slopes:  # d log z / du = -Σ a s / (1 - s)
-            row, turn = half.transpose(-1, -2), slope * weight  # (r, 1, K, 1, n)
-            rising, falling = ((row @ part).sum(2).squeeze(-2) for part in (plain, cross))  # (r, a, q)
+            turn, half = slope * weight, half.to(plain.dtype)  # (r, 1, K, 1, n)
+            rising, falling = ((half @ part).sum(2).squeeze(-2) for part in (plain, cross))  # (r, a, q)
             density = density + (rising * turn.imag + falling * turn.real).sum(-1)
-        return 0.5 * weights.sum((2, 3, 4)) - integral / math.pi + sure, 2.0 * density / math.pi
+        return middle - integral / math.pi, 2.0 * density / math.pi
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """Nodes of some sums, and what does not depend on the point asked for.
+
+    Args:
+        sums: their numbers (r,).
+        contour: the nodes.
+        modulus: ``log |1 + s c|`` of every label (r, L, q).
+        angle: its angle (r, L, q).
+        sizes: log modulus of every neuron's factor (r, K, n, q).
+        angles: its angle (r, K, n, q).
+        tilts: bounds that make components certain, or None where none is so sharp.
+    """
+
+    sums: Tensor
+    contour: Contour
+    modulus: Tensor
+    angle: Tensor
+    sizes: Tensor
+    angles: Tensor
+    tilts: _Tilts | None
+
+    def take(self, rows: Tensor) -> _Nodes:
+        """Those of some of the sums."""
+        tables = (part[rows] for part in (self.modulus, self.angle, self.sizes, self.angles))
+        return _Nodes(
+            self.sums[rows],
+            self.contour.take(rows, self.contour.weight.shape[1]),
+            *tables,
+            None if self.tilts is None else self.tilts.take(rows),
+        )
+
+
+def power_law_below(largest: Tensor, log_centre: Tensor, inside: Tensor) -> Tensor:
+    """Logits (R,) below which the cdf of a sum is a power of its odds under every component.
+
+    With ``ε = e^u`` it is ``P(Σ_own c g <= ε Σ_rest c g)``, and up to a part in proportion to ε it is ``ε^α``, α the
+    sum's concentration, times what does not depend on ε.
+
+    Args:
+        largest: the largest concentration of every label (L,).
+        log_centre: ``log c`` of every sum (R, L).
+        inside: labels of every sum, a mask (R, L).
+    """
+    rest = torch.where(inside, -torch.inf, torch.log1p(largest) + log_centre).logsumexp(1)
+    return torch.where(inside, log_centre, torch.inf).amin(1) - rest - FAR
 
 
 def _place_of(half: Tensor, groups: list[list[int]], place: int) -> tuple[Tensor, Tensor]:
@@ -628,15 +689,16 @@ class Contour:
         slope = torch.complex(kappa * tanh, torch.ones_like(w))
         return cls(start[:, None] + log_cosh + size.log(), place / size, slope / place * change)
 
-    def only(self, keep: Tensor) -> Contour:
-        """Nodes that count, moved to the front of every row."""
-        weight = torch.where(keep, self.weight, 0.0)
-        order = torch.argsort((~keep).to(torch.int8), dim=1, stable=True)[:, : max(1, int(keep.sum(1).max()))]
-        return Contour(*(part.gather(1, order) for part in (self.log_size, self.direction, weight)))
+    def only(self, keep: Tensor) -> tuple[Contour, Tensor]:
+        """Nodes that count, moved to the front of every row, and how many they are (R,)."""
+        keep = keep & (self.weight != 0.0)
+        weight, count = torch.where(keep, self.weight, 0.0), keep.sum(1)
+        order = torch.argsort((~keep).to(torch.int8), dim=1, stable=True)[:, : max(1, int(count.max()))]
+        return Contour(*(part.gather(1, order) for part in (self.log_size, self.direction, weight))), count
 
-    def take(self, rows: list[int]) -> Contour:
-        """Some of the sums."""
-        return Contour(self.log_size[rows], self.direction[rows], self.weight[rows])
+    def take(self, rows: Tensor, n_nodes: int) -> Contour:
+        """The first nodes of some of the sums."""
+        return Contour(*(part[rows, :n_nodes] for part in (self.log_size, self.direction, self.weight)))
 
     def _relative(self, log_scale: Tensor, sign: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Of ``q = ± e^log_scale s``: ``log |q|``, ``min(|q|, 1/|q|)``, and both parts of its direction."""
@@ -684,19 +746,24 @@ class _Tilts:
         """For sums, a mask (R, L)."""
         sizes = (2.0 * half).mean((0, 1)).log() + log_centre
         scale = torch.where(inside, -torch.inf, sizes).logsumexp(1, keepdim=True)  # of the rest
-        powers = torch.arange(1.0, math.log2(max(total, 4.0)) + 1.5, device=half.device, dtype=torch.float64)
-        theta = 2.0**powers * torch.exp(-scale)
+        powers = torch.arange(0.5, 0.5 * math.log2(max(total, 4.0)) + 0.75, device=half.device, dtype=torch.float64)
+        theta = 4.0**powers * torch.exp(-scale)
         theta = torch.cat([theta, -theta], 1)
         lifted = torch.where(inside[..., None], 1.0, 1.0 + theta[:, None] * log_centre.exp()[..., None])  # (R, L, T)
         base = -torch.einsum("kil,rlt->rkit", half, lifted.clamp_min(1e-300).log())
         return cls(half, log_centre, theta, torch.where((lifted <= 0.0).any(1)[:, None, None], torch.inf, base))
 
-    def near(self, u: Tensor, groups: list[list[int]], rows: list[int]) -> tuple[Tensor, Tensor]:
+    def take(self, rows: Tensor) -> _Tilts:
+        """Those of some of the sums."""
+        return _Tilts(self.half, self.log_centre[rows], self.theta[rows], self.base[rows])
+
+    def near(self, u: Tensor, groups: list[list[int]]) -> tuple[Tensor, Tensor]:
         """Components that are not certain, and those that lie below the point, 0 or 1 (r, a, K, n, n)."""
-        bound, theta = self.base[rows][:, None], self.theta[rows][:, None]
+        bound, theta = self.base[:, None], self.theta[:, None]
+        each = torch.arange(len(u), device=u.device)
         for place in range(max(len(group) for group in groups)):
             labels, half = _place_of(self.half, groups, place)
-            moved = (self.log_centre[rows, labels][:, None] - u).exp()  # c e^{-u} (r, a)
+            moved = (self.log_centre[each, labels][:, None] - u).exp()  # c e^{-u} (r, a)
             lifted = 1.0 - theta * moved[..., None]
             logs = torch.where(lifted > 0.0, lifted.clamp_min(1e-300).log(), -torch.inf)  # (r, a, T)
             bound = bound - half[:, None, ..., None] * logs[:, :, None, None]
@@ -804,16 +871,10 @@ class SparseShares(ShareRow):
         alpha, centre, inside = self._alpha[pairs], self._log_centre[None], self._inside[which]
         largest, smallest = _ranges(alpha, centre, inside, lowest, highest)
         slowest = min(1.0, float(alpha.topk(2, 1, largest=False).values.sum(1).min()))
-        every = [Turning.of(alpha, centre, inside, lowest, highest, False)]
-        every += [self._lone_turning(terms, side, which, lowest, highest) for side in (True, False)]
-        union = Turning(
-            torch.cat([one.rate for one in every]).amax()[None],
-            torch.cat([one.low for one in every]).amin()[None],
-            torch.cat([one.high for one in every]).amax()[None],
-        )
-        begun, settled = -largest.amax()[None], -smallest.amin()[None]
-        y, weight = (part[0] for part in nodes(begun - 1.0, settled + 2.0, slowest, union))
-        keep = (y > begun - TAIL - 4.0) & (weight > 0.0)
+        windows = self._turning(alpha, inside, lowest, highest)
+        begun, settled = -float(largest.amax()), -float(smallest.amin())
+        y, weight = nodes(begun - 1.0, settled + 2.0, slowest, windows, alpha.device)
+        keep = y > begun - TAIL - 4.0
         y, weight = y[keep], weight[keep]
         # moduli fall as y rises: where all are over, so is every integrand
         alpha, mask = self._alpha[self._pair[terms]], inside.double().T  # (T, L), (L, R)
@@ -829,23 +890,21 @@ class SparseShares(ShareRow):
             alive, over = (middle + 1, over) if float(bound.sum(0).max()) > LEAST else (alive, middle)
         return y[:over], weight[:over]
 
-    def _lone_turning(self, terms: Tensor, own_side: bool, which: Tensor, lowest: Tensor, highest: Tensor) -> Turning:
-        """How fast phases turn where of one side only the smallest label is there, which lowers the modulus least."""
-        inside = self._inside[which]
-        side, log_absent, pair = inside if own_side else ~inside, self._log_absent[terms], self._pair[terms]
-        alpha = self._alpha[:, None]  # (P, 1, L)
-        smallest = torch.where(side, alpha, torch.inf).argmin(-1)  # (P, R)
-        alone = log_absent @ side.double().T - log_absent.gather(1, smallest[pair])  # (T, R)
-        seen = (alone > math.log(NEGLIGIBLE)) & (side.sum(1) > 1)
-        counted = alone.new_zeros(smallest.shape).index_add_(0, pair, seen.to(alone)) > 0.0
-        lone = self._alpha.gather(1, smallest)
-        full = self._alpha @ (~side).double().T
-        sizes = self._alpha.log() + 2.0 * self._log_centre
-        lone_size = sizes.gather(1, smallest)
-        full_size = torch.where(side, -torch.inf, sizes[:, None]).logsumexp(-1)
-        own, own_size = (lone, lone_size) if own_side else (full, full_size)
-        others, rest_size = (full, full_size) if own_side else (lone, lone_size)
-        return _turning(own, others, own_size, rest_size, lowest, highest, counted)
+    def _turning(
+        self, alpha: Tensor, inside: Tensor, lowest: Tensor, highest: Tensor
+    ) -> list[tuple[float, float, float]]:
+        """How fast phases turn where all labels of either side are there, and where only one of them is."""
+        sizes = (alpha.log() + 2.0 * self._log_centre)[:, None].expand(-1, len(inside), -1)  # (P, R, L)
+        own, rest = (torch.where(side, sizes, -torch.inf) for side in (inside, ~inside))
+        concentration = alpha[:, None].expand_as(sizes)
+        sums, logs = [], []
+        for side, mask, ends in ((own, inside, (lowest, highest)), (rest, ~inside, (torch.zeros_like(lowest),))):
+            both = torch.cat([side, side.logsumexp(-1, keepdim=True)], -1)  # every label, and all of them
+            amounts = torch.cat([concentration * mask, (concentration * mask).sum(-1, keepdim=True)], -1)
+            for u in ends:
+                logs.append((both - 2.0 * u[:, None])[amounts > 0.0])
+                sums.append(amounts[amounts > 0.0])
+        return turning(torch.cat(sums), torch.cat(logs))
 
     def _powers(self, neurons: Tensor, y: Tensor) -> Tensor:
         """``(1 + i c_r t)^{-a_r}`` of some neurons and all labels (L, n, q)."""
@@ -985,29 +1044,6 @@ class _GroupPart:
         return (product * around).imag.sum()[None], slope[None]
 
 
-def _turning(
-    own: Tensor, others: Tensor, own_size: Tensor, rest_size: Tensor, lowest: Tensor, highest: Tensor, counted: Tensor
-) -> Turning:
-    """As :meth:`Turning.of`, from concentrations and logarithms of ``Σ α c²`` of either side (P, R), some counted."""
-    small, big = torch.minimum(own, others), torch.maximum(own, others)
-    reach = small + 4.0 * small.sqrt() + 10.0
-    x = torch.full_like(small, math.sqrt(2.0 * SEEN))
-    for _ in range(4):
-        lowered = 0.5 * small * torch.log1p(big * (x / reach).square())
-        x = torch.sqrt(2.0 * (SEEN - lowered).clamp_min(0.5 * SEEN))
-    rate = torch.where(counted, x * big.sqrt(), 0.0)
-    seen = counted & (rate >= 0.5 * rate.amax(0))
-    places = []
-    for u in (lowest, highest):
-        moved = own_size - 2.0 * u
-        broad = small < BROAD
-        spread = torch.where(broad, torch.minimum(moved, rest_size), torch.logaddexp(moved, rest_size))
-        places.append(0.5 * math.log(2.0 * SEEN) - 0.5 * spread)
-    low = torch.stack([part.masked_fill(~seen, torch.inf).amin(0) for part in places]).amin(0)
-    high = torch.stack([part.masked_fill(~seen, -torch.inf).amax(0) for part in places]).amax(0)
-    return Turning(rate.amax(0), low, high)
-
-
 def _power(exponent: Tensor, phase: Tensor) -> Tensor:
     """``(1 - i s)^{-a}`` of ``log s``, complex."""
     size, angle = torch.exp(-exponent * log_modulus(phase)), exponent * torch.atan(phase.exp())
@@ -1074,12 +1110,15 @@ def density_at_zero(
     centre = torch.cat([log_scale.reshape(1), log_centre])[None]
     inside, at = _mask([[0]], both.shape[1], own.device), own.new_zeros(1)
     largest, smallest = _ranges(both, centre, inside, at, at)
-    slowest = min(1.0, float((own + alpha.amin(1) - 1.0).clamp_min(0.05).min()))
-    turning = Turning.of(both, centre, inside, at, at, certain=False)
-    y, weight = (part[0] for part in nodes(-largest - 1.0, -smallest + 2.0, slowest, turning))
+    slowest = min(1.0, float((own - 1.0 + alpha.amin(1)).min()))
+    sizes = both.log() + 2.0 * centre
+    sums, logs = [own, alpha.sum(1)], [sizes[:, 0], sizes[:, 1:].logsumexp(1)]
+    if log_odds is not None:  # any of them may be there alone
+        sums, logs = [*sums, alpha.flatten()], [*logs, sizes[:, 1:].flatten()]
+    windows = turning(torch.cat(sums), torch.cat(logs))
+    y, weight = nodes(-float(largest) - 1.0, -float(smallest) + 2.0, slowest, windows, own.device)
     integral = torch.empty_like(own)
     log_factor = torch.zeros_like(own) if log_odds is None else softplus(log_odds).sum(1)
-    weight = weight * y.exp()
     for part in torch.arange(len(own), device=own.device).split(max(1, 8 * SWEEP_ELEMENTS // (len(y) * both.shape[1]))):
         others = torch.exp(-alpha[part][..., None] * _log_factor(log_centre[:, None] + y))
         if log_odds is not None:
@@ -1088,6 +1127,6 @@ def density_at_zero(
         product = others.prod(1)
         if log_odds is not None:
             product = product - absent.prod(1)[:, None]
-        product = product * torch.exp(-own[part, None] * _log_factor(log_scale + y).conj())
-        integral[part] = (product.real * weight).nan_to_num(0.0).sum(1) / math.pi
+        product = product * torch.exp(y - own[part, None] * _log_factor(log_scale + y).conj())  # dt = t dy
+        integral[part] = (product.real * weight).sum(1) / math.pi
     return log_factor, integral

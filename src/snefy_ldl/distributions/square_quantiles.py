@@ -65,10 +65,7 @@ def square_quantiles(law: Any, levels: Array) -> Array:
         few = inner[rows].size <= EXACT_QUESTIONS
         exact = np.full(len(sizes), True) if few else sizes > LARGEST_CANCELLATION
         for labels in _label_blocks(law.family, levels.shape[1]):
-            if len(labels) == levels.shape[1]:
-                table = law.family.keep(f"shares {labels}", lambda part=labels: SquareTable.of(law.family, part))
-            else:  # one of many labels: what is kept of a few would not help the next call
-                table = SquareTable.of(law.family, labels)
+            table = law.family.keep(f"shares {labels}", lambda part=labels: SquareTable.of(law.family, part))
             wanted = inner[rows, labels.start : labels.stop]
             with one_blas_thread():
                 for kind in np.unique(exact):  # rows that cancel are few, and must not slow the others down
