@@ -19,6 +19,7 @@ from snefy_ldl.conformal import (
     LawFeatures,
     RadialBasis,
     Splines,
+    watch,
 )
 from snefy_ldl.conformal.conditional import ConditionalThresholds
 from snefy_ldl.conformal.thresholds import Calibration
@@ -235,3 +236,37 @@ def test_unlike_rows_and_wrong_settings_are_named():
         ConformalIntervals(Noisy()).conformalize(X, D).predict_interval(X, randomized=True)
     with pytest.raises(InputError, match="'mean', 'sd' and 'entropy'"):
         LawFeatures(("mode",))
+
+
+@pytest.mark.parametrize("method", ["chebyshev", "quantile"])
+def test_rectified_scores_follow_the_noise(method):
+    """Exact on average and close to the level at the rim, 0.9 within 5 binomial errors; stored and watched alike."""
+    X, D = Noisy.draw(4000, seed=9)
+    rim = (X["kind"] == "rim").to_numpy()[2000:]
+    ci = ConformalIntervals(Noisy(), [0.8, 0.9], method, conditional_on="x", rectified=True)
+    ci.conformalize(X[:2000], D[:2000])
+    assert ci.n_calibration_ == 1400  # 600 rows learned the quantiles
+    ends = ci.predict_interval(X[2000:])
+    for a, level in enumerate((0.8, 0.9)):
+        error = 5 * np.sqrt(level * (1 - level))
+        assert abs(coverage(D[2000:], ends[..., a]) - level) < error * np.sqrt(1 / 2000 + 1 / 1400)
+        assert abs(coverage(D[2000:][rim], ends[rim, ..., a]) - level) < error / np.sqrt(rim.sum()) + 0.02
+    again = ConformalIntervals.from_dict(Noisy(), json.loads(json.dumps(ci.to_dict())))
+    np.testing.assert_allclose(again.predict_interval(X[2000:]), ends, rtol=0, atol=1e-15)
+    assert not watch(again, X[2000:2300], D[2000:2300]).changed
+    scores = ci.row_scores(X[2000:], D[2000:])
+    covered = (ends[..., 0, 0] <= D[2000:]) & (D[2000:] <= ends[..., 1, 0])
+    np.testing.assert_array_equal(scores <= ci.thresholds_[0] + 1e-12, covered)
+
+
+def test_rectified_scores_need_what_they_learn_from():
+    X, D = Noisy.draw(200, seed=10)
+    with pytest.raises(InputError, match="needs conditional_on"):
+        ConformalIntervals(Noisy(), rectified=True)
+    with pytest.raises(InputError, match="60 at least"):
+        ConformalIntervals(Noisy(), conditional_on="x", rectified=True).conformalize(X[:40], D[:40])
+    ci = ConformalIntervals(Noisy(), conditional_on=X["x"].to_numpy(), rectified=True).conformalize(X, D)
+    with pytest.raises(InputError, match="no meaning"):
+        ci.predict_interval(X, conditional_on=X["x"].to_numpy(), randomized=True)
+    with pytest.raises(InputError, match="conditional_on"):
+        ci.predict_interval(X)

@@ -50,6 +50,15 @@ def test_figures_are_the_metrics(case):
     fsc = one(report, "FSC", "8 groups, mean label")
     assert fsc["coverage"] == metrics.feature_stratified_coverage(X[:, 0], D, ends, 8).mean()
     assert fsc["expected"] == metrics.fsc_ceiling(X[:, 0], 8, 0.9)
+    law = model.predict_dist(X)
+    predicted = np.hstack([law.mean.numpy(), np.sqrt(law.variance.numpy())])
+    slab, ert, gap = (one(report, part) for part in ("worst slab", "ERT", "CovGap"))
+    assert slab["coverage"] == metrics.worst_slab_coverage(predicted, D, ends).mean()
+    assert slab["expected"] == metrics.worst_slab_ceiling(predicted, 0.9, n_draws=20)
+    assert ert["score"] == metrics.excess_risk_of_coverage(predicted, D, ends, 0.9).mean()
+    assert (ert["expected"], ert["coverage"]) == (metrics.ert_ceiling(predicted, 0.9, n_draws=20), None)
+    assert gap["score"] == metrics.coverage_gap(groups, D, ends, 0.9).mean()
+    assert gap["expected"] == metrics.coverage_gap_ceiling(groups, 0.9)
     joint = ConformalIntervals(model, 0.9, simultaneous=True).conformalize(X_cal, D_cal)
     assert one(coverage_report(joint, X, D), "joint")["expected"] == 0.9
 

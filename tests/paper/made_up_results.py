@@ -12,8 +12,8 @@ import numpy as np
 from scipy import stats
 
 from snefy_ldl.paper.claims import LEARNERS, LEVELS, METRICS, STRATEGIES, TABLES, Claim, Verdict
+from snefy_ldl.paper.config import RECIPES
 
-RECIPES = ("paper", "default")
 REPEATS = 4
 
 
@@ -21,7 +21,7 @@ def put(folder: Path, study: str, recipe: str, repeat: int, figures: dict[str, A
     path = folder / "results" / study / recipe / f"{repeat:03d}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     head = {"version": 1, "study": study, "dataset": "", "recipe": recipe, "repeat": repeat, "fingerprint": "f"}
-    path.write_text(json.dumps({**head, "seconds": seconds, "figures": figures}))
+    path.write_text(json.dumps({**head, "snefy_ldl": "9.9", "seconds": seconds, "figures": figures}))
     return path
 
 

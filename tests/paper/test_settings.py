@@ -36,7 +36,8 @@ def test_the_fingerprint_knows_what_decides():
 
 def test_the_recipes_are_the_papers_and_ours():
     plain = SnefyLDL(device="cpu", guides=None, centre=None, zeros="shrink")  # one network on the features themselves
-    assert make_model(config.STUDIES["table3"], "default").get_params() == plain.get_params()
+    assert make_model(config.STUDIES["table3"], "plain").get_params() == plain.get_params()
+    assert make_model(config.STUDIES["table3"], "default").get_params() == SnefyLDL(device="cpu").get_params()
     paper = make_model(config.STUDIES["table4"], "paper")
     assert (paper.batch_size, paper.epochs, paper.recipe) == (16, 100, "paper")
     assert make_model(config.STUDIES["figureA1"], "paper").batch_size == 64
@@ -60,8 +61,8 @@ def test_the_plan_is_the_papers():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"recipes": ["papr"]}, "use paper or default"),
-        ({"recipes": []}, "use paper or default"),
+        ({"recipes": ["papr"]}, "use any of paper, plain, default"),
+        ({"recipes": []}, "use any of paper, plain, default"),
         ({"repeats": 0}, "repeats must be at least 1"),
         ({"jobs": 0}, "jobs must be at least 1"),
     ],
@@ -115,8 +116,8 @@ def test_published_tables_are_whole():
     ("words", "message"),
     [
         (["table9"], "there is no study 'table9'"),
-        (["table3", "--recipe", "papr"], "use paper, default"),
-        (["table3", "--recipe", ","], "use paper, default"),
+        (["table3", "--recipe", "papr"], "use any of paper, plain, default"),
+        (["table3", "--recipe", ","], "use any of paper, plain, default"),
         (["table3", "--repeats", "0"], "--repeats"),
         (["--jobs", "none"], "--jobs"),
         (["table3", "--report-only"], "it reports on everything"),
@@ -143,7 +144,7 @@ def test_the_command_runs_and_reports(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     assert asked["names"] == ["table2", "table3"]
     assert asked["repeats_of"] == [4, 4]
-    assert asked["recipes"] == ["paper", "default"]
+    assert asked["recipes"] == list(config.RECIPES)
     assert (out / "report.html").exists()
     assert str(out) in result.output
     (out / "report.html").unlink()

@@ -30,12 +30,12 @@ def test_every_repeat_has_its_file_and_its_place(whole_run):
         assert record["version"] == 1
         assert record["dataset"] == "city"
     assert counts == {
-        **{f"results/table3/{recipe}": 5 for recipe in ("paper", "default", "baseline")},
+        **{f"results/table3/{recipe}": 5 for recipe in (*config.RECIPES, "baseline")},
         **{f"results/{name}/{recipe}": 3 for name in ("table4", "table6", "figureA1") for recipe in config.RECIPES},
     }
     about = json.loads((whole_run / "run.json").read_text())
     assert about["repeats"] == {"table3": 5, "table4": 3, "table6": 3, "figureA1": 3}
-    assert about["recipes"] == ["paper", "default"]
+    assert about["recipes"] == list(config.RECIPES)
     assert about["wall_seconds"] > 0
     assert about["started"] <= about["finished"]
     assert about["machine"]["torch"] == torch.__version__.split("+")[0] or torch.__version__.startswith(

@@ -115,7 +115,7 @@ def predict(
         return _predictions(fitted, chunk, names, kept, intervals)
 
     # parts are answered by several threads, which share the filters of warnings: odd cells are added up here
-    with no_table_notes(), progress_bar("predict") as progress, TableSink(out) as sink:
+    with warnings_as_notes(), no_table_notes(), progress_bar("predict") as progress, TableSink(out) as sink:
         for answer in map_in_order(answer_to, source.chunks(names, kept, progress, finite=not takes_gaps(fitted))):
             sink.write(answer)
             rows += len(answer)
@@ -249,7 +249,7 @@ def _calibrated(model: SnefyLDL, folder: Path, rows: Labelled, X: Any, level: fl
     maker = calibrated_maker(model, folder, level)
     if maker is None:
         return None
-    with no_table_notes():
+    with warnings_as_notes(), no_table_notes():
         ends = maker(X)
     return {
         "coverage": figure(metrics.coverage(rows.labels, ends, return_std_error=True), f"near {level:g}"),
@@ -295,6 +295,16 @@ def conformalize(
         typer.Option(help="auto (compares the others), cdf, quantile, scaled quantile, chebyshev or absolute."),
     ] = "auto",
     simultaneous: Annotated[bool, typer.Option(help="Cover all labels of a row at once.")] = False,
+    conditional_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B", help="Columns along which coverage must hold as well: text by group, numbers by splines."
+        ),
+    ] = None,
+    rectified: Annotated[
+        bool,
+        typer.Option("--rectified", help="Follow these columns approximately: narrower where rows are few."),
+    ] = False,
     *,
     source: opt.LabelOptions,
     backbone: opt.BackboneCode = None,
@@ -312,8 +322,15 @@ def conformalize(
     if rows.are_counts:
         note("calibrated on proportions of votes: the intervals cover what annotators would say, not the true shares")
     D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
+    if rectified and conditional_on is None:
+        raise input_error("--rectified needs --conditional-on: the columns that the intervals should follow.")
     intervals = ConformalIntervals(
-        fitted, levels if len(levels) > 1 else levels[0], method=cast(Any, method), simultaneous=simultaneous
+        fitted,
+        levels if len(levels) > 1 else levels[0],
+        method=cast(Any, method),
+        simultaneous=simultaneous,
+        conditional_on=None if conditional_on is None else _bases(rows, split(conditional_on)),
+        rectified=rectified,
     )
     seen = count_seen(fitted, X, D)
     if seen > MOST_SEEN * len(D):
@@ -329,8 +346,28 @@ def conformalize(
     path = save_calibration(model, intervals.to_dict())
     if intervals.choice_ is not None:
         typer.echo(str(intervals.choice_))
-    typer.echo(f"{intervals.n_calibration_:,} calibration rows, method {intervals.method}, level {level_list(levels)}")
+    along = f", along {conditional_on}" if conditional_on else ""
+    typer.echo(
+        f"{intervals.n_calibration_:,} calibration rows, method {intervals.method}, level {level_list(levels)}{along}"
+    )
     typer.echo(f"saved to {path}; snefy-ldl predict --interval {levels[0]:g} now gives calibrated intervals")
+
+
+def _bases(rows: Labelled, names: list[str]) -> list[Any]:
+    """What coverage must not depend on: an indicator per value of a text column, splines of a number."""
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    from snefy_ldl.conformal import Groups, Splines
+
+    known = [] if rows.features is None else [str(name) for name in rows.features.columns]
+    bases: list[Any] = []
+    for name in names:
+        if name not in known:
+            raise input_error(f"--conditional-on {name}: the model has no such feature; use {', '.join(known[:20])}.")
+        cells = rows.features.iloc[:, known.index(name)]  # type: ignore[union-attr]  # known is not empty
+        is_number = is_numeric_dtype(cells) and not is_bool_dtype(cells)
+        bases.append((Splines if is_number else Groups)(known.index(name)))
+    return bases
 
 
 # -- watch -------------------------------------------------------------------------------------------------------------

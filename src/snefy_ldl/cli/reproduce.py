@@ -18,7 +18,10 @@ def reproduce(
     ] = None,
     recipe: Annotated[
         str,
-        typer.Option(metavar="A,B", help="How to train: paper (as described), default (this library's), or both."),
+        typer.Option(
+            metavar="A,B",
+            help="How to train: paper (as described there), plain (as version 0.1 did), default (SnefyLDL() as it is).",
+        ),
     ] = ",".join(RECIPES),
     repeats: Annotated[
         int | None, typer.Option(min=1, help="Random splits per study; by default as many as in the paper.")
@@ -39,7 +42,9 @@ def reproduce(
         raise typer.BadParameter(str(error), param_hint="STUDY") from None
     recipes = list(dict.fromkeys(word.strip() for word in recipe.split(",") if word.strip()))
     if not recipes or any(name not in RECIPES for name in recipes):
-        raise typer.BadParameter(f"{recipe!r}: use paper, default, or paper,default.", param_hint="--recipe")
+        raise typer.BadParameter(
+            f"{recipe!r}: use any of {', '.join(RECIPES)}, separated by commas.", param_hint="--recipe"
+        )
     if report_only and (studies or quick_run or repeats):
         raise typer.BadParameter(
             "it reports on everything in --out; leave out the studies, --quick and --repeats.",

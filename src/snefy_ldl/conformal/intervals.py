@@ -15,7 +15,14 @@ from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.conformal.choice import MOSTLY, ScoreChoice, choose_score, set_aside, whole_range
-from snefy_ldl.conformal.conditional import Basis, ConditionalThresholds, as_basis, restore_basis, store_basis
+from snefy_ldl.conformal.conditional import (
+    Basis,
+    ConditionalThresholds,
+    Rectifier,
+    as_basis,
+    restore_basis,
+    store_basis,
+)
 from snefy_ldl.conformal.scores import LabelScore, bisect_end, find_score, stack_ends
 from snefy_ldl.conformal.thresholds import (
     FORMAT,
@@ -69,6 +76,10 @@ class ConformalIntervals(Conformalized):
             and coverage holds against every function in the span of these (Gibbs, Cherian & Candès, 2025), at the price
             of wider intervals where calibration rows are few: [0, 1] where there are none. Bases that place edges,
             knots or centres learn them from rows that are set aside.
+        rectified: With ``conditional_on``: learn from a third of the rows, set aside, how the scores' quantile depends
+            on these functions, and calibrate the remainder of the other rows' scores (Plassier et al., 2025). Coverage
+            is then exact on average over rows and only approximate along the functions, but no row gets [0, 1] for
+            want of rows like it.
         cv: Folds, or a scikit-learn splitter whose test folds hold every row once; None for split conformal.
         small_groups: For ``groups`` with too few rows for the level, or not seen before: "full" gives [0, 1], "pool"
             the threshold of all rows, "error" raises.
@@ -101,6 +112,7 @@ class ConformalIntervals(Conformalized):
     choice_: ScoreChoice | None = None
     _basis: Basis | None = None
     _conditional: ConditionalThresholds | None = None
+    _rectifier: Rectifier | None = None
 
     def __init__(
         self,
@@ -110,6 +122,7 @@ class ConformalIntervals(Conformalized):
         simultaneous: bool = False,
         *,
         conditional_on: Any = None,
+        rectified: bool = False,
         cv: Any = None,
         small_groups: SmallGroups = "full",
     ) -> None:
@@ -120,7 +133,9 @@ class ConformalIntervals(Conformalized):
         if self._choose:
             self.method = "auto"
         self.simultaneous = bool(simultaneous)
-        self.conditional_on = conditional_on
+        self.conditional_on, self.rectified = conditional_on, bool(rectified)
+        if rectified and conditional_on is None:
+            raise InputError("rectified=True needs conditional_on: the functions of a row that the scores depend on.")
         if conditional_on is not None:
             as_basis(conditional_on)
             if cv is not None:
@@ -165,24 +180,35 @@ class ConformalIntervals(Conformalized):
                 raise InputError("sample_weight is not supported with cv; use split conformal (cv=None).")
             models, folds = fold_models(self.model, X, labels, self.cv)
         basis, values = self._basis_of(names, weights, len(labels))
-        if self._choose or (basis is not None and basis.learns):
+        if self._choose or (basis is not None and (basis.learns or self.rectified)):
             aside, rest = set_aside(len(labels), names, self._levels)
             if basis is not None:
                 basis = self._prepared(basis, X, aside)
             if self._choose:
                 self._choose_score(models, folds, X, labels, aside)
+            if basis is not None and self.rectified:
+                if values is None:
+                    values = basis.values(X, self.model)
+                scores = self._scores(self.model, take_rows(X, aside), labels[aside])
+                self._rectifier = Rectifier.fit(scores, values[aside], self._levels)
             if len(aside):
                 values = None if values is None else values[rest]
                 X, labels, folds = take_rows(X, rest), labels[rest], folds[rest]
                 names = None if names is None else names[rest]
                 weights = None if weights is None else weights[rest]
-        calibration = Calibration(self._all_scores(models, folds, X, labels), names, weights, self.small_groups)
+        scores = self._all_scores(models, folds, X, labels)
+        if self._rectifier is not None:
+            assert values is not None
+            scores = scores - self._rectifier.quantiles(values)
+        calibration = Calibration(scores, names, weights, self.small_groups)
         self._set(calibration, models, folds, labels.shape[1])
         if basis is not None:
             basis = basis if basis.learns else basis.prepare(X, np.arange(0), self.model)
             values = basis.values(X, self.model) if values is None else values
-            self._basis, self._conditional = basis, ConditionalThresholds(calibration.scores, values, self._levels)
-        whole = self._whole_share(X)
+            self._basis = basis
+            if self._rectifier is None:
+                self._conditional = ConditionalThresholds(calibration.scores, values, self._levels)
+        whole = self._whole_share(X, values)
         calibration.check_sizes(self._levels)
         self._weight_function = sample_weight if callable(sample_weight) else None
         self._warn_if_nothing_is_said(whole, labels)
@@ -200,9 +226,12 @@ class ConformalIntervals(Conformalized):
         return as_basis(self.conditional_on, n_rows)
 
     def _prepared(self, basis: Basis, X: Any, aside: Index) -> Basis:
-        if basis.learns and not len(aside):
+        if (basis.learns or self.rectified) and not len(aside):
             raise InputError(
-                "too few calibration rows to set some aside for edges, knots or centres (60 at least); give them "
+                "too few calibration rows to set some aside (60 at least): rectified=True learns from them how scores "
+                "depend on the row."
+                if self.rectified
+                else "too few calibration rows to set some aside for edges, knots or centres (60 at least); give them "
                 "yourself, as in Bins(column, edges=(...))."
             )
         return basis.prepare(X, aside, self.model)
@@ -233,7 +262,7 @@ class ConformalIntervals(Conformalized):
             scores[rows] = self._scores(model, take_rows(X, rows), labels[rows])
         return scores
 
-    def _whole_share(self, X: Any) -> Array:
+    def _whole_share(self, X: Any, values: Array | None) -> Array:
         """Share of the calibration rows' intervals that are the whole of [0, 1], by level (A,).
 
         Of :data:`LOOK_AT` rows at most, with ``cv`` by the first fold's model; 0 at a level without a finite threshold,
@@ -241,8 +270,11 @@ class ConformalIntervals(Conformalized):
         """
         rows = np.unique(np.linspace(0, count_rows(X) - 1, LOOK_AT).astype(np.intp))
         shares = []
-        for _, law in law_blocks(self.models_[0], take_rows(X, rows)):
-            ends = self._score.for_law(law, self._levels).interval(self.thresholds_.T[None])
+        for part, law in law_blocks(self.models_[0], take_rows(X, rows)):
+            thresholds = self.thresholds_.T[None]
+            if self._rectifier is not None and values is not None:
+                thresholds = thresholds + self._rectifier.quantiles(values[rows])[part]
+            ends = self._score.for_law(law, self._levels).interval(thresholds)
             shares.append(whole_range(ends).mean(axis=(0, 1)))
         return np.where(np.isfinite(self.thresholds_).all(axis=1), np.mean(shares, axis=0), 0.0)
 
@@ -284,12 +316,13 @@ class ConformalIntervals(Conformalized):
             parts.append(scores.max(axis=1, keepdims=True) if self.simultaneous else scores)
         return np.concatenate(parts)
 
-    def row_scores(self, X: Any, D: Any) -> Array:
+    def row_scores(self, X: Any, D: Any, *, conditional_on: Any = None) -> Array:
         """Conformity scores of rows with known labels, at the first level.
 
         Args:
             X: Rows.
             D: Their label distributions (N, L).
+            conditional_on: Their values, (N,) or (N, k), if scores were rectified by an array.
 
         Returns:
             Scores, (N, L), or (N, 1) when simultaneous; smaller is more typical.
@@ -301,7 +334,10 @@ class ConformalIntervals(Conformalized):
         self._ready()
         X = as_rows(X)
         labels, _ = check_distributions(shares_of(X, D), n_rows=count_rows(X), n_labels=self.n_labels_)
-        return self._scores(self.models_[0], X, labels)[:, :, 0]
+        scores = self._scores(self.models_[0], X, labels)
+        if self._rectifier is not None:
+            scores = scores - self._rectifier.quantiles(self._values(X, conditional_on))
+        return scores[:, :, 0]
 
     # -- prediction --------------------------------------------------------------------------------------------------
 
@@ -336,7 +372,7 @@ class ConformalIntervals(Conformalized):
         X, names, weights = self._new_rows(X, groups, sample_weight)
         calibration, n_rows = self._ready(), count_rows(X)
         out = np.empty((n_rows, self.n_labels_, 2, len(self._levels)))
-        if self._conditional is None:
+        if self._basis is None:
             if conditional_on is not None or randomized:
                 raise InputError("conditional_on and randomized need ConformalIntervals(model, conditional_on=...).")
             thresholds = calibration.thresholds(self._levels, n_rows, names, weights)
@@ -355,15 +391,19 @@ class ConformalIntervals(Conformalized):
                 out[rows] = stack_ends(*ends.of(scores, rows.stop - rows.start, None if names is None else names[rows]))
         return out[..., 0] if self._single else out
 
-    def _conditional_thresholds(self, X: Any, n_rows: int, given: Any, randomized: bool, random_state: Any) -> Array:
-        assert self._conditional is not None
+    def _values(self, X: Any, given: Any) -> Array:
+        """The functions at some rows, (N, k): computed, or as they were given."""
         assert self._basis is not None
-        if given is None:
-            values = self._basis.values(X, self.model)
-        else:
-            _, table = as_basis(np.asarray(given), n_rows)
-            assert table is not None
-            values = table
+        table = None if given is None else as_basis(np.asarray(given), count_rows(X))[1]
+        return self._basis.values(X, self.model) if table is None else table
+
+    def _conditional_thresholds(self, X: Any, n_rows: int, given: Any, randomized: bool, random_state: Any) -> Array:
+        values = self._values(X, given)
+        if self._rectifier is not None:
+            if randomized:
+                raise InputError("randomized=True has no meaning with rectified scores: their coverage is exact.")
+            return self._rectifier.quantiles(values) + self._ready().thresholds(self._levels, n_rows, None, None)
+        assert self._conditional is not None
         shape = (n_rows, self._conditional.scores.shape[1], len(self._levels))
         uniforms = np.random.default_rng(random_state).random(shape) if randomized else None
         thresholds = self._conditional.thresholds(values, uniforms)
@@ -423,8 +463,11 @@ class ConformalIntervals(Conformalized):
         }
 
     def _conditional_state(self) -> dict[str, Any] | None:
-        if self._conditional is None or self._basis is None:
+        if self._basis is None:
             return None
+        if self._rectifier is not None:
+            return {"basis": store_basis(self._basis), "rectifier": self._rectifier.to_dict()}
+        assert self._conditional is not None
         return {"basis": store_basis(self._basis), "values": self._conditional.values.tolist()}
 
     @classmethod
@@ -463,8 +506,11 @@ class ConformalIntervals(Conformalized):
                 raise InputError("this calibration was conditioned on a function of X: give it as conditional_on.")
             made._basis = as_basis(conditional_on)[0] if stored["basis"] is None else restore_basis(stored["basis"])
             made.conditional_on = made._basis
-            values = np.array(stored["values"], dtype=np.float64).reshape(calibration.n, -1)
-            made._conditional = ConditionalThresholds(calibration.scores, values, made._levels)
+            if "rectifier" in stored:
+                made.rectified, made._rectifier = True, Rectifier.from_dict(stored["rectifier"])
+            else:
+                values = np.array(stored["values"], dtype=np.float64).reshape(calibration.n, -1)
+                made._conditional = ConditionalThresholds(calibration.scores, values, made._levels)
         if state.get("choice"):
             made.choice_ = ScoreChoice.from_dict(state["choice"])
         return made

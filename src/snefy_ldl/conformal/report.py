@@ -17,7 +17,8 @@ from snefy_ldl._internal.laws import law_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl.conformal.conditional import column_values
+from snefy_ldl.conformal.choice import FEWEST_FOR_SLABS
+from snefy_ldl.conformal.conditional import LawFeatures, column_values
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.scores import QuantileScore
@@ -27,6 +28,10 @@ from snefy_ldl.errors import InputError, ZeroLabelWarning
 from snefy_ldl.metrics import (
     JointCalibration,
     coverage,
+    coverage_gap,
+    coverage_gap_ceiling,
+    ert_ceiling,
+    excess_risk_of_coverage,
     feature_stratified_coverage,
     fsc_ceiling,
     group_ceiling,
@@ -37,12 +42,16 @@ from snefy_ldl.metrics import (
     joint_pit,
     size_stratified_coverage,
     ssc_ceiling,
+    worst_slab_ceiling,
+    worst_slab_coverage,
 )
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.metrics.joint import FEWEST_ROWS
 
 #: Most rows that the test of joint calibration looks at; where zeros are modelled, since rows share no tables there.
 JOINT_ROWS, JOINT_ROWS_WITH_ZEROS = 5000, 1000
+#: Most rows that the worst slab and the ERT look at, and simulated labels for what perfect intervals would show.
+CONDITIONAL_ROWS, CEILING_DRAWS = 1000, 20
 #: Columns of the table, in order.
 COLUMNS = ("model", "level", "part", "name", "n", "coverage", "std_error", "expected", "width", "score")
 
@@ -51,10 +60,12 @@ class CoverageReport:
     """The table that :func:`coverage_report` makes; print it, or take ``.table``, ``.to_frame()``, ``.to_html()``.
 
     Each row is a dict. ``part`` says what was measured: "marginal" (all labels), "joint" (all labels of a row at once),
-    "label", "group", and the worst of several groups: "worst group", "SSC" (by width) and "FSC" (by a feature).
-    ``expected`` is what intervals with perfect conditional coverage would show; for a worst-of figure it lies below the
-    level, because a minimum of noisy shares does. ``width`` is the mean width (for a region the mean share of the
-    simplex), ``score`` the interval (Winkler) score; lower is better for both. A missing value is None.
+    "label", "group", the worst of several groups: "worst group", "SSC" (by width), "FSC" (by a feature) and "worst
+    slab" (of the predicted means and standard deviations), and how far coverage depends on the row: "ERT" (on the
+    predicted means and standard deviations) and "CovGap" (on the group), whose figure is the ``score``. ``expected`` is
+    what intervals with perfect conditional coverage would show; for a worst-of figure it lies below the level, because
+    a minimum of noisy shares does. ``width`` is the mean width (for a region the mean share of the simplex), ``score``
+    otherwise the interval (Winkler) score; lower is better for both. A missing value is None.
 
     Args:
         table: The rows, dicts with the keys of :data:`COLUMNS`.
@@ -97,7 +108,7 @@ class CoverageReport:
         """Rows of one part, or of one name in it.
 
         Args:
-            part: "marginal", "joint", "label", "group", "worst group", "SSC" or "FSC".
+            part: "marginal", "joint", "label", "group", "worst group", "CovGap", "SSC", "FSC", "worst slab" or "ERT".
             name: Label or group; None for all of the part.
 
         Returns:
@@ -137,6 +148,7 @@ def coverage_report(
     feature: Any = 0,
     n_bins: Sequence[int] = (2, 4, 8),
     n_sizes: int = 4,
+    dependence: bool = True,
     label_names: Sequence[str] | None = None,
 ) -> CoverageReport:
     """Marginal, joint, per-label, per-group and conditional coverage, with widths, scores and what to expect.
@@ -152,6 +164,8 @@ def coverage_report(
         feature: Column of X, or values (N,), that makes the FSC groups; None for no FSC.
         n_bins: Numbers of FSC groups.
         n_sizes: Number of SSC groups.
+        dependence: Whether to measure the worst slab and the ERT, which take a few seconds per model and level (on at
+            most 1,000 rows, evenly spaced).
         label_names: Names of the labels; by default those of D or of the model.
 
     Returns:
@@ -189,8 +203,14 @@ def coverage_report(
             table += [{"model": title, "level": one.confidence_level, **row} for row in rows]
             continue
         levels, ends, joint = _all_ends(one, X, confidence_level, groups, sample_weight)
+        shown = np.unique(np.linspace(0, len(labels) - 1, CONDITIONAL_ROWS if dependence else 0).astype(np.intp))
+        predicted = np.zeros((0, 0))
+        if len(shown) >= FEWEST_FOR_SLABS:
+            predicted = LawFeatures(("mean", "sd")).values(take_rows(X, shown), getattr(one, "models_", [one])[0])
         for a, level in enumerate(levels):
             rows = _interval_rows(labels, ends[..., a], level, joint, names, values, n_bins, n_sizes, titles)
+            if len(predicted):
+                rows += _row_dependence(labels[shown], ends[shown, ..., a], level, predicted)
             table += [{"model": title, "level": level, **row} for row in rows]
     return CoverageReport(table, {title: test for title, test in tests.items() if test is not None})
 
@@ -243,7 +263,7 @@ def _row(part: str, name: str, n: int, covered: Any, expected: float | None, wid
         "part": part,
         "name": name,
         "n": n,
-        "coverage": float(value),
+        "coverage": None if value is None else float(value),
         "std_error": None if error is None else float(error),
         "expected": None if expected is None else float(expected),
         "width": None if width is None else float(width),
@@ -282,6 +302,8 @@ def _interval_rows(
         per_label = np.stack([coverage(D[index == g], ends[index == g], per_label=True) for g in range(len(groups))])
         worst = per_label.min(axis=0).mean(), None
         rows.append(_row("worst group", "mean label", n, worst, group_ceiling(index, level), None, None))
+        gap = float(coverage_gap(index, D, ends, level).mean())
+        rows.append(_row("CovGap", "mean label", n, (None, None), coverage_gap_ceiling(index, level), None, gap))
     ceiling = float(ssc_ceiling(ends, n_sizes, level).mean())
     rows += _worst_rows("SSC", f"{n_sizes} widths", n, size_stratified_coverage(D, ends, n_sizes), ceiling)
     for count in n_bins if feature is not None else ():
@@ -290,9 +312,20 @@ def _interval_rows(
     return rows
 
 
+def _row_dependence(D: Array, ends: Array, level: float, predicted: Array) -> list[dict[str, Any]]:
+    """How far coverage depends on what the model predicts."""
+    n = len(D)
+    slab = worst_slab_coverage(predicted, D, ends)
+    rows = _worst_rows("worst slab", "", n, slab, worst_slab_ceiling(predicted, level, n_draws=CEILING_DRAWS))
+    excess = float(excess_risk_of_coverage(predicted, D, ends, level).mean())
+    expected = ert_ceiling(predicted, level, n_draws=CEILING_DRAWS)
+    return [*rows, _row("ERT", "mean label", n, (None, None), expected, None, excess)]
+
+
 def _worst_rows(part: str, name: str, n: int, per_label: Array, expected: float) -> list[dict[str, Any]]:
     """A worst-of figure, averaged over the labels as its expectation is."""
-    return [_row(part, f"{name}, mean label", n, (per_label.mean(), None), expected, None, None)]
+    title = f"{name}, mean label" if name else "mean label"
+    return [_row(part, title, n, (per_label.mean(), None), expected, None, None)]
 
 
 def _region_rows(

@@ -208,10 +208,11 @@ def unpaired(first: Spread | None, published: tuple[float, float], splits: int, 
 
 @dataclass(frozen=True)
 class Record:
-    """One repeat of one study with one recipe: its figures and how long it took."""
+    """One repeat of one study with one recipe: its figures, how long it took, and the version that wrote it."""
 
     figures: Mapping[str, Any]
     seconds: float
+    snefy_ldl: str
 
 
 @dataclass(frozen=True)
@@ -230,15 +231,15 @@ class Results:
         return any(name == study and repeats for (name, _), repeats in self.records.items())
 
     def recipes(self, study: str) -> list[str]:
-        """The recipes of a study that have results: the paper's first, then the default."""
-        return [recipe for recipe in ("paper", "default") if self.repeats(study, recipe)]
+        """The recipes of a study that have results: the paper's first, then 0.1's, then the default."""
+        return [recipe for recipe in RECIPES if self.repeats(study, recipe)]
 
     def series(self, study: str, recipe: str, *path: str | int) -> Series:
         """The figure at a path in each repeat that has it.
 
         Args:
             study: for example ``"table3"``.
-            recipe: ``"paper"``, ``"default"`` or ``"baseline"``.
+            recipe: ``"paper"``, ``"plain"``, ``"default"`` or ``"baseline"``.
             path: Keys and places inside the figures; a list at the end of it is averaged.
         """
         series = {}
@@ -277,7 +278,7 @@ def load_results(folder: Path) -> Results:
             key, repeat = (str(content["study"]), str(content["recipe"])), int(content["repeat"])
             if key != (path.parent.parent.name, path.parent.name):
                 raise InputError(f"{path} is labelled as a result of {key[0]}/{key[1]}: move it there, or delete it.")
-            record = Record(dict(content["figures"]), float(content["seconds"]))
+            record = Record(dict(content["figures"]), float(content["seconds"]), str(content.get("snefy_ldl", "")))
         except (KeyError, TypeError) as error:
             raise InputError(f"{path} is not a result file ({error}): delete it and run that study again.") from None
         records.setdefault(key, {})[repeat] = record
@@ -446,13 +447,13 @@ def weighting_gaps(results: Results, study: str, recipe: str) -> Gaps:
     )
 
 
-def recipe_gaps(results: Results, study: str) -> Gaps:
-    """The default recipe against the paper's on the same splits: each cell of a table in which SNEFY-LDL has a part."""
+def recipe_gaps(results: Results, study: str, recipe: str = "default", against: str = "paper") -> Gaps:
+    """One recipe against another on the same splits: each cell of a table in which SNEFY-LDL has a part."""
     if study in ("table2", "table3"):
-        return fsc_gaps(results, study, "default", "paper")
+        return fsc_gaps(results, study, recipe, against)
     is_query = study in ("table4", "table5")
     kind, names, rest = ("strategies", ("SNEFY-LDL",), ()) if is_query else ("learners", LEARNERS, ("Weighted",))
-    recipes = ("default", "paper")
+    recipes = (recipe, against)
     return _gaps(
         ((name, metric), [results.series(study, one, kind, name, *rest, metric) for one in recipes], m.higher)
         for metric, m in METRICS.items()
@@ -481,7 +482,7 @@ def panel_gaps(results: Results, recipe: str, against: str = "median") -> Gaps:
 
     Args:
         results: The run.
-        recipe: "paper" or "default".
+        recipe: "paper", "plain" or "default".
         against: "median": the difference of means to the middle one of the panel's means, without an interval;
             "others": on the same splits, to the mean of the panel's other settings.
     """
@@ -602,13 +603,13 @@ def judge_best_query(results: Results, tables: Tables, study: str, recipe: str) 
     return Verdict(HOLDS if won == len(METRICS) else IN_PART if 2 * won > len(METRICS) else FAILS, text)
 
 
-def judge_recipe(results: Results, study: str) -> Verdict:
-    """The default recipe against the paper's, on the same splits."""
-    gaps = recipe_gaps(results, study)
+def judge_recipe(results: Results, study: str, recipe: str, against: str) -> Verdict:
+    """One recipe against another, on the same splits."""
+    gaps = recipe_gaps(results, study, recipe, against)
     verdict = _all_better(gaps.values(), "cells", len(gaps))
     parts = []
     for name in ("coverage", "width", "interval_score"):  # of tables 2 and 3 alone
-        gap = paired(*(conformal(results, study, recipe, name) for recipe in ("default", "paper")))
+        gap = paired(*(conformal(results, study, one, name) for one in (recipe, against)))
         if gap is not None:
             parts.append(f"{name.replace('_', ' ')} {gap_text(gap)}")
     return Verdict(verdict.word, "; ".join([verdict.evidence, *parts]))
@@ -725,7 +726,7 @@ JUDGES: dict[str, Judge] = {
 
 
 def claims_of_the_paper(results: Results, tables: Tables) -> list[Claim]:
-    """The paper's claims, judged for its own recipe and for the default one."""
+    """The paper's claims, judged for every recipe."""
     return [
         Claim(
             words["title"],
@@ -740,7 +741,7 @@ def claims_of_the_paper(results: Results, tables: Tables) -> list[Claim]:
 
 def claims_of_ours(results: Results, tables: Tables) -> list[Claim]:
     """What the paper could not claim: this library against the paper's own figures and recipe."""
-    ensembles, queries, studies = (words["studies"] for words in WORDS["beyond"])
+    ensembles, queries, studies, again = (words["studies"] for words in WORDS["beyond"])
     both = {recipe: judge_published(results, tables, ensembles, recipe) for recipe in RECIPES}
     each = _cases(results, tables, ensembles, lambda r, t, study, recipe: judge_published(r, t, (study,), recipe))
     rows = [
@@ -751,9 +752,12 @@ def claims_of_ours(results: Results, tables: Tables) -> list[Claim]:
         for study in queries
         for strategy, words in QUERIES.items()
     ]
-    recipes = [Case(_name(tables, study), {"default": judge_recipe(results, study)}) for study in studies]
-    cases = ([*each, Case("both tables", both)], rows, recipes)
-    places = (_places(tables, *ensembles), _places(tables, *queries), "Tables 2 to 7")
+    beside_paper, beside_plain = (
+        [Case(_name(tables, study), {"default": judge_recipe(results, study, "default", other)}) for study in names]
+        for other, names in (("paper", studies), ("plain", again))
+    )
+    cases = ([*each, Case("both tables", both)], rows, beside_paper, beside_plain)
+    places = (_places(tables, *ensembles), _places(tables, *queries), "Tables 2 to 7", "Tables 2 to 7")
     return [
         Claim(words["title"], place, "", words["rule"], judged)
         for words, place, judged in zip(WORDS["beyond"], places, cases)

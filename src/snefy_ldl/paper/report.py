@@ -55,6 +55,7 @@ from snefy_ldl.paper.claims import (
     weighting,
     weighting_gaps,
 )
+from snefy_ldl.paper.config import RECIPES
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def count_cell(gaps: Iterable[Gap]) -> Cell:
 
 
 #: What a recipe is called in a heading.
-RECIPE_NAMES = {"paper": "paper's recipe", "default": "default recipe"}
+RECIPE_NAMES = {"paper": "paper's recipe", "plain": "0.1's recipe", "default": "default recipe"}
 
 
 # --- tables 2 and 3 ---------------------------------------------------------------------------------------------------
@@ -205,7 +206,7 @@ def conformal_grid(results: Results, tables: Tables, study: str, *, details: boo
 
 
 def _ceiling(results: Results, study: str, level: str) -> str:
-    for recipe in ("default", "paper", "baseline"):
+    for recipe in (*RECIPES, "baseline"):
         spread = Spread.of(results.series(study, recipe, "ceiling", level))
         if spread is not None:
             return f" (ceiling {spread.mean:.3f})"
@@ -255,7 +256,7 @@ def active_grid(results: Results, tables: Tables, study: str, *, metrics: Iterab
     recipes, table = results.recipes(study), tables[study]
     columns = [("mean ± std", "the paper"), *(("mean ± std", f"ours, {RECIPE_NAMES[recipe]}") for recipe in recipes)]
     columns += [("minus Random", RECIPE_NAMES[recipe]) for recipe in recipes]
-    both = len(recipes) == 2
+    both = {"paper", "default"} <= set(recipes)
     columns += [("same splits", "default minus paper's")] if both else []
     blocks = []
     for metric in metrics:
@@ -343,7 +344,7 @@ def _averages(results: Results, study: str, recipes: list[str]) -> dict[str, str
         [weighting(results, study, recipe, learner, "Average", metric) for learner in LEARNERS for metric in METRICS]
         for recipe in recipes
     ]
-    same = len(recipes) < 2 or series[0] == series[1]
+    same = all(one == series[0] for one in series)
     return {recipes[0]: ""} if same and recipes else {recipe: f", {RECIPE_NAMES[recipe]}" for recipe in recipes}
 
 
@@ -392,9 +393,9 @@ def sensitivity_grid(results: Results) -> Grid:
 
 INK, QUIET, FAINT = "#1f2933", "#6b7785", "#e3e8ee"
 #: One colour and one shape per side, told apart with any kind of colour vision.
-COLORS = {"paper": "#D98200", "default": "#0072B2", "dirichlet": "#8a94a0", "published": INK}
-SHAPES = {"paper": "s", "default": "o", "dirichlet": "v", "published": "D"}
-NAMES = {"paper": "ours, paper's recipe", "default": "ours, default recipe", "dirichlet": "ours, Dirichlet"}
+COLORS = {"paper": "#D98200", "plain": "#2E8B6F", "default": "#0072B2", "dirichlet": "#8a94a0", "published": INK}
+SHAPES = {"paper": "s", "plain": "^", "default": "o", "dirichlet": "v", "published": "D"}
+NAMES = {recipe: f"ours, {name}" for recipe, name in RECIPE_NAMES.items()} | {"dirichlet": "ours, Dirichlet"}
 #: The level that the conformal intervals ask for.
 ASKED = 0.9
 
@@ -761,7 +762,8 @@ def _gaps_in_the_run(results: Results, study: str, splits: int | None) -> list[s
     """What is missing from a study, in words; ``splits`` is how many the paper has."""
     wanted = ["baseline"] if study in ("table2", "table3") else []
     wanted += [str(recipe) for recipe in results.run.get("recipes", RECIPE_NAMES)]
-    words = {"baseline": "the Dirichlet baseline", "paper": "the paper's recipe", "default": "the default recipe"}
+    words = {"baseline": "the Dirichlet baseline"} | {recipe: f"the {name}" for recipe, name in RECIPE_NAMES.items()}
+    words["plain"] = RECIPE_NAMES["plain"]
     planned, notes = results.run.get("repeats", {}).get(study), []
     for recipe in wanted:
         done = len(results.repeats(study, recipe))
@@ -799,10 +801,11 @@ _CONTENT: dict[str, Callable[[Results, Tables, str], tuple[Grid | None, list[str
 
 @dataclass(frozen=True)
 class Timing:
-    """One study with one recipe: how many repeats are there, how long they took, how to run them again."""
+    """One study with one recipe: which version ran how many repeats in which time, and how to run them again."""
 
     study: str
     recipe: str
+    version: str
     done: int
     planned: int | None
     seconds: float
@@ -841,12 +844,13 @@ def timings(results: Results) -> list[Timing]:
     planned = results.run.get("repeats", {})
     rows = []
     for study in HEADINGS:
-        for recipe in ("baseline", "paper", "default"):
+        for recipe in ("baseline", *RECIPES):
             records = results.repeats(study, recipe)
             if records:
                 seconds = sum(record.seconds for record in records.values())
                 command = rerun_command(study, None if recipe == "baseline" else recipe)
-                rows.append(Timing(study, recipe, len(records), planned.get(study), seconds, command))
+                version = ", ".join(sorted({record.snefy_ldl for record in records.values()}))
+                rows.append(Timing(study, recipe, version, len(records), planned.get(study), seconds, command))
     return rows
 
 
@@ -902,7 +906,8 @@ def summary_sentence(claims: list[Claim], recipe: str) -> str:
     }
     parts = [f"{count} {words[word][count > 1]}" for word, count in counts.items()]
     whole = ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
-    return f"With the {RECIPE_NAMES[recipe]}: of {total} checks, each a claim of the paper on one data set, {whole}."
+    name = RECIPE_NAMES[recipe] if recipe == "plain" else f"the {RECIPE_NAMES[recipe]}"
+    return f"With {name}: of {total} checks, each a claim of the paper on one data set, {whole}."
 
 
 def _small_tables(results: Results, tables: Tables) -> list[tuple[str, Grid]]:

@@ -77,7 +77,7 @@ def fingerprint(study: Study, recipe: str, data: str) -> str:
 
     Args:
         study: the study.
-        recipe: ``"paper"``, ``"default"`` or ``"baseline"``.
+        recipe: ``"paper"``, ``"plain"``, ``"default"`` or ``"baseline"``.
         data: what :func:`data_digest` says about its data set.
     """
     protocol = study.protocol
@@ -197,7 +197,7 @@ class RunFile:
             "machine": machine(),
             "jobs": jobs,
             "repeats": {**held, **{name: max(count, held.get(name, 0)) for name, count in repeats.items()}},
-            "recipes": [name for name in ("paper", "default") if name in known],
+            "recipes": [name for name in RECIPES if name in known],
             "wall_seconds": self._spent,
             "started": before.get("started") or _now(),
             "finished": before.get("finished"),
@@ -377,6 +377,7 @@ class Ledger:
                 seconds += 0.0 if before is None else float(before["seconds"])
             record = {
                 **self._about(study, outcome.recipe, outcome.repeat),
+                "snefy_ldl": __version__,
                 "seconds": round(seconds, 3),
                 "figures": figures,
             }
@@ -397,7 +398,7 @@ def reproduce(
     Args:
         studies: what to run, e.g. ``config.select(["table3"])``.
         out: folder; ``results/<study>/<recipe>/<repeat>.json`` and ``run.json`` go into it.
-        recipes: ``"paper"``, ``"default"`` or both.
+        recipes: any of ``"paper"``, ``"plain"`` and ``"default"``.
         repeats: repeats of every study; by default each study's own number.
         jobs: worker processes, one thread each; all cores by default. With one, no process is started.
         loader: gives a data set by its name; with several jobs it must be importable.
@@ -454,7 +455,7 @@ def _checked(
     if not studies:
         raise InputError("no study was named; config.select(['all']) gives all of them.")
     if not recipes or any(recipe not in RECIPES for recipe in recipes):
-        raise InputError(f"recipes={list(recipes)!r}: use {' or '.join(RECIPES)}, or both.")
+        raise InputError(f"recipes={list(recipes)!r}: use any of {', '.join(RECIPES)}.")
     for name, value in (("repeats", repeats), ("jobs", jobs)):
         if value is not None and value < 1:
             raise InputError(f"{name} must be at least 1; got {value}.")

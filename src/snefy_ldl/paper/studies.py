@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from snefy_ldl import learners, metrics
@@ -15,7 +16,6 @@ from snefy_ldl.active.query import query
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets.dataset import Dataset
 from snefy_ldl.distributions.law import SnefySimplex
-from snefy_ldl.distributions.tables import beta_table, row_blocks, row_weights
 from snefy_ldl.ensemble import DensityWeightedBagging
 from snefy_ldl.errors import InputError
 from snefy_ldl.estimator import SnefyLDL, fit_many
@@ -49,26 +49,27 @@ def task_of(study: Study) -> Any:
     return {Active: "active", Ensemble: "ensemble"}.get(type(study.protocol), "conformal")
 
 
-#: The default recipe of the studies: one network on the features themselves, as when their results were made. Guides, a
-#: centre and modelled zeros are another model, and the studies are about this one.
+#: What ``SnefyLDL()`` was in version 0.1: one network on the features alone, no guides, no centre, no modelled zeros.
 PLAIN: dict[str, Any] = {"guides": None, "centre": None, "zeros": "shrink"}
 
 
 def make_model(study: Study, recipe: str, seed: int | None = None, **changes: Any) -> SnefyLDL:
-    """An unfitted density: ``SnefyLDL.paper(task)``, or ``SnefyLDL()`` on the features alone.
+    """An unfitted density: ``SnefyLDL.paper(task)``, the default of version 0.1, or ``SnefyLDL()``.
 
     Args:
         study: what it is for.
-        recipe: ``"paper"`` or ``"default"``.
+        recipe: ``"paper"``, ``"plain"`` or ``"default"``.
         seed: its random state.
         changes: further settings, which go before those of the study.
     """
     settings: dict[str, Any] = {**dict(study.model), **changes, "random_state": seed, "device": "cpu"}
     if recipe == "paper":
         return SnefyLDL.paper(task_of(study), **settings)
-    if recipe == "default":
+    if recipe == "plain":
         return SnefyLDL(**{**PLAIN, **settings})
-    raise InputError(f'recipe={recipe!r}: use "paper" or "default".')
+    if recipe == "default":
+        return SnefyLDL(**settings)
+    raise InputError(f'recipe={recipe!r}: use "paper", "plain" or "default".')
 
 
 def parted_rows(n: int, repeat: int, train: float, calibration: float) -> tuple[Rows, Rows, Rows]:
@@ -114,7 +115,7 @@ def run_conformal(study: Study, recipe: str, repeats: Sequence[int], data: Datas
 
     Args:
         study: whose protocol is a :class:`Conformal`.
-        recipe: ``"paper"``, ``"default"`` or ``"baseline"``.
+        recipe: ``"paper"``, ``"plain"``, ``"default"`` or ``"baseline"``.
         repeats: numbers of the splits; their models are trained together.
         data: features and label distributions.
     """
@@ -192,29 +193,22 @@ def ceilings(protocol: Conformal, feature: Array) -> dict[str, float]:
 def pit_counts(law: SnefySimplex, D: Array, bins: int) -> list[list[int]]:
     """Histogram of ``F_r(ℓ_r | x)`` on equal bins of [0, 1], a list for each label.
 
+    A share of 0 that the law gives a probability is spread evenly over it, so that a true law has even histograms.
+
     Args:
         law: predicted laws of the rows, batch (N,).
         D: their labels (N, L).
         bins: bins of the histogram.
     """
     cdf = label_cdf(law, D)
+    cdf *= np.where(D == 0.0, np.random.default_rng(0).random(D.shape), 1.0)
     return [np.histogram(column, bins=bins, range=(0.0, 1.0))[0].tolist() for column in cdf.T]
 
 
 def label_cdf(law: SnefySimplex, D: Array) -> Array:
-    """``P(share of label r <= D[i, r] | x_i)`` for every row and label, (N, L).
-
-    ``law.marginal(r).cdf`` answers the same; this asks the tables that the quantiles of the same law have left.
-    """
-    alpha = law.concentration.detach().cpu().numpy()
-    rest = alpha.sum(1, keepdims=True) - alpha
-    out = np.empty(D.shape)
-    for rows in row_blocks(law):
-        weights, keep = row_weights(law, rows)
-        for label in range(D.shape[1]):
-            table = beta_table(alpha[:, label], rest[:, label])
-            out[rows, label] = table.cdf(weights, D[rows, label, None], keep)[:, 0]
-    return out
+    """``P(share of label r <= D[i, r] | x_i)`` for every row and label, (N, L)."""
+    shares = torch.as_tensor(D)
+    return np.stack([law.marginal(r).cdf(shares[:, r]).numpy() for r in range(D.shape[1])], axis=1)
 
 
 def run_active(study: Study, recipe: str, repeats: Sequence[int], data: Dataset) -> list[Outcome]:
@@ -393,7 +387,7 @@ def run_sensitivity(study: Study, recipe: str, part: str, repeats: Sequence[int]
 
     Args:
         study: whose protocol is a :class:`Sensitivity`.
-        recipe: ``"paper"`` or ``"default"``.
+        recipe: ``"paper"``, ``"plain"`` or ``"default"``.
         part: a name of :func:`grid_parts`.
         repeats: numbers of the splits; their models are trained together.
         data: features and label distributions.

@@ -215,7 +215,7 @@ def plot_calibration_curve(
         'confidence level asked for'
     """
     models = dict(model) if isinstance(model, Mapping) else {"": model}
-    report = coverage_report(models, X, D, confidence_level=levels, feature=None)
+    report = coverage_report(models, X, D, confidence_level=levels, feature=None, dependence=False)
     lines = []
     for name in models:
         by_level = {row["level"]: row["coverage"] for row in report.select("marginal") if row["model"] == name}
