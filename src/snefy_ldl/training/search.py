@@ -25,6 +25,7 @@ from snefy_ldl._internal.validation import ZeroPolicy
 from snefy_ldl.errors import TrainingError
 from snefy_ldl.training.checkpoint import checkpoint_of
 from snefy_ldl.training.data import TrainingData
+from snefy_ldl.training.groups import Shown, add_effects, base_learners, wants_effects
 from snefy_ldl.training.guides import GUIDE_ROWS, Guides, Mover, Moves, default_guides, fit_guides, fit_mover
 from snefy_ldl.training.plan import Job
 from snefy_ldl.training.race import Candidate, Stack, candidates_of, conclude_stack, describe, run_race, train_jobs
@@ -105,7 +106,7 @@ def _search(job: Job, progress: Progress, inputs: Inputs | None, large: bool = F
     # who has very many rows asks about many: a law that moves would answer each by integrals of its own
     may_move = not large or job.data.n_labels >= MANY_LABELS
     if guidance is None and len(policies) == 1:
-        return train_jobs(policies, progress)[0]
+        return _with_groups(job, train_jobs(policies, progress)[0], job.data, guidance, progress, large)
     races = [_Race(_ways(part, guidance, may_move, inputs), n_rows) for part in policies]
     field = [candidate for race in races for candidate in race.field]
     progress.extend(sum(stack.recipe.epochs for race in races for stack in race.stacks))
@@ -127,7 +128,26 @@ def _search(job: Job, progress: Progress, inputs: Inputs | None, large: bool = F
         "seconds": round(kept["seconds"] + state.summary["seconds"] - best.state.summary["seconds"], 3),
     }
     progress.update(progress.completed, f"{_last_losses(state)}, kept {kept['name']}")
-    return replace(state, candidates=records)
+    return _with_groups(best.way.base, replace(state, candidates=records), best.way.data, guidance, progress, large)
+
+
+def _with_groups(
+    job: Job, state: FittedState, seen: TrainingData, guidance: Guidance | None, progress: Progress, large: bool
+) -> FittedState:
+    """The state with group effects, where the rows come in groups and that helps."""
+    if large or not wants_effects(job):
+        return state
+    if guidance is None:
+        base, table = base_learners(job, job.rows)
+        guidance = Guidance(base, table, job.rows, job.labels.shares, None)
+
+    def fit_moves(predictions: Array, X: Any) -> tuple[Mover, Moves]:
+        data = job.data.take(job.rows).with_features(X)
+        part = Guidance(guidance.guides, predictions, np.arange(len(X)), guidance.labels[job.rows], guidance.log_centre)
+        return _fit_moves(Job(job.settings, data, policy=state.zero_policy, warn=False, seed=job.seed), part, None)
+
+    shown = Shown(job, seen, guidance.guides, guidance.table, guidance.labels, guidance.log_centre, fit_moves)
+    return add_effects(state, shown, progress)
 
 
 @dataclass(frozen=True)
@@ -160,7 +180,10 @@ def _guidance(job: Job, large: bool = False) -> Guidance | None:
         labels = labels / np.exp(log_centre)
         labels /= labels.sum(1, keepdims=True)
         floor = ZeroPolicy.from_data(labels[seen], "shrink").floor
-    guides, table = fit_guides(learners, data.features, labels, seen, min(floor, 1e-3), derive_seed(job.seed, 9))
+    groups = None if data.groups is None else data.groups.first
+    guides, table = fit_guides(
+        learners, data.features, labels, seen, min(floor, 1e-3), derive_seed(job.seed, 9), groups
+    )
     return Guidance(guides, table, seen, labels, log_centre)
 
 
@@ -239,7 +262,7 @@ def _ways(job: Job, guidance: Guidance | None, may_move: bool, chosen: Inputs | 
             dense = data.features.toarray() if sp.issparse(data.features) else data.features
             ways.append(Way(job, inputs, data.with_features(np.hstack([dense, table])), guides, {}))
         elif may_move or chosen is not None:
-            mover, moves = _fit_moves(job, guidance)
+            mover, moves = _fit_moves(job, guidance, None if data.groups is None else data.groups.first)
             changes = unit | _moving_sizes(job)
             ways.append(Way(job, inputs, data.with_features(table, moves), replace(guides, mover=mover), changes))
     return ways
@@ -358,7 +381,7 @@ def _moving_sizes(job: Job) -> dict[str, Any]:
     return {"n_neurons": min(most, job.settings.n_neurons), "n_readouts": min(most, job.settings.n_readouts)}
 
 
-def _fit_moves(job: Job, guidance: Guidance) -> tuple[Mover, Moves]:
+def _fit_moves(job: Job, guidance: Guidance, groups: Index | None) -> tuple[Mover, Moves]:
     """What moves the law: a centre for each row, and the odds that its labels are there where zeros are modelled."""
     data, seen = job.data, guidance.seen
     n_trees = None
@@ -366,7 +389,7 @@ def _fit_moves(job: Job, guidance: Guidance) -> tuple[Mover, Moves]:
         n_trees = 100 if min(len(seen), GUIDE_ROWS) * data.n_labels < 10**6 else 50
     seed = derive_seed(job.seed, 12)
     table, labels = guidance.table, guidance.labels
-    return fit_mover(table, data.features, labels, seen, n_trees, GUIDE_ROWS, seed, guidance.log_centre)
+    return fit_mover(table, data.features, labels, seen, n_trees, GUIDE_ROWS, seed, guidance.log_centre, groups)
 
 
 def _better(state: FittedState, best: FittedState, n_rows: int) -> bool:
