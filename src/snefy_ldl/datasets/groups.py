@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import gammaln, logsumexp, softmax
@@ -284,34 +284,41 @@ class GroupedData:
         D: label distributions (N, L).
         groups: number of each row's group (N,).
         effects: shift of each group's log-ratios (G, L), rows summing to zero.
-        concentration: of each row's Dirichlet (N, L), its group's effect included.
         base: log-ratios of each row without its group (N, L).
-        total: sum of every concentration.
         effect: standard deviation of the effects in any direction.
+        concentration: total concentration of the Dirichlet that rows vary by.
+        noise: how they vary by it, as :func:`make_groups` has it.
     """
 
     X: Array
     D: Array
     groups: Index
     effects: Array
-    concentration: Array
     base: Array
-    total: float
     effect: float
+    concentration: float
+    noise: str
 
     def log_prob(self) -> Array:
         """Log density of every row under the truth, its group's effect known (N,)."""
-        return _dirichlet_log_prob(self.D, self.concentration)
+        return self._log_prob(self.D, self.base + self.effects[self.groups])
 
     def log_prob_unseen(self, n_draws: int = 2000, random_state: Any = 0) -> Array:
         """Log density of every row under the truth if nothing is known of its group, by draws of effects (N,)."""
         random = np.random.default_rng(random_state)
         draws = _centred(random.normal(size=(n_draws, self.D.shape[1])) * self.effect)
-        out = np.empty(len(self.D))
-        for i, (row, base) in enumerate(zip(self.D, self.base)):
-            alpha = self.total * softmax(base + draws, axis=1)
-            out[i] = logsumexp(_dirichlet_log_prob(row[None], alpha)) - np.log(n_draws)
-        return out
+        rows = (self._log_prob(row[None], base + draws) for row, base in zip(self.D, self.base))
+        return np.array([logsumexp(row) for row in rows]) - np.log(n_draws)
+
+    def _log_prob(self, D: Array, logs: Array) -> Array:
+        if self.noise == "dirichlet":
+            return _dirichlet_log_prob(D, self.concentration * softmax(logs, axis=1))
+        ratios = np.log(D) - logs
+        divided = np.exp(ratios - logsumexp(ratios, axis=1, keepdims=True))
+        alpha = np.full_like(divided, self.concentration / D.shape[1])
+        jacobian = (np.log(divided) - np.log(D)).sum(1)
+        value: Array = _dirichlet_log_prob(divided, alpha) + jacobian
+        return value
 
 
 def make_groups(
@@ -321,9 +328,10 @@ def make_groups(
     n_features: int = 4,
     effect: float = 0.5,
     concentration: float = 50.0,
+    noise: Literal["perturbation", "dirichlet"] = "perturbation",
     random_state: Any = None,
 ) -> GroupedData:
-    """Rows in groups: log-ratios depend on the features, and every group shifts them by an effect of its own.
+    """Rows in groups: log-ratios are linear in the features, and every group shifts them by an effect of its own.
 
     Args:
         n_groups: G.
@@ -331,7 +339,9 @@ def make_groups(
         n_labels: L.
         n_features: d.
         effect: standard deviation of the groups' shifts of log-ratios.
-        concentration: of the Dirichlet around every row's mean.
+        concentration: total concentration of the Dirichlet that rows vary by.
+        noise: "perturbation" multiplies the shares that features and group lead to by a draw of an even Dirichlet, so
+            that log-ratios vary alike wherever they lie; "dirichlet" draws from a Dirichlet around those shares.
         random_state: seed, NumPy generator or None.
 
     Returns:
@@ -345,12 +355,16 @@ def make_groups(
     random = np.random.default_rng(random_state)
     groups = np.repeat(np.arange(n_groups), n_rows)
     X = random.normal(size=(len(groups), n_features))
-    base = _centred(np.tanh(X) @ random.normal(size=(n_features, n_labels)) * 0.5)
+    base = _centred(X @ random.normal(size=(n_features, n_labels)) * 0.5)
     effects = _centred(random.normal(size=(n_groups, n_labels)) * effect)
-    alpha = concentration * softmax(base + effects[groups], axis=1)
-    draws = np.maximum(random.standard_gamma(alpha), 1e-12)
+    shares = softmax(base + effects[groups], axis=1)
+    if noise == "dirichlet":
+        draws = random.standard_gamma(concentration * shares)
+    else:
+        draws = shares * random.standard_gamma(concentration / n_labels, size=shares.shape)
+    draws = np.maximum(draws, 1e-12)
     D = draws / draws.sum(1, keepdims=True)
-    return GroupedData(X, D, groups, effects, alpha, base, float(concentration), float(effect))
+    return GroupedData(X, D, groups, effects, base, float(effect), float(concentration), noise)
 
 
 def _centred(logs: Array) -> Array:

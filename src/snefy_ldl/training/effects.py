@@ -200,13 +200,14 @@ def log_residuals(table: Array, labels: Array, mix: Array, pull: float) -> Array
         table: the predictions.
         labels: the shares.
         mix: weights of the learners (B,).
-        pull: part of the mean that is mixed into the shares; above zero where shares may be zero.
+        pull: part of the mean that is mixed into the shares; above zero where shares may be zero. Small ratios stay
+            what they are.
 
     Returns:
         (N, L); rows sum to zero.
     """
     mean = mixed_mean(table, mix)
-    ratios = np.log((1.0 - pull) * labels + pull * mean) - np.log(mean)
+    ratios = (np.log((1.0 - pull) * labels + pull * mean) - np.log(mean)) / (1.0 - pull)
     centred: Array = ratios - ratios.mean(1, keepdims=True)
     return centred
 

@@ -45,8 +45,8 @@ FOLDS = 5
 PULL = 0.2
 #: Epochs of the last step, as a part of those of the fit, and its learning rate, as a part of the fit's.
 EPOCHS, RATE = 0.4, 0.5
-#: Standard errors by which rows of known groups must gain, and by which those of unknown groups may lose.
-LEAST_GAIN, MOST_LOSS = 1.0, 1.0
+#: Standard errors by which rows of known groups must gain.
+LEAST_GAIN = 1.0
 
 
 @dataclass(frozen=True)
@@ -85,47 +85,87 @@ def base_learners(job: Job, rows: Index) -> tuple[Guides, Array]:
     groups = job.data.groups
     assert groups is not None
     seed = derive_seed(job.seed, 14)
-    return fit_guides([SABFGS()], job.data.features, _filled(job), rows, 1e-6, seed, groups.first)
+    return fit_guides([SABFGS()], job.data.features, job.labels.shares, rows, 1e-6, seed, groups.first)
 
 
-def _filled(job: Job) -> Array:
-    """Label distributions without gaps (N, L)."""
-    return job.labels.shares
+@dataclass(frozen=True)
+class Measured:
+    """How far the groups of a job's rows lie from where their features put them.
+
+    Args:
+        model: the linear mixed model.
+        scores: residuals of the rows in its directions (n, q).
+        mix: weights of the learners in the prediction that residuals are taken from (B,).
+        pull: part of that prediction that is mixed into shares.
+    """
+
+    model: MixedModel
+    scores: Array
+    mix: Array
+    pull: float
 
 
-def add_effects(state: FittedState, shown: Shown, progress: Progress) -> FittedState:
+def measure_effects(job: Job, table: Array, labels: Array) -> Measured | None:
+    """Measure how much the groups of a job's rows differ.
+
+    Args:
+        job: with groups.
+        table: predictions of all rows, each without the row's group (N, B L).
+        labels: label distributions of all rows as the learners know them (N, L).
+
+    Returns:
+        The effects, or None where groups do not differ by more than chance.
+    """
+    assert job.data.groups is not None
+    table, labels = table[job.rows], labels[job.rows]
+    pull = PULL if bool((labels <= 0.0).any()) else 0.0
+    mix = best_weights(table, labels)
+    residuals = log_residuals(table, labels, mix, pull)
+    model = fit_mixed_model(residuals, job.data.groups.take(job.rows), derive_seed(job.seed, 15) % 2**31)
+    return None if model is None else Measured(model, model.scores(residuals), mix, pull)
+
+
+def add_effects(state: FittedState, shown: Shown, measured: Measured | None, progress: Progress) -> FittedState:
     """The state with group effects, where they help.
 
     Args:
         state: of the fit, whose validation rows were split by group.
         shown: what its network was shown.
+        measured: the effects, or None where there are none.
         progress: where to show how far it is.
 
     Returns:
-        The state as it was, with a note in its summary, or one whose network sees groups.
+        The state as it was, or one whose network sees groups; its summary says which.
     """
-    job, rows = shown.job, shown.job.rows
+    job = shown.job
     assert job.data.groups is not None
-    groups = job.data.groups.take(rows)
-    table, labels = shown.table[rows], shown.labels[rows]
-    pull = PULL if bool((labels <= 0.0).any()) else 0.0
-    mix = best_weights(table, labels)
-    residuals = log_residuals(table, labels, mix, pull)
-    model = fit_mixed_model(residuals, groups, derive_seed(job.seed, 15) % 2**31)
-    if model is None:
+    groups = job.data.groups.take(job.rows)
+    if measured is None:
         return _without(state, groups.names, groups.levels, "groups do not differ by more than chance")
     progress.update(progress.completed, "fitting group effects")
-    codes, sizes = groups.codes, [len(names) for names in groups.names]
-    whole = posterior_means(model.scores(residuals), codes, sizes, model.ratios)
-    counts = [np.bincount(codes[codes[:, k] >= 0, k], minlength=size).astype(float) for k, size in enumerate(sizes)]
+    model, scores, codes, sizes = measured.model, measured.scores, groups.codes, [len(part) for part in groups.names]
+    whole = posterior_means(scores, codes, sizes, model.ratios)
     means = np.split(whole, np.cumsum(sizes)[:-1])
-    columns = _columns_without_own(model, model.scores(residuals), codes, sizes, derive_seed(job.seed, 16))
-    effects = GroupEffects(
-        model, groups.levels, groups.names, tuple(means), tuple(counts), shown.base, mix, pull, shown.log_centre
-    )
+    columns = _columns_without_own(model, scores, codes, sizes, derive_seed(job.seed, 16))
     seen, moves, guides = _seen_with_groups(state, shown, columns)
-    effects = replace(effects, guides=guides)
+    effects = GroupEffects(
+        model,
+        groups.levels,
+        groups.names,
+        tuple(means),
+        tuple(_count(codes, sizes)),
+        shown.base,
+        measured.mix,
+        measured.pull,
+        shown.log_centre,
+        guides,
+    )
     return _train(state, shown, effects, columns, seen, moves, progress)
+
+
+def _count(codes: Index, sizes: list[int]) -> list[Array]:
+    """Rows of every group, per level."""
+    return [np.bincount(codes[codes[:, k] >= 0, k], minlength=size).astype(float) for k, size in enumerate(sizes)]
 
 
 def _without(state: FittedState, names: Any, levels: Any, why: str) -> FittedState:
@@ -141,8 +181,7 @@ def _columns_without_own(model: MixedModel, scores: Array, codes: Index, sizes: 
         own = fold == k
         others = codes[~own]
         means = np.split(posterior_means(scores[~own], others, sizes, model.ratios), np.cumsum(sizes)[:-1])
-        counts = [np.bincount(others[others[:, j] >= 0, j], minlength=n).astype(float) for j, n in enumerate(sizes)]
-        columns[own] = group_columns(codes[own], means, counts, model.ratios)
+        columns[own] = group_columns(codes[own], means, _count(others, sizes), model.ratios)
     return columns
 
 
