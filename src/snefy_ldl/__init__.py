@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from snefy_ldl._internal.version import __version__
 
 if TYPE_CHECKING:
-    from snefy_ldl.datasets import load_dataset, load_table
+    from snefy_ldl.datasets import blocks, load_dataset, load_table
     from snefy_ldl.distributions.law import SnefySimplex
     from snefy_ldl.estimator import SnefyLDL, fit_many
     from snefy_ldl.learners.comparison import compare
@@ -25,6 +25,7 @@ __all__ = [
     "SnefyLDL",
     "SnefySimplex",
     "__version__",
+    "blocks",
     "compare",
     "evaluate",
     "fit_many",
@@ -40,6 +41,7 @@ _HOMES = {
     "SnefyHead": "snefy_ldl.networks.head",
     "SnefyLDL": "snefy_ldl.estimator",
     "SnefySimplex": "snefy_ldl.distributions",
+    "blocks": "snefy_ldl.datasets",
     "compare": "snefy_ldl.learners.comparison",
     "evaluate": "snefy_ldl.reports",
     "fit_many": "snefy_ldl.estimator",

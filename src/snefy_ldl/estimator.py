@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -25,10 +26,13 @@ from snefy_ldl._internal.types import Index
 from snefy_ldl._internal.validation import (
     ZeroOption,
     ZeroPolicy,
+    check_counts,
+    check_distributions,
     check_features,
     check_names,
     check_rows,
 )
+from snefy_ldl.datasets.groups import GroupedRows, read_groups
 from snefy_ldl.datasets.objects import open_rows
 from snefy_ldl.datasets.streams import as_stream, make_stream
 from snefy_ldl.distributions.law import SnefySimplex
@@ -87,6 +91,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         recipe: "default", or "paper" for the training the paper describes (:meth:`paper`).
         warm_start: a further ``fit`` goes on from the present weights.
         checkpoint_dir: folder for a checkpoint after every epoch; a killed fit goes on from it. None: no checkpoint.
+        group_effects: where ``fit`` is given groups: "auto" learns how far each group lies from where its features put
+            it, and uses that where validation rows favour it; None splits rows by group and does no more.
 
     Attributes:
         columns_: what makes features of a table's columns (:mod:`snefy_ldl.datasets.columns`), or None.
@@ -106,6 +112,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         label_names_: names of the labels (L); made up where they had none.
         zero_policy_: what happens to shares of zero, as settled by the fit.
         seen_rows_: fingerprints of the training rows (:class:`snefy_ldl.training.seen.SeenRows`), or None.
+        group_effects_: what is known of groups (:class:`snefy_ldl.training.effects.GroupEffects`), or None.
         self_check_: whether quantiles of the fitted law agree with its draws, a dict; None in an old file.
         n_features_in_: d; not with a custom backbone.
         feature_names_in_: names of the features (d,); only where X had some.
@@ -142,6 +149,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         warm_start: bool = False,
         checkpoint_dir: str | Path | None = None,
         columns: Any = "auto",
+        group_effects: Literal["auto"] | None = "auto",
     ) -> None:
         self.n_neurons = n_neurons
         self.n_readouts = n_readouts
@@ -165,6 +173,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         self.warm_start = warm_start
         self.checkpoint_dir = checkpoint_dir
         self.columns = columns
+        self.group_effects = group_effects
 
     @classmethod
     def paper(cls, task: Literal["conformal", "active", "ensemble"] = "conformal", **changes: Any) -> SnefyLDL:
@@ -245,7 +254,14 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
     # -- fitting -----------------------------------------------------------------------------------------------------
 
     def fit(
-        self, X: Any, D: Any = None, *, counts: Any = None, sample_weight: Any = None, engine: Any = None
+        self,
+        X: Any,
+        D: Any = None,
+        *,
+        counts: Any = None,
+        sample_weight: Any = None,
+        engine: Any = None,
+        groups: Any = None,
     ) -> SnefyLDL:
         """Fit to label distributions, or to votes with ``fit(X, counts=K)``.
 
@@ -259,6 +275,9 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             sample_weight: how much each row counts (N,); all alike by default.
             engine: where to train, :class:`snefy_ldl.cluster.training.RayTraining` say; rows are then read as a stream,
                 and X may also be :class:`snefy_ldl.cluster.training.ParquetRows`. None: here.
+            groups: the group of each row (N,), such as the child, the field or the person it belongs to; or one column
+                per level (N, k), nested (farm, plot) or crossed (person, item). Validation rows are split by the first
+                level, and the effect of each group is learnt (``group_effects``).
 
         Returns:
             The model itself.
@@ -275,6 +294,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         """
         settings = self.settings()
         if engine is not None:
+            if groups is not None:
+                raise InputError("groups: a fit by an engine reads rows as a stream, which has no groups.")
             if sample_weight is not None:
                 raise InputError("sample_weight: a fit by an engine reads rows as a stream, which has no weights.")
             has_labels = D is not None or counts is not None
@@ -284,9 +305,11 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             return self.adopt(engine.fit(settings, rows, self.columns))
         stream = as_stream(X)
         if stream is not None and D is None and counts is None:
+            if groups is not None:
+                raise InputError("groups: rows that are read as a stream have no groups; give X and D as tables.")
             return self.adopt(fit_stream(settings, stream, self.columns))
         start = self._state() if self.warm_start else None
-        data = self._data(X, D, counts, sample_weight, start)
+        data = self._data(X, D, counts, sample_weight, start, groups=groups)
         if self.verbose and data.note is not None:
             print(f"note: {data.note}", file=sys.stderr)
         policy = None if start is None else start.zero_policy
@@ -324,11 +347,18 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         return self.adopt(*fit([Job(settings, data, start=start, one_pass=True, policy=policy)]))
 
     def _data(
-        self, X: Any, D: Any, counts: Any, sample_weight: Any, start: FittedState | None, keep_constant: bool = False
+        self,
+        X: Any,
+        D: Any,
+        counts: Any,
+        sample_weight: Any,
+        start: FittedState | None,
+        keep_constant: bool = False,
+        groups: Any = None,
     ) -> TrainingData:
         """What a fit was given, checked; a fit that goes on reads the columns as the first one did."""
         columns = self.columns if start is None or start.columns is None else start.columns
-        return TrainingData(X, D, counts, sample_weight, self.backbone, columns, keep_constant)
+        return TrainingData(X, D, counts, sample_weight, self.backbone, columns, keep_constant, groups)
 
     def settings(self) -> Settings:
         """The parameters as training takes them, checked.
@@ -379,7 +409,16 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         features = self.encode(X)
         return features, count_rows(features)
 
+    def _in_groups(self, X: Any, groups: Any) -> Any:
+        return X if groups is None else GroupedRows(X, groups)
+
     def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:
+        columns = None
+        if isinstance(X, GroupedRows):
+            check_is_fitted(self, "net_")
+            groups = read_groups(X.groups, len(X))
+            columns = None if self.group_effects_ is None else self.group_effects_.columns(groups, len(X))
+            X = X.X
         stream, done = as_stream(X), 0
         if stream is not None:
             for chunk in stream.chunks():
@@ -395,14 +434,17 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             block = slice(start, min(start + step, rows))
             small = self.backbone is None and block.stop - start <= SMALL_BATCH
             with torch.no_grad(), one_thread(small):
-                dist = self.net_(*network_inputs(self.net_, self.guides_, self.inputs_, features, block))
+                shown = self.guides_, self.inputs_, features, block, self.group_effects_, columns
+                dist = self.net_(*network_inputs(self.net_, *shown))
             yield block, dist
 
-    def predict_dist(self, X: Any) -> SnefySimplex:
+    def predict_dist(self, X: Any, *, groups: Any = None) -> SnefySimplex:
         """The whole conditional law, from which every other prediction follows.
 
         Args:
             X: features (N, d), as :meth:`fit` takes them.
+            groups: of the rows, as :meth:`fit` takes them; None where they are not known. A group that was seen is
+                predicted by what is known of it, a new one by how much groups differ.
 
         Returns:
             A torch distribution with batch (N,) and event (L,).
@@ -418,9 +460,59 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             >>> law.mean.shape, law.prob_greater(0, 1).shape
             (torch.Size([4, 3]), torch.Size([4]))
         """
-        laws = [law for _, law in self._blocks(X)]
+        laws = [law for _, law in self._blocks(self._in_groups(X, groups))]
         law = laws[0] if len(laws) == 1 else laws[0].joined(laws)
         return law.named(self.label_names_).checking()
+
+    def adapt(self, X: Any, D: Any = None, *, counts: Any = None, group: Any = None, groups: Any = None) -> SnefyLDL:
+        """A model that knows one more group, from a few of its rows and without a new fit.
+
+        Args:
+            X: features of the rows (n, d), as :meth:`fit` takes them.
+            D: their label distributions (n, L); or ``counts``.
+            counts: their votes (n, L).
+            group: name of the new group: ``predict(X, groups=[name, ...])`` then knows it. By default the new model
+                takes every row that comes without groups to be of this group.
+            groups: with several levels, the name of the group in each level (k,), known ones among them; those that are
+                not known are learnt.
+
+        Returns:
+            A new model; this one stays as it is.
+
+        Raises:
+            InputError: where the model has no group effects, or rows and labels break a rule.
+            NotFittedError: before a fit.
+
+        Example:
+            >>> from snefy_ldl.datasets import make_groups
+            >>> data = make_groups(n_groups=12, n_rows=20, random_state=0)
+            >>> model = SnefyLDL(epochs=5, random_state=0).fit(data.X[:200], data.D[:200], groups=data.groups[:200])
+            >>> new = model.adapt(data.X[200:205], data.D[200:205])
+            >>> new.predict(data.X[205:210]).shape
+            (5, 3)
+        """
+        check_is_fitted(self, "net_")
+        effects = self.group_effects_
+        if effects is None:
+            raise InputError(
+                "adapt needs a model with group effects: fit(X, D, groups=...) learns them, and this model has none "
+                '(training_["group_effects"] has the reason where groups were given).'
+            )
+        features = self.encode(X)
+        if counts is None:
+            labels = self.zero_policy_.apply(check_distributions(D, n_rows=count_rows(features))[0])
+        else:
+            votes = check_counts(counts, n_rows=count_rows(features), n_labels=self.n_labels_)[0]
+            labels = (votes + 0.5) / (votes + 0.5).sum(1, keepdims=True)
+        names = [str(group)] * len(effects.levels) if groups is None else [str(name) for name in np.ravel(groups)]
+        known = [-1] * len(names)
+        if groups is not None:
+            known = read_groups([names], 1).renamed(effects.names)[0].tolist()
+        more = effects.learn(np.array(known), features, labels, names)
+        codes = np.array([len(more.names[k]) - 1 if code < 0 else code for k, code in enumerate(known)])
+        model = copy.copy(self)
+        model.group_effects_ = replace(more, default=codes) if group is None and groups is None else more
+        return model
 
     # -- scikit-learn ------------------------------------------------------------------------------------------------
 
@@ -455,6 +547,7 @@ def fit_many(
     counts: Any = None,
     sample_weight: Any = None,
     n_jobs: int | None = None,
+    groups: Any = None,
 ) -> list[SnefyLDL]:
     """Fit one model per split, trained together; model k gets what a lone fit on its rows with its settings gets.
 
@@ -469,6 +562,7 @@ def fit_many(
         counts: votes (N, L) instead of label distributions.
         sample_weight: row weights (N,); all alike by default.
         n_jobs: processes on a CPU; by default all cores, or one where the work is over in a few seconds.
+        groups: of all rows, (N,) or (N, k), as :meth:`SnefyLDL.fit` takes them.
 
     Returns:
         Fitted models, in the order of the splits.
@@ -487,7 +581,7 @@ def fit_many(
         (2, (2, 3))
     """
     estimator.settings()
-    data = TrainingData(X, D, counts, sample_weight, estimator.backbone, estimator.columns)
+    data = TrainingData(X, D, counts, sample_weight, estimator.backbone, estimator.columns, groups=groups)
     rows = [_rows(split, data.n_rows, k) for k, split in enumerate(splits)]
     if not rows:
         raise InputError("fit_many needs at least one split: the training rows of each model.")
@@ -499,7 +593,7 @@ def fit_many(
     settings = [model.settings() for model in models]
     if data.columns is not None and (data.columns.has_gaps or not data.columns.is_plain):
         # each model learns from its rows alone what the columns are
-        table, targets = as_rows(X), {"D": D, "counts": counts, "sample_weight": sample_weight}
+        table, targets = as_rows(X), {"D": D, "counts": counts, "sample_weight": sample_weight, "groups": groups}
         parts = [{k: None if v is None else take_rows(as_rows(v), r) for k, v in targets.items()} for r in rows]
         return [model.fit(take_rows(table, split), **part) for model, split, part in zip(models, rows, parts)]
     jobs = [Job(part, data, split, warn=False) for part, split in zip(settings, rows)]

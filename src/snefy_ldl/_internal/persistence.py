@@ -35,6 +35,7 @@ from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling
 from snefy_ldl.training import FittedState, Inputs, resolve_device
+from snefy_ldl.training.effects import GroupEffects
 from snefy_ldl.training.guides import Guides, pack_guides, unpack_guides
 from snefy_ldl.training.optimiser import StackedAdamW
 from snefy_ldl.training.seen import SeenRows
@@ -63,7 +64,7 @@ ATTRIBUTES = {
     **{"net": "net_", "scaling": "scaling_", "history": "history_", "summary": "training_", "inputs": "inputs_"},
     **{"zero_policy": "zero_policy_", "label_names": "label_names_", "labels_were_named": "_labels_were_named"},
     **{"optimizer": "_optimizer", "centre": "centre_", "guides": "guides_", "columns": "columns_"},
-    **{"candidates": "candidates_", "seen": "seen_rows_", "self_check": "self_check_"},
+    **{"candidates": "candidates_", "seen": "seen_rows_", "self_check": "self_check_", "effects": "group_effects_"},
 }
 #: Name of the fingerprints among the weights.
 SEEN = "seen_rows"
@@ -314,6 +315,7 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
     candidates_: list[dict[str, Any]]
     seen_rows_: SeenRows | None
     self_check_: dict[str, Any] | None
+    group_effects_: GroupEffects | None
 
     def adopt(self, state: FittedState) -> Self:
         """Become the fitted model of a state; what was fitted before is forgotten.

@@ -101,18 +101,29 @@ class DensityPredictor(NamedAnswers, VotePredictor):
     def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:
         """Consecutive rows of X and their conditional law."""
 
-    def _collect(self, X: Any, answer: Callable[[SnefySimplex], Tensor], what: str = "predict") -> Array:
+    def _in_groups(self, X: Any, groups: Any) -> Any:
+        """X as :meth:`_blocks` takes it, with the groups of its rows where the model knows groups."""
+        if groups is not None:
+            raise InputError(
+                f"groups: {type(self).__name__} knows nothing of groups; SnefyLDL().fit(X, D, groups=...) does."
+            )
+        return X
+
+    def _collect(
+        self, X: Any, answer: Callable[[SnefySimplex], Tensor], what: str = "predict", groups: Any = None
+    ) -> Array:
         parts = []
-        for _, dist in self._blocks(X, what):
+        for _, dist in self._blocks(self._in_groups(X, groups), what):
             with one_thread(len(dist) <= SMALL_BATCH):
                 parts.append(answer(dist).cpu().numpy().astype(np.float64, copy=False))
         return np.concatenate(parts)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any, *, groups: Any = None) -> Any:
         """Conditional mean of the label distribution.
 
         Args:
             X: features (N, d), as ``fit`` took them.
+            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
 
         Returns:
             (N, L), rows that sum to one; a DataFrame where the labels came in one.
@@ -129,13 +140,14 @@ class DensityPredictor(NamedAnswers, VotePredictor):
             >>> model.predict(city.X[:2]).shape
             (2, 3)
         """
-        return self._named(self._collect(X, lambda dist: dist.mean), X)
+        return self._named(self._collect(X, lambda dist: dist.mean, groups=groups), X)
 
-    def predict_var(self, X: Any) -> Any:
+    def predict_var(self, X: Any, *, groups: Any = None) -> Any:
         """Conditional variance of each share.
 
         Args:
             X: features (N, d), as ``fit`` took them.
+            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
 
         Returns:
             (N, L); a DataFrame where the labels came in one.
@@ -152,13 +164,14 @@ class DensityPredictor(NamedAnswers, VotePredictor):
             >>> bool((model.predict_var(city.X[:2]) > 0).all())
             True
         """
-        return self._named(self._collect(X, lambda dist: dist.variance), X)
+        return self._named(self._collect(X, lambda dist: dist.variance, groups=groups), X)
 
-    def predict_mean_var(self, X: Any) -> tuple[Any, Any]:
+    def predict_mean_var(self, X: Any, *, groups: Any = None) -> tuple[Any, Any]:
         """Mean and variance in one pass.
 
         Args:
             X: features (N, d), as ``fit`` took them.
+            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
 
         Returns:
             What :meth:`predict` and :meth:`predict_var` return, (N, L) each.
@@ -175,14 +188,15 @@ class DensityPredictor(NamedAnswers, VotePredictor):
             >>> [part.shape for part in model.predict_mean_var(city.X[:2])]
             [(2, 3), (2, 3)]
         """
-        both = self._collect(X, lambda dist: torch.stack(dist.mean_and_variance(), 1))
+        both = self._collect(X, lambda dist: torch.stack(dist.mean_and_variance(), 1), groups=groups)
         return self._named(both[:, 0], X), self._named(both[:, 1], X)
 
-    def predict_cov(self, X: Any) -> Array:
+    def predict_cov(self, X: Any, *, groups: Any = None) -> Array:
         """Conditional covariance of the shares.
 
         Args:
             X: features (N, d), as ``fit`` took them.
+            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
 
         Returns:
             (N, L, L); rows and columns sum to zero.
@@ -199,13 +213,14 @@ class DensityPredictor(NamedAnswers, VotePredictor):
             >>> model.predict_cov(city.X[:2]).shape
             (2, 3, 3)
         """
-        return self._collect(X, lambda dist: dist.covariance_matrix)
+        return self._collect(X, lambda dist: dist.covariance_matrix, groups=groups)
 
-    def predict_zero(self, X: Any) -> Any:
+    def predict_zero(self, X: Any, *, groups: Any = None) -> Any:
         """Probability that a share is exactly zero; 0 everywhere unless the model has room for zeros.
 
         Args:
             X: features (N, d), as ``fit`` took them.
+            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
 
         Returns:
             (N, L), a DataFrame where the labels came in one.
@@ -221,14 +236,15 @@ class DensityPredictor(NamedAnswers, VotePredictor):
             >>> float(SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D).predict_zero(city.X).max())
             0.0
         """
-        return self._named(self._collect(X, lambda dist: dist.prob_zero()), X)
+        return self._named(self._collect(X, lambda dist: dist.prob_zero(), groups=groups), X)
 
-    def predict_quantiles(self, X: Any, alpha: Any) -> Array:
+    def predict_quantiles(self, X: Any, alpha: Any, *, groups: Any = None) -> Array:
         """Exact marginal quantiles.
 
         Args:
             X: features (N, d), as ``fit`` took them.
             alpha: levels between 0 and 1 (A,), or one of them.
+            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
 
         Returns:
             (N, L, A).
@@ -249,14 +265,15 @@ class DensityPredictor(NamedAnswers, VotePredictor):
         if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
             raise InputError(f"alpha must hold levels between 0 and 1; got {alpha!r}.")
 
-        return self._collect(X, lambda dist: dist.quantiles(levels), "quantiles")
+        return self._collect(X, lambda dist: dist.quantiles(levels), "quantiles", groups)
 
-    def predict_interval(self, X: Any, confidence_level: float = 0.9) -> Array:
+    def predict_interval(self, X: Any, confidence_level: float = 0.9, *, groups: Any = None) -> Array:
         """Exact central marginal intervals of the model; not conformal.
 
         Args:
             X: features (N, d), as ``fit`` took them.
             confidence_level: probability of each interval under the model, strictly between 0 and 1.
+            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
 
         Returns:
             Lower and upper ends (N, L, 2).
@@ -274,9 +291,9 @@ class DensityPredictor(NamedAnswers, VotePredictor):
             (2, 3, 2)
         """
         tail = 0.5 * (1.0 - check_confidence(confidence_level))
-        return self.predict_quantiles(X, [tail, 1.0 - tail])
+        return self.predict_quantiles(X, [tail, 1.0 - tail], groups=groups)
 
-    def log_prob(self, X: Any, D: Any = None, *, counts: Any = None) -> Array:
+    def log_prob(self, X: Any, D: Any = None, *, counts: Any = None, groups: Any = None) -> Array:
         """Log density at label distributions, or the exact log probability of votes.
 
         Each row gets the exact density of what is known of it, or the probability of votes among the labels on offer.
@@ -286,6 +303,7 @@ class DensityPredictor(NamedAnswers, VotePredictor):
             D: label distributions (N, L), NaN where a share is not known; the fit's zero policy applies. None with
                 counts, or where X is a data set of pairs (x, labels).
             counts: votes (N, L) instead, NaN where a label was not on offer.
+            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
 
         Returns:
             (N,).
@@ -311,7 +329,7 @@ class DensityPredictor(NamedAnswers, VotePredictor):
             table = self.zero_policy_.apply(checked, names=names)
         gaps = bool(np.isnan(table).any())
         parts, rows = [], 0
-        for block, dist in self._blocks(X):
+        for block, dist in self._blocks(self._in_groups(X, groups)):
             rows = block.stop
             labels = table[block]
             if len(labels) < block.stop - block.start:
@@ -325,7 +343,9 @@ class DensityPredictor(NamedAnswers, VotePredictor):
             raise InputError(f"X and {what} must have the same number of rows; {what} has {len(table)}.")
         return torch.cat(parts).cpu().numpy().astype(np.float64, copy=False)
 
-    def score(self, X: Any, D: Any = None, sample_weight: Any = None, *, counts: Any = None) -> float:
+    def score(
+        self, X: Any, D: Any = None, sample_weight: Any = None, *, counts: Any = None, groups: Any = None
+    ) -> float:
         """Mean log likelihood; higher is better.
 
         Args:
@@ -333,6 +353,7 @@ class DensityPredictor(NamedAnswers, VotePredictor):
             D: label distributions (N, L).
             sample_weight: how much each row counts (N,); all alike by default.
             counts: votes (N, L) instead of D.
+            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
 
         Returns:
             The mean of :meth:`log_prob`.
@@ -349,16 +370,17 @@ class DensityPredictor(NamedAnswers, VotePredictor):
             >>> bool(np.isclose(model.score(city.X, city.D), model.log_prob(city.X, city.D).mean()))
             True
         """
-        values = self.log_prob(X, D, counts=counts)
+        values = self.log_prob(X, D, counts=counts, groups=groups)
         return float(np.average(values, weights=check_sample_weight(sample_weight, len(values))))
 
-    def sample(self, X: Any, n: int = 1, random_state: Any = None) -> Array:
+    def sample(self, X: Any, n: int = 1, random_state: Any = None, *, groups: Any = None) -> Array:
         """Exact draws from the conditional law.
 
         Args:
             X: features (N, d), as ``fit`` took them.
             n: draws per row.
             random_state: seed, NumPy generator or None.
+            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
 
         Returns:
             (n, N, L).
@@ -377,7 +399,7 @@ class DensityPredictor(NamedAnswers, VotePredictor):
         """
         n = check_count("n", n)
         parts, generator = [], None
-        for _, dist in self._blocks(X, "sample"):
+        for _, dist in self._blocks(self._in_groups(X, groups), "sample"):
             generator = generator or torch_generator(random_state, dist.device)
             parts.append(dist.sample((n,), generator).cpu().numpy())
         return np.concatenate(parts, axis=1)
@@ -389,6 +411,8 @@ class DensityPredictor(NamedAnswers, VotePredictor):
         method: Literal["model", "uniform"] = "model",
         random_state: Any = 0,
         return_std_error: bool = False,
+        *,
+        groups: Any = None,
     ) -> Any:
         """Differential entropy by draws.
 
@@ -398,6 +422,7 @@ class DensityPredictor(NamedAnswers, VotePredictor):
             method: the model's exact draws, or the paper's uniform ones (its equation A2).
             random_state: seed, NumPy generator or None.
             return_std_error: whether to return standard errors, too.
+            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
 
         Returns:
             (N,), and the standard errors (N,) on request.
@@ -415,7 +440,7 @@ class DensityPredictor(NamedAnswers, VotePredictor):
             (2,)
         """
         values, errors, generator = [], [], None
-        for _, dist in self._blocks(X, "entropy"):
+        for _, dist in self._blocks(self._in_groups(X, groups), "entropy"):
             generator = generator or torch_generator(random_state, dist.device)
             value, error = dist.entropy(n, method, generator, return_std_error=True)
             values.append(value.cpu().numpy())

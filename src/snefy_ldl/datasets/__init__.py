@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from snefy_ldl.datasets.dataset import Dataset, cache_folder, dataset_names, load_dataset, load_table
+from snefy_ldl.datasets.groups import GroupedData, blocks, make_groups
 from snefy_ldl.datasets.synthetic import (
     MotifGraph,
     SyntheticData,
@@ -16,9 +17,11 @@ from snefy_ldl.datasets.truth import TrueConditional
 
 __all__ = [
     "Dataset",
+    "GroupedData",
     "MotifGraph",
     "SyntheticData",
     "TrueConditional",
+    "blocks",
     "cache_folder",
     "dataset_names",
     "draw_tiles",
@@ -27,5 +30,6 @@ __all__ = [
     "make_annotators",
     "make_city_districts",
     "make_city_tiles",
+    "make_groups",
     "make_motif_graphs",
 ]

@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.ensemble import ExtraTreesRegressor
 
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count
+from snefy_ldl.datasets.groups import group_folds
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners.base import Learner, check_hyperparameters
 
@@ -60,6 +62,31 @@ class TreesLDL(Learner):
         self.n_parts = n_parts
         self.random_state = random_state
 
+    #: Where parts of the forest leave out whole groups: the group of each training row (N,).
+    _groups: Index | None = None
+
+    def leaving_out(self, groups: Index) -> TreesLDL:
+        """An unfitted forest whose parts leave out whole groups of rows.
+
+        Args:
+            groups: of the rows (N,) of the next fit.
+
+        Returns:
+            The forest; its :attr:`out_of_bag_` then holds what trees predict that have seen no row of the same group.
+        """
+        other: TreesLDL = clone(self)
+        other._groups = groups
+        return other
+
+    def _left_out(self, n_rows: int, random: np.random.RandomState) -> list[Index]:
+        """The rows that each part leaves out."""
+        n_parts = min(self.n_parts, n_rows)
+        if self._groups is not None and n_parts > 1:
+            folds = group_folds(self._groups, n_parts, np.random.default_rng(random.randint(2**31)))
+            self._groups = None
+            return [np.flatnonzero(folds == k) for k in np.unique(folds)]
+        return np.array_split(random.permutation(n_rows), n_parts) if n_parts > 1 else [np.array([], dtype=int)]
+
     def _check_params(self) -> None:
         check_hyperparameters(self)
         check_count("n_parts", self.n_parts, low=2)
@@ -101,8 +128,8 @@ class TreesLDL(Learner):
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         table = _single(X)
-        n_parts = min(self.n_parts, len(X))
-        left_out = np.array_split(random.permutation(len(X)), n_parts) if n_parts > 1 else [np.array([], dtype=int)]
+        left_out = self._left_out(len(X), random)
+        n_parts = len(left_out)
         self.out_of_bag_ = np.full_like(D, np.nan)
         nodes, offset = [], 0
         for number, held in enumerate(left_out):

@@ -35,6 +35,7 @@ from snefy_ldl._internal.validation import (
     spread_rest,
 )
 from snefy_ldl.datasets.columns import Encoder, TableEncoder, learn_columns
+from snefy_ldl.datasets.groups import read_groups
 from snefy_ldl.datasets.objects import Objects, open_rows, split_labels
 from snefy_ldl.errors import InputError, MissingLabelWarning
 from snefy_ldl.networks.custom import Backbone
@@ -55,6 +56,7 @@ class TrainingData:
         custom: the backbone that takes X as it is, or None (or False) where features are a table.
         columns: an encoder that was learned before, or what the user says of some columns; "auto" learns one.
         keep_constant: whether columns that hold one value only are kept: more rows will come.
+        groups: the group of each row (N,), or one column per level (N, k); None where rows do not come in groups.
 
     Attributes:
         features: X, checked, as numbers (N, d').
@@ -68,6 +70,7 @@ class TrainingData:
         label_names: names of the labels, or None where they had none.
         feature_names: names of the features, or None where they had none.
         weights: row weights (N,) with mean one, or None.
+        groups: of the rows (:class:`snefy_ldl.datasets.groups.Groups`), or None.
         moves: each row's own centre and shift of presence, where the law moves with its guides; None where it does not.
         note: what the labels suggest, for ``training_["note"]``, or None.
 
@@ -84,6 +87,7 @@ class TrainingData:
         custom: Any,
         columns: Any = "auto",
         keep_constant: bool = False,
+        groups: Any = None,
     ) -> None:
         backbone = None if custom is None or custom is False else Backbone.of(custom)
         if backbone is not None:
@@ -124,6 +128,7 @@ class TrainingData:
             self.note = _suggest_counts(self.labels)
         self.has_gaps = not self.are_counts and bool(np.isnan(self.labels).any())
         self.weights = check_sample_weight(sample_weight, self.n_rows)
+        self.groups = None if groups is None else read_groups(groups, self.n_rows)
         if isinstance(self.columns, TableEncoder) and self.columns is not columns:
             self.columns.tell_left_out(stacklevel=5)
 
@@ -139,6 +144,7 @@ class TrainingData:
         other.features, other.labels, other.n_rows = take_rows(self.features, rows), self.labels[rows], len(rows)
         other.weights = None if self.weights is None else self.weights[rows]
         other.moves = None if self.moves is None else self.moves.take(rows)
+        other.groups = None if self.groups is None else self.groups.take(rows)
         other.has_gaps = not self.are_counts and bool(np.isnan(other.labels).any())
         return other
 

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
+from snefy_ldl.datasets.groups import group_folds
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners.base import Learner, pack_learner, shorten_text, unpack_learner
 from snefy_ldl.learners.maxent import SABFGS
@@ -106,7 +107,9 @@ def default_guides(n_rows: int, n_features: int, seed: int, light: bool = False)
     return [SABFGS(), TreesLDL(n_trees=trees, min_leaf=LIGHT_LEAF if light else 1, random_state=seed % 2**31)]
 
 
-def fit_guides(learners: Sequence[Any], X: Any, D: Array, rows: Index, floor: float, seed: int) -> tuple[Guides, Array]:
+def fit_guides(
+    learners: Sequence[Any], X: Any, D: Array, rows: Index, floor: float, seed: int, groups: Index | None = None
+) -> tuple[Guides, Array]:
     """Fit guides, and predict every row without having seen its label.
 
     Args:
@@ -116,6 +119,8 @@ def fit_guides(learners: Sequence[Any], X: Any, D: Array, rows: Index, floor: fl
         rows: the rows that may be seen; the others are predicted too.
         floor: predicted shares are lifted here before the logarithm.
         seed: of folds and samples.
+        groups: of all rows (N,); a row is then predicted without having seen any row of its group. None where rows do
+            not come in groups.
 
     Returns:
         The guides fitted on those rows, and what the network sees of all rows (N, G L).
@@ -127,7 +132,7 @@ def fit_guides(learners: Sequence[Any], X: Any, D: Array, rows: Index, floor: fl
     used = rows if len(rows) <= GUIDE_ROWS else np.sort(random.choice(rows, GUIDE_ROWS, replace=False))
     fitted, tables = [], []
     for number, learner in enumerate(learners):
-        whole = _fit(learner, X, D, used, number)
+        whole = _fit(learner, X, D, used, number, groups)
         shares = _predict(whole, X, D.shape[1], number)
         out_of_bag = getattr(whole, "out_of_bag_", None)
         if out_of_bag is not None:
@@ -136,7 +141,11 @@ def fit_guides(learners: Sequence[Any], X: Any, D: Array, rows: Index, floor: fl
             shares[used[~known]] = D[used].mean(0)
         else:
             n_folds = min(5 if len(used) * _count_features(X) < MANY_CELLS else 3, len(used))
-            for train, test in KFold(n_folds, shuffle=True, random_state=seed % 2**31).split(used):
+            folds = KFold(n_folds, shuffle=True, random_state=seed % 2**31).split(used)
+            if groups is not None:
+                number_of = group_folds(groups[used], n_folds, random)
+                folds = ((np.flatnonzero(number_of != k), np.flatnonzero(number_of == k)) for k in np.unique(number_of))
+            for train, test in folds:
                 part = _fit(learner, X, D, used[train], number)
                 shares[used[test]] = _predict(part, take_rows(X, used[test]), D.shape[1], number)
         fitted.append(whole)
@@ -159,11 +168,14 @@ def _count_features(X: Any) -> int:
     return int(X.shape[1]) if getattr(X, "ndim", 2) == 2 and hasattr(X, "shape") else 1
 
 
-def _fit(learner: Any, X: Any, D: Array, rows: Index, number: int) -> Any:
+def _fit(learner: Any, X: Any, D: Array, rows: Index, number: int, groups: Index | None = None) -> Any:
+    if groups is not None and isinstance(learner, TreesLDL):
+        learner = learner.leaving_out(groups[rows])
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a guide need not be perfect
-            return clone(learner).fit(take_rows(X, rows), D[rows])
+            fresh = learner if groups is not None and isinstance(learner, TreesLDL) else clone(learner)
+            return fresh.fit(take_rows(X, rows), D[rows])
     except Exception as error:
         raise InputError(
             f"guide {number} ({type(learner).__name__}) could not be fitted: {error} A guide is a regressor with "
@@ -416,6 +428,7 @@ def fit_mover(
     most_rows: int,
     seed: int,
     log_centre: Array | None = None,
+    groups: Index | None = None,
 ) -> tuple[Mover, Moves]:
     """Fit what moves a law to some rows, and the moves of every row without having seen its label.
 
@@ -428,6 +441,7 @@ def fit_mover(
         most_rows: the trees see a sample of this size at most.
         seed: of that sample and of the trees.
         log_centre: logarithm of what the rows' own shares were divided by (L,); None for ones.
+        groups: of all rows (N,), where they come in groups, as :func:`fit_guides` has them.
 
     Returns:
         What serves new rows, and the moves of these.
@@ -442,7 +456,9 @@ def fit_mover(
     random = np.random.default_rng(seed)
     used = rows if len(rows) <= most_rows else np.sort(random.choice(rows, most_rows, replace=False))
     both = np.hstack([there, 1.0 - there]) / D.shape[1]
-    trees = TreesLDL(n_trees=n_trees, random_state=seed % 2**31).fit(take_rows(X, used), both[used])
+    trees = TreesLDL(n_trees=n_trees, random_state=seed % 2**31)
+    trees = trees if groups is None else trees.leaving_out(groups[used])
+    trees.fit(take_rows(X, used), both[used])
     chance = _chances(trees.predict(X))
     out = _chances(trees.out_of_bag_)
     chance[used] = np.where(np.isnan(out), frequency, out)

@@ -20,6 +20,7 @@ from snefy_ldl._internal.random import derive_seed, seed_from
 from snefy_ldl._internal.rows import take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import ZeroPolicy, check_features
+from snefy_ldl.datasets.groups import split_groups
 from snefy_ldl.datasets.objects import Objects
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
@@ -97,7 +98,7 @@ class Job:
         self.rows = np.arange(data.n_rows) if rows is None else rows
         self.seed = seed_from(settings.random_state) if seed is None else seed
         self._check_shape()
-        if start is not None and start.guides is not None:
+        if start is not None:
             self.data = data = start.guided(data)
         self.labels: Labels
         if data.are_counts:
@@ -207,6 +208,9 @@ class Job:
         numbers = range(self.members_done, self.members_done + self.n_members)
         same = [0 if self.settings.shares_backbone else k for k in numbers]
         splits = {k: self._split(derive_seed(self.seed, 4, k), n_held) for k in set(same)}
+        if self.data.groups is not None:  # groups differ in size, and members of one stack have as many rows each
+            sizes = [min(len(split[part]) for split in splits.values()) for part in (0, 1)]
+            splits = {k: (train[: sizes[0]], valid[: sizes[1]]) for k, (train, valid) in splits.items()}
         members = []
         for scaling, centre in product(self.scalings, self.centres):
             for k, at in zip(numbers, same):
@@ -217,10 +221,15 @@ class Job:
         return members
 
     def _split(self, seed: int, n_held: int) -> tuple[Tensor, Tensor]:
-        """Training and validation rows."""
+        """Training and validation rows; where rows come in groups, without a group in common."""
         draw = torch.Generator().manual_seed(seed)
         rows = torch.as_tensor(self.rows)[torch.randperm(len(self.rows), generator=draw)]
-        return rows[n_held:], rows[:n_held]
+        if self.data.groups is None or not n_held:
+            return rows[n_held:], rows[:n_held]
+        train, valid = split_groups(
+            self.data.groups.first, self.settings.validation_fraction, rows.numpy(), seed % 2**63
+        )
+        return torch.as_tensor(train), torch.as_tensor(valid)
 
     @property
     def passes_done(self) -> int:

@@ -51,7 +51,7 @@ def finish(state: FittedState, job: Job) -> FittedState:
         seen = state.seen.joined(seen)
     some = rows[_spaced(len(rows), ROWS)]
     with torch.no_grad():
-        law = state.net(*network_inputs(state.net, state.guides, state.inputs, data.features, some))
+        law = state.net(*network_inputs(state.net, state.guides, state.inputs, data.features, some, state.effects))
         check = check_law(law, some, state.label_names)
     return replace(state, seen=seen, self_check=check, summary={**state.summary, "given_rows": len(rows)})
 

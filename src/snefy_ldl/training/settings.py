@@ -67,6 +67,7 @@ class Settings:
     verbose: int = 0
     recipe: Literal["default", "paper"] = "default"
     checkpoint_dir: str | Path | None = None
+    group_effects: Literal["auto"] | None = "auto"
 
     def __post_init__(self) -> None:
         for name in ("n_neurons", "n_readouts", "epochs"):
@@ -82,6 +83,8 @@ class Settings:
             check_count("patience, unless None,", self.patience)
         if self.recipe not in ("default", "paper"):
             raise InputError(f'recipe={self.recipe!r}: use "default" or "paper".')
+        if self.group_effects not in ("auto", None):
+            raise InputError(f'group_effects={self.group_effects!r}: use "auto" or None.')
         scalings = {"auto", "unit", "pooled", True, False, None}
         if not isinstance(self.standardize, Hashable) or self.standardize not in scalings:
             raise InputError(f'standardize={self.standardize!r}: use "auto", "unit", "pooled" or False.')

@@ -21,6 +21,7 @@ from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling
 from snefy_ldl.training.data import TrainingData
+from snefy_ldl.training.effects import GroupEffects
 from snefy_ldl.training.guides import Guides
 from snefy_ldl.training.optimiser import StackedAdamW
 from snefy_ldl.training.seen import SeenRows
@@ -165,6 +166,7 @@ class FittedState:
         candidates: one record for each candidate that was tried; see :mod:`snefy_ldl.training.race`.
         seen: fingerprints of the training rows; None where features are not numbers, or an old file has none.
         self_check: what :func:`snefy_ldl.training.selfcheck.check_law` found; None in an old file.
+        effects: what is known of the groups of rows; None where rows came without groups, or groups do not matter.
     """
 
     net: SnefyNet
@@ -185,9 +187,13 @@ class FittedState:
     candidates: list[dict[str, Any]] = field(default_factory=list)
     seen: SeenRows | None = None
     self_check: dict[str, Any] | None = None
+    effects: GroupEffects | None = None
 
     def guided(self, data: TrainingData) -> TrainingData:
-        """Rows as this state's network sees them: through its guides, where it has some."""
+        """Rows as this state's network sees them: through its guides, and with their groups, where it has some."""
+        if self.effects is not None:
+            columns = self.effects.columns(data.groups, data.n_rows)
+            return data.with_features(*self.effects.inputs(self.guides, self.inputs, data.features, columns))
         if self.guides is None:
             return data
         seen = self.guides.inputs(data.features, self.inputs)
@@ -258,7 +264,15 @@ def summarise(net: SnefyNet, run: Run, rows: int, validation_rows: int, scaling:
     }
 
 
-def network_inputs(net: SnefyNet, guides: Guides | None, inputs: Inputs, features: Any, rows: Any) -> tuple[Any, ...]:
+def network_inputs(
+    net: SnefyNet,
+    guides: Guides | None,
+    inputs: Inputs,
+    features: Any,
+    rows: Any,
+    effects: GroupEffects | None = None,
+    columns: Array | None = None,
+) -> tuple[Any, ...]:
     """What the network takes of some rows: what it sees, and what moves each row's law where guides do that.
 
     Args:
@@ -267,6 +281,9 @@ def network_inputs(net: SnefyNet, guides: Guides | None, inputs: Inputs, feature
         inputs: What the network sees.
         features: Features of all rows, encoded.
         rows: A slice, or row numbers.
+        effects: What is known of groups of rows, or None.
+        columns: What the network sees of the groups of all rows, as :meth:`GroupEffects.columns` makes it; None where
+            groups are not known.
 
     Returns:
         The arguments of the network, on its device.
@@ -278,7 +295,11 @@ def network_inputs(net: SnefyNet, guides: Guides | None, inputs: Inputs, feature
         return (move_rows(features.batch(index) if fetched else take_rows(features, index), device),)
     seen = part = features[rows]
     moves: tuple[Any, ...] = ()
-    if guides is not None:
+    if effects is not None:
+        shown = effects.columns(None, part.shape[0]) if columns is None else columns[rows]
+        seen, moved = effects.inputs(guides, inputs, part, shown)
+        moves = () if moved is None else moved.tensors(device)
+    elif guides is not None:
         seen = guides.inputs(part, inputs)
         if guides.mover is not None:
             moves = guides.mover.moves(seen, part).tensors(device)

@@ -1,0 +1,419 @@
+"""How far groups of rows lie from where their features put them: a linear mixed model of log-ratio residuals.
+
+With r_i the log-ratio residual of row i from a prediction that has not seen its group,
+
+    r_i = μ + Σ_levels u_g(i) + e_i,     u_g ~ N(0, T_level),  e_i ~ N(0, S).
+
+A change of basis V with ``VᵀSV = 1`` and VᵀTV diagonal makes directions of it that do not depend on each other, each
+with one variance ratio per level. Those are settled by maximum marginal likelihood (empirical Bayes), and directions
+in which groups do not differ are dropped. Given the ratios, the posterior of all effects is one linear system per
+direction; with a single level it is a division.
+
+What the network sees of a row's group is the posterior mean of its effect, and the part of the variance between groups
+that is still open. It learns from rows whose own label had no part in either, so that its law is that of a further row
+of such a group: the uncertainty about the effect is in the law, and every closed form stays exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.linalg import eigh
+from scipy.optimize import minimize
+from scipy.sparse.linalg import splu
+
+from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl.datasets.groups import Groups
+from snefy_ldl.errors import InputError
+from snefy_ldl.training.guides import Guides, Moves, mixed_mean
+
+#: Directions of effects, at most.
+MOST_DIRECTIONS = 8
+#: How much larger than with shuffled rows twice the log likelihood ratio of a direction must be, and how many times the
+#: rows are shuffled: directions are those in which groups differ most, and with many labels some differ by chance.
+LEAST_RATIO, SHUFFLES = 4.0, 5
+#: Logarithms of the smallest and largest ratio of variances between and within groups.
+RATIO_RANGE = (-9.0, 6.0)
+#: Part of the mean variance that every direction is given, so that residuals of a constant share have a scale.
+RIDGE = 1e-3
+#: A row of whose groups a larger part of the variance is open is one of unknown groups.
+NOTHING_KNOWN = 1.0 - 1e-9
+#: Groups with at least two rows that an estimate needs.
+LEAST_GROUPS = 4
+
+
+@dataclass(frozen=True)
+class MixedModel:
+    """The fitted linear mixed model.
+
+    Args:
+        mean: ``μ`` (L,).
+        weights: from residuals to directions (L, q).
+        directions: back, from directions to log-ratios (L, q); the within-group variance of each is one.
+        ratios: variance of the effects of each level, in units of the variance within groups (k, q).
+        within: ``S`` (L, L).
+    """
+
+    mean: Array
+    weights: Array
+    directions: Array
+    ratios: Array
+    within: Array
+
+    def scores(self, residuals: Array) -> Array:
+        """Residuals (N, L) in the directions of the effects (N, q)."""
+        scores: Array = (residuals - self.mean) @ self.weights
+        return scores
+
+    def covariance(self, level: int) -> Array:
+        """``T`` of one level (L, L): covariance of its effects as shifts of log-ratios."""
+        covariance: Array = (self.directions * self.ratios[level]) @ self.directions.T
+        return covariance
+
+
+@dataclass(frozen=True)
+class GroupEffects:
+    """What a fit knows about groups of rows.
+
+    Args:
+        model: the linear mixed model.
+        levels: names of the levels.
+        names: of the groups of each level.
+        means: posterior means of each level's effects, in the directions of the model (G, q).
+        counts: rows that each of these groups had (G,).
+        base: point learners from whose predictions residuals are taken.
+        mix: weights of those learners (B,).
+        pull: part of the prediction that is mixed into shares before their logarithm, so that a zero has one.
+        log_centre: logarithm of what shares are divided by before they are compared with the learners (L,), or None.
+        guides: point learners that see the effects beside the features, for rows of known groups; None where the
+            network has no guides.
+        default: codes of the groups (k,) of rows that come without groups, after :meth:`~snefy_ldl.SnefyLDL.adapt`.
+    """
+
+    model: MixedModel
+    levels: tuple[str, ...]
+    names: tuple[tuple[str, ...], ...]
+    means: tuple[Array, ...]
+    counts: tuple[Array, ...]
+    base: Guides
+    mix: Array
+    pull: float
+    log_centre: Array | None = None
+    guides: Guides | None = None
+    default: Index | None = None
+
+    @property
+    def n_columns(self) -> int:
+        """Columns that the network sees of a group."""
+        return self.model.ratios.shape[1] + 1
+
+    def residuals(self, table: Array, labels: Array) -> Array:
+        """Log-ratio residuals (N, L) of shares from the base learners' predictions, centred logs (N, B L)."""
+        return log_residuals(table, labels, self.mix, self.pull)
+
+    def codes(self, groups: Groups | None, n_rows: int) -> Index:
+        """Numbers of the rows' groups among those that are known (N, k); -1 for others.
+
+        Raises:
+            InputError: the groups have another number of levels than those of the fit.
+        """
+        if groups is None:
+            none = np.full(len(self.levels), -1, dtype=np.intp) if self.default is None else self.default
+            return np.tile(none, (n_rows, 1))
+        if len(groups.levels) != len(self.levels):
+            raise InputError(
+                f"the model was fitted with groups of {len(self.levels)} level(s) ({', '.join(self.levels)}); got "
+                f"{len(groups.levels)} column(s). Use None for a group that is not known."
+            )
+        return groups.renamed(self.names)
+
+    def columns(self, groups: Groups | None, n_rows: int) -> Array:
+        """What the network sees of the groups of some rows (N, q + 1)."""
+        return group_columns(self.codes(groups, n_rows), self.means, self.counts, self.model.ratios)
+
+    def inputs(self, guides: Guides | None, kind: str, X: Any, columns: Array) -> tuple[Array, Moves | None]:
+        """What the network takes of some rows.
+
+        Args:
+            guides: of rows whose groups are not known, or None.
+            kind: what the network sees.
+            X: features (N, d).
+            columns: what it sees of the groups (N, q + 1).
+
+        Returns:
+            Its inputs (N, d' + q + 1), and what moves each row's law, or None.
+        """
+        if guides is None or self.guides is None:
+            return np.hstack([_dense(X), columns]), None
+        known = columns[:, -1] < NOTHING_KNOWN
+        seen = np.empty((len(columns), guides_width(guides, self.model)))
+        moves: list[tuple[Mask, Moves]] = []
+        for rows, learners, table in (
+            (~known, guides, X),
+            (known, self.guides, beside(X, columns[:, :-1])),
+        ):
+            if rows.any():
+                part = table[rows]
+                seen[rows] = learners.features(part)
+                if learners.mover is not None:
+                    moves.append((rows, learners.mover.moves(seen[rows], part)))
+        together = np.hstack([_dense(X), seen, columns]) if kind == "both" else np.hstack([seen, columns])
+        return together, merge_moves(moves)
+
+    def learn(self, codes: Index, X: Any, labels: Array, name: Sequence[str]) -> GroupEffects:
+        """These effects with one more group in the levels in which it is new, from a few of its rows.
+
+        Args:
+            codes: groups of the rows in the levels where they are known (k,), -1 where the group is new.
+            X: features (n, d).
+            labels: label distributions (n, L).
+            name: of the group, one per level.
+
+        Returns:
+            The effects; the new groups have the last numbers of their levels.
+        """
+        new = codes < 0
+        if self.log_centre is not None:
+            labels = labels / np.exp(self.log_centre)
+            labels = labels / labels.sum(1, keepdims=True)
+        scores = self.model.scores(self.residuals(self.base.features(X), labels))
+        for level in np.flatnonzero(~new):
+            scores = scores - self.means[level][codes[level]]
+        rows, n = np.zeros((len(scores), int(new.sum())), dtype=np.intp), len(scores)
+        found = posterior_means(scores, rows, [1] * rows.shape[1], self.model.ratios[new])
+        names, means, counts = list(self.names), list(self.means), list(self.counts)
+        for place, level in enumerate(np.flatnonzero(new)):
+            names[level] = (*names[level], name[level])
+            means[level] = np.vstack([means[level], found[place]])
+            counts[level] = np.append(counts[level], float(n))
+        return replace(self, names=tuple(names), means=tuple(means), counts=tuple(counts))
+
+
+def log_residuals(table: Array, labels: Array, mix: Array, pull: float) -> Array:
+    """Log-ratios between shares (N, L) and the mean of some learners' predictions, centred logs (N, B L).
+
+    Args:
+        table: the predictions.
+        labels: the shares.
+        mix: weights of the learners (B,).
+        pull: part of the mean that is mixed into the shares; above zero where shares may be zero. Small ratios stay
+            what they are.
+
+    Returns:
+        (N, L); rows sum to zero.
+    """
+    mean = mixed_mean(table, mix)
+    ratios = (np.log((1.0 - pull) * labels + pull * mean) - np.log(mean)) / (1.0 - pull)
+    centred: Array = ratios - ratios.mean(1, keepdims=True)
+    return centred
+
+
+def group_columns(codes: Index, means: Sequence[Array], counts: Sequence[Array], ratios: Array) -> Array:
+    """What the network sees of groups: posterior means in units of the prior's deviation, and what part of it is open.
+
+    Args:
+        codes: of the rows' groups (N, k), -1 where one is not known.
+        means: posterior means of every level's effects (G, q).
+        counts: rows behind them (G,).
+        ratios: prior variances (k, q).
+
+    Returns:
+        (N, q + 1); a row of unknown groups has zeros, and a last entry of one.
+    """
+    total = ratios.sum(0)
+    effect, left = np.zeros((len(codes), len(total))), np.zeros((len(codes), len(total)))
+    for level, ratio in enumerate(ratios):
+        known = codes[:, level] >= 0
+        at = codes[known, level]
+        effect[known] += means[level][at]
+        left += ratio
+        left[known] -= ratio - ratio / (1.0 + counts[level][at, None] * ratio)
+    return np.hstack([effect / np.sqrt(total), left.sum(1, keepdims=True) / total.sum()])
+
+
+def beside(X: Any, columns: Array) -> Any:
+    """Features (N, d) and further columns side by side; sparse where X is."""
+    return sp.hstack([X, columns]).tocsr() if sp.issparse(X) else np.hstack([X, columns])
+
+
+def merge_moves(parts: Sequence[tuple[Mask, Moves]]) -> Moves | None:
+    """Moves of all rows out of those of some, each with a mask of its rows (N,); None where there are none."""
+    if not parts:
+        return None
+    n_rows, n_labels = len(parts[0][0]), parts[0][1].log_centre.shape[1]
+    log_centre = np.empty((n_rows, n_labels))
+    shift = None if parts[0][1].shift is None else np.empty((n_rows, n_labels))
+    for rows, moves in parts:
+        log_centre[rows] = moves.log_centre
+        if shift is not None:
+            shift[rows] = moves.shift
+    return Moves(log_centre, shift)
+
+
+def guides_width(guides: Guides, model: MixedModel) -> int:
+    """Columns that the network sees of the guides."""
+    return len(guides.learners) * len(model.mean)
+
+
+def _dense(X: Any) -> Any:
+    return X.toarray() if sp.issparse(X) else X
+
+
+def design(codes: Index, sizes: list[int]) -> Any:
+    """Which effects each row has: a sparse matrix (N, Σ G) of zeros and ones; codes of -1 have none."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    rows, levels = np.nonzero(codes >= 0)
+    columns = codes[rows, levels] + offsets[levels]
+    return sp.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(len(codes), int(sum(sizes))))
+
+
+def posterior_means(scores: Array, codes: Index, sizes: list[int], ratios: Array) -> Array:
+    """Posterior means of all effects, levels one below the other.
+
+    Args:
+        scores: of the rows that were observed (N, q), with variance one within groups.
+        codes: their groups (N, k).
+        sizes: groups of each level.
+        ratios: prior variances (k, q).
+
+    Returns:
+        (Σ G, q).
+
+    Example:
+        >>> posterior_means(np.array([[1.0], [3.0]]), np.array([[0], [0]]), [2], np.array([[1.0]])).ravel().round(3)
+        array([1.333, 0.   ])
+    """
+    table = design(codes, sizes)
+    sums = table.T @ scores
+    if len(sizes) == 1:
+        rows = np.asarray(table.sum(0)).ravel()[:, None]
+        means: Array = sums / (rows + 1.0 / ratios[0])
+        return means
+    gram = (table.T @ table).tocsc()
+    out = np.empty_like(sums)
+    for j in range(scores.shape[1]):
+        root = np.repeat(np.sqrt(ratios[:, j]), sizes)
+        out[:, j] = root * _factor(gram, root).solve(root * sums[:, j])
+    return out
+
+
+def _factor(gram: Any, root: Array) -> Any:
+    """The factors of ``1 + Λ½ ZᵀZ Λ½``, sparse."""
+    scaled = sp.diags(root) @ gram @ sp.diags(root) + sp.identity(len(root))
+    return splu(scaled.tocsc(), permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True})
+
+
+def _log_likelihood(z: Array, sums: Array, gram: Any, sizes: list[int], ratios: Array) -> tuple[float, float]:
+    """Log marginal likelihood of one direction with the best variance within groups, and that variance."""
+    root = np.repeat(np.sqrt(ratios), sizes)
+    if len(sizes) == 1:
+        diagonal = 1.0 + ratios[0] * gram.diagonal()
+        log_det, explained = float(np.log(diagonal).sum()), float((ratios[0] * sums**2 / diagonal).sum())
+    else:
+        factors, right = _factor(gram, root), root * sums
+        log_det, explained = float(np.log(np.abs(factors.U.diagonal())).sum()), float(right @ factors.solve(right))
+    n = len(z)
+    variance = max((float(z @ z) - explained) / n, 1e-300)
+    return -0.5 * (n * np.log(variance) + log_det), variance
+
+
+def fit_mixed_model(residuals: Array, groups: Groups, seed: int = 0) -> MixedModel | None:
+    """Fit the linear mixed model.
+
+    Args:
+        residuals: log-ratio residuals (N, L), each row summing to zero.
+        groups: of the rows.
+        seed: of shuffled rows, by which it is seen how much groups differ by chance.
+
+    Returns:
+        The model, or None where groups do not differ by more than chance, or are too few.
+    """
+    codes, sizes = groups.codes, [len(names) for names in groups.names]
+    counts = [np.bincount(codes[codes[:, k] >= 0, k], minlength=size) for k, size in enumerate(sizes)]
+    repeated = [int((count >= 2).sum()) for count in counts]
+    if max(repeated) < LEAST_GROUPS:
+        return None
+    mean = residuals.mean(0)
+    centred = residuals - mean
+    random = np.random.default_rng(seed)
+    shuffled = (_directions(centred[random.permutation(len(centred))], codes, sizes, 1) for _ in range(SHUFFLES))
+    threshold = LEAST_RATIO + max(float(part.gains.max()) for part in shuffled)
+    found = _directions(centred, codes, sizes, MOST_DIRECTIONS)
+    kept = found.gains > threshold
+    if not kept.any():
+        return None
+    weights, directions = found.basis[:, kept] / found.scales[kept], found.back[:, kept] * found.scales[kept]
+    return MixedModel(mean, weights, directions, found.ratios[:, kept], found.within)
+
+
+@dataclass(frozen=True)
+class _Directions:
+    """Directions in which groups differ most, ``basis`` and ``back`` (L, q), and how much, (q,) or (k, q)."""
+
+    basis: Array
+    back: Array
+    ratios: Array
+    gains: Array
+    scales: Array
+    within: Array
+
+
+def _directions(centred: Array, codes: Index, sizes: list[int], most: int) -> _Directions:
+    """The directions in which groups differ most, each with its best ratios of variances."""
+    n_labels = centred.shape[1]
+    counts = [np.bincount(codes[codes[:, k] >= 0, k], minlength=size) for k, size in enumerate(sizes)]
+    within = _within(centred, codes, sizes)
+    between = sum(_between(centred, codes[:, k], counts[k], within) for k in range(len(sizes)))
+    scale = within + (RIDGE * np.trace(within) / n_labels + 1e-12) * np.eye(n_labels)
+    values, basis = eigh(between, scale)
+    basis = basis[:, np.argsort(-values)[: min(most, n_labels - 1)]]
+    table = design(codes, sizes)
+    gram, scores = (table.T @ table).tocsc(), centred @ basis
+    parts = [_best_ratios(z, sums, gram, sizes) for z, sums in zip(scores.T, (table.T @ scores).T)]
+    ratios, gains, variances = (np.array(part) for part in zip(*parts))
+    return _Directions(basis, scale @ basis, ratios.T, gains, np.sqrt(variances), within)
+
+
+def _within(centred: Array, codes: Index, sizes: list[int]) -> Array:
+    """Covariance within groups (L, L): of what is left when the means of all levels are taken out in turns."""
+    left, used = centred.copy(), 0
+    for _ in range(1 if len(sizes) == 1 else 10):
+        for level, size in enumerate(sizes):
+            known: Mask = codes[:, level] >= 0
+            table = design(codes[known, level : level + 1], [size])
+            rows = np.maximum(np.asarray(table.sum(0)).ravel(), 1.0)
+            left[known] -= table @ ((table.T @ left[known]) / rows[:, None])
+    used = min(sum(len(np.unique(codes[codes[:, k] >= 0, k])) for k in range(len(sizes))), int(0.9 * len(left)))
+    covariance: Array = left.T @ left / max(1, len(left) - used)
+    return covariance
+
+
+def _between(centred: Array, codes: Index, counts: Index, within: Array) -> Array:
+    """Covariance between the groups of one level (L, L), by the analysis of variance."""
+    known = codes >= 0
+    table = design(codes[known][:, None], [len(counts)])
+    there = counts > 0
+    means = (table.T @ centred[known])[there] / counts[there, None]
+    n, rows = counts[there].astype(float), float(known.sum())
+    typical = (rows - (n**2).sum() / rows) / max(1.0, len(n) - 1.0)
+    covariance: Array = ((means * n[:, None]).T @ means / max(1.0, len(n) - 1.0) - within) / max(typical, 1.0)
+    return covariance
+
+
+def _best_ratios(z: Array, sums: Array, gram: Any, sizes: list[int]) -> tuple[Array, float, float]:
+    """Ratios of variances of one direction (k,), twice the log likelihood they gain, and the variance within groups."""
+
+    def loss(logs: Array) -> float:
+        return -_log_likelihood(z, sums, gram, sizes, np.exp(logs))[0]
+
+    start = np.full(len(sizes), -1.5)
+    bounds = [RATIO_RANGE] * len(sizes)
+    answer = minimize(loss, start, method="Nelder-Mead", bounds=bounds, options={"xatol": 0.01, "fatol": 0.01})
+    none = _log_likelihood(z, sums, gram, sizes, np.full(len(sizes), np.exp(RATIO_RANGE[0])))[0]
+    ratios = np.exp(answer.x)
+    value, variance = _log_likelihood(z, sums, gram, sizes, ratios)
+    return ratios, 2.0 * (value - none), variance

@@ -1,0 +1,297 @@
+"""The last step of a fit to rows in groups: the network learns to use what is known of a row's group.
+
+The fit before it has split rows by group, so its network is that of a row of a new group. Here every training row is
+shown in two ways: as a row of an unknown group, as before, and together with the effect of its group as the other rows
+tell it. The network goes on from where it is, and stays as it was where validation rows do not gain.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from torch import Tensor, nn
+
+from snefy_ldl._internal.progress import Progress
+from snefy_ldl._internal.random import derive_seed
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.networks.backbones import StackedMLP
+from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.training.data import TrainingData
+from snefy_ldl.training.effects import (
+    GroupEffects,
+    MixedModel,
+    beside,
+    fit_mixed_model,
+    group_columns,
+    log_residuals,
+    posterior_means,
+)
+from snefy_ldl.training.guides import Guides, Mover, Moves, best_weights, fit_guides
+from snefy_ldl.training.plan import Job, make_objective
+from snefy_ldl.training.race import train_jobs
+from snefy_ldl.training.state import FittedState, lead
+from snefy_ldl.training.step import evaluate
+
+#: Folds of the rows of every group: the effect that a row is shown comes from the other folds.
+FOLDS = 5
+#: Part of the prediction that is mixed into shares that hold zeros.
+PULL = 0.2
+#: Epochs of the last step, as a part of those of the fit, and its learning rate, as a part of the fit's.
+EPOCHS, RATE = 0.4, 0.5
+#: Standard errors by which rows of known groups must gain.
+LEAST_GAIN = 1.0
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a network was shown of rows of unknown groups.
+
+    Args:
+        job: its job, under the zero policy that was chosen.
+        data: what it saw of all rows, and the moves of their laws.
+        base: point learners, fitted; from their predictions residuals are taken.
+        table: their predictions of all rows, each without the row's group (N, B L).
+        labels: label distributions of all rows as those learners know them (N, L).
+        log_centre: logarithm of what shares were divided by for them (L,), or None.
+        fit_moves: fits what moves the law to other predictions, features and groups.
+    """
+
+    job: Job
+    data: TrainingData
+    base: Guides
+    table: Array
+    labels: Array
+    log_centre: Array | None
+    fit_moves: Callable[[Array, Any], tuple[Mover, Moves]]
+
+
+def wants_effects(job: Job) -> bool:
+    """Whether a job has groups whose effects may be learnt: a table of features, and groups that repeat."""
+    settings, data = job.settings, job.data
+    if data.groups is None or settings.group_effects is None or settings.backbone is not None or settings.is_paper:
+        return False
+    return data.partial is None and job.start is None and not job.one_pass and settings.validation_fraction > 0
+
+
+def base_learners(job: Job, rows: Index) -> tuple[Guides, Array]:
+    """Point learners for residuals where the network has no guides, and their predictions without each row's group."""
+    groups = job.data.groups
+    assert groups is not None
+    seed = derive_seed(job.seed, 14)
+    return fit_guides([SABFGS()], job.data.features, job.labels.shares, rows, 1e-6, seed, groups.first)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How far the groups of a job's rows lie from where their features put them.
+
+    Args:
+        model: the linear mixed model.
+        scores: residuals of the rows in its directions (n, q).
+        mix: weights of the learners in the prediction that residuals are taken from (B,).
+        pull: part of that prediction that is mixed into shares.
+    """
+
+    model: MixedModel
+    scores: Array
+    mix: Array
+    pull: float
+
+
+def measure_effects(job: Job, table: Array, labels: Array) -> Measured | None:
+    """Measure how much the groups of a job's rows differ.
+
+    Args:
+        job: with groups.
+        table: predictions of all rows, each without the row's group (N, B L).
+        labels: label distributions of all rows as the learners know them (N, L).
+
+    Returns:
+        The effects, or None where groups do not differ by more than chance.
+    """
+    assert job.data.groups is not None
+    table, labels = table[job.rows], labels[job.rows]
+    pull = PULL if bool((labels <= 0.0).any()) else 0.0
+    mix = best_weights(table, labels)
+    residuals = log_residuals(table, labels, mix, pull)
+    model = fit_mixed_model(residuals, job.data.groups.take(job.rows), derive_seed(job.seed, 15) % 2**31)
+    return None if model is None else Measured(model, model.scores(residuals), mix, pull)
+
+
+def add_effects(state: FittedState, shown: Shown, measured: Measured | None, progress: Progress) -> FittedState:
+    """The state with group effects, where they help.
+
+    Args:
+        state: of the fit, whose validation rows were split by group.
+        shown: what its network was shown.
+        measured: the effects, or None where there are none.
+        progress: where to show how far it is.
+
+    Returns:
+        The state as it was, or one whose network sees groups; its summary says which.
+    """
+    job = shown.job
+    assert job.data.groups is not None
+    groups = job.data.groups.take(job.rows)
+    if measured is None:
+        return _without(state, groups.names, groups.levels, "groups do not differ by more than chance")
+    progress.update(progress.completed, "fitting group effects")
+    model, scores, codes, sizes = measured.model, measured.scores, groups.codes, [len(part) for part in groups.names]
+    whole = posterior_means(scores, codes, sizes, model.ratios)
+    means = np.split(whole, np.cumsum(sizes)[:-1])
+    columns = _columns_without_own(model, scores, codes, sizes, derive_seed(job.seed, 16))
+    seen, moves, guides = _seen_with_groups(state, shown, columns)
+    effects = GroupEffects(
+        model,
+        groups.levels,
+        groups.names,
+        tuple(means),
+        tuple(_count(codes, sizes)),
+        shown.base,
+        measured.mix,
+        measured.pull,
+        shown.log_centre,
+        guides,
+    )
+    return _train(state, shown, effects, columns, seen, moves, progress)
+
+
+def _count(codes: Index, sizes: list[int]) -> list[Array]:
+    """Rows of every group, per level."""
+    return [np.bincount(codes[codes[:, k] >= 0, k], minlength=size).astype(float) for k, size in enumerate(sizes)]
+
+
+def _without(state: FittedState, names: Any, levels: Any, why: str) -> FittedState:
+    summary = {"groups": [len(level) for level in names], "levels": list(levels), "effects": why}
+    return replace(state, summary={**state.summary, "group_effects": summary})
+
+
+def _columns_without_own(model: MixedModel, scores: Array, codes: Index, sizes: list[int], seed: int) -> Array:
+    """What the network sees of each row's group, told by the rows of the other folds (N, q + 1)."""
+    fold = np.random.default_rng(seed).integers(0, FOLDS, len(scores))
+    columns = np.empty((len(scores), scores.shape[1] + 1))
+    for k in range(FOLDS):
+        own = fold == k
+        others = codes[~own]
+        means = np.split(posterior_means(scores[~own], others, sizes, model.ratios), np.cumsum(sizes)[:-1])
+        columns[own] = group_columns(codes[own], means, _count(others, sizes), model.ratios)
+    return columns
+
+
+def _seen_with_groups(state: FittedState, shown: Shown, columns: Array) -> tuple[Array, Moves | None, Guides | None]:
+    """What the network sees of the rows beside their groups (n, d'), their moves, and the guides that say so."""
+    job, rows = shown.job, shown.job.rows
+    if state.guides is None:
+        seen = shown.data.features[rows]
+        return (seen.toarray() if hasattr(seen, "toarray") else seen), None, None
+    X = beside(job.data.features[rows], columns[:, :-1])
+    learners = [clone(learner) for learner in shown.base.learners]
+    everyone, seed = np.arange(len(rows)), derive_seed(job.seed, 17)
+    guides, table = fit_guides(learners, X, shown.labels[rows], everyone, shown.base.floor, seed)
+    seen, moves = table, None
+    if state.inputs == "both":
+        features = job.data.features[rows]
+        seen = np.hstack([features.toarray() if hasattr(features, "toarray") else features, table])
+    if state.guides.mover is not None:
+        mover, moves = shown.fit_moves(table, X)
+        guides = replace(guides, mover=mover)
+    return seen, moves, guides
+
+
+def _train(
+    state: FittedState,
+    shown: Shown,
+    effects: GroupEffects,
+    columns: Array,
+    seen: Array,
+    moves: Moves | None,
+    progress: Progress,
+) -> FittedState:
+    """Go on with training on rows of unknown and of known groups, and keep what validation rows favour."""
+    job, rows, n = shown.job, shown.job.rows, len(shown.job.rows)
+    before = shown.data.features[rows]
+    before = before.toarray() if hasattr(before, "toarray") else before
+    unknown = np.zeros_like(columns)
+    unknown[:, -1] = 1.0
+    both = np.vstack([np.hstack([before, unknown]), np.hstack([seen, columns])])
+    moved = None
+    if moves is not None and shown.data.moves is not None:
+        moved = Moves.joined([shown.data.moves.take(rows), moves])
+    data = job.data.take(np.concatenate([rows, rows])).with_features(both, moved)
+    settings = replace(
+        job.settings,
+        guides=None,
+        checkpoint_dir=None,
+        patience=None,
+        epochs=max(1, round(EPOCHS * job.settings.epochs)),
+        learning_rate=RATE * job.settings.learning_rate,
+    )
+    wide = widen(state.net, columns)
+    start = replace(state, net=wide, guides=None, columns=None, n_features=both.shape[1])
+    further = Job(settings, data, start=start, policy=state.zero_policy, warn=False, seed=job.seed)
+    held = torch.stack([member.valid for member in further.members])
+    old = _log_prob(start.net, further, held % n)
+    done = train_jobs([further], progress)[0]
+    gain = _log_prob(done.net, further, held) - old
+    gain_known, gain_unknown = gain[held >= n], gain[held < n]
+    report = {
+        "groups": [len(names) for names in effects.names],
+        "levels": list(effects.levels),
+        "directions": effects.model.ratios.shape[1],
+        "gain_known": float(gain_known.mean()),
+        "gain_unknown": float(gain_unknown.mean()),
+    }
+    if lead(gain_known, torch.zeros_like(gain_known)) < LEAST_GAIN:
+        return _without(state, effects.names, effects.levels, "no gain on rows held back")
+    summary = {
+        **state.summary,
+        "group_effects": {**report, "effects": "kept"},
+        "seconds": round(state.summary["seconds"] + done.summary["seconds"], 3),
+        "background_share": done.summary["background_share"],
+    }
+    return replace(state, net=done.net, effects=effects, summary=summary)
+
+
+def _log_prob(net: SnefyNet, job: Job, rows: Tensor) -> Tensor:
+    """Log density of each member's rows (K, V)."""
+    device = net.readout.device
+    objective = make_objective(net, job.members, device)
+    return evaluate(net, job.data.tensor(device), objective, rows.to(device)).cpu()
+
+
+def widen(net: SnefyNet, columns: Array) -> SnefyNet:
+    """A copy of a net with further inputs that have no weight yet.
+
+    Args:
+        net: the members.
+        columns: some rows of the further inputs (N, q).
+
+    Returns:
+        The net; whatever the further inputs are, its laws are those of ``net``.
+    """
+    net, extra = copy.deepcopy(net), columns.shape[1]
+    body = net.backbone
+    assert isinstance(body, StackedMLP)
+    device = body.scaler.centre.device
+    scale = torch.as_tensor(np.maximum(columns.std(0), 0.05), dtype=torch.float32, device=device)
+    centre = torch.as_tensor(columns.mean(0), dtype=torch.float32, device=device)
+    wide = len(body.scaler.centre), extra
+    body.scaler.centre = torch.cat([body.scaler.centre, centre.expand(wide)], 1)
+    body.scaler.scale = torch.cat([body.scaler.scale, scale.expand(wide)], 1)
+
+    def padded(weight: Tensor) -> nn.Parameter:
+        return nn.Parameter(torch.cat([weight.detach(), weight.new_zeros(weight.shape[0], extra, weight.shape[2])], 1))
+
+    if len(body.weights):
+        body.weights[0] = padded(body.weights[0])
+    else:
+        net.head_weight = padded(net.head_weight)
+        body.width += extra
+    return net
