@@ -9,6 +9,7 @@ from snefy_ldl._internal.version import __version__
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets import blocks, load_dataset, load_table
+    from snefy_ldl.density import fit_density, load_density
     from snefy_ldl.distributions.law import SnefySimplex
     from snefy_ldl.estimator import SnefyLDL, fit_many
     from snefy_ldl.learners.comparison import compare
@@ -28,8 +29,10 @@ __all__ = [
     "blocks",
     "compare",
     "evaluate",
+    "fit_density",
     "fit_many",
     "load_dataset",
+    "load_density",
     "load_table",
     "tune",
 ]
@@ -44,8 +47,10 @@ _HOMES = {
     "blocks": "snefy_ldl.datasets",
     "compare": "snefy_ldl.learners.comparison",
     "evaluate": "snefy_ldl.reports",
+    "fit_density": "snefy_ldl.density",
     "fit_many": "snefy_ldl.estimator",
     "load_dataset": "snefy_ldl.datasets",
+    "load_density": "snefy_ldl.density",
     "load_table": "snefy_ldl.datasets",
     "tune": "snefy_ldl.tuning",
 }

@@ -111,7 +111,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         n_labels_: L.
         label_names_: names of the labels (L); made up where they had none.
         zero_policy_: what happens to shares of zero, as settled by the fit.
-        seen_rows_: fingerprints of the training rows (:class:`snefy_ldl.training.seen.SeenRows`), or None.
+        seen_rows_: fingerprints of the training rows (:class:`snefy_ldl._internal.seen.SeenRows`), or None.
         group_effects_: what is known of groups (:class:`snefy_ldl.training.effects.GroupEffects`), or None.
         self_check_: whether quantiles of the fitted law agree with its draws, a dict; None in an old file.
         n_features_in_: d; not with a custom backbone.

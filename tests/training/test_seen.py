@@ -12,15 +12,15 @@ import torch
 from sklearn.preprocessing import StandardScaler
 from torch.utils.data import Dataset, IterableDataset
 
-import snefy_ldl.training.seen as seen_module
+import snefy_ldl._internal.seen as seen_module
 from snefy_ldl import LDLPipeline, SnefyLDL, evaluate
 from snefy_ldl._internal.files import read_json, write_json
+from snefy_ldl._internal.seen import SeenRows, count_seen
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError, SeenRowsWarning
 from snefy_ldl.estimator import fit_many
 from snefy_ldl.learners.classification import LabelDecision
-from snefy_ldl.training.seen import SeenRows, count_seen
 
 QUICK = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "guides": None, "random_state": 0}
 

@@ -6,6 +6,7 @@ crash comes, the folder holds the old model or the new one. Its entries are chec
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import math
 import re
@@ -527,10 +528,18 @@ def write_model(folder: Path, description: dict[str, Any], tensors: dict[str, Te
         if alone:
             (folder / EARLIER_TEMPORARY).unlink(missing_ok=True)
         checksum = write_pair(folder, CONFIG, WEIGHTS, 12, payload, describe)
-        calibration = folder / CALIBRATION_FILE
-        if calibration.exists() and _made_for(calibration) != checksum:
-            calibration.unlink()
+        _remove_outdated(folder, checksum, ARRAY_FILES)
     return folder
+
+
+def _remove_outdated(folder: Path, checksum: str, other_kind: str) -> None:
+    """Remove a calibration of other weights, and the arrays of a model of the other kind that was there before."""
+    calibration = folder / CALIBRATION_FILE
+    if calibration.exists() and _made_for(calibration) != checksum:
+        calibration.unlink()
+    for old in folder.glob(other_kind):
+        with contextlib.suppress(PermissionError):  # Windows keeps a file that is being read
+            old.unlink(missing_ok=True)
 
 
 def _made_for(calibration: Path) -> Any:
@@ -562,6 +571,50 @@ def read_config(folder: Path) -> dict[str, Any]:
     check_version(config, FORMAT_VERSION, folder)
     check_weights_entry(config, WEIGHTS, folder / CONFIG)
     return config
+
+
+@dataclass(frozen=True)
+class Head:
+    """The JSON of a folder that holds a :class:`~snefy_ldl.SnefyLDL` or a learner.
+
+    Args:
+        config: Everything it holds.
+        checksum: Of the weights or arrays.
+        is_learner: Whether it is a learner.
+    """
+
+    config: dict[str, Any]
+    checksum: str
+    is_learner: bool
+
+    @property
+    def custom_backbone(self) -> bool:
+        """Whether the model has a network of the user's own."""
+        return not self.is_learner and bool(self.config["network"]["custom_backbone"])
+
+
+def read_head(folder: Path) -> Head:
+    """The JSON of a model folder of either kind, checked for format and version.
+
+    Args:
+        folder: where the model is.
+
+    Returns:
+        The JSON, and the checksum of what it describes.
+
+    Raises:
+        ModelFileError: where the folder or the file is missing, damaged, foreign, or of a newer version.
+    """
+    if (folder / CONFIG).is_file():
+        config = read_json(folder / CONFIG)
+        if isinstance(config, dict) and config.get("format") == LEARNERS.file_format:
+            check_version(config, LEARNERS.version, folder)
+            checksum = config.get("arrays_sha256")
+            if not isinstance(checksum, str):
+                raise ModelFileError(f"{folder / CONFIG} is damaged: arrays_sha256 is missing.")
+            return Head(config, checksum, True)
+    config = read_config(folder)
+    return Head(config, config["weights"]["sha256"], False)
 
 
 def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -598,12 +651,11 @@ def save_calibration(folder: Path, state: dict[str, Any]) -> Path:
     Raises:
         ModelFileError: where the folder holds no model.
     """
-    read_config(folder)  # no lock, and no folder, where there is no model
+    read_head(folder)  # no lock, and no folder, where there is no model
     path = folder / CALIBRATION_FILE
     with only_writer(folder):
-        remove_leftovers(folder, CONFIG, WEIGHTS)
-        config = read_config(folder)
-        write_json(path, {"weights_sha256": config["weights"]["sha256"], "intervals": state})
+        remove_leftovers(folder, CONFIG, WEIGHTS, ARRAY_FILES)
+        write_json(path, {"weights_sha256": read_head(folder).checksum, "intervals": state})
     return path
 
 
@@ -629,9 +681,9 @@ def load_calibration(folder: Path) -> dict[str, Any] | None:
             if not path.exists():
                 return None
             raise
-        config = read_config(folder)
-        state = check_calibration(content, config.get("network"), path)
-        if content["weights_sha256"] == config["weights"]["sha256"]:
+        head = read_head(folder)
+        state = check_calibration(content, head.config.get("network"), path)
+        if content["weights_sha256"] == head.checksum:
             return state
         if look + 1 < LOOKS:
             time.sleep(PAUSE)  # a writer may just be replacing both
@@ -689,7 +741,8 @@ class ArrayFolder:
             if not (folder / CONFIG).is_file() and not is_empty(folder):
                 raise self._foreign(folder)
             remove_leftovers(folder, ARRAY_FILES)
-            write_pair(folder, CONFIG, ARRAY_FILES, 16, payload, describe)
+            checksum = write_pair(folder, CONFIG, ARRAY_FILES, 16, payload, describe)
+            _remove_outdated(folder, checksum, WEIGHTS)
 
     def _foreign(self, folder: Path) -> ModelFileError:
         return ModelFileError(
@@ -722,3 +775,7 @@ class ArrayFolder:
             return config[self.content], parse_arrays(read_checked(path, config["arrays_sha256"]))
         except (KeyError, TypeError, SafetensorError) as error:
             raise ModelFileError(f"{folder} is damaged: {type(error).__name__}: {error}.") from None
+
+
+#: Folders of learners, :class:`snefy_ldl.learners.LogRatioLDL` among them.
+LEARNERS = ArrayFolder("snefy_ldl.learner", 1, "learner")

@@ -25,6 +25,7 @@ from snefy_ldl._internal.model_files import (
     read_model,
     write_model,
 )
+from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.special import EXPONENT_LIMIT, EXPONENT_MARGIN
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import ZeroPolicy
@@ -38,7 +39,6 @@ from snefy_ldl.training import FittedState, Inputs, resolve_device
 from snefy_ldl.training.effects import GroupEffects
 from snefy_ldl.training.guides import Guides, pack_guides, unpack_guides
 from snefy_ldl.training.optimiser import StackedAdamW
-from snefy_ldl.training.seen import SeenRows
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -97,6 +97,12 @@ class DensityPredictor(NamedAnswers, VotePredictor):
     n_labels_: int
     zero_policy_: ZeroPolicy
 
+    @property
+    def density_choice_(self) -> dict[str, Any] | None:
+        """Why this density was taken, as :func:`snefy_ldl.fit_density` settled it; None for a fit of its own."""
+        choice: dict[str, Any] | None = getattr(self, "training_", {}).get("density")
+        return choice
+
     @abstractmethod
     def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:
         """Consecutive rows of X and their conditional law."""

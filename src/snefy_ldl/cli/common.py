@@ -21,7 +21,6 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import Progress
-    from snefy_ldl.estimator import SnefyLDL
 
 #: Endings of pictures.
 PICTURES = (".png", ".svg", ".pdf")
@@ -33,6 +32,8 @@ COMMAND_LINE_WORDS = (
         "Use --zeros shrink, a number, or --counts, whose",
     ),
     (r"fit\(X, counts=\.\.\.\)", "--counts"),
+    (r'SnefyLDL\(zeros="model"\)', "--density snefy"),
+    (r'density="(\w+)"', r"--density \1"),
     (r"device='?([\w:-]+)'?", r"--device \1"),
     (r"load\(folder, (--device \w+)\)", r"\1"),
     (r"validation_fraction=([\d.]+)", r"--set validation_fraction=\1"),
@@ -292,7 +293,7 @@ def import_backbone(place: str | None) -> Any:
     return made
 
 
-def load_model(folder: Path, backbone: str | None, device: str | None = None) -> SnefyLDL:
+def load_model(folder: Path, backbone: str | None, device: str | None = None) -> Any:
     """The model of a folder, as every command loads it.
 
     Args:
@@ -301,15 +302,15 @@ def load_model(folder: Path, backbone: str | None, device: str | None = None) ->
         device: Where to compute; None and "auto" take a GPU where there is one.
 
     Returns:
-        The fitted model.
+        The fitted model, a SnefyLDL or a LogRatioLDL.
 
     Raises:
         InputError: ``--backbone`` does not name a network.
         ModelFileError: The folder holds no model, a damaged one, or one whose network ``--backbone`` should name.
     """
-    from snefy_ldl.estimator import SnefyLDL
+    from snefy_ldl.density import load_density
 
-    return SnefyLDL.load(folder, import_backbone(backbone), None if device == "auto" else device)
+    return load_density(folder, import_backbone(backbone), None if device == "auto" else device)
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

@@ -33,6 +33,9 @@ Further rounds of labels, features looked up by id:
   snefy-ldl fit train.csv --labels no,yes --append round1.csv
   --append round2.json --pool pool.csv --out model
 
+A small table of amounts without zeros: the likelier of two densities:
+  snefy-ldl fit rocks.csv --normalize --labels SiO2,Al2O3,Fe2O3 --density auto --out model
+
 More rows than memory holds, a folder of Parquet files:
   snefy-ldl fit soil/ --stream --labels sand,silt,clay --out model
 
@@ -79,6 +82,14 @@ def fit(
     ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the rows.")] = 30,
     seed: opt.Seed = 0,
+    density: Annotated[
+        str,
+        typer.Option(
+            metavar="snefy|logratio|auto",
+            help="Which density: logratio suits small and wide tables without zeros; auto compares both on rows left "
+            "out. --members, --epochs, --zeros, --device and --checkpoint are for snefy.",
+        ),
+    ] = "snefy",
     zeros: Annotated[
         str, typer.Option(metavar="auto|model|shrink|error|FLOOR", help="What to do with shares of exactly zero.")
     ] = "auto",
@@ -114,10 +125,12 @@ def fit(
     stream = stream or on_ray
     if stream and (append or not alone or form not in (None, "counts")):
         raise typer.BadParameter("--stream takes shares or --votes counts in a folder of Parquet files only.")
+    _check_density(density, stream, checkpoint, form is not None or not alone)
     _check_files(out, pool, append)
     if normalize and form is not None:
         raise typer.BadParameter("--normalize is for amounts; it does not go with votes.")
     model = _make_model(
+        density,
         dict(setting(text) for text in option or []),
         n_members="auto" if members is None else members,
         epochs=epochs,
@@ -144,7 +157,7 @@ def fit(
         rows = _settle_columns(reader, rows, words, bool(append))
         for file in append or []:
             rows = reader.append(rows, file, pool or (None if alone else table), table)
-        _fit(model.set_params(columns=words or "auto"), rows)
+        model = _fit(model.set_params(columns=words or "auto"), rows, density, seed)
         votes_word = ", votes" if rows.are_counts else ""
         summary = f"{len(model.columns_.names_used)} features, {len(rows.label_names)} labels{votes_word}: {table}"
     model.save(out)
@@ -159,10 +172,29 @@ def _check_files(out: Path, pool: Path | None, append: list[Path] | None) -> Non
         raise input_error("--pool holds the features of appended rows: name the file with their labels with --append.")
 
 
-def _make_model(changes: dict[str, Any], **settings: Any) -> Any:
+def _check_density(density: str, stream: bool, checkpoint: Path | None, votes: bool) -> None:
+    """Raise where options do not go with a density."""
+    if density not in ("snefy", "logratio", "auto"):
+        raise typer.BadParameter(f"--density {density}: use snefy, logratio or auto.")
+    if density == "snefy":
+        return
+    if stream or checkpoint is not None:
+        raise typer.BadParameter(f"--stream, --engine ray and --checkpoint do not go with --density {density}.")
+    if votes and density == "logratio":
+        raise typer.BadParameter("--density logratio knows no votes; use --density snefy.")
+
+
+def _make_model(density: str, changes: dict[str, Any], **settings: Any) -> Any:
     """An unfitted model; ``--set`` has the last word."""
     from snefy_ldl.estimator import SnefyLDL
 
+    if density == "logratio":
+        from snefy_ldl.learners import LogRatioLDL
+
+        known = set(LogRatioLDL().get_params()) - {"columns"}
+        if unknown := [name for name in changes if name not in known]:
+            raise input_error(f"--set {unknown[0]}: no such setting. Use one of: {', '.join(sorted(known))}.")
+        return LogRatioLDL(**{"random_state": settings["random_state"], **changes})
     known = set(SnefyLDL().get_params()) - {"backbone", "columns"}
     if unknown := [name for name in changes if name not in known]:
         raise input_error(f"--set {unknown[0]}: no such setting. Use one of: {', '.join(sorted(known))}.")
@@ -191,17 +223,23 @@ def _settle_columns(reader: LabelReader, rows: Labelled, words: dict[str, str], 
     return replace(rows, features=rows.features[encoder.names_used])
 
 
-def _fit(model: Any, rows: Labelled) -> None:
-    """Fit the model to shares or votes, with the columns' names."""
+def _fit(model: Any, rows: Labelled, density: str, seed: int) -> Any:
+    """The model fitted to shares or votes, with the columns' names; with ``--density auto`` perhaps another one."""
     import pandas as pd
 
     X = rows.features
     Y = pd.DataFrame(rows.labels, columns=rows.label_names)
+    labels = {"counts": Y} if rows.are_counts else {"D": Y}
     with warnings_as_notes():
-        if rows.are_counts:
-            model.fit(X, counts=Y)
-        else:
-            model.fit(X, Y)
+        if density == "snefy":
+            return model.fit(X, **labels)
+        from snefy_ldl.density import fit_density
+        from snefy_ldl.learners import LogRatioLDL
+
+        models = {"snefy": model, "logratio": LogRatioLDL(random_state=seed, columns=model.columns)}
+        if density == "logratio":
+            models = {"logratio": model}
+        return fit_density(X, **labels, density=density, random_state=seed, **models)
 
 
 def _fit_stream(
@@ -233,7 +271,10 @@ def _conclude(model: Any, summary: str, out: Path) -> None:
     done = model.training_
     losses = [loss for loss in done["validation_loss"] if loss is not None]
     typer.echo(f"{training_rows(done)}, {summary}")
-    typer.echo(f"fitted in {done['seconds']:.1f} s, {done['epochs']} epochs, on {done['device']}")
+    if (choice := model.density_choice_) is not None:
+        typer.echo(f"density {choice['kept']}: {choice['reason']}")
+    passes = "epochs" if hasattr(model, "net_") else "steps"
+    typer.echo(f"fitted in {done['seconds']:.1f} s, {done['epochs']} {passes}, on {done['device']}")
     tried = model.candidates_
     if len(tried) > 1:
         name = next(one["name"] for one in tried if one["outcome"] == "kept")

@@ -21,27 +21,55 @@ from snefy_ldl.cluster.rows import calibrated_levels
 @command()
 def info(model: opt.ModelFolder, as_json: opt.AsJson = False) -> None:
     """Describe a saved model: labels, features, training, versions."""
-    from snefy_ldl._internal.model_files import CONFIG, check_description, read_config
+    from snefy_ldl._internal.model_files import CONFIG, check_description, read_head
 
-    config = read_config(model)
-    check_description(config, model / CONFIG)
+    head = read_head(model)
+    config = head.config
+    if not head.is_learner:
+        check_description(config, model / CONFIG)
     if as_json:
         typer.echo(json.dumps(config, indent=2, ensure_ascii=False))
     else:
         console = Console()
-        console.print(_info_table(model, config))
+        console.print(_grid(_learner_lines(model, config) if head.is_learner else _model_lines(model, config)))
         if len(config.get("candidates", [])) > 1:
             console.print(_candidate_table(config["candidates"]))
 
 
-def _info_table(folder: Path, config: dict[str, Any]) -> Table:
-    """What a saved model is."""
+def _learner_lines(folder: Path, config: dict[str, Any]) -> dict[str, str]:
+    """What a saved log-ratio density is."""
+    from snefy_ldl.density import load_density
+
+    model = load_density(folder)
+    training, names = model.training_, model.label_names_
+    loss = training["validation_loss"][0]
+    lines = {
+        "model": f"LogRatioLDL, written by snefy-ldl {config['library_version']} (format {config['format_version']})",
+        "labels": str(model.n_labels_) if names is None else f"{len(names)}: {shorten(names)} (shares)",
+        "features": str(model.n_features_in_),
+        **_column_lines(None if model.columns_ is None else model.columns_.to_dict()),
+        "members": f"{len(model.centre_)}, of {model.n_components} Gaussians each",
+        "guides": shorten(model.guide_names_) or "none",
+        "trained on": f"{training_rows(training)}, {training['epochs']} steps, {training['seconds']:.1f} s",
+        "rows left out": "none" if loss is None else f"mean log likelihood {-loss:.4f}",
+    }
+    return lines | _density_lines(training) | {"intervals": _calibration_line(folder)}
+
+
+def _density_lines(training: dict[str, Any]) -> dict[str, str]:
+    """Why a density was taken, where :func:`snefy_ldl.fit_density` fitted it."""
+    choice = training.get("density")
+    return {} if choice is None else {"density": f"{choice['kept']}: {choice['reason']}"}
+
+
+def _model_lines(folder: Path, config: dict[str, Any]) -> dict[str, str]:
+    """What a saved SnefyLDL is."""
     network, training = config["network"], config["training"]
     features = config["feature_names"]
     weights = folder / config["weights"]["file"]
     losses = [loss for loss in training["validation_loss"] if loss is not None]
     size = f"{weights.stat().st_size:,} bytes" if weights.is_file() else "MISSING"
-    lines = {
+    return {
         "model": f"SnefyLDL, written by snefy-ldl {config['library_version']} (format {config['format_version']})",
         "labels": f"{len(config['label_names'])}: {shorten(config['label_names'])}{_label_kind(training)}",
         "features": f"{config['n_features']}: {shorten(features)}" if features else f"{config['n_features']}, unnamed",
@@ -54,6 +82,7 @@ def _info_table(folder: Path, config: dict[str, Any]) -> Table:
         else "a training loop of your own (SnefyLDL.from_head)",
         "best epoch": ", ".join(str(epoch + 1) for epoch in training["best_epoch"] if epoch >= 0) or "last",
         "held-back rows": f"mean log likelihood {-sum(losses) / len(losses):.4f}" if losses else "none",
+        **_density_lines(training),
         "scaling": config["scaling"],
         "centre": _centre_line(weights, config),
         "zeros": f"{config['zero_policy']['mode']}, floor {config['zero_policy']['floor']:.3g}",
@@ -61,6 +90,9 @@ def _info_table(folder: Path, config: dict[str, Any]) -> Table:
         "self-check": _self_check_line(config.get("self_check")),
         "intervals": _calibration_line(folder),
     }
+
+
+def _grid(lines: dict[str, str]) -> Table:
     view = Table.grid(padding=(0, 2))
     view.add_column(style="bold")
     view.add_column()

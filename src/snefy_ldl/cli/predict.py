@@ -311,8 +311,8 @@ def conformalize(
 ) -> None:
     """Calibrate a model's intervals on rows it has not seen; predict --interval then uses them."""
     from snefy_ldl._internal.model_files import save_calibration
+    from snefy_ldl._internal.seen import MOST_SEEN, count_seen
     from snefy_ldl.conformal import ConformalIntervals
-    from snefy_ldl.training.seen import MOST_SEEN, count_seen
 
     levels = [number(part, "--level") for part in split(level)]
     if not levels:

@@ -157,7 +157,7 @@ def _chosen(text: str | None, kind: str, n_rows: int) -> list[int]:
 
 def _how_to_judge(model: SnefyLDL, rows: JudgedRows, folds: int | None) -> tuple[int, list[str]]:
     """In how many folds to fit anew, and what a reader should know: rows that trained a model flatter it."""
-    from snefy_ldl.training.seen import count_seen
+    from snefy_ldl._internal.seen import count_seen
 
     seen = count_seen(model, rows.X, rows.D) / len(rows)
     if folds is None and seen >= MOSTLY_SEEN:

@@ -81,7 +81,7 @@ def render_report(
         widths=[width.min(), np.median(width), width.max()],
         pictures=draw_pictures(report, pictures, counted),
         method=_method(report),
-        candidates=report.model.candidates_ if len(report.model.candidates_) > 1 else [],
+        candidates=list(report.model.candidates_) if len(report.model.candidates_) > 1 else [],
         commands=list(commands),
     )
     return page.lstrip()
@@ -230,12 +230,36 @@ def _count_calibration(report: Report) -> CountCalibration | None:
     return CountCalibration(np.asarray(histogram), coverage, sum(n / total * one.error for n, one in made))
 
 
+def density_words(model: Any) -> list[str]:
+    """Which density was taken and why, in sentences; none where nothing was compared and nothing asked for.
+
+    Args:
+        model: Fitted.
+
+    Returns:
+        Sentences.
+    """
+    choice = model.density_choice_
+    if choice is None:
+        return []
+    lines = [f"Density {choice['kept']}: {choice['reason']}."]
+    if choice["log_likelihood"] is not None:
+        each = ", ".join(f"{name} {value:.3f}" for name, value in choice["log_likelihood"].items())
+        lines.append(
+            f"Mean log likelihood of {choice['rows']:,} rows, each left out of the fit that judged it: {each}."
+        )
+    lines += [f"What {name} answers: {words}." for name, words in choice["answers"].items()]
+    return lines
+
+
 def _method(report: Report) -> list[str]:
-    training = report.model.training_
-    lines = [
-        f"The model: {training['rows']:,} rows, {training['epochs']} epochs, {report.model.net_.n_members} network(s), "
-        f"{training['seconds']:.1f} s."
-    ]
+    model, training = report.model, report.model.training_
+    if hasattr(model, "net_"):
+        what = f"{training['epochs']} epochs, {model.net_.n_members} network(s)"
+    else:
+        what = f"a log-ratio density of {len(model.centre_)} member(s), {training['epochs']} steps"
+    lines = [f"The model: {training['rows']:,} rows, {what}, {training['seconds']:.1f} s."]
+    lines += density_words(model)
     if report.folds:
         lines.append(
             f"The model's settings were fitted anew {report.folds} times, each time "
@@ -243,7 +267,9 @@ def _method(report: Report) -> list[str]:
             "settings do, not the saved model itself."
         )
     exact = "Intervals and densities are exact, without sampling."
-    if report.law_of(report.shown[0]).moves:  # each row has components of its own
+    if not hasattr(model, "net_"):
+        exact = "Densities are exact; means, intervals and coverage are by 4,096 quasi-random draws per row."
+    elif report.law_of(report.shown[0]).moves:  # each row has components of its own
         exact = f"Densities are exact; intervals and coverage are by {DRAWS} draws per row."
     lines.append(f"Rows count from 1, the first one that has labels. {exact}")
     lines.append(

@@ -143,6 +143,8 @@ def export(
     except ValueError:
         raise input_error(f"--levels {levels}: give numbers between 0 and 1, separated by commas.") from None
     fitted = load_model(model, backbone, "cpu")
+    if not hasattr(fitted, "net_"):
+        raise input_error(f"{model} holds a log-ratio density, which has no ONNX form; fit with --density snefy.")
     if dtype not in ("float64", "float32"):
         raise input_error(f"--dtype {dtype}: use float64 or float32.")
     export_onnx(fitted, out, wanted, dtype=cast(Any, dtype), verbose=1)

@@ -90,7 +90,8 @@ def label_names(model: SnefyLDL) -> list[str]:
     Returns:
         The names (L).
     """
-    return [str(label) for label in model.label_names_]
+    names = model.label_names_
+    return [f"label_{r}" for r in range(model.n_labels_)] if names is None else [str(label) for label in names]
 
 
 def known_features(model: SnefyLDL, option: str | None) -> list[str] | None:

@@ -93,12 +93,12 @@ class ModelFiles:
             ModelFileError: a file is missing or damaged, or the model needs a backbone, whose code is not saved.
         """
         from snefy_ldl._internal.model_files import load_calibration
-        from snefy_ldl.estimator import SnefyLDL  # loads torch
+        from snefy_ldl.density import load_density  # loads torch
 
         with tempfile.TemporaryDirectory() as place:
             self.write(Path(place))
             device = None if self.device == "auto" else self.device
-            return SnefyLDL.load(place, device=device), load_calibration(Path(place))
+            return load_density(place, device=device), load_calibration(Path(place))
 
     def write(self, folder: Path) -> None:
         """Put the files into a folder.
@@ -430,9 +430,9 @@ class Evaluation(Work):
         import numpy as np
 
         from snefy_ldl import metrics
+        from snefy_ldl._internal.seen import count_seen
         from snefy_ldl._internal.validation import check_counts, check_distributions
         from snefy_ldl.metrics.averages import covered_labels
-        from snefy_ldl.training.seen import count_seen
 
         given = check_counts(labels)[0] if self.counts else labels.to_numpy(dtype=np.float64)
         if self.normalize and not self.counts:

@@ -12,6 +12,7 @@ from sklearn.model_selection import check_cv
 
 from snefy_ldl._internal.laws import law_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
+from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.conformal.choice import MOSTLY, ScoreChoice, choose_score, set_aside, whole_range
@@ -41,7 +42,6 @@ from snefy_ldl.conformal.thresholds import (
 from snefy_ldl.datasets.objects import shares_of
 from snefy_ldl.errors import CalibrationWarning, InputError
 from snefy_ldl.estimator import fit_folds
-from snefy_ldl.training.seen import check_unseen
 
 #: Calibration rows that are looked at for intervals that are the whole of [0, 1].
 LOOK_AT = 100

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from snefy_ldl._internal.laws import draw_from, law_blocks, to_numpy
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
+from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.special import uniform
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import ZeroPolicy, check_confidence, check_count, check_distributions
@@ -32,7 +33,6 @@ from snefy_ldl.conformal.thresholds import (
 )
 from snefy_ldl.datasets.objects import shares_of
 from snefy_ldl.errors import CalibrationWarning, InputError
-from snefy_ldl.training.seen import check_unseen
 
 Names = NDArray[np.str_] | None
 

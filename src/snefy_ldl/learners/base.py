@@ -18,16 +18,15 @@ from scipy.special import rel_entr
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from snefy_ldl._internal.model_files import ArrayFolder, n_encoded
+from snefy_ldl._internal.model_files import LEARNERS, n_encoded
 from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.threads import few_threads
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_count, check_distributions, check_features, check_number
 from snefy_ldl.datasets.cells import frame_of, is_frame
-from snefy_ldl.datasets.columns import TableEncoder, has_gaps, learn_columns, read_encoder
+from snefy_ldl.datasets.columns import Encoder, GapFiller, TableEncoder, has_gaps, learn_columns, read_encoder
 from snefy_ldl.errors import InputError, ModelFileError, TrainingError
 
-FOLDER = ArrayFolder("snefy_ldl.learner", 1, "learner")
 #: Every learner class by name; a saved name outside it is refused.
 REGISTRY: dict[str, type[Learner]] = {}
 #: Hyperparameters that are whole numbers >= 1, beside those that start with ``n_``; numbers > 0; and numbers >= 0.
@@ -55,7 +54,7 @@ def write_learner(learner: Learner, folder: Path) -> None:
     """
     arrays: dict[str, Any] = {}
     description = pack_learner(learner, arrays, "")
-    FOLDER.write(folder, description, arrays)
+    LEARNERS.write(folder, description, arrays)
 
 
 def read_learner(folder: Path) -> Learner:
@@ -70,7 +69,7 @@ def read_learner(folder: Path) -> Learner:
     Raises:
         ModelFileError: A folder that is missing, damaged, foreign or written by a newer version.
     """
-    description, arrays = FOLDER.read(folder)
+    description, arrays = LEARNERS.read(folder)
     try:
         learner = unpack_learner(description, arrays)
         if not hasattr(learner, "n_labels_"):
@@ -123,6 +122,8 @@ def _pack_value(value: Any, name: str, arrays: dict[str, Any], prefix: str) -> d
         return {"learner": pack_learner(value, arrays, prefix)}
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, (TableEncoder, GapFiller)):
+        value = value.to_dict()
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
@@ -160,7 +161,11 @@ def unpack_learner(state: dict[str, Any], arrays: dict[str, Any]) -> Learner:
     for name, entry in state["fitted"].items():
         if not is_fitted_name(name):
             raise ModelFileError(f"{state['prefix']}{name} is not what a fit leaves behind.")
-        setattr(learner, name, read(entry))
+        value = read(entry)
+        if name == "columns_":
+            n_encoded({"columns": value, "n_features": state["fitted"]["n_features_in_"]["value"]}, Path("columns_"))
+            value = read_encoder(value)
+        setattr(learner, name, value)
     prefix = state["prefix"]
     for key, value in arrays.items():
         name = key.removeprefix(prefix)
@@ -240,7 +245,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
     Attributes:
         n_features_in_: d.
         feature_names_in_: Names of the features, where ``fit`` saw a DataFrame.
-        columns_: What makes numbers of a table with text or gaps, as plain values; only where there were some.
+        columns_: What makes numbers of a table with text or gaps (:mod:`snefy_ldl.datasets.columns`), or None.
         n_labels_: L.
         label_names_: Names of the labels, or None.
         share_floor_: Smallest share that is predicted, before rows are closed.
@@ -253,6 +258,9 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
 
     #: For learners that draw nothing, and so have no such argument.
     random_state: Any = None
+    #: What the columns of a table are; a learner with this argument keeps what makes numbers of any table.
+    columns: Any = None
+    columns_: Encoder | None = None
     #: Whether ``fit`` takes NaN in D for a share that is not known.
     takes_missing_shares = False
     #: Where predicted shares are lifted to; a fit lowers it where observed shares are as small.
@@ -318,7 +326,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
             InputError: Rows, labels or hyperparameters that break a rule.
         """
         self._check_params()
-        columns = learn_columns(X) if is_frame(X) or has_gaps(X) else None
+        columns = learn_columns(X, self.columns or "auto") if is_frame(X) or has_gaps(X) else None
         if isinstance(columns, TableEncoder):
             columns.tell_left_out()
         features = _dense(check_features(X) if columns is None else columns.transform(X))
@@ -326,8 +334,8 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         for name in [name for name in vars(self) if is_fitted_name(name)]:
             delattr(self, name)
         self._check_columns(X, reset=True)
-        if columns is not None and (columns.has_gaps or not columns.is_plain):
-            self.columns_ = columns.to_dict()
+        if columns is not None and (self.columns is not None or columns.has_gaps or not columns.is_plain):
+            self.columns_ = columns
         self.n_labels_ = labels.shape[1]
         self.label_names_ = names
         if (floor := share_floor(labels)) < PREDICTED_SHARE_FLOOR:
@@ -380,9 +388,8 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _check_X(self, X: Any) -> Array:
         check_is_fitted(self, "n_labels_")
-        columns = read_encoder(getattr(self, "columns_", None))
-        if columns is not None:
-            return _dense(columns.transform(X))
+        if self.columns_ is not None:
+            return _dense(self.columns_.transform(X))
         features = _dense(check_features(X))
         self._check_columns(X, reset=False)
         return features
@@ -442,8 +449,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
     @property
     def _width(self) -> int:
         """How many numbers a row has, once text and gaps are read."""
-        columns = getattr(self, "columns_", None)
-        return n_encoded({"columns": columns, "n_features": self.n_features_in_}, Path("columns_"))
+        return int(self.n_features_in_) if self.columns_ is None else self.columns_.n_out
 
     # Files ----------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ from sklearn.covariance import ledoit_wolf
 from torch import Tensor
 
 from snefy_ldl._internal.prediction import DensityPredictor
+from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import ZeroPolicy, check_count
 from snefy_ldl.errors import InputError
@@ -89,6 +91,7 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         n_trees: Trees of the forest.
         max_iter: Most training steps.
         random_state: Seed, generator or None.
+        columns: What the columns of a DataFrame are, as in :class:`~snefy_ldl.SnefyLDL`.
 
     Attributes:
         guide_weights_: Weight of every guide in every member's mean, (M, G); what they lack to one is the mean's.
@@ -96,6 +99,8 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         freedom_: Degrees of freedom of the Student law that the mixture starts from.
         n_iter_: The common stopping step; 0 where nothing improved on the start.
         validation_log_prob_: Log density of every training row by the member that left it out, (N,).
+        training_: What the fit did, in the words of :class:`~snefy_ldl.SnefyLDL`.
+        seen_rows_: Fingerprints of the training rows (:class:`snefy_ldl._internal.seen.SeenRows`).
 
     References:
         Aitchison, The Statistical Analysis of Compositional Data, 1986.
@@ -120,6 +125,7 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         n_trees: int = 300,
         max_iter: int = 400,
         random_state: Any = None,
+        columns: Any = "auto",
     ) -> None:
         self.n_components = n_components
         self.guides = guides
@@ -127,6 +133,7 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         self.n_trees = n_trees
         self.max_iter = max_iter
         self.random_state = random_state
+        self.columns = columns
 
     def _check_params(self) -> None:
         check_count("n_components", self.n_components)
@@ -142,10 +149,15 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         names = [self.guides] if isinstance(self.guides, str) else list(self.guides)
         return list(GUIDES) if names == ["auto"] else names
 
+    #: Nothing was tried but this density, and it has no network of the user's own.
+    candidates_: tuple[Any, ...] = ()
+    backbone = None
+
     # -- fit ---------------------------------------------------------------------------------------------------------
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         refuse_zeros(D <= 0.0, self.label_names_)
+        started = time.perf_counter()
         logs = np.log(D)
         z = logs @ default_basis(D.shape[1]).matrix.T
         n_rows = len(z)
@@ -180,6 +192,26 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         for name, value in vars(trained.net).items():
             setattr(self, f"net_{name}_", value.detach().double().numpy())
         self.validation_log_prob_ = trained.log_prob - logs.sum(1) - 0.5 * math.log(D.shape[1])
+        self.feature_mean_ = X.mean(0)
+        self._remember(X, D, time.perf_counter() - started)
+
+    def _remember(self, X: Array, D: Array, seconds: float) -> None:
+        """Note what the fit did and which rows it saw."""
+        self.row_prints_ = SeenRows.of(X, D).prints.view(np.int64)
+        loss = None if len(self.centre_) == 1 else -float(self.validation_log_prob_.mean())
+        self.training_ = {
+            "rows": len(X),
+            "epochs": self.n_iter_,
+            "validation_loss": [loss],
+            "seconds": round(seconds, 3),
+            "device": "cpu",
+            "labels": "shares",
+        }
+
+    @property
+    def seen_rows_(self) -> SeenRows:
+        """Fingerprints of the training rows."""
+        return SeenRows(self.row_prints_.view(np.uint64), self.training_["rows"])
 
     def _fit_guides(self, names: list[str], X: Array, z: Array, folds: Index, seed: int) -> Array:
         """Fit the guides on all rows, and predict every row by guides that did not see it (G, N, P)."""
@@ -286,6 +318,17 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         law = LogRatioSimplex(Mixture(weights, location, factor, net.centres, net.log_widths))
         return law.named(self.label_names_)
 
+    def encode(self, X: Any) -> Array:
+        """The numbers that the model makes of a table: text, dates and gaps as the fit read them.
+
+        Args:
+            X: Features (N, d).
+
+        Returns:
+            Numbers (N, d').
+        """
+        return self._check_X(X)
+
     def predict_dist(self, X: Any) -> LogRatioSimplex:
         """The predicted laws, one per row.
 
@@ -324,6 +367,7 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         width, n_hidden, n_out = max(1, n_guides * n_ratios), self.n_hidden, 2 * n_ratios + self.n_components
         shapes: dict[str, tuple[int, ...]] = {
             "centre_": (n_members, n_ratios),
+            "feature_mean_": (self._width,),
             "guide_weights_": (n_members, n_guides),
             "white_": (n_members, n_ratios, n_ratios),
             "back_": (n_members, n_ratios, n_ratios),
@@ -344,6 +388,12 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
     def _find_damage(self) -> str | None:
         if "trees" in self.guide_names_ and not isinstance(getattr(self, "trees_", None), TreesLDL):
             return "trees_ is missing"
+        training = getattr(self, "training_", None)
+        if not isinstance(training, dict) or not isinstance(training.get("rows"), int):
+            return "training_ does not name the number of rows"
+        prints = getattr(self, "row_prints_", None)
+        if not isinstance(prints, np.ndarray) or prints.dtype != np.int64 or len(prints) > training["rows"]:
+            return "row_prints_ are no fingerprints of the training rows"
         return None
 
 

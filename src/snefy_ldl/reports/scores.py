@@ -16,6 +16,7 @@ from scipy.special import gammaln, xlogy
 from sklearn.model_selection import KFold
 
 from snefy_ldl import metrics
+from snefy_ldl._internal.seen import MOST_SEEN, count_seen
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import ZeroPolicy, check_confidence
 from snefy_ldl.datasets.streams import make_stream
@@ -24,7 +25,6 @@ from snefy_ldl.learners import SABFGS
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.networks.starts import fit_dirichlet, label_concentration
 from snefy_ldl.reports.answers import Answers, JudgedRows
-from snefy_ldl.training.seen import MOST_SEEN, count_seen
 
 #: Parts into which the judged rows are cut where there are no others to learn from.
 FOLDS = 5

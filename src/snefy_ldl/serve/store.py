@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._internal.model_files import CALIBRATION_FILE, CONFIG, load_calibration, read_config
+from snefy_ldl._internal.model_files import CALIBRATION_FILE, CONFIG, load_calibration, read_head
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.datasets.kinds import CategoryColumn, NumberColumn
+from snefy_ldl.density import load_density
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.serve.batching import Meter
 from snefy_ldl.serve.explorer.rows import past_columns, typical_features
 from snefy_ldl.serve.limits import Fault
@@ -34,7 +34,7 @@ class ServedModel:
     Args:
         name: of the folder.
         folder: where it came from.
-        model: fitted.
+        model: fitted, a SnefyLDL or a LogRatioLDL.
         inner: the same model, for features that are already encoded.
         calibrated: its conformal intervals, or None.
         config: the folder's JSON configuration.
@@ -45,8 +45,8 @@ class ServedModel:
 
     name: str
     folder: Path
-    model: SnefyLDL
-    inner: SnefyLDL
+    model: Any
+    inner: Any
     calibrated: ConformalIntervals | None
     config: dict[str, Any]
     version: str
@@ -56,7 +56,8 @@ class ServedModel:
     @property
     def labels(self) -> list[str]:
         """Names of the labels."""
-        return [str(label) for label in self.model.label_names_]
+        names = self.model.label_names_
+        return [f"label_{r}" for r in range(self.model.n_labels_)] if names is None else [str(name) for name in names]
 
     @property
     def features(self) -> list[str] | None:
@@ -79,10 +80,10 @@ class ServedModel:
     @property
     def moves(self) -> bool:
         """Whether the components of the law differ between rows."""
-        return bool(self.model.inputs_ == "moving")
+        return bool(getattr(self.model, "inputs_", None) == "moving")
 
 
-def load_intervals(folder: Path, model: SnefyLDL) -> ConformalIntervals | None:
+def load_intervals(folder: Path, model: Any) -> ConformalIntervals | None:
     """Load the conformal intervals of a saved model.
 
     Args:
@@ -111,15 +112,15 @@ def load_served(folder: Path, name: str, backbone: Any = None) -> ServedModel:
         ModelFileError: the folder holds no complete model, or one whose custom network is missing.
     """
     for _ in range(5):
-        config = read_config(folder)
-        model = SnefyLDL.load(folder, backbone if config["network"]["custom_backbone"] else None)
+        head = read_head(folder)
+        model = load_density(folder, backbone if head.custom_backbone else None)
         inner = past_columns(model)
         calibrated = load_intervals(folder, inner)
-        if read_config(folder)["weights"] == config["weights"]:  # not overwritten in between
+        if read_head(folder).checksum == head.checksum:  # not overwritten in between
             break
     else:
         raise ModelFileError(f"{folder} is being overwritten repeatedly; it will be loaded when that ends.")
-    return ServedModel(name, folder, model, inner, calibrated, config, config["weights"]["sha256"][:12], time.time())
+    return ServedModel(name, folder, model, inner, calibrated, head.config, head.checksum[:12], time.time())
 
 
 class ModelStore:
@@ -258,9 +259,8 @@ def model_card(served: ServedModel) -> dict[str, Any]:
         What it is, how it was trained and measured, and its limits.
     """
     model, config = served.model, served.config
-    training, state = config["training"], served.calibrated
+    training, state = model.training_, served.calibrated
     losses = [loss for loss in training["validation_loss"] if loss is not None]
-    net = model.net_
     return {
         "name": served.name,
         "version": served.version,
@@ -275,20 +275,32 @@ def model_card(served: ServedModel) -> dict[str, Any]:
             "how": "rows of the training table that chose the epoch; evaluate on other rows for an unbiased value",
         },
         "intervals": {
-            "exact_under_the_model": True,
+            "exact_under_the_model": hasattr(model, "net_"),
             "calibrated_levels": [] if state is None else np.atleast_1d(state.confidence_level).tolist(),
             "calibration_rows": None if state is None else state.n_calibration_,
         },
-        "law": {"members": net.n_members, "neurons": int(net.raw_exponents.shape[1]), "sees": model.inputs_},
+        "law": _law_facts(model),
         "limits": _limits(served),
         "example_row": typical_row(served),
     }
+
+
+def _law_facts(model: Any) -> dict[str, Any]:
+    """What the predicted laws are made of."""
+    choice = {} if model.density_choice_ is None else {"chosen_because": model.density_choice_["reason"]}
+    if not hasattr(model, "net_"):
+        return {"density": "logratio", "members": len(model.centre_), "components": model.n_components, **choice}
+    net = model.net_
+    facts = {"members": net.n_members, "neurons": int(net.raw_exponents.shape[1]), "sees": model.inputs_}
+    return {**facts, **choice}
 
 
 def _limits(served: ServedModel) -> list[str]:
     """What the model cannot answer, one sentence each."""
     model = served.model
     limits = ["It has seen only rows like its training data; far from them its answers are extrapolations."]
+    if not hasattr(model, "net_"):
+        return [*limits, "It knows no votes, no zeros and no joint law of sums; shares are answered by 4,096 draws."]
     if model.centre_ is not None or served.moves:
         limits.append("Its distribution has a centre, so condition answers by draws and reports their standard errors.")
     if model.net_.has_presence:

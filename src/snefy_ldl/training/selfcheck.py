@@ -11,10 +11,10 @@ import torch
 from scipy import stats
 
 from snefy_ldl._internal.laws import draw_from, tensor_for, to_numpy
+from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.errors import SelfCheckWarning
 from snefy_ldl.training.plan import Job
-from snefy_ldl.training.seen import SeenRows
 from snefy_ldl.training.state import FittedState, network_inputs
 
 __all__ = ["check_law", "finish", "warn_if_failed"]

@@ -15,6 +15,7 @@ from torch import Tensor, distributed
 from snefy_ldl._internal.limits import STREAM_ROWS
 from snefy_ldl._internal.random import derive_seed
 from snefy_ldl._internal.rows import as_rows, take_rows
+from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Mask
 from snefy_ldl.datasets.streams import Chunk, Stream
 from snefy_ldl.errors import InputError
@@ -27,7 +28,6 @@ from snefy_ldl.training.loop import count_repair, diagnose, is_sound
 from snefy_ldl.training.objectives import Objective
 from snefy_ldl.training.optimiser import copy_of_member, make_optimizer
 from snefy_ldl.training.plan import Job, build_net, make_objective
-from snefy_ldl.training.seen import SeenRows
 from snefy_ldl.training.selection import conclude
 from snefy_ldl.training.selfcheck import finish
 from snefy_ldl.training.settings import Recipe, Settings

@@ -10,12 +10,12 @@ import torch
 from scipy.special import gammainc, gammaincinv, gammaln
 
 from snefy_ldl._internal.laws import law_blocks
+from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_confidence, check_count, check_distributions
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError, NotConformalizedError
-from snefy_ldl.training.seen import check_unseen
 
 __all__ = ["LabelDecision", "component_largest", "prob_largest", "prob_largest_by_draws"]
 

@@ -467,7 +467,7 @@ def make_page(
         One HTML document, which loads nothing from other hosts.
 
     Raises:
-        InputError: the rows do not fit the model.
+        InputError: the rows do not fit the model, or it has a log-ratio density.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
@@ -477,6 +477,8 @@ def make_page(
         >>> "<script src" in make_page(model, PageRows(city.X))
         False
     """
+    if not hasattr(model, "net_"):
+        raise InputError("the page cannot compute a log-ratio density in the browser; ask the model itself instead.")
     content, arrays = export_model(model, rows, name, intervals, verbose)
     folder = resources.files(__package__) / "page"
     page = (folder / "page.html").read_text(encoding="utf-8")

@@ -147,7 +147,9 @@ def typical_features(model: Any) -> Array:
         Encoded features.
     """
     n_features = model.columns_.n_out if model.columns_ is not None else int(model.n_features_in_)
-    if model.inputs_ in ("features", "both"):
+    if not hasattr(model, "net_"):  # a log-ratio density
+        middle = model.feature_mean_
+    elif model.inputs_ in ("features", "both"):
         middle = model.net_.backbone.scaler.centre[0].cpu().double().numpy()[:n_features]
     else:
         middle = np.asarray(getattr(model.guides_.learners[0], "feature_mean_", np.zeros(n_features)))
