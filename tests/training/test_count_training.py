@@ -30,9 +30,11 @@ from snefy_ldl.training.kernels.counts import (
     LargeFactors,
     SmoothFactors,
     VoteFactors,
+    VotePass,
     chebyshev,
     log_prob_factors,
     pair_columns,
+    reduced_series,
     rising_series,
     series_length,
 )
@@ -320,6 +322,41 @@ def test_smooth_factors_equal_lgamma(kind: str) -> None:
     assert float((ours - other).abs().max() / other.abs().max()) < 2e-6
 
 
+@pytest.mark.parametrize("balanced", [True, False])
+@pytest.mark.parametrize("n", [12, 7])
+def test_the_pass_without_autograd_equals_the_density_and_its_gradient(n: int, balanced: bool) -> None:
+    parts = [part.requires_grad_() for part in pieces(4, 9, members=2, n=n, high=300.0)]
+    work, slope = VotePass((2, 9, n, 4), parts[2].float(), 110), torch.linspace(-1.0, 1.0, 18).reshape(2, 9)
+    for most in (1, 110, 4):  # arrays are used again
+        factors = VoteFactors.of(votes(9, 4, most, members=2, seed=most))
+        exact = evaluate(*parts, factors, balanced)  # by lgamma, in float64
+        gradients = torch.autograd.grad(exact, parts, slope.double())
+        scale, exponents, readout = (part.detach() for part in parts)
+        into = [torch.empty_like(part, dtype=torch.float32) for part in parts]
+        log_p = work.forward(scale.float(), exponents, readout.float(), factors.count, balanced)
+        torch.testing.assert_close(log_p, exact.detach(), rtol=1e-6, atol=3e-4)
+        work.backward(slope, *into)
+        for ours, other in zip(into, gradients):
+            assert float((ours - other).abs().max() / other.abs().max()) < 1e-4  # of sums that cancel, in float32
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 130])
+def test_few_functions_make_up_all_rising_factorials(most: int) -> None:
+    low, high = 0, 14
+    series = reduced_series(low, high, most)
+    beta, m = np.geomspace(0.02, 1000.0, 60), np.arange(1, most + 1)[:, None]
+    x = (2.0 * np.log1p(beta) / INTERVAL_STEP - (high + low)) / (high - low)
+    both = np.polynomial.chebyshev.chebval(x, series.basis.double().numpy().T)
+    functions, slopes = both[: len(both) // 2], both[len(both) // 2 :]
+    values = series.constant.numpy()[1:, None] + np.log(beta) + series.value[1:, 1:].double().numpy() @ functions
+    exact = gammaln(beta + m) - gammaln(beta)
+    np.testing.assert_allclose(values, exact, atol=2e-7 * np.abs(exact).max())
+    change = 1.0 / beta + series.value[1:, 1:].double().numpy() @ slopes / (1.0 + beta)
+    exact = digamma(beta + m) - digamma(beta)
+    np.testing.assert_allclose(change, exact, rtol=2e-5, atol=1e-6 * most)
+    assert len(functions) <= min(max(1, most - 1), 11)
+
+
 def test_two_graphs_in_float32_do_not_share_memory() -> None:
     scale, exponents, readout = pieces(3, 8, n=16)
     parts = [scale.float().requires_grad_(), exponents.requires_grad_(), readout.float().requires_grad_()]
@@ -535,6 +572,7 @@ def test_the_fit_reports_the_likelihood_that_log_prob_gives(votes_per_item: int)
     X = rng.normal(size=(40, 2))
     counts = np.array([rng.multinomial(votes_per_item, rng.dirichlet([2.0, 3.0, 1.0])) for _ in range(40)])
     settings = {"n_neurons": 6, "n_readouts": 3, "epochs": 1, "validation_fraction": 0.5, "random_state": 0}
+    settings["guides"] = None
     job = Job(Settings(**settings), TrainingData(X, None, counts, None, None))
     model = SnefyLDL(**settings).adopt(*fit([job]))
     held = job.members[0].valid

@@ -27,7 +27,7 @@ from snefy_ldl._internal.special import log_quadratic_form, log_share, pair_conc
 from snefy_ldl.distributions.components import log_expm1
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
-from snefy_ldl.training.kernels.counts import MOST_VOTES, DirectFactors, VoteFactors, log_prob_factors
+from snefy_ldl.training.kernels.counts import MOST_VOTES, DirectFactors, VoteFactors, VotePass, log_prob_factors
 from snefy_ldl.training.kernels.density import DensityPass, squared_log_density
 from snefy_ldl.training.kernels.presence import DENSE_SUPPORTS, ZeroPass, ZeroRows, zero_log_density
 from snefy_ldl.training.kernels.step import NetworkStep, gradient_of
@@ -435,6 +435,13 @@ class Counts(Objective):
         shared = None if self.shared is None else self.shared[index]
         return log_probability(net, x, self.factors[index], self.background_of(index), shared)
 
+    def written_out_step(self, net: SnefyNet, X: ScaledFeatures, batch_size: int) -> WrittenOutVoteStep | None:
+        """See :meth:`Objective.written_out_step`; for a CPU, every label counted, and not very many votes."""
+        on_cpu = net.readout.device.type == "cpu" and net.readout.dtype == torch.float32
+        if not on_cpu or not self.factors.is_plain or self.shared is not None:
+            return None
+        return WrittenOutVoteStep(net, X, self, batch_size)
+
 
 # -- steps without autograd ------------------------------------------------------------------------------------------
 
@@ -469,6 +476,40 @@ class WrittenOutStep(NetworkStep):
         )
         self.work.backward(slope, self.d_layers[-1], self.d_exponents, self.d_readout)
         return self.labels.in_one_measure(log_p, index)
+
+
+class WrittenOutVoteStep(NetworkStep):
+    """The step for votes, on a CPU.
+
+    Args:
+        net: what to train; its parameters get ``grad`` arrays that stay.
+        X: features, scaled for every member.
+        labels: votes, every label counted.
+        batch_size: rows per step.
+
+    Raises:
+        TypeError: where the backbone is a custom one, which needs autograd.
+    """
+
+    def __init__(self, net: SnefyNet, X: ScaledFeatures, labels: Counts, batch_size: int) -> None:
+        super().__init__(net, X, batch_size)
+        self.labels = labels
+        n_members, n_neurons, n_labels = net.raw_exponents.shape
+        most_votes = int(labels.factors.count.max())
+        self.work = VotePass((n_members, batch_size, n_neurons, n_labels), net.readout, most_votes)
+
+    def density(self, index: Tensor, slope: Tensor) -> Tensor:
+        """See :meth:`NetworkStep.density`."""
+        net = self.net
+        counts, background = self.labels.factors.count[index], self.labels.background_of(index)
+        log_p = self.work.forward(self.layers[-1], self.take_exponents(), net.readout, counts, net.balanced)
+        if background is not None:  # log((1-ε) p + ε p_background), and how much of it is the network's
+            keep, give = (-softplus(sign * net.log_odds)[:, None].double() for sign in (1.0, -1.0))
+            other = background + give
+            share = torch.sigmoid((log_p + keep) - other)
+            log_p, slope = torch.logaddexp(log_p + keep, other), slope * share.to(slope.dtype)
+        self.work.backward(slope, self.d_layers[-1], self.d_exponents, self.d_readout)
+        return log_p
 
 
 class WrittenOutZeroStep(NetworkStep):

@@ -28,16 +28,22 @@ from snefy_ldl._internal.special import (
     STIRLING,
     STIRLING_SLOPES,
     LogGamma,
+    circulant_from_full,
     diagonal_index,
+    full_from_circulant,
     full_index,
     pair_index,
     symmetric,
 )
+from snefy_ldl.training.kernels.pairs import PairKernel, PairSums, Wrapped, pair_weights
 
 #: Terms this far below the largest in the exponent count as that far: a float32 beneath them is slow, and nothing.
 LOWEST_EXPONENT = -80.0
+LOG2_E = math.log2(math.e)
 #: Neglected terms of a series are this small beside its first.
 SERIES_TOLERANCE = 1e-7
+#: ... and singular values this small beside the first are left out: slopes at the ends of an interval are less exact.
+REDUCED_TOLERANCE = 1e-8
 #: Intervals end at whole multiples of this in log(1 + β), so that training meets few of them.
 INTERVAL_STEP = 0.5
 #: Above so many votes per item float32 would round differences between components, and tables by count grow long.
@@ -112,6 +118,12 @@ class VoteFactors:
         return VoteFactors(self.groups, self.column[rows], self.count[rows], self.sign)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether every label of every row was counted, and no vote names a set of labels."""
+        n_labels = self.groups.shape[1]
+        return len(self.groups) == n_labels + 1 and self.count.shape[-1] == n_labels + 1
+
+    @property
     def shape(self) -> torch.Size:
         """Shape of the rows."""
         return self.count.shape[:-1]
@@ -166,6 +178,42 @@ def rising_series(low: int, high: int, most: int) -> Series:
     constant = value[:, 1].copy()
     value[:, 1] = 0.0
     return Series(torch.from_numpy(constant), torch.from_numpy(value).float(), torch.from_numpy(slope).float())
+
+
+class ReducedSeries(NamedTuple):
+    """:class:`Series` with as few terms as float32 can hold, found by a singular value decomposition.
+
+    Rising factorials of different m are so alike that about ten functions of β make up all of them where Chebyshev's
+    polynomials need twenty; for up to four votes three do.
+
+    Attributes:
+        constant: ``F_m0`` (M,), float64.
+        value: ``[m > 0]``, and the coefficients of those functions (M, 1 + R), float32.
+        basis: the functions, and then their slopes for ``log(1 + β)``, as Chebyshev series (2 R, G), float32.
+    """
+
+    constant: Tensor
+    value: Tensor
+    basis: Tensor
+
+
+@lru_cache(maxsize=256)
+@torch.inference_mode(False)
+def reduced_series(low: int, high: int, most: int) -> ReducedSeries:
+    """The series on ``INTERVAL_STEP * [low, high]`` for up to so many votes.
+
+    >>> [reduced_series(0, 14, most).value.shape[1] - 1 for most in (1, 4, 128)]
+    [1, 3, 10]
+    """
+    series = rising_series(low, high, most)
+    table = series.value[:, 1:].double().numpy()  # (M, G)
+    coefficients, sizes, basis = np.linalg.svd(table, full_matrices=False)
+    length = max(1, int((np.cumsum(sizes[::-1])[::-1] > REDUCED_TOLERANCE * sizes[0]).sum()))
+    basis = basis[:length]
+    slopes = np.polynomial.chebyshev.chebder(basis, axis=1) / (0.5 * INTERVAL_STEP * (high - low))
+    value = torch.from_numpy(np.hstack([np.arange(len(table))[:, None] > 0, (coefficients * sizes)[:, :length]]))
+    both = np.vstack([basis, np.pad(slopes, ((0, 0), (0, basis.shape[1] - slopes.shape[1])))])
+    return ReducedSeries(series.constant, value.float(), torch.from_numpy(both).float())
 
 
 def chebyshev(x: Tensor, into: Tensor) -> None:
@@ -496,6 +544,155 @@ class CountLogDensity(torch.autograd.Function):
         d_columns[:, : n_labels + 1] += slope
         d_exponents = _fold(d_columns, n).transpose(1, 2) @ ctx.factors.factors.groups
         return d_log_scale, d_exponents, d_readout, None, None
+
+
+class VotePass:
+    """Forward and backward of the log probability on a CPU, in float32, for votes that were all counted.
+
+    :class:`CountLogDensity` with :class:`SmoothFactors`, but every array is made once, and pairs stand in circulant
+    order (:mod:`snefy_ldl.training.kernels.pairs`): what belongs to the two neurons of a pair is two strided views, and
+    nothing is looked up by index. ``log R`` is one more term of the series, with coefficient one, so that its gradient
+    is a row of the same product. How many terms there are depends on the neurons, so the arrays that hold them are made
+    anew where that changes.
+
+    Args:
+        shape: members K, rows B, neurons n and labels L.
+        like: gives the network's dtype.
+        most_votes: the largest count of any row.
+    """
+
+    def __init__(self, shape: tuple[int, int, int, int], like: Tensor, most_votes: int) -> None:
+        n_members, n_rows, n, n_labels = shape
+        shifts, columns = n // 2 + 1, n_labels + 1
+        self._shape = n_members, n_rows, n, columns
+        self._most = 1 << most_votes.bit_length()
+        self.kernel = PairKernel((n_members, n, n_labels), like.device, like.dtype)
+        self._halves = Wrapped(torch.empty(n_members, columns, n + shifts - 1, dtype=torch.float64), n)
+        self._scale = Wrapped(like.new_empty(n_members, n_rows, n + shifts - 1), n)
+        self._columns = like.new_empty(n_members, columns, shifts, n, dtype=torch.float64)
+        self._terms = like.new_empty(n_members, n_rows, shifts * n)
+        self._row_sums, self._column_sums = (PairSums(n_members * size, n, like) for size in (n_rows, columns))
+        self._weights, self._index = pair_weights(n, like), circulant_from_full(n).expand(n_members, -1)
+        self._full_index = full_from_circulant(n).expand(n_members, -1)
+        self._sizes = 0, 0
+
+    def forward(self, log_scale: Tensor, exponents: Tensor, readout: Tensor, counts: Tensor, balanced: bool) -> Tensor:
+        """Log probability (K, B), float64, without its coefficient; see :class:`CountLogDensity`.
+
+        Args:
+            log_scale: the network's output (K, B, n).
+            exponents: ``W`` (K, n, L), float64.
+            readout: ``V`` (K, m, n).
+            counts: votes for each label and their total (K, B, L + 1), whole numbers.
+            balanced: what the output is.
+        """
+        n_members, n_rows, n, _ = self._shape
+        ratio, g = self.kernel.compute(exponents)
+        if not balanced:
+            log_scale = log_scale + g[:, None].to(log_scale.dtype)
+        self._expand()
+        terms, pairs = self._terms, self._terms.view(n_members, n_rows, -1, n)
+        torch.add(*self._scale.fill(log_scale), out=pairs)
+        terms.baddbmm_(self._take_coefficients(counts), self._series_terms)
+        top = terms.amax(-1, keepdim=True)
+        terms.sub_(top).clamp_min_(LOWEST_EXPONENT).mul_(LOG2_E).exp2_()  # on a CPU a third of the time of exp
+        gram = readout.transpose(1, 2) @ readout
+        weight = gram.flatten(1).gather(1, self._index).mul_(self._weights)
+        total = torch.bmm(terms, weight[..., None]).squeeze(-1).clamp_min_(0.0)
+
+        log_scale_top = log_scale.amax(-1, keepdim=True)
+        e = (log_scale - log_scale_top).exp_()
+        mixed = gram * ratio
+        half = e @ mixed
+        normaliser = torch.linalg.vecdot(half, e)
+        self._kept = readout, ratio, gram, mixed, weight, total, e, half, normaliser, balanced
+        log_p = torch.log(total / normaliser).add_(top.sub_(log_scale_top, alpha=2.0).squeeze(-1)).double()
+        constant = self._series.constant[counts]
+        return log_p.add_(constant[..., :-1].sum(-1)).sub_(constant[..., -1])
+
+    def _expand(self) -> None:
+        """The terms of all pairs: log R, and for each function of β, log β first, those of every column."""
+        n_members, n_rows, _, columns = self._shape
+        halves = self.kernel.halves
+        ends = float(halves.min()), float(halves.max())  # the ends of all pairs are neurons paired with themselves
+        if not (math.isfinite(ends[0]) and math.isfinite(ends[1])):
+            ends = 0.0, 0.0  # training has diverged: the answer is NaN, and the epoch is undone
+        low = math.floor(math.log1p(2.0 * ends[0]) / INTERVAL_STEP)
+        high = max(math.ceil(math.log1p(2.0 * ends[1]) / INTERVAL_STEP), low + 2)
+        self._series = reduced_series(low, high, self._most)
+        (n_functions, length), pairs = self._series.basis.shape, self._terms.shape[2]
+        n_terms = 1 + (1 + n_functions // 2) * columns
+        if (n_terms, length) != self._sizes:
+            self._sizes = n_terms, length
+            like = self._terms
+            self._chebyshev = like.new_empty(n_members, length, columns * pairs)
+            self._functions = like.new_empty(n_members, n_functions, columns * pairs)
+            self._series_terms, self._d_terms = like.new_empty(2, n_members, n_terms, pairs)
+            self._gathered = like.new_ones(n_members, n_rows, n_terms)
+        torch.add(*self._halves.fill(halves), out=self._columns)
+        flat = self._columns.flatten(1)  # (K, Q S n)
+        x = torch.log1p(flat).mul_(2.0 / (INTERVAL_STEP * (high - low))).sub_((high + low) / (high - low))
+        polynomials = list(self._chebyshev.unbind(1))
+        polynomials[0].fill_(1.0)
+        polynomials[1].copy_(x)
+        twice = polynomials[1] * 2.0
+        for below, here, above in zip(polynomials, polynomials[1:], polynomials[2:]):
+            torch.mul(here, twice, out=above).sub_(below)
+        torch.matmul(self._series.basis, self._chebyshev, out=self._functions)
+        terms = self._series_terms
+        terms[:, 0] = self.kernel.log_ratio.flatten(1)
+        by_function = terms[:, 1:].view(n_members, -1, columns * pairs)
+        by_function[:, 0] = flat.log()
+        by_function[:, 1:] = self._functions[:, : n_functions // 2]
+
+    def _take_coefficients(self, counts: Tensor) -> Tensor:
+        """Coefficients of each row's counts, signs included, in the order of the terms (K, B, 1 + (1 + R) Q)."""
+        n_members, n_rows, _, columns = self._shape
+        taken = self._gathered[..., 1:].view(n_members, n_rows, -1, columns)
+        table = self._series.value.index_select(0, counts.flatten())
+        taken.copy_(table.view(n_members, n_rows, columns, -1).transpose(2, 3))
+        taken[..., -1].neg_()
+        return self._gathered
+
+    def backward(self, grad: Tensor, d_log_scale: Tensor, d_exponents: Tensor, d_readout: Tensor) -> None:
+        """Gradients for one of the log probability; see :meth:`DensityPass.backward`.
+
+        Args:
+            grad: for the log probability (K, B).
+            d_log_scale: takes the gradient for the network's output (K, B, n).
+            d_exponents: takes that for the exponents (K, n, L).
+            d_readout: takes that for the readout (K, m, n).
+        """
+        readout, ratio, gram, mixed, weight, total, e, half, normaliser, balanced = self._kept
+        n_members, n_rows, n, columns = self._shape
+        by_total = (grad / total)[..., None]  # (K, B, 1)
+        by_normaliser = (grad / normaliser)[..., None] * e
+        shape = n_members, n_rows, -1, n
+        rows = self._row_sums
+        torch.mul(self._terms.view(shape), weight.view(n_members, 1, -1, n), out=rows.pairs.view(shape))
+        torch.mul(rows.by_neuron().view(n_members, n_rows, n), by_total, out=d_log_scale)
+        d_log_scale.addcmul_(by_normaliser, half, value=-2.0)
+
+        by_row = self._gathered * by_total
+        torch.bmm(by_row.transpose(1, 2), self._terms, out=self._d_terms)  # for the terms, but for the weights
+        outer = by_normaliser.transpose(1, 2) @ e  # (K, n, n)
+        d_gram = torch.gather(self._d_terms[:, 0], 1, self._full_index).view_as(outer)
+        torch.bmm(readout, d_gram - outer * ratio, out=d_readout).mul_(2.0)
+
+        d_kernel = d_gram * gram - outer * mixed  # for log R, symmetric
+        d_g = d_kernel.sum(-1).mul_(-2.0)
+        if not balanced:
+            d_g += d_log_scale.sum(1)
+        d_kernel.diagonal(dim1=1, dim2=2).add_(d_g, alpha=0.5)
+        self.kernel.pull_back(d_kernel, d_exponents)
+        beta = self._columns.flatten(2).to(weight.dtype)  # (K, Q, S n)
+        by_function = self._d_terms[:, 1:].view(n_members, -1, *beta.shape[1:])
+        slopes = self._functions[:, self._functions.shape[1] // 2 :].view_as(by_function[:, 1:])
+        d_columns = by_function[:, 1:].mul_(slopes).sum(1).div_(beta + 1.0)
+        d_columns.addcdiv_(by_function[:, 0], beta).mul_(weight[:, None])
+        self._column_sums.pairs.copy_(d_columns.view(n_members * columns, -1, n))
+        sums = self._column_sums.by_neuron().view(n_members, columns, n)
+        d_exponents.add_((sums[:, :-1] + sums[:, -1:]).transpose(1, 2))
 
 
 def log_prob_factors(

@@ -144,6 +144,10 @@ class PairKernel:
         dtype: of what comes out; the table itself is made in float64.
         slopes: whether :meth:`pull_back` will be asked for.
 
+    Attributes:
+        halves: what each neuron adds to the concentrations of its pairs, and to their total (K, L + 1, n), float64.
+        log_ratio: ``log R`` in circulant order (K, S, n), float64, once computed.
+
     Example:
         >>> kernel = PairKernel((1, 2, 3), torch.device("cpu"))
         >>> ratio, g = kernel.compute(torch.zeros(1, 2, 3, dtype=torch.float64))
@@ -158,12 +162,13 @@ class PairKernel:
         shifts, rows, like = n // 2 + 1, n_members * (n_labels + 1), torch.empty(0, dtype=dtype, device=device)
         # every view is made once: a step is so short that making them would take a tenth of it
         halves = like.new_empty(n_members, n_labels + 1, n, dtype=torch.float64)  # labels, and then their total
+        self.halves = halves
         self._labels, self._total, self._flat = halves[:, :-1], halves[:, -1], halves.flatten(0, 1)
         self._gamma = PairGamma(rows, n, like, slopes)
         values = self._gamma.values.view(n_members, n_labels + 1, shifts, n)
         self._label_values, self._total_values = values[:, :-1], values[:, -1]
         self._constant = (n_labels - 1) * self._gamma.constant
-        self._log_beta = like.new_empty(n_members, shifts, n, dtype=torch.float64)
+        self.log_ratio = self._log_beta = like.new_empty(n_members, shifts, n, dtype=torch.float64)
         self._ratio, self._full = like.new_empty(n_members, shifts, n), like.new_empty(n_members, n, n)
         self._diagonal = self._log_beta[:, 0]
         self._ratio_flat, self._full_flat = self._ratio.flatten(1), self._full.flatten(1)
