@@ -881,7 +881,7 @@ class SparseShares(ShareRow):
         moved = self._log_centre - torch.where(inside, highest[:, None], -torch.inf).amax(0).clamp_min(LOWEST)
         sides = [(self._log_centre, 1.0 - mask, self._none_out), (moved, mask, self._none_in)]
         alive, over = 1, len(y)
-        while alive < over:
+        while over - alive > len(y) // 16:
             middle, bound = (alive + over) // 2, self._scale[terms].abs()[:, None]
             for log_scale, labels, none in sides:
                 modulus = torch.exp(-alpha * log_modulus(log_scale + y[middle]))
@@ -894,16 +894,17 @@ class SparseShares(ShareRow):
         self, alpha: Tensor, inside: Tensor, lowest: Tensor, highest: Tensor
     ) -> list[tuple[float, float, float]]:
         """How fast phases turn where all labels of either side are there, and where only one of them is."""
-        sizes = (alpha.log() + 2.0 * self._log_centre)[:, None].expand(-1, len(inside), -1)  # (P, R, L)
-        own, rest = (torch.where(side, sizes, -torch.inf) for side in (inside, ~inside))
-        concentration = alpha[:, None].expand_as(sizes)
-        sums, logs = [], []
-        for side, mask, ends in ((own, inside, (lowest, highest)), (rest, ~inside, (torch.zeros_like(lowest),))):
-            both = torch.cat([side, side.logsumexp(-1, keepdim=True)], -1)  # every label, and all of them
-            amounts = torch.cat([concentration * mask, (concentration * mask).sum(-1, keepdim=True)], -1)
+        sizes = alpha.log() + 2.0 * self._log_centre  # (P, L)
+        top, sums, logs = sizes.max(), [alpha.flatten()], [sizes.flatten()]
+        for side, ends in ((inside, (lowest, highest)), (~inside, (torch.zeros_like(lowest),))):
+            mask = side.double().T
+            whole, size = alpha @ mask, ((sizes - top).exp() @ mask).log() + top  # (P, R)
             for u in ends:
-                logs.append((both - 2.0 * u[:, None])[amounts > 0.0])
-                sums.append(amounts[amounts > 0.0])
+                sums.append(whole.flatten())
+                logs.append((size - 2.0 * u).flatten())
+        for number, label in torch.nonzero(inside & (inside.sum(1, keepdim=True) > 1)).tolist():
+            sums.extend([alpha[:, label]] * 2)
+            logs.extend(sizes[:, label] - 2.0 * u[number] for u in (lowest, highest))
         return turning(torch.cat(sums), torch.cat(logs))
 
     def _powers(self, neurons: Tensor, y: Tensor) -> Tensor:
