@@ -431,19 +431,19 @@ class PresentShares(ShareRow):
         lowest, highest = (torch.maximum(end, self.power_law[which]) for end in (lowest, highest))
         inside = _mask([self._groups[int(g)] for g in which], alpha.shape[1], alpha.device)
         contour = Contour.of(alpha, centre, inside, lowest, highest, self._certain)
+        tilts = _Tilts.of(self._half, centre, self._total, inside) if self._certain else None
         # moduli fall as the logit rises
         moved = torch.where(inside, centre - highest[:, None], centre)  # (R, L)
-        size = softplus(2.0 * (moved[..., None] + contour.log_size[:, None])).mul_(0.5)
-        bound = -torch.einsum("l,rlq->rq", alpha.amin(0), size) + contour.weight.abs().log()
-        contour, count = contour.only(bound > math.log(LEAST))
-        tilts = _Tilts.of(self._half, centre, self._total, inside) if self._certain else None
         # sums that need about as many nodes are answered together
-        order, per_node = count.argsort(descending=True), self._half[..., 0].numel()
-        self._blocks, start = [], 0
+        count, per_node = (contour.weight != 0.0).sum(1), self._half[..., 0].numel()
+        order, self._blocks, start = count.argsort(descending=True), [], 0
         while start < len(order):
             n_nodes = max(1, int(count[order[start]]))
             chosen = order[start : start + max(1, 8 * SWEEP_ELEMENTS // (per_node * max(n_nodes, self._half.shape[1])))]
             part = contour.take(chosen, n_nodes)
+            size = softplus(2.0 * (moved[chosen][..., None] + part.log_size[:, None])).mul_(0.5)
+            bound = -torch.einsum("l,rlq->rq", alpha.amin(0), size) + part.weight.abs().log()
+            part = part.only(bound > math.log(LEAST))
             modulus, angle = part.log_factor(centre[chosen][..., None], 1.0)
             sizes, angles = (-torch.einsum("kil,rlq->rkiq", self._half, side) for side in (modulus, angle))
             own_tilts = None if tilts is None else tilts.take(chosen)
@@ -689,12 +689,11 @@ class Contour:
         slope = torch.complex(kappa * tanh, torch.ones_like(w))
         return cls(start[:, None] + log_cosh + size.log(), place / size, slope / place * change)
 
-    def only(self, keep: Tensor) -> tuple[Contour, Tensor]:
-        """Nodes that count, moved to the front of every row, and how many they are (R,)."""
-        keep = keep & (self.weight != 0.0)
-        weight, count = torch.where(keep, self.weight, 0.0), keep.sum(1)
-        order = torch.argsort((~keep).to(torch.int8), dim=1, stable=True)[:, : max(1, int(count.max()))]
-        return Contour(*(part.gather(1, order) for part in (self.log_size, self.direction, weight))), count
+    def only(self, keep: Tensor) -> Contour:
+        """Nodes that count, moved to the front of every row."""
+        weight = torch.where(keep, self.weight, 0.0)
+        order = torch.argsort((~keep).to(torch.int8), dim=1, stable=True)[:, : max(1, int(keep.sum(1).max()))]
+        return Contour(*(part.gather(1, order) for part in (self.log_size, self.direction, weight)))
 
     def take(self, rows: Tensor, n_nodes: int) -> Contour:
         """The first nodes of some of the sums."""
@@ -758,7 +757,7 @@ class _Tilts:
         return _Tilts(self.half, self.log_centre[rows], self.theta[rows], self.base[rows])
 
     def near(self, u: Tensor, groups: list[list[int]]) -> tuple[Tensor, Tensor]:
-        """Components that are not certain, and those that lie below the point, 0 or 1 (r, a, K, n, n)."""
+        """Components that are not certain, and those that lie below the point, masks (r, a, K, n, n)."""
         bound, theta = self.base[:, None], self.theta[:, None]
         each = torch.arange(len(u), device=u.device)
         for place in range(max(len(group) for group in groups)):
@@ -777,7 +776,7 @@ class _Tilts:
             return answer < limit
 
         above, below = certain(bound[..., n_theta:]), certain(bound[..., :n_theta])
-        return (~(above | below)).double(), (below & ~above).double()
+        return ~(above | below), below & ~above
 
 
 # -- labels may be absent ----------------------------------------------------------------------------------------------
