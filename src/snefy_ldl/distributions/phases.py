@@ -74,6 +74,8 @@ CERTAIN = 1e-9
 FAR = 14.0
 #: Neurons and pairs whose weights sum up to less than this are left out of a row.
 NEGLIGIBLE = 1e-8
+#: Sums whose nodes are chosen at a time.
+CONTOURS_TOGETHER = 128
 #: Up to this many sums are answered in float64 throughout, and any number whose weights' sizes sum to this or more.
 FEW_SUMS, CANCELS = 32, 4.0
 #: Up to this many pairs of neurons share one grid, however sharp each of them is.
@@ -427,16 +429,22 @@ class PresentShares(ShareRow):
 
     def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
         """See the base class."""
-        alpha, centre = 2.0 * self._half.flatten(0, 1), self._log_centre[which]
         lowest, highest = (torch.maximum(end, self.power_law[which]) for end in (lowest, highest))
+        self._blocks: list[_Nodes] = []
+        # sums that need about as many nodes are answered together: first by where they are asked for, then by number
+        for some in lowest.argsort().split(CONTOURS_TOGETHER):
+            self._add_blocks(lowest[some], highest[some], which[some])
+
+    def _add_blocks(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
+        """Choose nodes of some sums."""
+        alpha, centre = 2.0 * self._half.flatten(0, 1), self._log_centre[which]
         inside = _mask([self._groups[int(g)] for g in which], alpha.shape[1], alpha.device)
         contour = Contour.of(alpha, centre, inside, lowest, highest, self._certain)
         tilts = _Tilts.of(self._half, centre, self._total, inside) if self._certain else None
         # moduli fall as the logit rises
         moved = torch.where(inside, centre - highest[:, None], centre)  # (R, L)
-        # sums that need about as many nodes are answered together
         count, per_node = (contour.weight != 0.0).sum(1), self._half[..., 0].numel()
-        order, self._blocks, start = count.argsort(descending=True), [], 0
+        order, start = count.argsort(descending=True), 0
         while start < len(order):
             n_nodes = max(1, int(count[order[start]]))
             chosen = order[start : start + max(1, 8 * SWEEP_ELEMENTS // (per_node * max(n_nodes, self._half.shape[1])))]
