@@ -124,7 +124,8 @@ def turning(alpha: Tensor, log_size: Tensor) -> list[tuple[float, float, float]]
     """
     rate = HEAVIER * math.sqrt(2.0 * SEEN) * alpha.sqrt()
     place = 0.5 * (math.log(2.0 * SEEN) - log_size)
-    windows, fastest = [], float(rate.max())
+    windows: list[tuple[float, float, float]] = []
+    fastest = float(rate.max())
     while fastest > SPARE:  # half as fast and more: a window of half that rate, and so on for slower ones
         seen = place[rate >= 0.5 * fastest]
         if len(seen):
@@ -423,13 +424,13 @@ class PresentShares(ShareRow):
         self._total = 2.0 * float(self._half.sum(-1).max())
         self._certain = self._total > SHARP
         largest, inside = 2.0 * self._half.amax((0, 1)), _mask(self._groups, half.shape[2], half.device)
-        self.power_law = power_law_below(largest, self._log_centre, inside)
+        self.power_law = self._power_law = power_law_below(largest, self._log_centre, inside)
         # many sums at a time are answered in float32, which is good to 1e-6 unless weights cancel
         self._quick = len(self._groups) > FEW_SUMS and float(weights.abs().sum((1, 2, 3)).max()) < CANCELS
 
     def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
         """See the base class."""
-        lowest, highest = (torch.maximum(end, self.power_law[which]) for end in (lowest, highest))
+        lowest, highest = (torch.maximum(end, self._power_law[which]) for end in (lowest, highest))
         self._blocks: list[_Nodes] = []
         # sums that need about as many nodes are answered together: first by where they are asked for, then by number
         for some in lowest.argsort().split(CONTOURS_TOGETHER):
@@ -477,7 +478,7 @@ class PresentShares(ShareRow):
         size, angle = block.sizes[:, None], block.angles[:, None]
         each, slopes = torch.arange(len(groups), device=u.device), []
         weights, sure = self._weights[self._row[block.sums]][:, None], u.new_zeros(())
-        below = (u - self.power_law[block.sums, None]).clamp_max(0.0)
+        below = (u - self._power_law[block.sums, None]).clamp_max(0.0)
         u, falls = u - below, bool((below < 0.0).any())
         for place in range(max(len(group) for group in groups)):
             labels, half = _place_of(self._half, groups, place)
@@ -539,11 +540,13 @@ class _Nodes:
 
     def take(self, rows: Tensor) -> _Nodes:
         """Those of some of the sums."""
-        tables = (part[rows] for part in (self.modulus, self.angle, self.sizes, self.angles))
         return _Nodes(
             self.sums[rows],
             self.contour.take(rows, self.contour.weight.shape[1]),
-            *tables,
+            self.modulus[rows],
+            self.angle[rows],
+            self.sizes[rows],
+            self.angles[rows],
             None if self.tilts is None else self.tilts.take(rows),
         )
 

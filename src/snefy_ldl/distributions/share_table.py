@@ -199,7 +199,7 @@ class ComponentTable:
         neurons, index = np.unique(self._ends[:, pairs], return_inverse=True)
         block = max(1, CACHE_ELEMENTS // (8 * length))
         parts = np.array_split(np.arange(len(pairs)), math.ceil(len(pairs) / block))
-        u = low + step * np.arange(n_u)
+        u: Array = low + step * np.arange(n_u, dtype=np.float64)
         nodes = np.concatenate([y, y[-1] + behind])
         return Layout(nodes, n_y, rest, u, v, step, parts, neurons, index.reshape(-1, len(pairs)))
 
@@ -416,12 +416,12 @@ class Curve:
     @property
     def last(self) -> float:
         """The last logit of interest."""
-        return self.first + self.step * (self.values.shape[1] - 2 * EDGE)
+        return self.first + self.step * float(self.values.shape[1] - 2 * EDGE)
 
     def nearest(self, u: Array) -> Index:
         """The nearest points of the grid."""
-        place = np.rint((np.clip(u, self.first, self.last) - self.first) / self.step)
-        return place.astype(np.intp) + EDGE
+        place: Index = np.rint((np.clip(u, self.first, self.last) - self.first) / self.step).astype(np.intp)
+        return place + EDGE
 
     def at(self, u: Array) -> tuple[Array, Array]:
         """Values and slopes at logits u (b, A), by a polynomial through eight points, every other one put in here."""
