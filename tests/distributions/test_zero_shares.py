@@ -98,6 +98,29 @@ def test_cdfs_where_some_concentrations_are_tiny_and_others_are_sharp():
         np.testing.assert_allclose(cdf_of(row_of(alpha, odds, group), points), expected, atol=ERROR)
 
 
+@pytest.mark.parametrize("zeros", [True, False])
+def test_tables_where_some_concentrations_are_tiny(zeros):
+    """Shares down to e^-690, where cdfs are powers; quantiles there, too."""
+    rng = np.random.default_rng(2)
+    u, levels = np.concatenate([np.linspace(-690.0, 20.0, 90), np.linspace(-30.0, 15.0, 90)]), np.array([[0.05, 0.5]])
+    for _ in range(12):
+        alpha = 10.0 ** rng.uniform(-2.5, 0.0, (3, 4))
+        alpha[2, :2] = 10.0 ** rng.uniform(0.0, 3.5, 2)
+        odds = np.exp(2.0 * rng.normal(size=(3, 4))) if zeros else np.full((3, 4), 1e200)
+        table = ComponentTable(alpha, np.zeros(4), np.log(odds) if zeros else None, [[1]], np.arange(3))
+        weights = rng.dirichlet(np.ones(3))
+        curves = table.rows(weights[None], 0)
+
+        def exact(at, alpha=alpha, odds=odds, weights=weights):
+            rows = [cdf_by_supports(*pair, [1], special.expit(at)) for pair in zip(alpha, odds)]
+            return weights @ np.array(rows)
+
+        np.testing.assert_allclose(curves.at(u[None])[0][0], exact(u), atol=2.0 * ERROR)
+        found = curves.quantiles(levels)[0]
+        inside = (levels[0] > exact(np.array([-690.0]))) & (found < 20.0)
+        np.testing.assert_allclose(exact(found)[inside], levels[0][inside], atol=2.0 * ERROR)
+
+
 def test_density_of_a_difference_of_gammas():
     """Both scaled, their densities' product integrated over the common value: a gamma integral."""
     rng, scale = np.random.default_rng(1), 0.3

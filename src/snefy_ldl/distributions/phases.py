@@ -74,8 +74,10 @@ CERTAIN = 1e-9
 FAR = 14.0
 #: Neurons and pairs whose weights sum up to less than this are left out of a row.
 NEGLIGIBLE = 1e-8
+#: Sums whose nodes are chosen at a time.
+CONTOURS_TOGETHER = 128
 #: Up to this many sums are answered in float64 throughout, and any number whose weights' sizes sum to this or more.
-FEW_SUMS, CANCELS = 32, 4.0
+FEW_SUMS, CANCELS = 256, 4.0
 #: Up to this many pairs of neurons share one grid, however sharp each of them is.
 FEW_PAIRS = 8
 #: Logits of shares between which quantiles are looked for.
@@ -122,7 +124,8 @@ def turning(alpha: Tensor, log_size: Tensor) -> list[tuple[float, float, float]]
     """
     rate = HEAVIER * math.sqrt(2.0 * SEEN) * alpha.sqrt()
     place = 0.5 * (math.log(2.0 * SEEN) - log_size)
-    windows, fastest = [], float(rate.max())
+    windows: list[tuple[float, float, float]] = []
+    fastest = float(rate.max())
     while fastest > SPARE:  # half as fast and more: a window of half that rate, and so on for slower ones
         seen = place[rate >= 0.5 * fastest]
         if len(seen):
@@ -421,29 +424,35 @@ class PresentShares(ShareRow):
         self._total = 2.0 * float(self._half.sum(-1).max())
         self._certain = self._total > SHARP
         largest, inside = 2.0 * self._half.amax((0, 1)), _mask(self._groups, half.shape[2], half.device)
-        self.power_law = power_law_below(largest, self._log_centre, inside)
+        self.power_law = self._power_law = power_law_below(largest, self._log_centre, inside)
         # many sums at a time are answered in float32, which is good to 1e-6 unless weights cancel
         self._quick = len(self._groups) > FEW_SUMS and float(weights.abs().sum((1, 2, 3)).max()) < CANCELS
 
     def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
         """See the base class."""
+        lowest, highest = (torch.maximum(end, self._power_law[which]) for end in (lowest, highest))
+        self._blocks: list[_Nodes] = []
+        # sums that need about as many nodes are answered together: first by where they are asked for, then by number
+        for some in lowest.argsort().split(CONTOURS_TOGETHER):
+            self._add_blocks(lowest[some], highest[some], which[some])
+
+    def _add_blocks(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
+        """Choose nodes of some sums."""
         alpha, centre = 2.0 * self._half.flatten(0, 1), self._log_centre[which]
-        lowest, highest = (torch.maximum(end, self.power_law[which]) for end in (lowest, highest))
         inside = _mask([self._groups[int(g)] for g in which], alpha.shape[1], alpha.device)
         contour = Contour.of(alpha, centre, inside, lowest, highest, self._certain)
+        tilts = _Tilts.of(self._half, centre, self._total, inside) if self._certain else None
         # moduli fall as the logit rises
         moved = torch.where(inside, centre - highest[:, None], centre)  # (R, L)
-        size = softplus(2.0 * (moved[..., None] + contour.log_size[:, None])).mul_(0.5)
-        bound = -torch.einsum("l,rlq->rq", alpha.amin(0), size) + contour.weight.abs().log()
-        contour, count = contour.only(bound > math.log(LEAST))
-        tilts = _Tilts.of(self._half, centre, self._total, inside) if self._certain else None
-        # sums that need about as many nodes are answered together
-        order, per_node = count.argsort(descending=True), self._half[..., 0].numel()
-        self._blocks, start = [], 0
+        count, per_node = (contour.weight != 0.0).sum(1), self._half[..., 0].numel()
+        order, start = count.argsort(descending=True), 0
         while start < len(order):
             n_nodes = max(1, int(count[order[start]]))
             chosen = order[start : start + max(1, 8 * SWEEP_ELEMENTS // (per_node * max(n_nodes, self._half.shape[1])))]
             part = contour.take(chosen, n_nodes)
+            size = softplus(2.0 * (moved[chosen][..., None] + part.log_size[:, None])).mul_(0.5)
+            bound = -torch.einsum("l,rlq->rq", alpha.amin(0), size) + part.weight.abs().log()
+            part = part.only(bound > math.log(LEAST))
             modulus, angle = part.log_factor(centre[chosen][..., None], 1.0)
             sizes, angles = (-torch.einsum("kil,rlq->rkiq", self._half, side) for side in (modulus, angle))
             own_tilts = None if tilts is None else tilts.take(chosen)
@@ -469,7 +478,7 @@ class PresentShares(ShareRow):
         size, angle = block.sizes[:, None], block.angles[:, None]
         each, slopes = torch.arange(len(groups), device=u.device), []
         weights, sure = self._weights[self._row[block.sums]][:, None], u.new_zeros(())
-        below = (u - self.power_law[block.sums, None]).clamp_max(0.0)
+        below = (u - self._power_law[block.sums, None]).clamp_max(0.0)
         u, falls = u - below, bool((below < 0.0).any())
         for place in range(max(len(group) for group in groups)):
             labels, half = _place_of(self._half, groups, place)
@@ -531,11 +540,13 @@ class _Nodes:
 
     def take(self, rows: Tensor) -> _Nodes:
         """Those of some of the sums."""
-        tables = (part[rows] for part in (self.modulus, self.angle, self.sizes, self.angles))
         return _Nodes(
             self.sums[rows],
             self.contour.take(rows, self.contour.weight.shape[1]),
-            *tables,
+            self.modulus[rows],
+            self.angle[rows],
+            self.sizes[rows],
+            self.angles[rows],
             None if self.tilts is None else self.tilts.take(rows),
         )
 
@@ -689,12 +700,11 @@ class Contour:
         slope = torch.complex(kappa * tanh, torch.ones_like(w))
         return cls(start[:, None] + log_cosh + size.log(), place / size, slope / place * change)
 
-    def only(self, keep: Tensor) -> tuple[Contour, Tensor]:
-        """Nodes that count, moved to the front of every row, and how many they are (R,)."""
-        keep = keep & (self.weight != 0.0)
-        weight, count = torch.where(keep, self.weight, 0.0), keep.sum(1)
-        order = torch.argsort((~keep).to(torch.int8), dim=1, stable=True)[:, : max(1, int(count.max()))]
-        return Contour(*(part.gather(1, order) for part in (self.log_size, self.direction, weight))), count
+    def only(self, keep: Tensor) -> Contour:
+        """Nodes that count, moved to the front of every row."""
+        weight = torch.where(keep, self.weight, 0.0)
+        order = torch.argsort((~keep).to(torch.int8), dim=1, stable=True)[:, : max(1, int(keep.sum(1).max()))]
+        return Contour(*(part.gather(1, order) for part in (self.log_size, self.direction, weight)))
 
     def take(self, rows: Tensor, n_nodes: int) -> Contour:
         """The first nodes of some of the sums."""
@@ -758,7 +768,7 @@ class _Tilts:
         return _Tilts(self.half, self.log_centre[rows], self.theta[rows], self.base[rows])
 
     def near(self, u: Tensor, groups: list[list[int]]) -> tuple[Tensor, Tensor]:
-        """Components that are not certain, and those that lie below the point, 0 or 1 (r, a, K, n, n)."""
+        """Components that are not certain, and those that lie below the point, masks (r, a, K, n, n)."""
         bound, theta = self.base[:, None], self.theta[:, None]
         each = torch.arange(len(u), device=u.device)
         for place in range(max(len(group) for group in groups)):
@@ -777,7 +787,7 @@ class _Tilts:
             return answer < limit
 
         above, below = certain(bound[..., n_theta:]), certain(bound[..., :n_theta])
-        return (~(above | below)).double(), (below & ~above).double()
+        return ~(above | below), below & ~above
 
 
 # -- labels may be absent ----------------------------------------------------------------------------------------------
@@ -881,7 +891,7 @@ class SparseShares(ShareRow):
         moved = self._log_centre - torch.where(inside, highest[:, None], -torch.inf).amax(0).clamp_min(LOWEST)
         sides = [(self._log_centre, 1.0 - mask, self._none_out), (moved, mask, self._none_in)]
         alive, over = 1, len(y)
-        while alive < over:
+        while over - alive > len(y) // 16:
             middle, bound = (alive + over) // 2, self._scale[terms].abs()[:, None]
             for log_scale, labels, none in sides:
                 modulus = torch.exp(-alpha * log_modulus(log_scale + y[middle]))
@@ -894,16 +904,17 @@ class SparseShares(ShareRow):
         self, alpha: Tensor, inside: Tensor, lowest: Tensor, highest: Tensor
     ) -> list[tuple[float, float, float]]:
         """How fast phases turn where all labels of either side are there, and where only one of them is."""
-        sizes = (alpha.log() + 2.0 * self._log_centre)[:, None].expand(-1, len(inside), -1)  # (P, R, L)
-        own, rest = (torch.where(side, sizes, -torch.inf) for side in (inside, ~inside))
-        concentration = alpha[:, None].expand_as(sizes)
-        sums, logs = [], []
-        for side, mask, ends in ((own, inside, (lowest, highest)), (rest, ~inside, (torch.zeros_like(lowest),))):
-            both = torch.cat([side, side.logsumexp(-1, keepdim=True)], -1)  # every label, and all of them
-            amounts = torch.cat([concentration * mask, (concentration * mask).sum(-1, keepdim=True)], -1)
+        sizes = alpha.log() + 2.0 * self._log_centre  # (P, L)
+        top, sums, logs = sizes.max(), [alpha.flatten()], [sizes.flatten()]
+        for side, ends in ((inside, (lowest, highest)), (~inside, (torch.zeros_like(lowest),))):
+            mask = side.double().T
+            whole, size = alpha @ mask, ((sizes - top).exp() @ mask).log() + top  # (P, R)
             for u in ends:
-                logs.append((both - 2.0 * u[:, None])[amounts > 0.0])
-                sums.append(amounts[amounts > 0.0])
+                sums.append(whole.flatten())
+                logs.append((size - 2.0 * u).flatten())
+        for number, label in torch.nonzero(inside & (inside.sum(1, keepdim=True) > 1)).tolist():
+            sums.extend([alpha[:, label]] * 2)
+            logs.extend(sizes[:, label] - 2.0 * u[number] for u in (lowest, highest))
         return turning(torch.cat(sums), torch.cat(logs))
 
     def _powers(self, neurons: Tensor, y: Tensor) -> Tensor:

@@ -4,8 +4,12 @@ As in :mod:`snefy_ldl.distributions.phases`, ``P(share <= v) = ½ - π⁻¹ ∫ 
 a factor C(y), those inside a factor ``k(y - u)`` of the difference alone, so that on even grids of y and
 ``u = logit v`` the integrals at all u together are one convolution: a fast Fourier transform per component. Components
 of similar sharpness share a grid; its step is the one that the trapezoid rule needs, and a cdf is read between two
-points of it by a polynomial through eight. Where labels may be absent, tables hold every other point alone; the sums
-over components that make a row put in those between.
+points of it by a polynomial through eight. Tables hold every other point alone; the sums over components that make a
+row put in those between.
+
+Concentrations may be so small that a share of e^-100 is nothing special. Far below, a cdf is a power of the odds of the
+share; and where all phases have come to rest, k is a power of ``e^{y-u}``, so that the rest of the integral is one
+number times a power of ``e^u``. Grids end there.
 """
 
 from __future__ import annotations
@@ -17,7 +21,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import scipy.fft
-import scipy.ndimage
 import scipy.special
 
 from snefy_ldl._internal.limits import CACHE_ELEMENTS
@@ -37,21 +40,29 @@ MARGIN = 26.0
 POINTS = 8
 #: Numbers of all convolutions of one sum; laws with very small concentrations throughout need more: no table then.
 MOST_NUMBERS = 1 << 25
-#: Smallest concentrations of components on one grid, as powers of two: the least and the largest that is told apart.
-BROADEST = (-8.0, 1.0)
 #: Logits of shares that are told apart from 0 and 1.
-LOWEST, HIGHEST = -690.0, 60.0
+LOWEST, HIGHEST = -690.0, 37.0
+#: Phases, and odds of shares, that are e to the power of this away from all others: only their powers count.
+FAR = 14.0
+#: Points at either end of a grid that are there for those between them.
+EDGE = 24
+#: Nodes of what is left of an integral where all phases have come to rest: logarithms, and their step.
+LEAST_LOG, LOG_STEP = -18.0, 0.5
+#: Powers beyond this are nothing there.
+LARGEST_POWER = 4.0
+#: Rows whose weights' sizes sum to more are added up in float64.
+CANCELS = 4.0
 #: Rounds of Newton's method at most, and points that are looked at before.
 ROUNDS, LOOKS = 60, 257
 
 
 @dataclass(frozen=True)
 class Octave:
-    """Components of similar sharpness and breadth on one grid.
+    """Components of similar sharpness on one grid.
 
     Args:
         pairs: their numbers (p,).
-        first: the first logit of the grid.
+        first: the first logit of the grid; those of interest begin :data:`EDGE` points later.
         step: between two.
         cdf: of every sum (R, p, U), without the atom at one.
     """
@@ -60,6 +71,38 @@ class Octave:
     first: float
     step: float
     cdf: npt.NDArray[np.float32]
+
+    @property
+    def low(self) -> float:
+        """The logit below which cdfs are powers."""
+        return self.first + EDGE * self.step
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Grids of one octave.
+
+    Args:
+        y: nodes of the convolution (n_y,), and behind them those of the rest of the integral.
+        n_y: how many belong to the convolution.
+        rest: weights of the others; none where integrands are over before phases have come to rest.
+        u: logits of the table (U,).
+        v: ``y - u`` where kernels are asked for (length,).
+        step: between nodes, and between logits.
+        parts: blocks of pairs.
+        neurons: of all pairs (n,).
+        ends: both neurons of every pair (2, p).
+    """
+
+    y: Array
+    n_y: int
+    rest: Array
+    u: Array
+    v: Array
+    step: float
+    parts: list[Index]
+    neurons: Index
+    ends: Index
 
 
 class ComponentTable:
@@ -111,12 +154,9 @@ class ComponentTable:
         #: probability of exactly 0 and of exactly 1 under each component (R, P')
         self.at_zero = none_in * (1.0 - none_out) / self._norm
         self.at_one = none_out * (1.0 - none_in) / self._norm
-        # small concentrations need long grids, and few components have any
         sharpness = np.maximum(np.ceil(np.log2(self._alpha.sum(1) / 32.0)), 0.0)
-        breadth = np.clip(np.floor(np.log2(self._alpha.min(1))), *BROADEST)
-        kinds, kind = np.unique(np.stack([sharpness, breadth], 1), axis=0, return_inverse=True)
         self._left = MOST_NUMBERS
-        self.octaves = [self._octave(np.flatnonzero(kind.reshape(-1) == number)) for number in range(len(kinds))]
+        self.octaves = [self._octave(np.flatnonzero(sharpness == kind)) for kind in np.unique(sharpness)]
 
     @property
     def n_numbers(self) -> int:
@@ -126,26 +166,73 @@ class ComponentTable:
     # -- grids -------------------------------------------------------------------------------------------------------
 
     def _octave(self, pairs: Index) -> Octave:
-        alpha, centre = self._alpha[pairs], self._centre
+        alpha = self._alpha[pairs]
+        layout = self._layout(pairs, alpha)
+        cdf = np.empty((len(self.groups), len(pairs), len(layout.u)), dtype=np.float32)
+        fill = self._fill if self._there is None else self._fill_with_zeros
+        fill(cdf, pairs, layout)
+        return Octave(pairs, float(layout.u[0]), layout.step, cdf)
+
+    def _layout(self, pairs: Index, alpha: Array) -> Layout:
+        centre = self._centre
         rate = 5.8 * math.sqrt(float(alpha.sum(1).max()))
         step = min(0.2, 2.0 * math.pi / (rate + MARGIN))
-        low, high = self._logits(alpha, pairs)
+        low, high = self._logits(alpha)
+        n_u = math.ceil((high - low) / step) + POINTS + 2 * EDGE
+        low -= EDGE * step
+        high = low + step * n_u
         top = float(scipy.special.logsumexp(np.log(alpha) + centre, axis=1).max())
         first_y = -max(top, max(float(centre[g].max() + np.log(alpha[:, g]).max()) for g in self.groups) - low) - BEGUN
-        last_y = self._end(alpha, high)
-        n_y, n_u = math.ceil((last_y - first_y) / step) + 1, math.ceil((high - low) / step) + POINTS
+        last_y, rest, behind = self._end(alpha, high), np.empty(0), np.empty(0)
+        at_rest = FAR - min(float(centre.min()), min(float(centre[g].min()) for g in self.groups) - high)
+        if self._powers_only and last_y > at_rest:
+            last_y = first_y + step * math.ceil((at_rest - first_y) / step)
+            behind, rest = self._rest(alpha, step)
+        n_y = math.ceil((last_y - first_y) / step) + 1
         length = scipy.fft.next_fast_len(n_y + n_u)
         self._left -= len(pairs) * length
         if self._left < 0:
             raise ValueError("too long")
         y: Array = first_y + step * np.arange(n_y, dtype=np.float64)
-        cdf = np.empty((len(self.groups), len(pairs), n_u), dtype=np.float32)
-        fill = self._fill if self._there is None else self._fill_with_zeros
-        fill(cdf, pairs, y, first_y - low, step, n_u, length)
-        return Octave(pairs, low, step, cdf)
+        place = np.arange(length)
+        v = first_y - low - step * np.where(place < n_u, place, place - length)
+        neurons, index = np.unique(self._ends[:, pairs], return_inverse=True)
+        block = max(1, CACHE_ELEMENTS // (8 * length))
+        parts = np.array_split(np.arange(len(pairs)), math.ceil(len(pairs) / block))
+        u: Array = low + step * np.arange(n_u, dtype=np.float64)
+        nodes = np.concatenate([y, y[-1] + behind])
+        return Layout(nodes, n_y, rest, u, v, step, parts, neurons, index.reshape(-1, len(pairs)))
 
-    def _logits(self, alpha: Array, pairs: Index) -> tuple[float, float]:
-        """Logits between which all but some 1e-11 of every component's law lies, atoms apart."""
+    def _rest(self, alpha: Array, step: float) -> tuple[Array, Array]:
+        """Nodes and weights of ``Σ_{m>0} f(m step) step`` where f is a sum of slow powers: Euler and Maclaurin's."""
+        slowest = alpha.sum(1).min() if self._there is None else np.sort(alpha, axis=1)[:, :2].sum(1).min()
+        node = np.exp(np.arange(LEAST_LOG, math.log(2.0 * OVER / slowest), LOG_STEP))
+        slope = 0.25  # of f at the end, from two points
+        corrections = np.array([-0.5 * step, -(step**2) / 24.0 / slope, step**2 / 24.0 / slope])
+        return np.append(node, [0.0, slope, -slope]), np.append(LOG_STEP * node, corrections)
+
+    @property
+    def _powers_only(self) -> bool:
+        """Whether kernels of all sums end in one power: not of several labels of which some may be absent."""
+        return self._there is None or all(len(group) == 1 for group in self.groups)
+
+    def _rest_of(self, around: Complex, pairs: Index, group: list[int], layout: Layout) -> Array | float:
+        """What is left of an integral, over the step (p, U): ``around`` at the last nodes (p, k)."""
+        if not len(layout.rest):
+            return 0.0
+        alpha, last = self._alpha[pairs][:, group], layout.y[layout.n_y - 1]
+        total = alpha.sum(1, keepdims=True)
+        power = np.minimum(total, LARGEST_POWER)  # larger ones have fallen to nothing
+        kernel = np.exp(-power * (layout.y[layout.n_y :] - last) + 0.5j * math.pi * power)
+        left = (around * kernel).imag @ layout.rest / layout.step
+        if self._there is not None:
+            left *= self._there[pairs, group[0]]
+        at_last = total * (layout.u - last) - (alpha @ self._centre[group])[:, None]
+        answer: Array = left[:, None] * np.exp(at_last)
+        return answer
+
+    def _logits(self, alpha: Array) -> tuple[float, float]:
+        """Logits between which the law of every component lies but for some 1e-11, atoms and power laws apart."""
         tiny = np.finfo(np.float64).tiny
         small = np.log(np.maximum(scipy.special.gammaincinv(alpha, OUTSIDE), tiny)) + self._centre
         large = np.log(scipy.special.gammainccinv(alpha, OUTSIDE)) + self._centre
@@ -156,7 +243,11 @@ class ComponentTable:
                 own, others = small[:, group].max(1), small[:, rest].max(1)
             else:  # any one of them may be there alone
                 own, others = small[:, group].min(1), small[:, rest].min(1)
-            low = min(low, float((own - scipy.special.logsumexp(large[:, rest], axis=1)).min()))
+            lowest = float((own - scipy.special.logsumexp(large[:, rest], axis=1)).min())
+            if self._powers_only:
+                scale = scipy.special.logsumexp(np.log1p(alpha[:, rest]) + self._centre[rest], axis=1).max()
+                lowest = max(lowest, float(self._centre[group].min() - scale) - FAR)
+            low = min(low, lowest)
             high = max(high, float((scipy.special.logsumexp(large[:, group], axis=1) - others).max()))
         return max(low, LOWEST), min(high, HIGHEST)
 
@@ -177,65 +268,37 @@ class ComponentTable:
         alive = np.flatnonzero(worst < OVER)
         return float(y[min(alive[-1] + 1, len(y) - 1)])
 
-    def _fill(
-        self,
-        cdf: npt.NDArray[np.float32],
-        pairs: Index,
-        y: Array,
-        apart: float,
-        step: float,
-        n_u: int,
-        length: int,
-    ) -> None:
+    def _fill(self, cdf: npt.NDArray[np.float32], pairs: Index, layout: Layout) -> None:
         """The cdfs of all sums at the points of the table (R, p, U), where all labels are there."""
-        v, parts, neurons, ends = self._layout(pairs, apart, step, n_u, length)
-        half = self._half[neurons]
+        half, ends, step = self._half[layout.neurons], layout.ends, layout.step
         for number, group in enumerate(self.groups):
             rest = [r for r in range(half.shape[1]) if r not in group]
-            outside = np.exp(-(half[:, rest] @ _log_factor(self._centre[rest, None] + y)))  # (n, n_y)
-            inside = np.exp(-(half[:, group] @ np.conj(_log_factor(self._centre[group, None] + v))))  # (n, length)
-            for part in parts:
+            outside = np.exp(-(half[:, rest] @ _log_factor(self._centre[rest, None] + layout.y)))  # (n, k)
+            inside = np.exp(-(half[:, group] @ np.conj(_log_factor(self._centre[group, None] + layout.v))))
+            for part in layout.parts:
                 around, kernel = outside[ends[0, part]], inside[ends[0, part]]
                 for end in ends[1:, part]:
                     around *= outside[end]
                     kernel *= inside[end]
-                integral = _convolve(around, kernel, step, n_u, length)
+                integral = _convolve(around[:, : layout.n_y], kernel, step, len(layout.u))
+                integral += self._rest_of(around[:, layout.n_y :], pairs[part], group, layout)
                 cdf[number, part] = np.clip(0.5 - integral * (step / math.pi), 0.0, 1.0)
-
-    def _layout(
-        self, pairs: Index, apart: float, step: float, n_u: int, length: int
-    ) -> tuple[Array, list[Index], Index, Index]:
-        """Where kernels are asked for (length,), blocks of pairs, and the neurons with both ends of every pair."""
-        place = np.arange(length)
-        v = apart - step * np.where(place < n_u, place, place - length)
-        neurons, index = np.unique(self._ends[:, pairs], return_inverse=True)
-        block = max(1, CACHE_ELEMENTS // (8 * length))
-        parts = np.array_split(np.arange(len(pairs)), math.ceil(len(pairs) / block))
-        return v, parts, neurons, index.reshape(-1, len(pairs))
 
     # -- grids of labels that may be absent --------------------------------------------------------------------------
 
-    def _fill_with_zeros(
-        self,
-        cdf: npt.NDArray[np.float32],
-        pairs: Index,
-        y: Array,
-        apart: float,
-        step: float,
-        n_u: int,
-        length: int,
-    ) -> None:
+    def _fill_with_zeros(self, cdf: npt.NDArray[np.float32], pairs: Index, layout: Layout) -> None:
         """The cdfs of all sums at the points of the table (R, p, U), from powers of one factor per neuron."""
-        v, parts, neurons, ends = self._layout(pairs, apart, step, n_u, length)
-        outer = self._powers(neurons, list(range(self._alpha.shape[1])), y)  # (L, n, n_y)
-        inner = {r: self._powers(neurons, [r], v)[0].conj() for group in self.groups for r in group}  # (n, length)
+        neurons, ends, step = layout.neurons, layout.ends, layout.step
+        outer = self._powers(neurons, list(range(self._alpha.shape[1])), layout.y)  # (L, n, k)
+        inner = {r: self._powers(neurons, [r], layout.v)[0].conj() for group in self.groups for r in group}
         none_in, none_out = self._none_in[:, pairs], self._none_out[:, pairs]
         middle = 0.5 * (1.0 - none_in) * (1.0 - none_out)
-        for part in parts:
+        for part in layout.parts:
             around = self._around(pairs[part], outer, ends[:, part])
             for number, group in enumerate(self.groups):
                 kernel = self._within(pairs[part], number, group, inner, ends[:, part])
-                integral = _convolve(around[number], kernel, step, n_u, length)
+                integral = _convolve(around[number, :, : layout.n_y], kernel, step, len(layout.u))
+                integral += self._rest_of(around[number, :, layout.n_y :], pairs[part], group, layout)
                 integral *= -step / math.pi
                 integral += middle[number, part, None]
                 integral /= self._norm[pairs[part], None]
@@ -297,10 +360,12 @@ class ComponentTable:
     def rows(self, weights: Array, number: int) -> RowCurves:
         """The cdfs of one sum of some rows, weights (b, P) of all components."""
         kept = weights[:, self.used]
-        curves = [
-            self._curve(octave, (kept[:, octave.pairs] @ octave.cdf[number]).astype(np.float64, copy=False))
-            for octave in self.octaves
-        ]
+        quick = np.float32 if np.abs(kept).sum(1).max() < CANCELS else np.float64
+        curves = []
+        for octave in self.octaves:
+            own = kept[:, octave.pairs]
+            values = own.astype(quick, copy=False) @ octave.cdf[number]
+            curves.append(self._curve(octave, number, values, own * self._powers_at(octave, number)))
         atoms = np.stack([self.at_zero[number], self.at_one[number]], 1)
         return RowCurves(curves, *(kept @ atoms).T)
 
@@ -308,53 +373,117 @@ class ComponentTable:
         """The cdfs of one sum under every component that is tabulated: their numbers, and the curves."""
         for octave in self.octaves:
             at_zero, at_one = (table[number, octave.pairs] for table in (self.at_zero, self.at_one))
-            yield self.used[octave.pairs], RowCurves([self._curve(octave, octave.cdf[number])], at_zero, at_one)
+            powers = np.diag(self._powers_at(octave, number))
+            curve = self._curve(octave, number, octave.cdf[number], powers)
+            yield self.used[octave.pairs], RowCurves([curve], at_zero, at_one)
 
-    def _curve(self, octave: Octave, values: Array) -> tuple[float, float, Array]:
-        """First logit, step and values of a curve; the points between those of the table are put in here."""
-        finer = np.empty((len(values), 2 * values.shape[1]), dtype=values.dtype)
-        finer[:, ::2] = values
-        finer[:, 1::2] = scipy.ndimage.correlate1d(values, BETWEEN, axis=1, mode="nearest")
-        return octave.first, 0.5 * octave.step, finer
+    @property
+    def lowest(self) -> float:
+        """The least logit at which a cdf is more than its atom."""
+        tails = [self._powers_at(octave, number).max() for octave in self.octaves for number in range(len(self.groups))]
+        return LOWEST if max(tails) > OUTSIDE else min(octave.low for octave in self.octaves)
+
+    def _powers_at(self, octave: Octave, number: int) -> Array:
+        """What every component has between its atom and the end of its grid (p,)."""
+        tail: Array = octave.cdf[number][:, EDGE] - self.at_zero[number, octave.pairs]
+        return np.where(tail > 10.0 * np.finfo(np.float32).eps, tail, 0.0)
+
+    def _curve(self, octave: Octave, number: int, values: Array, tails: Array) -> Curve:
+        """Values of rows on the grid of an octave, and powers below it."""
+        some = np.flatnonzero(tails.any(0))
+        powers = self._alpha[octave.pairs[some]][:, self.groups[number]].sum(1)
+        return Curve(octave.low, octave.step, values, powers, tails[:, some])
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Cdfs of some rows on an even grid, and sums of powers below it.
+
+    Args:
+        first: the logit of the point number :data:`EDGE`.
+        step: between two.
+        values: (b, U).
+        powers: concentrations (p,).
+        tails: what every power has at the first logit (b, p).
+    """
+
+    first: float
+    step: float
+    values: Array
+    powers: Array
+    tails: Array
+
+    @property
+    def last(self) -> float:
+        """The last logit of interest."""
+        return self.first + self.step * float(self.values.shape[1] - 2 * EDGE)
+
+    def nearest(self, u: Array) -> Index:
+        """The nearest points of the grid."""
+        place: Index = np.rint((np.clip(u, self.first, self.last) - self.first) / self.step).astype(np.intp)
+        return place + EDGE
+
+    def at(self, u: Array) -> tuple[Array, Array]:
+        """Values and slopes at logits u (b, A), by a polynomial through eight points, every other one put in here."""
+        x = (np.clip(u, self.first, self.last) - self.first) / self.step + EDGE
+        left = np.floor(x).astype(np.intp) - 1
+        rows = np.arange(len(u))[:, None, None]
+        around = self.values[rows, left[..., None] + np.arange(-REACH, REACH + POINTS // 2)]
+        near = around.astype(np.float64, copy=False) @ FINER
+        weight, slope = _lagrange(2.0 * (x - left))
+        return (near * weight).sum(-1), (near * slope).sum(-1) * (2.0 / self.step)
+
+    def fallen(self, rows: Index, u: Array) -> tuple[Array, Array]:
+        """By how much cdfs at logits u (k,) of rows (k,) are below those at the first logit, and densities there."""
+        change, height = np.empty(len(u)), np.empty(len(u))
+        step = max(1, CACHE_ELEMENTS // max(1, len(self.powers)))
+        for start in range(0, len(u), step):
+            part = slice(start, start + step)
+            down = np.multiply.outer(np.minimum(u[part] - self.first, 0.0), self.powers)
+            tails = self.tails[rows[part]]
+            change[part] = (tails * np.expm1(down)).sum(1)
+            height[part] = (tails * self.powers * np.exp(down)).sum(1)
+        return change, height
 
 
 class RowCurves:
     """Cdfs of some rows, each a sum of curves on even grids.
 
     Args:
-        curves: first point, step, and values (b, U) of each.
+        curves: whose sums they are.
         at_zero: probability of exactly 0 (b,).
         at_one: probability of exactly 1 (b,).
     """
 
-    def __init__(self, curves: list[tuple[float, float, Array]], at_zero: Array, at_one: Array) -> None:
+    def __init__(self, curves: list[Curve], at_zero: Array, at_one: Array) -> None:
         self._curves, self.at_zero, self.at_one = curves, at_zero, at_one
 
     def at(self, u: Array) -> tuple[Array, Array]:
         """Cdf, and density of the logit, at logits u (b, A): each (b, A), the atom at one left out."""
         cdf, density = np.zeros(u.shape), np.zeros(u.shape)
-        rows = np.arange(len(u))[:, None, None]
-        for first, step, values in self._curves:
-            x = np.clip((u - first) / step, 0.0, values.shape[1] - 1.0)
-            left = np.clip(np.floor(x).astype(np.intp) - POINTS // 2 + 1, 0, values.shape[1] - POINTS)
-            near = values[rows, left[..., None] + np.arange(POINTS)]
-            weight, slope = _lagrange(x - left)
-            cdf += (near * weight).sum(-1)
-            density += (near * slope).sum(-1) / step
+        for curve in self._curves:
+            values, heights = curve.at(u)
+            low = np.nonzero(u < curve.first)
+            if len(low[0]):
+                change, heights[low] = curve.fallen(low[0], u[low])
+                values[low] += change
+            cdf += values
+            density += heights
         return cdf, np.maximum(density, 0.0)
 
     def _roughly(self, grid: Array) -> Array:
         """The cdfs at logits that all rows share, each at the nearest point of every curve (b, G)."""
         total = np.zeros((len(self.at_zero), len(grid)))
-        for first, step, values in self._curves:
-            nearest = np.clip(np.rint((grid - first) / step), 0, values.shape[1] - 1).astype(np.intp)
-            total += values[:, nearest]
+        for curve in self._curves:
+            total += curve.values[:, curve.nearest(grid)]
+            below = np.flatnonzero(grid < curve.first)
+            total[:, below] += curve.tails @ np.expm1(np.multiply.outer(curve.powers, grid[below] - curve.first))
         return total
 
     def quantiles(self, levels: Array) -> Array:
         """Logits at which the cdf reaches levels (b, A); whatever they are where an atom holds the level."""
-        first = min(first for first, _, _ in self._curves)
-        last = max(first + step * (values.shape[1] - 1) for first, step, values in self._curves)
+        first = min(curve.first for curve in self._curves)
+        last = max(curve.last for curve in self._curves)
         # a rough look at points that cut the range into equal parts, then Newton inside a shrinking bracket
         grid = np.linspace(first, last, LOOKS)
         rising = np.maximum.accumulate(self._roughly(grid), axis=1)
@@ -363,7 +492,9 @@ class RowCurves:
         with np.errstate(divide="ignore", invalid="ignore"):
             part = np.where(above > below, (levels - below) / (above - below), 0.5)
         u = grid[cell] + (grid[1] - grid[0]) * np.clip(part, 0.02, 0.98)
-        low, high = grid[np.maximum(cell - 1, 0)], grid[np.minimum(cell + 2, LOOKS - 1)]
+        apart = max(curve.step for curve in self._curves)  # what is rough about it
+        low = np.where(cell > 1, grid[np.maximum(cell - 1, 0)] - apart, LOWEST)
+        high = grid[np.minimum(cell + 2, LOOKS - 1)] + apart
         for _ in range(ROUNDS):
             value, density = self.at(u)
             error = value - levels
@@ -379,8 +510,9 @@ class RowCurves:
         return logits
 
 
-def _convolve(around: Complex, kernel: Complex, step: float, n_u: int, length: int) -> Array:
-    """``∫ Im φ dy / step`` at all points of the table (p, n_u); ``around`` and ``kernel`` are overwritten."""
+def _convolve(around: Complex, kernel: Complex, step: float, n_u: int) -> Array:
+    """``∫ Im φ dy / step`` at all points of the table (p, n_u); the kernel is overwritten."""
+    length = kernel.shape[1]
     kernel[:, n_u : length - around.shape[1] + 1] = 0.0
     before = (around[:, :1] * kernel[:, :n_u]).imag / math.expm1(step)  # before the first node it falls as e^y
     transform = scipy.fft.fft(around, length, axis=1)
@@ -406,7 +538,13 @@ def _midpoint_filter(reach: int, window: float) -> Array:
 
 
 #: Spectra of curves end at about half of what a step can bear, so that forty points around give one between to 1e-7.
-BETWEEN = _midpoint_filter(20, 14.0)
+REACH = 20
+BETWEEN = _midpoint_filter(REACH, 14.0)
+#: Points of the grid -> four of them, and the four behind each of these (2 REACH + 4, 8).
+FINER = np.zeros((2 * REACH + POINTS // 2, POINTS))
+for _number in range(POINTS // 2):
+    FINER[REACH + _number, 2 * _number] = 1.0
+    FINER[_number : _number + 2 * REACH + 1, 2 * _number + 1] = BETWEEN
 _CENTRES = np.array([np.prod([i - j for j in range(POINTS) if j != i]) for i in range(POINTS)], dtype=np.float64)
 
 

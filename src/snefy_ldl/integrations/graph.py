@@ -526,8 +526,8 @@ class Components:
 
 def _even_grid(table: ComponentTable, n_components: int, kept: Index, cells: int) -> tuple[Array, Array, Array]:
     """Even points on the logit scale, cdfs and densities of the kept components there, without the atom at one."""
-    ends = [(octave.first, octave.first + octave.step * octave.cdf.shape[2]) for octave in table.octaves]
-    low, high = max(min(end[0] for end in ends), -FARTHEST - 1.0), min(max(end[1] for end in ends), FARTHEST + 1.0)
+    ends = [octave.first + octave.step * octave.cdf.shape[2] for octave in table.octaves]
+    low, high = max(table.lowest, -FARTHEST - 1.0), min(max(ends), FARTHEST + 1.0)
     points = np.linspace(low, high, 2 * round(PANELS * cells * max(high - low, 0.1) / (4.0 * FARTHEST)) + 1)
     cdf, density = (np.empty((n_components, len(points))) for _ in range(2))
     for pairs, curves in table.components(0):
