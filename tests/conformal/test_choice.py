@@ -239,7 +239,7 @@ class Moving(ZeroModel):
     ],
 )
 def test_laws_with_zeros_and_moving_laws_go_through_everything(model, settings):
-    """Coverage of 100 new rows within 4.5 errors of both samples, from below; intervals that start at 0; files; watch."""
+    """Coverage of 100 new rows, at most 4.5 errors of both samples below; intervals that start at 0; files; watch."""
     X, D = model.draw(280, seed=13)
     ci = ConformalIntervals(model, 0.8, **settings).conformalize(X[:180], D[:180])
     with warnings.catch_warnings():

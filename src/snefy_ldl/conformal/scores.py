@@ -87,7 +87,7 @@ class LabelScore(ABC):
     Attributes:
         name: What ``method=`` calls it.
         per_level: Whether each confidence level has a score of its own (True) or one serves all of them.
-        widens: Whether scores are divided by the row's :class:`~snefy_ldl.conformal.outlying.Outlyingness`, so that rows
+        widens: Whether scores are divided by the :class:`~snefy_ldl.conformal.outlying.Outlyingness` of the row: rows
             far from typical ones get wider intervals.
 
     Example:
