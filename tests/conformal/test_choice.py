@@ -235,7 +235,7 @@ class Moving(ZeroModel):
         {"method": "outlying"},
         {"conditional_on": [Splines(0), LawFeatures(("sd",))], "method": "chebyshev"},
         {"conditional_on": LawFeatures(), "rectified": True, "method": "quantile"},
-        {"conditional_on": 0, "simultaneous": True, "method": "cdf"},
+        {"conditional_on": 0, "simultaneous": True, "method": "chebyshev"},
     ],
 )
 def test_laws_with_zeros_and_moving_laws_go_through_everything(model, settings):
