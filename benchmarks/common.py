@@ -1,17 +1,24 @@
-"""What every benchmark shares: the machine in words, medians, and result files."""
+"""What every benchmark shares: the machine in words, medians, result files, and which version wrote them.
+
+    python benchmarks/common.py stamp density.json density.md     # after a script that does not stamp its files itself
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+#: Which version of the library wrote each result file, with a digest of the file as it was then.
+VERSIONS = RESULTS / "versions.json"
 
 
 def machine(threads: int | None = None) -> dict[str, Any]:
@@ -66,4 +73,27 @@ def write(name: str, facts: dict[str, Any], text: str) -> None:
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(facts, indent=2) + "\n")
     (RESULTS / f"{name}.md").write_text(text.rstrip() + "\n")
+    stamp(f"{name}.json", f"{name}.md")
     print(text)
+
+
+def digest(path: Path) -> str:
+    """Hash of a file's content."""
+    return hashlib.blake2b(path.read_bytes(), digest_size=12).hexdigest()
+
+
+def stamp(*names: str) -> None:
+    """Record that this version of the library wrote these files of the results folder."""
+    import snefy_ldl
+
+    known = json.loads(VERSIONS.read_text()) if VERSIONS.exists() else {}
+    for name in names:
+        known[name] = {"snefy_ldl": snefy_ldl.__version__, "digest": digest(RESULTS / name)}
+    kept = {name: known[name] for name in sorted(known) if (RESULTS / name).exists()}
+    VERSIONS.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3 or sys.argv[1] != "stamp":
+        sys.exit(__doc__)
+    stamp(*sys.argv[2:])

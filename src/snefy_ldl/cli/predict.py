@@ -364,7 +364,7 @@ def _bases(rows: Labelled, names: list[str]) -> list[Any]:
     for name in names:
         if name not in known:
             raise input_error(f"--conditional-on {name}: the model has no such feature; use {', '.join(known[:20])}.")
-        cells = rows.features.iloc[:, known.index(name)]  # type: ignore[union-attr]  # known is not empty
+        cells = rows.features.iloc[:, known.index(name)]
         is_number = is_numeric_dtype(cells) and not is_bool_dtype(cells)
         bases.append((Splines if is_number else Groups)(known.index(name)))
     return bases

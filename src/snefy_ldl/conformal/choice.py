@@ -20,6 +20,7 @@ from snefy_ldl.conformal.scores import (
     CdfScore,
     ChebyshevScore,
     LabelScore,
+    OutlyingScore,
     QuantileScore,
     ScaledQuantileScore,
 )
@@ -30,12 +31,19 @@ __all__ = ["MOSTLY", "ScoreChoice", "choose_score", "set_aside", "whole_range"]
 
 #: Ends this near to 0 and 1 leave out nothing, and the share of such intervals from which a score is of no use.
 WHOLE_RANGE, MOSTLY = 1e-9, 0.5
-#: A third of the rows is set aside, from this many rows on, and never more than the last.
-SHARE_ASIDE, FEWEST_ASIDE, MOST_ASIDE = 3, 20, 600
+#: A third of the rows is set aside, but never more than the last of these, and only the first where a third would be
+#: fewer than the second, which are needed to compare scores.
+SHARE_ASIDE, FEWEST_ASIDE, FEWEST_COMPARED, MOST_ASIDE = 3, 20, 60, 600
 #: Folds that calibrate and measure each other among the rows set aside.
 FOLDS = 5
 #: Fewest rows for the worst slab, the smallest share of them that a slab may hold, and the searches averaged.
 FEWEST_FOR_SLABS, SLAB_MASS, SLAB_SEARCHES, SLAB_DIRECTIONS = 60, 0.2, 5, 50
+#: Share of the rows, the most outlying ones, that make the rim.
+RIM = 0.2
+#: An interval score this much larger than the best is still tolerated for better coverage where it is lowest.
+TOLERATED = 0.3
+#: Standard errors, and the smallest difference in coverage, by which a score must be better than the preferred one.
+CLEAR, SMALLEST_GAIN = 2.0, 0.02
 
 
 @dataclass(frozen=True)
@@ -48,12 +56,19 @@ class Candidate:
         interval_score: Mean interval (Winkler) score; smaller is better.
         worst_slab: Coverage in the worst slab of the predicted means and standard deviations, mean over labels; None
             where there are too few rows.
+        rim: Coverage among the most outlying fifth of the rows; None where there are too few rows.
     """
 
     method: str
     width: float
     interval_score: float
     worst_slab: float | None
+    rim: float | None = None
+
+    @property
+    def lowest(self) -> float:
+        """The lower of both coverages; 0 where neither was measured."""
+        return min((value for value in (self.worst_slab, self.rim) if value is not None), default=0.0)
 
 
 @dataclass(frozen=True)
@@ -82,6 +97,7 @@ class ScoreChoice:
         chosen = next(one for one in self.candidates if one.method == self.method)
         narrowest = min(self.candidates, key=lambda one: one.width)
         slab = "" if chosen.worst_slab is None else f", coverage in the worst slab {chosen.worst_slab:.2f}"
+        slab += "" if chosen.rim is None else f" and at the rim {chosen.rim:.2f}"
         cost = "the narrowest"
         if narrowest.width < chosen.width:
             more = chosen.width / max(narrowest.width, np.finfo(np.float64).tiny) - 1.0
@@ -113,8 +129,8 @@ def set_aside(n_rows: int, groups: NDArray[np.str_] | None, levels: Sequence[flo
         Row numbers set aside, none where there are too few rows, and those left.
 
     Example:
-        >>> [len(rows) for rows in set_aside(90, None, [0.9])], [len(rows) for rows in set_aside(50, None, [0.9])]
-        ([30, 60], [0, 50])
+        >>> [[len(rows) for rows in set_aside(n, None, [0.9])] for n in (300, 90, 50)]
+        [[100, 200], [20, 70], [0, 50]]
     """
     order = np.random.default_rng(0).permutation(n_rows)
     needed = SHARE_ASIDE * rows_needed(max(levels))
@@ -123,61 +139,91 @@ def set_aside(n_rows: int, groups: NDArray[np.str_] | None, levels: Sequence[flo
         order = order[np.isin(groups[order], names[counts >= needed])]
     elif n_rows < needed:
         order = order[:0]
-    wanted = min(len(order) // SHARE_ASIDE, MOST_ASIDE)
-    aside = np.sort(order[: wanted if wanted >= FEWEST_ASIDE else 0])
+    third = min(len(order) // SHARE_ASIDE, MOST_ASIDE)
+    aside = np.sort(order[: third if third >= FEWEST_COMPARED else FEWEST_ASIDE if third >= FEWEST_ASIDE else 0])
     return aside, np.setdiff1d(np.arange(n_rows), aside)
 
 
 def choose_score(
-    laws: list[tuple[Index, Any]], labels: Array, levels: Sequence[float], simultaneous: bool
+    laws: list[tuple[Index, Any]],
+    labels: Array,
+    levels: Sequence[float],
+    simultaneous: bool,
+    factors: Array | None = None,
 ) -> tuple[LabelScore, ScoreChoice]:
     """The score with the best cross-fitted intervals on some rows.
 
-    Each fold of the rows is covered by thresholds of the others. Among the scores whose interval score is no worse than
-    the best by more than one standard error of the paired difference, the one with the highest coverage in its worst
-    slab is chosen (coverage above the level is no merit), and of equal ones the narrowest. Scores that give the whole
-    of [0, 1] to most shares are left out where others do not.
+    Each fold of the rows is covered by thresholds of the others. Scores are judged by where coverage is lowest: in
+    their worst slab and among the most outlying rows (coverage above the level is no merit). "outlying" is preferred,
+    without factors the score with the best interval score, and another one is chosen where its lowest coverage is
+    higher by more than two standard errors. Left out are scores whose interval score is more than 30 % worse than the
+    best, and, where others do better, those that give the whole of [0, 1] to most shares.
+
+    With fewer than 60 rows nothing can be compared: "cdf" is chosen, or "chebyshev" where "cdf" gives [0, 1] to most.
 
     Args:
         laws: Row numbers, and the predicted laws of these rows; together every row once.
         labels: Observed label distributions (n, L); without rows, the first score that the laws allow is chosen.
         levels: Confidence levels.
         simultaneous: Whether all labels share one threshold.
+        factors: Outlyingness of the rows (n,); None leaves "outlying" out.
 
     Returns:
         The score, and what was measured.
     """
-    kinds: list[LabelScore] = [ChebyshevScore(), AbsoluteScore()]
-    if callable(getattr(laws[0][1], "marginal", None)):
-        kinds = [CdfScore(), QuantileScore(), ScaledQuantileScore(), *kinds]
-    n = len(labels)
+    n, kinds = len(labels), _kinds(laws[0][1], len(labels), factors is not None)
     if n == 0:
         return kinds[0], ScoreChoice(kinds[0].name, 0, [])
+    rim = np.ones(n, dtype=bool) if factors is None else factors >= np.quantile(factors, 1.0 - RIM)
+    enough = n >= FEWEST_FOR_SLABS
     # what the folds can tell: with 16 rows there is no 0.99 quantile
     smallest = n - -(-n // FOLDS)
     levels = [min(level, smallest / (smallest + 1.0)) for level in levels]
     features = np.empty((n, 2 * labels.shape[1]))
     for rows, law in laws:
         features[rows] = np.hstack([to_numpy(law.mean), np.sqrt(np.maximum(to_numpy(law.variance), 0.0))])
-    losses, candidates, useful = [], [], []
+    inside, candidates, useful = [], [], []
     for kind in kinds:
-        ends = _cross_fitted_ends(kind, laws, labels, levels, simultaneous)
+        ends = _cross_fitted_ends(kind, laws, labels, levels, simultaneous, factors if kind.widens else None)
         width = ends[:, :, 1] - ends[:, :, 0]  # (n, L, A)
         shares = labels[:, :, None]
         outside = np.maximum(ends[:, :, 0] - shares, 0.0) + np.maximum(shares - ends[:, :, 1], 0.0)
-        loss = (width + 2.0 * outside / (1.0 - np.asarray(levels))).mean(axis=(1, 2))
-        losses.append(loss)
-        slab = _worst_slab(features, labels, ends) if n >= FEWEST_FOR_SLABS else None
-        candidates.append(Candidate(kind.name, float(width.mean()), float(loss.mean()), slab))
+        loss = float((width + 2.0 * outside / (1.0 - np.asarray(levels))).mean())
+        inside.append((outside == 0.0).mean(axis=(1, 2))[rim])
+        slab = _worst_slab(features, labels, ends) if enough else None
+        at_rim = float(inside[-1].mean()) if enough and factors is not None else None
+        candidates.append(Candidate(kind.name, float(width.mean()), loss, slab, at_rim))
         useful.append(whole_range(ends).mean() <= MOSTLY)
     eligible = [k for k in range(len(kinds)) if useful[k]] or list(range(len(kinds)))
-    best = min(eligible, key=lambda k: candidates[k].interval_score)
-    differences = np.stack(losses) - losses[best]
-    errors = differences.std(axis=1, ddof=1) / np.sqrt(n)
-    as_good = [k for k in eligible if differences[k].mean() <= errors[k]]
-    target = float(np.mean(levels))
-    chosen = max(as_good, key=lambda k: (min(candidates[k].worst_slab or 0.0, target), -candidates[k].width))
+    chosen = _pick(candidates, eligible, np.stack(inside), float(np.mean(levels))) if enough else eligible[0]
     return kinds[chosen], ScoreChoice(kinds[chosen].name, n, candidates)
+
+
+def _kinds(law: Any, n_rows: int, with_outlying: bool) -> list[LabelScore]:
+    """Scores to compare: few of them on few rows."""
+    few, kinds = n_rows < FEWEST_COMPARED, [ChebyshevScore()]
+    has_marginals = callable(getattr(law, "marginal", None))
+    marginal: list[LabelScore] = [CdfScore()] if few else [CdfScore(), QuantileScore(), ScaledQuantileScore()]
+    more: list[LabelScore] = [] if few else [AbsoluteScore(), *([OutlyingScore()] if with_outlying else [])]
+    return [*(marginal if has_marginals else []), *kinds, *more]
+
+
+def _pick(candidates: list[Candidate], eligible: list[int], inside: Array, target: float) -> int:
+    """The preferred candidate, or one whose lowest coverage is clearly higher.
+
+    Args:
+        candidates: What each did.
+        eligible: Those that may be chosen.
+        inside: Share of each rim row's labels that are covered, (candidates, rows), for the standard error.
+        target: Coverage beyond which more is no merit.
+    """
+    best = min(candidates[k].interval_score for k in eligible)
+    eligible = [k for k in eligible if candidates[k].interval_score <= (1.0 + TOLERATED) * best]
+    lowest = {k: min(candidates[k].lowest, target) for k in eligible}
+    preferred = min(eligible, key=lambda k: (candidates[k].method != OutlyingScore.name, candidates[k].interval_score))
+    rival = max(eligible, key=lambda k: (lowest[k], -candidates[k].interval_score))
+    error = float((inside[rival] - inside[preferred]).std(ddof=1)) / np.sqrt(inside.shape[1])
+    return rival if lowest[rival] - lowest[preferred] > max(CLEAR * error, SMALLEST_GAIN) else preferred
 
 
 def whole_range(ends: Array) -> Mask:
@@ -197,7 +243,12 @@ def whole_range(ends: Array) -> Mask:
 
 
 def _cross_fitted_ends(
-    kind: LabelScore, laws: list[tuple[Index, Any]], labels: Array, levels: list[float], simultaneous: bool
+    kind: LabelScore,
+    laws: list[tuple[Index, Any]],
+    labels: Array,
+    levels: list[float],
+    simultaneous: bool,
+    factors: Array | None,
 ) -> Array:
     """Ends (n, L, 2, A) of every row by thresholds of the other folds."""
     n, n_labels = labels.shape
@@ -208,10 +259,13 @@ def _cross_fitted_ends(
             scores[rows, :, a] = score.score(labels[rows], a)
     if simultaneous:
         scores = scores.max(axis=1, keepdims=True)
+    scale = np.ones((n, 1, 1)) if factors is None else factors[:, None, None]
+    scores /= scale
     thresholds = np.empty_like(scores)
     folds = np.arange(n) % FOLDS
     for k in range(FOLDS):
         thresholds[folds == k] = Calibration(scores[folds != k]).pooled_thresholds(levels)
+    thresholds = thresholds * scale
     ends = np.empty((n, n_labels, 2, len(levels)))
     for rows, score in bound:
         ends[rows] = score.interval(thresholds[rows])

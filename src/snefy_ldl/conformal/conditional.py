@@ -787,7 +787,8 @@ class Rectifier:
         """
         table = np.column_stack([np.ones(len(values)), values])
         predicted = np.einsum("nk,cak->nca", table, self.coefficients)
-        return np.clip(predicted, self.lowest, self.highest)
+        cut: Array = np.clip(predicted, self.lowest, self.highest)
+        return cut
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

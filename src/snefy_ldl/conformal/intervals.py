@@ -24,6 +24,7 @@ from snefy_ldl.conformal.conditional import (
     restore_basis,
     store_basis,
 )
+from snefy_ldl.conformal.outlying import Outlyingness
 from snefy_ldl.conformal.scores import LabelScore, bisect_end, find_score, stack_ends
 from snefy_ldl.conformal.thresholds import (
     FORMAT,
@@ -65,10 +66,12 @@ class ConformalIntervals(Conformalized):
         confidence_level: ``c``, or a list of levels.
         method: "chebyshev", ``E[ℓ] ± k q̂ sd`` (the paper's Algorithm A1); "quantile", exact marginal quantiles moved by
             ``q̂``; "cdf", the exact interval between probabilities ``1/2 ∓ q̂``; "absolute" and "scaled quantile", the
-            first two with another normalisation; a score of your own
+            first two with another normalisation; "outlying", the first with wider intervals the farther a row's
+            features lie from typical ones; a score of your own
             (:class:`~snefy_ldl.conformal.scores.LabelScore`): its name, its class or an object; or "auto", which sets
-            a third of the calibration rows aside (600 at most; none below 60 rows, where it takes "cdf"), compares
-            these five on them by interval score and coverage in the worst slab, and calibrates with the other rows.
+            a third of the calibration rows aside (600 at most), compares these six on them by coverage in the worst
+            slab and at the rim and by interval score, and calibrates with the other rows. Below 180 rows it takes
+            "cdf", or "chebyshev" where 20 rows set aside show that "cdf" says nothing (not below 60 rows).
         simultaneous: Cover all labels of a row at once: one threshold, of the largest score over the labels.
         conditional_on: What coverage must not depend on: columns of X (names or numbers), an array with one row of
             numbers per calibration row, a function of X, a basis (``Groups``, ``Bins``, ``Splines``, ``LawFeatures``,
@@ -113,6 +116,7 @@ class ConformalIntervals(Conformalized):
     _basis: Basis | None = None
     _conditional: ConditionalThresholds | None = None
     _rectifier: Rectifier | None = None
+    _outlyingness: Outlyingness | None = None
 
     def __init__(
         self,
@@ -132,6 +136,8 @@ class ConformalIntervals(Conformalized):
         self._use(find_score(LabelScore, "cdf" if self._choose else method))  # type: ignore[type-abstract]
         if self._choose:
             self.method = "auto"
+        if self._score.widens and cv is not None:
+            raise InputError(f'method="{self.method}" is not supported with cv; use split conformal (cv=None).')
         self.simultaneous = bool(simultaneous)
         self.conditional_on, self.rectified = conditional_on, bool(rectified)
         if rectified and conditional_on is None:
@@ -180,8 +186,9 @@ class ConformalIntervals(Conformalized):
                 raise InputError("sample_weight is not supported with cv; use split conformal (cv=None).")
             models, folds = fold_models(self.model, X, labels, self.cv)
         basis, values = self._basis_of(names, weights, len(labels))
-        if self._choose or (basis is not None and (basis.learns or self.rectified)):
+        if self._choose or self._score.widens or (basis is not None and (basis.learns or self.rectified)):
             aside, rest = set_aside(len(labels), names, self._levels)
+            self._learn_outlyingness(X, aside)
             if basis is not None:
                 basis = self._prepared(basis, X, aside)
             if self._choose:
@@ -214,6 +221,24 @@ class ConformalIntervals(Conformalized):
         self._warn_if_nothing_is_said(whole, labels)
         return self
 
+    def _learn_outlyingness(self, X: Any, aside: Index) -> None:
+        """Where typical rows lie, from rows set aside; with "auto" for the choice, with ``cv`` not at all."""
+        if self.cv is not None or not (self._choose or self._score.widens):
+            return
+        if len(aside):
+            self._outlyingness = Outlyingness.learn(take_rows(X, aside), self.model)
+        elif self._score.widens:
+            raise InputError(
+                f'too few calibration rows to set some aside (60 at least): method="{self.method}" learns from them '
+                "where typical rows lie."
+            )
+
+    def _factors(self, X: Any) -> Array | None:
+        """What thresholds of these rows are multiplied with, (N, 1, 1); None where nothing is."""
+        if not self._score.widens or self._outlyingness is None:
+            return None
+        return self._outlyingness.factors(X, self.model)[:, None, None]
+
     def _basis_of(self, names: Any, weights: Array | None, n_rows: int) -> tuple[Basis | None, Array | None]:
         """What coverage must not depend on, and its values where they were given."""
         if self.conditional_on is None:
@@ -244,7 +269,10 @@ class ConformalIntervals(Conformalized):
             rows = aside[at] if len(aside) else np.zeros(1, dtype=np.intp)
             laws.append((at, next(law_blocks(models[k], take_rows(X, rows)))[1]))
         self._check_labels(laws[0][1], labels)
-        score, self.choice_ = choose_score(laws, labels[aside], self._levels, self.simultaneous)
+        factors = None
+        if self._outlyingness is not None and len(aside):
+            factors = self._outlyingness.factors(take_rows(X, aside), self.model)
+        score, self.choice_ = choose_score(laws, labels[aside], self._levels, self.simultaneous, factors)
         self._use(score)
 
     @staticmethod
@@ -269,11 +297,13 @@ class ConformalIntervals(Conformalized):
         about which ``check_sizes`` warns.
         """
         rows = np.unique(np.linspace(0, count_rows(X) - 1, LOOK_AT).astype(np.intp))
-        shares = []
+        shares, factors = [], self._factors(take_rows(X, rows))
         for part, law in law_blocks(self.models_[0], take_rows(X, rows)):
             thresholds = self.thresholds_.T[None]
             if self._rectifier is not None and values is not None:
                 thresholds = thresholds + self._rectifier.quantiles(values[rows])[part]
+            if factors is not None:
+                thresholds = thresholds * factors[part]
             ends = self._score.for_law(law, self._levels).interval(thresholds)
             shares.append(whole_range(ends).mean(axis=(0, 1)))
         return np.where(np.isfinite(self.thresholds_).all(axis=1), np.mean(shares, axis=0), 0.0)
@@ -314,7 +344,8 @@ class ConformalIntervals(Conformalized):
             score = self._score.for_law(law, self._levels)
             scores = np.stack([score.score(labels[rows], a) for a in range(self._n_kinds)], axis=2)
             parts.append(scores.max(axis=1, keepdims=True) if self.simultaneous else scores)
-        return np.concatenate(parts)
+        scores, factors = np.concatenate(parts), self._factors(X)
+        return scores if factors is None else scores / factors
 
     def row_scores(self, X: Any, D: Any, *, conditional_on: Any = None) -> Array:
         """Conformity scores of rows with known labels, at the first level.
@@ -379,6 +410,9 @@ class ConformalIntervals(Conformalized):
         else:
             thresholds = self._conditional_thresholds(X, n_rows, conditional_on, randomized, random_state)
         self._warn_unbounded(thresholds, names, weights)
+        factors = self._factors(X)
+        if factors is not None:
+            thresholds = thresholds * factors
         if self.cv is None:
             for rows, law in law_blocks(self.model, X):
                 q = thresholds if len(thresholds) == 1 else thresholds[rows]
@@ -459,6 +493,7 @@ class ConformalIntervals(Conformalized):
             "folds": None if self.cv is None else self._folds.tolist(),
             "conditional": self._conditional_state(),
             "choice": None if self.choice_ is None else self.choice_.to_dict(),
+            "outlyingness": self._outlyingness.to_dict() if self._score.widens and self._outlyingness else None,
             "calibration": calibration.to_dict(),
         }
 
@@ -511,6 +546,8 @@ class ConformalIntervals(Conformalized):
             else:
                 values = np.array(stored["values"], dtype=np.float64).reshape(calibration.n, -1)
                 made._conditional = ConditionalThresholds(calibration.scores, values, made._levels)
+        if state.get("outlyingness"):
+            made._outlyingness = Outlyingness.from_dict(state["outlyingness"])
         if state.get("choice"):
             made.choice_ = ScoreChoice.from_dict(state["choice"])
         return made

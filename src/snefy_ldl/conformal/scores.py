@@ -53,6 +53,7 @@ __all__ = [
     "LatentScore",
     "MahalanobisScore",
     "MarginalScore",
+    "OutlyingScore",
     "QuantileScore",
     "RegionScore",
     "ScaledQuantileScore",
@@ -86,6 +87,8 @@ class LabelScore(ABC):
     Attributes:
         name: What ``method=`` calls it.
         per_level: Whether each confidence level has a score of its own (True) or one serves all of them.
+        widens: Whether scores are divided by the :class:`~snefy_ldl.conformal.outlying.Outlyingness` of the row: rows
+            far from typical ones get wider intervals.
 
     Example:
         >>> import torch
@@ -109,6 +112,7 @@ class LabelScore(ABC):
 
     name: ClassVar[str] = ""
     per_level: ClassVar[bool] = True
+    widens: ClassVar[bool] = False
     registered: ClassVar[dict[str, type[LabelScore]]] = {}
 
     n_rows: int
@@ -486,6 +490,18 @@ class AbsoluteScore(ChebyshevScore):
         """See the base class."""
         self.mean = to_numpy(law.mean)
         self.sd, self.k = np.ones_like(self.mean), np.ones(len(levels))
+
+
+class OutlyingScore(ChebyshevScore):
+    """The score of "chebyshev", divided by a factor that grows with the row's distance from typical rows.
+
+    Example:
+        >>> OutlyingScore().widens
+        True
+    """
+
+    name = "outlying"
+    widens = True
 
 
 class MarginalScore(LabelScore):

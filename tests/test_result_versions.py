@@ -1,0 +1,42 @@
+"""Every result file in the repository was written by this minor version, or says why it is kept as it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+import snefy_ldl
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+VERSIONS = json.loads((RESULTS / "versions.json").read_text())
+HOW = "run its benchmark again (then `python benchmarks/common.py stamp FILE`), or delete it"
+
+
+def minor(version: str) -> list[str]:
+    return version.split(".")[:2]
+
+
+def test_every_result_file_is_listed():
+    # folders hold the records of runs under way and are not in the repository
+    files = {path.name for path in RESULTS.iterdir() if path.is_file()} - {"versions.json"}
+    assert files == set(VERSIONS), f"versions.json and the folder differ: {HOW}"
+
+
+@pytest.mark.parametrize("name", sorted(VERSIONS))
+def test_a_result_file_is_of_this_version(name):
+    about = VERSIONS[name]
+    found = hashlib.blake2b((RESULTS / name).read_bytes(), digest_size=12).hexdigest()
+    assert found == about["digest"], f"{name} was changed after version {about['snefy_ldl']} wrote it: {HOW}"
+    if minor(about["snefy_ldl"]) != minor(snefy_ldl.__version__):
+        assert about.get("frozen"), f"{name} was written by {about['snefy_ldl']}: {HOW}"
+
+
+def test_frozen_files_are_shown_in_the_docs():
+    page = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
+    for name, about in VERSIONS.items():
+        if "frozen" in about:
+            assert f"`{name}` ({about['snefy_ldl']}): {about['frozen']}" in page, name
