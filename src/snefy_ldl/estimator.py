@@ -41,6 +41,7 @@ from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import SnefyHead
 from snefy_ldl.training import FittedState, Job, Settings, TrainingData, network_inputs
 from snefy_ldl.training.fit import fit, fit_stream
+from snefy_ldl.training.groups import forget_groups
 
 #: Blocks of rows above which a prediction shows its progress, where ``verbose`` asks for it.
 MANY_BLOCKS = 50
@@ -463,6 +464,30 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         laws = [law for _, law in self._blocks(self._in_groups(X, groups))]
         law = laws[0] if len(laws) == 1 else laws[0].joined(laws)
         return law.named(self.label_names_).checking()
+
+    def without_groups(self) -> SnefyLDL:
+        """A model for rows of unknown groups alone, which has no group effects: for export, or to forget groups.
+
+        Returns:
+            A new model that predicts what this one predicts without ``groups``; the model itself where it has no
+            group effects.
+
+        Raises:
+            NotFittedError: before a fit.
+
+        Example:
+            >>> from snefy_ldl.datasets import make_groups
+            >>> data = make_groups(n_groups=12, n_rows=20, random_state=0)
+            >>> model = SnefyLDL(epochs=5, random_state=0).fit(data.X, data.D, groups=data.groups)
+            >>> bool(np.allclose(model.without_groups().predict(data.X), model.predict(data.X), atol=1e-6))
+            True
+        """
+        check_is_fitted(self, "net_")
+        if self.group_effects_ is None:
+            return self
+        model = copy.copy(self)
+        model.net_, model.group_effects_ = forget_groups(self.net_, self.group_effects_.n_columns), None
+        return model
 
     def adapt(self, X: Any, D: Any = None, *, counts: Any = None, group: Any = None, groups: Any = None) -> SnefyLDL:
         """A model that knows one more group, from a few of its rows and without a new fit.
