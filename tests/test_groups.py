@@ -163,11 +163,12 @@ def test_groups_without_an_effect_change_nothing(data, parts):
     kwargs = {"random_state": 0, "epochs": 4}
     auto = SnefyLDL(**kwargs).fit(calm.X, calm.D, groups=calm.groups)
     none = SnefyLDL(**kwargs, group_effects=None).fit(calm.X, calm.D, groups=calm.groups)
-    assert auto.group_effects_ is None and none.group_effects_ is None
+    assert auto.group_effects_ is None
+    assert none.group_effects_ is None
     assert "chance" in auto.training_["group_effects"]["effects"]
     np.testing.assert_array_equal(auto.predict(calm.X), none.predict(calm.X))
     np.testing.assert_array_equal(auto.predict(calm.X, groups=calm.groups), auto.predict(calm.X))
-    with pytest.raises(InputError, match="chance|none"):
+    with pytest.raises(InputError, match="has none"):
         auto.adapt(calm.X[:3], calm.D[:3])
 
 
@@ -228,7 +229,8 @@ def test_crossed_levels_add_up(data):
             g[450:],
         )
     ]
-    assert scores[0] < min(scores[1:3]) and max(scores[1:3]) < scores[3]
+    assert scores[0] < min(scores[1:3])
+    assert max(scores[1:3]) < scores[3]
     with pytest.raises(InputError, match="2 level"):
         model.predict(X[:2], groups=person[:2])
     new = model.adapt(X[:5], D[:5], groups=["stranger", str(item[0])])

@@ -32,7 +32,7 @@ from snefy_ldl._internal.validation import (
     check_names,
     check_rows,
 )
-from snefy_ldl.datasets.groups import GroupedRows, read_groups
+from snefy_ldl.datasets.groups import GroupedRows, in_groups, read_groups, split_rows
 from snefy_ldl.datasets.objects import open_rows
 from snefy_ldl.datasets.streams import as_stream, make_stream
 from snefy_ldl.distributions.law import SnefySimplex
@@ -294,6 +294,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             1
         """
         settings = self.settings()
+        if isinstance(X, GroupedRows):
+            X, groups = split_rows(X)
         if engine is not None:
             if groups is not None:
                 raise InputError("groups: a fit by an engine reads rows as a stream, which has no groups.")
@@ -398,6 +400,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             (4, 5)
         """
         check_is_fitted(self, "net_")
+        X = split_rows(X)[0]
         if self.backbone is not None:
             backbone = Backbone.of(self.backbone)
             return open_rows(X, backbone.collate, self.n_labels_, backbone.workers)
@@ -411,14 +414,14 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         return features, count_rows(features)
 
     def _in_groups(self, X: Any, groups: Any) -> Any:
-        return X if groups is None else GroupedRows(X, groups)
+        return in_groups(X, groups)
 
     def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:
         columns = None
         if isinstance(X, GroupedRows):
             check_is_fitted(self, "net_")
-            groups = read_groups(X.groups, len(X))
-            columns = None if self.group_effects_ is None else self.group_effects_.columns(groups, len(X))
+            groups = read_groups(X.groups, X.n_rows)
+            columns = None if self.group_effects_ is None else self.group_effects_.columns(groups, X.n_rows)
             X = X.X
         stream, done = as_stream(X), 0
         if stream is not None:
@@ -606,6 +609,7 @@ def fit_many(
         (2, (2, 3))
     """
     estimator.settings()
+    X, groups = split_rows(X) if isinstance(X, GroupedRows) else (X, groups)
     data = TrainingData(X, D, counts, sample_weight, estimator.backbone, estimator.columns, groups=groups)
     rows = [_rows(split, data.n_rows, k) for k, split in enumerate(splits)]
     if not rows:
@@ -652,6 +656,8 @@ def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index]) -> list[Any]:
         return list(model.fit_folds(X, D, splits))
     if type(model) is SnefyLDL:  # a subclass may fit in its own way
         return list(fit_many(model, X, D, splits))
+    if not hasattr(model, "group_effects"):
+        X = split_rows(X)[0]
     return [clone(model).fit(take_rows(X, rows), take_rows(D, rows)) for rows in splits]
 
 
