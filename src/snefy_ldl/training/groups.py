@@ -45,8 +45,8 @@ FOLDS = 5
 SHOWN_LESS = 0.3
 #: Part of the prediction that is mixed into shares that hold zeros.
 PULL = 0.2
-#: Epochs of the last step, as a part of those of the fit.
-EPOCHS = 0.6
+#: Epochs of the last step, as a part of those of the fit; and from so many rows on.
+EPOCHS, MANY_ROWS, EPOCHS_OF_MANY = 0.6, 20_000, 0.4
 #: Standard errors by which rows of known groups must gain.
 LEAST_GAIN = 1.0
 
@@ -203,9 +203,9 @@ def _seen_with_groups(state: FittedState, shown: Shown, columns: Array) -> tuple
         seen = shown.data.features[rows]
         return (seen.toarray() if hasattr(seen, "toarray") else seen), None, None
     X = beside(job.data.features[rows], columns[:, :-1])
-    learners = [clone(learner) for learner in shown.base.learners]
+    learners = [clone(learner) for learner in state.guides.learners]
     everyone, seed = np.arange(len(rows)), derive_seed(job.seed, 17)
-    guides, table = fit_guides(learners, X, shown.labels[rows], everyone, shown.base.floor, seed)
+    guides, table = fit_guides(learners, X, shown.labels[rows], everyone, state.guides.floor, seed)
     seen, moves = table, None
     if state.inputs == "both":
         features = job.data.features[rows]
@@ -241,7 +241,7 @@ def _train(
         guides=None,
         checkpoint_dir=None,
         patience=None,
-        epochs=max(1, round(EPOCHS * job.settings.epochs)),
+        epochs=max(1, round((EPOCHS if n < MANY_ROWS else EPOCHS_OF_MANY) * job.settings.epochs)),
     )
     wide = widen(state.net, columns)
     start = replace(state, net=wide, guides=None, columns=None, n_features=both.shape[1])
