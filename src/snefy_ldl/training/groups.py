@@ -43,8 +43,9 @@ from snefy_ldl.training.step import evaluate
 FOLDS = 5
 #: Part of the rows that are shown less of their group than there is.
 SHOWN_LESS = 0.3
-#: Part of the prediction that is mixed into shares that hold zeros.
-PULL = 0.2
+#: Part of the prediction that is mixed into shares before their logarithm, and where they hold zeros: logarithms of
+#: small shares vary so much that effects would look larger than they are.
+PULL, PULL_OF_ZEROS = 0.1, 0.2
 #: Epochs of the last step, as a part of those of the fit; and from so many rows on.
 EPOCHS, MANY_ROWS, EPOCHS_OF_MANY = 0.6, 20_000, 0.4
 #: Standard errors by which rows of known groups must gain.
@@ -120,7 +121,7 @@ def measure_effects(job: Job, table: Array, labels: Array) -> Measured | None:
     """
     assert job.data.groups is not None
     table, labels = table[job.rows], labels[job.rows]
-    pull = PULL if bool((labels <= 0.0).any()) else 0.0
+    pull = PULL_OF_ZEROS if bool((labels <= 0.0).any()) else PULL
     mix = best_weights(table, labels)
     residuals = log_residuals(table, labels, mix, pull)
     model = fit_mixed_model(residuals, job.data.groups.take(job.rows), derive_seed(job.seed, 15) % 2**31)
