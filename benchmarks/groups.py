@@ -6,7 +6,7 @@
     python benchmarks/groups.py time
     python benchmarks/groups.py report                 # writes results/groups.md from results/groups.json
 
-``--quick`` makes a small version of each. Every fit has one thread. The peer is a Dirichlet regression with random
+What is in ``results/groups.json`` already is not run again; ``--quick`` makes a small version of each. Every fit has one thread. The peer is a Dirichlet regression with random
 intercepts (softmax of linear predictors, one concentration), by penalised likelihood and a Laplace update of the
 intercepts' variance.
 """
@@ -374,21 +374,32 @@ def main() -> None:
         print(text)
         return
     n = 1 if options.quick else 10
+    work: list[tuple[Any, tuple[Any, ...], dict[str, Any]]]
     if options.part == "made":
         kinds = [(0.5, "perturbation"), (0.0, "perturbation"), (0.5, "dirichlet")]
-        work = [delayed(made)(seed, *kind) for seed in range(n) for kind in kinds]
+        work = [
+            (made, (seed, *kind), {"kind": "made", "seed": seed, "effect": kind[0], "noise": kind[1]})
+            for seed in range(n)
+            for kind in kinds
+        ]
     elif options.part == "real":
-        seeds = range(1 if options.quick else 5)
-        work = [delayed(real)(name, seed, by) for name in SETS for seed in seeds for by in (False, True)]
+        work = [
+            (real, (name, seed, by), {"kind": "real", "data": name, "seed": seed, "by_group": by})
+            for seed in range(1 if options.quick else 5)
+            for name in SETS
+            for by in (False, True)
+        ]
     elif options.part == "coverage":
-        work = [delayed(coverage)(seed) for seed in range(2 if options.quick else 200)]
+        work = [(coverage, (seed,), {"kind": "coverage", "seed": seed}) for seed in range(2 if options.quick else 200)]
     else:
-        work = [delayed(large)(300 if options.quick else 5000)]
-    kind = {"made": "made", "real": "real", "coverage": "coverage", "time": "large"}[options.part]
-    content["records"] = [record for record in content["records"] if record["kind"] != kind]
+        n_groups = 300 if options.quick else 5000
+        work = [(large, (n_groups,), {"kind": "large", "groups": n_groups})]
+    done = content["records"]
+    left = [task for task in work if not any(task[2].items() <= record.items() for record in done)]
     content["machine"] = machine(1)
-    for record in Parallel(n_jobs=options.jobs, return_as="generator_unordered")(work):
-        content["records"].append(record)
+    tasks = (delayed(function)(*arguments) for function, arguments, _ in left)
+    for record in Parallel(n_jobs=options.jobs, return_as="generator_unordered")(tasks):
+        done.append(record)
         print({k: round(v, 4) if isinstance(v, float) else v for k, v in record.items()}, flush=True)
         file.write_text(json.dumps(content, indent=1))
 
