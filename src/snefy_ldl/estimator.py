@@ -32,7 +32,7 @@ from snefy_ldl._internal.validation import (
     check_names,
     check_rows,
 )
-from snefy_ldl.datasets.groups import GroupedRows, read_groups
+from snefy_ldl.datasets.groups import GroupedRows, in_groups, read_groups, split_rows
 from snefy_ldl.datasets.objects import open_rows
 from snefy_ldl.datasets.streams import as_stream, make_stream
 from snefy_ldl.distributions.law import SnefySimplex
@@ -41,6 +41,7 @@ from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import SnefyHead
 from snefy_ldl.training import FittedState, Job, Settings, TrainingData, network_inputs
 from snefy_ldl.training.fit import fit, fit_stream
+from snefy_ldl.training.groups import forget_groups
 
 #: Blocks of rows above which a prediction shows its progress, where ``verbose`` asks for it.
 MANY_BLOCKS = 50
@@ -293,6 +294,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             1
         """
         settings = self.settings()
+        if isinstance(X, GroupedRows):
+            X, groups = split_rows(X)
         if engine is not None:
             if groups is not None:
                 raise InputError("groups: a fit by an engine reads rows as a stream, which has no groups.")
@@ -397,6 +400,7 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             (4, 5)
         """
         check_is_fitted(self, "net_")
+        X = split_rows(X)[0]
         if self.backbone is not None:
             backbone = Backbone.of(self.backbone)
             return open_rows(X, backbone.collate, self.n_labels_, backbone.workers)
@@ -410,14 +414,14 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         return features, count_rows(features)
 
     def _in_groups(self, X: Any, groups: Any) -> Any:
-        return X if groups is None else GroupedRows(X, groups)
+        return in_groups(X, groups)
 
     def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:
         columns = None
         if isinstance(X, GroupedRows):
             check_is_fitted(self, "net_")
-            groups = read_groups(X.groups, len(X))
-            columns = None if self.group_effects_ is None else self.group_effects_.columns(groups, len(X))
+            groups = read_groups(X.groups, X.n_rows)
+            columns = None if self.group_effects_ is None else self.group_effects_.columns(groups, X.n_rows)
             X = X.X
         stream, done = as_stream(X), 0
         if stream is not None:
@@ -463,6 +467,30 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         laws = [law for _, law in self._blocks(self._in_groups(X, groups))]
         law = laws[0] if len(laws) == 1 else laws[0].joined(laws)
         return law.named(self.label_names_).checking()
+
+    def without_groups(self) -> SnefyLDL:
+        """A model for rows of unknown groups alone, which has no group effects: for export, or to forget groups.
+
+        Returns:
+            A new model that predicts what this one predicts without ``groups``; the model itself where it has no
+            group effects.
+
+        Raises:
+            NotFittedError: before a fit.
+
+        Example:
+            >>> from snefy_ldl.datasets import make_groups
+            >>> data = make_groups(n_groups=12, n_rows=20, random_state=0)
+            >>> model = SnefyLDL(epochs=5, random_state=0).fit(data.X, data.D, groups=data.groups)
+            >>> bool(np.allclose(model.without_groups().predict(data.X), model.predict(data.X), atol=1e-6))
+            True
+        """
+        check_is_fitted(self, "net_")
+        if self.group_effects_ is None:
+            return self
+        model = copy.copy(self)
+        model.net_, model.group_effects_ = forget_groups(self.net_, self.group_effects_.n_columns), None
+        return model
 
     def adapt(self, X: Any, D: Any = None, *, counts: Any = None, group: Any = None, groups: Any = None) -> SnefyLDL:
         """A model that knows one more group, from a few of its rows and without a new fit.
@@ -581,6 +609,7 @@ def fit_many(
         (2, (2, 3))
     """
     estimator.settings()
+    X, groups = split_rows(X) if isinstance(X, GroupedRows) else (X, groups)
     data = TrainingData(X, D, counts, sample_weight, estimator.backbone, estimator.columns, groups=groups)
     rows = [_rows(split, data.n_rows, k) for k, split in enumerate(splits)]
     if not rows:
@@ -627,6 +656,8 @@ def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index]) -> list[Any]:
         return list(model.fit_folds(X, D, splits))
     if type(model) is SnefyLDL:  # a subclass may fit in its own way
         return list(fit_many(model, X, D, splits))
+    if not hasattr(model, "group_effects"):
+        X = split_rows(X)[0]
     return [clone(model).fit(take_rows(X, rows), take_rows(D, rows)) for rows in splits]
 
 

@@ -142,6 +142,8 @@ DESCRIPTION: dict[str, Rule] = {
     "columns?": (_optional(_is(dict)), "an object or null"),
     "seen_rows?": COUNT,
     "self_check?": (_optional(_is(dict)), "an object or null"),
+    "effects?": (_optional(_is(dict)), "an object or null"),
+    "effects.n_columns?": COUNT,
 }
 ENCODER: dict[str, Rule] = {"named": FLAG, "width": COUNT}
 FILLER: dict[str, Rule] = {
@@ -311,6 +313,7 @@ def check_description(config: dict[str, Any], path: Path) -> None:
     _require(guides is not None or inputs == "features", path, f"inputs is {inputs!r}, and there are no guides.")
     _require(guides is None or inputs != "features", path, "inputs is 'features', and there are guides.")
     made = read if guides is None else _check_guides(config, path) + (read if inputs == "both" else 0)
+    made += 0 if config.get("effects") is None else int(config["effects"].get("n_columns", 0))
     if seen != made:
         raise ModelFileError(
             f"the weights do not fit the model {path.name} describes: {seen} inputs, and the rows have {made}."

@@ -36,7 +36,7 @@ from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling
 from snefy_ldl.training import FittedState, Inputs, resolve_device
-from snefy_ldl.training.effects import GroupEffects
+from snefy_ldl.training.effects import GroupEffects, pack_effects, unpack_effects
 from snefy_ldl.training.guides import Guides, pack_guides, unpack_guides
 from snefy_ldl.training.optimiser import StackedAdamW
 
@@ -116,6 +116,9 @@ def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) 
     if state.guides is not None:
         description["guides"], arrays = pack_guides(state.guides)
         tensors |= {name: torch.as_tensor(np.ascontiguousarray(array)) for name, array in arrays.items()}
+    if state.effects is not None:
+        description["effects"], arrays = pack_effects(state.effects, state.guides)
+        tensors |= {name: torch.as_tensor(np.ascontiguousarray(array)) for name, array in arrays.items()}
     return write_model(folder, description, tensors)
 
 
@@ -139,7 +142,7 @@ def load_state(
     check_description(config, folder / CONFIG)
     seen_rows = _read_seen(config, tensors, folder)
     tensors.setdefault("centre", torch.ones_like(tensors.get("background", torch.ones(1))))  # models of 0.1 have none
-    free = ("guide.*", "backbone.*") if config["network"]["custom_backbone"] else ("guide.*",)
+    free = ("guide.*", "backbone.*") if config["network"]["custom_backbone"] else ("guide.*", "effect.*")
     check_shapes({name: tuple(t.shape) for name, t in tensors.items()}, expected_shapes(config), free, folder)
     check_values(tensors, config["network"]["exponent_form"], folder)
     try:
@@ -153,7 +156,7 @@ def load_state(
         if backbone is not None:
             backbone = _as_it_was(Backbone.of(backbone), tensors, config["network"]["n_members"])
         net = _build_net(config, parameters["hidden_sizes"], backbone)
-        weights = {name: value for name, value in tensors.items() if not name.startswith("guide.")}
+        weights = {name: value for name, value in tensors.items() if not name.startswith(("guide.", "effect."))}
         _fill(net, weights, folder)
         fitted = None if config.get("guides") is None else _read_guides(config, tensors, guides, folder)
         return parameters, FittedState(
@@ -173,6 +176,7 @@ def load_state(
             candidates=config.get("candidates", []),  # older models do not say
             seen=seen_rows,
             self_check=config.get("self_check"),
+            effects=None if config.get("effects") is None else _read_effects(config, tensors, fitted, folder),
         )
     except SnefyError:
         raise
@@ -243,6 +247,19 @@ def _read_guides(
         raise ModelFileError(f"a guide in {folder} is damaged: {type(error).__name__} {error}.") from None
 
 
+def _read_effects(
+    config: dict[str, Any], tensors: Mapping[str, Tensor], guides: Guides | None, folder: Path
+) -> GroupEffects:
+    try:
+        arrays = {name: value.numpy() for name, value in tensors.items() if name.startswith("effect.")}
+        n_features, n_labels = n_encoded(config, folder / CONFIG), config["network"]["n_labels"]
+        return unpack_effects(config["effects"], arrays, guides, n_features, n_labels)
+    except ModelFileError as error:
+        raise ModelFileError(f"{folder} cannot be loaded: {error}") from None
+    except Exception as error:  # what a damaged entry meets depends on the entry
+        raise ModelFileError(f"the group effects in {folder} are damaged: {type(error).__name__} {error}.") from None
+
+
 def check_values(tensors: Mapping[str, Tensor], exponent_form: str, folder: Path) -> None:
     """Raise where weights hold numbers that no fit leaves behind.
 
@@ -255,7 +272,9 @@ def check_values(tensors: Mapping[str, Tensor], exponent_form: str, folder: Path
         ModelFileError: a number is not finite, outside the bounds that fits keep, or a readout is zero everywhere.
     """
     for name, tensor in tensors.items():
-        if name.startswith("guide.") or (name.startswith("backbone.copies.") and not tensor.is_floating_point()):
+        if name.startswith(("guide.", "effect.")) or (
+            name.startswith("backbone.copies.") and not tensor.is_floating_point()
+        ):
             continue
         if not tensor.is_floating_point():
             raise ModelFileError(f"{folder} is damaged: {name} does not hold real numbers.")

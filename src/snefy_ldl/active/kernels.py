@@ -256,7 +256,7 @@ class NetworkRows:
         for start in range(0, n_rows, PREDICTION_ROWS // 2):
             rows = slice(start, min(start + PREDICTION_ROWS // 2, n_rows))
             with torch.no_grad():
-                inputs = network_inputs(core.net_, core.guides_, core.inputs_, features, rows)
+                inputs = network_inputs(core.net_, core.guides_, core.inputs_, features, rows, core.group_effects_)
                 yield cls.from_inputs(core.net_, inputs)
 
     @classmethod

@@ -5,6 +5,7 @@ fit, ``conformalize`` on rows the model has not seen, then ask; asking first rai
 :class:`~snefy_ldl.errors.NotConformalizedError`. The model is never changed.
 
 - :class:`ConformalIntervals`: an interval for each label's share.
+- :class:`NewGroupIntervals`: intervals for rows of groups that nobody has seen.
 - :class:`ConformalRegion`: a set of whole label distributions.
 - :class:`LabelScore`, :class:`RegionScore`: what a conformity score is; write your own in one file.
 - :class:`Groups`, :class:`Bins`, :class:`Splines`, :class:`LawFeatures`, :class:`RadialBasis`: what coverage may be
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from snefy_ldl.conformal.choice import ScoreChoice
 from snefy_ldl.conformal.conditional import Basis, Bins, Columns, Groups, LawFeatures, RadialBasis, Splines
+from snefy_ldl.conformal.grouped import NewGroupIntervals
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.report import CoverageReport, coverage_report
@@ -42,6 +44,7 @@ __all__ = [
     "Groups",
     "LabelScore",
     "LawFeatures",
+    "NewGroupIntervals",
     "RadialBasis",
     "RegionScore",
     "ScoreChoice",

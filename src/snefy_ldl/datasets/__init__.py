@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snefy_ldl.datasets.dataset import Dataset, cache_folder, dataset_names, load_dataset, load_table
-from snefy_ldl.datasets.groups import GroupedData, blocks, make_groups
+from snefy_ldl.datasets.groups import GroupedData, blocks, in_groups, make_groups
 from snefy_ldl.datasets.synthetic import (
     MotifGraph,
     SyntheticData,
@@ -25,6 +25,7 @@ __all__ = [
     "cache_folder",
     "dataset_names",
     "draw_tiles",
+    "in_groups",
     "load_dataset",
     "load_table",
     "make_annotators",

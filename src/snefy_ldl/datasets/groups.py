@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import gammaln, logsumexp, softmax
 
-from snefy_ldl._internal.rows import count_rows
+from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_number
 from snefy_ldl.errors import InputError
@@ -25,10 +25,12 @@ __all__ = [
     "Groups",
     "blocks",
     "group_folds",
+    "in_groups",
     "leave_groups_out",
     "make_groups",
     "read_groups",
     "split_groups",
+    "split_rows",
 ]
 
 
@@ -76,18 +78,53 @@ class Groups:
 
 @dataclass(frozen=True)
 class GroupedRows:
-    """Rows of features together with the groups they belong to.
+    """Rows of features together with the groups they belong to, to be used as X wherever a SnefyLDL is asked.
 
     Args:
         X: features of N rows.
         groups: as a user gives them: (N,) or (N, k).
+
+    Example:
+        >>> rows = GroupedRows(np.eye(3), np.array(["a", "b", "a"]))
+        >>> rows[1:].n_rows, rows[np.array([0, 2])].groups.tolist()
+        (2, ['a', 'a'])
     """
 
     X: Any
     groups: Any
 
-    def __len__(self) -> int:
+    @property
+    def n_rows(self) -> int:
+        """N."""
         return count_rows(self.X)
+
+    def __getitem__(self, rows: Any) -> GroupedRows:
+        """Some of the rows: a slice with both ends given, or row numbers."""
+        rows = np.arange(self.n_rows)[rows]
+        groups = self.groups if hasattr(self.groups, "iloc") else np.array(self.groups, dtype=object)
+        return GroupedRows(take_rows(as_rows(self.X), rows), take_rows(groups, rows))
+
+
+def in_groups(X: Any, groups: Any) -> Any:
+    """X together with the groups of its rows, where there are any.
+
+    Args:
+        X: features (N, d), or rows that have groups already.
+        groups: of the rows, (N,) or (N, k); None for none.
+
+    Returns:
+        X itself, or :class:`GroupedRows`, which conformal prediction, reports and explanations pass on to the model.
+
+    Example:
+        >>> in_groups(np.eye(2), ["a", "b"]).n_rows
+        2
+    """
+    return X if groups is None else GroupedRows(X.X if isinstance(X, GroupedRows) else X, groups)
+
+
+def split_rows(X: Any) -> tuple[Any, Any]:
+    """The features of rows, and their groups or None."""
+    return (X.X, X.groups) if isinstance(X, GroupedRows) else (X, None)
 
 
 def read_groups(groups: Any, n_rows: int) -> Groups:

@@ -349,6 +349,7 @@ class ModelGraph(_Tables):
                 "pass it the output of the steps before."
             )
         check_is_fitted(model, "net_")
+        model = model.without_groups()
         moves = model.inputs_ == "moving"
         self.left_out = LEFT_OUT if moves else None
         if moves and levels is not None and len(levels):

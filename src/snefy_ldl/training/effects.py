@@ -28,8 +28,8 @@ from scipy.sparse.linalg import splu
 
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.datasets.groups import Groups
-from snefy_ldl.errors import InputError
-from snefy_ldl.training.guides import Guides, Moves, mixed_mean
+from snefy_ldl.errors import InputError, ModelFileError
+from snefy_ldl.training.guides import Guides, Moves, mixed_mean, pack_guides, unpack_guides
 
 #: Directions of effects, at most.
 MOST_DIRECTIONS = 8
@@ -42,6 +42,8 @@ RATIO_RANGE = (-9.0, 6.0)
 RIDGE = 1e-3
 #: A row of whose groups a larger part of the variance is open is one of unknown groups.
 NOTHING_KNOWN = 1.0 - 1e-9
+#: Arrays of a mixed model, in the order in which it takes them.
+MODEL_ARRAYS = ("mean", "weights", "directions", "ratios", "within")
 #: Groups with at least two rows that an estimate needs.
 LEAST_GROUPS = 4
 
@@ -191,6 +193,105 @@ class GroupEffects:
             means[level] = np.vstack([means[level], found[place]])
             counts[level] = np.append(counts[level], float(n))
         return replace(self, names=tuple(names), means=tuple(means), counts=tuple(counts))
+
+
+def pack_effects(effects: GroupEffects, guides: Guides | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Group effects as plain JSON values and arrays.
+
+    Args:
+        effects: to be written.
+        guides: of the model; where the base learners are these, they are not written again.
+
+    Returns:
+        The description, and the arrays by name, which all begin with ``effect.``.
+    """
+    model = effects.model
+    arrays: dict[str, Any] = {f"effect.{name}": getattr(model, name) for name in MODEL_ARRAYS} | {
+        "effect.mix": effects.mix
+    }
+    if effects.log_centre is not None:
+        arrays["effect.log_centre"] = effects.log_centre
+    for level, (means, counts) in enumerate(zip(effects.means, effects.counts)):
+        arrays |= {f"effect.means.{level}": means, f"effect.counts.{level}": counts}
+    description: dict[str, Any] = {
+        "levels": list(effects.levels),
+        "names": [list(names) for names in effects.names],
+        "n_columns": effects.n_columns,
+        "pull": effects.pull,
+        "default": None if effects.default is None else effects.default.tolist(),
+    }
+    shared = guides is not None and guides.learners is effects.base.learners
+    for part, learners in (("base", None if shared else effects.base), ("known", effects.guides)):
+        description[part] = None
+        if learners is not None:
+            description[part], packed = pack_guides(learners)
+            arrays |= {f"effect.{part}.{name}": array for name, array in packed.items()}
+    return description, arrays
+
+
+def unpack_effects(
+    description: dict[str, Any], arrays: dict[str, Any], guides: Guides | None, n_features: int, n_labels: int
+) -> GroupEffects:
+    """The effects that :func:`pack_effects` described.
+
+    Args:
+        description: as it was.
+        arrays: all arrays of the file.
+        guides: of the model, or None.
+        n_features: d, that base learners see.
+        n_labels: L.
+
+    Returns:
+        The effects.
+
+    Raises:
+        ModelFileError: where an array is missing, of another shape or not finite.
+    """
+    own = {name.removeprefix("effect."): np.asarray(value) for name, value in arrays.items()}
+    names = tuple(tuple(str(name) for name in level) for level in description["names"])
+    q, n_levels = own["ratios"].shape[-1], len(names)
+    shapes: dict[str, tuple[int, ...]] = {
+        **{"mean": (n_labels,), "weights": (n_labels, q), "directions": (n_labels, q)},
+        **{"ratios": (n_levels, q), "within": (n_labels, n_labels)},
+        **{f"means.{level}": (len(part), q) for level, part in enumerate(names)},
+        **{f"counts.{level}": (len(part),) for level, part in enumerate(names)},
+    }
+    for name, shape in shapes.items():
+        if name not in own or own[name].shape != shape or not np.isfinite(own[name]).all():
+            raise ModelFileError(f"effect.{name} does not hold finite numbers of shape {shape}.")
+    if description["n_columns"] != q + 1:
+        raise ModelFileError(f"the network sees {description['n_columns']} columns of groups, and there are {q + 1}.")
+    if (
+        len(description["levels"]) != n_levels
+        or not (own["ratios"] > 0.0).all()
+        or not 0.0 <= description["pull"] < 1.0
+    ):
+        raise ModelFileError("the group effects do not fit each other.")
+    parts: dict[str, Guides | None] = {}
+    for part, width in (("base", n_features), ("known", n_features + q)):
+        prefix = f"{part}."
+        inside = {name.removeprefix(prefix): value for name, value in own.items() if name.startswith(prefix)}
+        entry = description[part]
+        parts[part] = None if entry is None else unpack_guides(entry, inside, width, n_labels)
+    base = parts["base"] or guides
+    if base is None or len(own["mix"]) != len(base.learners):
+        raise ModelFileError("the group effects have no learners to take residuals from.")
+    default = None if description["default"] is None else np.array(description["default"], dtype=np.intp)
+    if default is not None and not all(0 <= code < len(level) for code, level in zip(default, names)):
+        raise ModelFileError("effects.default names a group that is not there.")
+    return GroupEffects(
+        MixedModel(*(own[name] for name in MODEL_ARRAYS)),
+        tuple(description["levels"]),
+        names,
+        tuple(own[f"means.{level}"] for level in range(n_levels)),
+        tuple(own[f"counts.{level}"] for level in range(n_levels)),
+        base,
+        own["mix"],
+        float(description["pull"]),
+        own.get("log_centre"),
+        parts["known"],
+        default,
+    )
 
 
 def log_residuals(table: Array, labels: Array, mix: Array, pull: float) -> Array:

@@ -41,10 +41,13 @@ from snefy_ldl.training.step import evaluate
 
 #: Folds of the rows of every group: the effect that a row is shown comes from the other folds.
 FOLDS = 5
-#: Part of the prediction that is mixed into shares that hold zeros.
-PULL = 0.2
-#: Epochs of the last step, as a part of those of the fit, and its learning rate, as a part of the fit's.
-EPOCHS, RATE = 0.4, 0.5
+#: Part of the rows that are shown less of their group than there is.
+SHOWN_LESS = 0.3
+#: Part of the prediction that is mixed into shares before their logarithm, and where they hold zeros: logarithms of
+#: small shares vary so much that effects would look larger than they are.
+PULL, PULL_OF_ZEROS = 0.1, 0.2
+#: Epochs of the last step, as a part of those of the fit; and from so many rows on.
+EPOCHS, MANY_ROWS, EPOCHS_OF_MANY = 0.6, 20_000, 0.4
 #: Standard errors by which rows of known groups must gain.
 LEAST_GAIN = 1.0
 
@@ -118,7 +121,7 @@ def measure_effects(job: Job, table: Array, labels: Array) -> Measured | None:
     """
     assert job.data.groups is not None
     table, labels = table[job.rows], labels[job.rows]
-    pull = PULL if bool((labels <= 0.0).any()) else 0.0
+    pull = PULL_OF_ZEROS if bool((labels <= 0.0).any()) else PULL
     mix = best_weights(table, labels)
     residuals = log_residuals(table, labels, mix, pull)
     model = fit_mixed_model(residuals, job.data.groups.take(job.rows), derive_seed(job.seed, 15) % 2**31)
@@ -174,14 +177,23 @@ def _without(state: FittedState, names: Any, levels: Any, why: str) -> FittedSta
 
 
 def _columns_without_own(model: MixedModel, scores: Array, codes: Index, sizes: list[int], seed: int) -> Array:
-    """What the network sees of each row's group, told by the rows of the other folds (N, q + 1)."""
-    fold = np.random.default_rng(seed).integers(0, FOLDS, len(scores))
+    """What the network sees of each row's group, told by the rows of the other folds (N, q + 1).
+
+    A part of the rows is shown less, as groups of few rows and rows of which one level is new will be: what a single
+    fold tells, or what is known of some of the levels.
+    """
+    random = np.random.default_rng(seed)
+    fold, ends = random.integers(0, FOLDS, len(scores)), np.cumsum(sizes)[:-1]
+    less = random.random(len(scores)) < SHOWN_LESS
+    hidden = random.random(codes.shape) < 0.5
+    masked = np.where(hidden & ~hidden.all(1, keepdims=True), -1, codes) if len(sizes) > 1 else codes
     columns = np.empty((len(scores), scores.shape[1] + 1))
     for k in range(FOLDS):
-        own = fold == k
-        others = codes[~own]
-        means = np.split(posterior_means(scores[~own], others, sizes, model.ratios), np.cumsum(sizes)[:-1])
-        columns[own] = group_columns(codes[own], means, _count(others, sizes), model.ratios)
+        few = fold == (k + 1) % FOLDS if len(sizes) == 1 else fold != k
+        for rows, told, seen in ((~less, fold != k, codes), (less, few, masked)):
+            own = (fold == k) & rows
+            means = np.split(posterior_means(scores[told], codes[told], sizes, model.ratios), ends)
+            columns[own] = group_columns(seen[own], means, _count(codes[told], sizes), model.ratios)
     return columns
 
 
@@ -192,9 +204,9 @@ def _seen_with_groups(state: FittedState, shown: Shown, columns: Array) -> tuple
         seen = shown.data.features[rows]
         return (seen.toarray() if hasattr(seen, "toarray") else seen), None, None
     X = beside(job.data.features[rows], columns[:, :-1])
-    learners = [clone(learner) for learner in shown.base.learners]
+    learners = [clone(learner) for learner in state.guides.learners]
     everyone, seed = np.arange(len(rows)), derive_seed(job.seed, 17)
-    guides, table = fit_guides(learners, X, shown.labels[rows], everyone, shown.base.floor, seed)
+    guides, table = fit_guides(learners, X, shown.labels[rows], everyone, state.guides.floor, seed)
     seen, moves = table, None
     if state.inputs == "both":
         features = job.data.features[rows]
@@ -230,8 +242,7 @@ def _train(
         guides=None,
         checkpoint_dir=None,
         patience=None,
-        epochs=max(1, round(EPOCHS * job.settings.epochs)),
-        learning_rate=RATE * job.settings.learning_rate,
+        epochs=max(1, round((EPOCHS if n < MANY_ROWS else EPOCHS_OF_MANY) * job.settings.epochs)),
     )
     wide = widen(state.net, columns)
     start = replace(state, net=wide, guides=None, columns=None, n_features=both.shape[1])
@@ -294,4 +305,34 @@ def widen(net: SnefyNet, columns: Array) -> SnefyNet:
     else:
         net.head_weight = padded(net.head_weight)
         body.width += extra
+    return net
+
+
+def forget_groups(net: SnefyNet, n_columns: int) -> SnefyNet:
+    """A copy of a net for rows of unknown groups, without the inputs that say what is known of a group.
+
+    Args:
+        net: whose last inputs are what :meth:`GroupEffects.columns` makes.
+        n_columns: how many these are.
+
+    Returns:
+        The net.
+    """
+    net = copy.deepcopy(net)
+    body = net.backbone
+    assert isinstance(body, StackedMLP)
+    unknown = torch.zeros(body.n_inputs, device=body.scaler.centre.device)
+    unknown[-1] = 1.0
+    with torch.no_grad():
+        constant = body.scaler(unknown.expand(body.n_members, 1, -1))[..., -n_columns:]  # (K, 1, q)
+        weight, bias = (body.weights[0], body.biases[0]) if len(body.weights) else (net.head_weight, net.head_bias)
+        bias += constant @ weight[:, -n_columns:]
+        kept = nn.Parameter(weight[:, :-n_columns].clone())
+    body.scaler.centre = body.scaler.centre[:, :-n_columns].clone()
+    body.scaler.scale = body.scaler.scale[:, :-n_columns].clone()
+    if len(body.weights):
+        body.weights[0] = kept
+    else:
+        net.head_weight = kept
+        body.width -= n_columns
     return net

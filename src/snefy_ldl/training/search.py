@@ -91,7 +91,7 @@ def search(job: Job, progress: Progress, inputs: Inputs | None = None) -> Fitted
         The fitted state of what does best on validation rows.
     """
     if is_large(job):
-        return fit_large(job, lambda part: _search(part, progress, inputs, large=True))
+        return fit_large(job, lambda part: _search(part, progress, inputs, large=True), progress)
     return _search(job, progress, inputs)
 
 
@@ -493,7 +493,7 @@ def is_large(job: Job) -> bool:
     return len(job.scalings) * len(job.centres) > 1 or job.may_model_zeros or tries_guides
 
 
-def fit_large(job: Job, fit_small: Callable[[Job], FittedState]) -> FittedState:
+def fit_large(job: Job, fit_small: Callable[[Job], FittedState], progress: Progress) -> FittedState:
     """Choose scaling, centre, zero policy and inputs on a sample of the rows, and train on all of them.
 
     Guides learn from the sample. Where they are kept, the network learns from the other rows, whose labels the guides
@@ -502,13 +502,14 @@ def fit_large(job: Job, fit_small: Callable[[Job], FittedState]) -> FittedState:
     Args:
         job: for which :func:`is_large` holds.
         fit_small: trains a job, whatever there is to choose.
+        progress: where to show how far it is.
 
     Returns:
         The fitted state; its summary says by how many rows it was chosen (``"chosen_by"``).
     """
     settings, data = replace(job.settings, guides=None), job.data
     rng = np.random.default_rng(derive_seed(job.seed, 11))
-    sample = np.sort(rng.choice(job.rows, SAMPLE_ROWS, replace=False))
+    sample = _sample(job, rng)
     chosen = _choose(job, sample, fit_small)
     settled = replace(
         settings,
@@ -522,8 +523,9 @@ def fit_large(job: Job, fit_small: Callable[[Job], FittedState]) -> FittedState:
     if chosen.inputs == "moving":  # with the few neurons that such a law needs
         n_readouts, n_neurons = chosen.net.readout.shape[1:]
         settled = replace(settled, n_neurons=n_neurons, n_readouts=n_readouts)
-    state = fit_small(Job(settled, data, rows, policy=policy, warn=False, seed=job.seed, settled=True))
-    return replace(
+    whole = Job(settled, data, rows, policy=policy, warn=False, seed=job.seed, settled=True)
+    state = fit_small(whole)
+    state = replace(
         state,
         inputs=chosen.inputs,
         guides=chosen.guides,
@@ -531,6 +533,20 @@ def fit_large(job: Job, fit_small: Callable[[Job], FittedState]) -> FittedState:
         summary={**state.summary, "inputs": chosen.inputs, "chosen_by": len(sample)},
         candidates=chosen.candidates,
     )
+    if not wants_effects(job):
+        return state
+    plain = Job(settled, job.data, rows, policy=policy, warn=False, seed=job.seed, settled=True)
+    return _with_groups(plain, state, data, _grouping(plain, None), progress)
+
+
+def _sample(job: Job, rng: np.random.Generator) -> Index:
+    """Rows by which a large fit chooses; of rows in groups, whole groups."""
+    if job.data.groups is None:
+        return np.sort(rng.choice(job.rows, SAMPLE_ROWS, replace=False))
+    first = job.data.groups.first[job.rows]
+    groups, which = np.unique(first, return_inverse=True)
+    place = rng.permutation(len(groups))[which.reshape(-1)]
+    return np.sort(job.rows[np.argsort(place, kind="stable")[:SAMPLE_ROWS]])
 
 
 def _choose(job: Job, sample: Index, fit_small: Callable[[Job], FittedState]) -> FittedState:

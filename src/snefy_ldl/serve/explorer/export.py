@@ -151,6 +151,7 @@ def _rows(rows: PageRows, encoded: Array, pack: Pack) -> dict[str, Any]:
 
 def _network(model: Any, pack: Pack, notes: list[str]) -> dict[str, Any] | None:
     """The network from features to the law's scales; None if the browser cannot run it."""
+    model = model.without_groups() if hasattr(model, "without_groups") else model
     net, guides = model.net_, model.guides_
     if not isinstance(net.backbone, StackedMLP):
         notes.append("The model has a custom network, so features cannot be changed on this page.")

@@ -1,0 +1,408 @@
+"""Rows in groups: effects, seen and unseen groups, coverage for new groups, and time.
+
+    python benchmarks/groups.py made --jobs 8          # made-up groups whose truth is known
+    SNEFY_LDL_DATA=... python benchmarks/groups.py real --jobs 8
+    python benchmarks/groups.py coverage --jobs 8
+    python benchmarks/groups.py time
+    python benchmarks/groups.py report                 # writes results/groups.md from results/groups.json
+
+What is in ``results/groups.json`` already is not run again; ``--quick`` makes a small version of each. Every fit has one thread. The peer is a Dirichlet regression with random
+intercepts (softmax of linear predictors, one concentration), by penalised likelihood and a Laplace update of the
+intercepts' variance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from joblib import Parallel, delayed
+from scipy import special
+
+from common import RESULTS, machine
+
+OUT = Path(os.environ.get("OUT", RESULTS))
+SETS = {"ECAM": "ECAM_infant_microbiome", "GEMAS": "GEMAS_elements", "GEMAS without place": "GEMAS_elements"}
+
+
+class DirichletMixed:
+    """``ℓ ~ Dirichlet(φ special.softmax(B x + u_g))`` with ``u_g ~ N(0, τ²)``, fitted by penalised likelihood."""
+
+    def fit(self, X, D, g):
+        import torch
+
+        self.fill = np.nanmean(X, 0)
+        X = np.where(np.isnan(X), self.fill, X)
+        self.mean, self.sd = X.mean(0), np.maximum(X.std(0), 1e-9)
+        Z = torch.as_tensor(self._design(X))
+        self.names, which = np.unique(g, return_inverse=True)
+        which = torch.as_tensor(which)
+        logs = torch.as_tensor(np.log(D))
+        n_labels, n_groups = D.shape[1], len(self.names)
+        start = torch.as_tensor(np.log(D).mean(0) - np.log(D).mean())
+        B = torch.zeros(Z.shape[1], n_labels, dtype=torch.double)
+        B[0] = start
+        u = torch.zeros(n_groups, n_labels, dtype=torch.double)
+        log_phi = torch.tensor(3.0, dtype=torch.double)
+        params = [B.requires_grad_(), u.requires_grad_(), log_phi.requires_grad_()]
+        self.tau = 0.5
+        rows = torch.bincount(which).double()
+        for _ in range(6):
+            search = torch.optim.LBFGS(params, max_iter=60, history_size=10, line_search_fn="strong_wolfe")
+
+            def closure(search=search):
+                search.zero_grad()
+                alpha = log_phi.exp() * torch.softmax(Z @ B + u[which], 1)
+                log_p = ((alpha - 1) * logs).sum(1) - torch.lgamma(alpha).sum(1) + torch.lgamma(alpha.sum(1))
+                loss = -log_p.sum() + 0.5 * (u / self.tau).square().sum() + 1e-3 * B.square().sum()
+                loss.backward()
+                return loss
+
+            search.step(closure)
+            with torch.no_grad():  # curvature of the likelihood in each intercept, by Fisher's information
+                alpha = log_phi.exp() * torch.softmax(Z @ B + u[which], 1)
+                total = alpha.sum(1, keepdim=True)
+                information = alpha.square() * (torch.polygamma(1, alpha) - torch.polygamma(1, total))
+                curvature = torch.zeros(n_groups, n_labels, dtype=torch.double).index_add_(0, which, information)
+                variance = 1.0 / (curvature + self.tau**-2)
+                self.tau = float((u.square() + variance).mean().sqrt())
+        self.B, self.u, self.phi = B.detach().numpy(), u.detach().numpy(), float(log_phi.detach().exp())
+        self.variance, self.rows = variance.numpy(), rows.numpy()
+        return self
+
+    def _design(self, X):
+        X = np.where(np.isnan(X), self.fill, X)
+        return np.hstack([np.ones((len(X), 1)), (X - self.mean) / self.sd])
+
+    def laws(self, X, g, n_draws=200):
+        """Concentrations of a mixture per row (S, N, L)."""
+        random, eta = np.random.default_rng(0), self._design(X) @ self.B
+        place = {name: k for k, name in enumerate(self.names)}
+        at = np.array([place.get(name, -1) for name in (g if g is not None else [None] * len(X))])
+        mean = np.where(at[:, None] >= 0, self.u[at], 0.0)
+        sd = np.where(at[:, None] >= 0, np.sqrt(self.variance[at]), self.tau)
+        noise = random.normal(size=(n_draws, 1, eta.shape[1]))
+        return self.phi * special.softmax(eta + mean + noise * sd, axis=2)
+
+    def log_prob(self, X, D, g=None):
+        alpha = self.laws(X, g)
+        log_p = ((alpha - 1) * np.log(D)).sum(2) - special.gammaln(alpha).sum(2) + special.gammaln(alpha.sum(2))
+        return special.logsumexp(log_p, axis=0) - np.log(len(alpha))
+
+    def predict(self, X, g=None):
+        alpha = self.laws(X, g)
+        return (alpha / alpha.sum(2, keepdims=True)).mean(0)
+
+
+def kl(D, P):
+    return (special.xlogy(D, D) - special.xlogy(D, np.maximum(P, 1e-12))).sum(1)
+
+
+def fit_timed(X, D, groups=None, **settings):
+    import torch
+
+    from snefy_ldl import SnefyLDL
+
+    torch.set_num_threads(1)
+    started = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = SnefyLDL(random_state=0, **settings).fit(X, D, groups=groups)
+    return model, time.process_time() - started
+
+
+# -- made-up groups ----------------------------------------------------------------------------------------------------
+
+
+def made(seed: int, effect: float, noise: str) -> dict[str, Any]:
+    """40 groups of 20 rows; tested on 20 more rows of each, and on 40 new groups of 20."""
+    from snefy_ldl.datasets import make_groups
+
+    data = make_groups(80, 40, n_labels=4, effect=effect, noise=noise, random_state=seed)
+    row = np.arange(len(data.X)) % 40
+    train, seen = (data.groups < 40) & (row < 20), (data.groups < 40) & (row >= 20)
+    new = np.flatnonzero((data.groups >= 40) & (row < 20))
+    X, D, g = data.X, data.D, data.groups
+    plain, plain_s = fit_timed(X[train], D[train])
+    split, _ = fit_timed(X[train], D[train], g[train], group_effects=None)
+    model, model_s = fit_timed(X[train], D[train], g[train])
+    peer = DirichletMixed().fit(X[train], D[train], g[train])
+    record: dict[str, Any] = {"kind": "made", "seed": seed, "effect": effect, "noise": noise}
+    record |= {"seconds": model_s, "seconds_plain": plain_s, "inputs": model.inputs_}
+    record["kept"] = model.group_effects_ is not None
+    if record["kept"]:
+        record["size"] = float(np.sqrt(np.trace(model.group_effects_.model.covariance(0)) / 3))
+        record["peer_size"] = float(np.sqrt((peer.u**2).sum() / 40 / 3))
+        record["true_size"] = float(np.sqrt((data.effects[:40] ** 2).sum() / 40 / 3))
+    for name, rows in (("seen", seen), ("unseen", new)):
+        truth = data.log_prob()[rows] if name == "seen" or not effect else data.log_prob_unseen(1000)[rows]
+        record[f"{name}_truth"] = float(truth.mean())
+        record[f"{name}_plain"] = float(plain.log_prob(X[rows], D[rows]).mean())
+        record[f"{name}_split"] = float(split.log_prob(X[rows], D[rows]).mean())
+        record[f"{name}_groups"] = float(model.log_prob(X[rows], D[rows], groups=g[rows]).mean())
+        record[f"{name}_peer"] = float(peer.log_prob(X[rows], D[rows], g[rows]).mean())
+    if record["kept"]:
+        gains = []
+        for group in range(40, 80):
+            rows = np.flatnonzero(data.groups == group)
+            new_model = model.adapt(X[rows[:5]], D[rows[:5]])
+            gains.append(new_model.log_prob(X[rows[20:]], D[rows[20:]]) - model.log_prob(X[rows[20:]], D[rows[20:]]))
+        record["adapt_gain"] = float(np.mean(gains))
+    return record
+
+
+# -- real groups -------------------------------------------------------------------------------------------------------
+
+
+def load(name: str) -> tuple[Any, Any, Any]:
+    folder = Path(os.environ["SNEFY_LDL_DATA"]) / "composition" / SETS[name]
+    X, D = np.load(folder / "features.npy"), np.load(folder / "labels.npy")
+    if name == "ECAM":
+        return X, D, np.load(folder / "groups.npy")
+    if name.endswith("place"):
+        X = X[:, 4:]
+    with (folder / "country.csv").open() as file:
+        return X, D, np.array([line[0] for line in csv.reader(file)][1:])
+
+
+def halves(g: Any, seed: int, by_group: bool) -> tuple[Any, Any]:
+    """Training rows, and a fifth of the rows or of the groups to test on."""
+    random = np.random.default_rng(seed)
+    if not by_group:
+        order = random.permutation(len(g))
+        return order[len(g) // 5 :], order[: len(g) // 5]
+    held, total = [], 0
+    for name in random.permutation(np.unique(g)):
+        size = int((g == name).sum())
+        if total < len(g) / 5 and total + size < len(g) / 4:
+            held.append(name)
+            total += size
+    is_held = np.isin(g, held)
+    return np.flatnonzero(~is_held), np.flatnonzero(is_held)
+
+
+def real(name: str, seed: int, by_group: bool) -> dict[str, Any]:
+    X, D, g = load(name)
+    train, test = halves(g, seed, by_group)
+    record: dict[str, Any] = {"kind": "real", "data": name, "seed": seed, "by_group": by_group}
+    plain, record["seconds_plain"] = fit_timed(X[train], D[train])
+    model, record["seconds"] = fit_timed(X[train], D[train], g[train])
+    record |= {"inputs": model.inputs_, "effects": model.training_["group_effects"]["effects"]}
+    answers = {"plain": (plain, None), "groups": (model, g[test])}
+    for label, (one, groups) in answers.items():
+        record[f"log_prob_{label}"] = float(one.log_prob(X[test], D[test], groups=groups).mean())
+        record[f"kl_{label}"] = float(kl(D[test], np.asarray(one.predict(X[test], groups=groups))).mean())
+    lifted = np.maximum(D, 1e-5)
+    lifted /= lifted.sum(1, keepdims=True)
+    peer = DirichletMixed().fit(X[train], lifted[train], g[train])
+    record["kl_peer"] = float(kl(D[test], peer.predict(X[test], g[test])).mean())
+    if not (D == 0).any():
+        record["log_prob_peer"] = float(peer.log_prob(X[test], D[test], g[test]).mean())
+    return record
+
+
+# -- coverage ----------------------------------------------------------------------------------------------------------
+
+
+def coverage(seed: int) -> dict[str, Any]:
+    """100 groups of 20 rows with features of their own, as children and fields have; tested on 40 new groups."""
+    from snefy_ldl.conformal import ConformalIntervals, NewGroupIntervals
+    from snefy_ldl.datasets import make_groups
+
+    data = make_groups(140, 20, n_labels=3, effect=1.0, random_state=seed)
+    random = np.random.default_rng(seed)
+    X = np.hstack([data.X, random.normal(size=(140, 4))[data.groups]])
+    D, g = data.D, data.groups
+    new = np.flatnonzero(g >= 100)[::10]
+    order = random.permutation(np.flatnonzero(g < 100))
+    train, cal = order[:1000], order[1000:1300]
+    settings = {"epochs": 15}
+    pooled, _ = fit_timed(X[train], D[train], **settings)
+    ends = ConformalIntervals(pooled, 0.9, method="cdf").conformalize(X[cal], D[cal]).predict_interval(X[new])
+    train, cal = g < 40, np.flatnonzero((g >= 40) & (g < 100))[::4]
+    model, _ = fit_timed(X[train], D[train], g[train], **settings)
+    ci = NewGroupIntervals(model, 0.9).conformalize(X[cal], D[cal], groups=g[cal])
+    own = ci.predict_interval(X[new])
+    inside = [((D[new] >= e[..., 0]) & (D[new] <= e[..., 1])).mean() for e in (ends, own)]
+    widths = [float((e[..., 1] - e[..., 0]).mean()) for e in (ends, own)]
+    record = {"kind": "coverage", "seed": seed, "pooled": float(inside[0]), "new_groups": float(inside[1])}
+    return record | {"width_pooled": widths[0], "width_new_groups": widths[1]}
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+def large(n_groups: int) -> dict[str, Any]:
+    from snefy_ldl.datasets import make_groups
+
+    data = make_groups(n_groups, 20, n_labels=4, random_state=0)
+    _, plain = fit_timed(data.X, data.D)
+    model, seconds = fit_timed(data.X, data.D, data.groups)
+    record = {"kind": "large", "rows": len(data.X), "groups": n_groups, "seconds_plain": plain, "seconds": seconds}
+    return record | {"kept": model.group_effects_ is not None}
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def interval(values: Any) -> str:
+    """Mean and its 95 % interval, by Student's t."""
+    from scipy.stats import t
+
+    values = np.asarray(values, dtype=float)
+    half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.nan
+    return f"{values.mean():+.4f} ± {half:.4f}"
+
+
+def report(records: list[dict[str, Any]], facts: dict[str, Any]) -> str:
+    lines = ["# Rows in groups", "", "`benchmarks/groups.py`; every fit with one thread on", f"{facts}.", ""]
+    rows = [r for r in records if r["kind"] == "made"]
+    if rows:
+        lines += [
+            "## Made-up groups: 40 groups of 20 rows, 4 labels",
+            "",
+            "Mean log likelihood per row of 20 further rows of each group (seen), and of 40 new groups (unseen).",
+            "Truth: the generating law; for unseen groups averaged over effects. Plain: a fit without groups. Split:",
+            "with groups, `group_effects=None`. Size: standard deviation of the effects, over that of the 40 drawn.",
+            "",
+            "| effect | noise | runs | groups | truth | ours | split | plain | Dirichlet mixed model | ours / truth |",
+            "|---|---|---|---|---|---|---|---|---|---|",
+        ]
+        for effect, noise in sorted({(r["effect"], r["noise"]) for r in rows}):
+            part = [r for r in rows if (r["effect"], r["noise"]) == (effect, noise)]
+            for kind in ("seen", "unseen"):
+                mean = {
+                    k: np.mean([r[f"{kind}_{k}"] for r in part]) for k in ("truth", "groups", "split", "plain", "peer")
+                }
+                cells = [f"{mean[k]:.3f}" for k in ("truth", "groups", "split", "plain", "peer")]
+                ratio = f"{100 * (mean['groups'] / mean['truth'] - 1):+.1f} %"
+                lines.append(f"| {effect} | {noise} | {len(part)} | {kind} | " + " | ".join(cells) + f" | {ratio} |")
+        lines.append("")
+        for effect, noise in sorted({(r["effect"], r["noise"]) for r in rows}):
+            part = [r for r in rows if (r["effect"], r["noise"]) == (effect, noise)]
+            kept = [r for r in part if r["kept"]]
+            where = f"effect {effect}, {noise} noise"
+            if effect:
+                error = [r["size"] / r["true_size"] - 1 for r in kept]
+                peer = [r["peer_size"] / r["true_size"] - 1 for r in kept]
+                lines.append(
+                    f"- {where}: effects kept in {len(kept)} of {len(part)}; size off by {100 * np.mean(error):+.1f} % "
+                    f"on average, {100 * np.max(np.abs(error)):.1f} % at most (peer {100 * np.mean(peer):+.1f} %); "
+                    f"5 rows of a new group gain {interval([r['adapt_gain'] for r in kept])} nats per row (`adapt`)."
+                )
+            else:
+                change = [r["seen_groups"] - r["seen_split"] for r in part]
+                lines.append(
+                    f"- {where}: effects kept in {len(kept)} of {len(part)}; likelihood of further rows changes by "
+                    f"{interval(change)} against `group_effects=None`."
+                )
+            ratio = np.median([r["seconds"] / r["seconds_plain"] for r in part])
+            lines.append(f"- {where}: a fit takes {ratio:.2f} times as long as without groups (median).")
+        lines.append("")
+    rows = [r for r in records if r["kind"] == "real"]
+    if rows:
+        lines += [
+            "## Children and countries",
+            "",
+            "A fifth of the rows (seen groups), or of the groups (unseen), to test on; gains over a fit without groups",
+            "with 95 % intervals over the splits. ECAM holds zeros, on which the Dirichlet mixed model has no density.",
+            "",
+            "| data | test rows | splits | log likelihood: plain | ours | gain | mixed model | KL: plain | ours |"
+            " gain | mixed model | time |",
+            "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        ]
+        for name in SETS:
+            for by_group in (False, True):
+                part = [r for r in rows if r["data"] == name and r["by_group"] == by_group]
+                if not part:
+                    continue
+                mean = {
+                    k: np.mean([r[k] for r in part])
+                    for k in ("log_prob_plain", "log_prob_groups", "kl_plain", "kl_groups", "kl_peer")
+                }
+                gain = interval([r["log_prob_groups"] - r["log_prob_plain"] for r in part])
+                lower = interval([r["kl_plain"] - r["kl_groups"] for r in part])
+                peer = np.mean([r.get("log_prob_peer", np.nan) for r in part])
+                ratio = np.median([r["seconds"] / r["seconds_plain"] for r in part])
+                cells = [name, "unseen groups" if by_group else "seen groups", len(part)]
+                cells += [f"{mean['log_prob_plain']:.3f}", f"{mean['log_prob_groups']:.3f}", gain, f"{peer:.3f}"]
+                cells += [f"{mean['kl_plain']:.4f}", f"{mean['kl_groups']:.4f}", lower, f"{mean['kl_peer']:.4f}"]
+                lines.append("| " + " | ".join(str(cell) for cell in [*cells, f"{ratio:.2f}"]) + " |")
+        lines.append("")
+    rows = [r for r in records if r["kind"] == "coverage"]
+    if rows:
+        lines += ["## Coverage of 90 % intervals for rows of new groups", ""]
+        for key, words in (("pooled", "pooled calibration"), ("new_groups", "`NewGroupIntervals`")):
+            values = np.array([r[key] for r in rows])
+            width = np.mean([r[f"width_{key}"] for r in rows])
+            lines.append(
+                f"- {words}: {values.mean():.4f} (standard error {values.std(ddof=1) / len(rows) ** 0.5:.4f}, "
+                f"{len(rows)} repetitions), mean width {width:.3f}."
+            )
+        lines.append("")
+    for r in (r for r in records if r["kind"] == "large"):
+        lines += [
+            "## Very many rows",
+            "",
+            f"{r['rows']:,} rows of {r['groups']:,} groups: {r['seconds']:.0f} CPU seconds on one thread, "
+            f"{r['seconds_plain']:.0f} without groups.",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("part", choices=["made", "real", "coverage", "time", "report"])
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    file = OUT / "groups.json"
+    content = json.loads(file.read_text()) if file.exists() else {"records": []}
+    if options.part == "report":
+        text = report(content["records"], content["machine"])
+        (OUT / "groups.md").write_text(text)
+        print(text)
+        return
+    n = 1 if options.quick else 10
+    work: list[tuple[Any, tuple[Any, ...], dict[str, Any]]]
+    if options.part == "made":
+        kinds = [(0.5, "perturbation"), (0.0, "perturbation"), (0.5, "dirichlet")]
+        work = [
+            (made, (seed, *kind), {"kind": "made", "seed": seed, "effect": kind[0], "noise": kind[1]})
+            for seed in range(n)
+            for kind in kinds
+        ]
+    elif options.part == "real":
+        work = [
+            (real, (name, seed, by), {"kind": "real", "data": name, "seed": seed, "by_group": by})
+            for seed in range(1 if options.quick else 5)
+            for name in SETS
+            for by in (False, True)
+        ]
+    elif options.part == "coverage":
+        work = [(coverage, (seed,), {"kind": "coverage", "seed": seed}) for seed in range(2 if options.quick else 200)]
+    else:
+        n_groups = 300 if options.quick else 5000
+        work = [(large, (n_groups,), {"kind": "large", "groups": n_groups})]
+    done = content["records"]
+    left = [task for task in work if not any(task[2].items() <= record.items() for record in done)]
+    content["machine"] = machine(1)
+    tasks = (delayed(function)(*arguments) for function, arguments, _ in left)
+    for record in Parallel(n_jobs=options.jobs, return_as="generator_unordered")(tasks):
+        done.append(record)
+        print({k: round(v, 4) if isinstance(v, float) else v for k, v in record.items()}, flush=True)
+        file.write_text(json.dumps(content, indent=1))
+
+
+if __name__ == "__main__":
+    main()

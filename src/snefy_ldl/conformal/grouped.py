@@ -1,0 +1,224 @@
+"""Conformal intervals for rows of groups that nobody has seen.
+
+Rows of one group are alike, so a row of a new group is not exchangeable with calibration rows: pooled intervals are too
+narrow for it. Groups are exchangeable. With K calibration groups of ``n_k`` rows, every row weighs ``1/n_k`` and the
+new group one, and the threshold is the quantile at ``c (K+1)`` of these weights (Lee, Barber and Willett,
+"Distribution-free inference with hierarchical data", 2023): a row of a new group is covered with probability ``c`` at
+least, whatever the model and however large the groups are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snefy_ldl._internal.laws import law_blocks
+from snefy_ldl._internal.rows import as_rows, count_rows
+from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl._internal.validation import check_distributions
+from snefy_ldl.conformal.intervals import ConformalIntervals, LabelMethod, fold_models
+from snefy_ldl.conformal.scores import LabelScore, bisect_end, stack_ends
+from snefy_ldl.conformal.thresholds import WEIGHT_ROUNDING, Calibration
+from snefy_ldl.datasets.groups import in_groups, leave_groups_out, read_groups, split_rows
+from snefy_ldl.datasets.objects import shares_of
+from snefy_ldl.errors import InputError
+
+__all__ = ["NewGroupIntervals", "group_weights"]
+
+
+def group_weights(groups: Any, n_rows: int) -> Array:
+    """Weights (N,) with which the rows of every group weigh one together.
+
+    Args:
+        groups: of the rows (N,); with several levels (N, k), the first one counts.
+        n_rows: N.
+
+    Returns:
+        One divided by the number of rows of each row's group.
+
+    Example:
+        >>> group_weights(["a", "a", "b"], 3)
+        array([0.5, 0.5, 1. ])
+    """
+    _, which, sizes = np.unique(read_groups(groups, n_rows).first, return_inverse=True, return_counts=True)
+    weights: Array = 1.0 / sizes[which.reshape(-1)]
+    return weights
+
+
+class NewGroupIntervals(ConformalIntervals):
+    """Intervals for each label's share in rows of groups that were not seen.
+
+    A row of a group that is new to model and calibration is covered with probability ``confidence_level`` at least.
+    :class:`~snefy_ldl.conformal.ConformalIntervals` on rows together with their groups
+    (:func:`snefy_ldl.datasets.in_groups`) is right for further rows of groups that were seen, and narrower.
+
+    Args:
+        model: Anything with ``predict_dist(X)``. With ``cv``: an unfitted scikit-learn estimator.
+        confidence_level: ``c``, or a list of levels. ``c / (1-c)`` calibration groups are needed at least: 9 for 0.9.
+        method: A score, as :class:`~snefy_ldl.conformal.ConformalIntervals` has them, but for "auto".
+        simultaneous: Cover all labels of a row at once.
+        cv: Folds of whole groups: every row then trains and calibrates (CV+); None for split conformal.
+
+    Raises:
+        InputError: A model without ``predict_dist``, or a setting outside its range.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.datasets import make_groups
+        >>> data = make_groups(n_groups=40, n_rows=5, random_state=0)
+        >>> train, cal = data.groups < 20, (data.groups >= 20) & (data.groups < 38)
+        >>> model = SnefyLDL(epochs=3, random_state=0).fit(data.X[train], data.D[train], groups=data.groups[train])
+        >>> ci = NewGroupIntervals(model).conformalize(data.X[cal], data.D[cal], groups=data.groups[cal])
+        >>> ci.predict_interval(data.X[190:]).shape
+        (10, 3, 2)
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        confidence_level: float | Sequence[float] = 0.9,
+        method: LabelMethod = "cdf",
+        simultaneous: bool = False,
+        *,
+        cv: int | None = None,
+    ) -> None:
+        if isinstance(method, str) and method == "auto":
+            raise InputError(
+                'method="auto" sets single rows aside; name a score, "cdf" say, for intervals of new groups.'
+            )
+        super().__init__(model, confidence_level, method, simultaneous, cv=cv)
+
+    def conformalize(self, X: Any, D: Any = None, groups: Any = None, sample_weight: Any = None) -> NewGroupIntervals:
+        """Set the thresholds from the rows of calibration groups; with ``cv``, also fit the clones.
+
+        Args:
+            X: Features of the calibration rows; with ``cv``, all rows there are.
+            D: Their label distributions (N, L).
+            groups: Group of each row (N,), or one column per level, of which the first counts. The model must not have
+                seen any of them; with ``cv``, all groups there are.
+            sample_weight: Not supported: groups weigh the same.
+
+        Returns:
+            The object itself.
+
+        Raises:
+            InputError: Groups are missing, or rows, labels or groups break a rule.
+        """
+        if sample_weight is not None:
+            raise InputError("sample_weight: calibration groups weigh the same here.")
+        X, given = split_rows(as_rows(X))
+        groups = given if groups is None else groups
+        if groups is None:
+            raise InputError("conformalize needs the group of each calibration row: conformalize(X, D, groups=...).")
+        labels, _ = check_distributions(shares_of(X, D), n_rows=count_rows(X))
+        weights = group_weights(groups, len(labels))
+        if self.cv is None:
+            super().conformalize(X, labels, sample_weight=weights)
+            self._weight_function = _ones
+            return self
+        splits = list(leave_groups_out(groups, len(labels), int(self.cv), random_state=0))
+        grows = hasattr(self.model, "group_effects")
+        models, folds = fold_models(self.model, in_groups(X, groups if grows else None), labels, splits)
+        calibration = Calibration(self._all_scores(models, folds, X, labels), None, weights, self.small_groups)
+        self._set(calibration, models, folds, labels.shape[1])
+        return self
+
+    def predict_interval(self, X: Any, *args: Any, **options: Any) -> Array:
+        """Lower and upper ends of each label's share in rows of new groups.
+
+        Args:
+            X: New rows.
+            args: None: new rows have no groups or weights here.
+            options: None, as well.
+
+        Returns:
+            Ends inside [0, 1], (N, L, 2); (N, L, 2, n_levels) when there are several levels.
+
+        Raises:
+            NotConformalizedError: ``conformalize`` was not called.
+            InputError: Further arguments.
+        """
+        if args or options:
+            raise InputError("rows of new groups have no groups or weights: predict_interval(X).")
+        X = split_rows(as_rows(X))[0]
+        if self.cv is None:
+            return super().predict_interval(X)
+        calibration = self._ready()
+        out = np.empty((count_rows(X), self.n_labels_, 2, len(self._levels)))
+        ends = GroupedCrossEnds(calibration, self._folds, len(self.models_), self._levels)
+        for blocks in zip(*(law_blocks(model, X) for model in self.models_)):
+            rows = blocks[0][0]
+            scores = [self._score.for_law(law, self._levels) for _, law in blocks]
+            out[rows] = stack_ends(*ends.of(scores, rows.stop - rows.start))
+        return out[..., 0] if self._single else out
+
+
+def _ones(X: Any) -> Array:
+    return np.ones(count_rows(X))
+
+
+class GroupedCrossEnds:
+    """Ends of CV+ intervals for a row of a new group: rows weigh ``1/n_k``, and the new group one.
+
+    A share is inside where the rows whose scores are at least its own weigh more than ``K - c (K+1)``.
+
+    Args:
+        calibration: Held-out scores and weights.
+        folds: Fold of each calibration row (n,).
+        n_folds: Number of folds.
+        levels: Confidence levels.
+    """
+
+    def __init__(self, calibration: Calibration, folds: Index, n_folds: int, levels: list[float]) -> None:
+        assert calibration.weights is not None
+        self._scores, self._weights, self._levels = calibration.scores, calibration.weights, levels
+        self._folds, self._n_folds = folds, n_folds
+
+    def of(self, scores: list[LabelScore], n_rows: int) -> tuple[Array, Array]:
+        """Lower and upper ends of new rows.
+
+        Args:
+            scores: For each fold model its score, bound to the laws it predicts for these rows.
+            n_rows: b.
+
+        Returns:
+            Lower and upper ends, (b, L, levels) each.
+        """
+        shape = n_rows, scores[0].n_labels
+        low, high = (np.empty((*shape, len(self._levels))) for _ in range(2))
+        total = float(self._weights.sum())
+        for a, level in enumerate(self._levels):
+            tables = [self._table(k, a) for k in range(self._n_folds)]
+            wanted = total - level * (total + 1.0)
+            for side, ends in enumerate((low, high)):
+                ends[:, :, a] = self._bisect(scores, tables, wanted, side, a, shape)
+        return low, high
+
+    def _table(self, k: int, a: int) -> list[tuple[Array, Array]]:
+        """Sorted scores of a fold, and the weight of each and all larger ones, per column."""
+        own = self._folds == k
+        scores, weights = self._scores[own][:, :, a % self._scores.shape[2]], self._weights[own]
+        out = []
+        for column in scores.T:
+            order = np.argsort(column)
+            above = np.append(np.cumsum(weights[order][::-1])[::-1], 0.0)
+            out.append((column[order], above))
+        return out
+
+    @staticmethod
+    def _bisect(
+        scores: list[LabelScore], tables: list[Any], wanted: float, side: int, a: int, shape: tuple[int, int]
+    ) -> Array:
+        def accepted(shares: Array) -> Mask:
+            mass = np.zeros(shares.shape)
+            for score, table in zip(scores, tables):
+                values = score.above(shares, a) if side else score.below(shares, a)
+                for r in range(shares.shape[1]):
+                    held, above = table[r % len(table)]
+                    mass[:, r] += above[np.searchsorted(held, values[:, r], side="left")]
+            inside: Mask = mass > wanted + WEIGHT_ROUNDING
+            return inside
+
+        return bisect_end(accepted, shape, side)

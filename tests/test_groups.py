@@ -1,0 +1,247 @@
+"""Groups of rows: splits, effects, prediction, files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from snefy_ldl import SnefyLDL, blocks
+from snefy_ldl.datasets import make_groups
+from snefy_ldl.datasets.groups import group_folds, leave_groups_out, read_groups, split_groups
+from snefy_ldl.errors import InputError
+from snefy_ldl.training.effects import design, fit_mixed_model, posterior_means
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_groups(n_groups=30, n_rows=20, n_labels=3, effect=0.6, random_state=1)
+
+
+@pytest.fixture(scope="module")
+def parts(data):
+    row = np.arange(len(data.X))
+    unseen = data.groups >= 24
+    return (~unseen) & (row % 20 < 15), (~unseen) & (row % 20 >= 15), unseen
+
+
+@pytest.fixture(scope="module")
+def model(data, parts):
+    train = parts[0]
+    return SnefyLDL(random_state=0, epochs=15).fit(data.X[train], data.D[train], groups=data.groups[train])
+
+
+# -- groups as given -------------------------------------------------------------------------------------------------
+
+
+def test_read_groups_takes_names_numbers_frames_and_gaps():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"farm": ["a", "a", "b"], "plot": [1, 2.0, None]})
+    groups = read_groups(frame, 3)
+    assert groups.levels == ("farm", "plot")
+    assert groups.names == (("a", "b"), ("1", "2"))
+    assert groups.codes.tolist() == [[0, 0], [0, 1], [1, -1]]
+    assert read_groups(pandas.Series([3, 4], name="child"), 2).levels == ("child",)
+    assert read_groups([3, 3.0, "3"], 3).names == (("3",),)
+    with pytest.raises(InputError, match="same number of rows"):
+        read_groups(["a"], 2)
+
+
+def test_splits_and_folds_keep_groups_together():
+    rng = np.random.default_rng(0)
+    first = rng.integers(0, 25, 400)
+    order = rng.permutation(400)
+    train, valid = split_groups(first, 0.15, order, seed=3)
+    assert not set(first[train]) & set(first[valid])
+    assert sorted([*train, *valid]) == list(range(400))
+    assert 30 <= len(valid) <= 90
+    twice = np.concatenate([first, first])
+    again = split_groups(twice, 0.15, rng.permutation(800), seed=3)[1]
+    assert set(twice[again]) == set(first[valid])  # which groups are held does not depend on how often rows are shown
+    folds = group_folds(first, 5, rng)
+    assert all(len(set(folds[first == g])) == 1 for g in range(25))
+    assert np.bincount(folds).min() > 60
+    with pytest.raises(InputError, match="as many groups"):
+        list(leave_groups_out(["a", "a"], 2, 2))
+
+
+def test_blocks_are_cells_of_a_grid():
+    xy = np.random.default_rng(0).uniform(0, 10, (200, 2))
+    number = blocks(xy, [5.0, 2.0])
+    cells = np.floor((xy - xy.min(0)) / [5.0, 2.0])
+    same = (cells[:, None] == cells[None]).all(-1)
+    assert (same == (number[:, None] == number[None])).all()
+    days = np.array(["2024-01-01", "2024-01-09", "2024-01-10"], dtype="datetime64[D]")
+    assert blocks(days, np.timedelta64(9, "D")).tolist() == [0, 0, 1]
+    with pytest.raises(InputError, match="size"):
+        blocks(xy, 0.0)
+    with pytest.raises(InputError, match="coordinates"):
+        blocks([np.nan, 1.0], 1.0)
+
+
+# -- the linear mixed model ------------------------------------------------------------------------------------------
+
+
+def test_posterior_means_of_crossed_levels_equal_the_dense_answer():
+    rng = np.random.default_rng(0)
+    codes = np.stack([rng.integers(0, 5, 60), rng.integers(0, 4, 60)], 1)
+    codes[:3, 1] = -1
+    scores, ratios = rng.normal(size=(60, 2)), np.array([[0.5, 2.0], [1.5, 0.3]])
+    means = posterior_means(scores, codes, [5, 4], ratios)
+    Z = design(codes, [5, 4]).toarray()
+    for j in range(2):
+        prior = np.diag(np.repeat(ratios[:, j], [5, 4]))
+        dense = prior @ Z.T @ np.linalg.solve(np.eye(60) + Z @ prior @ Z.T, scores[:, j])
+        np.testing.assert_allclose(means[:, j], dense, atol=1e-9)
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_sizes_of_nested_and_crossed_effects_are_recovered(nested):
+    rng = np.random.default_rng(1)
+    fine = rng.integers(0, 200, 3000)
+    coarse = fine // 5 if nested else rng.integers(0, 40, 3000)
+    logs = rng.normal(size=(40, 4))[coarse] * 0.7 + rng.normal(size=(200, 4))[fine] * 0.4
+    logs = logs + rng.normal(size=logs.shape) * 0.5
+    logs -= logs.mean(1, keepdims=True)
+    found = fit_mixed_model(logs, read_groups(np.stack([coarse, fine], 1), 3000))
+    assert found is not None
+    sizes = [np.sqrt(np.trace(found.covariance(k)) / 3) for k in range(2)]
+    np.testing.assert_allclose(sizes, [0.7, 0.4], rtol=0.2)
+
+
+def test_shuffled_groups_have_no_effect():
+    rng = np.random.default_rng(2)
+    logs = rng.normal(size=(600, 10))
+    logs -= logs.mean(1, keepdims=True)
+    assert fit_mixed_model(logs, read_groups(np.repeat(np.arange(30), 20), 600)) is None
+
+
+# -- the fit ---------------------------------------------------------------------------------------------------------
+
+
+def test_seen_groups_gain_and_the_size_of_the_effect_is_recovered(data, parts, model):
+    _, seen, unseen = parts
+    X, D, g = data.X[seen], data.D[seen], data.groups[seen]
+    known, unknown = model.log_prob(X, D, groups=g), model.log_prob(X, D)
+    assert (known - unknown).mean() > 0.5
+    assert np.abs(model.predict(X, groups=g) - D).mean() < 0.75 * np.abs(model.predict(X) - D).mean()
+    names = np.full(unseen.sum(), "nobody")
+    np.testing.assert_array_equal(model.predict(data.X[unseen], groups=names), model.predict(data.X[unseen]))
+    size = np.sqrt(np.trace(model.group_effects_.model.covariance(0)) / 2)
+    truth = np.sqrt((data.effects[:24] ** 2).sum() / 24 / 2)
+    assert abs(size / truth - 1) < 0.15
+    assert model.training_["group_effects"]["effects"] == "kept"
+
+
+def test_every_prediction_takes_groups(data, parts, model):
+    rows = np.flatnonzero(parts[1])[:6]
+    X, D, g = data.X[rows], data.D[rows], data.groups[rows]
+    law = model.predict_dist(X, groups=g)
+    np.testing.assert_allclose(model.predict(X, groups=g), law.mean.numpy())
+    np.testing.assert_allclose(model.predict_var(X, groups=g), law.variance.numpy())
+    np.testing.assert_allclose(model.predict_mean_var(X, groups=g)[0], law.mean.numpy())
+    np.testing.assert_allclose(model.predict_cov(X, groups=g), law.covariance_matrix.numpy())
+    np.testing.assert_allclose(model.log_prob(X, D, groups=g), law.log_prob(D).numpy())
+    assert model.score(X, D, groups=g) == pytest.approx(model.log_prob(X, D, groups=g).mean())
+    interval = model.predict_interval(X, 0.8, groups=g)
+    np.testing.assert_allclose(interval, model.predict_quantiles(X, [0.1, 0.9], groups=g))
+    assert model.sample(X, 3, random_state=0, groups=g).shape == (3, 6, 3)
+    assert model.entropy(X, 20, groups=g).shape == (6,)
+    assert model.predict_zero(X, groups=g).max() == 0.0
+
+
+def test_the_law_of_a_mixed_batch_is_that_of_its_rows(data, parts, model):
+    rows = np.concatenate([np.flatnonzero(parts[1])[:3], np.flatnonzero(parts[2])[:3]])
+    order = np.random.default_rng(0).permutation(6)
+    X, g = data.X[rows][order], data.groups[rows][order]
+    both = model.predict(X, groups=g)
+    single = np.concatenate([model.predict(X[[i]], groups=g[[i]]) for i in range(6)])
+    np.testing.assert_allclose(both, single, atol=1e-6)
+
+
+def test_groups_without_an_effect_change_nothing(data, parts):
+    calm = make_groups(n_groups=20, n_rows=15, effect=0.0, random_state=3)
+    kwargs = {"random_state": 0, "epochs": 4}
+    auto = SnefyLDL(**kwargs).fit(calm.X, calm.D, groups=calm.groups)
+    none = SnefyLDL(**kwargs, group_effects=None).fit(calm.X, calm.D, groups=calm.groups)
+    assert auto.group_effects_ is None
+    assert none.group_effects_ is None
+    assert "chance" in auto.training_["group_effects"]["effects"]
+    np.testing.assert_array_equal(auto.predict(calm.X), none.predict(calm.X))
+    np.testing.assert_array_equal(auto.predict(calm.X, groups=calm.groups), auto.predict(calm.X))
+    with pytest.raises(InputError, match="has none"):
+        auto.adapt(calm.X[:3], calm.D[:3])
+
+
+def test_adapt_learns_a_new_group_from_a_few_rows(data, parts, model):
+    unseen = np.flatnonzero(parts[2])
+    gains = []
+    for g in np.unique(data.groups[unseen]):
+        rows = unseen[data.groups[unseen] == g]
+        few, rest = rows[:5], rows[5:]
+        new = model.adapt(data.X[few], data.D[few])
+        gains.append(new.log_prob(data.X[rest], data.D[rest]) - model.log_prob(data.X[rest], data.D[rest]))
+        named = model.adapt(data.X[few], data.D[few], group="new")
+        np.testing.assert_array_equal(named.predict(data.X[rest], groups=["new"] * 15), new.predict(data.X[rest]))
+        np.testing.assert_array_equal(named.predict(data.X[rest]), model.predict(data.X[rest]))
+    assert np.concatenate(gains).mean() > 0.3
+    assert model.group_effects_.default is None  # the model itself stays as it was
+
+
+def test_a_model_with_groups_comes_back_from_its_folder(data, parts, model, tmp_path):
+    rows = np.flatnonzero(parts[1])[:5]
+    again = SnefyLDL.load(model.save(tmp_path / "model"))
+    X, g = data.X[rows], data.groups[rows]
+    np.testing.assert_array_equal(again.predict(X, groups=g), model.predict(X, groups=g))
+    few = np.flatnonzero(parts[2])[:4]
+    adapted = model.adapt(data.X[few], data.D[few])
+    back = SnefyLDL.load(adapted.save(tmp_path / "adapted"))
+    np.testing.assert_array_equal(back.predict(X), adapted.predict(X))
+    np.testing.assert_allclose(model.without_groups().predict(X), model.predict(X), atol=1e-6)
+
+
+def test_votes_come_in_groups_too(data, parts):
+    train, seen, _ = parts
+    rng = np.random.default_rng(0)
+    counts = np.array([rng.multinomial(40, row) for row in data.D])
+    g = data.groups
+    model = SnefyLDL(random_state=0, epochs=15).fit(data.X[train], counts=counts[train], groups=g[train])
+    gain = model.log_prob(data.X[seen], counts=counts[seen], groups=g[seen])
+    assert (gain - model.log_prob(data.X[seen], counts=counts[seen])).mean() > 0.1
+    new = model.adapt(data.X[:4], counts=counts[:4])
+    assert new.predict(data.X[:2]).shape == (2, 3)
+
+
+def test_crossed_levels_add_up(data):
+    rng = np.random.default_rng(0)
+    person, item = rng.integers(0, 20, 600), rng.integers(0, 15, 600)
+    X = rng.normal(size=(600, 2))
+    logs = rng.normal(size=(20, 3))[person] * 0.6 + rng.normal(size=(15, 3))[item] * 0.6 + 0.3 * X[:, :1]
+    D = np.exp(logs) * rng.standard_gamma(20.0, size=(600, 3))
+    D /= D.sum(1, keepdims=True)
+    g = np.stack([person, item], 1)
+    model = SnefyLDL(random_state=0, epochs=10).fit(X[:450], D[:450], groups=g[:450])
+    scores = [
+        model.score(X[450:], D[450:], groups=part)
+        for part in (
+            None,
+            [[p, None] for p in person[450:]],
+            [[None, i] for i in item[450:]],
+            g[450:],
+        )
+    ]
+    assert scores[0] < min(scores[1:3])
+    assert max(scores[1:3]) < scores[3]
+    with pytest.raises(InputError, match="2 level"):
+        model.predict(X[:2], groups=person[:2])
+    new = model.adapt(X[:5], D[:5], groups=["stranger", str(item[0])])
+    assert new.group_effects_.names[0][-1] == "stranger"
+
+
+def test_what_knows_no_groups_says_so(data):
+    from snefy_ldl.learners import DirichletLDL
+
+    learner = DirichletLDL(random_state=0).fit(data.X[:50], data.D[:50])
+    with pytest.raises(InputError, match="knows nothing of groups"):
+        learner.predict_interval(data.X[:2], groups=[1, 2])
+    with pytest.raises(InputError, match="group_effects"):
+        SnefyLDL(group_effects="always").fit(data.X, data.D)

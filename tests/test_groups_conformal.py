@@ -1,0 +1,89 @@
+"""Conformal intervals for rows of new groups."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from snefy_ldl.conformal import ConformalIntervals, NewGroupIntervals
+from snefy_ldl.conformal.grouped import group_weights
+from snefy_ldl.datasets import in_groups, make_groups
+from snefy_ldl.distributions import SnefySimplex
+from snefy_ldl.errors import InputError, NotConformalizedError
+
+
+class Flat:
+    """One law for every row: what it predicts does not matter for the guarantee."""
+
+    def fit(self, X, D):
+        return self
+
+    def get_params(self, deep=False):
+        return {}
+
+    def predict_dist(self, X):
+        alpha = torch.tensor([[3.0, 3.0, 3.0]]).double()
+        return SnefySimplex.from_mixture(torch.ones(len(X), 1).double(), alpha)
+
+
+def rows(n_groups, n_rows, seed, effect=1.0):
+    data = make_groups(n_groups, n_rows, effect=effect, concentration=200.0, random_state=seed)
+    # groups of very unequal size
+    keep = np.random.default_rng(seed).random(len(data.X)) < np.where(data.groups % 3 == 0, 1.0, 0.3)
+    keep |= np.arange(len(data.X)) % n_rows == 0
+    return data.X[keep], data.D[keep], data.groups[keep]
+
+
+def test_thresholds_are_the_quantiles_of_group_weights_by_hand():
+    X, D, g = rows(12, 6, 0)
+    ci = NewGroupIntervals(Flat(), 0.8).conformalize(X, D, groups=g)
+    cdf = ConformalIntervals(Flat(), 0.8, method="cdf").conformalize(X, D)
+    scores = cdf.row_scores(X, D)
+    weights = group_weights(g, len(g))
+    assert weights.sum() == pytest.approx(len(np.unique(g)))
+    for label in range(3):
+        order = np.argsort(scores[:, label])
+        at = np.searchsorted(np.cumsum(weights[order]), 0.8 * (12 + 1) - 1e-9)
+        wanted = scores[order[at], label]
+        low, high = ci.predict_interval(X[:1])[0, label]
+        law = Flat().predict_dist(X[:1]).marginal(label)
+        ends = [float(law.cdf(torch.tensor([end]).double())) for end in (low, high)]
+        np.testing.assert_allclose(ends, [0.5 - wanted, 0.5 + wanted], atol=1e-6)
+
+
+@pytest.mark.parametrize("cv", [None, 4])
+def test_rows_of_new_groups_are_covered_where_pooled_intervals_fail(cv):
+    new, pooled = [], []
+    for seed in range(150 if cv is None else 12):
+        X, D, g = rows(21, 8, seed)
+        cal, test = g < 20, np.flatnonzero(g == 20)[:1]
+        ci = NewGroupIntervals(Flat(), 0.9, cv=cv).conformalize(X[cal], D[cal], groups=g[cal])
+        ends = ci.predict_interval(X[test])
+        new.append(((D[test] >= ends[..., 0]) & (D[test] <= ends[..., 1])).mean())
+        plain = ConformalIntervals(Flat(), 0.9, method="cdf").conformalize(X[cal], D[cal]).predict_interval(X[test])
+        pooled.append(((D[test] >= plain[..., 0]) & (D[test] <= plain[..., 1])).mean())
+    if cv is None:
+        assert abs(np.mean(new) - 0.92) < 0.06  # 0.9 to 0.9 + 1/21, with 150 groups
+    else:
+        assert np.mean(new) >= np.mean(pooled) - 0.05
+
+
+def test_cross_intervals_with_one_model_equal_split_ones():
+    X, D, g = rows(20, 5, 3)
+    split = NewGroupIntervals(Flat(), [0.5, 0.8]).conformalize(X, D, groups=g).predict_interval(X[:4])
+    cross = NewGroupIntervals(Flat(), [0.5, 0.8], cv=5).conformalize(X, D, groups=g).predict_interval(X[:4])
+    np.testing.assert_allclose(cross, split, atol=1e-6)  # the fold models are one and the same law
+
+
+def test_the_wrong_use_is_refused():
+    X, D, g = rows(12, 4, 0)
+    with pytest.raises(NotConformalizedError):
+        NewGroupIntervals(Flat()).predict_interval(X)
+    with pytest.raises(InputError, match="needs the group"):
+        NewGroupIntervals(Flat()).conformalize(X, D)
+    with pytest.raises(InputError, match="auto"):
+        NewGroupIntervals(Flat(), method="auto")
+    ci = NewGroupIntervals(Flat()).conformalize(in_groups(X, g), D)
+    with pytest.raises(InputError, match="new groups"):
+        ci.predict_interval(X, groups=g)
