@@ -12,7 +12,7 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.training import fit as fit_module
-from snefy_ldl.training.search import CHOOSING_MEMBERS
+from snefy_ldl.training.plan import N_FOLDS
 from snefy_ldl.training.state import Validation
 
 QUICK = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (8,), "epochs": 8, "random_state": 0, "guides": None}
@@ -108,7 +108,7 @@ def test_a_fit_that_stays_at_its_background_warns(city, monkeypatch):
 def test_few_rows_keep_the_members_that_chose(city, tmp_path):
     settings = {**QUICK, "guides": "auto", "epochs": 2}
     model = SnefyLDL(**settings).fit(city.X[:60], city.D[:60])
-    assert model.net_.n_members == CHOOSING_MEMBERS
+    assert model.net_.n_members == N_FOLDS
     assert model.inputs_ in ("guides", "moving")
     assert SnefyLDL(**settings, n_members=1).fit(city.X[:60], city.D[:60]).net_.n_members == 1
     model.save(tmp_path / "model")

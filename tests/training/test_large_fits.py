@@ -54,6 +54,7 @@ def test_a_large_fit_is_the_fit_of_what_its_sample_chose(zeros: bool) -> None:
 @pytest.mark.usefixtures("few_are_many")
 def test_guides_that_win_by_far_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "SAMPLE_ROWS", 200)
+    monkeypatch.setattr(search, "FEW_ROWS", 100)
     monkeypatch.setattr(search, "PREDICTION_ROWS", 64)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3)).astype(np.float32)

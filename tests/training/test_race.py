@@ -23,7 +23,7 @@ SMALL = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (8,), "epochs": 10, "
 @pytest.fixture(scope="module")
 def city():
     """Districts whose parts are of very unequal size: a centre is clearly better."""
-    data = make_city_districts(n=320, random_state=0)
+    data = make_city_districts(n=500, random_state=0)
     parts = data.D * np.array([1.0, 1e-2, 1e-4])
     return data.X, parts / parts.sum(1, keepdims=True)
 
@@ -170,7 +170,7 @@ def test_models_that_train_together_drop_what_they_drop_alone(city):
 
 def test_zero_policies_are_compared_whatever_won_under_each(monkeypatch):
     """A law that moves has one network, other guided ones three: their validation rows must still be the same."""
-    data = make_city_districts(n=320, random_state=0)
+    data = make_city_districts(n=500, random_state=0)
     D = np.where(np.random.default_rng(0).random(data.D.shape) < 0.08, 0.0, data.D)
     D = D / D.sum(1, keepdims=True)
     monkeypatch.setattr(

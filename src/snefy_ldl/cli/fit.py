@@ -78,7 +78,7 @@ def fit(
     drop: Annotated[str | None, typer.Option(metavar="C1,C2", help="Columns that are not features.")] = None,
     members: Annotated[
         int | None,
-        typer.Option(help="Networks to average; 6 is slower and better. By default 1 to 4, by the number of rows."),
+        typer.Option(help="Networks to average; 6 is slower and better. By default 1 to 5, by the number of rows."),
     ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the rows.")] = 30,
     seed: opt.Seed = 0,

@@ -7,7 +7,8 @@ predictions, not of x, moves, scales and reweights a mixture of Gaussians in the
     ε = e^{-s(h)} ∘ A (z - μ(x) - A⁻¹ δ(h)),   p(ε) = Σ_i w_i(h) N(ε; c_i, σ_i² I).
 
 The mixture starts as the Student law that fits held-out residuals best, so that training can only improve on it. Five
-members each leave out one fold and stop at one common step: every row is a validation row once.
+members each leave out one fold and stop at one common step: every row is a validation row once. Where training gains
+less than a standard error, the Student law of all rows stays, as one member.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import copy
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -167,7 +168,20 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         self.guide_names_ = names
         held_out = self._fit_guides(names, X, z, folds, seed)  # (G, N, P)
         alone = self.n_components == 1 or n_rows < FEWEST_ROWS
-        members = [np.ones(n_rows, dtype=bool)] if alone else [folds != m for m in range(N_FOLDS)]
+        whole = [np.ones(n_rows, dtype=bool)]
+        trained = self._fit_members(held_out, z, folds, whole if alone else [folds != m for m in range(N_FOLDS)], seed)
+        if trained.step == 0 and not alone:  # one member of all rows is as good as those of parts, and answers faster
+            trained = replace(self._fit_members(held_out, z, folds, whole, seed), log_prob=trained.log_prob)
+        self.n_iter_ = trained.step
+        for name, value in vars(trained.net).items():
+            setattr(self, f"net_{name}_", value.detach().double().numpy())
+        self.validation_log_prob_ = trained.log_prob - logs.sum(1) - 0.5 * math.log(D.shape[1])
+        self.feature_mean_ = X.mean(0)
+        self._remember(X, D, time.perf_counter() - started)
+
+    def _fit_members(self, held_out: Array, z: Array, folds: Index, members: list[Any], seed: int) -> Trained:
+        """Fit members to some rows each, given what guides predict of rows they did not see (G, N, P)."""
+        alone = len(members) == 1
         self.centre_ = np.array([z[keep].mean(0) for keep in members])
         self.guide_weights_ = np.array([stack_guides(held_out[:, keep], z[keep]) for keep in members])
         means = [self._combine(m, held_out) for m in range(len(members))]
@@ -179,7 +193,7 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         self.input_mean_, self.input_scale_ = raw.mean(1), np.where(spread > 1e-9, 1.0 / np.maximum(spread, 1e-9), 0.0)
         log_det = np.linalg.slogdet(self.white_)[1]
         net = MixtureNet.start(raw.shape[2], z.shape[1], self, seed)
-        trained = train(
+        return train(
             net,
             torch.as_tensor(errors).float(),
             torch.as_tensor(self._scaled_inputs(raw)).float(),
@@ -188,17 +202,12 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
             0 if alone else self.max_iter,
             seed,
         )
-        self.n_iter_ = trained.step
-        for name, value in vars(trained.net).items():
-            setattr(self, f"net_{name}_", value.detach().double().numpy())
-        self.validation_log_prob_ = trained.log_prob - logs.sum(1) - 0.5 * math.log(D.shape[1])
-        self.feature_mean_ = X.mean(0)
-        self._remember(X, D, time.perf_counter() - started)
 
     def _remember(self, X: Array, D: Array, seconds: float) -> None:
         """Note what the fit did and which rows it saw."""
         self.row_prints_ = SeenRows.of(X, D).prints.view(np.int64)
-        loss = None if len(self.centre_) == 1 else -float(self.validation_log_prob_.mean())
+        judged = self.n_components > 1 and len(X) >= FEWEST_ROWS  # by members that had left the row out
+        loss = -float(self.validation_log_prob_.mean()) if judged else None
         self.training_ = {
             "rows": len(X),
             "epochs": self.n_iter_,
@@ -258,7 +267,7 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         alone = len(members) == 1
         if len(residuals[0]) < FEWEST_ROWS:
             self.shrinkage_, self.freedom_, self.spread_ = 1.0, 3.0, 1.0
-        else:
+        elif not alone or self.n_components == 1:
             freedoms, factors = (FREEDOMS[-1:], np.ones(1)) if alone else (FREEDOMS, FACTORS)
             per_fold = [residuals[0] if alone else residuals[m] for m in range(N_FOLDS)]
             self.shrinkage_, self.freedom_, self.spread_ = choose_shape(per_fold, folds, freedoms, factors)
@@ -688,6 +697,7 @@ def train(
         return {name: value.detach().clone() for name, value in vars(net).items()}
 
     best, best_step, state = held_out(), 0, kept()
+    start = best, 0, state
     if max_iter == 0:
         return Trained(net, 0, best.double().numpy())
     weights = [net.hidden.requires_grad_(), net.out.requires_grad_()]
@@ -711,4 +721,7 @@ def train(
                 best, best_step, state = values, step, kept()
             elif step - best_step > PATIENCE:
                 break
+    gain = (best - start[0]).double()
+    if best_step and float(gain.mean()) < float(gain.std()) / len(gain) ** 0.5:  # the best of many looks at few rows
+        best, best_step, state = start
     return Trained(MixtureNet(**state), best_step, best.double().numpy())

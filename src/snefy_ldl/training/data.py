@@ -138,6 +138,12 @@ class TrainingData:
         other.features, other.moves = features, moves
         return other
 
+    def with_lessons(self, rows: Index, labels: Array) -> TrainingData:
+        """These rows, and some of them once more with other label distributions."""
+        other = self.take(np.concatenate([np.arange(self.n_rows), rows]))
+        other.labels = np.concatenate([self.labels, labels])
+        return other
+
     def take(self, rows: Index) -> TrainingData:
         """Some of the rows, features, labels and weights; not where votes name sets of labels."""
         other = copy.copy(self)

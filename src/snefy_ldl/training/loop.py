@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -241,6 +242,7 @@ class TrainingLoop:
         weights: row weights (N,).
         optimizer: one to go on with; a new one by default.
         rates: learning rate and weight decay of each member (K,), where they differ from the recipe's.
+        teams: for each member a number; members with the same one stop at a common epoch. Each by itself by default.
 
     Attributes:
         run: the course of the fit so far.
@@ -263,7 +265,9 @@ class TrainingLoop:
         weights: Tensor | None = None,
         optimizer: StackedAdamW | None = None,
         rates: tuple[Tensor, Tensor] | None = None,
+        teams: Sequence[int] | None = None,
     ) -> None:
+        self.teams = list(range(net.n_members) if teams is None else teams)
         self.net, self.objective, self.recipe, self.seeds = net, objective, recipe, seeds
         self.weights, self.rates, self._goes_on = weights, rates, optimizer is not None
         device = net.readout.device
@@ -369,6 +373,9 @@ class TrainingLoop:
         run = self.run
         if isinstance(self.net.backbone, CustomBackbone) and self.net.backbone.shared:  # one backbone, one best epoch
             losses = [sum(losses) / len(losses)] * len(losses)
+        if len(set(self.teams)) < len(self.teams):
+            means = {team: float(np.mean([x for x, t in zip(losses, self.teams) if t == team])) for team in self.teams}
+            losses = [means[team] for team in self.teams]
         better = [loss < best and not stopped for loss, best, stopped in zip(losses, run.best_loss, self.stopped)]
         for k, is_better in enumerate(better):
             if is_better:
@@ -407,7 +414,8 @@ class TrainingLoop:
         rates = None if self.rates is None else (self.rates[0][keep], self.rates[1][keep])
         net, X, objective = self.net.select(keep), self.X.select(keep), self.objective.select(keep)
         seeds = [self.seeds[k] for k in keep]
-        part = TrainingLoop(net, X, objective, splits, self.recipe, seeds, self.weights, None, rates)
+        teams = [self.teams[k] for k in keep]
+        part = TrainingLoop(net, X, objective, splits, self.recipe, seeds, self.weights, None, rates, teams)
         parameters = dict(self.net.named_parameters())
         for name, parameter in net.named_parameters():
             part.best.values[name].copy_(self.best.values[name][keep])

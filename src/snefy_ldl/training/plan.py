@@ -43,6 +43,8 @@ from snefy_ldl.training.state import FittedState, Inputs
 UNEQUAL = 8.0
 #: A part of rows with zeros from which modelling them is tried.
 ENOUGH_ZEROS = 0.05
+#: Parts of a small table, each of which another member leaves out.
+N_FOLDS = 5
 #: Share of the background Dirichlet while training; the validation rows settle it afterwards.
 BACKGROUND_SHARE = 0.02
 
@@ -63,6 +65,9 @@ class Job:
         inputs: what the features of the data are.
         remark: what a candidate's name ends with, where jobs of several zero policies are compared.
         members_done: members that were trained before; the job trains those that come after them.
+        folds: whether each member leaves out another part of the rows, so that every row is a validation row, and the
+            members of a candidate stop at one common epoch.
+        lessons: rows of the data that the member of each part learns from, too (N_FOLDS, n); None for none.
         seed: of the job; drawn from ``settings.random_state`` by default.
 
     Attributes:
@@ -90,7 +95,10 @@ class Job:
         inputs: Inputs = "features",
         remark: str = "",
         members_done: int = 0,
+        folds: bool = False,
+        lessons: Index | None = None,
     ) -> None:
+        self.folds, self.lessons = folds, lessons
         self.compared, self.settled = compared, settled
         self.inputs, self.remark, self.members_done = inputs, remark, members_done
         self.settings, self.data, self.start, self.one_pass = settings, data, start, one_pass
@@ -207,7 +215,11 @@ class Job:
         # members of one backbone see the same rows
         numbers = range(self.members_done, self.members_done + self.n_members)
         same = [0 if self.settings.shares_backbone else k for k in numbers]
-        splits = {k: self._split(derive_seed(self.seed, 4, k), n_held) for k in set(same)}
+        if self.folds:
+            parts = self._folds()
+            splits = {k: parts[k % N_FOLDS] for k in set(same)}
+        else:
+            splits = {k: self._split(derive_seed(self.seed, 4, k), n_held) for k in set(same)}
         if self.data.groups is not None:  # groups differ in size, and members of one stack have as many rows each
             sizes = [min(len(split[part]) for split in splits.values()) for part in (0, 1)]
             splits = {k: (train[: sizes[0]], valid[: sizes[1]]) for k, (train, valid) in splits.items()}
@@ -231,6 +243,15 @@ class Job:
         )
         return torch.as_tensor(train), torch.as_tensor(valid)
 
+    def _folds(self) -> list[tuple[Tensor, Tensor]]:
+        """Training and validation rows of each part; beside lessons, training rows count several times."""
+        parts = fold_rows(self.rows, self.seed)
+        if self.lessons is None:
+            return parts
+        times = max(1, self.lessons.shape[1] // (2 * len(parts[0][0])))
+        lessons = torch.as_tensor(self.lessons)
+        return [(torch.cat([train.repeat(times), own]), valid) for (train, valid), own in zip(parts, lessons)]
+
     @property
     def passes_done(self) -> int:
         """Passes of ``partial_fit`` before this one."""
@@ -241,6 +262,27 @@ class Job:
         """How to train."""
         recipe = make_recipe(self.settings, len(self.rows), self.labels.votes, self.one_pass)
         return replace(recipe, exponent_rate=PRESENCE_RATE) if self.models_zeros else recipe
+
+
+def fold_rows(rows: Index, seed: int) -> list[tuple[Tensor, Tensor]]:
+    """Training and validation rows of :data:`N_FOLDS` parts.
+
+    Args:
+        rows: to be divided.
+        seed: of a job.
+
+    Returns:
+        Pairs, all of one size: every row is a validation row once, some are twice.
+
+    Example:
+        >>> [valid.tolist() for _, valid in fold_rows(np.arange(7), 0)]
+        [[2, 0], [0, 5], [5, 4], [6, 1], [1, 3]]
+    """
+    draw = torch.Generator().manual_seed(derive_seed(seed, 4))
+    mixed = torch.as_tensor(rows)[torch.randperm(len(rows), generator=draw)]
+    n_held = math.ceil(len(rows) / N_FOLDS)
+    turned = [mixed.roll(-(k * len(rows) // N_FOLDS)) for k in range(N_FOLDS)]
+    return [(part[n_held:], part[:n_held]) for part in turned]
 
 
 @dataclass(frozen=True, eq=False)

@@ -121,6 +121,7 @@ def candidates_of(stack: Stack) -> list[Candidate]:
             name = TITLES[job.inputs] if job.settings.backbone is None else "backbone"
             name += " with centre" if first.centre is not None else ""
             name += ", pooled scaling" if first.scaling == "pooled" else ""
+            name += ", taught" if job.lessons is not None else ""
             field.append(Candidate(name + job.remark, job, stack, numbers[start : start + size]))
     return field
 
@@ -345,9 +346,19 @@ class Stack:
             first.data.weight_tensor(device),
             self._optimizer,
             _rates([member.job.recipe for member in self.members], device),
+            self._teams(),
         )
         self.trainer = Trainer(loop, checkpoint)
         self.may_drop = checkpoint is None and not first.one_pass
+
+    def _teams(self) -> list[int]:
+        """For each member the first one of those that stop at the same epoch: itself, unless its job has folds."""
+        teams, place = [], 0
+        for job in self.jobs:
+            for k in range(len(job.members)):
+                teams.append(place + (k // job.n_members * job.n_members if job.folds else k))
+            place += len(job.members)
+        return teams
 
     def members_of(self, job: Job) -> list[int]:
         """The numbers of a job's members."""

@@ -27,11 +27,12 @@ from snefy_ldl.training.checkpoint import checkpoint_of
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.groups import Measured, Shown, add_effects, base_learners, measure_effects, wants_effects
 from snefy_ldl.training.guides import GUIDE_ROWS, Guides, Mover, Moves, default_guides, fit_guides, fit_mover
-from snefy_ldl.training.plan import Job
+from snefy_ldl.training.lessons import draw_lesson
+from snefy_ldl.training.plan import N_FOLDS, Job, fold_rows
 from snefy_ldl.training.race import Candidate, Stack, candidates_of, conclude_stack, describe, run_race, train_jobs
 from snefy_ldl.training.selection import first_members, join_states
 from snefy_ldl.training.settings import Settings
-from snefy_ldl.training.state import FittedState, Inputs, Validation, lead
+from snefy_ldl.training.state import FittedState, Inputs, Validation, choose, lead
 
 #: Features above which guides stand beside them only if the user brings the guides: wide networks are slow to train.
 WIDE = 600
@@ -51,11 +52,14 @@ MOVING_PRICE = 1.5
 GROUP_ALLOWANCE = 3.0
 #: A part of rows with zeros from which they are modelled without a comparison.
 MOSTLY_ZEROS = 0.4
-#: Rows below which several members, each with validation rows of its own, choose between candidates.
-FEW_ROWS, CHOOSING_MEMBERS = 300, 4
-#: Standard errors by which a law that moves must lead on so few rows; a network on features is not tried there at all.
-#: Among 360 small tables of ten real data sets the choice of all four ways was hardly better than a blind one.
-FEW_ROWS_PRICE = 0.5
+#: Rows below which members that leave out one part of the rows each choose between candidates.
+FEW_ROWS = 500
+#: Rows from which a network on features is tried on so few rows, too.
+FEATURE_ROWS = 100
+#: Draws that teach each member of a small table, and rows of a step then.
+LESSON_DRAWS, LESSON_BATCH = 1000, 64
+#: Labels up to which draws teach a law that does not move, too.
+FEW_PARTS = 6
 #: Members of a guided law, where nobody says how many, and the rows up to which so many pay; a law that moves has one,
 #: since each would answer every row anew.
 GUIDED_MEMBERS, MEMBER_ROWS = 3, 10_000
@@ -228,6 +232,8 @@ class Way:
         data: those inputs, and the moves of the rows where the law moves.
         guides: the fitted guides; None where the network sees the features alone.
         changes: settings that go with it.
+        folds: whether members leave out one part of the rows each.
+        lessons: rows of the data that teach the members, too; None for none.
     """
 
     base: Job
@@ -235,6 +241,8 @@ class Way:
     data: TrainingData
     guides: Guides | None
     changes: dict[str, Any]
+    folds: bool = False
+    lessons: Index | None = None
 
     def job(self, n_members: int | Literal["auto"], settled: FittedState | None = None) -> Job:
         """The job of some members.
@@ -254,7 +262,8 @@ class Way:
             changes["centre"] = settled.centre
         if base.settings.checkpoint_dir is not None:
             mode = f"{base.labels.policy.mode}-" if base.remark else ""
-            place = f"{mode}{self.inputs}" + (f"-{n_members}" if n_members not in (1, "auto") else "")
+            taught = "" if self.lessons is None else "-taught"
+            place = f"{mode}{self.inputs}{taught}" + (f"-{n_members}" if n_members not in (1, "auto") else "")
             changes["checkpoint_dir"] = Path(base.settings.checkpoint_dir) / place
         return Job(
             replace(base.settings, **changes),
@@ -267,6 +276,8 @@ class Way:
             inputs=self.inputs,
             remark=base.remark,
             members_done=done,
+            folds=self.folds,
+            lessons=self.lessons,
         )
 
 
@@ -281,7 +292,8 @@ def _ways(
     ways: list[Way] = []
     for inputs in _inputs_to_try(job, grouped) if chosen is None else [chosen]:
         if inputs == "features":
-            ways.append(Way(job, inputs, data.with_features(data.features), None, {}))
+            one_scaling = unit if len(job.rows) < FEW_ROWS and job.settings.standardize == "auto" else {}
+            ways.append(Way(job, inputs, data.with_features(data.features), None, one_scaling))
         elif inputs == "guides":
             ways.append(Way(job, inputs, data.with_features(table), guides, unit))
         elif inputs == "both":
@@ -291,7 +303,48 @@ def _ways(
             mover, moves = _fit_moves(job, guidance, None if data.groups is None else data.groups.first)
             changes = unit | _moving_sizes(job)
             ways.append(Way(job, inputs, data.with_features(table, moves), replace(guides, mover=mover), changes))
+    if len(job.rows) >= FEW_ROWS or job.settings.validation_fraction <= 0 or data.groups is not None:
+        return ways
+    ways = [replace(way, folds=True) for way in ways]
+    if not job.models_zeros and data.n_labels < MANY_LABELS:
+        lessons = _Lessons(job, guidance)
+        ways += [lessons.teach(way) for way in ways if lessons.are_for(way)]
     return ways
+
+
+class _Lessons:
+    """Draws that teach networks, for each part of the rows without having seen it.
+
+    Args:
+        job: under its zero policy.
+        guidance: what guides say of its rows.
+    """
+
+    def __init__(self, job: Job, guidance: Guidance) -> None:
+        predicted = guidance.table.reshape(len(guidance.table), -1, job.data.n_labels)
+        if guidance.log_centre is not None:
+            predicted = predicted + guidance.log_centre
+        parts = [np.intersect1d(train.numpy(), guidance.seen) for train, _ in fold_rows(job.rows, job.seed)]
+        drawn = [
+            draw_lesson(predicted, job.labels.shares, rows, LESSON_DRAWS, derive_seed(job.seed, 13, k))
+            for k, rows in enumerate(parts)
+        ]
+        self._rows, self._labels = (np.concatenate(column) for column in zip(*drawn))
+
+    def are_for(self, way: Way) -> bool:
+        """Whether a way gains by lessons in a short time."""
+        data, n_rows = way.data, len(way.base.rows)
+        return way.inputs == "moving" or (
+            way.inputs == "guides" and data.n_labels <= FEW_PARTS and n_rows < FEATURE_ROWS
+        )
+
+    def teach(self, way: Way) -> Way:
+        """The way with lessons, which need no centre."""
+        lessons = way.data.n_rows + np.arange(len(self._rows)).reshape(-1, LESSON_DRAWS)
+        changes = way.changes if way.base.settings.centre != "auto" else {**way.changes, "centre": None}
+        if way.base.settings.batch_size == "auto":
+            changes = {**changes, "batch_size": LESSON_BATCH}
+        return replace(way, data=way.data.with_lessons(self._rows, self._labels), lessons=lessons, changes=changes)
 
 
 class _Race:
@@ -317,8 +370,8 @@ class _Race:
     def __init__(self, ways: list[Way], n_rows: int, grouped: bool = False) -> None:
         self._ways, self._n_rows, self._grouped = ways, n_rows, grouped
         base = ways[0].base
-        n_members: int | Literal["auto"] = CHOOSING_MEMBERS if n_rows < FEW_ROWS else 1
-        if len(ways) == 1:  # nothing to choose between: all members at once
+        n_members: int | Literal["auto"] = N_FOLDS if n_rows < FEW_ROWS else 1
+        if len(ways) == 1 and not (ways[0].folds and base.settings.n_members == "auto"):  # nothing to choose between
             n_members = base.settings.n_members
         jobs = [way.job(n_members) for way in ways]
         self.stacks = [Stack([job], job.settings.torch_device, checkpoint_of(job)) for job in jobs]
@@ -343,7 +396,7 @@ class _Race:
 
     def run(self, progress: Progress, say: Callable[[Stack], str]) -> None:
         """Train all ways, and keep the best."""
-        n_rows, grouped, best = self._n_rows, self._grouped, None
+        n_rows, grouped = self._n_rows, self._grouped
 
         def handicap(one: Job, other: Job) -> float:
             here, there, n_labels = one.inputs, other.inputs, one.data.n_labels
@@ -354,6 +407,7 @@ class _Race:
             return given
 
         run_race(self.stacks, [self.field], progress, say, handicap)
+        ends: list[tuple[Way, FittedState, Candidate]] = []
         for way, stack in zip(self._ways, self.stacks):
             if stack.failure is not None:
                 continue
@@ -370,10 +424,15 @@ class _Race:
                 summary={**state.summary, "inputs": way.inputs},
             )
             kept = next(candidate for candidate in own if candidate.outcome == "kept")
-            if best is None or _better(state, best[1], n_rows, grouped):
-                best = way, state, kept
-        if best is None:
+            ends.append((way, state, kept))
+        if not ends:
             raise TrainingError("there is nothing to train.")
+        best = ends[0]
+        for end in ends[1:]:
+            if (grouped or n_rows >= FEW_ROWS) and _better(end[1], best[1], n_rows, grouped):
+                best = end
+        if n_rows < FEW_ROWS and not grouped:
+            best = ends[choose([state.validation for _, state, _ in ends])]
         self.way, self.state, self.winner = best
 
 
@@ -438,11 +497,8 @@ def _allowance(inputs: Inputs, best: Inputs, n_rows: int, n_labels: int, grouped
     if grouped:
         return GROUP_ALLOWANCE if inputs == "moving" else 0.0
     allowance = GUIDE_ALLOWANCE if best == "features" != inputs and n_rows >= MANY_ROWS else 0.0
-    if inputs == "moving":
-        if n_rows < FEW_ROWS:
-            allowance = -FEW_ROWS_PRICE
-        elif n_labels <= FEW_LABELS:
-            allowance -= MOVING_PRICE
+    if inputs == "moving" and n_labels <= FEW_LABELS and n_rows >= FEW_ROWS:
+        allowance -= MOVING_PRICE
     return allowance
 
 
@@ -466,8 +522,10 @@ def _inputs_to_try(job: Job, grouped: bool = False) -> list[Inputs]:
     if not isinstance(job.settings.guides, str):  # the user's own: they are meant to be used
         alone: list[Inputs] = ["moving"] if job.data.n_labels >= MANY_LABELS else ["both"]
         return ["guides", "both", "moving"] if job.settings.validation_fraction > 0 else alone
-    if job.data.n_labels >= MANY_LABELS or len(job.rows) < FEW_ROWS:
+    if job.data.n_labels >= MANY_LABELS or len(job.rows) < FEATURE_ROWS:
         return ["guides", "moving"]
+    if len(job.rows) < FEW_ROWS:
+        return ["features", "guides", "moving"]
     if job.data.features.shape[1] > WIDE:
         return ["features", "guides", "moving"]
     return ["features", "guides", "both", "moving"]

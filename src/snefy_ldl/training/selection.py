@@ -143,7 +143,10 @@ def conclude(
         report |= {"reads": net.backbone.reads, "row": net.backbone.row}
     if scores is not None and scores.left_out is not None:
         run = run.with_left_out(scores.left_out[as_slice(keep)].tolist())
-    report |= summarise(net, run, len(first.train), len(first.valid), first.scaling)
+    n_train = len(first.train)
+    if job.lessons is not None:  # which are no rows of the table, and beside which each row counts several times
+        n_train = len(job.rows) - len(first.valid)
+    report |= summarise(net, run, n_train, len(first.valid), first.scaling)
     report["labels"] = "votes" if job.data.are_counts else "shares"
     if job.data.note is not None:
         report["note"] = job.data.note

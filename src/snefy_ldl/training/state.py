@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -119,6 +120,28 @@ class Validation:
         """
         gains = (lead(self.log_prob, other.log_prob), lead(-self.divergence, -other.divergence))
         return bool(sum(gains) + allowance > LEAST_LEAD and min(gains) + 0.5 * allowance > -1.0)
+
+
+def choose(candidates: Sequence[Validation | None]) -> int:
+    """The candidate with the best mean among those whose likelihood is as good as the best, by one standard error.
+
+    Args:
+        candidates: of the same rows, at least one; None for one without validation rows.
+
+    Returns:
+        Its number.
+
+    Example:
+        >>> likely, close = torch.tensor([2.0, 1.0, 3.0]), torch.tensor([2.0, 2.0, 1.5])
+        >>> choose([Validation(likely, 0.2 * torch.ones(3)), Validation(close, 0.1 * torch.ones(3))])
+        1
+    """
+    known = {number: one for number, one in enumerate(candidates) if one is not None}
+    if not known:
+        return 0
+    best = max(known.values(), key=lambda one: float(one.log_prob.double().mean()))
+    close = {number: one for number, one in known.items() if lead(best.log_prob, one.log_prob) <= 1.0}
+    return min(close, key=lambda number: float(close[number].divergence.double().mean()))
 
 
 def lead(challenger: Tensor, incumbent: Tensor) -> float:

@@ -1,0 +1,74 @@
+"""Small tables: members that leave out one part each, a common stopping epoch, lessons, and the choice of the mean."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl.training.lessons import draw_lesson
+from snefy_ldl.training.plan import N_FOLDS, fold_rows
+from snefy_ldl.training.state import Validation, choose
+
+
+def make_rows(n: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(n, 2))
+    logs = np.stack([X[:, 0], -X[:, 0], X[:, 1]], 1) + 0.3 * random.normal(size=(n, 1)) * [1.0, 1.0, -2.0]
+    shares = np.exp(logs + 0.05 * random.normal(size=(n, 3)))
+    return X, shares / shares.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("n", [30, 33, 101])
+def test_every_row_is_a_validation_row(n: int) -> None:
+    parts = fold_rows(np.arange(n) + 5, 3)
+    assert len(parts) == N_FOLDS
+    for train, valid in parts:
+        assert sorted([*train.tolist(), *valid.tolist()]) == list(range(5, n + 5))
+        assert len(valid) == -(-n // N_FOLDS)
+    assert {row for _, valid in parts for row in valid.tolist()} == set(range(5, n + 5))
+
+
+def test_members_stop_at_one_epoch_and_a_taught_law_is_tried() -> None:
+    model = SnefyLDL(n_neurons=8, n_readouts=4, epochs=4, random_state=0).fit(*make_rows(60))
+    assert model.net_.n_members == N_FOLDS
+    assert len(set(model.training_["best_epoch"])) == 1
+    assert model.training_["rows"] + model.training_["validation_rows"] == 60
+    assert "moving law, taught" in [one["name"] for one in model.candidates_]
+    again = SnefyLDL(n_neurons=8, n_readouts=4, epochs=4, random_state=0).fit(*make_rows(60))
+    np.testing.assert_array_equal(model.predict(make_rows(60)[0]), again.predict(make_rows(60)[0]))
+
+
+def test_many_rows_are_fitted_as_before() -> None:
+    model = SnefyLDL(n_neurons=6, n_readouts=3, epochs=1, random_state=0).fit(*make_rows(500))
+    assert not any("taught" in one["name"] for one in model.candidates_)
+    assert any("pooled" in one["name"] for one in model.candidates_)
+
+
+def test_lessons_have_the_moments_of_what_guides_leave() -> None:
+    random = np.random.default_rng(1)
+    _, D = make_rows(200)
+    noise = random.normal(size=(200, 3)) * [0.1, 0.4, 0.1]
+    predicted = (np.log(D) + noise)[:, None]
+    seen = np.arange(150)
+    where, drawn = draw_lesson(predicted, D, seen, 20_000, 0)
+    assert where.max() < 150
+    centred = np.log(drawn) - np.log(drawn).mean(1, keepdims=True)
+    left = centred - (predicted[where, 0] - predicted[where, 0].mean(1, keepdims=True))
+    wanted = noise[:150] - noise[:150].mean(1, keepdims=True)
+    np.testing.assert_allclose(left.mean(0), -wanted.mean(0), atol=0.03)
+    np.testing.assert_allclose(left.std(0), wanted.std(0), rtol=0.2)
+
+
+def test_the_best_mean_wins_among_those_as_likely_as_the_best() -> None:
+    random = torch.Generator().manual_seed(0)
+    base = torch.randn(40, generator=random)
+    noise = torch.randn(40, generator=random)
+    best = Validation(base + 0.05, torch.full((40,), 0.3))
+    close = Validation(base + noise - noise.mean(), torch.full((40,), 0.1))  # behind by less than a standard error
+    far = Validation(base - 1.0 + 0.1 * noise, torch.full((40,), 0.01))
+    assert choose([best, close, far]) == 1
+    assert choose([far, best]) == 1
+    assert choose([None, best]) == 1
+    assert choose([None]) == 0
