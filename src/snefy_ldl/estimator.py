@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -15,9 +16,9 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import RegressorTags, Tags
 from sklearn.utils.validation import check_is_fitted
 
+from snefy_ldl._internal.annotators import AnnotatorPredictor
 from snefy_ldl._internal.limits import BACKBONE_ROWS, LARGEST_FEATURE, PREDICTION_ROWS, SMALL_BATCH
 from snefy_ldl._internal.persistence import StoredModel
-from snefy_ldl._internal.prediction import DensityPredictor
 from snefy_ldl._internal.progress import track
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.threads import one_thread
@@ -31,18 +32,20 @@ from snefy_ldl._internal.validation import (
 )
 from snefy_ldl.datasets.objects import open_rows
 from snefy_ldl.datasets.streams import as_stream, make_stream
+from snefy_ldl.datasets.votes import VoteTable
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import SnefyHead
 from snefy_ldl.training import FittedState, Job, Settings, TrainingData, network_inputs
+from snefy_ldl.training.annotators import fit_annotators, learn_new
 from snefy_ldl.training.fit import fit, fit_stream
 
 #: Blocks of rows above which a prediction shows its progress, where ``verbose`` asks for it.
 MANY_BLOCKS = 50
 
 
-class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[misc]
+class SnefyLDL(StoredModel, AnnotatorPredictor, BaseEstimator):  # type: ignore[misc]
     """Label distribution learning with a full conditional density ``p(ℓ|x)`` over the simplex.
 
     The density is the squared neural family (Zhang, Tsuchida, Sejdinovic; UAI 2025): mean, variance, covariance,
@@ -107,6 +110,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         zero_policy_: what happens to shares of zero, as settled by the fit.
         seen_rows_: fingerprints of the training rows (:class:`snefy_ldl.training.seen.SeenRows`), or None.
         self_check_: whether quantiles of the fitted law agree with its draws, a dict; None in an old file.
+        annotators_: what a fit to single votes learnt about who cast them (:class:`snefy_ldl.votes.Annotators`), or
+            None.
         n_features_in_: d; not with a custom backbone.
         feature_names_in_: names of the features (d,); only where X had some.
 
@@ -245,7 +250,16 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
     # -- fitting -----------------------------------------------------------------------------------------------------
 
     def fit(
-        self, X: Any, D: Any = None, *, counts: Any = None, sample_weight: Any = None, engine: Any = None
+        self,
+        X: Any,
+        D: Any = None,
+        *,
+        counts: Any = None,
+        sample_weight: Any = None,
+        engine: Any = None,
+        votes: VoteTable | None = None,
+        gold: Mapping[Any, Any] | None = None,
+        trusted: Iterable[Any] | None = None,
     ) -> SnefyLDL:
         """Fit to label distributions, or to votes with ``fit(X, counts=K)``.
 
@@ -259,6 +273,11 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             sample_weight: how much each row counts (N,); all alike by default.
             engine: where to train, :class:`snefy_ldl.cluster.training.RayTraining` say; rows are then read as a stream,
                 and X may also be :class:`snefy_ldl.cluster.training.ParquetRows`. None: here.
+            votes: single votes with their annotators (:class:`snefy_ldl.votes.Votes`), one item per row of X in the
+                order of ``votes.items``. Each annotator's confusion matrix is learnt along (``annotators_``), and the
+                law is that of the items, freed of what annotators add.
+            gold: items whose label, or label distribution, is known, by name: ``{"item 7": "cat"}``; with votes.
+            trusted: names of annotators who are known to be careful; with votes.
 
         Returns:
             The model itself.
@@ -274,6 +293,12 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             1
         """
         settings = self.settings()
+        if votes is not None:
+            if D is not None or counts is not None or sample_weight is not None or engine is not None:
+                raise InputError("fit(X, votes=...) takes no D, counts, sample_weight or engine beside the votes.")
+            return self.adopt(fit_annotators(settings, X, votes, self.backbone, self.columns, gold, trusted))
+        if gold is not None or trusted is not None:
+            raise InputError("gold and trusted go with single votes: fit(X, votes=Votes(...)).")
         if engine is not None:
             if sample_weight is not None:
                 raise InputError("sample_weight: a fit by an engine reads rows as a stream, which has no weights.")
@@ -421,6 +446,26 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         laws = [law for _, law in self._blocks(X)]
         law = laws[0] if len(laws) == 1 else laws[0].joined(laws)
         return law.named(self.label_names_).checking()
+
+    def with_annotators(self, X: Any, votes: VoteTable) -> SnefyLDL:
+        """A model that also knows annotators who joined after the fit; nothing else of it changes.
+
+        Args:
+            X: features (N, d), one row per item of the votes.
+            votes: of the new annotators, and of known ones on the same items.
+
+        Returns:
+            A new model.
+
+        Raises:
+            InputError: no annotator of the votes is new, or X does not fit the votes.
+        """
+        people = self._people()
+        if count_rows(as_rows(X)) != len(votes.items):
+            raise InputError(f"X must have one row per item of the votes: {len(votes.items)}.")
+        other = copy.copy(self)
+        other.annotators_ = learn_new(people, self._blocks(X), votes)
+        return other
 
     # -- scikit-learn ------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from snefy_ldl._internal.annotators import Annotators
 from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.model_files import (
     CONFIG,
@@ -64,9 +65,12 @@ ATTRIBUTES = {
     **{"zero_policy": "zero_policy_", "label_names": "label_names_", "labels_were_named": "_labels_were_named"},
     **{"optimizer": "_optimizer", "centre": "centre_", "guides": "guides_", "columns": "columns_"},
     **{"candidates": "candidates_", "seen": "seen_rows_", "self_check": "self_check_"},
+    **{"annotators": "annotators_"},
 }
 #: Name of the fingerprints among the weights.
 SEEN = "seen_rows"
+#: What names of annotators' arrays start with among the weights.
+PEOPLE = "annotator."
 
 
 def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) -> Path:
@@ -115,6 +119,9 @@ def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) 
     if state.guides is not None:
         description["guides"], arrays = pack_guides(state.guides)
         tensors |= {name: torch.as_tensor(np.ascontiguousarray(array)) for name, array in arrays.items()}
+    if state.annotators is not None:
+        description["annotators"], people = state.annotators.pack()
+        tensors |= {f"{PEOPLE}{name}": torch.as_tensor(np.ascontiguousarray(array)) for name, array in people.items()}
     return write_model(folder, description, tensors)
 
 
@@ -137,6 +144,7 @@ def load_state(
     config, tensors = read_model(folder)
     check_description(config, folder / CONFIG)
     seen_rows = _read_seen(config, tensors, folder)
+    people = _read_annotators(config, tensors, folder)
     tensors.setdefault("centre", torch.ones_like(tensors.get("background", torch.ones(1))))  # models of 0.1 have none
     free = ("guide.*", "backbone.*") if config["network"]["custom_backbone"] else ("guide.*",)
     check_shapes({name: tuple(t.shape) for name, t in tensors.items()}, expected_shapes(config), free, folder)
@@ -172,6 +180,7 @@ def load_state(
             candidates=config.get("candidates", []),  # older models do not say
             seen=seen_rows,
             self_check=config.get("self_check"),
+            annotators=people,
         )
     except SnefyError:
         raise
@@ -187,6 +196,18 @@ def _read_seen(config: dict[str, Any], tensors: dict[str, Tensor], folder: Path)
     if prints.dtype != torch.int64 or prints.ndim != 1 or len(prints) > config.get("seen_rows", 0):
         raise ModelFileError(f"{folder} is damaged: {SEEN} does not hold one fingerprint per training row.")
     return SeenRows(prints.numpy().view(np.uint64), config["seen_rows"])
+
+
+def _read_annotators(config: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> Annotators | None:
+    """What the fit learnt about its annotators, its arrays taken out of the tensors; None where it saw none."""
+    arrays = {name: tensors.pop(name).numpy() for name in [*tensors] if name.startswith(PEOPLE)}
+    plain = config.get("annotators")
+    if plain is None and not arrays:
+        return None
+    try:
+        return Annotators.unpack(plain, {name.removeprefix(PEOPLE): array for name, array in arrays.items()})
+    except Exception as error:  # what a damaged entry meets depends on the entry
+        raise ModelFileError(f"the annotators in {folder} are damaged: {type(error).__name__} {error}.") from None
 
 
 def _as_it_was(backbone: Backbone, tensors: Mapping[str, Tensor], n_members: int) -> Backbone:
@@ -314,6 +335,7 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
     candidates_: list[dict[str, Any]]
     seen_rows_: SeenRows | None
     self_check_: dict[str, Any] | None
+    annotators_: Annotators | None
 
     def adopt(self, state: FittedState) -> Self:
         """Become the fitted model of a state; what was fitted before is forgotten.

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from snefy_ldl._internal.annotators import Annotators
 from snefy_ldl._internal.rows import move_rows, take_rows
 from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl._internal.types import Array
@@ -165,6 +166,7 @@ class FittedState:
         candidates: one record for each candidate that was tried; see :mod:`snefy_ldl.training.race`.
         seen: fingerprints of the training rows; None where features are not numbers, or an old file has none.
         self_check: what :func:`snefy_ldl.training.selfcheck.check_law` found; None in an old file.
+        annotators: what a fit to single votes learnt about who cast them; None for other fits.
     """
 
     net: SnefyNet
@@ -185,6 +187,7 @@ class FittedState:
     candidates: list[dict[str, Any]] = field(default_factory=list)
     seen: SeenRows | None = None
     self_check: dict[str, Any] | None = None
+    annotators: Annotators | None = None
 
     def guided(self, data: TrainingData) -> TrainingData:
         """Rows as this state's network sees them: through its guides, where it has some."""
