@@ -56,7 +56,7 @@ class Annotators:
         strength: by how many votes per latent label (A,).
         spam_score: probability that an annotator guesses (A,).
         guess: overall shares of votes of those who guess (L,).
-        guess_strength: by how many votes an annotator's own guesses are shrunk to them.
+        guess_strength: by how many votes an annotator's own guesses are shrunk to them (A,).
         spam_rate: how frequent guessing is.
         common: matrix of the average annotator who does not guess (L, L).
         agreed: of each annotator's votes, how many others on the same items agree with, and out of how many (A, 2).
@@ -84,7 +84,7 @@ class Annotators:
     strength: Array
     spam_score: Array
     guess: Array
-    guess_strength: float
+    guess_strength: Array
     spam_rate: float
     common: Array
     agreed: Array
@@ -118,7 +118,7 @@ class Annotators:
     def matrices(self) -> Array:
         """Expected confusion matrix of each annotator (A, L, L): rows are latent labels, columns votes."""
         careful = self.counts + self.strength[:, None, None] * self.centres
-        guesses = self.cast + self.guess_strength * self.guess
+        guesses = self.cast + self.guess_strength[:, None] * self.guess
         spam = self.spam_score[:, None, None]
         mixed: Array = (1.0 - spam) * _rows_to_one(careful) + spam * _rows_to_one(guesses)[:, None, :]
         return mixed
@@ -216,7 +216,7 @@ class Annotators:
         mean = _rows_to_one(self.counts + self.strength[:, None, None] * self.centres)
         size = self.certain + self.strength[:, None]
         careful = rng.standard_gamma(mean * size[..., None], (n, *mean.shape))
-        guesses = rng.standard_gamma(self.cast + self.guess_strength * self.guess, (n, *self.cast.shape))
+        guesses = rng.standard_gamma(self.cast + self.guess_strength[:, None] * self.guess, (n, *self.cast.shape))
         spams = rng.random((n, len(self))) < self.spam_score
         drawn: Array = np.where(
             spams[..., None, None], _rows_to_one(guesses)[:, :, None, :], _rows_to_one(careful + 1e-12)
@@ -396,7 +396,7 @@ class Annotators:
         """What JSON holds of this, and its arrays by name."""
         plain = {"names": [_plain(name) for name in self.names], "label_names": self.label_names}
         plain |= {"facts": {fact: [_plain(value) for value in column] for fact, column in self.facts.items()}}
-        plain |= {"guess_strength": self.guess_strength, "spam_rate": self.spam_rate}
+        plain |= {"spam_rate": self.spam_rate}
         return plain, {name: getattr(self, name) for name in ARRAYS}
 
     @classmethod
@@ -422,7 +422,7 @@ class Annotators:
             "centres": (n, n_labels, n_labels),
         }
         shapes |= {"strength": (n,), "spam_score": (n,), "guess": (n_labels,), "common": (n_labels, n_labels)}
-        shapes |= {"agreed": (n, 2), "item_mean": (n_labels,)}
+        shapes |= {"guess_strength": (n,), "agreed": (n, 2), "item_mean": (n_labels,)}
         shapes |= {"effects": (len(fact_values(facts)), n_labels, n_labels)}
         for name, shape in shapes.items():
             if name not in arrays or arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
@@ -431,15 +431,14 @@ class Annotators:
                 raise InputError(f"annotators: {name} must not be negative.")
         if any(len(column) != n for column in facts.values()):
             raise InputError("annotators: every fact needs one value per annotator.")
-        strength, rate = float(plain["guess_strength"]), float(plain["spam_rate"])
-        if not (strength > 0 and 0 <= rate <= 1):
-            raise InputError("annotators: the strength of guesses must be above 0, the rate of guessing from 0 to 1.")
+        rate = float(plain["spam_rate"])
+        if not 0 <= rate <= 1:
+            raise InputError("annotators: the rate of guessing must lie between 0 and 1.")
         rest = {name: np.asarray(arrays[name], dtype=np.float64) for name in ARRAYS}
         labels = [str(name) for name in plain["label_names"]]
         return cls(
             names=list(plain["names"]),
             label_names=labels,
-            guess_strength=strength,
             spam_rate=rate,
             facts=facts,
             **rest,
@@ -455,6 +454,7 @@ ARRAYS = (
     "strength",
     "spam_score",
     "guess",
+    "guess_strength",
     "common",
     "agreed",
     "item_mean",

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import expit, logit, softmax
+from scipy.special import expit, logit, logsumexp, softmax
 
 from snefy_ldl._internal.annotators import (
     Annotators,
@@ -55,7 +55,7 @@ TRUSTED_CARE, TRUST = 0.97, 200.0
 HOLD, HOLD_WITH_TRUTH = 1.0, 0.1
 #: Strength of the annotators' prior at the start, and the range of what is learnt.
 STRENGTH, STRENGTHS = 30.0, (2.0, 300.0)
-#: Strengths of the prior of guesses, of which the most likely is taken.
+#: Strengths of the prior of guesses; some people guess alike, others each in their own way, always the same label say.
 GUESS_STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 #: People who guess and who do not, thought of beforehand.
 SPAM_PRIOR = (1.0, 4.0)
@@ -137,7 +137,8 @@ class Crowd:
         self.cast = np.zeros((n_people + 1, n_labels))
         np.add.at(self.cast, (ballots.who, ballots.label), 1.0)
         self.guess = self.cast.sum(0) / self.cast.sum()
-        self.guess_strength = float(n_labels)
+        self.guess_strength = np.full(n_people + 1, float(n_labels))
+        self.guess_weights = np.full(len(GUESS_STRENGTHS), 1.0 / len(GUESS_STRENGTHS))
         self.spam_rate = SPAM_PRIOR[0] / sum(SPAM_PRIOR)
         self.spam = np.full(n_people + 1, self.spam_rate)
         self.spam[trusted] = 0.0
@@ -159,7 +160,7 @@ class Crowd:
         own = self.counts.copy()
         own[-1] = 0.0  # votes of unknown people are not one person's
         careful = own + self.strengths[:, None, None] * self.centres
-        guesses = self.cast + self.guess_strength * self.guess
+        guesses = self.cast + self.guess_strength[:, None] * self.guess
         guesses[-1] = self.guess
         spam = self.spam[:, None, None]
         careful /= careful.sum(-1, keepdims=True)
@@ -193,9 +194,13 @@ class Crowd:
         share = self.guess[ballots.label]
         alike, total = self.cast[people, ballots.label] - 1.0, self.cast[people].sum(1) - 1.0
         options = [(alike + s * share) / (total + s) for s in GUESS_STRENGTHS]
-        best = int(np.argmax([(self.spam[people] * np.log(option)).sum() for option in options]))
-        self.guess_strength = GUESS_STRENGTHS[best]
-        score = np.bincount(people, np.log(options[best]) - np.log(by_item), len(self.spam))
+        logs = np.stack([np.bincount(people, np.log(option), len(self.spam)) for option in options], 1)
+        logs += np.log(self.guess_weights)  # (A + 1, strengths)
+        chosen = softmax(logs, axis=1)
+        self.guess_weights = self.spam @ chosen + 1.0 / len(options)
+        self.guess_weights /= self.guess_weights.sum()
+        self.guess_strength = np.array(GUESS_STRENGTHS)[logs.argmax(1)]
+        score = logsumexp(logs, axis=1) - np.bincount(people, np.log(by_item), len(self.spam))
         self.spam = expit(logit(self.spam_rate) + score)
         self.spam[self.trusted] = 0.0
         self.spam_rate = float((self.spam[:-1].sum() + SPAM_PRIOR[0]) / (ballots.n_people + sum(SPAM_PRIOR)))
@@ -513,7 +518,7 @@ def _describe(
         strength=crowd.strengths[:-1],
         spam_score=crowd.spam[:-1],
         guess=crowd.guess,
-        guess_strength=crowd.guess_strength,
+        guess_strength=crowd.guess_strength[:-1],
         spam_rate=crowd.spam_rate,
         common=crowd.common,
         agreed=agreed[:-1],
@@ -566,4 +571,4 @@ def learn_new(people: Annotators, laws: Iterable[tuple[slice, SnefySimplex]], vo
 
 
 #: Arrays of annotators with one row per person.
-PER_PERSON = ("cast", "counts", "certain", "centres", "strength", "spam_score", "agreed")
+PER_PERSON = ("cast", "counts", "certain", "centres", "strength", "spam_score", "guess_strength", "agreed")
