@@ -7,6 +7,7 @@
 - :mod:`~snefy_ldl.metrics.intervals`: intervals (N, L, 2), on average over rows.
 - :mod:`~snefy_ldl.metrics.conditional`: the same intervals, given something about the row.
 - :mod:`~snefy_ldl.metrics.intervals`: draws (n, N, L) and probability integral transforms.
+- :mod:`~snefy_ldl.metrics.disagreement`: soft labels and single votes, as the LeWiDi shared tasks score them.
 - :mod:`~snefy_ldl.metrics.joint`: all shares of a row together, by the Rosenblatt map of its law.
 """
 
@@ -25,6 +26,13 @@ from snefy_ldl.metrics.conditional import (
     ssc_ceiling,
     worst_slab_ceiling,
     worst_slab_coverage,
+)
+from snefy_ldl.metrics.disagreement import (
+    cross_entropy,
+    error_rate,
+    manhattan,
+    normalized_absolute_distance,
+    wasserstein,
 )
 from snefy_ldl.metrics.intervals import (
     coverage,
@@ -75,6 +83,7 @@ __all__ = [
     "coverage",
     "coverage_gap",
     "coverage_gap_ceiling",
+    "cross_entropy",
     "crps",
     "cumulative_absolute_distance",
     "cumulative_jensen_shannon",
@@ -84,6 +93,7 @@ __all__ = [
     "earth_movers_distance",
     "energy_score",
     "entropy_calibrated",
+    "error_rate",
     "ert_ceiling",
     "excess_risk_of_coverage",
     "feature_stratified_coverage",
@@ -98,7 +108,9 @@ __all__ = [
     "joint_pit",
     "kendall",
     "kl_divergence",
+    "manhattan",
     "match_m",
+    "normalized_absolute_distance",
     "pit_histogram",
     "quadratic_form_distance",
     "ranked_probability_score",
@@ -107,6 +119,7 @@ __all__ = [
     "spearman",
     "ssc_ceiling",
     "top_k_accuracy",
+    "wasserstein",
     "worst_slab_ceiling",
     "worst_slab_coverage",
 ]
@@ -126,4 +139,6 @@ MEASURES = {
     "cumulative_jensen_shannon": False,
     "delta_mu": True,
     "divisiveness_error": False,
+    "manhattan": False,
+    "wasserstein": False,
 }
