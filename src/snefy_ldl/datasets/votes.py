@@ -227,6 +227,27 @@ class VoteTable:
         parts = self.item[votes], self.annotator[votes], self.label[votes]
         return type(self)(*parts, self.items, self.annotators, self.label_names, self.facts)
 
+    def on_items(self: Table, items: Sequence[Any]) -> Table:
+        """The votes on some items, in that order; all annotators and labels are kept.
+
+        Args:
+            items: names of n items.
+
+        Returns:
+            A table of the same kind with these items.
+
+        Example:
+            >>> VoteTable.from_counts([[2, 0], [0, 1]], ["a", "b"]).on_items(["b", "c"]).counts
+            array([[0., 1.],
+                   [0., 0.]])
+        """
+        rows = {name: k for k, name in enumerate(items)}
+        place = np.array([rows.get(name, -1) for name in self.items], dtype=np.intp)[self.item]
+        keep = place >= 0
+        return replace(
+            self, item=place[keep], annotator=self.annotator[keep], label=self.label[keep], items=list(items)
+        )
+
     def with_facts(self: Table, facts: Any, annotator: str = "annotator") -> Table:
         """These votes, with what is known about who cast them: age, gender, ...
 
