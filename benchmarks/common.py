@@ -1,6 +1,6 @@
 """What every benchmark shares: the machine in words, medians, result files, and which version wrote them.
 
-    python benchmarks/common.py stamp density.json density.md     # after a script that does not stamp its files itself
+python benchmarks/common.py stamp density.json density.md     # after a script that does not stamp its files itself
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import RegressorTags, Tags
 from sklearn.utils.validation import check_is_fitted
 
+from snefy_ldl._internal.annotators import AnnotatorPredictor
 from snefy_ldl._internal.limits import BACKBONE_ROWS, LARGEST_FEATURE, PREDICTION_ROWS, SMALL_BATCH
 from snefy_ldl._internal.persistence import StoredModel
-from snefy_ldl._internal.prediction import DensityPredictor
 from snefy_ldl._internal.progress import track
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.threads import one_thread
@@ -35,11 +35,13 @@ from snefy_ldl._internal.validation import (
 from snefy_ldl.datasets.groups import GroupedRows, in_groups, read_groups, split_rows
 from snefy_ldl.datasets.objects import open_rows
 from snefy_ldl.datasets.streams import as_stream, make_stream
+from snefy_ldl.datasets.votes import VoteTable
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import SnefyHead
 from snefy_ldl.training import FittedState, Job, Settings, TrainingData, network_inputs
+from snefy_ldl.training.annotators import fit_annotators, learn_new
 from snefy_ldl.training.fit import fit, fit_stream
 from snefy_ldl.training.groups import forget_groups
 
@@ -47,7 +49,7 @@ from snefy_ldl.training.groups import forget_groups
 MANY_BLOCKS = 50
 
 
-class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[misc]
+class SnefyLDL(StoredModel, AnnotatorPredictor, BaseEstimator):  # type: ignore[misc]
     """Label distribution learning with a full conditional density ``p(ℓ|x)`` over the simplex.
 
     The density is the squared neural family (Zhang, Tsuchida, Sejdinovic; UAI 2025): mean, variance, covariance,
@@ -115,6 +117,8 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         seen_rows_: fingerprints of the training rows (:class:`snefy_ldl._internal.seen.SeenRows`), or None.
         group_effects_: what is known of groups (:class:`snefy_ldl.training.effects.GroupEffects`), or None.
         self_check_: whether quantiles of the fitted law agree with its draws, a dict; None in an old file.
+        annotators_: what a fit to single votes learnt about who cast them (:class:`snefy_ldl.votes.Annotators`), or
+            None.
         n_features_in_: d; not with a custom backbone.
         feature_names_in_: names of the features (d,); only where X had some.
 
@@ -263,6 +267,9 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         sample_weight: Any = None,
         engine: Any = None,
         groups: Any = None,
+        votes: VoteTable | None = None,
+        gold: Mapping[Any, Any] | None = None,
+        trusted: Iterable[Any] | None = None,
     ) -> SnefyLDL:
         """Fit to label distributions, or to votes with ``fit(X, counts=K)``.
 
@@ -279,6 +286,11 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
             groups: the group of each row (N,), such as the child, the field or the person it belongs to; or one column
                 per level (N, k), nested (farm, plot) or crossed (person, item). Validation rows are split by the first
                 level, and the effect of each group is learnt (``group_effects``).
+            votes: single votes with their annotators (:class:`snefy_ldl.votes.Votes`), one item per row of X in the
+                order of ``votes.items``. Each annotator's confusion matrix is learnt along (``annotators_``), and the
+                law is that of the items, freed of what annotators add.
+            gold: items whose label, or label distribution, is known, by name: ``{"item 7": "cat"}``; with votes.
+            trusted: names of annotators who are known to be careful; with votes.
 
         Returns:
             The model itself.
@@ -296,6 +308,16 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         settings = self.settings()
         if isinstance(X, GroupedRows):
             X, groups = split_rows(X)
+        if votes is not None:
+            if D is not None or counts is not None or sample_weight is not None or engine is not None:
+                raise InputError("fit(X, votes=...) takes no D, counts, sample_weight or engine beside the votes.")
+            if groups is not None:
+                raise InputError(
+                    "groups: a fit to single votes knows no groups of rows; use fit(X, counts=..., groups=...)."
+                )
+            return self.adopt(fit_annotators(settings, X, votes, self.backbone, self.columns, gold, trusted))
+        if gold is not None or trusted is not None:
+            raise InputError("gold and trusted go with single votes: fit(X, votes=Votes(...)).")
         if engine is not None:
             if groups is not None:
                 raise InputError("groups: a fit by an engine reads rows as a stream, which has no groups.")
@@ -541,6 +563,26 @@ class SnefyLDL(StoredModel, DensityPredictor, BaseEstimator):  # type: ignore[mi
         model = copy.copy(self)
         model.group_effects_ = replace(more, default=codes) if group is None and groups is None else more
         return model
+
+    def with_annotators(self, X: Any, votes: VoteTable) -> SnefyLDL:
+        """A model that also knows annotators who joined after the fit; nothing else of it changes.
+
+        Args:
+            X: features (N, d), one row per item of the votes.
+            votes: of the new annotators, and of known ones on the same items.
+
+        Returns:
+            A new model.
+
+        Raises:
+            InputError: no annotator of the votes is new, or X does not fit the votes.
+        """
+        people = self._people()
+        if count_rows(as_rows(X)) != len(votes.items):
+            raise InputError(f"X must have one row per item of the votes: {len(votes.items)}.")
+        other = copy.copy(self)
+        other.annotators_ = learn_new(people, self._blocks(X), votes)
+        return other
 
     # -- scikit-learn ------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from commands import fail, run, succeed
 from snefy_ldl import SnefyLDL
 from snefy_ldl.cli import tables as cli_tables
 from snefy_ldl.datasets import make_annotators
+from snefy_ldl.votes import Votes
 
 LABELS = ["label_0", "label_1", "label_2"]
 
@@ -292,3 +293,66 @@ def test_help_is_there(tmp_path: Path) -> None:
         text = succeed(command, "--help").stdout
         assert "Usage" in text
         assert f"snefy-ldl {command} " in text  # an example
+
+
+# --- annotators -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Votes of eight annotators with enough votes each, facts about them, and a model fitted to both."""
+    folder = tmp_path_factory.mktemp("people")
+    data = make_annotators(n=60, n_labels=3, votes=5, n_annotators=8, random_state=0, long_table=True)
+    votes = pd.DataFrame(data.votes)
+    items = pd.DataFrame(data.X, columns=data.feature_names)
+    items.insert(0, "item", range(60))
+    items.to_csv(folder / "items.csv", index=False)
+    votes.to_csv(folder / "votes.csv", index=False)
+    facts = pd.DataFrame({"annotator": sorted(votes["annotator"].unique())})
+    facts["age"] = ["young", "old"] * 4
+    facts.to_csv(folder / "facts.csv", index=False)
+    result = succeed(
+        *("fit", folder / "items.csv", "--vote-file", folder / "votes.csv", "--annotators", folder / "facts.csv"),
+        *("--out", folder / "model", "--epochs", 2, "--set", "n_neurons=8", "--seed", 1, "-q"),
+    )
+    assert "3 labels, votes of 8 annotators" in result.stdout
+    return folder
+
+
+def test_fit_with_facts_is_the_library_fit(people: Path) -> None:
+    items = pd.read_csv(people / "items.csv")
+    votes = Votes.from_long(pd.read_csv(people / "votes.csv", dtype=str))
+    votes = votes.with_facts(pd.read_csv(people / "facts.csv", dtype=str))
+    order = [int(name) for name in votes.items]
+    X = items.drop(columns="item").iloc[order].reset_index(drop=True)
+    expected = SnefyLDL(n_neurons=8, epochs=2, random_state=1).fit(X, votes=votes)
+    saved = SnefyLDL.load(people / "model")
+    group = {"age": "old"}
+    assert np.allclose(saved.predict(X, group=group), expected.predict(X, group=group))
+
+
+def test_long_votes_learn_their_annotators_where_there_are_enough(people: Path, folder: Path, tmp_path: Path) -> None:
+    words = ("--votes", "long", "--out", tmp_path / "m", "--epochs", 1, "--set", "n_neurons=8", "-q")
+    result = succeed("fit", people / "items.csv", "--vote-file", people / "votes.csv", *words)
+    assert "votes of 8 annotators" in result.stdout
+    result = succeed("fit", folder / "items.csv", "--vote-file", folder / "votes.csv", *words)
+    assert "votes per annotator are too few" in result.stderr
+
+
+def test_annotators_prints_writes_and_draws(people: Path, folder: Path, tmp_path: Path) -> None:
+    table, picture = tmp_path / "people.csv", tmp_path / "people.png"
+    result = succeed("annotators", people / "model", "--out", table, "--plot", picture)
+    assert "8 annotators" in result.stdout
+    assert "spam" in result.stdout
+    written = pd.read_csv(table)
+    assert len(written) == 8
+    assert {"annotator", "age", "votes", "agreement_low", "accuracy_label_0", "bias_label_2_high"} <= {*written}
+    assert picture.stat().st_size > 1000
+    records = json.loads(succeed("annotators", people / "model", "--json").stdout)
+    assert sum(record["votes"] for record in records) == 300
+    assert "was not fitted to single votes" in fail("annotators", folder / "model")
+    out = ("--out", tmp_path / "m")
+    items, facts = folder / "items.csv", people / "facts.csv"
+    counts = ("--vote-file", folder / "counts.csv", "--labels", ",".join(LABELS))
+    assert "do not say who" in fail("fit", items, *counts, "--annotators", facts, *out)
+    assert "no row of facts" in fail("fit", items, "--vote-file", folder / "votes.csv", "--annotators", facts, *out)

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from snefy_ldl._internal.annotators import Annotators
 from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.model_files import (
     CONFIG,
@@ -65,9 +66,12 @@ ATTRIBUTES = {
     **{"zero_policy": "zero_policy_", "label_names": "label_names_", "labels_were_named": "_labels_were_named"},
     **{"optimizer": "_optimizer", "centre": "centre_", "guides": "guides_", "columns": "columns_"},
     **{"candidates": "candidates_", "seen": "seen_rows_", "self_check": "self_check_", "effects": "group_effects_"},
+    **{"annotators": "annotators_"},
 }
 #: Name of the fingerprints among the weights.
 SEEN = "seen_rows"
+#: What names of annotators' arrays start with among the weights.
+PEOPLE = "annotator."
 
 
 def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) -> Path:
@@ -119,6 +123,9 @@ def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) 
     if state.effects is not None:
         description["effects"], arrays = pack_effects(state.effects, state.guides)
         tensors |= {name: torch.as_tensor(np.ascontiguousarray(array)) for name, array in arrays.items()}
+    if state.annotators is not None:
+        description["annotators"], people = state.annotators.pack()
+        tensors |= {f"{PEOPLE}{name}": torch.as_tensor(np.ascontiguousarray(array)) for name, array in people.items()}
     return write_model(folder, description, tensors)
 
 
@@ -141,6 +148,7 @@ def load_state(
     config, tensors = read_model(folder)
     check_description(config, folder / CONFIG)
     seen_rows = _read_seen(config, tensors, folder)
+    people = _read_annotators(config, tensors, folder)
     tensors.setdefault("centre", torch.ones_like(tensors.get("background", torch.ones(1))))  # models of 0.1 have none
     free = ("guide.*", "backbone.*") if config["network"]["custom_backbone"] else ("guide.*", "effect.*")
     check_shapes({name: tuple(t.shape) for name, t in tensors.items()}, expected_shapes(config), free, folder)
@@ -177,6 +185,7 @@ def load_state(
             seen=seen_rows,
             self_check=config.get("self_check"),
             effects=None if config.get("effects") is None else _read_effects(config, tensors, fitted, folder),
+            annotators=people,
         )
     except SnefyError:
         raise
@@ -192,6 +201,18 @@ def _read_seen(config: dict[str, Any], tensors: dict[str, Tensor], folder: Path)
     if prints.dtype != torch.int64 or prints.ndim != 1 or len(prints) > config.get("seen_rows", 0):
         raise ModelFileError(f"{folder} is damaged: {SEEN} does not hold one fingerprint per training row.")
     return SeenRows(prints.numpy().view(np.uint64), config["seen_rows"])
+
+
+def _read_annotators(config: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> Annotators | None:
+    """What the fit learnt about its annotators, its arrays taken out of the tensors; None where it saw none."""
+    arrays = {name: tensors.pop(name).numpy() for name in [*tensors] if name.startswith(PEOPLE)}
+    plain = config.get("annotators")
+    if plain is None and not arrays:
+        return None
+    try:
+        return Annotators.unpack(plain, {name.removeprefix(PEOPLE): array for name, array in arrays.items()})
+    except Exception as error:  # what a damaged entry meets depends on the entry
+        raise ModelFileError(f"the annotators in {folder} are damaged: {type(error).__name__} {error}.") from None
 
 
 def _as_it_was(backbone: Backbone, tensors: Mapping[str, Tensor], n_members: int) -> Backbone:
@@ -335,6 +356,7 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
     seen_rows_: SeenRows | None
     self_check_: dict[str, Any] | None
     group_effects_: GroupEffects | None
+    annotators_: Annotators | None
 
     def adopt(self, state: FittedState) -> Self:
         """Become the fitted model of a state; what was fitted before is forgotten.

@@ -17,6 +17,9 @@ from snefy_ldl.cli.tables import LabelReader, report_rows
 if TYPE_CHECKING:
     from snefy_ldl.datasets.labelled import Labelled
 
+#: Votes per annotator from which annotators are learnt unless the user asks for it.
+LEAST_VOTES = 25
+
 EXAMPLES = """Shares, one column per label:
   snefy-ldl fit soil.csv --labels sand,silt,clay --out model
 
@@ -26,8 +29,13 @@ Numbers of votes, one column per label:
 One vote per row (item, annotator, label), features in another table:
   snefy-ldl fit items.csv --vote-file votes.csv --out model
 
-One vote per row, with the features in the same row:
+One vote per row, with the features in the same row; annotators
+with enough votes are learnt, too:
   snefy-ldl fit votes.csv --votes long --out model
+
+The same with facts about the annotators (annotator, age, ...):
+  snefy-ldl fit items.csv --vote-file votes.csv
+  --annotators facts.csv --out model
 
 Further rounds of labels, features looked up by id:
   snefy-ldl fit train.csv --labels no,yes --append round1.csv
@@ -65,6 +73,10 @@ def fit(
     ] = None,
     vote_file: opt.VoteFile = None,
     columns: opt.VoteColumns = opt.VOTE_COLUMNS,
+    annotators: Annotated[
+        Path | None,
+        typer.Option(help="Table of facts about the annotators, one row per person, with a column annotator."),
+    ] = None,
     id_name: opt.IdColumn = None,
     append: Annotated[
         list[Path] | None,
@@ -127,6 +139,8 @@ def fit(
         raise typer.BadParameter("--stream takes shares or --votes counts in a folder of Parquet files only.")
     _check_density(density, stream, checkpoint, form is not None or not alone)
     _check_files(out, pool, append)
+    if annotators is not None and (append or stream or form not in (None, "long", "wide")):
+        raise typer.BadParameter("--annotators goes with single votes (--votes long or wide), without --append.")
     if normalize and form is not None:
         raise typer.BadParameter("--normalize is for amounts; it does not go with votes.")
     model = _make_model(
@@ -157,8 +171,10 @@ def fit(
         rows = _settle_columns(reader, rows, words, bool(append))
         for file in append or []:
             rows = reader.append(rows, file, pool or (None if alone else table), table)
-        model = _fit(model.set_params(columns=words or "auto"), rows, density, seed)
+        people = None if append else _single_votes(rows, form == "long", annotators, reader.columns[1])
+        model = _fit(model.set_params(columns=words or "auto"), rows, density, seed, people)
         votes_word = ", votes" if rows.are_counts else ""
+        votes_word += f" of {len(people.annotators)} annotators" if people is not None else ""
         summary = f"{len(model.columns_.names_used)} features, {len(rows.label_names)} labels{votes_word}: {table}"
     model.save(out)
     _conclude(model, summary, out)
@@ -223,10 +239,36 @@ def _settle_columns(reader: LabelReader, rows: Labelled, words: dict[str, str], 
     return replace(rows, features=rows.features[encoder.names_used])
 
 
-def _fit(model: Any, rows: Labelled, density: str, seed: int) -> Any:
+def _single_votes(rows: Labelled, wanted: bool, facts: Path | None, column: str) -> Any:
+    """Votes whose annotators are to be learnt, or None where the numbers of votes are all that counts."""
+    from snefy_ldl.datasets.votes import read_vote_cells
+    from snefy_ldl.votes.tables import Votes
+
+    known = rows.votes is not None and bool(rows.votes.annotators)
+    if facts is not None and not known:
+        raise input_error("--annotators: the votes do not say who cast them; name their columns with --vote-columns.")
+    if not known or (facts is None and not wanted):
+        return None
+    assert rows.votes is not None
+    assert rows.ids is not None
+    votes = Votes.of(rows.votes).on_items(rows.ids)
+    each = len(votes) / len(votes.annotators)
+    if facts is None and each < LEAST_VOTES:
+        note(f"{each:.0f} votes per annotator are too few to learn about them; votes are counted, whoever cast them")
+        return None
+    if facts is None:
+        return votes
+    cells = read_vote_cells(facts)
+    return votes.with_facts(cells, column if column in cells.columns else "annotator")
+
+
+def _fit(model: Any, rows: Labelled, density: str, seed: int, votes: Any = None) -> Any:
     """The model fitted to shares or votes, with the columns' names; with ``--density auto`` perhaps another one."""
     import pandas as pd
 
+    if votes is not None:
+        with warnings_as_notes():
+            return model.fit(rows.features, votes=votes)
     X = rows.features
     Y = pd.DataFrame(rows.labels, columns=rows.label_names)
     labels = {"counts": Y} if rows.are_counts else {"D": Y}

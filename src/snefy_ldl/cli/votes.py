@@ -1,4 +1,4 @@
-"""The commands ``update`` and ``next``: what votes say about items, and which items the next votes should go to."""
+"""The commands ``update``, ``next`` and ``annotators``: what votes say about items and people, and where more go."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ NEXT_EXAMPLES = """Fifty items for one more annotator:
 
 Where a first vote on a new item costs as much as three:
   snefy-ldl next model items.csv votes.csv --new-item-cost 3
+"""
+
+
+ANNOTATOR_EXAMPLES = """Who guesses, who agrees, who leans where:
+  snefy-ldl annotators model
+
+The whole table, and a picture of it:
+  snefy-ldl annotators model --out people.csv --plot people.png
 """
 
 
@@ -161,3 +169,54 @@ def _best_votes(reader: Items, n: int, max_per_item: int, settings: dict[str, An
             best = part if best is None else pd.concat([best, part])
             best = best.sort_values("expected_gain", ascending=False, kind="stable").head(n)
     return best
+
+
+@command(examples=ANNOTATOR_EXAMPLES)
+def annotators(
+    model: opt.ModelFolder,
+    out: Annotated[
+        str | None, typer.Option(help="CSV, TSV, Excel, Parquet or Feather file for the whole table, by its ending.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="PNG, SVG or PDF file to draw the table into.")] = None,
+    as_json: opt.AsJson = False,
+    dpi: opt.Dpi = 150,
+    backbone: opt.BackboneCode = None,
+) -> None:
+    """Print what a fit to single votes learnt about its annotators.
+
+    Each annotator has a number of votes, the agreement with others on the
+    same items, how often a vote is the latent label (accuracy, per label),
+    and the probability of guessing (spam score), the highest first. Files
+    also hold how far each annotator leans to a label, and 90 % intervals.
+    """
+    import json
+
+    from rich.console import Console
+
+    from snefy_ldl.cli.common import check_picture, load_model, make_table
+    from snefy_ldl.datasets.tables import TableSink
+
+    if plot is not None:
+        check_picture(plot)
+    people = load_model(model, backbone).annotators_
+    if people is None:
+        raise input_error(f"{model} was not fitted to single votes; fit with --votes long or --annotators.")
+    frame = people.to_frame().sort_values("spam_score", ascending=False, kind="stable")
+    if out is not None:
+        with TableSink(out) as sink:
+            sink.write(frame.reset_index())
+    if plot is not None:
+        from snefy_ldl.plots.votes import plot_annotators
+
+        plot_annotators(people).figure.savefig(plot, dpi=dpi, bbox_inches="tight")
+    if as_json:
+        typer.echo(json.dumps(frame.reset_index().to_dict("records"), ensure_ascii=False))
+        return
+    accuracies = [f"accuracy_{label}" for label in people.label_names]
+    shown = ["spam_score", "agreement", *accuracies]
+    lines = [
+        [str(name), f"{row['votes']:.0f}", *(f"{row[one]:.2f}" for one in shown)] for name, row in frame.iterrows()
+    ]
+    heads = ["annotator", "votes", "spam", "agreement", *people.label_names]
+    title = f"{len(people)} annotators; accuracy per latent label (--out writes intervals and biases, too)"
+    Console().print(make_table(heads, lines, ["annotator"], title=title))

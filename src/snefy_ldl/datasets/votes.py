@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -37,6 +37,7 @@ class VoteTable:
         items: names of the N items, in the order of the rows of :attr:`counts`.
         annotators: names of the annotators.
         label_names: names of the L labels, in the order of the columns of :attr:`counts`.
+        facts: what is known about the annotators: for each fact a list of values, one per annotator; or None.
 
     Example:
         >>> VoteTable.from_long({"item": ["a", "a"], "annotator": [1, 2], "label": ["cat", "dog"]}).counts
@@ -49,6 +50,7 @@ class VoteTable:
     items: list[Any]
     annotators: list[Any]
     label_names: list[str]
+    facts: dict[str, list[Any]] | None = None
 
     def __repr__(self) -> str:
         voters = f" of {len(self.annotators)} annotators" if self.annotators else ""
@@ -223,7 +225,60 @@ class VoteTable:
             A table of the same kind.
         """
         parts = self.item[votes], self.annotator[votes], self.label[votes]
-        return type(self)(*parts, self.items, self.annotators, self.label_names)
+        return type(self)(*parts, self.items, self.annotators, self.label_names, self.facts)
+
+    def on_items(self: Table, items: Sequence[Any]) -> Table:
+        """The votes on some items, in that order; all annotators and labels are kept.
+
+        Args:
+            items: names of n items.
+
+        Returns:
+            A table of the same kind with these items.
+
+        Example:
+            >>> VoteTable.from_counts([[2, 0], [0, 1]], ["a", "b"]).on_items(["b", "c"]).counts
+            array([[0., 1.],
+                   [0., 0.]])
+        """
+        rows = {name: k for k, name in enumerate(items)}
+        place = np.array([rows.get(name, -1) for name in self.items], dtype=np.intp)[self.item]
+        keep = place >= 0
+        return replace(
+            self, item=place[keep], annotator=self.annotator[keep], label=self.label[keep], items=list(items)
+        )
+
+    def with_facts(self: Table, facts: Any, annotator: str = "annotator") -> Table:
+        """These votes, with what is known about who cast them: age, gender, ...
+
+        Args:
+            facts: DataFrame, or a mapping from names of columns to columns, one row per person; people without a vote
+                are left out.
+            annotator: column with their names, matched as text.
+
+        Returns:
+            A table of the same kind.
+
+        Raises:
+            InputError: a column is missing, a person has two rows, or an annotator has none.
+
+        Example:
+            >>> votes = VoteTable.from_long({"item": [1, 1], "annotator": ["a", "b"], "label": ["u", "v"]})
+            >>> votes.with_facts({"annotator": ["b", "a"], "age": ["50+", "18-24"]}).facts
+            {'age': ['18-24', '50+']}
+        """
+        names = [cell_text(name) for name in _column(facts, annotator)]
+        if len(set(names)) < len(names):
+            twice = next(name for k, name in enumerate(names) if name in names[:k])
+            raise InputError(f"annotator {twice!r} has two rows of facts; give one row per person.")
+        where = {name: k for k, name in enumerate(names)}
+        if absent := [name for name in self.annotators if cell_text(name) not in where]:
+            raise InputError(f"annotator {absent[0]!r} has votes, but no row of facts.")
+        rows = [where[cell_text(name)] for name in self.annotators]
+        columns = list(facts) if isinstance(facts, Mapping) else [str(column) for column in facts.columns]
+        known = {name: _column(facts, name) for name in columns if name != annotator}
+        chosen = {name: [_fact(column[row]) for row in rows] for name, column in known.items()}
+        return replace(self, facts=chosen)
 
     @property
     def counts(self) -> Array:
@@ -292,6 +347,12 @@ def _row_names(table: Any, n_rows: int) -> list[Any]:
 
 def _absent(value: Any) -> bool:
     return value is None or value == "" or value != value
+
+
+def _fact(value: Any) -> Any:
+    """A fact as JSON holds it: text, a number or None."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if _absent(value) else value
 
 
 def _column(table: Any, name: str) -> list[Any]:

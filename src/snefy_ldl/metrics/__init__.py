@@ -4,6 +4,7 @@
 - :mod:`~snefy_ldl.metrics.ranking`: the order of predicted shares, and labels that have an order.
 - :mod:`~snefy_ldl.metrics.intervals`: intervals (N, L, 2) on average over rows; draws (n, N, L).
 - :mod:`~snefy_ldl.metrics.conditional`: intervals, given something about the row.
+- :mod:`~snefy_ldl.metrics.disagreement`: soft labels and single votes, as the LeWiDi shared tasks score them.
 - :mod:`~snefy_ldl.metrics.joint`: all shares of a row together, by the Rosenblatt map of its law.
 """
 
@@ -22,6 +23,13 @@ from snefy_ldl.metrics.conditional import (
     ssc_ceiling,
     worst_slab_ceiling,
     worst_slab_coverage,
+)
+from snefy_ldl.metrics.disagreement import (
+    cross_entropy,
+    error_rate,
+    manhattan,
+    normalized_absolute_distance,
+    wasserstein,
 )
 from snefy_ldl.metrics.intervals import (
     coverage,
@@ -72,6 +80,7 @@ __all__ = [
     "coverage",
     "coverage_gap",
     "coverage_gap_ceiling",
+    "cross_entropy",
     "crps",
     "cumulative_absolute_distance",
     "cumulative_jensen_shannon",
@@ -81,6 +90,7 @@ __all__ = [
     "earth_movers_distance",
     "energy_score",
     "entropy_calibrated",
+    "error_rate",
     "ert_ceiling",
     "excess_risk_of_coverage",
     "feature_stratified_coverage",
@@ -95,7 +105,9 @@ __all__ = [
     "joint_pit",
     "kendall",
     "kl_divergence",
+    "manhattan",
     "match_m",
+    "normalized_absolute_distance",
     "pit_histogram",
     "quadratic_form_distance",
     "ranked_probability_score",
@@ -104,6 +116,7 @@ __all__ = [
     "spearman",
     "ssc_ceiling",
     "top_k_accuracy",
+    "wasserstein",
     "worst_slab_ceiling",
     "worst_slab_coverage",
 ]
@@ -123,4 +136,6 @@ MEASURES = {
     "cumulative_jensen_shannon": False,
     "delta_mu": True,
     "divisiveness_error": False,
+    "manhattan": False,
+    "wasserstein": False,
 }

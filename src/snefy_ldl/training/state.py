@@ -12,6 +12,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from snefy_ldl._internal.annotators import Annotators
 from snefy_ldl._internal.rows import move_rows, take_rows
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
@@ -190,6 +191,7 @@ class FittedState:
         seen: fingerprints of the training rows; None where features are not numbers, or an old file has none.
         self_check: what :func:`snefy_ldl.training.selfcheck.check_law` found; None in an old file.
         effects: what is known of the groups of rows; None where rows came without groups, or groups do not matter.
+        annotators: what a fit to single votes learnt about who cast them; None for other fits.
     """
 
     net: SnefyNet
@@ -211,6 +213,7 @@ class FittedState:
     seen: SeenRows | None = None
     self_check: dict[str, Any] | None = None
     effects: GroupEffects | None = None
+    annotators: Annotators | None = None
 
     def guided(self, data: TrainingData) -> TrainingData:
         """Rows as this state's network sees them: through its guides, and with their groups, where it has some."""

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from snefy_ldl._internal.annotators import Annotators, GroupComparison, log_prob_annotated
     from snefy_ldl._internal.validation import PartialCounts
     from snefy_ldl._internal.vote_prediction import expected_width, next_vote, update, vote_value, votes_needed
     from snefy_ldl.votes.agreement import Agreement, Finding, krippendorff_alpha
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agreement",
+    "Annotators",
     "CountCalibration",
     "Finding",
+    "GroupComparison",
     "NoiseCeiling",
     "PartialCounts",
     "Votes",
@@ -36,6 +39,7 @@ __all__ = [
     "krippendorff_alpha",
     "load_votes",
     "log_likelihood",
+    "log_prob_annotated",
     "next_vote",
     "noise_ceiling",
     "predictive_cdf",
@@ -46,6 +50,7 @@ __all__ = [
 
 #: Where each public name lives; loaded when first asked for, so that tables and agreement do without torch.
 _HOMES = {
+    "_internal.annotators": ("Annotators", "GroupComparison", "log_prob_annotated"),
     "_internal.validation": ("PartialCounts",),
     "_internal.vote_prediction": ("expected_width", "next_vote", "update", "vote_value", "votes_needed"),
     "votes.agreement": ("Agreement", "Finding", "krippendorff_alpha"),

@@ -1,8 +1,8 @@
 """Annotator tables: single votes to counts and back, how far annotators agree, and what looks odd before a fit.
 
-``votes.counts`` goes to ``SnefyLDL.fit(X, counts=...)``. How tables are read is in
-:mod:`snefy_ldl.datasets.votes`, scores of predicted votes are in :mod:`snefy_ldl.votes.scores`, and where to send
-the next annotator is in :mod:`snefy_ldl._internal.vote_prediction`.
+``SnefyLDL.fit(X, votes=votes)`` learns about items and annotators, ``fit(X, counts=votes.counts)`` about items alone.
+How tables are read is in :mod:`snefy_ldl.datasets.votes`, scores of predicted votes are in
+:mod:`snefy_ldl.votes.scores`, and where to send the next annotator is in :mod:`snefy_ldl._internal.vote_prediction`.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ class Votes(VoteTable):
         items: names of the N items, in the order of the rows of :attr:`counts`.
         annotators: names of the annotators.
         label_names: names of the L labels, in the order of the columns of :attr:`counts`.
+        facts: what is known about the annotators: for each fact a list of values, one per annotator
+            (:meth:`with_facts`); or None.
 
     Example:
         >>> votes = Votes.from_long({"item": ["a", "a", "b"], "annotator": [1, 2, 1], "label": ["cat", "dog", "cat"]})
@@ -96,7 +98,8 @@ class Votes(VoteTable):
             >>> Votes.of(VoteTable.from_counts([[2, 0], [0, 2]])).agreement().unanimous
             1.0
         """
-        return cls(table.item, table.annotator, table.label, table.items, table.annotators, table.label_names)
+        parts = table.item, table.annotator, table.label
+        return cls(*parts, table.items, table.annotators, table.label_names, table.facts)
 
     def align(self, items: Sequence[Any]) -> Array:
         """Counts of some items, in that order.

@@ -1,0 +1,574 @@
+"""Fits to the single votes of annotators: the items' laws and the annotators' confusion matrices in turns.
+
+``P(vote v of annotator a | ℓ) = (C_aᵀ ℓ)_v = c_min + Σ_k (C_akv - c_min) ℓ_k``: a vote is one for a latent label k, or,
+as far as it does not depend on the item, none at all. Expectation-maximisation takes turns:
+
+- given the items' laws and the matrices, the expected latent labels of all votes, by weighted draws of every ℓ;
+- given those, the matrices (:class:`Crowd`), and the network, by a fit to the counts of latent labels.
+
+An item's law comes from a network that was not trained on the item (three folds), or networks would confirm what they
+have memorised. Expected counts are rounded at random so that each item's total stays within one: the probability of
+votes has a closed form for whole numbers, and rounding this way adds little noise.
+
+Laws and matrices are known up to a common matrix only: sharper laws and less careful people explain the same votes. So
+the common matrix is held close to one with :data:`CARE` on its diagonal, unless gold items or trusted annotators say
+what is true.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import expit, logit, logsumexp, softmax
+
+from snefy_ldl._internal.annotators import (
+    Annotators,
+    draw_laws,
+    effective_counts,
+    fact_matrix,
+    fact_values,
+    fit_effects,
+)
+from snefy_ldl._internal.limits import PREDICTION_ROWS
+from snefy_ldl._internal.random import derive_seed, seed_from
+from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl.datasets.votes import VoteTable
+from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.errors import InputError
+from snefy_ldl.training.data import TrainingData, fit_dirichlet_multinomial
+from snefy_ldl.training.fit import fit
+from snefy_ldl.training.plan import Job
+from snefy_ldl.training.settings import Settings
+from snefy_ldl.training.state import FittedState, network_inputs
+
+#: How often a careful person's vote is the latent label itself, unless gold items or trusted annotators tell.
+CARE = 0.9
+#: The same for trusted annotators, and by how many votes per label they are believed to be so.
+TRUSTED_CARE, TRUST = 0.97, 200.0
+#: How much the common matrix is held: so many times the votes there are; less where the truth is known of some.
+HOLD, HOLD_WITH_TRUTH = 1.0, 0.1
+#: Strength of the annotators' prior at the start, and the range of what is learnt.
+STRENGTH, STRENGTHS = 30.0, (2.0, 300.0)
+#: Strengths of the prior of guesses; some people guess alike, others each in their own way, always the same label say.
+GUESS_STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+#: People who guess and who do not, thought of beforehand.
+SPAM_PRIOR = (1.0, 4.0)
+#: Turns, turns between matrices and latent labels in each, draws per item and folds.
+ROUNDS, TURNS, DRAWS, FOLDS = 3, 10, 64, 3
+#: What the networks of all turns but the last are like: small and quick.
+QUICK = {"epochs": 10, "n_neurons": 32, "n_readouts": 16, "n_members": 1, "guides": None, "centre": None}
+#: Share of the latent label of a gold item, where a label is given.
+GOLD = 0.999
+#: Votes and draws that are held at a time.
+CHUNK = 1 << 13
+
+
+@dataclass(frozen=True, eq=False)
+class Ballots:
+    """Single votes, as the fit takes them.
+
+    Args:
+        item: row of each vote's item (V,), sorted.
+        who: number of its annotator (V,); A where that is not known.
+        label: what for (V,).
+        n_items: N.
+        n_people: A.
+        n_labels: L.
+    """
+
+    item: Index
+    who: Index
+    label: Index
+    n_items: int
+    n_people: int
+    n_labels: int
+
+    @classmethod
+    def of(cls, votes: VoteTable, rows: Index) -> Ballots:
+        """The votes on some items, which become rows 0, 1, ...
+
+        Args:
+            votes: all of them.
+            rows: numbers of the items.
+
+        Returns:
+            The votes.
+        """
+        place = np.full(len(votes.items), -1)
+        place[rows] = np.arange(len(rows))
+        chosen = np.flatnonzero(place[votes.item] >= 0)
+        chosen = chosen[np.argsort(place[votes.item[chosen]], kind="stable")]
+        n_people = len(votes.annotators)
+        who = np.where(votes.annotator[chosen] < 0, n_people, votes.annotator[chosen])
+        return cls(place[votes.item[chosen]], who, votes.label[chosen], len(rows), n_people, len(votes.label_names))
+
+    def __len__(self) -> int:
+        return len(self.item)
+
+    def counts(self) -> Array:
+        """Votes per item and label (N, L)."""
+        table = np.zeros((self.n_items, self.n_labels))
+        np.add.at(table, (self.item, self.label), 1.0)
+        return table
+
+
+class Crowd:
+    """Annotators as they are learnt.
+
+    Args:
+        ballots: their votes.
+        trusted: numbers of annotators who are known to be careful.
+        hold: how much the common matrix is held, in times the votes there are.
+        member: facts of annotators as zeros and ones (A, F), or None.
+    """
+
+    def __init__(self, ballots: Ballots, trusted: Index, hold: float, member: Array | None = None) -> None:
+        self.ballots, self.trusted, self.hold, self.member = ballots, trusted, hold, member
+        n_people, n_labels = ballots.n_people, ballots.n_labels
+        self.careful = _diagonal(CARE, n_labels)
+        self.common = self.careful.copy()
+        self.strength = STRENGTH
+        self.cast = np.zeros((n_people + 1, n_labels))
+        np.add.at(self.cast, (ballots.who, ballots.label), 1.0)
+        self.guess = self.cast.sum(0) / self.cast.sum()
+        self.guess_strength = np.full(n_people + 1, float(n_labels))
+        self.guess_weights = np.full(len(GUESS_STRENGTHS), 1.0 / len(GUESS_STRENGTHS))
+        self.spam_rate = SPAM_PRIOR[0] / sum(SPAM_PRIOR)
+        self.spam = np.full(n_people + 1, self.spam_rate)
+        self.spam[trusted] = 0.0
+        self.counts = np.zeros((n_people + 1, n_labels, n_labels))
+        self.effects = (
+            np.zeros((0, n_labels, n_labels)) if member is None else np.zeros((member.shape[1], *self.common.shape))
+        )
+        self.penalty: float | None = None
+        self._settle()
+
+    def _settle(self) -> None:
+        """The matrices that follow from the counts and the priors."""
+        self.centres = np.broadcast_to(self.common, self.counts.shape).copy()
+        if self.member is not None and self.effects.any():
+            logs = np.log(self.common) + np.einsum("af,fkv->akv", self.member, self.effects)
+            self.centres[:-1] = softmax(logs, -1)
+        self.strengths = np.full(len(self.centres), self.strength)
+        self.centres[self.trusted], self.strengths[self.trusted] = _diagonal(TRUSTED_CARE, len(self.common)), TRUST
+        own = self.counts.copy()
+        own[-1] = 0.0  # votes of unknown people are not one person's
+        careful = own + self.strengths[:, None, None] * self.centres
+        guesses = self.cast + self.guess_strength[:, None] * self.guess
+        guesses[-1] = self.guess
+        spam = self.spam[:, None, None]
+        careful /= careful.sum(-1, keepdims=True)
+        guesses /= guesses.sum(-1, keepdims=True)
+        self.matrices = (1.0 - spam) * careful + spam * guesses[:, None, :]
+
+    def factors(self) -> Array:
+        """Columns of confusion matrices, one per vote (V, L)."""
+        return np.asarray(self.matrices[self.ballots.who, :, self.ballots.label])
+
+    def learn(self, latent: Array, others: Array, learn_strength: bool) -> None:
+        """New matrices.
+
+        Args:
+            latent: expected latent label of each vote (V, L).
+            others: expected label distribution of its item, given all votes but this one (V, L).
+            learn_strength: whether the strength of the prior is learnt, too.
+        """
+        ballots, people = self.ballots, self.ballots.who
+        self.counts = np.zeros_like(self.counts)
+        np.add.at(self.counts.transpose(0, 2, 1), (people, ballots.label), latent)
+        self.certain = np.zeros_like(self.cast)
+        np.add.at(self.certain, people, np.square(latent))
+        if learn_strength:
+            self.strength = self._strength_by_moments(others)
+        s = self.strengths[people, None]
+        own = np.where(people == ballots.n_people, 0.0, 1.0)[:, None]  # unknown people have no counts of their own
+        above = own * (self.counts[people, :, ballots.label] - latent) + s * self.centres[people, :, ballots.label]
+        below = own * (self.counts[people].sum(-1) - latent) + s
+        by_item = (others * above / below).sum(1)  # predictive, the vote itself left out
+        share = self.guess[ballots.label]
+        alike, total = self.cast[people, ballots.label] - 1.0, self.cast[people].sum(1) - 1.0
+        options = [(alike + s * share) / (total + s) for s in GUESS_STRENGTHS]
+        logs = np.stack([np.bincount(people, np.log(option), len(self.spam)) for option in options], 1)
+        logs += np.log(self.guess_weights)  # (A + 1, strengths)
+        chosen = softmax(logs, axis=1)
+        self.guess_weights = self.spam @ chosen + 1.0 / len(options)
+        self.guess_weights /= self.guess_weights.sum()
+        self.guess_strength = np.array(GUESS_STRENGTHS)[logs.argmax(1)]
+        score = logsumexp(logs, axis=1) - np.bincount(people, np.log(by_item), len(self.spam))
+        self.spam = expit(logit(self.spam_rate) + score)
+        self.spam[self.trusted] = 0.0
+        self.spam_rate = float((self.spam[:-1].sum() + SPAM_PRIOR[0]) / (ballots.n_people + sum(SPAM_PRIOR)))
+        self.spam[-1] = self.spam_rate
+        table = ((1.0 - self.spam)[:, None, None] * self.counts).sum(0)
+        table += (self.hold * len(ballots) + 1.0) * self.careful
+        self.common = table / table.sum(-1, keepdims=True)
+        guess = (self.spam[:, None] * self.cast).sum(0) + 1.0
+        self.guess = guess / guess.sum()
+        self._settle()
+
+    def _strength_by_moments(self, others: Array) -> float:
+        """How much annotators differ, from how much their residuals vary beyond chance.
+
+        With ``P = others @ C`` the residual sums ``R_akv = Σ_j ℓ_jk ([v_j = v] - P_jv)`` of an annotator vary by chance
+        by ``Σ_j ℓ_jk² P_jv (1 - P_jv)``, and between annotators by ``Σ_m (Σ_j ℓ_jk ℓ_jm)² Var[C_amv]``, where a
+        Dirichlet of strength s has ``Var[C_mv] = c_mv (1 - c_mv) / (s + 1)``. The likelihood of the votes themselves is
+        no guide: matrices that follow their own latent labels always look more different than they are.
+        """
+        ballots, people = self.ballots, self.ballots.who
+        careful = (self.spam < 0.5).astype(float)
+        careful[-1] = 0.0
+        mean = np.einsum("a,akv->kv", careful, self.counts) + 1e-3 * self.common
+        mean /= mean.sum(-1, keepdims=True)
+        chance = others @ mean
+        gap = -chance
+        gap[np.arange(len(gap)), ballots.label] += 1.0
+        residual, noise, overlap = (np.zeros_like(self.counts) for _ in range(3))
+        np.add.at(residual, people, others[:, :, None] * gap[:, None, :])
+        np.add.at(noise, people, np.square(others)[:, :, None] * (chance * (1.0 - chance))[:, None, :])
+        np.add.at(overlap, people, others[:, :, None] * others[:, None, :])
+        signal = np.square(overlap) @ (mean * (1.0 - mean))
+        weight = careful[:, None, None]
+        share = float((weight * (np.square(residual) - noise)).sum() / max((weight * signal).sum(), 1e-9))
+        return float(np.clip(1.0 / max(share, 1e-6) - 1.0, *STRENGTHS))
+
+    def learn_effects(self) -> None:
+        """What facts of annotators add to the common matrix."""
+        if self.member is None or len(self.member) < 4:
+            return
+        counts = effective_counts(self.counts[:-1] * (1.0 - self.spam[:-1])[:, None, None], self.strengths[:-1])
+        self.effects, self.penalty = fit_effects(counts, self.common, self.member, self.penalty)
+        self._settle()
+
+
+def _diagonal(value: float, n_labels: int) -> Array:
+    """A matrix (L, L) with a value on its diagonal and rows that sum to one."""
+    table = np.full((n_labels, n_labels), (1.0 - value) / (n_labels - 1))
+    np.fill_diagonal(table, value)
+    return table
+
+
+# -- latent labels ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Weighted draws of every item's label distribution.
+
+    Args:
+        values: (N, S, L), float32.
+        log_weights: (N, S), before any votes.
+    """
+
+    values: Array
+    log_weights: Array
+
+    def with_truth(self, gold: Mapping[int, Array]) -> Draws:
+        """These draws, with those of items whose label distribution is known put there."""
+        values = self.values
+        for row, shares in gold.items():
+            values[row] = shares
+        return Draws(values, self.log_weights)
+
+
+def tilt_of(soft: Array, most_votes: int) -> Array | None:
+    """Votes (N, L) that draws already know of: half of those there are, where items have many; else None."""
+    return np.floor(0.5 * soft) if most_votes > 12 else None
+
+
+def weigh_votes(draws: Draws, ballots: Ballots, factors: Array) -> tuple[Array, Array, Array]:
+    """Expected latent labels.
+
+    Args:
+        draws: of every item's label distribution.
+        ballots: the votes.
+        factors: columns of confusion matrices, one per vote (V, L).
+
+    Returns:
+        For each vote its expected latent label (V, L) and the expected label distribution of its item given all votes
+        but this one (V, L); for each item the expected votes for each label that say something about it (N, L).
+    """
+    latent, others = np.empty((2, len(ballots), ballots.n_labels))
+    evidence = np.zeros((ballots.n_items, ballots.n_labels))
+    starts = np.searchsorted(ballots.item, np.arange(ballots.n_items + 1))
+    informative = factors - factors.min(1, keepdims=True)
+    first = 0
+    while first < ballots.n_items:
+        last = max(first + 1, int(np.searchsorted(starts, starts[first] + CHUNK, side="right")) - 1)
+        rows, votes = slice(first, last), slice(starts[first], starts[last])
+        place = ballots.item[votes] - first
+        values, column = draws.values[rows], factors[votes].astype(np.float32)
+        theirs = values[place]  # (B, S, L)
+        chance = np.maximum(np.matmul(theirs, column[:, :, None])[..., 0], 1e-12)  # (B, S)
+        logs = draws.log_weights[rows].copy()
+        np.add.at(logs, place, np.log(chance))
+        weights = softmax(logs, axis=1).astype(np.float32)
+        relative = (weights[place] / chance)[:, None, :]
+        share = np.matmul(relative, theirs)[:, 0]  # (B, L)
+        latent[votes] = share * column
+        others[votes] = share / share.sum(1, keepdims=True)
+        np.add.at(evidence, ballots.item[votes], share * informative[votes])
+        first = last
+    return latent, others, evidence
+
+
+def round_counts(expected: Array, rng: np.random.Generator) -> Array:
+    """Whole numbers with these expectations (N, L), each row's total within one of its own.
+
+    Args:
+        expected: numbers >= 0.
+        rng: source of randomness.
+
+    Returns:
+        (N, L).
+
+    Example:
+        >>> round_counts(np.array([[2.0, 3.0]]), np.random.default_rng(0))
+        array([[2., 3.]])
+    """
+    order = rng.permutation(expected.shape[1])
+    edges = np.concatenate([np.zeros((len(expected), 1)), np.cumsum(expected[:, order], 1)], 1)
+    whole = np.diff(np.floor(edges + rng.random((len(expected), 1)) + 1e-9), axis=1)
+    rounded = np.empty_like(whole)
+    rounded[:, order] = whole
+    return rounded
+
+
+# -- the fit ---------------------------------------------------------------------------------------------------------
+
+
+def fit_annotators(
+    settings: Settings,
+    X: Any,
+    votes: VoteTable,
+    custom: Any,
+    columns: Any,
+    gold: Mapping[Any, Any] | None = None,
+    trusted: Iterable[Any] | None = None,
+) -> FittedState:
+    """Fit a model to single votes.
+
+    Args:
+        settings: of the model.
+        X: features, one row per item of the votes.
+        votes: with their annotators.
+        custom: the backbone, or None.
+        columns: what the columns of a table are.
+        gold: label, or label distribution (L,), of items for which it is known, by name.
+        trusted: names of annotators who are known to be careful.
+
+    Returns:
+        The fitted state, annotators included.
+
+    Raises:
+        InputError: where X, votes, gold items or trusted annotators do not fit each other.
+    """
+    X = as_rows(X)
+    if not len(votes.annotators) or not (votes.annotator >= 0).any():
+        raise InputError("the votes do not say who cast them; use fit(X, counts=votes.counts).")
+    if count_rows(X) != len(votes.items):
+        raise InputError(
+            f"X has {count_rows(X)} rows, the votes are on {len(votes.items)} items; give one row per item, in the "
+            "order of votes.items."
+        )
+    truth = _gold_rows(votes, gold or {})
+    rows = np.flatnonzero(np.bincount(votes.item, minlength=len(votes.items)))
+    place = {int(row): k for k, row in enumerate(rows)}
+    known = {place[row]: shares for row, shares in truth.items() if row in place}
+    ballots = Ballots.of(votes, rows)
+    where = {name: a for a, name in enumerate(votes.annotators)}
+    names = list(trusted or ())
+    if strangers := [name for name in names if name not in where]:
+        raise InputError(f"trusted annotator {strangers[0]!r} has no vote.")
+    believed = np.array([where[name] for name in names], dtype=np.intp)
+    facts = dict(votes.facts or {})
+    member = fact_matrix(facts, fact_values(facts)) if facts else None
+    crowd = Crowd(ballots, believed, HOLD_WITH_TRUTH if known or names else HOLD, member)
+    part = X if len(rows) == count_rows(X) else take_rows(X, rows)
+    data = TrainingData(part, None, ballots.counts(), None, custom, columns)
+    data.label_names = list(votes.label_names)
+    seed = seed_from(settings.random_state)
+    counts, item_mean = _take_turns(settings, data, ballots, crowd, known, seed)
+    has = np.flatnonzero(counts.sum(1) > 0)
+    (state,) = fit([Job(settings, _relabelled(data, counts), has, seed=derive_seed(seed, 40))])
+    people = _describe(crowd, votes, ballots, facts, item_mean)
+    return replace(state, annotators=people)
+
+
+def _gold_rows(votes: VoteTable, gold: Mapping[Any, Any]) -> dict[int, Array]:
+    """Label distributions of gold items by row."""
+    items, labels = {name: k for k, name in enumerate(votes.items)}, list(votes.label_names)
+    rows = {}
+    for name, value in gold.items():
+        if name not in items:
+            raise InputError(f"gold item {name!r} is not among the items of the votes.")
+        if np.ndim(value) == 0:
+            if str(value) not in labels:
+                raise InputError(f"gold item {name!r} has the label {value!r}; the labels are: {', '.join(labels)}.")
+            rows[items[name]] = _diagonal(GOLD, len(labels))[labels.index(str(value))]
+            continue
+        shares = np.asarray(value, dtype=np.float64)
+        if shares.shape != (len(labels),) or not (shares >= 0).all() or not abs(shares.sum() - 1.0) < 1e-6:
+            raise InputError(f"gold item {name!r} must have a label, or {len(labels)} shares that sum to one.")
+        rows[items[name]] = shares
+    return rows
+
+
+def _relabelled(data: TrainingData, counts: Array) -> TrainingData:
+    """The same rows with other votes."""
+    other = copy.copy(data)
+    other.labels = counts
+    return other
+
+
+def _take_turns(
+    settings: Settings, data: TrainingData, ballots: Ballots, crowd: Crowd, gold: Mapping[int, Array], seed: int
+) -> tuple[Array, Array]:
+    """Learn the crowd; returns the counts of latent labels (N, L) and the mean label distribution of the items (L,)."""
+    rng = np.random.default_rng(derive_seed(seed, 41))
+    raw = ballots.counts()
+    most = int(raw.sum(1).max())
+    prior = fit_dirichlet_multinomial(raw)
+    tilt = tilt_of(raw, most)
+    alpha = prior + (0.0 if tilt is None else tilt)
+    drawn = rng.standard_gamma(np.broadcast_to(alpha, raw.shape)[:, None, :], (len(raw), DRAWS, len(prior)))
+    draws = _as_draws(drawn / drawn.sum(-1, keepdims=True), tilt)
+    quick = replace(settings, **QUICK, standardize="unit", verbose=0, checkpoint_dir=None)
+    for turn in range(ROUNDS + 1):
+        draws = draws.with_truth(gold)
+        for _ in range(TURNS):
+            latent, others, _ = weigh_votes(draws, ballots, crowd.factors())
+            crowd.learn(latent, others, learn_strength=turn > 0)
+        if turn > 0:
+            crowd.learn_effects()
+        _, _, evidence = weigh_votes(draws, ballots, crowd.factors())
+        for row, shares in gold.items():
+            evidence[row] = raw[row].sum() * shares
+        counts = round_counts(evidence, rng)
+        if turn < ROUNDS:
+            tilt = tilt_of(evidence, most)
+            draws = _as_draws(_cross_fitted(quick, data, counts, tilt, derive_seed(seed, 50 + turn)), tilt)
+    return counts, draws.values.mean((0, 1), dtype=np.float64)
+
+
+def _as_draws(values: Array, tilt: Array | None) -> Draws:
+    values = np.maximum(values, 1e-9).astype(np.float32)
+    weights = np.zeros(values.shape[:2])
+    if tilt is not None:
+        weights = -np.einsum("nsk,nk->ns", np.log(values), tilt)
+    return Draws(values, weights.astype(np.float32))
+
+
+def _cross_fitted(settings: Settings, data: TrainingData, counts: Array, tilt: Array | None, seed: int) -> Array:
+    """Draws of every item's label distribution (N, S, L), by networks that have not seen its votes."""
+    rng = np.random.default_rng(seed)
+    fold = rng.permutation(len(counts)) % FOLDS
+    labelled, has = _relabelled(data, counts), counts.sum(1) > 0
+    jobs = [
+        Job(settings, labelled, np.flatnonzero(has & (fold != k)), warn=False, seed=derive_seed(seed, k))
+        for k in range(FOLDS)
+    ]
+    values = np.empty((len(counts), DRAWS, counts.shape[1]))
+    for k, state in enumerate(fit(jobs)):
+        rows = np.flatnonzero(fold == k)
+        for start in range(0, len(rows), PREDICTION_ROWS):
+            part = rows[start : start + PREDICTION_ROWS]
+            law = law_of(state, data.features, part)
+            values[part] = draw_laws(law, DRAWS, derive_seed(seed, 100 + k), None if tilt is None else tilt[part])
+    return values
+
+
+def law_of(state: FittedState, features: Any, rows: Index) -> SnefySimplex:
+    """The law that a fitted state predicts for some rows of encoded features.
+
+    Args:
+        state: what a fit returned.
+        features: of all rows, encoded.
+        rows: row numbers (b,).
+
+    Returns:
+        The law with batch (b,).
+    """
+    with torch.no_grad():
+        law: SnefySimplex = state.net(*network_inputs(state.net, state.guides, state.inputs, features, rows))
+    return law
+
+
+def _describe(
+    crowd: Crowd, votes: VoteTable, ballots: Ballots, facts: dict[str, list[Any]], item_mean: Array
+) -> Annotators:
+    """What the fit learnt about the annotators."""
+    table = ballots.counts()
+    others = table[ballots.item].sum(1) - 1.0
+    agreed = np.zeros((ballots.n_people + 1, 2))
+    alike = table[ballots.item, ballots.label] - 1.0
+    np.add.at(agreed, ballots.who, np.stack([alike, others], 1))
+    return Annotators(
+        names=list(votes.annotators),
+        label_names=list(votes.label_names),
+        cast=crowd.cast[:-1],
+        counts=crowd.counts[:-1],
+        certain=crowd.certain[:-1],
+        centres=crowd.centres[:-1],
+        strength=crowd.strengths[:-1],
+        spam_score=crowd.spam[:-1],
+        guess=crowd.guess,
+        guess_strength=crowd.guess_strength[:-1],
+        spam_rate=crowd.spam_rate,
+        common=crowd.common,
+        agreed=agreed[:-1],
+        item_mean=item_mean,
+        facts=facts,
+        effects=crowd.effects,
+    )
+
+
+def learn_new(people: Annotators, laws: Iterable[tuple[slice, SnefySimplex]], votes: VoteTable) -> Annotators:
+    """Annotators who joined after the fit, from votes on items whose laws are predicted; the others stay as they are.
+
+    Args:
+        people: as the fit left them.
+        laws: predicted laws of consecutive items.
+        votes: of new annotators, and of known ones on the same items.
+
+    Returns:
+        Everybody.
+
+    Raises:
+        InputError: no annotator of these votes is new.
+    """
+    known = {str(name) for name in people.names}
+    new = [a for a, name in enumerate(votes.annotators) if str(name) not in known]
+    if not new:
+        raise InputError("all annotators of these votes are known to the model.")
+    ballots = Ballots.of(votes, np.arange(len(votes.items)))
+    crowd = Crowd(ballots, np.array([], dtype=np.intp), 0.0)
+    values = np.concatenate([draw_laws(law, 4 * DRAWS, 0) for _, law in laws])
+    draws = _as_draws(values, None)
+    crowd.common, crowd.strength = people.common, float(np.median(people.strength))
+    crowd.guess, crowd.spam_rate = people.guess, people.spam_rate
+    fixed = [(a, people.number(name)) for a, name in enumerate(votes.annotators) if a not in new]
+    for _ in range(TURNS):
+        for a, b in fixed:
+            crowd.matrices[a] = people.matrices[b]
+        latent, others, _ = weigh_votes(draws, ballots, crowd.factors())
+        crowd.learn(latent, others, learn_strength=False)
+        crowd.common, crowd.guess, crowd.spam_rate = people.common, people.guess, people.spam_rate
+    joined = _describe(crowd, votes, ballots, {}, people.item_mean)
+    extra = {name: np.concatenate([getattr(people, name), getattr(joined, name)[new]]) for name in PER_PERSON}
+    said = votes.facts or {}
+    facts = {
+        fact: [*column, *(said[fact][a] if fact in said else None for a in new)]
+        for fact, column in people.facts.items()
+    }
+    names = [*people.names, *(votes.annotators[a] for a in new)]
+    return replace(people, names=names, facts=facts, **extra)
+
+
+#: Arrays of annotators with one row per person.
+PER_PERSON = ("cast", "counts", "certain", "centres", "strength", "spam_score", "guess_strength", "agreed")
