@@ -223,7 +223,7 @@ def _settle_columns(reader: LabelReader, rows: Labelled, words: dict[str, str], 
     return replace(rows, features=rows.features[encoder.names_used])
 
 
-def _fit(model: Any, rows: Labelled, density: str, seed: int) -> Any:
+def _fit(model: Any, rows: Labelled, density: Any, seed: int) -> Any:
     """The model fitted to shares or votes, with the columns' names; with ``--density auto`` perhaps another one."""
     import pandas as pd
 
