@@ -86,7 +86,7 @@ def fit_density(
     if density == "logratio" and counts is not None:
         raise InputError('density="logratio": a log-ratio density knows no votes; use density="snefy".')
     seed = int(numpy_random(random_state).randint(2**31 - 1))
-    models = {
+    models: dict[str, Any] = {
         "snefy": SnefyLDL(random_state=seed) if snefy is None else clone(snefy),
         "logratio": LogRatioLDL(random_state=seed) if logratio is None else clone(logratio),
     }

@@ -313,7 +313,7 @@ class SnefyLDL(StoredModel, AnnotatorPredictor, BaseEstimator):  # type: ignore[
                 raise InputError("fit(X, votes=...) takes no D, counts, sample_weight or engine beside the votes.")
             if groups is not None:
                 raise InputError(
-                    "groups: a fit to single votes knows no groups of rows; use fit(X, counts=..., groups=...)."
+                    "groups: a fit to single votes has no groups of rows; use fit(X, counts=..., groups=...)."
                 )
             return self.adopt(fit_annotators(settings, X, votes, self.backbone, self.columns, gold, trusted))
         if gold is not None or trusted is not None:

@@ -262,7 +262,7 @@ def _single_votes(rows: Labelled, wanted: bool, facts: Path | None, column: str)
     return votes.with_facts(cells, column if column in cells.columns else "annotator")
 
 
-def _fit(model: Any, rows: Labelled, density: str, seed: int, votes: Any = None) -> Any:
+def _fit(model: Any, rows: Labelled, density: Any, seed: int, votes: Any = None) -> Any:
     """The model fitted to shares or votes, with the columns' names; with ``--density auto`` perhaps another one."""
     import pandas as pd
 

@@ -208,7 +208,7 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         self.row_prints_ = SeenRows.of(X, D).prints.view(np.int64)
         judged = self.n_components > 1 and len(X) >= FEWEST_ROWS  # by members that had left the row out
         loss = -float(self.validation_log_prob_.mean()) if judged else None
-        self.training_ = {
+        self.training_: dict[str, Any] = {
             "rows": len(X),
             "epochs": self.n_iter_,
             "validation_loss": [loss],
