@@ -6,7 +6,8 @@
     python benchmarks/groups.py time
     python benchmarks/groups.py report                 # writes results/groups.md from results/groups.json
 
-What is in ``results/groups.json`` already is not run again; ``--quick`` makes a small version of each. Every fit has one thread. The peer is a Dirichlet regression with random
+What is in ``results/groups.json`` already is not run again;
+``--quick`` makes a small version of each. Every fit has one thread. The peer is a Dirichlet regression with random
 intercepts (softmax of linear predictors, one concentration), by penalised likelihood and a Laplace update of the
 intercepts' variance.
 """

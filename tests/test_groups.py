@@ -245,3 +245,18 @@ def test_what_knows_no_groups_says_so(data):
         learner.predict_interval(data.X[:2], groups=[1, 2])
     with pytest.raises(InputError, match="group_effects"):
         SnefyLDL(group_effects="always").fit(data.X, data.D)
+
+
+def test_scores_comparisons_and_searches_take_groups(data, parts, model):
+    from snefy_ldl import compare, evaluate, tune
+    from snefy_ldl.learners import SABFGS
+
+    _, seen, _ = parts
+    X, D, g = data.X, data.D, data.groups
+    known = evaluate(model, X[seen], D[seen], groups=g[seen])["log_likelihood"]["value"]
+    assert known == pytest.approx(model.score(X[seen], D[seen], groups=g[seen]))
+    result = compare({"linear": SABFGS()}, X[:200], D[:200], cv=2, groups=g[:200])
+    assert result.mean("kl_divergence").shape == (1, 1)
+    base = SnefyLDL(epochs=1, guides=None, centre=None, standardize="unit", random_state=0)
+    found = tune(base, X[:200], D[:200], {"learning_rate": [1e-3]}, groups=g[:200], cv=2, n_jobs=1, random_state=0)
+    assert found.n_splits_ == 2

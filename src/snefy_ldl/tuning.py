@@ -24,6 +24,7 @@ from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count, check_rows
+from snefy_ldl.datasets.groups import in_groups, leave_groups_out, split_rows
 from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
 from snefy_ldl.estimator import SnefyLDL, fit_many
 from snefy_ldl.training import TrainingData
@@ -344,6 +345,7 @@ def tune(
     *,
     counts: Any = None,
     sample_weight: Any = None,
+    groups: Any = None,
     cv: Any = 5,
     n_iter: int | None = None,
     scoring: Scoring = "log_likelihood",
@@ -366,6 +368,8 @@ def tune(
             such dicts.
         counts: votes (N, L) instead of label distributions.
         sample_weight: row weights (N,), in the fits and the scores.
+        groups: of the rows, (N,) or (N, k), as :meth:`SnefyLDL.fit` takes them; a number of folds then splits whole
+            groups, so that scores are those of new groups.
         cv: number of folds (shuffled), a scikit-learn splitter, or (train, test) pairs of row numbers.
         n_iter: None tries the full grid; a number draws that many settings.
         scoring: ``"log_likelihood"``, ``"kl"``, another measure of :func:`snefy_ldl.metrics.points.score` (of the mean
@@ -396,13 +400,18 @@ def tune(
     settings = list_settings(estimator, space, n_iter, seed, name)
     checked, last = check_estimator(estimator), last_step(estimator)
     prefix = "" if last is None else f"{last}__"
+    if groups is not None and last is not None:
+        raise InputError("groups: a pipeline cannot be tuned with groups; tune the SnefyLDL at its end.")
     if last is None:
         data = TrainingData(X, D, counts, sample_weight, checked.backbone, checked.columns)
     else:  # only the transformers know what X is; the labels are checked beside a column of zeros
         data = TrainingData(np.zeros((count_rows(as_rows(X)), 1)), D, counts, sample_weight, None)
     if data.partial is not None or not np.isfinite(data.labels).all():
         raise InputError("tune scores whole votes only; drop the rows whose counts hold a missing label.")
+    if groups is not None and isinstance(cv, numbers.Integral):
+        cv = list(leave_groups_out(groups, data.n_rows, int(cv), seed))
     folds = list_folds(cv, data.n_rows, seed)
+    X = in_groups(X, groups)
     base = clone(estimator)
     if check_estimator(base).random_state is None:
         base.set_params(**{f"{prefix}random_state": seed})
@@ -525,7 +534,9 @@ class Search:
         """Features of some rows, as the model takes them."""
         columns = self.data.columns
         plain = model.backbone is None and (columns is None or columns.is_plain)
-        return self.data.features[rows] if plain else take_rows(as_rows(self.X), rows)
+        features = self.data.features[rows] if plain else take_rows(split_rows(as_rows(self.X))[0], rows)
+        groups = split_rows(self.X)[1]
+        return in_groups(features, None if groups is None else take_rows(as_rows(groups), rows))
 
     def _score(self, model: SnefyLDL, rows: Index) -> float:
         data = self.data

@@ -19,6 +19,7 @@ from snefy_ldl import metrics
 from snefy_ldl._internal.seen import MOST_SEEN, count_seen
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import ZeroPolicy, check_confidence
+from snefy_ldl.datasets.groups import in_groups, split_rows
 from snefy_ldl.datasets.streams import make_stream
 from snefy_ldl.errors import InputError, SeenRowsWarning, TableNote
 from snefy_ldl.learners import SABFGS
@@ -265,7 +266,9 @@ def _difference(ours: Array, theirs: Array, higher: bool) -> Difference:
     return Difference(float(theirs.mean()), mean, half, verdict)
 
 
-def evaluate(model: Any, X: Any, D: Any = None, *, counts: Any = None, level: float = 0.9) -> dict[str, Any]:
+def evaluate(
+    model: Any, X: Any, D: Any = None, *, counts: Any = None, level: float = 0.9, groups: Any = None
+) -> dict[str, Any]:
     """Score a fitted model on rows whose label distributions, or votes, are known.
 
     Args:
@@ -276,6 +279,7 @@ def evaluate(model: Any, X: Any, D: Any = None, *, counts: Any = None, level: fl
         D: label distributions (N, L).
         counts: votes (N, L) instead.
         level: of the intervals whose coverage and width are measured.
+        groups: of the rows, (N,) or (N, k), as ``fit`` took them; None where they are not known.
 
     Returns:
         ``rows``; ``metrics``, each measure of :data:`snefy_ldl.metrics.HIGHER_IS_BETTER`; ``log_likelihood``; and
@@ -300,13 +304,14 @@ def evaluate(model: Any, X: Any, D: Any = None, *, counts: Any = None, level: fl
     check_confidence(level, "level")
     if D is not None and counts is not None:
         raise InputError("evaluate takes label distributions or counts, not both.")
+    X = in_groups(X, groups)
     given = [(X, D, counts)] if D is not None or counts is not None else _labelled_chunks(X)
     parts: list[tuple[Array, Array, Array, Array]] = []
     seen, votes = 0, False
     for features, shares, numbers in given:
         votes = votes or (not parts and numbers is not None)  # the first part decides
         parts.append(_answers(model, features, shares, numbers, level))
-        seen += count_seen(model, features, parts[-1][0])
+        seen += count_seen(model, split_rows(features)[0], parts[-1][0])
     shares, predicted, ends, densities = (np.concatenate(part) for part in zip(*parts))
     warn_if_seen(seen, len(shares))
     return _figures(shares, predicted, ends, densities, votes, level)

@@ -8,7 +8,7 @@ import re
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_count, check_distributions, check_features, check_number
 from snefy_ldl._internal.version import __version__
+from snefy_ldl.datasets.groups import in_groups, leave_groups_out, read_groups
 from snefy_ldl.errors import ClosureNote, InputError, ModelFileError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.estimator import SnefyLDL, fit_many
 from snefy_ldl.learners.base import Learner, close_rows, share_floor
@@ -108,6 +109,7 @@ class TestSet:
         D: Label distributions, (N, L), checked.
         labels: The same as they were given, for learners that keep names.
         digest: Checksum of both.
+        groups: Of the rows, or None.
     """
 
     __test__ = False  # no test class, whatever its name suggests
@@ -117,6 +119,11 @@ class TestSet:
     D: Array
     labels: Any
     digest: str
+    groups: Any = None
+
+    def rows_for(self, model: Any) -> Any:
+        """All rows as a learner takes them: with their groups where it knows groups."""
+        return in_groups(self.X, self.groups) if hasattr(model, "group_effects") else self.X
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +165,15 @@ class Plan:
 
     @classmethod
     def of(
-        cls, learners: Any, X: Any, D: Any, cv: Any, repeats: int, measures: Sequence[str] | None, seed: int
+        cls,
+        learners: Any,
+        X: Any,
+        D: Any,
+        cv: Any,
+        repeats: int,
+        measures: Sequence[str] | None,
+        seed: int,
+        groups: Any = None,
     ) -> Plan:
         """Check everything, and lay out the folds; the arguments are those of ``compare``."""
         names, models = check_learners(learners)
@@ -166,9 +181,14 @@ class Plan:
         check_count("repeats", repeats)
         if repeats > 1 and not isinstance(cv, (int, np.integer)):
             raise InputError("repeats > 1 shuffles the rows anew each time: give cv as a number of folds.")
+        if groups is not None:
+            if len(sets) > 1:
+                raise InputError("groups are those of one data set: give X and D, not several data sets.")
+            names_of = read_groups(groups, len(sets[0].D))
+            digest = hashlib.sha256(sets[0].digest.encode() + names_of.codes.tobytes()).hexdigest()
+            sets = [replace(sets[0], groups=groups, digest=digest)]
         folds = [
-            [list_folds(cv, len(data.D), derive_seed(seed, repeat) % 2**31) for repeat in range(repeats)]
-            for data in sets
+            [_make_folds(cv, data, derive_seed(seed, repeat) % 2**31) for repeat in range(repeats)] for data in sets
         ]
         return cls(names, models, sets, folds, check_measures(measures), seed)
 
@@ -193,6 +213,13 @@ class Plan:
         ]
         seed = derive_seed(self.seed, unit.repeat, 1) % (2**31 - 1)
         return model.set_params(**dict.fromkeys(missing, seed))
+
+
+def _make_folds(cv: Any, data: TestSet, seed: int) -> list[Fold]:
+    """Folds of one repeat; a number of folds splits whole groups where rows come in groups."""
+    if data.groups is not None and isinstance(cv, (int, np.integer)):
+        cv = list(leave_groups_out(data.groups, len(data.D), int(cv), seed))
+    return list_folds(cv, len(data.D), seed)
 
 
 def check_learners(learners: Any) -> tuple[list[str], list[Any]]:
@@ -382,7 +409,7 @@ def _score_folds(model: Any, data: TestSet, folds: list[Fold], measures: list[st
                 warnings.simplefilter("ignore", kind)  # would be repeated for every fold
             for fitted, seconds, (_, test) in _fitted(model, data, folds, n_jobs):
                 started = time.perf_counter()
-                shares = np.asarray(fitted.predict(take_rows(data.X, test)), dtype=np.float64)
+                shares = np.asarray(fitted.predict(take_rows(data.rows_for(fitted), test)), dtype=np.float64)
                 predict_seconds.append(time.perf_counter() - started)
                 fit_seconds.append(seconds)
                 for name in measures:
@@ -398,13 +425,13 @@ def _fitted(model: Any, data: TestSet, folds: list[Fold], n_jobs: int | None) ->
     started = time.perf_counter()
     trains = [train for train, _ in folds]
     if type(model) is SnefyLDL and model.backbone is None:  # a subclass may fit in its own way
-        models = fit_many(model, data.X, data.labels, trains, n_jobs=n_jobs)
+        models = fit_many(model, data.rows_for(model), data.labels, trains, n_jobs=n_jobs)
     elif callable(getattr(model, "fit_folds", None)):
         models = list(model.fit_folds(data.X, data.labels, trains))
     else:
         for fold in folds:
             started = time.perf_counter()
-            one = clone(model).fit(take_rows(data.X, fold[0]), take_rows(data.labels, fold[0]))
+            one = clone(model).fit(take_rows(data.rows_for(model), fold[0]), take_rows(data.labels, fold[0]))
             yield one, time.perf_counter() - started, fold
         return
     seconds = (time.perf_counter() - started) / len(folds)
@@ -424,6 +451,7 @@ def compare(
     n_jobs: int | None = None,
     random_state: Any = 0,
     verbose: int = 0,
+    groups: Any = None,
 ) -> Comparison:
     """Score learners by repeated cross-validation on the same folds.
 
@@ -442,6 +470,8 @@ def compare(
         n_jobs: Processes; one by default, -1 takes all cores.
         random_state: Seed of the folds, and of learners that have none.
         verbose: 1 shows a progress bar on stderr.
+        groups: Of the rows, (N,) or (N, k). A number of folds then splits whole groups, so that scores are those of new
+            groups; learners that know groups, such as ``SnefyLDL``, are given them.
 
     Returns:
         Means, tests and times; tables and a picture.
@@ -457,7 +487,7 @@ def compare(
         >>> result.best("kl_divergence"), result.mean("kl_divergence").shape
         ('linear', (1, 2))
     """
-    plan = Plan.of(learners, X, D, cv, repeats, measures, seed_from(random_state))
+    plan = Plan.of(learners, X, D, cv, repeats, measures, seed_from(random_state), groups)
     records = run_plan(plan, checkpoint, n_jobs, verbose)
     shape = (len(plan.sets), len(plan.names))
     n_folds = [sum(len(folds) for folds in plan.folds[d]) for d in range(shape[0])]
