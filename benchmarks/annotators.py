@@ -37,8 +37,8 @@ SETS = ("HS_Brexit", "ConvAbuse", "POPQUORN_offensiveness")
 FOLDER = common.RESULTS / "annotators"
 #: What a reader of the figures must know.
 CAVEAT = (
-    "How latent labels are rounded, and that laws are cross-fitted, was chosen among four variants by their gain on the "
-    "test splits of HS_Brexit and ConvAbuse, so the gains there are optimistic; no variant was compared on POPQUORN. The "
+    "How latent labels are rounded, and that laws are cross-fitted, was chosen among four variants by their gain on "
+    "the test splits of HS_Brexit and ConvAbuse, so gains there are optimistic; none was compared on POPQUORN. The "
     "priors were set on synthetic crowds like those below (seed 1 of another generator).\n"
 )
 
