@@ -324,9 +324,9 @@ class SnefyLDL(StoredModel, AnnotatorPredictor, BaseEstimator):  # type: ignore[
             if sample_weight is not None:
                 raise InputError("sample_weight: a fit by an engine reads rows as a stream, which has no weights.")
             has_labels = D is not None or counts is not None
-            votes = counts is not None if has_labels else None
+            are_votes = counts is not None if has_labels else None
             described = hasattr(X, "shard") and not has_labels
-            rows = X if described else make_stream(X, D if counts is None else counts, votes)
+            rows = X if described else make_stream(X, D if counts is None else counts, are_votes)
             return self.adopt(engine.fit(settings, rows, self.columns))
         stream = as_stream(X)
         if stream is not None and D is None and counts is None:

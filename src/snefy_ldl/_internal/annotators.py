@@ -358,11 +358,12 @@ class Annotators:
         prior = 2.0 * self.common
 
         def sums(weights: Array) -> Array:  # (G, L, L)
-            return np.einsum("ga,akv->gkv", weights, counts)
+            return np.asarray(np.einsum("ga,akv->gkv", weights, counts))
 
         def shares(weights: Array) -> Array:  # votes of each group at the mean item, less those of everybody, (G, L)
             table = sums(weights)
-            return np.asarray(mean @ _rows_to_one(table + prior) - mean @ _rows_to_one(table.sum(0) + prior))
+            away: Array = mean @ _rows_to_one(table + prior) - mean @ _rows_to_one(table.sum(0) + prior)
+            return away
 
         member = np.eye(len(values))[group].T  # (G, A)
         resampled = []
@@ -394,7 +395,7 @@ class Annotators:
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """What JSON holds of this, and its arrays by name."""
-        plain = {"names": [_plain(name) for name in self.names], "label_names": self.label_names}
+        plain: dict[str, Any] = {"names": [_plain(name) for name in self.names], "label_names": self.label_names}
         plain |= {"facts": {fact: [_plain(value) for value in column] for fact, column in self.facts.items()}}
         plain |= {"spam_rate": self.spam_rate}
         return plain, {name: getattr(self, name) for name in ARRAYS}
@@ -492,7 +493,7 @@ class GroupComparison:
     p_value: float
 
     def __str__(self) -> str:
-        lines = [f"{self.fact}: p = {self.p_value:.3f} that groups do not differ"]
+        lines = [f"{self.fact}: p = {self.p_value:.3f} (permutation test of no difference)"]
         for g, name in enumerate(self.groups):
             cells = [
                 f"{label} {self.shares[g, r]:.3f} ({self.difference[g, r]:+.3f}, {self.low[g, r]:+.3f} to "
@@ -761,7 +762,7 @@ class AnnotatorPredictor(DensityPredictor):
     annotators_: Annotators | None
 
     def _people(self) -> Annotators:
-        people = getattr(self, "annotators_", None)
+        people: Annotators | None = getattr(self, "annotators_", None)
         if people is None:
             raise InputError("this model knows no annotators: fit it to their votes with fit(X, votes=Votes(...)).")
         return people
@@ -924,7 +925,7 @@ class AnnotatorPredictor(DensityPredictor):
     def with_annotators(self, X: Any, votes: VoteTable) -> Any:
         """A model that also knows annotators who joined after the fit."""
 
-    def next_vote(  # type: ignore[override]
+    def next_vote(
         self,
         X: Any,
         counts: Any = None,
@@ -1022,7 +1023,9 @@ def pair_gains(mean: Array, covariance: Array, matrices: Array) -> Array:
 def _best_pairs(gains: Array, n: int, per_item: int, per_annotator: int | None) -> tuple[Index, Index, Array]:
     """The n largest gains (N, A) above zero, with at most so many per item and per annotator."""
     order = np.argsort(-gains, axis=None, kind="stable")
-    rows, whom, values = [], [], []
+    rows: list[int] = []
+    whom: list[int] = []
+    values: list[float] = []
     items, people = np.zeros(gains.shape[0], dtype=int), np.zeros(gains.shape[1], dtype=int)
     for place in order:
         row, a = divmod(int(place), gains.shape[1])

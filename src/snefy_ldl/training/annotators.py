@@ -62,7 +62,14 @@ SPAM_PRIOR = (1.0, 4.0)
 #: Turns, turns between matrices and latent labels in each, draws per item and folds.
 ROUNDS, TURNS, DRAWS, FOLDS = 3, 10, 64, 3
 #: What the networks of all turns but the last are like: small and quick.
-QUICK = {"epochs": 10, "n_neurons": 32, "n_readouts": 16, "n_members": 1, "guides": None, "centre": None}
+QUICK: dict[str, Any] = {
+    "epochs": 10,
+    "n_neurons": 32,
+    "n_readouts": 16,
+    "n_members": 1,
+    "guides": None,
+    "centre": None,
+}
 #: Share of the latent label of a gold item, where a label is given.
 GOLD = 0.999
 #: Votes and draws that are held at a time.
@@ -560,7 +567,9 @@ def learn_new(people: Annotators, laws: Iterable[tuple[slice, SnefySimplex]], vo
         crowd.learn(latent, others, learn_strength=False)
         crowd.common, crowd.guess, crowd.spam_rate = people.common, people.guess, people.spam_rate
     joined = _describe(crowd, votes, ballots, {}, people.item_mean)
-    extra = {name: np.concatenate([getattr(people, name), getattr(joined, name)[new]]) for name in PER_PERSON}
+    extra: dict[str, Any] = {
+        name: np.concatenate([getattr(people, name), getattr(joined, name)[new]]) for name in PER_PERSON
+    }
     said = votes.facts or {}
     facts = {
         fact: [*column, *(said[fact][a] if fact in said else None for a in new)]
