@@ -29,6 +29,7 @@ def test_labels_that_do_not_depend_on_features_leave_nothing_to_win(guided, city
     np.testing.assert_array_equal(chosen, query("random", pool, 5, model=guided, random_state=1))
 
 
+@pytest.mark.slow
 def test_a_rare_kind_of_row_that_holds_the_error_is_worth_choosing():
     random = np.random.default_rng(0)
     X = random.normal(size=(3000, 4)) * np.where(random.random((3000, 1)) < 0.06, 4.0, 0.2)
@@ -42,6 +43,7 @@ def test_a_rare_kind_of_row_that_holds_the_error_is_worth_choosing():
     assert "query" in str(diagnosis)
 
 
+@pytest.mark.slow
 def test_the_figures_are_what_they_are_called(guided, city, pool):
     diagnosis = will_it_help(guided, city.X[:120], city.D[:120], pool)
     again = will_it_help(guided, city.X[:120], city.D[:120], pool)

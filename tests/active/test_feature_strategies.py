@@ -70,6 +70,7 @@ def test_kmeans_takes_a_row_of_each_cluster(rng):
         assert np.argmin(np.linalg.norm(group - group.mean(0), axis=1)) == row % 20
 
 
+@pytest.mark.slow
 def test_kmeans_plusplus_draws_by_weight_and_squared_distance():
     Z = np.array([[0.0], [1.0], [3.0], [3.0]])
     weight = np.array([1.0, 2.0, 1.0, 0.5])

@@ -93,6 +93,7 @@ def test_shared_draws_are_the_same_for_every_block(pool, model, monkeypatch):
     np.testing.assert_allclose(parts, whole, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_epistemic_against_brute_force(snefy):
     law = snefy(3, batch=(5,), members=3, seed=7)
     one = [SnefySimplex(law.exponents[k], law.readout[k], law.log_scale[:, k]) for k in range(3)]

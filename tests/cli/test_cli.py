@@ -358,6 +358,7 @@ def test_help_waits_for_nothing_heavy() -> None:
 # --- the demonstration ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_demo_writes_a_page_that_needs_nothing_else(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     text = succeed("demo", "--out", out, "--rows", 120, "--members", 1, "--epochs", 2)

@@ -114,6 +114,7 @@ def test_report_writes_one_page_that_needs_nothing_else(folder: Path, tmp_path: 
     assert re.search(r"What the fit tried .*guides \S+ \S+ 3 \S+ (kept|not chosen)", words)
 
 
+@pytest.mark.slow
 def test_report_says_where_the_rivals_learned_and_takes_the_stored_calibration(folder: Path, tmp_path: Path) -> None:
     succeed("conformalize", folder / "model", folder / "calibration.csv")
     out = tmp_path / "report"

@@ -93,6 +93,7 @@ def test_infinite_scores_leave_the_others_alone():
     np.testing.assert_allclose(made.thresholds(np.zeros((1, 0)))[0, 0], [36.0, np.inf], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_coverage_is_exact_over_the_span():
     """E[f(X)(1{covered} - c)] is 0 for f in the span (randomised), and >= 0 for f >= 0 (conservative).
 

@@ -72,6 +72,7 @@ def test_a_plain_model_is_judged_by_its_own_intervals(case):
     assert not report.select("FSC")
 
 
+@pytest.mark.slow
 def test_several_models_side_by_side(case):
     model, X_cal, D_cal, X, D, groups = case
     made = {
@@ -101,6 +102,7 @@ def test_calibrations_with_groups_get_them(case):
             coverage_report(made, X, D)
 
 
+@pytest.mark.slow
 def test_forms(case):
     model, X_cal, D_cal, X, D, _ = case
     ci = ConformalIntervals(model, [0.8, 0.9]).conformalize(X_cal, D_cal)
@@ -126,6 +128,7 @@ def test_forms(case):
         coverage_report(ci, X, D, label_names=["a", "b"])
 
 
+@pytest.mark.slow
 def test_pictures(case):
     plt = pytest.importorskip("matplotlib.pyplot")
     plt.switch_backend("Agg")
@@ -186,6 +189,7 @@ def test_joint_calibration_of_many_rows_and_of_few(case, monkeypatch):
     assert "caption" not in few.to_html()
 
 
+@pytest.mark.slow
 def test_joint_calibration_with_zeros(monkeypatch):
     """A law with atoms: the right model is called off once in a hundred seeds, wrong presences are seen."""
     right, wrong = ZeroModel(), ZeroModel(shift=1.0)

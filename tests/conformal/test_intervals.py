@@ -27,7 +27,9 @@ from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.metrics import coverage, joint_coverage
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [method if method == "chebyshev" else pytest.param(method, marks=pytest.mark.slow) for method in METHODS]
+)
 @pytest.mark.parametrize("simultaneous", [False, True])
 def test_coverage_from_both_sides_with_a_wrong_model(method, simultaneous):
     """Mean coverage over splits is ⌈c(n+1)⌉/(n+1) for continuous scores, whatever the model.
@@ -51,6 +53,7 @@ def test_coverage_from_both_sides_with_a_wrong_model(method, simultaneous):
     assert abs(np.mean(found) - expected) < 4.5 * error
 
 
+@pytest.mark.slow
 def test_coverage_given_the_calibration_rows_follows_the_exact_beta_law():
     """P(covered | calibration) ~ Beta(k, n+1-k), k = ⌈c(n+1)⌉; Kolmogorov-Smirnov over 800 calibrations.
 
@@ -88,6 +91,7 @@ def test_thresholds_approach_the_known_truth(method):
         np.testing.assert_allclose(ci.predict_interval(X[:50]), exact, atol=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["quantile", "cdf"])
 def test_intervals_match_the_synthetic_truth(method):
     city = make_city_districts(n=1500, random_state=6)

@@ -57,6 +57,7 @@ def test_the_latent_ball_holds_its_share_of_every_law():
         LatentScore().for_law(NormalLaw(np.zeros((2, 2)), 1.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["pcp", "c-pcp", "latent", "hpd"])
 def test_laws_with_zeros_go_through(method):
     model = ZeroModel(shift=1.0)

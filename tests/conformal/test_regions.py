@@ -24,7 +24,9 @@ LEVEL_SETS = ("density", "hpd", "mahalanobis")
 METHODS = (*LEVEL_SETS, "pcp", "c-pcp", "latent")
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [method if method == "density" else pytest.param(method, marks=pytest.mark.slow) for method in METHODS]
+)
 def test_coverage_from_both_sides_with_a_wrong_model(method):
     """Mean over 250 splits within 4.5 standard errors of ⌈c(n+1)⌉/(n+1); ties of hpd may only add to it."""
     n_splits, n_cal, n_test, level = 250, 40, 40, 0.9

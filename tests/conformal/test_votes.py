@@ -45,6 +45,7 @@ def test_a_method_that_says_nothing_is_told_on_at_once(votes):
         ConformalIntervals(model, 0.9, method="cdf").conformalize(X, D)
 
 
+@pytest.mark.slow
 def test_auto_serves_cv():
     city = make_city_districts(n=200, random_state=0)
     settings = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "guides": None, "random_state": 0}

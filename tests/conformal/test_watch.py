@@ -35,6 +35,7 @@ def test_p_values_by_hand_and_uniform():
     assert not found.changed
 
 
+@pytest.mark.slow
 def test_false_alarms_are_as_rare_as_stated():
     """At 20 to 1: at most 5 % of 300 streams of 100 rows; binomial 4.5 standard errors, once in 150,000 seeds."""
     alarms = 0

@@ -268,6 +268,7 @@ def test_logarithms_of_labels_that_may_be_absent_are_minus_infinity() -> None:
     assert bool((gap.mean(0).abs() < 5.0 * gap.std(0) / 200_000**0.5).all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("centre", [None, CENTRE])
 def test_votes_agree_with_weighted_draws(centre: Tensor | None) -> None:
     """Every answer after votes by 200,000 draws of before; each of 60 figures within 5 standard errors."""

@@ -211,6 +211,7 @@ def bends(loss: str) -> float:
     return bend(loss) / bend("kl")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["kl", "lrr", "cjs", "qfd"])
 def test_sldl_is_a_minimum_in_its_last_layer(loss: str) -> None:
     model = SLDL(loss, n_hidden=3, subtask_weight=0.5, ranking=0.2, random_state=0, **EXACT).fit(FEATURES, D)

@@ -33,6 +33,7 @@ def test_the_order_of_runs_does_not_matter(whole_run, tmp_path):
     assert_same(records(whole_run), records(tmp_path))
 
 
+@pytest.mark.slow
 def test_how_repeats_are_trained_together_changes_last_bits_alone(whole_run, tmp_path):
     studies = [replace(study, chunk=chunk) for study, chunk in zip(STUDIES.values(), (1, 3, 1, 1))]
     run([replace(study, repeats=1) for study in studies], tmp_path, recipes=["paper"])

@@ -73,6 +73,7 @@ def test_parts_answer_for_their_rows(model: SnefyLDL) -> None:
         np.testing.assert_allclose(answers.mean[part.rows], part.model.predict(rows.X.iloc[part.rows]), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_folds_refit_what_the_model_chose_without_a_search() -> None:
     rows = city_rows(60)
     model = SnefyLDL(epochs=2, n_neurons=8, n_readouts=4, random_state=0).fit(rows.X, rows.D)

@@ -65,6 +65,7 @@ def test_cells_that_are_no_numbers(cell: object) -> None:
         check_distributions(table)
 
 
+@pytest.mark.slow
 def test_one_known_zero_and_the_rest_unknown() -> None:
     known = np.full((24, 3), np.nan)
     known[:, 0] = 0.0
