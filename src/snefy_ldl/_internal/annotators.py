@@ -767,13 +767,14 @@ class AnnotatorPredictor(DensityPredictor):
             raise InputError("this model knows no annotators: fit it to their votes with fit(X, votes=Votes(...)).")
         return people
 
-    def predict(self, X: Any, group: Mapping[str, Any] | None = None) -> Any:
+    def predict(self, X: Any, group: Mapping[str, Any] | None = None, *, groups: Any = None) -> Any:
         """Conditional mean of the label distribution, or how a group of people is expected to vote.
 
         Args:
             X: features (N, d), as ``fit`` took them.
             group: facts of annotators, ``{"gender": "f", "age": "50+"}``; facts that are left out are averaged over.
                 None: the item's own label distribution, freed of what annotators add.
+            groups: groups of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
 
         Returns:
             (N, L), rows that sum to one; a DataFrame where the labels came in one.
@@ -791,7 +792,7 @@ class AnnotatorPredictor(DensityPredictor):
             (2, 3)
         """
         matrix = None if group is None else self._people().group_matrix(group)
-        mean = self._collect(X, lambda dist: dist.mean)
+        mean = self._collect(X, lambda dist: dist.mean, groups=groups)
         return self._named(mean if matrix is None else mean @ matrix, X)
 
     def predict_annotator(self, X: Any, annotator: Any) -> Any:

@@ -206,7 +206,7 @@ def _read_seen(config: dict[str, Any], tensors: dict[str, Tensor], folder: Path)
 def _read_annotators(config: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> Annotators | None:
     """What the fit learnt about its annotators, its arrays taken out of the tensors; None where it saw none."""
     arrays = {name: tensors.pop(name).numpy() for name in [*tensors] if name.startswith(PEOPLE)}
-    plain = config.get("annotators")
+    plain: Any = config.get("annotators")
     if plain is None and not arrays:
         return None
     try:

@@ -345,7 +345,8 @@ class GroupedData:
         random = np.random.default_rng(random_state)
         draws = _centred(random.normal(size=(n_draws, self.D.shape[1])) * self.effect)
         rows = (self._log_prob(row[None], base + draws) for row, base in zip(self.D, self.base))
-        return np.array([logsumexp(row) for row in rows]) - np.log(n_draws)
+        density: Array = np.array([logsumexp(row) for row in rows]) - np.log(n_draws)
+        return density
 
     def _log_prob(self, D: Array, logs: Array) -> Array:
         if self.noise == "dirichlet":

@@ -179,6 +179,8 @@ class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # sc
         method: Literal["exact", "model", "uniform"] = "exact",
         random_state: Any = 0,
         return_std_error: bool = False,
+        *,
+        groups: Any = None,
     ) -> Any:
         """Differential entropies of the predicted laws.
 
@@ -188,14 +190,17 @@ class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # sc
             method: ``"exact"`` in closed form, or by draws of the law (``"model"``) or of the uniform (``"uniform"``).
             random_state: Seed of the draws.
             return_std_error: Return ``(entropy, standard error)``.
+            groups: Refused: this learner knows no groups.
 
         Returns:
             Entropies in nats, (N,); a pair of arrays with ``return_std_error``.
         """
-        if method == "exact":
+        if method == "exact" and groups is None:
             value = dirichlet_entropy(self.predict_concentration(X))
             return (value, np.zeros_like(value)) if return_std_error else value
-        return super().entropy(X, n, method, random_state, return_std_error)
+        return super().entropy(
+            X, n, "model" if method == "exact" else method, random_state, return_std_error, groups=groups
+        )
 
 
 def dirichlet_entropy(alpha: Array) -> Array:

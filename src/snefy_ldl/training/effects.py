@@ -111,7 +111,7 @@ class GroupEffects:
     @property
     def n_columns(self) -> int:
         """Columns that the network sees of a group."""
-        return self.model.ratios.shape[1] + 1
+        return int(self.model.ratios.shape[1]) + 1
 
     def residuals(self, table: Array, labels: Array) -> Array:
         """Log-ratio residuals (N, L) of shares from the base learners' predictions, centred logs (N, B L)."""
@@ -183,12 +183,12 @@ class GroupEffects:
             labels = labels / np.exp(self.log_centre)
             labels = labels / labels.sum(1, keepdims=True)
         scores = self.model.scores(self.residuals(self.base.features(X), labels))
-        for level in np.flatnonzero(~new):
+        for level in np.flatnonzero(~new).tolist():
             scores = scores - self.means[level][codes[level]]
         rows, n = np.zeros((len(scores), int(new.sum())), dtype=np.intp), len(scores)
         found = posterior_means(scores, rows, [1] * rows.shape[1], self.model.ratios[new])
         names, means, counts = list(self.names), list(self.means), list(self.counts)
-        for place, level in enumerate(np.flatnonzero(new)):
+        for place, level in enumerate(np.flatnonzero(new).tolist()):
             names[level] = (*names[level], name[level])
             means[level] = np.vstack([means[level], found[place]])
             counts[level] = np.append(counts[level], float(n))
@@ -395,7 +395,7 @@ def posterior_means(scores: Array, codes: Index, sizes: list[int], ratios: Array
         means: Array = sums / (rows + 1.0 / ratios[0])
         return means
     gram = (table.T @ table).tocsc()
-    out = np.empty_like(sums)
+    out: Array = np.empty_like(sums)
     for j in range(scores.shape[1]):
         root = np.repeat(np.sqrt(ratios[:, j]), sizes)
         out[:, j] = root * _factor(gram, root).solve(root * sums[:, j])
