@@ -101,7 +101,7 @@ class Job:
             self.data = data = start.guided(data)
         self.labels: Labels
         if data.are_counts:
-            self.labels = prepare_votes(data, self.rows, settings.zeros, self.seed)
+            self.labels = prepare_votes(data, data.learnt_rows(self.rows), settings.zeros, self.seed)
         else:
             seen = data.labels[self.rows]
             policy = policy or ZeroPolicy.from_data(seen, settings.zeros)
@@ -220,7 +220,7 @@ class Job:
         """Training and validation rows."""
         draw = torch.Generator().manual_seed(seed)
         rows = torch.as_tensor(self.rows)[torch.randperm(len(self.rows), generator=draw)]
-        return rows[n_held:], rows[:n_held]
+        return self.data.learnt_rows(rows[n_held:]), rows[:n_held]
 
     @property
     def passes_done(self) -> int:
