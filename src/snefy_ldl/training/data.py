@@ -156,7 +156,10 @@ class TrainingData:
         Validation rows are still the rows as they were given, with the votes that there are.
         """
         other, half = copy.copy(self), self.n_rows
-        other.features, other.labels = take_rows(self.features, [*range(half)] * 2), np.vstack([self.labels, counts])
+        other.features, other.labels = (
+            take_rows(self.features, np.tile(np.arange(half), 2)),
+            np.vstack([self.labels, counts]),
+        )
         other.weights = None if self.weights is None else np.tile(self.weights, 2)
         other.n_rows, other.completed = 2 * half, True
         return other
