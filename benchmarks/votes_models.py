@@ -1,7 +1,8 @@
 """Data and rival models of the benchmarks on votes.
 
 Data: the folders LIDC, ChaosNLI_SNLI and KonIQ10k (features.npy, counts.npy; LIDC also rows.csv) under ``votes`` in the
-folder that SNEFY_LDL_DATA names. LIDC is split by study, so that no patient is on both sides.
+folder that SNEFY_LDL_DATA names; POPQUORN's ratings under ``annotators``.
+LIDC is split by study, so that no patient is on both sides.
 
 Rivals see the same features through the same backbone with the same optimiser, and keep the best of four settings
 (scaling, weight decay) by their validation likelihood; SnefyLDL chooses its scaling alone.
@@ -23,6 +24,7 @@ from torch import nn
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import ZeroLabelWarning
+from snefy_ldl.metrics import cumulative_absolute_distance, ranked_probability_score
 from snefy_ldl.networks.scaling import column_moments, scaling_of
 from snefy_ldl.training.settings import Recipe
 from snefy_ldl.votes import brier_score, evaluate
@@ -38,6 +40,9 @@ def load(name, tiny=False):
     if name == "annotators":
         data = make_annotators(n=400 if tiny else 1500, n_labels=4, votes=100, random_state=0)
         return data.X, data.counts, np.arange(len(data.X))
+    if name == "POPQUORN":
+        X, counts = load_popquorn()
+        return (X[:300], counts[:300], np.arange(300)) if tiny else (X, counts, np.arange(len(X)))
     folder = Path(os.environ["SNEFY_LDL_DATA"]) / "votes" / name
     X, counts = np.load(folder / "features.npy").astype(np.float64), np.load(folder / "counts.npy").astype(np.float64)
     groups = np.arange(len(X))
@@ -50,11 +55,26 @@ def load(name, tiny=False):
     return X, counts, groups
 
 
-def split_rows(groups, seed):
+def load_popquorn():
+    """Embeddings of the texts and the votes for each of the five ratings."""
+    if "VOTES_POPQUORN" in os.environ:
+        arrays = np.load(os.environ["VOTES_POPQUORN"])
+        return arrays["X"].astype(np.float64), arrays["counts"].astype(np.float64)
+    folder = Path(os.environ["SNEFY_LDL_DATA"]) / "annotators" / "POPQUORN_offensiveness"
+    with (folder / "text.csv").open() as file:
+        place = {row["item"]: number for number, row in enumerate(csv.DictReader(file))}
+    counts = np.zeros((len(place), 5))
+    with (folder / "votes.csv").open() as file:
+        for row in csv.DictReader(file):
+            counts[place[row["item"]], int(row["label"]) - 1] += 1.0
+    return np.load(folder / "embeddings.npy").astype(np.float64), counts
+
+
+def split_rows(groups, seed, share=TRAIN_SHARE):
     """Training and test rows, whole groups on one side."""
     names = np.unique(groups)
     order = np.random.default_rng([seed, len(names)]).permutation(names)
-    train = np.isin(groups, order[: round(TRAIN_SHARE * len(names))])
+    train = np.isin(groups, order[: round(share * len(names))])
     return np.flatnonzero(train), np.flatnonzero(~train)
 
 
@@ -142,8 +162,15 @@ def smoothed(counts, amount):
     return table / table.sum(1, keepdims=True)
 
 
-def fit_and_score(method, X, counts, X_test, k_test, seed, settings):
-    """Every figure of one method on held-out votes."""
+def ordinal_figures(mean, point, counts):
+    """Ordinal scores against the proportions of the held-out votes: of the mean, and of the point made for CAD."""
+    shares = counts / counts.sum(1, keepdims=True)
+    figures = {"rps": ranked_probability_score(shares, mean), "cad": cumulative_absolute_distance(shares, point)}
+    return figures | {"cad of the mean": cumulative_absolute_distance(shares, mean)}
+
+
+def fit_and_score(method, X, counts, X_test, k_test, seed, settings, ordinal=False):
+    """Every figure of one method on held-out votes; the scores of ordered labels where they have an order."""
     started = time.perf_counter()
     if method in ("Dirichlet-multinomial", "softmax"):
         predict = fit_rival(method, X, counts, seed, settings["epochs"])
@@ -152,18 +179,24 @@ def fit_and_score(method, X, counts, X_test, k_test, seed, settings):
         log_p = log_p + coefficient(k_test)
         found = {"log_likelihood": float(log_p.mean()), "brier": float(brier_score(mean, k_test).mean())}
         loss = -xlogy(k_test / k_test.sum(1, keepdims=True), mean).sum(1)
+        found |= ordinal_figures(mean, mean, k_test) if ordinal else {}
         return found | {"log_loss": float(loss.mean()), "seconds": seconds}
-    model = SnefyLDL(random_state=seed, device="cpu", **settings)
+    guides = None if method.endswith("no guides") else "auto"
+    model = SnefyLDL(random_state=seed, device="cpu", guides=guides, **settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ZeroLabelWarning)
-        if method == "counts":
+        if method.startswith("counts"):
             model.fit(X, counts=counts)
         elif method == "proportions":
             model.fit(X, counts / counts.sum(1, keepdims=True))
         else:
             model.fit(X, smoothed(counts, float(method.split("+")[1])))
     seconds = time.perf_counter() - started
-    return evaluate(model.predict_dist(X_test), k_test) | {"seconds": seconds}
+    law = model.predict_dist(X_test)
+    found = evaluate(law, k_test) | {"seconds": seconds}
+    if ordinal:
+        found |= ordinal_figures(law.mean.numpy(), law.bayes_point("cad").numpy(), k_test)
+    return found
 
 
 METHODS = ("counts", "proportions+0.5", "proportions+0.05", "proportions", "Dirichlet-multinomial", "softmax")

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SnefySimplex"]
 
-Loss = Literal["kl", "squared", "reverse_kl", "l1"]
+Loss = Literal["kl", "squared", "reverse_kl", "l1", "rps", "emd", "cad"]
 
 
 class SnefySimplex(Distribution):
@@ -560,6 +560,9 @@ class SnefySimplex(Distribution):
         Args:
             loss: ``"kl"`` for KL(ℓ‖q) and ``"squared"``: the mean; ``"reverse_kl"`` for KL(q‖ℓ): normalised
                 ``exp E[log ℓ]``; ``"l1"``: the marginal quantiles of the one level, near 1/2, at which they sum to one.
+                For labels in an order, ratings say: ``"rps"``, the ranked probability score, whose best point is the
+                mean; ``"emd"`` and ``"cad"``, the earth mover's and the cumulative absolute distance, whose best point
+                has the medians of the cumulative shares ``ℓ_1 + ... + ℓ_r`` as its cumulative shares.
 
         Returns:
             (*batch, L), rows that sum to one.
@@ -567,7 +570,7 @@ class SnefySimplex(Distribution):
         Raises:
             InputError: the loss is not known, or every point has an infinite one.
         """
-        if loss in ("kl", "squared"):
+        if loss in ("kl", "squared", "rps"):
             return self.mean
         if loss == "reverse_kl":
             logs = self.expected_log()
@@ -578,7 +581,12 @@ class SnefySimplex(Distribution):
             return torch.softmax(logs, -1)
         if loss == "l1":
             return self.shaped(torch.as_tensor(self._equal_level_point(), device=self.device))
-        raise InputError(f'loss={loss!r}: use "kl", "squared", "reverse_kl" or "l1".')
+        if loss in ("emd", "cad"):
+            # cumulative shares grow from label to label in every draw, so their medians do as well
+            below = [self.marginal(list(range(r))).quantiles([0.5])[..., 0] for r in range(1, self.n_labels)]
+            zero = torch.zeros_like(below[0])
+            return torch.stack([zero, *below, torch.ones_like(zero)], -1).diff(dim=-1).clamp_min_(0.0)
+        raise InputError(f'loss={loss!r}: use "kl", "squared", "reverse_kl", "l1", "rps", "emd" or "cad".')
 
     def _equal_level_point(self) -> Any:
         """The point q (N, L) on the simplex with the smallest ``Σ_r E|ℓ_r - q_r|``.

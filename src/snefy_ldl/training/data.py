@@ -20,6 +20,7 @@ from snefy_ldl._internal.limits import DENSE_BYTES, LARGEST_FEATURE
 from snefy_ldl._internal.random import derive_seed
 from snefy_ldl._internal.rows import count_rows, move_rows, take_rows
 from snefy_ldl._internal.special import log_gamma_growth
+from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import (
     PartialCounts,
@@ -43,6 +44,10 @@ from snefy_ldl.networks.starts import CONCENTRATION_RANGE
 from snefy_ldl.training.guides import Moves
 from snefy_ldl.training.kernels.counts import MOST_VOTES
 from snefy_ldl.training.settings import VoteSettings, vote_settings
+
+#: How far items are expected to differ beyond their features, before any votes: a and b of :func:`fit_concentrations`,
+#: and how sure that is. Settled on four data sets with one vote per item.
+USUAL_SPREAD, USUAL_SPREAD_ERRORS = np.array([np.log(1.25), 0.5]), np.array([1.0, 0.5])
 
 
 class TrainingData:
@@ -73,6 +78,8 @@ class TrainingData:
         groups: of the rows (:class:`snefy_ldl.datasets.groups.Groups`), or None.
         moves: each row's own centre and shift of presence, where the law moves with its guides; None where it does not.
         note: what the labels suggest, for ``training_["note"]``, or None.
+        completed: whether the second half of the rows holds the votes of the first, completed; see
+            :meth:`with_completed`.
 
     Raises:
         InputError: where anything breaks its rule; the message names the row and the column.
@@ -115,6 +122,7 @@ class TrainingData:
         self.partial = counts if isinstance(counts, PartialCounts) else None
         self.note: str | None = None
         self.moves: Moves | None = None
+        self.completed = False
         self.labels: Array
         self.label_names: list[str] | None
         if self.partial is not None:
@@ -153,6 +161,24 @@ class TrainingData:
         other.groups = None if self.groups is None else self.groups.take(rows)
         other.has_gaps = not self.are_counts and bool(np.isnan(other.labels).any())
         return other
+
+    def with_completed(self, counts: Array) -> TrainingData:
+        """These rows, and below them the same rows with completed votes (N, L): networks learn from those.
+
+        Validation rows are still the rows as they were given, with the votes that there are.
+        """
+        other, half = copy.copy(self), self.n_rows
+        other.features, other.labels = (
+            take_rows(self.features, np.tile(np.arange(half), 2)),
+            np.vstack([self.labels, counts]),
+        )
+        other.weights = None if self.weights is None else np.tile(self.weights, 2)
+        other.n_rows, other.completed = 2 * half, True
+        return other
+
+    def learnt_rows(self, rows: Any) -> Any:
+        """The rows that networks learn from in place of some rows: those with completed votes, where there are any."""
+        return rows + self.n_rows // 2 if self.completed else rows
 
     @property
     def n_labels(self) -> int:
@@ -227,6 +253,8 @@ class Labels:
         known: label distributions (N, L), strictly positive, NaN where unknown; for votes the same as ``shares``.
         shares: the same without gaps: filled in for comparing means, for votes the posterior means.
         prototypes: label distributions (N, L) at which neurons may start.
+        proportions: label distributions (N, L) that point learners may learn: for votes their plain proportions, whose
+            mean is not shrunk to that of all items however few they are; else ``shares``.
         concentration_range: of the neurons at the start, in units of the prototypes' own concentration.
         prior: for votes the Dirichlet (L,) of all items; else None.
         votes: for votes how they are trained on; else None.
@@ -236,6 +264,7 @@ class Labels:
     known: Array
     shares: Array
     prototypes: Array
+    proportions: Array
     concentration_range: tuple[float, float] = CONCENTRATION_RANGE
     prior: Array | None = None
     votes: VoteSettings | None = None
@@ -256,7 +285,7 @@ def prepare_shares(data: TrainingData, rows: Index, policy: ZeroPolicy) -> Label
     shares = known
     if data.has_gaps:  # for a start, and to compare means; the likelihood never sees what was filled in
         shares = spread_rest(known, mean_shares(known[rows]))
-    return Labels(policy, known, shares, shares)
+    return Labels(policy, known, shares, shares, shares)
 
 
 def prepare_votes(data: TrainingData, rows: Index, zeros: ZeroOption, seed: int) -> Labels:
@@ -279,7 +308,8 @@ def prepare_votes(data: TrainingData, rows: Index, zeros: ZeroOption, seed: int)
     rng = np.random.default_rng(derive_seed(seed, 8))
     prototypes[rows] = start_labels(votes[rows], prior, rng, settings.sharpness)
     policy = ZeroPolicy.from_data(shares[rows], zeros)
-    return Labels(policy, shares, shares, prototypes, settings.concentration_range, prior, settings)
+    proportions = votes / votes.sum(1, keepdims=True)
+    return Labels(policy, shares, shares, prototypes, proportions, settings.concentration_range, prior, settings)
 
 
 def mean_shares(D: Array) -> Array:
@@ -364,6 +394,70 @@ def fit_dirichlet_multinomial(counts: Array) -> Array:
     answer = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-5.0, 10.0)] * n_labels)
     concentration: Array = np.exp(answer.x)
     return concentration
+
+
+def fit_concentrations(counts: Array, means: Array) -> Array:
+    """Concentrations ``A_i`` with which the Dirichlets ``A_i m_i`` explain each item's votes best, given their means.
+
+    ``A_i = L e^a v_i^b`` with ``v_i = 1 / (L Π_r m_ir^{1/L})``, which is 1 where all expected shares are equal and
+    grows as they differ; ``b = 1`` is a regression whose log concentrations sum to a constant. Votes that come one per
+    item say nothing of a and b: a weak prior settles them then, around a little more than a uniform law has, since
+    features explain a part of how items differ.
+
+    Args:
+        counts: votes (N, L).
+        means: ``m``, expected shares (N, L), strictly positive.
+
+    Returns:
+        ``A`` (N,).
+
+    Example:
+        >>> fit_concentrations(np.array([[1.0, 0.0], [0.0, 1.0]]), np.full((2, 2), 0.5)).round(2)
+        array([2.5, 2.5])
+    """
+    n_labels, total = counts.shape[1], counts.sum(1)
+    evenness = -np.log(n_labels) - np.log(means).mean(1)  # log v
+
+    def concentrations(at: Array) -> Array:
+        grown: Array = np.exp(np.clip(np.log(n_labels) + at[0] + at[1] * evenness, -5.0, 10.0))
+        return grown
+
+    def loss(at: Array) -> float:
+        whole = concentrations(at)
+        alpha = whole[:, None] * means
+        value = (gammaln(alpha + counts) - gammaln(alpha)).sum() + (gammaln(whole) - gammaln(whole + total)).sum()
+        away = (at - USUAL_SPREAD) / USUAL_SPREAD_ERRORS
+        return float(0.5 * away @ away - value)
+
+    return concentrations(minimize(loss, USUAL_SPREAD, method="Nelder-Mead", options={"xatol": 1e-3}).x)
+
+
+def complete_votes(counts: Array, means: Array, most: int, rng: np.random.Generator) -> Array:
+    """Votes of items with few of them, completed by draws of what a Dirichlet of known mean expects of more.
+
+    A few votes per item say little about how far items differ beyond their features, and nothing where each has one.
+    What they leave open a network would settle at random; the further votes of each item, drawn from the posterior of
+    the Dirichlet ``A_i m_i``, settle it as that does. Items that have as many votes keep theirs.
+
+    Args:
+        counts: votes (N, L).
+        means: ``m``, expected shares (N, L), strictly positive, from others' votes.
+        most: votes that each item has afterwards, at least.
+        rng: source of randomness.
+
+    Returns:
+        Votes (N, L), no fewer than ``counts``.
+
+    Example:
+        >>> few, means = np.array([[1.0, 0.0], [9.0, 1.0]]), np.full((2, 2), 0.5)
+        >>> complete_votes(few, means, 8, np.random.default_rng(0)).sum(1)
+        array([ 8., 10.])
+    """
+    posterior = counts + fit_concentrations(counts, means)[:, None] * means
+    draws = np.maximum(rng.standard_gamma(posterior), SMALLEST_POSITIVE)
+    more = np.maximum(most - counts.sum(1), 0.0).astype(np.int64)
+    completed: Array = counts + rng.multinomial(more, draws / draws.sum(1, keepdims=True))
+    return completed
 
 
 def _count_rising(column: Index) -> Callable[[float], tuple[float, float]]:

@@ -110,7 +110,7 @@ class Job:
             self.data = data = start.guided(data)
         self.labels: Labels
         if data.are_counts:
-            self.labels = prepare_votes(data, self.rows, settings.zeros, self.seed)
+            self.labels = prepare_votes(data, data.learnt_rows(self.rows), settings.zeros, self.seed)
         else:
             seen = data.labels[self.rows]
             policy = policy or ZeroPolicy.from_data(seen, settings.zeros)
@@ -237,7 +237,7 @@ class Job:
         draw = torch.Generator().manual_seed(seed)
         rows = torch.as_tensor(self.rows)[torch.randperm(len(self.rows), generator=draw)]
         if self.data.groups is None or not n_held:
-            return rows[n_held:], rows[:n_held]
+            return self.data.learnt_rows(rows[n_held:]), rows[:n_held]
         train, valid = split_groups(
             self.data.groups.first, self.settings.validation_fraction, rows.numpy(), seed % 2**63
         )
