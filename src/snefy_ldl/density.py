@@ -119,6 +119,15 @@ def load_density(folder: str | Path, backbone: Any = None, device: str | None = 
     Raises:
         ModelFileError: The folder is missing, damaged, foreign, of a newer version, or holds a learner without a
             density.
+
+    Example:
+        >>> import tempfile
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     place = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D).save(f"{folder}/model")
+        ...     type(load_density(place)).__name__
+        'SnefyLDL'
     """
     if read_head(Path(folder)).is_learner:
         return LogRatioLDL.load(folder)

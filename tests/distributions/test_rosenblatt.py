@@ -218,11 +218,11 @@ def test_a_normaliser_of_zero_is_an_error() -> None:
     with pytest.raises(InputError, match="not zero"):
         SnefySimplex(same[:1], readout[:, :1] * 0.0, torch.zeros(1, 1).double())
     laws = [
-        SnefySimplex(same, readout, torch.zeros(1, 2).double()),
-        mixture(torch.tensor([[1.0, -1.0]]), torch.tensor([[2.0, 1.0, 1.0], [1.0, 2.0, 1.0]])),
-        nearly_cancelling(1e-9),
+        lambda: SnefySimplex(same, readout, torch.zeros(1, 2).double()),
+        lambda: mixture(torch.tensor([[1.0, -1.0]]), torch.tensor([[2.0, 1.0, 1.0], [1.0, 2.0, 1.0]])),
+        lambda: nearly_cancelling(1e-9),
     ]
-    for law in laws:
+    for make in laws:
         for ask in (
             lambda d: d.sample((3,)),
             lambda d: d.quantiles([0.5]),
@@ -232,4 +232,4 @@ def test_a_normaliser_of_zero_is_an_error() -> None:
             lambda d: d.condition({0: 0.5}),
         ):
             with pytest.raises(InputError, match=r"no law|no density"):
-                ask(law)
+                ask(make())

@@ -71,7 +71,7 @@ class Annotators:
         >>> from snefy_ldl.votes import Votes
         >>> items = make_annotators(n=60, votes=5, n_annotators=8, long_table=True, random_state=0)
         >>> model = SnefyLDL(n_neurons=8, epochs=2, random_state=0).fit(items.X, votes=Votes.from_long(items.votes))
-        >>> len(model.annotators_), model.annotators_["votes"].sum()
+        >>> len(model.annotators_), float(model.annotators_["votes"].sum())
         (8, 300.0)
     """
 
@@ -479,6 +479,13 @@ class GroupComparison:
         statistic: likelihood ratio of one matrix per group against one for all.
         p_value: of the permutation test that groups do not differ: how often a random regrouping has a larger
             statistic.
+
+    Example:
+        >>> shares = np.array([[0.6, 0.4], [0.5, 0.5]])
+        >>> apart = shares - shares.mean(0)
+        >>> ends = apart - 0.1, apart + 0.1
+        >>> GroupComparison("age", ["18", "50"], ["no", "yes"], np.array([3, 4]), shares, apart, *ends, 2.1, 0.4).p_value
+        0.4
     """
 
     fact: str

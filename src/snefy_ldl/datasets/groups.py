@@ -14,7 +14,6 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import gammaln, logsumexp, softmax
 
-from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_number
 from snefy_ldl.errors import InputError
@@ -96,10 +95,14 @@ class GroupedRows:
     @property
     def n_rows(self) -> int:
         """N."""
+        from snefy_ldl._internal.rows import count_rows  # torch, which tables do without
+
         return count_rows(self.X)
 
     def __getitem__(self, rows: Any) -> GroupedRows:
         """Some of the rows: a slice with both ends given, or row numbers."""
+        from snefy_ldl._internal.rows import as_rows, take_rows  # torch, which tables do without
+
         rows = np.arange(self.n_rows)[rows]
         groups = self.groups if hasattr(self.groups, "iloc") else np.array(self.groups, dtype=object)
         return GroupedRows(take_rows(as_rows(self.X), rows), take_rows(groups, rows))
@@ -325,6 +328,11 @@ class GroupedData:
         effect: standard deviation of the effects in any direction.
         concentration: total concentration of the Dirichlet that rows vary by.
         noise: how they vary by it, as :func:`make_groups` has it.
+
+    Example:
+        >>> data = make_groups(n_groups=3, n_rows=4, random_state=0)
+        >>> data.D.shape, data.effects.shape
+        ((12, 3), (3, 3))
     """
 
     X: Array

@@ -713,7 +713,8 @@ class GammaRows(RowBlocks):
             groups = [group for group in groups for _ in range(n_levels)]
             target = target.flatten(1)[..., None]
             first, second = (moment[:, : levels.shape[1]].repeat_interleave(n_levels, 1) for moment in (first, second))
-        step = max(1, SUMS_TOGETHER // (len(groups) * self.family.half()[..., 0].numel())) if together else 1
+        together_each = max(1, len(groups) * self.family.half()[..., 0].numel())
+        step = max(1, SUMS_TOGETHER // together_each) if together else 1
 
         def answer(start: int) -> Tensor:
             rows = slice(start, min(start + step, len(self)))

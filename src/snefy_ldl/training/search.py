@@ -84,7 +84,7 @@ LARGE_ROWS = 100_000
 #: Rows and epochs by which a large fit chooses.
 SAMPLE_ROWS, SAMPLE_EPOCHS = 20_000, 10
 #: Votes per item below which they are completed (they then say nothing of how far items differ), and how many an item
-#: has then. With two votes or more the completed ones lost 0.1 to 0.7 nats on three of four data sets.
+#: has then. With two votes or more the completed ones lost 0.1 to 0.7 nats on two of four data sets.
 SINGLE_VOTES, COMPLETED_VOTES = 1.5, 32
 #: What guides predict of votes is lifted to the share of this part of a vote, one vote per label added to an item's.
 PART_OF_VOTE = 0.1
