@@ -23,6 +23,7 @@ SUBJECTS: dict[str, list[str]] = {
         "snefy_ldl.plots.active",
         "snefy_ldl.plots.comparison",
         "snefy_ldl.plots.conformal",
+        "snefy_ldl.plots.groups",
         "snefy_ldl.plots.votes",
     ],
     "Integrations": [

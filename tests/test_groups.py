@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from snefy_ldl import SnefyLDL, blocks
 from snefy_ldl.datasets import make_groups
 from snefy_ldl.datasets.groups import group_folds, leave_groups_out, read_groups, split_groups
-from snefy_ldl.errors import InputError
-from snefy_ldl.training.effects import design, fit_mixed_model, posterior_means
+from snefy_ldl.errors import InputError, ModelFileError
+from snefy_ldl.explain import group_variance
+from snefy_ldl.plots.groups import plot_group_effects
+from snefy_ldl.training.effects import (
+    GroupEffects,
+    design,
+    fit_mixed_model,
+    pack_effects,
+    posterior_means,
+    unpack_effects,
+)
 
 
 @pytest.fixture(scope="module")
@@ -260,3 +271,99 @@ def test_scores_comparisons_and_searches_take_groups(data, parts, model):
     base = SnefyLDL(epochs=1, guides=None, centre=None, standardize="unit", random_state=0)
     found = tune(base, X[:200], D[:200], {"learning_rate": [1e-3]}, groups=g[:200], cv=2, n_jobs=1, random_state=0)
     assert found.n_splits_ == 2
+
+
+# -- what groups explain ---------------------------------------------------------------------------------------------
+
+
+def effects_of(residuals, groups):
+    """Group effects without learners, of residuals alone."""
+    known = read_groups(groups, len(residuals))
+    model, sizes = fit_mixed_model(residuals, known), [len(names) for names in known.names]
+    means = np.split(posterior_means(model.scores(residuals), known.codes, sizes, model.ratios), np.cumsum(sizes)[:-1])
+    counts = tuple(np.bincount(codes, minlength=size).astype(float) for codes, size in zip(known.codes.T, sizes))
+    combinations, rows = np.unique(known.codes, axis=0, return_counts=True)
+    cells = np.column_stack([combinations, rows]) if len(sizes) > 1 else None
+    return GroupEffects(model, known.levels, known.names, tuple(means), counts, None, np.ones(1), 0.1, cells=cells)
+
+
+def test_shares_of_variance_hold_the_truth_of_one_level():
+    """Intervals of 90 % hold the true shares about as often, and shares and ends of one level mirror each other."""
+    held = []
+    centre = np.eye(3) - 1 / 3
+    between, within = (np.diag(centre @ np.diag(part) @ centre) for part in ([0.25] * 3, [0.25, 0.25, 1.0]))
+    for seed in range(8):
+        random, groups = np.random.default_rng(seed), np.repeat(np.arange(25), 12)
+        noise = random.normal(size=(300, 3)) * [0.5, 0.5, 1.0]
+        effects = effects_of((random.normal(size=(25, 3))[groups] * 0.5 + noise) @ centre, groups)
+        shares, low, high = effects.variance_shares(0.9, 60, seed)
+        np.testing.assert_allclose(shares.sum(0), 1.0)
+        np.testing.assert_allclose(low[0], 1.0 - high[1], atol=0.05)
+        assert (low <= shares).all() and (shares <= high).all()  # noqa: PT018
+        held.append((low[0] <= between / (between + within)) & (between / (between + within) <= high[0]))
+    assert np.mean(held) >= 0.75
+
+
+def test_shares_of_variance_tell_levels_apart():
+    random = np.random.default_rng(0)
+    person, item = random.integers(0, 40, 800), random.integers(0, 40, 800)
+    parts = 0.8 * random.normal(size=(40, 3)), 0.4 * random.normal(size=(40, 3)), 0.6 * random.normal(size=(800, 3))
+    parts = [part - part.mean(1, keepdims=True) for part in parts]
+    logs = parts[0][person] + parts[1][item] + parts[2]
+    effects = effects_of(logs, np.column_stack([person, item]))
+    shares, low, high = effects.variance_shares(0.95, 20, 0)
+    truth = np.array([part.var(0) for part in parts])
+    np.testing.assert_allclose(shares, truth / truth.sum(0), atol=0.06)
+    assert (high - low < 0.45).all()
+    with pytest.raises(InputError, match="fit the model again"):
+        replace(effects, cells=None).variance_shares()
+
+
+def test_shifts_of_groups_are_the_drawn_effects(data, model):
+    means, deviations = model.group_effects_.shifts()
+    drawn = data.effects[[int(name) for name in model.group_effects_.names[0]]]
+    drawn = drawn - drawn.mean(0)
+    means = means - means.mean(0)
+    assert np.corrcoef(means.ravel(), drawn.ravel())[0, 1] > 0.95
+    assert (np.abs(means - drawn) < 4.0 * deviations + 0.1).mean() > 0.9
+
+
+def test_group_variance_names_levels_and_labels(data, parts, model):
+    table = group_variance(model, n_draws=20)
+    assert table["level"].tolist() == ["group"] * 3 + ["within groups"] * 3
+    assert ((table["low"] <= table["share"]) & (table["share"] <= table["high"])).all()
+    plain = SnefyLDL(random_state=0, epochs=1, guides=None).fit(data.X[parts[0]], data.D[parts[0]])
+    for ask in (group_variance, plot_group_effects):
+        with pytest.raises(InputError, match="no group effects"):
+            ask(plain)
+
+
+def test_group_effects_are_drawn_with_their_intervals(model):
+    figure = plot_group_effects(model)
+    means, _ = model.group_effects_.shifts()
+    assert len(figure.axes) == 3
+    for label, panel in enumerate(figure.axes):
+        dots = np.concatenate([part.get_offsets() for part in panel.collections if len(part.get_offsets()) > 1])
+        np.testing.assert_allclose(np.sort(dots[:, 0]), np.sort(means[:, label]), atol=1e-9)
+    assert len(plot_group_effects(model, "group", [model.label_names_[1]]).axes) == 1
+    with pytest.raises(InputError, match="no level 'farm'"):
+        plot_group_effects(model, "farm")
+    with pytest.raises(InputError, match="no label 'sand'"):
+        plot_group_effects(model, labels=["sand"])
+
+
+def test_how_levels_cross_comes_back_from_a_file(data, tmp_path):
+    random = np.random.default_rng(2)
+    groups = np.column_stack([data.groups, random.integers(0, 6, len(data.X))])
+    logs = np.log(data.D) + 0.7 * random.normal(size=(6, 3))[groups[:, 1]]
+    D = np.exp(logs) / np.exp(logs).sum(1, keepdims=True)
+    model = SnefyLDL(random_state=0, epochs=8, guides=None).fit(data.X, D, groups=groups)
+    effects = model.group_effects_
+    assert effects.cells[:, -1].sum() == len(data.X)
+    back = SnefyLDL.load(model.save(tmp_path / "model")).group_effects_
+    np.testing.assert_array_equal(back.cells, effects.cells)
+    np.testing.assert_allclose(back.variance_shares(n_draws=2), effects.variance_shares(n_draws=2))
+    description, arrays = pack_effects(effects, model.guides_)
+    for wrong in (effects.cells[:, :2], effects.cells + 100, effects.cells * 1.5):
+        with pytest.raises(ModelFileError, match="cells"):
+            unpack_effects(description, {**arrays, "effect.cells": wrong}, model.guides_, 4, 3)

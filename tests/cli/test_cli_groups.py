@@ -71,7 +71,7 @@ def test_a_column_of_patients_is_named_as_a_group(cells: object, tmp_path: Path)
     table = children().assign(patient=cells)
     _, notes = fitted(table, tmp_path)
     assert notes.count("column 'patient' has 100 values in 300 rows, so it likely names groups of rows") == 1
-    assert "(--drop leaves it out)" in notes
+    assert "(--groups uses it as one, --drop leaves it out)" in notes
     out, notes = fitted(table, tmp_path, "--drop", "patient")
     assert out.startswith("300 rows (255 to learn from, 45 held back for validation), 2 features")
     assert "patient" not in notes

@@ -41,6 +41,9 @@ Further rounds of labels, features looked up by id:
   snefy-ldl fit train.csv --labels no,yes --append round1.csv
   --append round2.json --pool pool.csv --out model
 
+Several rows of each child; rows of one child are more alike:
+  snefy-ldl fit stools.csv --labels a,b,c --groups child --out model
+
 A small table of amounts without zeros: the likelier of two densities:
   snefy-ldl fit rocks.csv --normalize --labels SiO2,Al2O3,Fe2O3 --density auto --out model
 
@@ -88,6 +91,13 @@ def fit(
     counts: opt.Counts = False,
     normalize: opt.Normalize = False,
     drop: Annotated[str | None, typer.Option(metavar="C1,C2", help="Columns that are not features.")] = None,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of the group (child, field, person) of each row, not a feature. Repeatable, for levels.",
+        ),
+    ] = None,
     members: Annotated[
         int | None,
         typer.Option(help="Networks to average; 6 is slower and better. By default 1 to 5, by the number of rows."),
@@ -143,6 +153,9 @@ def fit(
         raise typer.BadParameter("--annotators goes with single votes (--votes long or wide), without --append.")
     if normalize and form is not None:
         raise typer.BadParameter("--normalize is for amounts; it does not go with votes.")
+    levels = [name for text in groups or [] for name in split(text)]
+    if levels and (stream or density != "snefy" or annotators is not None):
+        raise typer.BadParameter("--groups does not go with --stream, --engine ray, --annotators or another density.")
     model = _make_model(
         density,
         dict(setting(text) for text in option or []),
@@ -160,19 +173,19 @@ def fit(
         n_features = _fit_stream(model, table, wanted, chosen, form == "counts", trainer)
         summary = f"{n_features} features, {len(wanted)} labels: {table}, read as a stream"
     else:
-        reader = LabelReader(wanted or None, chosen, split(drop), id_name, vote_columns(columns), normalize)
+        reader = LabelReader(wanted or None, chosen, split(drop), id_name, vote_columns(columns), normalize, levels)
         if alone and form in (None, "counts"):
             rows = reader.shares(table, form == "counts", bool(append))
         else:
             kind: Any = form or "auto"
             rows = reader.votes(vote_file or table, kind, None if alone else table)
         report_rows(rows)
-        words = {name: "feature" for name in chosen or [] if name not in split(drop)}
-        rows = _settle_columns(reader, rows, words, bool(append))
+        words = {name: "feature" for name in chosen or [] if name not in [*split(drop), *levels]}
+        rows = _settle_columns(reader, rows, words, bool(append), levels)
         for file in append or []:
             rows = reader.append(rows, file, pool or (None if alone else table), table)
-        people = None if append else _single_votes(rows, form == "long", annotators, reader.columns[1])
-        model = _fit(model.set_params(columns=words or "auto"), rows, density, seed, people)
+        people = None if append or levels else _single_votes(rows, form == "long", annotators, reader.columns[1])
+        model = _fit(model.set_params(columns=words or "auto"), rows, density, seed, people, levels)
         votes_word = ", votes" if rows.are_counts else ""
         votes_word += f" of {len(people.annotators)} annotators" if people is not None else ""
         summary = f"{len(model.columns_.names_used)} features, {len(rows.label_names)} labels{votes_word}: {table}"
@@ -219,24 +232,26 @@ def _make_model(density: str, changes: dict[str, Any], **settings: Any) -> Any:
     return SnefyLDL(**{**settings, **changes})
 
 
-def _settle_columns(reader: LabelReader, rows: Labelled, words: dict[str, str], further: bool) -> Labelled:
+def _settle_columns(
+    reader: LabelReader, rows: Labelled, words: dict[str, str], further: bool, levels: list[str]
+) -> Labelled:
     """Print what the columns are; files that follow need only the columns that are features."""
     from snefy_ldl.datasets.columns import TableEncoder
     from snefy_ldl.datasets.kinds import LIKELY_GROUP
     from snefy_ldl.datasets.labelled import find_odd_rows
 
-    encoder = TableEncoder.fit(rows.features, words)
+    encoder = TableEncoder.fit(rows.features.drop(columns=levels), words)
     for remark in encoder.notes:
         left = "was left out" in remark and ("rows (" in remark or "every row (" in remark)
         group = remark.endswith(LIKELY_GROUP)
-        hint = " (--features keeps it)" if left else " (--drop leaves it out)" if group else ""
+        hint = " (--features keeps it)" if left else " (--groups uses it as one, --drop leaves it out)" if group else ""
         note(f"{remark}{hint}")
     for remark in find_odd_rows(rows):
         note(f"{rows.source}: {remark}")
     if not further:
         return rows
-    reader.features = encoder.names_used
-    return replace(rows, features=rows.features[encoder.names_used])
+    reader.features = [*encoder.names_used, *levels]
+    return replace(rows, features=rows.features[reader.features])
 
 
 def _single_votes(rows: Labelled, wanted: bool, facts: Path | None, column: str) -> Any:
@@ -262,19 +277,19 @@ def _single_votes(rows: Labelled, wanted: bool, facts: Path | None, column: str)
     return votes.with_facts(cells, column if column in cells.columns else "annotator")
 
 
-def _fit(model: Any, rows: Labelled, density: Any, seed: int, votes: Any = None) -> Any:
+def _fit(model: Any, rows: Labelled, density: Any, seed: int, votes: Any, levels: list[str]) -> Any:
     """The model fitted to shares or votes, with the columns' names; with ``--density auto`` perhaps another one."""
     import pandas as pd
 
     if votes is not None:
         with warnings_as_notes():
             return model.fit(rows.features, votes=votes)
-    X = rows.features
+    X = rows.features.drop(columns=levels)
     Y = pd.DataFrame(rows.labels, columns=rows.label_names)
     labels = {"counts": Y} if rows.are_counts else {"D": Y}
     with warnings_as_notes():
         if density == "snefy":
-            return model.fit(X, **labels)
+            return model.fit(X, **labels, groups=rows.features[levels] if levels else None)
         from snefy_ldl.density import fit_density
         from snefy_ldl.learners import LogRatioLDL
 
@@ -322,6 +337,9 @@ def _conclude(model: Any, summary: str, out: Path) -> None:
         name = next(one["name"] for one in tried if one["outcome"] == "kept")
         early = sum(one["outcome"] == "dropped early" for one in tried)
         typer.echo(f"kept of {len(tried)} candidates, {early} of them dropped early: {name}")
+    if (groups := done.get("group_effects")) is not None:
+        sizes = ", ".join(f"{n:,} of {level}" for n, level in zip(groups["groups"], groups["levels"]))
+        typer.echo(f"groups: {sizes}; group effects: {groups['effects']}")
     if losses:
         typer.echo(f"mean log likelihood of the rows held back: {-sum(losses) / len(losses):.4f}")
     typer.echo(f"saved to {out}")

@@ -39,6 +39,7 @@ from snefy_ldl.cli.parts import (
 )
 from snefy_ldl.cli.tables import (
     feature_names,
+    group_columns,
     label_names,
     no_table_notes,
     odd_cells,
@@ -52,6 +53,7 @@ from snefy_ldl.cluster.rows import (
     interval_columns,
     model_rows,
     prediction_columns,
+    table_groups,
     takes_gaps,
 )
 
@@ -103,6 +105,7 @@ def predict(
     fitted = load_model(model, backbone, device)
     names = feature_names(fitted, features, source)
     source.need(kept, "--keep")
+    read = list(dict.fromkeys([*kept, *group_columns(fitted, source)]))
     labels = label_names(fitted)
     if taken := sorted(set(kept) & set(labels)):
         raise input_error(f"--keep {taken[0]}: a predicted column has the same name; leave it out.")
@@ -116,7 +119,7 @@ def predict(
 
     # parts are answered by several threads, which share the filters of warnings: odd cells are added up here
     with warnings_as_notes(), no_table_notes(), progress_bar("predict") as progress, TableSink(out) as sink:
-        for answer in map_in_order(answer_to, source.chunks(names, kept, progress, finite=not takes_gaps(fitted))):
+        for answer in map_in_order(answer_to, source.chunks(names, read, progress, finite=not takes_gaps(fitted))):
             sink.write(answer)
             rows += len(answer)
     print_odd_cells(odd)
@@ -156,7 +159,10 @@ def _predictions(
     """The output's columns: kept ones, and for each label its mean and both ends of its interval."""
     import pandas as pd
 
-    columns = prediction_columns(model, model_rows(model, chunk, names), intervals)
+    from snefy_ldl.datasets.groups import in_groups
+
+    X = in_groups(model_rows(model, chunk, names), table_groups(model, chunk))
+    columns = prediction_columns(model, X, intervals)
     numbers = pd.DataFrame(columns, index=chunk.index)
     return pd.concat([chunk[keep], numbers], axis=1) if keep else numbers
 

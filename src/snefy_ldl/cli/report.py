@@ -175,11 +175,13 @@ def _judged_rows(model: SnefyLDL, file: Path, source: opt.LabelOptions) -> Judge
     """The rows of a table whose labels are known; prints on standard error what is odd about them."""
     import pandas as pd
 
+    from snefy_ldl.datasets.groups import in_groups, split_rows
     from snefy_ldl.reports import JudgedRows
 
     rows, X = read_for_model(model, file, source)
+    X, groups = split_rows(X)
     columns = list(X.columns) if hasattr(X, "columns") else list(rows.features.columns)
-    table = pd.DataFrame(X, columns=columns).reset_index(drop=True)
+    table = in_groups(pd.DataFrame(X, columns=columns).reset_index(drop=True), groups)
     with table_notes():
         model.predict(table)
     D = rows.labels / rows.labels.sum(axis=1, keepdims=True)

@@ -522,7 +522,7 @@ def _ridges(pictures: Pictures, law: Any, which: list[int], report: Report, obse
 
 def _facts(report: Report, row: int) -> str:
     """Values of the most important columns in a row."""
-    X, words = report.rows.X, []
+    X, words = report.rows.features, []
     if not hasattr(X, "columns"):
         return ""
     for entry in report.importance[:3]:

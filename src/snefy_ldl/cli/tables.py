@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import typer
 from snefy_ldl._internal.text import shorten
 from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import input_error, load_model, note, progress_bar, say, split, vote_columns
-from snefy_ldl.cluster.rows import model_rows, takes_gaps
+from snefy_ldl.cluster.rows import group_levels, model_rows, table_groups, takes_gaps
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.labelled import Form, Labelled
@@ -132,7 +133,8 @@ def feature_names(model: SnefyLDL, option: str | None, source: TableSource, othe
     names = known_features(model, option)
     if names is None:
         labels = label_names(model)
-        names = [c for c in source.columns if c not in (*labels, *others) and not is_answer(c, labels)]
+        others = (*labels, *others, *group_levels(model))
+        names = [c for c in source.columns if c not in others and not is_answer(c, labels)]
     source.need(names, "features of the model")
     if model.backbone is not None:  # only the user's own network knows what it takes
         return names
@@ -155,6 +157,7 @@ class LabelReader:
         id_name: Column that names the rows; by default item, id or row.
         columns: Columns of a long table of votes.
         normalize: Whether label columns hold amounts, each row of which is to be divided by its sum.
+        groups: Columns that hold the groups of rows; they are read beside the features.
     """
 
     def __init__(
@@ -165,8 +168,11 @@ class LabelReader:
         id_name: str | None,
         columns: tuple[str, str, str],
         normalize: bool = False,
+        groups: Sequence[str] = (),
     ) -> None:
-        self.labels, self.features, self.drop = labels, features, drop
+        self.groups = list(groups)
+        self.labels, self.drop = labels, drop
+        self.features = None if features is None else [*features, *(name for name in groups if name not in features)]
         self.id_name, self.columns, self.normalize = id_name, columns, normalize
         self._groups = False  # whether ids of the rows so far name groups
 
@@ -174,21 +180,22 @@ class LabelReader:
         """The features the user named, or every column that is nothing else."""
         from snefy_ldl.datasets.labelled import is_answer
 
-        if missing := [name for name in [*(self.features or []), *self.drop] if name not in columns]:
-            option = "--drop" if missing[0] in self.drop else "--features"
+        if missing := [name for name in [*self.groups, *(self.features or []), *self.drop] if name not in columns]:
+            named = {"--groups": self.groups, "--drop": self.drop}
+            option = next((option for option, names in named.items() if missing[0] in names), "--features")
             raise input_error(f"{option} {missing[0]}: {file.name} has no such column. It has: {', '.join(columns)}.")
         if self.features is not None:
             return [name for name in self.features if name not in self.drop]
         answers = [name for name in columns if is_answer(name, self.labels or [])]
         if answers:
             note(f"{file.name}: {answers[0]} and the other columns that query wrote are not used as features")
-        names = [name for name in columns if name not in {*others, *self.drop, *answers}]
+        names = [name for name in columns if name not in {*others, *self.drop, *answers, *self.groups}]
         if not names:
             raise input_error(
                 f"{file.name} has no feature columns. Name the table with the votes, --vote-file FILE, and give the "
                 "table with the features as TABLE."
             )
-        return names
+        return [*names, *self.groups]
 
     def shares(self, table: Path, counts: bool, further: bool) -> Labelled:
         """A table with features and one column per label; where further files follow, it need not name its rows."""
@@ -200,7 +207,7 @@ class LabelReader:
         self.labels = column_list(self.labels or [], "--labels", source.columns)
         if self.id_name is not None and not further:
             source.need([self.id_name], "--id")
-        key = find_id(source.columns, self.id_name, [*self.labels, *(self.features or [])])
+        key = find_id(source.columns, self.id_name, [*self.labels, *(self.features or []), *self.groups])
         by_name = key is not None and self.features is None and self.id_name is None and key not in self.drop
         others = {*self.labels, *([] if key is None else [key])}
         self.features = self._feature_columns(source.columns, others, table)
@@ -311,11 +318,13 @@ def read_for_model(model: SnefyLDL, file: Path, options: opt.LabelOptions) -> tu
         options: Where the labels are.
 
     Returns:
-        The rows, and a table (N, d) for the model.
+        The rows, and a table (N, d) for the model, with the rows' groups where the model knows groups by a column of
+        the file.
 
     Raises:
         InputError: A file lacks a column, or a label breaks a rule; the message names row and column.
     """
+    from snefy_ldl.datasets.groups import in_groups
     from snefy_ldl.datasets.labelled import find_id, join_features, read_labelled
     from snefy_ldl.datasets.tables import TableSource
 
@@ -330,10 +339,12 @@ def read_for_model(model: SnefyLDL, file: Path, options: opt.LabelOptions) -> tu
     same = columns[0] if columns[0] in table.columns else None
     key = find_id(table.columns, options.id_name or same, known_features(model, options.features))
     names = feature_names(model, options.features, table, (*labels, *columns, *([key] if key else [])))
+    groups = group_columns(model, table)
+    wanted = [*names, *(name for name in groups if name not in names)]
     rows = read_labelled(
         labelled,
         labels,
-        names if alone else None,
+        wanted if alone else None,
         form=form,
         id_name=options.id_name,
         vote_columns=columns,
@@ -341,9 +352,29 @@ def read_for_model(model: SnefyLDL, file: Path, options: opt.LabelOptions) -> tu
     )
     if rows.features is None:
         with progress_bar("join") as progress:
-            rows = join_features(rows, file, names, options.id_name, progress)
+            rows = join_features(rows, file, wanted, options.id_name, progress)
     report_rows(rows)
-    return rows, model_rows(model, rows.features, names)
+    X = in_groups(model_rows(model, rows.features, names), table_groups(model, rows.features))
+    return (replace(rows, features=rows.features[names]) if groups else rows), X
+
+
+def group_columns(model: SnefyLDL, source: TableSource) -> list[str]:
+    """Columns of a table by which a model knows groups; prints on standard error whether rows have groups.
+
+    Args:
+        model: A fitted model.
+        source: The table.
+
+    Returns:
+        The columns, none where the model has no group effects.
+    """
+    levels = group_levels(model)
+    there = [name for name in levels if name in source.columns]
+    if there:
+        note(f"{source.file.name}: column {', '.join(map(repr, there))} holds the groups of the rows")
+    if missing := [name for name in levels if name not in there]:
+        note(f"{source.file.name} has no column {', '.join(map(repr, missing))}: those groups are not known")
+    return there
 
 
 def _detected_columns(

@@ -66,6 +66,48 @@ def model_rows(model: SnefyLDL, table: Any, names: list[str]) -> Any:
     return table[names].to_numpy(dtype="float64")
 
 
+def group_levels(model: SnefyLDL) -> tuple[str, ...]:
+    """Columns that hold the groups of rows, for a model that has learnt group effects.
+
+    Args:
+        model: a fitted model.
+
+    Returns:
+        One name per level; none where the model has no group effects.
+    """
+    effects = getattr(model, "group_effects_", None)
+    return () if effects is None else tuple(effects.levels)
+
+
+def table_groups(model: SnefyLDL, table: Any) -> Any:
+    """Groups of the rows of a table, out of the columns that a model knows groups by.
+
+    Args:
+        model: a fitted model.
+        table: a DataFrame.
+
+    Returns:
+        A DataFrame with one column per level, None where the table lacks it; None where it has no such column.
+    """
+    levels = group_levels(model)
+    if not set(levels) & set(table.columns):
+        return None
+    groups = table.reindex(columns=list(levels))
+    return groups.apply(_typed_cells)
+
+
+def _typed_cells(cells: Any) -> Any:
+    """Cells of a column that was read as text, of the type they would have had; others as they are."""
+    import pandas as pd
+
+    if not pd.api.types.is_string_dtype(cells):
+        return cells
+    try:
+        return pd.to_numeric(cells)
+    except (TypeError, ValueError):
+        return cells.where(cells != "", None)
+
+
 def calibrated_levels(state: dict[str, Any]) -> list[float]:
     """Levels of a stored calibration.
 
@@ -122,5 +164,5 @@ def prediction_columns(model: SnefyLDL, X: Any, intervals: Callable[[Any], Any] 
     labels = [str(label) for label in model.label_names_]
     columns = dict(zip(labels, np.asarray(model.predict(X)).T))
     if intervals is not None:
-        columns |= dict(zip(interval_columns(labels), intervals(X).reshape(len(X), -1).T))
+        columns |= dict(zip(interval_columns(labels), intervals(X).reshape(-1, 2 * len(labels)).T))
     return {name: values.round(DECIMALS) for name, values in columns.items()}

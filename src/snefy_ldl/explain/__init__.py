@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from snefy_ldl.explain.dependence import Dependence, dependence
 from snefy_ldl.explain.effects import Effect, Effects, effects
+from snefy_ldl.explain.groups import group_variance
 from snefy_ldl.explain.importance import Importance, Importances, input_gradients, permutation_importance, shap_values
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Importances",
     "dependence",
     "effects",
+    "group_variance",
     "input_gradients",
     "permutation_importance",
     "shap_values",

@@ -18,6 +18,7 @@ from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows, move_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_confidence, check_counts, check_distributions
+from snefy_ldl.datasets.groups import in_groups, split_rows
 from snefy_ldl.datasets.objects import Objects, describe, open_rows
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
@@ -281,11 +282,12 @@ def predict_shuffled(
         >>> predict_shuffled(SABFGS().fit(X, D), X, (D, None), rows, rows, [0, 1], random, likely=False)[1].shape
         (2, 6, 2)
     """
+    X, groups = split_rows(X)
     n, times, rows = len(here), len(columns), as_rows(X)
     index = np.tile(here[:, None], (times, rows.shape[1]))
     for k, column in enumerate(columns):
         index[k * n : (k + 1) * n, column] = random.choice(pool, n)
-    mixed = _mix_cells(rows, index)
+    mixed = in_groups(_mix_cells(rows, index), None if groups is None else take_rows(groups, np.tile(here, times)))
     shares, counts = (None if table is None else np.tile(table, (times, 1)) for table in observed)
     assert shares is not None
     log_prob, mean = _predict(model, mixed, (shares, counts), likely)

@@ -15,6 +15,7 @@ from sklearn.model_selection import KFold
 from snefy_ldl._internal.laws import draw_from, law_blocks, log_probs, tensor_for, to_numpy
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
+from snefy_ldl.datasets.groups import split_rows
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import SnefyError, TableNote, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.estimator import SnefyLDL, fit_folds, fit_many
@@ -37,7 +38,8 @@ class JudgedRows:
     """Rows whose labels are known.
 
     Args:
-        X: Features as the model takes them, (N, d); a DataFrame keeps the names of its columns.
+        X: Features as the model takes them, (N, d); a DataFrame keeps the names of its columns. With groups,
+            ``in_groups(X, groups)`` (:func:`snefy_ldl.datasets.in_groups`).
         D: Observed label distributions (N, L); of votes, their proportions.
         labels: Names of the labels (L).
         counts: Numbers of votes (N, L); None for shares.
@@ -56,6 +58,11 @@ class JudgedRows:
 
     def __len__(self) -> int:
         return len(self.D)
+
+    @property
+    def features(self) -> Any:
+        """X without the groups that its rows may have."""
+        return split_rows(self.X)[0]
 
     def name(self, row: int) -> str:
         """What to call a row.
@@ -193,6 +200,8 @@ def _refit(model: SnefyLDL, rows: JudgedRows, learn: Sequence[Index]) -> list[Sn
     if model.inputs_ == "features":
         chosen["guides"] = None
     settled = clone(model).set_params(**chosen)
+    if rows.features is not rows.X:
+        return fit_many(settled, rows.X, rows.D, learn)
     data = TrainingData(rows.X, rows.D, None, None, settled.backbone, settled.columns)
     if model.guides_ is None or (data.columns is not None and (data.columns.has_gaps or not data.columns.is_plain)):
         return fit_many(settled, rows.X, rows.D, learn)

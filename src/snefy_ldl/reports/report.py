@@ -228,7 +228,7 @@ def permutation_importance(
         >>> len(permutation_importance(parts, rows, ask(parts, rows)))
         5
     """
-    names, random = column_names(rows.X), np.random.default_rng(random_state)
+    names, random = column_names(rows.features), np.random.default_rng(random_state)
     chosen = np.zeros(len(rows), dtype=bool)
     chosen[rows_to_shuffle(len(rows), len(names), random)] = True
     losses: list[list[Array]] = [[] for _ in names]
@@ -383,8 +383,9 @@ def row_groups(answers: Answers, rows: JudgedRows) -> Iterator[tuple[str, str, M
     Yields:
         A column, its value in words, and which rows have it (N,).
     """
-    for name in column_names(rows.X):
-        column = rows.X[name] if hasattr(rows.X, "columns") else np.asarray(rows.X)[:, int(name[1:]) - 1]
+    X = rows.features
+    for name in column_names(X):
+        column = X[name] if hasattr(X, "columns") else np.asarray(X)[:, int(name[1:]) - 1]
         yield from ((name, value, members) for value, members in _column_groups(*_cells(column)))
     largest = answers.mean.argmax(axis=1)
     for r, label in enumerate(rows.labels):
@@ -558,9 +559,9 @@ def make_report(
     answers = ask(parts, rows, random_state)
     rivals = fit_rivals(
         rows,
-        _feature_numbers(model, rows.X),
+        _feature_numbers(model, rows.features),
         train,
-        None if train is None else _feature_numbers(model, train.X),
+        None if train is None else _feature_numbers(model, train.features),
         density=getattr(getattr(model, "zero_policy_", None), "mode", "") != "model",
     )
     groups, looked = worst_groups(answers, rows)

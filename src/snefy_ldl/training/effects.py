@@ -25,6 +25,7 @@ import scipy.sparse as sp
 from scipy.linalg import eigh
 from scipy.optimize import minimize
 from scipy.sparse.linalg import splu
+from scipy.stats import norm
 
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.datasets.groups import Groups
@@ -94,6 +95,8 @@ class GroupEffects:
         guides: point learners that see the effects beside the features, for rows of known groups; None where the
             network has no guides.
         default: codes of the groups (k,) of rows that come without groups, after :meth:`~snefy_ldl.SnefyLDL.adapt`.
+        cells: with several levels, the combinations of codes that training rows had, and how many rows had them in the
+            last column (M, k + 1); None with one level.
     """
 
     model: MixedModel
@@ -107,6 +110,7 @@ class GroupEffects:
     log_centre: Array | None = None
     guides: Guides | None = None
     default: Index | None = None
+    cells: Index | None = None
 
     @property
     def n_columns(self) -> int:
@@ -194,6 +198,111 @@ class GroupEffects:
             counts[level] = np.append(counts[level], float(n))
         return replace(self, names=tuple(names), means=tuple(means), counts=tuple(counts))
 
+    def shifts(self, level: int = 0) -> tuple[Array, Array]:
+        """How far each group of a level shifts the log-ratios of its rows.
+
+        Args:
+            level: its number.
+
+        Returns:
+            Posterior means and standard deviations (G, L); with several levels, the deviations are those for known
+            effects of the other levels.
+        """
+        ratio, counts = self.model.ratios[level], self.counts[level][:, None]
+        left = ratio / (1.0 + counts * ratio)
+        return self.means[level] @ self.model.directions.T, np.sqrt(left @ self.model.directions.T**2)
+
+    def variance_shares(
+        self, confidence_level: float = 0.95, n_draws: int = 100, random_state: Any = 0
+    ) -> tuple[Array, Array, Array]:
+        """Shares of the variance of log-ratios, given the features, between the groups of each level and within groups.
+
+        Intervals are bias-corrected percentiles of a parametric bootstrap: effects and rows are drawn from the fitted
+        model, in groups as large as those of the fit, and the variances are estimated again. The directions in which
+        groups differ are taken as they are, and others have no variance between groups.
+
+        Args:
+            confidence_level: of the intervals.
+            n_draws: draws of the bootstrap.
+            random_state: seed of the draws.
+
+        Returns:
+            Shares, and the lower and upper ends of their intervals, (k + 1, L) each: one row per level, and the
+            variance within groups last. Shares of one label sum to one.
+
+        Raises:
+            InputError: the model has several levels and was saved by a version that did not store how they cross.
+        """
+        model, k = self.model, len(self.levels)
+        cells = self.cells
+        if cells is None:
+            if k > 1:
+                raise InputError("the model file does not hold how its levels of groups cross; fit the model again.")
+            cells = np.column_stack([np.arange(len(self.counts[0])), self.counts[0]]).astype(np.int64)
+        squares = model.directions**2
+        rest = np.maximum(np.diag(model.within) - squares.sum(1), 0.0)
+        random = np.random.default_rng(random_state)
+        sizes = [len(names) for names in self.names]
+        draws = np.empty((n_draws, k + 1, len(rest)))
+        for draw in draws:
+            between, variances = _draw_variances(cells, sizes, model.ratios, random)
+            draw[:k] = np.maximum(np.einsum("li,kij,lj->kl", model.directions, between, model.directions), 0.0)
+            draw[k] = rest + squares @ variances
+        draws /= draws.sum(1, keepdims=True)
+        shares: Array = np.vstack([model.ratios @ squares.T, rest + squares.sum(1)])
+        shares = shares / shares.sum(0)
+        return shares, *_corrected_ends(shares, draws, confidence_level)
+
+
+def _draw_variances(cells: Index, sizes: list[int], ratios: Array, random: np.random.Generator) -> tuple[Array, Array]:
+    """Draw rows of the model, and estimate its variances from them.
+
+    Args:
+        cells: combinations of groups, and their numbers of rows (M, k + 1).
+        sizes: groups of each level.
+        ratios: of the model (k, q).
+        random: source of the draws.
+
+    Returns:
+        Covariances of the effects of each level in the directions (k, q, q), and the variances within groups (q,).
+    """
+    cells = cells[cells[:, -1] > 0]
+    rows, table = cells[:, -1].astype(float), design(cells[:, :-1], sizes)
+    weighted = sp.diags(rows) @ table
+    gram, n, q = (table.T @ weighted).tocsc(), int(rows.sum()), ratios.shape[1]
+    effects = random.normal(size=(sum(sizes), q)) * np.repeat(np.sqrt(ratios), sizes, axis=0)
+    means = table @ effects + random.normal(size=(len(rows), q)) / np.sqrt(rows)[:, None]
+    means -= rows @ means / n
+    totals = rows @ means**2 + random.gamma((n - len(rows)) / 2.0, 2.0, size=q)
+    sums = weighted.T @ means
+    parts = [_best_ratios(n, float(total), part, gram, sizes) for total, part in zip(totals, sums.T)]
+    variances = np.array([variance for _, _, variance in parts])
+    counts = np.maximum(gram.diagonal(), 1.0)
+    between = np.empty((len(sizes), q, q))
+    for level, groups in enumerate(np.split(np.arange(len(sums)), np.cumsum(sizes)[:-1])):
+        between[level] = (sums[groups].T / counts[groups]) @ sums[groups] / counts[groups].sum()
+        np.fill_diagonal(between[level], [best[level] * variance for best, _, variance in parts])
+    return between, variances
+
+
+def _corrected_ends(values: Array, draws: Array, level: float) -> tuple[Array, Array]:
+    """Percentiles of draws (B, k + 1, L), moved where draws lie to one side of the values that they were drawn from.
+
+    Estimates of variances between groups are too small on average, so that of those ends are only moved up, and of the
+    variance within groups (the last) down.
+    """
+    below = (draws < values).mean(0)
+    below = np.vstack([np.clip(below[:-1], 0.5, 0.7), np.clip(below[-1:], 0.3, 0.5)])
+    shift, half = 2.0 * norm.ppf(below), norm.ppf(0.5 + level / 2.0)
+    ordered = np.sort(draws, axis=0)
+
+    def end(probability: Array) -> Array:
+        place = np.clip(np.round(probability * len(draws) - 0.5), 0, len(draws) - 1).astype(np.intp)
+        value: Array = np.take_along_axis(ordered, place[None], axis=0)[0]
+        return value
+
+    return end(norm.cdf(shift - half)), end(norm.cdf(shift + half))
+
 
 def pack_effects(effects: GroupEffects, guides: Guides | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Group effects as plain JSON values and arrays.
@@ -211,6 +320,8 @@ def pack_effects(effects: GroupEffects, guides: Guides | None) -> tuple[dict[str
     }
     if effects.log_centre is not None:
         arrays["effect.log_centre"] = effects.log_centre
+    if effects.cells is not None:
+        arrays["effect.cells"] = effects.cells
     for level, (means, counts) in enumerate(zip(effects.means, effects.counts)):
         arrays |= {f"effect.means.{level}": means, f"effect.counts.{level}": counts}
     description: dict[str, Any] = {
@@ -259,6 +370,16 @@ def unpack_effects(
     for name, shape in shapes.items():
         if name not in own or own[name].shape != shape or not np.isfinite(own[name]).all():
             raise ModelFileError(f"effect.{name} does not hold finite numbers of shape {shape}.")
+    cells = own.get("cells")
+    if cells is not None and (
+        cells.ndim != 2
+        or cells.shape[1] != n_levels + 1
+        or cells.dtype.kind != "i"
+        or not (cells[:, :-1] < [len(part) for part in names]).all()
+        or not (cells[:, :-1] >= -1).all()
+        or not (cells[:, -1] > 0).all()
+    ):
+        raise ModelFileError("effect.cells does not hold combinations of groups and their numbers of rows.")
     if description["n_columns"] != q + 1:
         raise ModelFileError(f"the network sees {description['n_columns']} columns of groups, and there are {q + 1}.")
     if (
@@ -291,6 +412,7 @@ def unpack_effects(
         own.get("log_centre"),
         parts["known"],
         default,
+        cells,
     )
 
 
@@ -408,8 +530,19 @@ def _factor(gram: Any, root: Array) -> Any:
     return splu(scaled.tocsc(), permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True})
 
 
-def _log_likelihood(z: Array, sums: Array, gram: Any, sizes: list[int], ratios: Array) -> tuple[float, float]:
-    """Log marginal likelihood of one direction with the best variance within groups, and that variance."""
+def _log_likelihood(
+    n: int, total: float, sums: Array, gram: Any, sizes: list[int], ratios: Array
+) -> tuple[float, float]:
+    """Log marginal likelihood of one direction with the best variance within groups, and that variance.
+
+    Args:
+        n: rows.
+        total: sum of their squared scores.
+        sums: of the scores of each group (Σ G,).
+        gram: rows that two groups have in common (Σ G, Σ G).
+        sizes: groups of each level.
+        ratios: prior variances (k,).
+    """
     root = np.repeat(np.sqrt(ratios), sizes)
     if len(sizes) == 1:
         diagonal = 1.0 + ratios[0] * gram.diagonal()
@@ -417,8 +550,7 @@ def _log_likelihood(z: Array, sums: Array, gram: Any, sizes: list[int], ratios: 
     else:
         factors, right = _factor(gram, root), root * sums
         log_det, explained = float(np.log(np.abs(factors.U.diagonal())).sum()), float(right @ factors.solve(right))
-    n = len(z)
-    variance = max((float(z @ z) - explained) / n, 1e-300)
+    variance = max((total - explained) / n, 1e-300)
     return -0.5 * (n * np.log(variance) + log_det), variance
 
 
@@ -474,7 +606,7 @@ def _directions(centred: Array, codes: Index, sizes: list[int], most: int) -> _D
     basis = basis[:, np.argsort(-values)[: min(most, n_labels - 1)]]
     table = design(codes, sizes)
     gram, scores = (table.T @ table).tocsc(), centred @ basis
-    parts = [_best_ratios(z, sums, gram, sizes) for z, sums in zip(scores.T, (table.T @ scores).T)]
+    parts = [_best_ratios(len(z), float(z @ z), sums, gram, sizes) for z, sums in zip(scores.T, (table.T @ scores).T)]
     ratios, gains, variances = (np.array(part) for part in zip(*parts))
     return _Directions(basis, scale @ basis, ratios.T, gains, np.sqrt(variances), within)
 
@@ -505,16 +637,16 @@ def _between(centred: Array, codes: Index, counts: Index, within: Array) -> Arra
     return covariance
 
 
-def _best_ratios(z: Array, sums: Array, gram: Any, sizes: list[int]) -> tuple[Array, float, float]:
+def _best_ratios(n: int, total: float, sums: Array, gram: Any, sizes: list[int]) -> tuple[Array, float, float]:
     """Ratios of variances of one direction (k,), twice the log likelihood they gain, and the variance within groups."""
 
     def loss(logs: Array) -> float:
-        return -_log_likelihood(z, sums, gram, sizes, np.exp(logs))[0]
+        return -_log_likelihood(n, total, sums, gram, sizes, np.exp(logs))[0]
 
     start = np.full(len(sizes), -1.5)
     bounds = [RATIO_RANGE] * len(sizes)
     answer = minimize(loss, start, method="Nelder-Mead", bounds=bounds, options={"xatol": 0.01, "fatol": 0.01})
-    none = _log_likelihood(z, sums, gram, sizes, np.full(len(sizes), np.exp(RATIO_RANGE[0])))[0]
+    none = _log_likelihood(n, total, sums, gram, sizes, np.full(len(sizes), np.exp(RATIO_RANGE[0])))[0]
     ratios = np.exp(answer.x)
-    value, variance = _log_likelihood(z, sums, gram, sizes, ratios)
+    value, variance = _log_likelihood(n, total, sums, gram, sizes, ratios)
     return ratios, 2.0 * (value - none), variance

@@ -162,6 +162,7 @@ def add_effects(state: FittedState, shown: Shown, measured: Measured | None, pro
         measured.pull,
         shown.log_centre,
         guides,
+        cells=_cells(codes) if len(sizes) > 1 else None,
     )
     return _train(state, shown, effects, columns, seen, moves, progress)
 
@@ -169,6 +170,13 @@ def add_effects(state: FittedState, shown: Shown, measured: Measured | None, pro
 def _count(codes: Index, sizes: list[int]) -> list[Array]:
     """Rows of every group, per level."""
     return [np.bincount(codes[codes[:, k] >= 0, k], minlength=size).astype(float) for k, size in enumerate(sizes)]
+
+
+def _cells(codes: Index) -> Index:
+    """Combinations of groups that rows have, and how many rows have them in the last column (M, k + 1)."""
+    combinations, rows = np.unique(codes, axis=0, return_counts=True)
+    cells: Index = np.column_stack([combinations, rows]).astype(np.int64)
+    return cells
 
 
 def _without(state: FittedState, names: Any, levels: Any, why: str) -> FittedState:

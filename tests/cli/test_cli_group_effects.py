@@ -1,0 +1,102 @@
+"""Groups of rows on the command line: ``fit --groups``, and the commands that read the column again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from commands import run, succeed
+from snefy_ldl import SnefyLDL
+from snefy_ldl.datasets import make_groups
+
+LABELS = ["a", "b", "c"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables of 20 children, whose names look like numbers, and a model of those in train.csv."""
+    folder = tmp_path_factory.mktemp("groups")
+    data = make_groups(n_groups=20, n_rows=20, effect=0.8, random_state=3)
+    table = pd.DataFrame(data.X, columns=["w", "x", "y", "z"]).assign(child=[f"{g:03d}" for g in data.groups])
+    table = table.assign(**dict(zip(LABELS, data.D.T)))
+    held = np.arange(len(table)) % 20 >= 15
+    table[~held].to_csv(folder / "train.csv", index=False)
+    table[held].to_csv(folder / "test.csv", index=False)
+    table[held].drop(columns="child").to_csv(folder / "unknown.csv", index=False)
+    words = ("--labels", ",".join(LABELS), "--groups", "child", "--epochs", 10, "--members", 1, "-q")
+    said = succeed("fit", folder / "train.csv", *words, "--out", folder / "model")
+    assert "4 features, 3 labels" in said.stdout
+    assert "groups: 20 of child; group effects: kept" in said.stdout
+    return folder
+
+
+def test_predict_uses_the_column_of_groups(folder: Path) -> None:
+    model, test = SnefyLDL.load(folder / "model"), pd.read_csv(folder / "test.csv")
+    assert model.group_effects_.levels == ("child",)
+    out = folder / "out.csv"
+    for table, groups, words in (
+        ("test.csv", test["child"], "note: test.csv: column 'child' holds the groups of the rows"),
+        ("unknown.csv", None, "note: unknown.csv has no column 'child': those groups are not known"),
+    ):
+        keep = ("--keep", "child") if groups is not None else ()
+        said = succeed("predict", folder / "model", folder / table, *keep, "--interval", "0.9", "--out", out)
+        assert said.stderr.count(words) == 1
+        written = pd.read_csv(out, dtype={"child": str})
+        X = test[["w", "x", "y", "z"]]
+        assert np.allclose(written[LABELS], model.predict_dist(X, groups=groups).mean.numpy(), atol=2e-6)
+        ends = model.predict_interval(X, 0.9, groups=groups)
+        assert np.allclose(written[["a_low", "a_high"]], ends[:, 0], atol=2e-6)
+    said = succeed("predict", folder / "model", folder / "test.csv", "--keep", "child")
+    assert said.stdout.splitlines()[1].startswith("000,")  # kept as it stands in the table
+
+
+def test_evaluate_conformalize_and_report_use_it_too(folder: Path) -> None:
+    scores = {}
+    for table in ("test.csv", "unknown.csv"):
+        answer = json.loads(succeed("evaluate", folder / "model", folder / table, "--json").stdout)
+        scores[table] = answer["log_likelihood"]["value"]
+    assert scores["test.csv"] > scores["unknown.csv"] + 0.3
+    width = {}
+    for table in ("test.csv", "unknown.csv"):
+        succeed("conformalize", folder / "model", folder / table, "--method", "quantile")
+        answer = json.loads(succeed("evaluate", folder / "model", folder / table, "--json").stdout)
+        width[table] = answer["interval"]["calibrated"]["width"]["value"]
+    assert width["test.csv"] < 0.9 * width["unknown.csv"]
+    for table in ("test.csv", "unknown.csv"):
+        said = succeed("report", folder / "model", folder / table, "--out", folder / f"page {table}")
+        assert "100 rows judged" in said.stderr
+    pages = [(folder / f"page {table}" / "index.html").read_text() for table in ("test.csv", "unknown.csv")]
+    assert f"{scores['test.csv']:.3f}" in pages[0]
+    assert f"{scores['unknown.csv']:.3f}" in pages[1]
+
+
+def test_levels_come_in_several_columns(tmp_path: Path) -> None:
+    data = make_groups(n_groups=12, n_rows=10, effect=0.8, random_state=3)
+    table = pd.DataFrame(data.X).assign(farm=data.groups // 3, id=data.groups, **dict(zip(LABELS, data.D.T)))
+    table.to_csv(tmp_path / "table.csv", index=False)
+    words = ("--labels", ",".join(LABELS), "--epochs", 1, "-q", "--set", "guides=null", "--out", tmp_path / "model")
+    for levels in (("--groups", "farm,id"), ("--groups", "farm", "--groups", "id")):
+        said = succeed("fit", tmp_path / "table.csv", *words, *levels)
+        assert "4 features" in said.stdout
+        assert "groups: 4 of farm, 12 of id;" in said.stdout
+
+
+def test_groups_that_cannot_be_used_raise(tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    pd.DataFrame({"x": [1.0, 2.0], "a": [0.5, 0.4], "b": [0.5, 0.6]}).to_csv(file, index=False)
+    words = ("fit", file, "--labels", "a,b", "--out", tmp_path / "model", "--groups", "child")
+    assert "--groups child: table.csv has no such column" in run(*words).stderr
+    assert "--groups does not go with" in run(*words, "--density", "logratio").stderr
+
+
+def test_a_table_in_parts_has_no_groups(folder: Path, tmp_path: Path) -> None:
+    pd.read_csv(folder / "test.csv").to_parquet(tmp_path / "test.parquet")
+    said = succeed("predict", folder / "model", tmp_path / "test.parquet", "--out", tmp_path / "out")
+    assert "all rows are of unknown groups" in said.stderr
+    written = pd.concat([pd.read_parquet(file) for file in (tmp_path / "out").glob("*.parquet")])
+    X = pd.read_csv(folder / "test.csv")[["w", "x", "y", "z"]]
+    assert np.allclose(written[LABELS], SnefyLDL.load(folder / "model").predict(X), atol=2e-6)
