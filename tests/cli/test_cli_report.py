@@ -120,6 +120,8 @@ def test_report_says_where_the_rivals_learned_and_takes_the_stored_calibration(f
     succeed("report", folder / "model", folder / "test.csv", "--train", folder / "train.csv", "--out", out)
     words = check_page(out / "index.html")
     assert "learned from the training table" in words
+    carry = r"How far the data carry: 120 rows for the model, 40 per label. With 60 rows to learn from, SA-BFGS has"
+    assert re.search(carry + r" a KL divergence of 0\.\d+, with twice as many 0\.\d+ \([+-]0\.\d+ ± 0\.\d+\), ", words)
     assert "by the model folder's calibration" in words
 
 
