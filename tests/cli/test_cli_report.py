@@ -240,7 +240,7 @@ def test_votes_are_calibrated_by_a_method_that_says_something(folder: Path, tmp_
 
 
 def test_fit_and_report_say_what_the_rows_were_for(folder: Path, tmp_path: Path) -> None:
-    words = "120 rows (102 to learn from, 18 held back for validation)"
+    words = "120 rows (96 to learn from, 24 held back for validation)"
     labels = "business,entertainment,education"
     out = tmp_path / "model"
     assert words in succeed("fit", folder / "train.csv", "--labels", labels, "--epochs", 1, "-q", "--out", out).stdout
