@@ -121,6 +121,8 @@ def test_report_says_where_the_rivals_learned_and_takes_the_stored_calibration(f
     succeed("report", folder / "model", folder / "test.csv", "--train", folder / "train.csv", "--out", out)
     words = check_page(out / "index.html")
     assert "learned from the training table" in words
+    carry = r"How far the data carry: 120 rows for the model, 40 per label. With 60 rows to learn from, SA-BFGS has"
+    assert re.search(carry + r" a KL divergence of 0\.\d+, with twice as many 0\.\d+ \([+-]0\.\d+ ± 0\.\d+\), ", words)
     assert "by the model folder's calibration" in words
 
 
@@ -239,7 +241,7 @@ def test_votes_are_calibrated_by_a_method_that_says_something(folder: Path, tmp_
 
 
 def test_fit_and_report_say_what_the_rows_were_for(folder: Path, tmp_path: Path) -> None:
-    words = "120 rows (102 to learn from, 18 held back for validation)"
+    words = "120 rows (96 to learn from, 24 held back for validation)"
     labels = "business,entertainment,education"
     out = tmp_path / "model"
     assert words in succeed("fit", folder / "train.csv", "--labels", labels, "--epochs", 1, "-q", "--out", out).stdout

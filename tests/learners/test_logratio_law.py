@@ -12,7 +12,7 @@ import torch
 from scipy.linalg import helmert
 
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.logratio_law import LogRatioSimplex, Mixture
+from snefy_ldl.learners.logratio_law import DRAWS, LogRatioSimplex, Mixture, order_statistics
 
 #: Standard errors that an average of draws may be off: one comparison in 15,000 is a false alarm.
 FOUR = 4.0
@@ -287,3 +287,15 @@ def test_what_leaves_the_family_is_refused(law: LogRatioSimplex) -> None:
             getattr(law, name)
     with pytest.raises(InputError, match="positive ratio"):
         law.prob_greater(0, 1, -1.0)
+
+
+def test_order_statistics_are_those_of_all_draws_sorted() -> None:
+    random = np.random.default_rng(0)
+    places = np.array([0, 3, 204, 2047, 2048, 3891, DRAWS - 1])
+    alike = random.random((3, 2, DRAWS), dtype=np.float32)
+    apart = np.sort(alike, axis=-1)  # nets that have nothing in common: the draws near a rank do not hold the quantile
+    ties = np.round(alike * 4) / 4
+    for draws in (alike, apart, apart[..., ::-1], ties, np.concatenate([alike, apart])):
+        kept = draws.copy()
+        np.testing.assert_array_equal(order_statistics(draws, places), np.sort(draws, axis=-1)[..., places])
+        np.testing.assert_array_equal(draws, kept)

@@ -25,7 +25,7 @@ from snefy_ldl.reports.report import (
     permutation_importance,
     worst_groups,
 )
-from snefy_ldl.reports.scores import Rival, fit_rivals, score_lines
+from snefy_ldl.reports.scores import Rival, fit_rivals, measure_doubling, score_lines
 
 LABELS = ["business", "entertainment", "education"]
 
@@ -81,7 +81,7 @@ def test_folds_refit_what_the_model_chose_without_a_search() -> None:
     for part in cross_fit(model, rows, folds=2):
         assert part.model.inputs_ == model.inputs_
         assert part.model.scaling_ == model.scaling_
-        assert len(part.model.candidates_) == 1
+        assert {one["name"].removesuffix(", taught") for one in part.model.candidates_} == {"guides"}
 
 
 def test_a_modelled_zero_is_spread_over_its_probability() -> None:
@@ -307,3 +307,25 @@ def test_draws_are_kept_for_the_widths_of_calibrated_intervals() -> None:
     reach = 0.5 * np.ones((60, 3)) * 0.9
     stacked = np.stack([answers.draws[row] for row in range(60)], axis=1)
     np.testing.assert_allclose(drawn_widths(stacked, 0.5 - reach, 0.5 + reach), answers.high - answers.low, atol=0.02)
+
+
+def test_doubling_compares_the_regression_with_one_of_half_the_rows() -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(440, 8))
+    D = np.exp(X[:, :3] + random.normal(size=(440, 3)))
+    D /= D.sum(axis=1, keepdims=True)
+    train, rows = JudgedRows(X[:40], D[:40], LABELS), JudgedRows(X[40:], D[40:], LABELS)
+    rival = fit_rivals(rows, rows.X, train, train.X)[1]
+    halves = np.split(np.random.default_rng(0).permutation(40), 2)
+    few = [SABFGS().fit(train.X[half], train.D[half]).predict(rows.X) for half in halves]
+    doubling = measure_doubling(rows, rival)
+    assert doubling.value == pytest.approx(np.mean([metrics.kl_divergence(rows.D, mean) for mean in few]), rel=1e-6)
+    assert doubling.value + doubling.mean == pytest.approx(metrics.kl_divergence(rows.D, rival.mean))
+    assert doubling.verdict == "better"
+
+
+def test_rows_that_teach_nothing_gain_nothing_by_doubling() -> None:
+    random = np.random.default_rng(0)
+    X, D = random.normal(size=(600, 1)), random.dirichlet([20.0, 30.0, 10.0], 600)
+    rows = JudgedRows(X, D, ["a", "b", "c"])
+    assert abs(measure_doubling(rows, fit_rivals(rows, X)[1]).mean) < 1e-3

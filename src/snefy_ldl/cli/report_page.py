@@ -71,6 +71,7 @@ def render_report(
         notes=list(notes),
         data_words=_data_words(report),
         rival_words=_rival_words(report),
+        carry_words=_carry_words(report),
         ternary=drawn is not None,
         ternary_words=_ternary_words(drawn, labels),
         trust_words=_trust_words(report),
@@ -165,6 +166,22 @@ def _rival_words(report: Report) -> str:
     return (
         "Against two simple rivals: the constant mean, one answer for every row, and SA-BFGS, a softmax regression, "
         f"the field's plain workhorse. {learned}"
+    )
+
+
+def _carry_words(report: Report) -> str:
+    """How far the data carry: rows per label, and what the last doubling of rows gained the plain regression."""
+    rows, doubling = report.rival_rows, report.doubling
+    given = report.model.training_.get("given_rows", report.model.training_["rows"])
+    verdict = {
+        "better": "so more rows of this kind are likely to help further",
+        "worse": "so more rows of this kind do not help it",
+        "even": "which these rows cannot tell from chance, so more rows of this kind may help it little",
+    }[doubling.verdict]
+    return (
+        f"How far the data carry: {given:,} rows for the model, {given / len(report.rows.labels):,.0f} per label. "
+        f"With {rows // 2:,} rows to learn from, SA-BFGS has a KL divergence of {doubling.value:.3f}, with twice as "
+        f"many {doubling.value + doubling.mean:.3f} ({doubling.mean:+.3f} ± {doubling.half_width:.3f}), {verdict}."
     )
 
 

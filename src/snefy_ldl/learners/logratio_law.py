@@ -40,8 +40,10 @@ DRAWS = NETS * NET_POINTS
 KNOWN_DRAWS = 2048
 #: Most steps of a search for a quantile; it halves a bracket at worst, and usually ends after five.
 SEARCH_STEPS = 80
-#: Up to this many order statistics are picked, for more all draws are sorted.
-FEW_LEVELS = 3
+#: Up to this many order statistics are picked among the draws near them, for more all draws are sorted.
+FEW_LEVELS = 16
+#: Ranks within a net on either side of a quantile where its draw is looked for; nets agree far better than that.
+NEAR_RANKS = 32
 LOG_2PI = math.log(2.0 * math.pi)
 
 WHY_NOT = {
@@ -164,6 +166,40 @@ def _normal_net(n: int) -> Tensor:
         points = points[np.argsort(points[:, 0], kind="stable"), 1:]
         nets.append(torch.special.ndtri(torch.as_tensor(points).clamp(1e-9, 1.0 - 1e-9)))
     return torch.stack(nets).float().permute(2, 0, 1).contiguous()
+
+
+def order_statistics(draws: Array, places: Array) -> Array:
+    """Some of the draws in their order, as ``np.sort(draws)[..., places]``, without sorting them all.
+
+    Each net is sorted by itself, which is several times as fast; a quantile of all draws stands near the same quantile
+    of each net. Where it does not, all draws are searched.
+
+    Args:
+        draws: (..., S), net after net.
+        places: from 0 (A,).
+
+    Returns:
+        (..., A).
+
+    Example:
+        >>> draws = np.random.default_rng(0).random((2, DRAWS))
+        >>> bool((order_statistics(draws, np.array([204, 3891])) == np.sort(draws)[:, [204, 3891]]).all())
+        True
+    """
+    nets = np.sort(draws.reshape(*draws.shape[:-1], NETS, NET_POINTS), axis=-1)
+    columns = []
+    for place in places:
+        low, high = max(place // NETS - NEAR_RANKS, 0), min(place // NETS + NEAR_RANKS, NET_POINTS)
+        near = nets[..., low:high].reshape(*draws.shape[:-1], -1)
+        value = np.partition(near, place - NETS * low, axis=-1)[..., place - NETS * low]
+        wrong = np.zeros(value.shape, dtype=bool)
+        if low > 0:
+            wrong |= nets[..., low - 1].max(-1) > value
+        if high < NET_POINTS:
+            wrong |= nets[..., high].min(-1) < value
+        value[wrong] = np.partition(draws[wrong], place, axis=-1)[..., place]
+        columns.append(value)
+    return np.stack(columns, axis=-1)
 
 
 class LogRatioRows(RowBlocks):
@@ -336,8 +372,11 @@ class LogRatioRows(RowBlocks):
         parts = []
         for rows in self._net_chunks():
             shares = self._net_shares(rows).cpu().numpy()  # (b, L, S)
-            shares = np.partition(shares, wanted, axis=-1) if len(wanted) <= FEW_LEVELS else np.sort(shares, axis=-1)
-            parts.append(np.take_along_axis(shares, at[rows], -1))
+            if len(wanted) <= FEW_LEVELS:
+                few = order_statistics(shares, wanted)
+                parts.append(np.take_along_axis(few, np.searchsorted(wanted, at[rows]), -1))
+            else:
+                parts.append(np.take_along_axis(np.sort(shares, axis=-1), at[rows], -1))
         return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, np.concatenate(parts)))
 
     # -- one share, by draws of all log-ratios but one ---------------------------------------------------------------

@@ -26,7 +26,7 @@ from snefy_ldl.metrics.averages import covered_labels
 from snefy_ldl.metrics.intervals import covered_within
 from snefy_ldl.metrics.joint import FEWEST_ROWS as FEWEST_JOINT
 from snefy_ldl.reports.answers import FEWEST_ROWS, LEVEL, Answers, JudgedRows, Part, ask, cross_fit
-from snefy_ldl.reports.scores import ScoreLine, fit_rivals, score_lines
+from snefy_ldl.reports.scores import FOLDS, Difference, ScoreLine, fit_rivals, measure_doubling, score_lines
 
 #: Levels of the coverage curves; the ends of the intervals that the tables speak of are at :data:`LEVEL`.
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -460,6 +460,8 @@ class Report:
         answers: The answers.
         rivals: Names of the simple rivals.
         scores: Measures of the model and its rivals.
+        doubling: KL divergence of SA-BFGS less what it has when it learns from half as many rows.
+        rival_rows: Rows that SA-BFGS learned from.
         trust: Coverage before and after calibration; None for votes.
         importance: What shuffling each column costs, the most important first.
         worst_rows: The rows missed most.
@@ -486,6 +488,8 @@ class Report:
     answers: Answers
     rivals: list[str]
     scores: list[ScoreLine]
+    doubling: Difference
+    rival_rows: int
     trust: Trust | None
     importance: list[Importance]
     worst_rows: list[RowMiss]
@@ -572,6 +576,8 @@ def make_report(
         answers=answers,
         rivals=[rival.name for rival in rivals],
         scores=score_lines(answers, rows, rivals),
+        doubling=measure_doubling(rows, rivals[-1]),
+        rival_rows=len(rows) * (FOLDS - 1) // FOLDS if train is None else len(train),
         trust=judge_coverage(parts, rows, answers, None if folds else calibration, random_state),
         importance=permutation_importance(parts, rows, answers, random_state),
         worst_rows=worst_rows(answers, rows),

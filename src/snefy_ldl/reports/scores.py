@@ -39,6 +39,7 @@ class Rival:
         name: What to call it.
         mean: Its predictions (N, L).
         log_prob: Log density or probability it gave to what was observed (N,); None where it gives none.
+        halves: Its predictions from either half of its rows alone (2, N, L); None where that was not tried.
 
     Example:
         >>> Rival("constant mean", np.full((2, 2), 0.5)).log_prob is None
@@ -48,6 +49,7 @@ class Rival:
     name: str
     mean: Array
     log_prob: Array | None = None
+    halves: Array | None = None
 
 
 def fit_rivals(
@@ -79,6 +81,7 @@ def fit_rivals(
         ['constant mean', 'SA-BFGS']
     """
     mean, linear, log_prob = np.empty(rows.D.shape), np.empty(rows.D.shape), np.empty(len(rows))
+    halves = np.empty((2, *rows.D.shape))
     if train is not None:
         jobs: list[tuple[JudgedRows, Any, Index]] = [(train, train_numbers, np.arange(len(rows)))]
     else:
@@ -87,9 +90,33 @@ def fit_rivals(
     for given, features, test in jobs:
         mean[test] = _mean_shares(given)
         linear[test] = np.asarray(SABFGS().fit(features, given.D).predict(numbers[test]))
+        for k, half in enumerate(np.array_split(np.random.default_rng(0).permutation(len(given)), 2)):
+            halves[k, test] = np.asarray(SABFGS().fit(features[half], given.D[half]).predict(numbers[test]))
         if density:
             log_prob[test] = _constant_law(given)(rows.pick(test))
-    return [Rival("constant mean", mean, log_prob if density else None), Rival("SA-BFGS", linear)]
+    constant = Rival("constant mean", mean, log_prob if density else None)
+    return [constant, Rival("SA-BFGS", linear, halves=halves)]
+
+
+def measure_doubling(rows: JudgedRows, rival: Rival) -> Difference:
+    """What twice as many rows gain a rival: its KL divergence less that with half of them, the mean of both halves.
+
+    Args:
+        rows: The judged rows.
+        rival: Which has learned from either half of its rows, too.
+
+    Returns:
+        The paired difference, whose ``value`` is the KL divergence with half of the rows.
+
+    Example:
+        >>> D = np.random.default_rng(0).dirichlet([2.0, 3.0], 12)
+        >>> rival = Rival("all-knowing", D, halves=np.full((2, 12, 2), 0.5))
+        >>> measure_doubling(JudgedRows(D, D, ["a", "b"]), rival).verdict
+        'better'
+    """
+    assert rival.halves is not None
+    full, *halves = (metrics.kl_divergence(rows.D, mean, per_row=True) for mean in (rival.mean, *rival.halves))
+    return _difference(full, np.mean(halves, axis=0), False)
 
 
 def one_dirichlet(D: Array) -> Array:

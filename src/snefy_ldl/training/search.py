@@ -67,7 +67,7 @@ FEW_ROWS = 500
 #: Rows from which a network on features is tried on so few rows, too.
 FEATURE_ROWS = 100
 #: Draws that teach each member of a small table, and rows of a step then.
-LESSON_DRAWS, LESSON_BATCH = 1000, 64
+LESSON_DRAWS, LESSON_BATCH = 1000, 128
 #: Labels up to which draws teach a law that does not move, too.
 FEW_PARTS = 6
 #: Members of a guided law, where nobody says how many, and the rows up to which so many pay; a law that moves has one,
