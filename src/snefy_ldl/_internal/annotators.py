@@ -484,7 +484,7 @@ class GroupComparison:
         >>> shares = np.array([[0.6, 0.4], [0.5, 0.5]])
         >>> apart = shares - shares.mean(0)
         >>> ends = apart - 0.1, apart + 0.1
-        >>> GroupComparison("age", ["18", "50"], ["no", "yes"], np.array([3, 4]), shares, apart, *ends, 2.1, 0.4).p_value
+        >>> GroupComparison("sex", ["f", "m"], ["no", "yes"], np.array([3, 4]), shares, apart, *ends, 2.1, 0.4).p_value
         0.4
     """
 
