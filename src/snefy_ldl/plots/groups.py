@@ -74,6 +74,7 @@ def plot_group_effects(
     across = 2 if len(shown) == 4 else min(3, len(shown))
     down = -(-len(shown) // across)
     size = (3.1 * across, down * (1.1 + (0.16 if drawn <= NAMED_GROUPS else 0.07) * drawn) + 0.3)
+    figure: Figure
     figure, panels = style.pyplot().subplots(
         down, across, figsize=size, sharex=True, squeeze=False, layout="constrained"
     )
