@@ -25,7 +25,7 @@ from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 
 from snefy_ldl._internal.limits import CACHE_ELEMENTS
-from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions.conditioned import KnownRatios, KnownShares, WeightedDraws
 from snefy_ldl.distributions.dirichlet import RowBlocks
 from snefy_ldl.distributions.law import SnefySimplex
@@ -168,7 +168,7 @@ def _normal_net(n: int) -> Tensor:
     return torch.stack(nets).float().permute(2, 0, 1).contiguous()
 
 
-def order_statistics(draws: Array, places: Array) -> Array:
+def order_statistics(draws: Array, places: Index) -> Array:
     """Some of the draws in their order, as ``np.sort(draws)[..., places]``, without sorting them all.
 
     Each net is sorted by itself, which is several times as fast; a quantile of all draws stands near the same quantile
