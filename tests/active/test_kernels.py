@@ -90,7 +90,7 @@ def test_the_sketch_keeps_inner_products_of_the_derivatives(monkeypatch):
     model = _Holder(net)
     monkeypatch.setattr(FisherKernel, "WIDTH", 40_000)
     monkeypatch.setattr("snefy_ldl.active.kernels._encoded", lambda model, X: X)
-    monkeypatch.setattr("snefy_ldl.active.kernels.network_inputs", lambda net, a, b, X, rows: (seen[rows],))
+    monkeypatch.setattr("snefy_ldl.active.kernels.network_inputs", lambda net, a, b, X, rows, *more: (seen[rows],))
     Z = torch.as_tensor(make_kernel("fisher", model, RandomState(0)).features(seen)).double()
     assert (Z @ Z.T - gram).abs().max() < 0.08 * gram.max()
     full = {name: value.detach() for name, value in net.named_parameters() if name[:4] in ("back", "head")}
@@ -117,7 +117,7 @@ def test_the_sketch_keeps_inner_products_of_the_derivatives(monkeypatch):
 class _Holder:
     """A network as a fitted model holds it."""
 
-    guides_ = inputs_ = None
+    guides_ = inputs_ = group_effects_ = None
 
     def __init__(self, net):
         self.net_ = net
