@@ -265,7 +265,8 @@ def interval(values: Any) -> str:
 
 
 def report(records: list[dict[str, Any]], facts: dict[str, Any]) -> str:
-    lines = ["# Rows in groups", "", "`benchmarks/groups.py`; every fit with one thread on", f"{facts}.", ""]
+    here = ", ".join(f"{key} {value}" for key, value in facts.items())
+    lines = ["# Rows in groups", "", f"`benchmarks/groups.py`; every fit with one thread. Machine: {here}.", ""]
     rows = [r for r in records if r["kind"] == "made"]
     if rows:
         lines += [
