@@ -308,7 +308,8 @@ def prepare_votes(data: TrainingData, rows: Index, zeros: ZeroOption, seed: int)
     rng = np.random.default_rng(derive_seed(seed, 8))
     prototypes[rows] = start_labels(votes[rows], prior, rng, settings.sharpness)
     policy = ZeroPolicy.from_data(shares[rows], zeros)
-    proportions = votes / votes.sum(1, keepdims=True)
+    totals = votes.sum(1, keepdims=True)
+    proportions = np.where(totals > 0.0, votes / np.maximum(totals, 1e-300), shares)  # an item may have no vote yet
     return Labels(policy, shares, shares, prototypes, proportions, settings.concentration_range, prior, settings)
 
 
