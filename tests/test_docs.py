@@ -67,6 +67,7 @@ def runs(page: Path) -> bool:
     return any(kind == "python" or commands(text) for _, kind, text in blocks(page))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [case(page) for page in PAGES if runs(page)])
 def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
