@@ -37,8 +37,6 @@ PAGES = [
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```(?:console|text)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)")
-#: Pages whose examples take more than a few seconds.
-SLOW_PAGES = {"active", "conformal", "enhancement", "ensemble", "explain", "guide", "integrations"}
 #: Written by the benchmarks, not by hand.
 MADE_BY_BENCHMARKS = "benchmarks/results/"
 #: Programs that a page may call beside ours.
@@ -59,7 +57,7 @@ def commands(text: str) -> list[list[str]]:
 
 def case(page: Path) -> object:
     needs_data = any("load_dataset(" in code for _, _, code in blocks(page, "python"))
-    marks = [pytest.mark.data] * needs_data + [pytest.mark.slow] * (page.stem in SLOW_PAGES)
+    marks = [pytest.mark.data] * needs_data
     return pytest.param(page, id=page.stem, marks=marks)
 
 
@@ -125,10 +123,6 @@ def test_the_soil_tutorial_says_what_its_figures_show() -> None:
     )
     sand = [round(100 * float(answer[name])) for name in ("sand", "sand_low", "sand_high")]
     assert f"About {sand[0]} % sand, but anything from {sand[1]} to {sand[2]} %." in page
-
-
-def test_slow_pages_exist() -> None:
-    assert {page.stem for page in PAGES if runs(page)} >= SLOW_PAGES
 
 
 def test_readme_and_guide_hold_code() -> None:
