@@ -191,7 +191,7 @@ class Annotators:
             "spam_score": self.spam_score,
         }
         draws = self.draw_matrices(INTERVAL_DRAWS, 0)  # (S, A, L, L)
-        tilt = np.einsum("k,sakv->sav", self.item_mean, draws) - self.item_mean
+        tilt = np.einsum("k,sakw->saw", self.item_mean, draws) - self.item_mean
         mean_tilt = np.einsum("k,akv->av", self.item_mean, self.matrices) - self.item_mean
         for r, name in enumerate(self.label_names):
             low, high = np.quantile(draws[:, :, r, r], [0.05, 0.95], axis=0)
