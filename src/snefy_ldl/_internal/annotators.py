@@ -961,7 +961,7 @@ class AnnotatorPredictor(DensityPredictor):
             votes: votes so far with their annotators, one item per row of X; pairs come back then.
             available: which annotator may be asked about which item (N, A), A as in ``annotators_``; by default
                 everybody about everything that they have not voted on.
-            costs: what a vote of an annotator costs, by name; 1 where nothing is said. Gains are per cost.
+            costs: what a vote of each annotator costs, by name; 1 by default. Gains are divided by it.
             target_error: the stopping rule: items whose expected squared error is at most this get no more votes. Fewer
                 than n pairs, or none, come back where that is so.
             max_per_item: how many of the n votes one item may get.

@@ -137,5 +137,4 @@ MEASURES = {
     "delta_mu": True,
     "divisiveness_error": False,
     "manhattan": False,
-    "wasserstein": False,
 }

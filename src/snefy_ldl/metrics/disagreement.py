@@ -15,6 +15,7 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.metrics.points import KL_FLOOR, row_metric
+from snefy_ldl.metrics.ranking import cumulative_absolute_distance
 
 
 @row_metric
@@ -45,6 +46,8 @@ def manhattan(D_true: Array, D_pred: Array) -> Array:
 def wasserstein(D_true: Array, D_pred: Array) -> Array:
     """Wasserstein distance between ordered labels one step apart, ``Σ_r |F_r - F̂_r|``, in [0, L-1], lower is better.
 
+    It is :func:`~snefy_ldl.metrics.cumulative_absolute_distance` under the name that the shared tasks use.
+
     Args:
         D_true: Observed label distributions ``ℓ``, (N, L), in the labels' order.
         D_pred: Predicted ones ``ℓ̂``, (N, L).
@@ -61,7 +64,7 @@ def wasserstein(D_true: Array, D_pred: Array) -> Array:
         >>> round(wasserstein([[1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]]), 3)
         2.0
     """
-    out: Array = np.abs(np.cumsum(D_true - D_pred, axis=1)[:, :-1]).sum(axis=1)
+    out: Array = cumulative_absolute_distance(D_true, D_pred, per_row=True)
     return out
 
 
