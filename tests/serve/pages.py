@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,16 @@ def open_file(browser: Any, address: str, **options: Any) -> Any:
         lambda request: None if request.url.startswith((here, "data:", "blob:")) else tab.faults.append(request.url),
     )
     tab.goto(address)
-    tab.wait_for_function("window.explorer && explorer.answer", timeout=30_000)
+    wait_until(tab, "Boolean(window.explorer && explorer.answer)")
     return tab
+
+
+def wait_until(tab: Any, expression: str, seconds: float = 60.0) -> None:
+    """Wait until an expression holds. Asked from outside, since a page's policy may forbid ``wait_for_function``."""
+    end = time.monotonic() + seconds
+    while not tab.evaluate(expression):
+        assert time.monotonic() < end, f"{expression} did not become true within {seconds:g} s; {tab.faults}"
+        tab.wait_for_timeout(20)
 
 
 def answers(tab: Any, rows: list[int]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import torch
 import uvicorn
-from pages import answers, open_file, open_page
+from pages import answers, open_file, open_page, wait_until
 from sklearn.linear_model import LinearRegression
 
 import law_cases
@@ -177,7 +177,7 @@ def test_columns_of_text_are_menus(browser: Any, tmp_path: Path, city: Table) ->
         tab.fill("#row", "3")
         tab.press("#row", "Enter")
         tab.select_option(f"#feature-{number}", label="outer")
-        tab.wait_for_function("explorer.state.moved && !explorer.state.pending")
+        wait_until(tab, "explorer.state.moved && !explorer.state.pending")
         changed = X.iloc[[3]].assign(quarter="outer")
         np.testing.assert_allclose(
             tab.evaluate("Array.from(explorer.answer.mean)"), np.asarray(model.predict(changed))[0], atol=CLOSE
@@ -198,7 +198,7 @@ def tab(browser: Any, tmp_path: Path, small: SnefyLDL, city: Table) -> Iterator[
 
 def settled(tab: Any) -> dict[str, Any]:
     """The answer once nothing is waiting to be drawn."""
-    tab.wait_for_function("!explorer.state.pending && explorer.resting")
+    wait_until(tab, "!explorer.state.pending && explorer.resting")
     answer: dict[str, Any] = tab.evaluate(
         "({mean: Array.from(explorer.answer.mean), low: Array.from(explorer.answer.low), greater: explorer.greater,"
         " names: explorer.answer.names, row: explorer.state.row})"
@@ -404,7 +404,7 @@ def test_everything_has_a_name_and_nothing_is_wider_than_a_phone(
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390
         tab.keyboard.press("Tab")
         assert tab.evaluate("document.activeElement.className") == "skip"
-        tab.wait_for_function("document.getElementById('status').textContent.startsWith('Mean:')")
+        wait_until(tab, "document.getElementById('status').textContent.startsWith('Mean:')")
         assert tab.faults == []
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from pages import answers, open_page
+from pages import answers, open_page, wait_until
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.serve.explorer import PageRows, export
@@ -52,7 +52,7 @@ def moved_tab(browser: Any, tmp_path: Path, moved_city: SnefyLDL, city: Table) -
 
 def settle(tab: Any) -> Any:
     """Wait until the last picture is drawn with all draws, and give the page's answer."""
-    tab.wait_for_function("!explorer.state.pending && explorer.resting")
+    wait_until(tab, "!explorer.state.pending && explorer.resting")
     return tab.evaluate(
         "({mean: Array.from(explorer.answer.mean), low: Array.from(explorer.answer.low), names: explorer.answer.names,"
         " high: Array.from(explorer.answer.high), x: Array.from(explorer.state.x), greater: explorer.greater})"
