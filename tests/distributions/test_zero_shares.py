@@ -9,8 +9,8 @@ from scipy import integrate, special
 
 from laws import with_zeros
 from snefy_ldl.distributions import SnefySimplex
+from snefy_ldl.distributions.component_table import ComponentTable
 from snefy_ldl.distributions.phases import SparseShares, density_at_zero
-from snefy_ldl.distributions.share_table import ComponentTable
 
 #: Largest error of a cdf that is promised.
 ERROR = 1e-6

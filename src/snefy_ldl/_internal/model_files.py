@@ -151,7 +151,7 @@ FILLER: dict[str, Rule] = {
     "indicators": (_each(lambda value: _whole(value, 0)), "a list of whole numbers"),
 }
 TABLE: dict[str, Rule] = {"columns": (_each(_is(dict)), "a list of objects"), "notes": NAMES}
-#: Fields of each kind of column (:mod:`snefy_ldl.datasets.kinds`).
+#: Fields of each kind of column (:mod:`snefy_ldl.datasets.recognise`).
 COLUMNS: dict[str, dict[str, Rule]] = {
     "number": {"name": TEXT, "fill": (_feature, "a number"), "indicator": FLAG, "gaps": FLAG},
     "category": {

@@ -12,6 +12,7 @@ its baseline, ``variance``, ``logdet``, ``vote_information``, ``epistemic``).
 
 from __future__ import annotations
 
+from snefy_ldl.active.batches import BAIT, LCMD, Auto, KernelStrategy, KMeansPlusPlus, MaxDet
 from snefy_ldl.active.diagnosis import Diagnosis, will_it_help
 from snefy_ldl.active.features import CoreSet, FeatureStrategy, GraphDensity, KMeansSampling, RandomSampling
 from snefy_ldl.active.kernels import KERNELS, Laplace, fisher_information
@@ -30,7 +31,6 @@ from snefy_ldl.active.laws import (
 from snefy_ldl.active.loop import ActiveLearner
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.query import STRATEGIES, Strategy, make_strategy, query
-from snefy_ldl.active.selection import BAIT, LCMD, Auto, KernelStrategy, KMeansPlusPlus, MaxDet
 
 __all__ = [
     "BAIT",

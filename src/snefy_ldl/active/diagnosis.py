@@ -13,10 +13,10 @@ from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
+from snefy_ldl.active.batches import lcmd
 from snefy_ldl.active.features import Geometry
 from snefy_ldl.active.kernels import KERNELS, Laplace, best_kernel, make_kernel
 from snefy_ldl.active.pool import Pool
-from snefy_ldl.active.selection import lcmd
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.trees import TreesLDL
 

@@ -237,8 +237,8 @@ def _settle_columns(
 ) -> Labelled:
     """Print what the columns are; files that follow need only the columns that are features."""
     from snefy_ldl.datasets.columns import TableEncoder
-    from snefy_ldl.datasets.kinds import LIKELY_GROUP
     from snefy_ldl.datasets.labelled import find_odd_rows
+    from snefy_ldl.datasets.recognise import LIKELY_GROUP
 
     encoder = TableEncoder.fit(rows.features.drop(columns=levels), words)
     for remark in encoder.notes:

@@ -49,7 +49,7 @@ def print_odd_cells(odd: list[Any]) -> None:
     Args:
         odd: What :func:`odd_cells` listed for all its parts.
     """
-    from snefy_ldl.datasets.kinds import describe_odd_cells
+    from snefy_ldl.datasets.recognise import describe_odd_cells
 
     for line in describe_odd_cells(odd).splitlines():
         note(line)

@@ -1,7 +1,7 @@
 """Tables made into numbers: learned by a fit, stored in the model folder, applied again for predictions.
 
-:class:`TableEncoder` reads DataFrames column by column (:mod:`snefy_ldl.datasets.kinds`), :class:`GapFiller` arrays, in
-which NaN is a missing cell. Both are used through :func:`learn_columns`.
+:class:`TableEncoder` reads DataFrames column by column (:mod:`snefy_ldl.datasets.recognise`), :class:`GapFiller`
+arrays, in which NaN is a missing cell. Both are used through :func:`learn_columns`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import as_float, check_features, check_names, refuse_names
 from snefy_ldl.datasets.cells import as_pandas, is_frame
-from snefy_ldl.datasets.kinds import (
+from snefy_ldl.datasets.recognise import (
     LIKELY_GROUP,
     Column,
     LeftOutColumn,
@@ -192,7 +192,7 @@ class TableEncoder(PlainState):
         notes: What a person should know about how the table was read.
 
     Attributes:
-        columns: What each column is (:mod:`snefy_ldl.datasets.kinds`), in the order of the table.
+        columns: What each column is (:mod:`snefy_ldl.datasets.recognise`), in the order of the table.
         notes: One sentence each.
 
     Example:

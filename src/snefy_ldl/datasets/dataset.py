@@ -18,7 +18,7 @@ import scipy.io
 from snefy_ldl._internal.text import in_file, shorten
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl.datasets.kinds import LeftOutColumn, recognise
+from snefy_ldl.datasets.recognise import LeftOutColumn, recognise
 from snefy_ldl.datasets.shares import label_numbers, read_shares
 from snefy_ldl.datasets.tables import Progress, TableSource, read_parts
 from snefy_ldl.errors import ClosureNote, DataNotFoundError, InputError, TableNote

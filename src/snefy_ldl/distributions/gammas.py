@@ -41,6 +41,7 @@ from snefy_ldl._internal.tolerances import (
     TAIL_MASS,
 )
 from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl.distributions.component_table import ComponentTable
 from snefy_ldl.distributions.components import (
     EULER,
     ComponentMoments,
@@ -65,7 +66,6 @@ from snefy_ldl.distributions.phases import (
 )
 from snefy_ldl.distributions.rosenblatt import PresenceMap, RatioMap, StickMap, ratio_map
 from snefy_ldl.distributions.sampling import RandomStream, draw, log_gamma_draws
-from snefy_ldl.distributions.share_table import ComponentTable
 from snefy_ldl.errors import InputError
 
 __all__ = ["GammaRows"]

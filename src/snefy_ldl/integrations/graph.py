@@ -28,10 +28,10 @@ from snefy_ldl._internal.special import pair_index
 from snefy_ldl._internal.tolerances import LOG_ODDS_LIMIT
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.columns import TableEncoder
-from snefy_ldl.datasets.kinds import NumberColumn
+from snefy_ldl.datasets.recognise import NumberColumn
 from snefy_ldl.distributions import SnefySimplex
+from snefy_ldl.distributions.component_table import ComponentTable
 from snefy_ldl.distributions.components import ComponentMoments, PresenceComponents, integral_nodes
-from snefy_ldl.distributions.share_table import ComponentTable
 from snefy_ldl.distributions.tables import BetaTable
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.linear import CLIP

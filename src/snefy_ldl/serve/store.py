@@ -14,7 +14,7 @@ import numpy as np
 from snefy_ldl._internal.model_files import CALIBRATION_FILE, CONFIG, load_calibration, read_head
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets.columns import TableEncoder
-from snefy_ldl.datasets.kinds import CategoryColumn, NumberColumn
+from snefy_ldl.datasets.recognise import CategoryColumn, NumberColumn
 from snefy_ldl.density import load_density
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.serve.batching import Meter

@@ -37,10 +37,10 @@ from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl.errors import TrainingError
 from snefy_ldl.training.checkpoint import Checkpoint, checkpoint_of
+from snefy_ldl.training.conclude import conclude, score_held
 from snefy_ldl.training.loop import Standing, Trainer, TrainingLoop
 from snefy_ldl.training.optimiser import make_optimizer
 from snefy_ldl.training.plan import Job, build_net, make_objective
-from snefy_ldl.training.selection import conclude, score_held
 from snefy_ldl.training.settings import Recipe
 from snefy_ldl.training.state import FittedState, Inputs, Run
 

@@ -24,6 +24,7 @@ from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import ZeroPolicy
 from snefy_ldl.errors import TrainingError
 from snefy_ldl.training.checkpoint import checkpoint_of
+from snefy_ldl.training.conclude import first_members, join_states
 from snefy_ldl.training.data import TrainingData, complete_votes
 from snefy_ldl.training.groups import Measured, Shown, add_effects, base_learners, measure_effects, wants_effects
 from snefy_ldl.training.guides import (
@@ -40,7 +41,6 @@ from snefy_ldl.training.guides import (
 from snefy_ldl.training.lessons import draw_lesson
 from snefy_ldl.training.plan import N_FOLDS, Job, fold_rows
 from snefy_ldl.training.race import Candidate, Stack, candidates_of, conclude_stack, describe, run_race, train_jobs
-from snefy_ldl.training.selection import first_members, join_states
 from snefy_ldl.training.settings import Settings
 from snefy_ldl.training.state import FittedState, Inputs, Validation, choose, lead
 

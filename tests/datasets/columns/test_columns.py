@@ -17,7 +17,7 @@ from sklearn.preprocessing import OneHotEncoder
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets.cells import cell_numbers, cell_texts, fitting_formats
 from snefy_ldl.datasets.columns import GapFiller, TableEncoder, learn_columns, read_encoder
-from snefy_ldl.datasets.kinds import LeftOutColumn, OddCells, describe_odd_cells, names_rows
+from snefy_ldl.datasets.recognise import LeftOutColumn, OddCells, describe_odd_cells, names_rows
 from snefy_ldl.errors import InputError, TableNote
 
 N = 60

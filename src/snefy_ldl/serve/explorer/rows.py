@@ -12,8 +12,8 @@ import numpy as np
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets.columns import GapFiller, TableEncoder
-from snefy_ldl.datasets.kinds import CategoryColumn, NumberColumn
 from snefy_ldl.datasets.labelled import find_id
+from snefy_ldl.datasets.recognise import CategoryColumn, NumberColumn
 from snefy_ldl.datasets.tables import TableSource
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import StackedMLP

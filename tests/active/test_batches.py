@@ -8,7 +8,7 @@ from numpy.random import RandomState
 
 from snefy_ldl import LDLPipeline, SnefyLDL
 from snefy_ldl.active import BAIT, Auto, RandomSampling, query
-from snefy_ldl.active.selection import bait, kmeans_plusplus, lcmd, maxdet
+from snefy_ldl.active.batches import bait, kmeans_plusplus, lcmd, maxdet
 from snefy_ldl.errors import InputError
 
 
