@@ -15,7 +15,8 @@ may be absent, a factor F of a pair becomes ``1 - p + p F`` and pairs are summed
 The integrand is analytic in a strip around the real line, so the trapezoid rule converges exponentially. Its step
 follows the fastest phase that is still to be seen (:func:`nodes`). Where all labels are there, a component whose share
 lies for certain on one side of v (by Chernoff's bound) counts as 0 or 1 and leaves the sum, and the phases of the
-others are slow however sharp they are.
+others are slow however sharp they are. Every third node makes a rule of its own, and where the two disagree the nodes
+are too far apart: those sums are computed again with more of them.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ LARGEST_STEP = 0.2
 #: phases of the others turn at most.
 SHARP, CERTAIN_RATE = 400.0, 60.0
 #: The same along a path that is straight or tilted, by how much, and the widest step.
-STRAIGHT_RATE, TILTED_RATE, TILT, WIDEST = 60.0, 80.0, 0.25, 0.22
+STRAIGHT_RATE, TILTED_RATE, TILT, WIDEST = 72.0, 96.0, 0.25, 0.19
 #: Components whose phases turn more slowly than this part of the fastest do not say where nodes are dense.
 SLOW = 0.1
 #: ... and dense they are up to so far behind the place where an integrand is over.
@@ -67,11 +68,14 @@ SEEN = 17.0
 #: How fast the step grows where nothing oscillates, and where an integrand is over: e to minus this.
 GROWTH, TAIL = 2.0, 20.0
 #: What an integrand's bound must exceed for its node to count.
-LEAST = 1e-10
+LEAST = 1e-8
 #: Chernoff bounds below this make a component certain.
 CERTAIN = 1e-9
 #: Odds of e to minus this, relative to those of any interest, are so small that only their leading power counts.
 FAR = 14.0
+#: What an integral may differ by from that by every third node (the rule's own error is about the third power of it),
+#: and how much denser nodes become at most, by threes, where one differs by more.
+DOUBT, FINEST = 2e-4, 243.0
 #: Neurons and pairs whose weights sum up to less than this are left out of a row.
 NEGLIGIBLE = 1e-8
 #: Sums whose nodes are chosen at a time.
@@ -83,11 +87,11 @@ FEW_PAIRS = 8
 #: Logits of shares between which quantiles are looked for.
 LOWEST, HIGHEST = -690.0, 60.0
 #: How far around a guess quantiles are looked for at first, in standard deviations and at most, and by what that grows.
-AROUND_DEVIATIONS, AROUND, WIDER = 4.0, 2.5, 4.0
+AROUND_DEVIATIONS, AROUND, WIDER = 1.0, 2.5, 4.0
 #: Rounds of Newton's method before the range is widened, and in the end.
 ROUNDS, LAST_ROUNDS = 7, 80
 #: Error of the log odds at which Newton's method stops, and of the level that its last step may leave.
-GOOD, NEARLY = 1e-7, 1e-8
+GOOD, NEARLY = 1e-7, 1e-7
 #: Changes of a slope per unit of the log odds: the least, and where nothing is known yet.
 LEAST_BEND, UNKNOWN_BEND = 6.0, 300.0
 #: A probability is kept this far from 0 and 1 where its log odds are taken.
@@ -315,9 +319,11 @@ def solve_quantiles(row: ShareRow, levels: Tensor, guess: Tensor, deviation: Ten
     # a level that an atom holds takes the place of another one, so that it asks for no nodes of its own
     place = torch.where(wanted, guess, torch.inf).amin(1, keepdim=True)
     u, width = torch.where(wanted, guess, place), (AROUND_DEVIATIONS * deviation).clamp(max=AROUND)
-    left = some
+    left, known = some, torch.stack([torch.full_like(u, -torch.inf), torch.full_like(u, torch.inf)])
     while len(left):
-        u[left], there = _newton(row, left, inner[left], u[left], width[left], wanted[left])
+        u[left], there, known[:, left] = _newton(
+            row, left, inner[left], u[left], width[left], wanted[left], known[:, left]
+        )
         if float(width[left].max()) > HIGHEST - LOWEST:
             break
         left, width = left[~there.all(1)], width * WIDER
@@ -325,16 +331,19 @@ def solve_quantiles(row: ShareRow, levels: Tensor, guess: Tensor, deviation: Ten
 
 
 def _newton(
-    row: ShareRow, which: Tensor, inner: Tensor, u: Tensor, width: Tensor, wanted: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Logits (r, A) near a guess, and which of them are right."""
+    row: ShareRow, which: Tensor, inner: Tensor, u: Tensor, width: Tensor, wanted: Tensor, known: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits (r, A) near a guess, which of them are right, and between which points they lie for certain (2, r, A)."""
     low, high = ((u + by * width[:, None]).clamp(LOWEST, HIGHEST) for by in (-1.0, 1.0))
     if row.power_law is not None:
         low = torch.where(low < row.power_law[which, None], LOWEST, low)
+    between = known.isfinite().all(0)
+    low, high = (torch.where(between, *ends) for ends in zip(known, (low, high)))
+    u = torch.where((u > low) & (u < high), u, 0.5 * (low + high))
     row.prepare(low.amin(1), high.amax(1), which)
     there, goal = ~wanted, torch.logit(inner)
     last_time = float(width.max()) * WIDER > HIGHEST - LOWEST
-    ends = low.clone(), high.clone()
+    ends, known = (torch.where(between, -torch.inf, low), torch.where(between, torch.inf, high)), known.clone()
     rows, u, before = torch.arange(len(u), device=u.device), u.clone(), None
     for _ in range(LAST_ROUNDS if last_time else ROUNDS):
         # points that are right already take the place of others, which are asked for anyway
@@ -346,6 +355,8 @@ def _newton(
         error = torch.logit(value, LEAST_CHANCE) - goal[rows]
         below = error < 0.0
         low[rows], high[rows] = torch.where(below, at, low[rows]), torch.where(below, high[rows], at)
+        known[0, rows] = torch.where(below & ~done, at, known[0, rows])
+        known[1, rows] = torch.where(below | done, known[1, rows], at)
         step = value * (1.0 - value) / (density / inside).clamp_min(LEAST_CHANCE)  # of u, per log odds
         # by how much the slope changes per unit of the log odds: what a step leaves is in proportion to its powers
         bend, spread = torch.full_like(error, UNKNOWN_BEND), inner[rows] * (1.0 - inner[rows])
@@ -369,7 +380,7 @@ def _newton(
         rows, before = rows[left], (at[left], error[left], step[left])
         if not len(rows):
             break
-    return u, there
+    return u, there, known
 
 
 def _hermite(
@@ -430,22 +441,23 @@ class PresentShares(ShareRow):
 
     def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
         """See the base class."""
-        lowest, highest = (torch.maximum(end, self._power_law[which]) for end in (lowest, highest))
-        self._blocks: list[_Nodes] = []
+        self._between = self.inside.new_zeros(2, len(self._groups))
+        self._between[:, which] = torch.stack([torch.maximum(end, self._power_law[which]) for end in (lowest, highest)])
         # sums that need about as many nodes are answered together: first by where they are asked for, then by number
-        for some in lowest.argsort().split(CONTOURS_TOGETHER):
-            self._add_blocks(lowest[some], highest[some], which[some])
+        in_order = which[self._between[0, which].argsort()].split(CONTOURS_TOGETHER)
+        self._blocks = [block for some in in_order for block in self._nodes_of(some, 1.0)]
 
-    def _add_blocks(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
-        """Choose nodes of some sums."""
+    def _nodes_of(self, which: Tensor, finer: float) -> list[_Nodes]:
+        """Nodes of some sums, so many times as dense as they should be; paths are tilted only where it is once."""
+        lowest, highest = self._between[:, which]
         alpha, centre = 2.0 * self._half.flatten(0, 1), self._log_centre[which]
         inside = _mask([self._groups[int(g)] for g in which], alpha.shape[1], alpha.device)
-        contour = Contour.of(alpha, centre, inside, lowest, highest, self._certain)
+        contour = Contour.of(alpha, centre, inside, lowest, highest, self._certain, finer)
         tilts = _Tilts.of(self._half, centre, self._total, inside) if self._certain else None
         # moduli fall as the logit rises
         moved = torch.where(inside, centre - highest[:, None], centre)  # (R, L)
         count, per_node = (contour.weight != 0.0).sum(1), self._half[..., 0].numel()
-        order, start = count.argsort(descending=True), 0
+        blocks, order, start = [], count.argsort(descending=True), 0
         while start < len(order):
             n_nodes = max(1, int(count[order[start]]))
             chosen = order[start : start + max(1, 8 * SWEEP_ELEMENTS // (per_node * max(n_nodes, self._half.shape[1])))]
@@ -456,23 +468,34 @@ class PresentShares(ShareRow):
             modulus, angle = part.log_factor(centre[chosen][..., None], 1.0)
             sizes, angles = (-torch.einsum("kil,rlq->rkiq", self._half, side) for side in (modulus, angle))
             own_tilts = None if tilts is None else tilts.take(chosen)
-            self._blocks.append(_Nodes(which[chosen], part, modulus, angle, sizes, angles, own_tilts))
+            blocks.append(_Nodes(which[chosen], finer, part, modulus, angle, sizes, angles, own_tilts))
             start += len(chosen)
+        return blocks
 
     def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
         """See the base class."""
         place = torch.full((len(self._groups),), -1, device=u.device)
         place[which] = torch.arange(len(which), device=u.device)
         cdf, density = torch.empty_like(u), torch.empty_like(u)
-        for block in self._blocks:
+        blocks, self._blocks = self._blocks, []
+        while blocks:
+            block = blocks.pop()
             at = place[block.sums]
-            asked = torch.nonzero(at >= 0).squeeze(1)
-            if len(asked):
-                at = at[asked]
-                cdf[at], density[at] = self._block(u[at], block if len(asked) == len(block.sums) else block.take(asked))
+            asked = at >= 0
+            doubtful = torch.zeros_like(asked)
+            if bool(asked.any()):
+                at, part = at[asked], block if bool(asked.all()) else block.take(asked)
+                cdf[at], density[at], doubt = self._block(u[at], part)
+                doubtful[asked] = (doubt > DOUBT).any(1) & (block.finer < FINEST)
+            if bool(doubtful.any()):
+                blocks += self._nodes_of(block.sums[doubtful], 3.0 * block.finer)
+                block = block.take(~doubtful)
+            if len(block.sums):
+                self._blocks.append(block)
         return cdf, density
 
-    def _block(self, u: Tensor, block: _Nodes) -> tuple[Tensor, Tensor]:
+    def _block(self, u: Tensor, block: _Nodes) -> tuple[Tensor, Tensor, Tensor]:
+        """Cdf, density, and what every third node leaves in doubt."""
         # axes: sum r, point a, member k, neuron i, node q
         groups, contour = [self._groups[g] for g in block.sums.tolist()], block.contour
         size, angle = block.sizes[:, None], block.angles[:, None]
@@ -507,13 +530,14 @@ class PresentShares(ShareRow):
         cross = (real * turned_imaginary).addcmul_(imaginary, turned_real)
         plain = turned_real.mul_(real).addcmul_(imaginary, turned_imaginary, value=-1.0)
         weight = contour.weight[:, None]  # (r, 1, q), complex
-        integral = (cross.sum((2, 3)) * weight.real + plain.sum((2, 3)) * weight.imag).sum(-1)
+        terms = cross.sum((2, 3)) * weight.real + plain.sum((2, 3)) * weight.imag  # (r, a, q)
+        integral, third = terms.sum(-1), 3.0 * (terms * contour.third[:, None]).sum(-1)
         density = torch.zeros_like(integral)
         for half, slope in slopes:  # d log z / du = -Σ a s / (1 - s)
             turn, half = slope * weight, half.to(plain.dtype)  # (r, 1, K, 1, n)
             rising, falling = ((half @ part).sum(2).squeeze(-2) for part in (plain, cross))  # (r, a, q)
             density = density + (rising * turn.imag + falling * turn.real).sum(-1)
-        return middle - integral / math.pi, 2.0 * density / math.pi
+        return middle - integral / math.pi, 2.0 * density / math.pi, (integral - third).abs() / math.pi
 
 
 @dataclass(frozen=True)
@@ -522,6 +546,7 @@ class _Nodes:
 
     Args:
         sums: their numbers (r,).
+        finer: so many times as dense as they should be.
         contour: the nodes.
         modulus: ``log |1 + s c|`` of every label (r, L, q).
         angle: its angle (r, L, q).
@@ -531,6 +556,7 @@ class _Nodes:
     """
 
     sums: Tensor
+    finer: float
     contour: Contour
     modulus: Tensor
     angle: Tensor
@@ -539,9 +565,10 @@ class _Nodes:
     tilts: _Tilts | None
 
     def take(self, rows: Tensor) -> _Nodes:
-        """Those of some of the sums."""
+        """Those of some of the sums, a mask."""
         return _Nodes(
             self.sums[rows],
+            self.finer,
             self.contour.take(rows, self.contour.weight.shape[1]),
             self.modulus[rows],
             self.angle[rows],
@@ -601,17 +628,30 @@ class Contour:
         log_size: ``log |s|`` (R, q).
         direction: ``s / |s|`` (R, q), complex.
         weight: ``ds/s`` (R, q), complex; zero where a sum needs fewer nodes.
+        third: one at every third node, which make a rule of their own, else zero (R, q).
     """
 
     log_size: Tensor
     direction: Tensor
     weight: Tensor
+    third: Tensor
 
     @classmethod
     def of(
-        cls, alpha: Tensor, log_centre: Tensor, inside: Tensor, lowest: Tensor, highest: Tensor, certain: bool
+        cls,
+        alpha: Tensor,
+        log_centre: Tensor,
+        inside: Tensor,
+        lowest: Tensor,
+        highest: Tensor,
+        certain: bool,
+        finer: float = 1.0,
     ) -> Contour:
-        """For components alpha (P, L), centres (R, L) and logits between two ends (R,) of sums, a mask (R, L)."""
+        """For components alpha (P, L), centres (R, L) and logits between two ends (R,) of sums, a mask (R, L).
+
+        Nodes are ``finer`` times as dense as they should be; tilted paths, and phases that turn no faster than those of
+        components that are not certain, are relied on only where that is once.
+        """
         mask = inside.double()
         own = alpha @ mask.T  # (P, R)
         others = alpha.sum(1, keepdim=True) - own
@@ -628,7 +668,7 @@ class Contour:
         spread_own, spread_rest = ((alpha @ (sizes.square() * part).T).log() for part in (mask, 1.0 - mask))
         tilt = torch.zeros_like(lowest)
         heavy_own, heavy_rest = (broad & (rate > CERTAIN_RATE) & side for side in (own < others, own >= others))
-        if certain:
+        if certain and finer == 1.0:
             one_sided = heavy_own.any(0) ^ heavy_rest.any(0)
             tilt = torch.where(one_sided, torch.where(heavy_own.any(0), TILT, -TILT), tilt)
             most = torch.where(tilt == 0.0, STRAIGHT_RATE, TILTED_RATE)
@@ -653,27 +693,35 @@ class Contour:
         last = torch.maximum(-torch.minimum(log_centre.amin(1), own_least - highest) + 2.0, high) - start
         slowest = min(1.0, float(alpha.amin(0).topk(2, largest=False).values.sum()))
         return cls._nodes(
-            start, (low - start)[:, None], (high - start)[:, None], last[:, None], slowest, rate.amax(0), tilt
+            start, (low - start)[:, None], (high - start)[:, None], last[:, None], slowest, rate.amax(0), tilt, finer
         )
 
     @classmethod
     def _nodes(
-        cls, start: Tensor, low: Tensor, high: Tensor, last: Tensor, slowest: float, rate: Tensor, tilt: Tensor
+        cls,
+        start: Tensor,
+        low: Tensor,
+        high: Tensor,
+        last: Tensor,
+        slowest: float,
+        rate: Tensor,
+        tilt: Tensor,
+        finer: float,
     ) -> Contour:
         """Nodes at half-integers of a count: dense between two places, far apart after the last one."""
         low, high, last = (part.clamp_min(0.0) + math.log(2.0) for part in (low - 1.0, high + AFTER, last))
         stop = last + GROWTH * (1.0 + math.log(TAIL / slowest))
-        dense = rate[:, None] / (2.0 * math.pi)
+        dense, widest = finer * rate[:, None] / (2.0 * math.pi), WIDEST / finer
 
         def count(v: Tensor) -> Tensor:
             window = softplus(v - low) - softplus(v - high) - softplus(-v - low) + softplus(-v - high)
-            return v / WIDEST + dense * window
+            return v / widest + dense * window
 
         end = count(stop)
         number = torch.arange(float(end.max()), dtype=torch.float64, device=low.device) + 0.5
-        left, right = torch.zeros_like(stop), stop + WIDEST
+        left, right = torch.zeros_like(stop), stop + widest
         # the count at even places, turned around
-        grid = torch.linspace(0.0, 1.0, 257, dtype=torch.float64, device=low.device) * (right + WIDEST)
+        grid = torch.linspace(0.0, 1.0, 257, dtype=torch.float64, device=low.device) * (right + widest)
         counts = count(grid)
         cell = torch.searchsorted(counts, number.expand(len(counts), -1).contiguous()).clamp(1, 256)
         before, after = counts.gather(1, cell - 1), counts.gather(1, cell)
@@ -684,7 +732,7 @@ class Contour:
             window = (
                 torch.sigmoid(v - low) - torch.sigmoid(v - high) + torch.sigmoid(-v - low) - torch.sigmoid(-v - high)
             )
-            return 1.0 / WIDEST + dense * window
+            return 1.0 / widest + dense * window
 
         for _ in range(3):
             v = v - (count(v) - number) / density(v)
@@ -698,17 +746,18 @@ class Contour:
         size = place.abs()
         log_cosh = w + torch.log1p(torch.exp(-2.0 * w)) - math.log(2.0)
         slope = torch.complex(kappa * tanh, torch.ones_like(w))
-        return cls(start[:, None] + log_cosh + size.log(), place / size, slope / place * change)
+        third = (torch.arange(len(number), device=low.device) % 3 == 1).to(w).expand_as(w)
+        return cls(start[:, None] + log_cosh + size.log(), place / size, slope / place * change, third)
 
     def only(self, keep: Tensor) -> Contour:
         """Nodes that count, moved to the front of every row."""
         weight = torch.where(keep, self.weight, 0.0)
         order = torch.argsort((~keep).to(torch.int8), dim=1, stable=True)[:, : max(1, int(keep.sum(1).max()))]
-        return Contour(*(part.gather(1, order) for part in (self.log_size, self.direction, weight)))
+        return Contour(*(part.gather(1, order) for part in (self.log_size, self.direction, weight, self.third)))
 
     def take(self, rows: Tensor, n_nodes: int) -> Contour:
         """The first nodes of some of the sums."""
-        return Contour(*(part[rows, :n_nodes] for part in (self.log_size, self.direction, self.weight)))
+        return Contour(*(part[rows, :n_nodes] for part in (self.log_size, self.direction, self.weight, self.third)))
 
     def _relative(self, log_scale: Tensor, sign: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Of ``q = ± e^log_scale s``: ``log |q|``, ``min(|q|, 1/|q|)``, and both parts of its direction."""
