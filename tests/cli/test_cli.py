@@ -462,11 +462,6 @@ def test_rows_that_trained_the_model_neither_calibrate_nor_judge_it(folder: Path
     assert judged.exit_code == 0
     assert "120 of the 120 rows trained this model" in " ".join(judged.stderr.split())
     assert "trained this model" not in run("evaluate", folder / "model", folder / "new.csv").stderr
-    for name in ("city", "new"):  # in parts, too
-        pd.read_csv(folder / f"{name}.csv").to_parquet(folder / f"{name}_parts.parquet")
-        parts = run("evaluate", folder / "model", folder / f"{name}_parts.parquet", "--out", folder / f"scores_{name}")
-        assert parts.exit_code == 0, parts.output
-        assert ("120 of the 120 rows trained this model" in " ".join(parts.stderr.split())) == (name == "city")
 
 
 def test_info_shows_the_self_check(folder: Path) -> None:

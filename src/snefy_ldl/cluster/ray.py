@@ -15,7 +15,7 @@ from typing import Any
 
 from snefy_ldl.cluster.base import Engine, EngineError
 from snefy_ldl.cluster.parts import Part, StoragePath
-from snefy_ldl.cluster.work import Outcome, PartWorker, Work
+from snefy_ldl.cluster.work import Outcome, PartWorker, Predictions
 
 __all__ = ["PATIENCE", "RayEngine"]
 
@@ -170,7 +170,7 @@ class RayEngine(Engine):
     def __init__(self, address: str | None = None, workers: int | None = None, patience: float = PATIENCE) -> None:
         self.address, self.workers, self.patience = address, workers, patience
 
-    def outcomes(self, work: Work, parts: list[Part], out: StoragePath) -> Iterator[Outcome]:
+    def outcomes(self, work: Predictions, parts: list[Part], out: StoragePath) -> Iterator[Outcome]:
         """Process parts; see :meth:`Engine.outcomes`."""
         with connected(self.address, self.workers) as ray:
             _quiet()
@@ -194,7 +194,7 @@ class RayEngine(Engine):
                 yield answer
 
 
-def _data_set(work: Work, parts: list[Part], out: StoragePath, allocation: Allocation) -> Any:
+def _data_set(work: Predictions, parts: list[Part], out: StoragePath, allocation: Allocation) -> Any:
     """Parts as a lazy data set that actors turn into outcomes; a part is a block, so none waits for another."""
     import ray.data
 
@@ -215,6 +215,12 @@ class PartActor(PartWorker):
         work: what to compute.
         out: folder for the output files.
     """
+
+    def __init__(self, work: Predictions, out: StoragePath) -> None:
+        import torch
+
+        torch.set_num_threads(1)  # there are as many workers as cores: more threads would only compete
+        super().__init__(work, out)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:  # type: ignore[override]
         """Process a part.
