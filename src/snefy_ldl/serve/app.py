@@ -227,8 +227,7 @@ class Service:
             raise Fault(422, " ".join(str(error).split())) from None
         self.telemetry.rows(f"/v1/{path}", rows)
         is_long = sum(values.size for values in made.columns.values()) > LONG_ANSWER
-        accept = request.headers.get("accept", "")
-        response: Response = await self._beside(is_long, lambda: reply(made, served, accept))
+        response: Response = await self._beside(is_long, lambda: reply(made, served))
         return response
 
     def _read(self, kind: type[Question], request: Request, body: bytes, caller: Caller) -> Asked:
