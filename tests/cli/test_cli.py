@@ -438,10 +438,11 @@ def test_conformalize_along_a_column(folder: Path, districts: pd.DataFrame, tmp_
 def test_a_calibration_does_not_outlive_its_model(folder: Path, districts: pd.DataFrame, tmp_path: Path) -> None:
     model = tmp_path / "model"
     shutil.copytree(folder / "model", model)
-    succeed("conformalize", model, folder / "new.csv")
-    SnefyLDL(epochs=1, random_state=9).fit(districts[districts.columns[1:6]], districts[LABELS]).save(model)
+    succeed("conformalize", model, folder / "new.csv", "--method", "quantile")
+    other = SnefyLDL(epochs=1, n_neurons=8, guides=None, random_state=9)
+    other.fit(districts[districts.columns[1:6]], districts[LABELS]).save(model)
     assert not (model / "calibration.json").exists()
-    succeed("conformalize", model, folder / "new.csv")
+    succeed("conformalize", model, folder / "new.csv", "--method", "quantile")
     state = json.loads((model / "calibration.json").read_text())
     (model / "calibration.json").write_text(json.dumps({**state, "weights_sha256": "other"}))
     assert "other weights" in fail("predict", model, folder / "city.csv", "--interval", 0.9)
