@@ -1,4 +1,4 @@
-"""What every test and every example in a docstring shares: pictures are closed when it ends; integrations may be missing."""
+"""What every test and every example in a docstring shares: figures are closed; integrations may be missing."""
 
 from __future__ import annotations
 
