@@ -26,9 +26,9 @@ from snefy_ldl.serve import app as app_module
 from snefy_ldl.serve import server as server_module
 from snefy_ldl.serve.answers import Asked, answer_alone, answer_predictions
 from snefy_ldl.serve.app import create_app
-from snefy_ldl.serve.batching import Caller, Meter, Pace, Size
+from snefy_ldl.serve.batching import Caller, slices
 from snefy_ldl.serve.guard import Log
-from snefy_ldl.serve.limits import Fault, Limits, Overload
+from snefy_ldl.serve.limits import Limits, Overload
 from snefy_ldl.serve.schemas import Density, Predict
 from snefy_ldl.serve.store import load_served
 
@@ -55,7 +55,7 @@ def watch(app: Any, name: str, before: Callable[[int], None]) -> Watched:
     app.service.wait()
     store = app.service.store
     watched = Watched(store.get(name).inner, before)
-    store._models[name] = replace(store.get(name), inner=watched, calibrated=None, meter=Meter())
+    store._models[name] = replace(store.get(name), inner=watched, calibrated=None)
     return watched
 
 
@@ -143,36 +143,7 @@ def test_nobody_is_worked_for_who_has_left_or_whose_time_is_up(folder: Path, cit
         assert watched.sizes == [1]  # of 160 rows
 
 
-def test_what_would_take_too_long_is_refused_with_a_size_that_would_not(folder: Path, rows: Any) -> None:
-    app = create_app([folder], limits=Limits(seconds=10.0), log=Log(io.StringIO()))
-    watched = watch(app, "city", lambda n: None)
-    meter = app.service.store.get().meter
-    points = [[0.2, 0.3, 0.5]] * 20_000
-
-    async def ask() -> None:
-        async with client_of(app) as client:
-            for _ in range(2):  # half a second per row, and a millisecond per point
-                meter.note(("predict", 1), 0.5, enough=True)
-                meter.note(("density", "points"), 1e-3, enough=True)
-            refused = await client.post("/v1/predict", json={"rows": rows})
-            assert refused.status_code == 413
-            assert refused.json() == {
-                "error": "40 rows would take about 20 s here, and a request may take 10 s; send at most 16 rows at a "
-                "time.",
-                "field": "rows",
-            }
-            refused = await client.post("/v1/density", json={"rows": rows[:1], "points": points})
-            assert refused.status_code == 413
-            assert refused.json()["error"].endswith("send one row at a time with at most 8,000 points.")
-            assert watched.sizes == []
-            assert (await client.post("/v1/predict", json={"rows": rows[:16]})).status_code == 200
-            body = {"rows": rows[:1], "points": points[:8000]}
-            assert (await client.post("/v1/density", json=body)).status_code == 200
-
-    asyncio.run(ask())
-
-
-def test_a_question_that_turns_out_slow_is_refused_on_the_way(folder: Path, rows: Any) -> None:
+def test_a_question_that_turns_out_slow_is_refused_with_a_size_that_would_not(folder: Path, rows: Any) -> None:
     app = create_app([folder], limits=Limits(seconds=4.0), log=Log(io.StringIO()))
     watched = watch(app, "city", lambda n: time.sleep(0.25 * n))
 
@@ -182,42 +153,20 @@ def test_a_question_that_turns_out_slow_is_refused_on_the_way(folder: Path, rows
 
     refused = asyncio.run(ask())
     assert refused.status_code == 413, refused.text
-    assert "rows at a time" in refused.json()["error"]
+    words = refused.json()["error"]
+    assert words.startswith("40 rows would take about 1")
+    assert "a request may take 4 s; send at most 1" in words
+    assert refused.json()["field"] == "rows"
     assert sum(watched.sizes) <= 4
 
 
-def test_an_answer_that_needs_all_rows_is_tried_on_few(folder: Path, city: Table) -> None:
-    meter, sizes = Meter(), list[int]()
-    pace = Pace(Size("query", 1000), meter, Limits(seconds=1.0), [Caller(WAIT)])
-
-    def answer(number: int) -> None:
-        sizes.append(number)
-        time.sleep(0.02 * number)
-
-    with pytest.raises(Fault, match=r"1,000 rows would take about \d+ s here") as refused:
-        pace.try_out(answer)
-    assert refused.value.status == 413
-    assert sum(sizes) <= 64
-
-
 def test_one_slow_moment_of_the_machine_refuses_nobody() -> None:
-    meter = Meter()
-    meter.note("predict", 1e-3, enough=False)
-    meter.note("predict", 5.0, enough=True)
-    Pace(Size("predict", 1000), meter, Limits(), []).check_size()
-    meter.note("predict", 1e-3, enough=True)
-    assert meter.rate("predict") is not None
-    Pace(Size("predict", 1000), meter, Limits(), []).check_size()
-    meter.note("groups", 5.0, enough=True)
-    meter.note("groups", 5.0, enough=True)
-    with pytest.raises(Fault, match="send at most 1 row at a time"):
-        Pace(Size("groups", 9), meter, Limits(), []).check_size()
-    meter.note("groups", 1e-3, enough=False)  # an upper bound that is lower
-    Pace(Size("groups", 9), meter, Limits(), []).check_size()
-    meter.note("next", 50.0, enough=True)
-    meter.note("next", 50.0, enough=True)
-    with pytest.raises(Fault, match="larger --seconds"):
-        Pace(Size("next", 1), meter, Limits(), []).check_size()
+    seen = []
+    for part in slices(40, [Caller(WAIT)], Limits(seconds=1.0), most=4):
+        seen.append(part)
+        if part.start == 5:
+            time.sleep(0.2)  # forty such rows would take two seconds
+    assert seen[-1].stop == 40
 
 
 def test_many_points_are_answered_in_slices_and_are_the_laws(

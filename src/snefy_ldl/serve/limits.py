@@ -22,7 +22,7 @@ class Limits:
         cells: most numbers a density answer may hold, rows times points.
         votes: most votes on one item.
         seconds: how long a request may wait and be computed before it fails with 503. A request that would take
-            longer, judging by measured times, gets 413 at once.
+            longer, judging by its first rows, gets 413.
         queue: requests that may wait, per model; further ones get 503 at once.
         batch_rows: rows of waiting requests that are answered together.
         batch_wait: seconds to wait for further requests if the last batch had several.
