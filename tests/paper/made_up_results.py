@@ -33,10 +33,10 @@ def put_conformal(
     for repeat in range(repeats):
         ceiling = {"2": 0.88, "4": 0.82, "8": 0.75}
 
-        def block(level: float, bins: bool = False) -> dict[str, Any]:
+        def block(level: float) -> dict[str, Any]:
             fsc = {name: (level + 0.02 * rng.standard_normal(3)).tolist() for name in LEVELS}
             rest = {name: (0.5 + 0.1 * rng.random(3)).tolist() for name in ("coverage", "width", "interval_score")}
-            return {"fsc": fsc, **rest, **({"pit": rng.integers(1, 9, (3, 20)).tolist()} if bins else {})}
+            return {"fsc": fsc, **rest}
 
         put(
             folder,
@@ -46,7 +46,7 @@ def put_conformal(
             {"models": {"dirichlet": block(0.7)}, "ceiling": ceiling, "labels": labels},
         )
         for recipe in recipes:
-            models = {"models": {"snefy": block(0.7 + gain, bins=True)}, "methods": {"snefy_quantile": block(0.8)}}
+            models = {"models": {"snefy": block(0.7 + gain)}, "methods": {"snefy_quantile": block(0.8)}}
             put(folder, study, recipe, repeat, {**models, "ceiling": ceiling, "labels": labels})
 
 
