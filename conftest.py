@@ -1,4 +1,4 @@
-"""What every test and every example in a docstring shares: pictures are closed when it ends; doors may be missing."""
+"""What every test and every example in a docstring shares: figures are closed; integrations may be missing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from importlib.util import find_spec
 import pytest
 
 #: Modules whose examples need a package that is not here; their tests say so when they are skipped.
-NEEDS = {"hub": "huggingface_hub", "mlflow": "mlflow", "skpro": "skpro"}
+NEEDS = {"hub": "huggingface_hub", "mlflow": "mlflow"}
 collect_ignore = [
-    f"src/snefy_ldl/integrations/{door}.py" for door, package in NEEDS.items() if find_spec(package) is None
+    f"src/snefy_ldl/integrations/{name}.py" for name, package in NEEDS.items() if find_spec(package) is None
 ]
 
 

@@ -30,7 +30,6 @@ SUBJECTS: dict[str, list[str]] = {
         "snefy_ldl.integrations.onnx",
         "snefy_ldl.integrations.hub",
         "snefy_ldl.integrations.mlflow",
-        "snefy_ldl.integrations.skpro",
     ],
     "Services and clusters": [
         "snefy_ldl.serve.app",

@@ -23,19 +23,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = pd.DataFrame(city.X, columns=city.feature_names)
     table["zone"] = np.where(city.X[:, 0] > 4, "outer", "inner")
     labels = pd.DataFrame(city.D, columns=["business", "fun", "school"])
-    SnefyLDL(epochs=2, n_members=2, random_state=0).fit(table, labels).save(folder / "model")
+    SnefyLDL(epochs=2, n_members=2, n_neurons=12, guides=None, random_state=0).fit(table, labels).save(folder / "model")
     table.to_csv(folder / "rows.csv", index=False)
     return folder
 
 
 def test_tables_and_a_picture(folder: Path) -> None:
     words = succeed("explain", folder / "model", folder / "rows.csv", "--feature", "night_bus_lines", "--step", 2,
-                    "--out", folder / "x.png")  # fmt: skip
+                    "--max-rows", 20, "--grid", 5, "--out", folder / "x.png")  # fmt: skip
     assert "night_bus_lines +2: fun" in words.stdout
     assert "what the members disagree on" in words.stdout
     assert (folder / "x.png").read_bytes()[:4] == b"\x89PNG"
     words = succeed("explain", folder / "model", folder / "rows.csv", "--feature", "zone", "--and", "night_bus_lines",
-                    "--of", "fun > school", "--out", folder / "map.svg")  # fmt: skip
+                    "--of", "fun > school", "--max-rows", 20, "--grid", 5, "--out", folder / "map.svg")  # fmt: skip
     assert "P(fun > school)" in words.stdout
     assert b"<svg" in (folder / "map.svg").read_bytes()
 

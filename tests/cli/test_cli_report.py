@@ -1,4 +1,4 @@
-"""``report`` and ``plot``: from a table to a page or a picture, and what they refuse."""
+"""``report``: from a table to a page, and what it refuses."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ import pytest
 from commands import fail, run, succeed
 from people_tables import TABLES
 from snefy_ldl.cli.pictures import Pictures, color_variables
-from snefy_ldl.cli.report import KINDS
+from snefy_ldl.cli.report_page import choose_corners
 from snefy_ldl.datasets import make_city_districts
+from snefy_ldl.errors import InputError
 
 SECTIONS = ["data", "quality", "features", "densities", "marginals", "sure", "calibration", "failures", "method"]
+#: What fit and report print of the rows of train.csv.
+FITTED_TO = "120 rows (96 to learn from, 24 held back for validation)"
 #: Elements that HTML leaves open.
 VOID = {"meta", "br", "img", "link", "hr", "input"}
 
@@ -98,8 +101,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     votes[120:].to_csv(folder / "more_votes.csv", index=False)
     labels = ",".join(city.label_names)
     common = ("--labels", labels, "--epochs", 3, "-q")
-    succeed("fit", folder / "train.csv", *common, "--out", folder / "model")
-    succeed("fit", folder / "votes.csv", *common, "--votes", "counts", "--out", folder / "votes")
+    assert FITTED_TO in succeed("fit", folder / "train.csv", *common, "--out", folder / "model").stdout
+    few = ("--set", "guides=null", "--set", "n_neurons=8")
+    succeed("fit", folder / "votes.csv", *common, *few, "--votes", "counts", "--out", folder / "votes")
     return folder
 
 
@@ -111,6 +115,7 @@ def test_report_writes_one_page_that_needs_nothing_else(folder: Path, tmp_path: 
     for expected in ("business, entertainment and education", "SA-BFGS", "KL divergence", "constant mean", "row "):
         assert expected in words
     assert "learned from these rows" in words
+    assert f"the model was fitted to {FITTED_TO}" in words
     assert re.search(r"What the fit tried .*guides \S+ \S+ 3 \S+ (kept|not chosen)", words)
 
 
@@ -152,40 +157,28 @@ def test_report_of_any_number_of_labels(tmp_path: Path, n_labels: int, corners: 
     table = pd.DataFrame(random.normal(size=(60, 2)), columns=["x", "y"])
     table[labels] = random.dirichlet(np.ones(n_labels) * 3.0, 60)
     table.to_csv(tmp_path / "t.csv", index=False)
-    succeed("fit", tmp_path / "t.csv", "--labels", ",".join(labels), "--epochs", 2, "-q", "--out", tmp_path / "model")
+    small = ("--epochs", 2, "-q", "--set", "guides=null", "--set", "n_neurons=8")
+    succeed("fit", tmp_path / "t.csv", "--labels", ",".join(labels), *small, "--out", tmp_path / "model")
     words = ["--ternary", corners] if corners else []
-    succeed("report", tmp_path / "model", tmp_path / "t.csv", "--out", tmp_path / "report", *words)
+    succeed("report", tmp_path / "model", tmp_path / "t.csv", "--folds", 0, "--out", tmp_path / "report", *words)
     check_page(tmp_path / "report" / "index.html")
 
 
-def test_what_report_and_plot_refuse(folder: Path, tmp_path: Path) -> None:
+def test_what_report_refuses(folder: Path, tmp_path: Path) -> None:
     model, table = folder / "model", folder / "test.csv"
     pd.read_csv(table)[:5].to_csv(tmp_path / "few.csv", index=False)
     assert "at least 10 rows" in fail("report", model, tmp_path / "few.csv", "--out", tmp_path / "r")
     assert not (tmp_path / "r").exists()
     assert "is a file" in fail("report", model, table, "--out", table)
-    out = tmp_path / "x.png"
-    assert "name three labels" in fail("plot", "ternary", model, table, "--out", out, "--ternary", "a,b")
-    assert "no label 'a'" in fail("plot", "ternary", model, table, "--out", out, "--ternary", "a,business,education")
-    twice = "business,business,education"
-    assert "named twice" in fail("plot", "ternary", model, table, "--out", out, "--ternary", twice)
-    assert "numbered from 1 to 80" in fail("plot", "ternary", model, table, "--out", out, "--rows", "0")
-    assert "all rows" in fail("plot", "joint", model, table, "--out", out, "--rows", "1")
-    assert "ends in .png" in fail("plot", "joint", model, table, "--out", tmp_path / "x.txt")
-    assert "votes do not show" in fail(
-        "plot", "pit", folder / "votes", folder / "more_votes.csv", "--counts", "--out", out
-    )
-    assert run("plot", "cake", model, table, "--out", out).exit_code == 2
-    assert not out.exists()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_plot_draws_each_kind(folder: Path, tmp_path: Path, kind: str) -> None:
-    ending, start = (".svg", b"<?xml") if kind == "pit" else (".png", b"\x89PNG")
-    out = tmp_path / "pictures" / f"x{ending}"
-    assert KINDS[kind] in succeed("plot", kind, folder / "model", folder / "test.csv", "--out", out, "--dpi", 60).stderr
-    assert out.read_bytes().startswith(start)
-    assert out.stat().st_size > 2000
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("a,b", "name three labels"), ("a,x,y", "no label 'a'"), ("x,x,y", "named twice")],
+)
+def test_corners_that_are_none(text: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        choose_corners(["x", "y", "z"], np.full((2, 3), 1.0 / 3.0), text)
 
 
 def test_evaluate_shows_own_and_calibrated_coverage(folder: Path) -> None:
@@ -238,15 +231,6 @@ def test_votes_are_calibrated_by_a_method_that_says_something(folder: Path, tmp_
     assert "auto " in succeed("conformalize", folder / "model", folder / "calibration.csv").stdout
     nothing = succeed("conformalize", model, folder / "more_votes.csv", "--votes", "counts", "--method", "cdf").stderr
     assert "intervals say nothing" in " ".join(nothing.split())
-
-
-def test_fit_and_report_say_what_the_rows_were_for(folder: Path, tmp_path: Path) -> None:
-    words = "120 rows (96 to learn from, 24 held back for validation)"
-    labels = "business,entertainment,education"
-    out = tmp_path / "model"
-    assert words in succeed("fit", folder / "train.csv", "--labels", labels, "--epochs", 1, "-q", "--out", out).stdout
-    succeed("report", folder / "model", folder / "test.csv", "--out", tmp_path / "report")
-    assert f"the model was fitted to {words}" in check_page(tmp_path / "report" / "index.html")
 
 
 def test_fit_and_evaluate_report_one_likelihood_of_votes(folder: Path) -> None:

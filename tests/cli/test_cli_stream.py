@@ -37,6 +37,6 @@ def test_a_folder_becomes_a_model(folder):
 
 def test_what_cannot_be_streamed_is_told(folder):
     out = folder / "m"
-    assert "no Parquet files" in fail("fit", folder / "none", "--stream", "--labels", "a,b", "--out", out)
+    assert "no file at" in fail("fit", folder / "none", "--stream", "--labels", "a,b", "--out", out)
     assert "zzz" in fail("fit", folder / "city", "--stream", "--labels", "business,zzz", "--out", out)
     assert run("fit", folder / "city", "--stream", "--votes", "long", "--out", out).exit_code == 2

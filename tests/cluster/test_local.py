@@ -10,12 +10,12 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from cluster_cases import CITY, FEATURES, LABELS, fill_folder
+from cluster_cases import CITY, FEATURES, fill_folder
 from commands import fail, run, succeed
 from snefy_ldl.cluster.base import EngineError, LocalEngine, run_parts
 from snefy_ldl.cluster.parts import Part, PartTable, StoragePath, find_tables, plan_parts
 from snefy_ldl.cluster.ray import allocate_workers
-from snefy_ldl.cluster.work import ModelFiles, Predictions, RunningMoments
+from snefy_ldl.cluster.work import ModelFiles, Predictions
 from snefy_ldl.errors import DataNotFoundError, InputError
 
 
@@ -91,56 +91,18 @@ def test_a_wrong_cell_is_named_by_file_and_row(folder, tmp_path):
     assert FEATURES[1] in line
 
 
-def figures(report):
-    """Values and errors of all measures."""
-    entries = {**report["metrics"], "likelihood": report["log_likelihood"]}
-    entries |= {name: report["interval"][name] for name in ("coverage", "width")}
-    return {f"{name} {key}": entry[key] for name, entry in entries.items() for key in ("value", "std_error")}
-
-
-def test_scores_of_parts_add_up_to_those_of_the_table(folder, tmp_path):
-    whole = json.loads(succeed("evaluate", folder / "model", folder / "all.parquet", "--json").stdout)
-    files = (folder / "a.parquet", folder / "b.parquet")
-    words = ("evaluate", folder / "model", *files, "--json", "--out", tmp_path / "out")
-    for _ in range(2):  # the second time from the parts' own figures
-        parts = json.loads(succeed(*words).stdout)
-        assert parts["rows"] == whole["rows"]
-        assert figures(parts) == pytest.approx(figures(whole), rel=1e-9)
-        assert parts["interval"]["coverage"]["better"] == whole["interval"]["coverage"]["better"]
-    rows = pd.read_parquet(tmp_path / "out")
-    assert rows["log_likelihood"].mean() == pytest.approx(whole["log_likelihood"]["value"])
-
-
-def test_the_best_rows_of_parts_are_those_of_the_table(folder, tmp_path):
-    options = ("--strategy", "variance", "-n", 20)
-    succeed("query", folder / "model", folder / "all.parquet", *options, "--out", tmp_path / "best.csv")
-    succeed("query", folder / "model", folder / "a.parquet", folder / "b.parquet", *options, "--out", tmp_path / "out")
-    whole, parts = pd.read_csv(tmp_path / "best.csv"), pd.read_parquet(tmp_path / "out" / "chosen.parquet")
-    assert list(parts["id"]) == list(whole["id"])
-    assert list(parts.columns) == list(whole.columns)
-    np.testing.assert_allclose(parts["query_score"], whole["query_score"], rtol=1e-6)
-    skip = ("--skip", tmp_path / "best.csv", "--out", tmp_path / "next")
-    succeed("query", folder / "model", folder / "a.parquet", folder / "b.parquet", *options, *skip)
-    assert not set(pd.read_parquet(tmp_path / "next" / "chosen.parquet")["id"]) & set(whole["id"])
-    wrong = ("--strategy", "kmeans", "--out", tmp_path / "x")
-    assert "without --diverse" in fail("query", folder / "model", folder / "a.parquet", *wrong)
-
-
-def test_votes_update_the_items_of_parts(folder, tmp_path):
-    rng = np.random.default_rng(0)
-    ids = rng.choice(len(CITY.X), 30, replace=False)
-    votes = pd.DataFrame(rng.integers(0, 4, (30, 3)), columns=LABELS)
-    votes.insert(0, "id", [f"r{k}" for k in ids])
-    votes.to_csv(tmp_path / "votes.csv", index=False)
-    words = (tmp_path / "votes.csv", "--votes", "counts", "--out")
-    succeed("update", folder / "model", folder / "all.parquet", *words, tmp_path / "one.parquet")
-    (tmp_path / "items").mkdir()
+def test_a_folder_of_parquet_files_is_one_table(folder, tmp_path):
+    (tmp_path / "rows").mkdir()
     for name in ("a", "b"):
-        (tmp_path / "items" / f"{name}.parquet").symlink_to(folder / f"{name}.parquet")
-    succeed("update", folder / "model", tmp_path / "items", *words, tmp_path / "out")
-    pd.testing.assert_frame_equal(
-        pd.read_parquet(tmp_path / "out"), pd.read_parquet(tmp_path / "one.parquet"), check_dtype=False, atol=1e-6
-    )
+        (tmp_path / "rows" / f"{name}.parquet").symlink_to(folder / f"{name}.parquet")
+    whole = json.loads(succeed("evaluate", folder / "model", folder / "all.parquet", "--json").stdout)
+    assert json.loads(succeed("evaluate", folder / "model", tmp_path / "rows", "--json").stdout) == whole
+    options = ("--strategy", "variance", "-n", 20, "--out")
+    succeed("query", folder / "model", folder / "all.parquet", *options, tmp_path / "all.csv")
+    succeed("query", folder / "model", tmp_path / "rows", *options, tmp_path / "rows.csv")
+    assert (tmp_path / "all.csv").read_bytes() == (tmp_path / "rows.csv").read_bytes()
+    pd.DataFrame({"other": [1.0]}).to_parquet(tmp_path / "rows" / "c.parquet")
+    assert "c.parquet lacks" in fail("evaluate", folder / "model", tmp_path / "rows")
 
 
 def test_options_that_do_not_go_together(folder, tmp_path):
@@ -164,16 +126,6 @@ def test_parts_are_runs_of_row_groups(tmp_path):
     assert cells == list(range(30))
     assert [part.before for part in parts] == list(np.cumsum([0, *[part.rows for part in parts]])[:-1])
     assert isinstance(parts[0], Part)
-
-
-def test_a_tally_of_parts_is_that_of_the_whole():
-    values = np.random.default_rng(0).normal(1e6, 1.0, 1000)
-    tally = RunningMoments()
-    for part in np.array_split(values, [3, 500, 501]):
-        tally = tally + RunningMoments.of(part)
-    mean, error = tally.mean_and_error()
-    assert mean == pytest.approx(values.mean(), rel=1e-12)
-    assert error == pytest.approx(values.std(ddof=1) / np.sqrt(1000), rel=1e-6)
 
 
 def test_workers_never_take_the_whole_cluster():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +33,10 @@ def put_conformal(
     for repeat in range(repeats):
         ceiling = {"2": 0.88, "4": 0.82, "8": 0.75}
 
-        def block(level: float, bins: bool = False) -> dict[str, Any]:
+        def block(level: float) -> dict[str, Any]:
             fsc = {name: (level + 0.02 * rng.standard_normal(3)).tolist() for name in LEVELS}
             rest = {name: (0.5 + 0.1 * rng.random(3)).tolist() for name in ("coverage", "width", "interval_score")}
-            return {"fsc": fsc, **rest, **({"pit": rng.integers(1, 9, (3, 20)).tolist()} if bins else {})}
+            return {"fsc": fsc, **rest}
 
         put(
             folder,
@@ -47,7 +46,7 @@ def put_conformal(
             {"models": {"dirichlet": block(0.7)}, "ceiling": ceiling, "labels": labels},
         )
         for recipe in recipes:
-            models = {"models": {"snefy": block(0.7 + gain, bins=True)}, "methods": {"snefy_quantile": block(0.8)}}
+            models = {"models": {"snefy": block(0.7 + gain)}, "methods": {"snefy_quantile": block(0.8)}}
             put(folder, study, recipe, repeat, {**models, "ceiling": ceiling, "labels": labels})
 
 
@@ -138,46 +137,21 @@ def put_run(folder: Path, **changes: Any) -> None:
     (folder / "run.json").write_text(json.dumps({**run, **changes}))
 
 
-class Page(HTMLParser):
-    """Checks that tags are closed in order, and gathers the cells of the tables by section."""
-
-    VOID = frozenset({"meta", "img", "br", "link"})
+class Page:
+    """The tables of a text, by the study whose heading they stand under."""
 
     def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.addresses: list[str] = []
-        self.section = ""
-        self.rows: dict[str, list[list[str]]] = {}
-        self.text = ""
-        self.feed(text)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        named = dict(attrs)
-        self.addresses += [value for name in ("src", "href") if (value := named.get(name)) is not None]
-        if tag == "section":
-            self.section = named.get("id") or ""
-        if tag == "tr":
-            self.rows.setdefault(self.section, []).append([])
-        if tag in ("td", "th"):
-            self.rows[self.section][-1].append("")
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.text += data
-        if "td" in self.open or "th" in self.open:
-            self.rows[self.section][-1][-1] += data
+        self.text, self.rows, study = text, dict[str, list[list[str]]](), ""
+        for line in text.splitlines():
+            if line.startswith("## "):
+                study = line[3:].partition(":")[0].replace(" ", "").lower()
+            if line.startswith("|"):
+                cells = [cell.strip().strip("*") for cell in line.strip("|").split("|")]
+                self.rows.setdefault(study, []).append(cells)
 
     def find(self, section: str, head: str) -> list[list[str]]:
-        """All rows of a section that begin with a word, without the word."""
-        return [[" ".join(cell.split()) for cell in row[1:]] for row in self.rows[section] if row[0].strip() == head]
+        """All rows of a section whose head ends with a word, without the head."""
+        return [row[1:] for row in self.rows[section] if row[0] == head or row[0].endswith(f", {head}")]
 
 
 def figures(folder: Path, study: str, recipe: str) -> list[dict[str, Any]]:

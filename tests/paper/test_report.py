@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from pathlib import Path
 
@@ -33,7 +32,6 @@ from snefy_ldl.paper.claims import (
 )
 
 pytest.importorskip("jinja2")
-pytest.importorskip("matplotlib")
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +48,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     put_ensemble(folder, "table7", 0.02, won=20)
     put_sensitivity(folder, 0.0)
     put_run(folder)
-    assert write_report(folder) == folder / "report.html"
+    assert write_report(folder) == folder / "reproduction.md"
     return folder
 
 
 @pytest.fixture(scope="module")
 def page(whole: Path) -> Page:
-    return Page((whole / "report.html").read_text(encoding="utf-8"))
+    return Page((whole / "tables.md").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("n", [2, 10, 100])
@@ -139,28 +137,17 @@ def test_ensemble_table_holds_independent_figures(whole: Path, page: Page) -> No
     assert f"▲ {difference(scores('Weighted'), scores('Average'), 4)}" in row
 
 
-def test_text_and_page_agree_on_the_verdicts(whole: Path, page: Page) -> None:
+def test_the_text_holds_the_verdicts_and_the_time(whole: Path) -> None:
     results = load_results(whole)
     text = (whole / "reproduction.md").read_text(encoding="utf-8")
-    shown = " ".join(page.text.split())
     for claim in [*claims_of_the_paper(results, TABLES), *claims_of_ours(results, TABLES)]:
         assert claim.title in text
-        assert claim.title in shown
         for case in claim.cases:
             for verdict in case.verdicts.values():
                 assert f"{verdict.mark} **{verdict.word}**: {verdict.evidence}" in text
-                assert f"{verdict.mark} {verdict.word}{' '.join(verdict.evidence.split())}." in shown
-
-
-def test_page_stands_alone_and_is_well_formed(whole: Path, page: Page) -> None:
-    html = (whole / "report.html").read_text(encoding="utf-8")
-    assert not re.search(r"https?://|<script|<link|@import|url\(", html)
-    assert all(address.startswith(("data:image/svg+xml;base64,", "#")) for address in page.addresses)
-    assert sum(address.startswith("data:") for address in page.addresses) == 9
-    assert "label <1>" in page.text  # names are escaped, not taken for tags
-    assert "1 h 2 min" in page.text
-    assert "snefy-ldl reproduce table3 --recipe default" in page.text
-    assert "The paper has 100 splits; here are 4 with the default recipe." in page.text
+    assert "1 h 2 min" in text
+    assert "snefy-ldl reproduce table3 --recipe default" in text
+    assert "The paper has 100 splits; here are 4 with the default recipe." in text
 
 
 def test_same_results_give_the_same_bytes(tmp_path: Path) -> None:

@@ -145,11 +145,11 @@ def test_the_command_runs_and_reports(tmp_path, monkeypatch):
     assert asked["names"] == ["table2", "table3"]
     assert asked["repeats_of"] == [4, 4]
     assert asked["recipes"] == list(config.RECIPES)
-    assert (out / "report.html").exists()
+    assert (out / "reproduction.md").exists()
     assert str(out) in result.output
-    (out / "report.html").unlink()
+    (out / "reproduction.md").unlink()
     again = CliRunner().invoke(app, ["reproduce", "--report-only", "--out", str(out)])
     assert again.exit_code == 0, again.output
-    assert (out / "report.html").exists()
+    assert (out / "reproduction.md").exists()
     nothing = CliRunner().invoke(app, ["reproduce", "--report-only", "--out", str(tmp_path / "none")])
     assert nothing.exit_code == 1

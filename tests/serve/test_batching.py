@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
+import io
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +16,11 @@ import httpx
 import pandas as pd
 import pytest
 
+from snefy_ldl.serve.app import create_app
 from snefy_ldl.serve.batching import Lane
+from snefy_ldl.serve.guard import Log
 from snefy_ldl.serve.limits import Limits, Overload
+from snefy_ldl.serve.server import make_server
 
 
 def test_requests_that_come_together_are_answered_together() -> None:
@@ -99,39 +99,41 @@ def test_a_full_queue_and_a_late_answer_are_overload() -> None:
     assert ["waiting" in str(answer) for answer in answers] == [False] * 3 + [True] * 3
 
 
+class Held:
+    """A model that answers when it is let."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.go_on = model, threading.Event()
+
+    def predict_dist(self, X: Any) -> Any:
+        assert self.go_on.wait(20.0)
+        return self.model.predict_dist(X)
+
+
 def test_a_stop_finishes_what_was_accepted(folder: Path, city: tuple[pd.DataFrame, pd.DataFrame]) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "snefy_ldl", "serve", str(folder), "--port", str(port), "--seconds", "300"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    address = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(600):
-            try:
-                if httpx.get(f"{address}/readyz").status_code == 200:
-                    break
-            except httpx.TransportError:
-                assert process.poll() is None, process.communicate()[1]
-            time.sleep(0.1)
-        body = {"rows": city[0].to_dict("records"), "groups": {"g": ["business"]}}
+    app = create_app([folder], log=Log(io.StringIO()))
+    app.service.wait()
+    store = app.service.store
+    held = Held(store.get().inner)
+    store._models["city"] = replace(store.get(), inner=held)
+    server = make_server(app, "127.0.0.1", 0)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not (server.started and server.servers):
+        time.sleep(0.005)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    body = {"rows": city[0][:9].to_dict("records"), "groups": {"g": ["business"]}}
 
-        def ask(_: int) -> int:
-            with httpx.Client(timeout=300.0) as client:
-                return client.post(f"{address}/v1/groups", json=body).status_code
+    def ask(_: int) -> int:
+        return httpx.post(f"http://127.0.0.1:{port}/v1/groups", json=body, timeout=20.0).status_code
 
-        with ThreadPoolExecutor(6) as pool:
-            answers = [pool.submit(ask, number) for number in range(6)]
-            seen = 0.0
-            while seen < 6:  # all accepted, none answered yet: the first takes longer than this
-                metrics = httpx.get(f"{address}/metrics").text
-                waiting = [line for line in metrics.splitlines() if line.startswith("snefy_ldl_waiting_requests ")]
-                done = sum(1 for answer in answers if answer.done())
-                seen = float(waiting[0].split()[1]) + 1.0 + done
-            process.send_signal(signal.SIGTERM)
-            assert [answer.result() for answer in answers] == [200] * 6
-        _, lines = process.communicate(timeout=60)
-        assert process.returncode in (0, -signal.SIGTERM)
-        assert json.loads(lines.splitlines()[-1])["event"] == "stopped" or process.returncode == -signal.SIGTERM
-    finally:
-        process.kill()
+    with ThreadPoolExecutor(6) as pool:
+        answers = [pool.submit(ask, number) for number in range(6)]
+        while len(app.service._slow["city"]) < 5:  # all accepted, the first one is computed
+            time.sleep(0.005)
+        server.handle_exit(signal.SIGTERM, None)
+        assert app.service.state()[0] == "stopping"
+        held.go_on.set()
+        assert [answer.result() for answer in answers] == [200] * 6
+    thread.join(20.0)
+    assert not thread.is_alive()

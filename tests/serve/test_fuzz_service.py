@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
 from snefy_ldl.serve.app import create_app
 from snefy_ldl.serve.guard import Log
-from snefy_ldl.serve.schemas import ARROW, QUESTIONS, make_examples
+from snefy_ldl.serve.schemas import QUESTIONS, make_examples
 
 ROUNDS = 600
 ODD: list[Any] = [
@@ -94,31 +93,3 @@ def test_no_malformed_body_meets_a_5xx(client: TestClient, city: tuple[pd.DataFr
             assert answer.json()["error"]
     assert statuses[422] > ROUNDS / 2
     assert statuses[200] > ROUNDS / 50  # some changes are harmless
-
-
-def test_no_malformed_stream_meets_a_5xx(client: TestClient, city: tuple[pd.DataFrame, pd.DataFrame]) -> None:
-    table = pa.Table.from_pandas(city[0][:4], preserve_index=False)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    whole, chance = sink.getvalue().to_pybytes(), random.Random(1)
-    for number in range(150):
-        body = bytearray(whole)
-        for _ in range(chance.randint(1, 8)):
-            body[chance.randrange(len(body))] = chance.randrange(256)
-        cut = body[: chance.randrange(len(body))] if chance.random() < 0.3 else body
-        answer = client.post("/v1/predict", content=bytes(cut), headers={"content-type": ARROW})
-        assert answer.status_code in (200, 422), (number, answer.text)
-    for kind in (pa.array(["a"]), pa.array([None]), pa.array([[1.0]]), pa.array([b"\xff"]), pa.nulls(10**6)):
-        sink = pa.BufferOutputStream()
-        odd = pa.table({"night_bus_lines": kind})
-        with pa.ipc.new_stream(sink, odd.schema) as writer:
-            writer.write_table(odd)
-        body = sink.getvalue().to_pybytes()
-        assert client.post("/v1/predict", content=body, headers={"content-type": ARROW}).status_code == 422
-
-
-@pytest.mark.parametrize("options", ["[", "[]", '{"rows": []}', "9" * 5000, '{"levels": "x"}', "[" * 5000])
-def test_options_that_are_none_are_named(client: TestClient, options: str) -> None:
-    answer = client.post("/v1/predict", params={"options": options}, content=b"", headers={"content-type": ARROW})
-    assert answer.status_code == 422

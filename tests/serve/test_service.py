@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 import torch
 from starlette.testclient import TestClient
@@ -22,7 +21,7 @@ from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.serve.app import create_app
 from snefy_ldl.serve.guard import Log
 from snefy_ldl.serve.limits import Limits
-from snefy_ldl.serve.schemas import ARROW, make_examples
+from snefy_ldl.serve.schemas import make_examples
 
 LABELS = ["business", "entertainment", "education"]
 
@@ -117,37 +116,6 @@ def test_next_and_query_are_the_librarys(client: TestClient, rows: Any, small: S
     items, scores = query("variance", X.to_numpy(), 2, model=small, random_state=0, return_utilities=True)
     assert answer["item"] == items.tolist()
     np.testing.assert_allclose(answer["score"], scores[items])
-
-
-def test_arrow_in_and_out_says_the_same(client: TestClient, rows: Any) -> None:
-    table = pa.Table.from_pylist(rows)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    headers = {"content-type": ARROW, "accept": ARROW}
-    options = json.dumps({"levels": [0.5, 0.9]})
-    answer = client.post(
-        "/v1/predict", params={"options": options}, content=sink.getvalue().to_pybytes(), headers=headers
-    )
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["content-type"] == ARROW
-    got = pa.ipc.open_stream(answer.content).read_all()
-    expected = ask(client, "predict", {"rows": rows, "levels": [0.5, 0.9]})
-    assert got["mean"].to_pylist() == expected["mean"]
-    assert got["interval"].to_pylist() == expected["interval"]
-    assert json.loads(got.schema.metadata[b"labels"]) == LABELS
-
-
-def test_compressed_and_damaged_streams_are_refused(client: TestClient, rows: Any) -> None:
-    table = pa.Table.from_pylist(rows * 50)
-    for compression, part in (("zstd", slice(None)), (None, slice(0, 300)), (None, slice(0, 5))):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
-            writer.write_table(table)
-        body = sink.getvalue().to_pybytes()[part]
-        answer = client.post("/v1/predict", content=body, headers={"content-type": ARROW})
-        assert answer.status_code == 422, answer.text
-        assert "Arrow" in answer.json()["error"]
 
 
 # -- what it says about itself -----------------------------------------------------------------------------------------

@@ -19,8 +19,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.serve import answers as answers_module
@@ -28,9 +26,9 @@ from snefy_ldl.serve import app as app_module
 from snefy_ldl.serve import server as server_module
 from snefy_ldl.serve.answers import Asked, answer_alone, answer_predictions
 from snefy_ldl.serve.app import create_app
-from snefy_ldl.serve.batching import Caller, Meter, Pace, Size
+from snefy_ldl.serve.batching import Caller, slices
 from snefy_ldl.serve.guard import Log
-from snefy_ldl.serve.limits import Fault, Limits, Overload
+from snefy_ldl.serve.limits import Limits, Overload
 from snefy_ldl.serve.schemas import Density, Predict
 from snefy_ldl.serve.store import load_served
 
@@ -57,7 +55,7 @@ def watch(app: Any, name: str, before: Callable[[int], None]) -> Watched:
     app.service.wait()
     store = app.service.store
     watched = Watched(store.get(name).inner, before)
-    store._models[name] = replace(store.get(name), inner=watched, calibrated=None, meter=Meter())
+    store._models[name] = replace(store.get(name), inner=watched, calibrated=None)
     return watched
 
 
@@ -145,36 +143,7 @@ def test_nobody_is_worked_for_who_has_left_or_whose_time_is_up(folder: Path, cit
         assert watched.sizes == [1]  # of 160 rows
 
 
-def test_what_would_take_too_long_is_refused_with_a_size_that_would_not(folder: Path, rows: Any) -> None:
-    app = create_app([folder], limits=Limits(seconds=10.0), log=Log(io.StringIO()))
-    watched = watch(app, "city", lambda n: None)
-    meter = app.service.store.get().meter
-    points = [[0.2, 0.3, 0.5]] * 20_000
-
-    async def ask() -> None:
-        async with client_of(app) as client:
-            for _ in range(2):  # half a second per row, and a millisecond per point
-                meter.note(("predict", 1), 0.5, enough=True)
-                meter.note(("density", "points"), 1e-3, enough=True)
-            refused = await client.post("/v1/predict", json={"rows": rows})
-            assert refused.status_code == 413
-            assert refused.json() == {
-                "error": "40 rows would take about 20 s here, and a request may take 10 s; send at most 16 rows at a "
-                "time.",
-                "field": "rows",
-            }
-            refused = await client.post("/v1/density", json={"rows": rows[:1], "points": points})
-            assert refused.status_code == 413
-            assert refused.json()["error"].endswith("send one row at a time with at most 8,000 points.")
-            assert watched.sizes == []
-            assert (await client.post("/v1/predict", json={"rows": rows[:16]})).status_code == 200
-            body = {"rows": rows[:1], "points": points[:8000]}
-            assert (await client.post("/v1/density", json=body)).status_code == 200
-
-    asyncio.run(ask())
-
-
-def test_a_question_that_turns_out_slow_is_refused_on_the_way(folder: Path, rows: Any) -> None:
+def test_a_question_that_turns_out_slow_is_refused_with_a_size_that_would_not(folder: Path, rows: Any) -> None:
     app = create_app([folder], limits=Limits(seconds=4.0), log=Log(io.StringIO()))
     watched = watch(app, "city", lambda n: time.sleep(0.25 * n))
 
@@ -184,42 +153,20 @@ def test_a_question_that_turns_out_slow_is_refused_on_the_way(folder: Path, rows
 
     refused = asyncio.run(ask())
     assert refused.status_code == 413, refused.text
-    assert "rows at a time" in refused.json()["error"]
+    words = refused.json()["error"]
+    assert words.startswith("40 rows would take about 1")
+    assert "a request may take 4 s; send at most 1" in words
+    assert refused.json()["field"] == "rows"
     assert sum(watched.sizes) <= 4
 
 
-def test_an_answer_that_needs_all_rows_is_tried_on_few(folder: Path, city: Table) -> None:
-    meter, sizes = Meter(), list[int]()
-    pace = Pace(Size("query", 1000), meter, Limits(seconds=1.0), [Caller(WAIT)])
-
-    def answer(number: int) -> None:
-        sizes.append(number)
-        time.sleep(0.02 * number)
-
-    with pytest.raises(Fault, match=r"1,000 rows would take about \d+ s here") as refused:
-        pace.try_out(answer)
-    assert refused.value.status == 413
-    assert sum(sizes) <= 64
-
-
 def test_one_slow_moment_of_the_machine_refuses_nobody() -> None:
-    meter = Meter()
-    meter.note("predict", 1e-3, enough=False)
-    meter.note("predict", 5.0, enough=True)
-    Pace(Size("predict", 1000), meter, Limits(), []).check_size()
-    meter.note("predict", 1e-3, enough=True)
-    assert meter.rate("predict") is not None
-    Pace(Size("predict", 1000), meter, Limits(), []).check_size()
-    meter.note("groups", 5.0, enough=True)
-    meter.note("groups", 5.0, enough=True)
-    with pytest.raises(Fault, match="send at most 1 row at a time"):
-        Pace(Size("groups", 9), meter, Limits(), []).check_size()
-    meter.note("groups", 1e-3, enough=False)  # an upper bound that is lower
-    Pace(Size("groups", 9), meter, Limits(), []).check_size()
-    meter.note("next", 50.0, enough=True)
-    meter.note("next", 50.0, enough=True)
-    with pytest.raises(Fault, match="larger --seconds"):
-        Pace(Size("next", 1), meter, Limits(), []).check_size()
+    seen = []
+    for part in slices(40, [Caller(WAIT)], Limits(seconds=1.0), most=4):
+        seen.append(part)
+        if part.start == 5:
+            time.sleep(0.2)  # forty such rows would take two seconds
+    assert seen[-1].stop == 40
 
 
 def test_many_points_are_answered_in_slices_and_are_the_laws(
@@ -313,12 +260,6 @@ def serving(app: Any) -> Iterator[int]:
         thread.join(WAIT)
 
 
-@pytest.fixture(params=[HttpToolsProtocol, H11Protocol], ids=["httptools", "h11"])
-def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = server_module.make_protocol
-    monkeypatch.setattr(server_module, "make_protocol", lambda limits: made(limits, request.param))
-
-
 @pytest.fixture
 def connect() -> Iterator[Callable[..., socket.socket]]:
     """Opens connections, and closes what a test leaves open."""
@@ -345,79 +286,20 @@ def rest(connection: socket.socket) -> bytes:
 
 HALF_HEAD = b"POST /v1/predict HTTP/1.1\r\nhost: x\r\n"
 HALF_BODY = HALF_HEAD + b"content-type: application/json\r\ncontent-length: 1000\r\n\r\n{"
-HEALTH = b"GET /healthz HTTP/1.1\r\nhost: x\r\n"
 
 
-@pytest.mark.usefixtures("parser")
-def test_half_a_request_is_not_waited_for_long(folder: Path, connect: Any) -> None:
-    limits = Limits(head_seconds=0.2, body_seconds=0.2)
+def test_half_a_body_is_not_waited_for_long(folder: Path, connect: Any) -> None:
     lines = io.StringIO()
-    app = create_app([folder], limits=limits, token="secret", log=Log(lines))
+    app = create_app([folder], limits=Limits(body_seconds=0.2), token="secret", log=Log(lines))
     allowed = HALF_BODY.replace(b"host: x", b"host: x\r\nauthorization: Bearer secret")
     with serving(app) as port:
-        assert rest(connect(port)).startswith(b"HTTP/1.1 408")
-        assert rest(connect(port, HALF_HEAD)).startswith(b"HTTP/1.1 408")
         assert rest(connect(port, HALF_BODY)).startswith(b"HTTP/1.1 401")  # the body is not waited for
         late = rest(connect(port, allowed))
         assert late.startswith(b"HTTP/1.1 408")
         assert b"within 0.2 s" in late
-        # another request on a connection that was used, half of it
-        again = connect(port, HEALTH + b"authorization: Bearer secret\r\n\r\n")
-        assert again.recv(65_536).startswith(b"HTTP/1.1 200")
-        again.sendall(HALF_HEAD)
-        assert rest(again) == b""
     assert all(one["status"] != 500 for one in records(lines) if one["event"] == "request")
 
 
-@pytest.mark.usefixtures("parser")
-def test_connections_are_limited_and_health_checks_get_through(folder: Path, rows: Any, connect: Any) -> None:
-    limits = Limits(connections=6, spare_connections=3, head_seconds=WAIT, body_seconds=WAIT)
-    app = create_app([folder], limits=limits, log=Log(io.StringIO()))
-    go_on = threading.Event()
-    watched = watch(app, "city", lambda n: go_on.wait(WAIT) and None)
-    with serving(app) as port:
-        held = [connect(port, HALF_HEAD) for _ in range(30)]
-        assert rest(held[0]) == b""  # the oldest made room
-        assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
-        for one in held:
-            one.close()
-        bodies = [json.dumps({"rows": rows[:1], "levels": [0.1 * k]}).encode() for k in range(1, 7)]  # none together
-        head = HALF_HEAD + b"content-type: application/json\r\ncontent-length: "
-        working = [connect(port, head + f"{len(body)}\r\n\r\n".encode() + body) for body in bodies]
-        until(lambda: bool(watched.sizes) and len(app.service._quick["city"]) == 5)
-        assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
-        refused = httpx.post(f"http://127.0.0.1:{port}/v1/predict", json={"rows": rows[:1]})
-        assert refused.status_code == 503
-        assert "connections" in refused.json()["error"]
-        go_on.set()
-        assert all(one.recv(65_536).startswith(b"HTTP/1.1 200") for one in working)
-        for one in working:
-            one.close()
-
-
-@pytest.mark.usefixtures("parser")
-def test_half_bodies_keep_no_health_check_out(folder: Path, connect: Any) -> None:
-    limits = Limits(connections=6, spare_connections=3, head_seconds=WAIT, body_seconds=WAIT)
-    with serving(create_app([folder], limits=limits, log=Log(io.StringIO()))) as port:
-        held = [connect(port, HALF_BODY) for _ in range(30)]
-        assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
-        for one in held:
-            one.close()
-
-
-def test_there_are_fewer_connections_than_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import resource
-
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (200, 200))
-    seen: list[Limits] = []
-    made = server_module.make_protocol
-    monkeypatch.setattr(server_module, "make_protocol", lambda limits: seen.append(limits) or made(limits))
-    app = create_app([folder], log=Log(io.StringIO()))
-    server = server_module.make_server(app)
-    assert seen[0].connections + seen[0].spare_connections + server.config.backlog <= 200 - 64
-
-
-@pytest.mark.usefixtures("parser")
 def test_a_client_that_hangs_up_is_no_mistake_of_the_service(folder: Path, rows: Any, connect: Any) -> None:
     lines, go_on = io.StringIO(), threading.Event()
     app = create_app([folder], log=Log(lines))

@@ -109,7 +109,7 @@ class Pool:
         self.n_rows = int(parquet.read_metadata(path).num_rows)
 
         def read() -> Iterator[Any]:
-            for batch, _ in parquet_batches(path, step, columns):
+            for batch, _ in parquet_batches([path], step, columns):
                 frame = batch.to_pandas()[columns]
                 yield frame if self._columns else frame.to_numpy()
 

@@ -15,7 +15,13 @@ import typer
 VOTE_COLUMNS = "item,annotator,label"
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder that fit wrote.")]
-TableFile = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV, Excel, Parquet or Feather file.")]
+TableFile = Annotated[
+    Path,
+    typer.Argument(metavar="TABLE", help="CSV, TSV, Excel, Parquet or Feather file, or a folder of Parquet files."),
+]
+ItemFile = Annotated[
+    Path, typer.Argument(metavar="ITEMS", help="Table with the items' names (item, id or row) and features.")
+]
 Tables = Annotated[
     list[str],
     typer.Argument(metavar="TABLE...", help="CSV, TSV, Excel, Parquet or Feather file, or several Parquet files."),

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from snefy_ldl._internal.limits import MOST_THREADS
 from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import (
     distinct_columns,
@@ -32,11 +28,7 @@ from snefy_ldl.cli.common import (
     warnings_as_notes,
 )
 from snefy_ldl.cli.entry import command
-from snefy_ldl.cli.parts import (
-    EngineOptions,
-    evaluate_parts,
-    predict_parts,
-)
+from snefy_ldl.cli.parts import EngineOptions, predict_parts
 from snefy_ldl.cli.tables import (
     feature_names,
     group_columns,
@@ -60,9 +52,6 @@ from snefy_ldl.cluster.rows import (
 if TYPE_CHECKING:
     from snefy_ldl.datasets.labelled import Labelled
     from snefy_ldl.estimator import SnefyLDL
-
-Part = TypeVar("Part")
-Answer = TypeVar("Answer")
 
 
 @command()
@@ -91,6 +80,7 @@ def predict(
     file in that folder; a run that was stopped continues from there.
     """
     from snefy_ldl._internal.validation import check_confidence
+    from snefy_ldl.cluster.base import map_in_order
     from snefy_ldl.datasets.tables import TableSink, TableSource
 
     if interval is not None:
@@ -167,84 +157,29 @@ def _predictions(
     return pd.concat([chunk[keep], numbers], axis=1) if keep else numbers
 
 
-def map_in_order(work: Callable[[Part], Answer], parts: Iterable[Part], threads: int | None = None) -> Iterator[Answer]:
-    """What some work makes of each part, in the parts' order, in bounded memory.
-
-    Threads gain because PyTorch, NumPy and the reader of Parquet files leave the interpreter free while they compute;
-    each uses one core, so that they do not wait for each other.
-
-    Args:
-        work: Called with a part, in any thread.
-        parts: Read in the calling thread, at most ``threads + 1`` ahead of what was handed on.
-        threads: How many; by default one per core, up to four.
-
-    Yields:
-        The answers.
-
-    >>> list(map_in_order(lambda part: part**2, range(5), threads=2))
-    [0, 1, 4, 9, 16]
-    """
-    import torch  # loaded where it is used: a command that only asks for help should answer at once
-
-    from snefy_ldl._internal.threads import one_blas_thread
-
-    cores = os.cpu_count() or 1
-    count = threads or min(cores, MOST_THREADS)
-    before = torch.get_num_threads()
-    waiting: deque[Future[Answer]] = deque()
-    torch.set_num_threads(1)
-    try:
-        with one_blas_thread(), ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            try:
-                for part in parts:
-                    waiting.append(pool.submit(work, part))
-                    if len(waiting) > count:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                for future in waiting:
-                    future.cancel()
-    finally:
-        torch.set_num_threads(before)
-
-
 @command()
 def evaluate(
     model: opt.ModelFolder,
-    tables: opt.Tables,
+    table: opt.TableFile,
     interval: Annotated[float, typer.Option(metavar="LEVEL", help="Level of the intervals to check.")] = 0.9,
     *,
     source: opt.LabelOptions,
     as_json: opt.AsJson = False,
-    out: Annotated[
-        str | None, typer.Option(help="Folder for the scores of every row; TABLE... are then Parquet files.")
-    ] = None,
-    engine: EngineOptions,
     backbone: opt.BackboneCode = None,
 ) -> None:
-    """Score a model on a table whose labels, or votes, are known.
-
-    With --out, the parts of Parquet files are scored one by one, into one
-    file each, and a run that was stopped continues from there.
-    """
+    """Score a model on a table whose labels, or votes, are known."""
     from snefy_ldl._internal.validation import check_confidence
     from snefy_ldl.reports.scores import evaluate as score_model
 
     check_confidence(interval, "--interval")
-    folder = "" if out is None else out
-    chosen = None if out is None and engine.engine == "local" else engine.choose(tables, folder, backbone)
-    if chosen is not None:
-        report = evaluate_parts(chosen, model, tables, folder, source, interval)
-        return _show(report, as_json, model, tables[0] if len(tables) == 1 else f"{len(tables)} tables")
     fitted = load_model(model, backbone)
-    rows, X = read_for_model(fitted, Path(tables[0]), source)
+    rows, X = read_for_model(fitted, table, source)
     with warnings_as_notes(), table_notes():
         known = rows.labels if rows.are_counts else rows.labels / rows.labels.sum(axis=1, keepdims=True)
         report = score_model(fitted, X, **{"counts" if rows.are_counts else "D": known}, level=interval)
     if not rows.are_counts:
         report["interval"]["calibrated"] = _calibrated(fitted, model, rows, X, interval)
-    _show(report, as_json, model, str(Path(tables[0])))
+    _show(report, as_json, model, table)
 
 
 def _calibrated(model: SnefyLDL, folder: Path, rows: Labelled, X: Any, level: float) -> dict[str, Any] | None:
@@ -263,7 +198,7 @@ def _calibrated(model: SnefyLDL, folder: Path, rows: Labelled, X: Any, level: fl
     }
 
 
-def _show(report: dict[str, Any], as_json: bool, model: Path, table: str) -> None:
+def _show(report: dict[str, Any], as_json: bool, model: Path, table: Path) -> None:
     """Print the scores."""
     if as_json:
         return typer.echo(json.dumps(report, indent=2))

@@ -23,7 +23,6 @@ from snefy_ldl.cli.common import (
     table_output,
 )
 from snefy_ldl.cli.entry import command
-from snefy_ldl.cli.parts import EngineOptions, names_to_skip, query_parts
 from snefy_ldl.cli.tables import feature_names, known_features, label_names, no_table_notes, table_notes
 from snefy_ldl.cluster.rows import model_rows, takes_gaps
 
@@ -49,8 +48,9 @@ Then fit again with the new labels:
 @command(examples=EXAMPLES)
 def query(
     model: opt.ModelFolder,
-    pools: Annotated[
-        list[str], typer.Argument(metavar="POOL...", help="Unlabelled rows: CSV, TSV or Parquet, by its ending.")
+    pool: Annotated[
+        Path,
+        typer.Argument(metavar="POOL", help="Unlabelled rows: CSV, TSV or Parquet, or a folder of Parquet files."),
     ],
     out: opt.TableOut = "-",
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many rows to choose.")] = 100,
@@ -81,8 +81,6 @@ def query(
         Path | None, typer.Option(metavar="TASKS.json", help="Also write tasks to import into Label Studio.")
     ] = None,
     features: opt.Features = None,
-    *,
-    engine: EngineOptions,
     backbone: opt.BackboneCode = None,
 ) -> None:
     """Choose the rows of a pool that are most worth labelling, however long the pool is.
@@ -98,13 +96,6 @@ def query(
 
     settings = dict(setting(text) for text in option or [])
     chosen = make_strategy(strategy, settings | ({"diverse": True} if diverse else {}))
-    place = engine.choose(pools, out, backbone)
-    if place is not None:
-        if labeled is not None or label_studio is not None:
-            raise typer.BadParameter("work in parts does not take --labeled or --label-studio.")
-        read: dict[str, Any] = {"id_name": id_name, "keep": split(keep), "features": features, "skip": skip or []}
-        return query_parts(place, model, pools, out, chosen, n, seed, **read)
-    pool = Path(pools[0])
     _check_outputs(out, label_studio, pool, labeled, *(skip or []))
     source, fitted = TableSource(pool), load_model(model, backbone)
     columns = _find_columns(fitted, source, id_name, split(keep), features)
@@ -229,7 +220,7 @@ def _skipped(files: list[Path], source: TableSource, key: str | None, id_name: s
         return None
     import numpy as np
 
-    names = names_to_skip(files, key, id_name)
+    names = _names_to_skip(files, key, id_name)
     if key is not None:
         ids = source.whole([], [key])[key]
         rows = np.flatnonzero([name in names for name in ids])
@@ -242,6 +233,22 @@ def _skipped(files: list[Path], source: TableSource, key: str | None, id_name: s
         note(f"no row named by --skip is in {source.file.name}")
         return None
     return rows
+
+
+def _names_to_skip(files: list[Path], key: str | None, id_name: str | None) -> set[str]:
+    """Names of rows that must not be chosen again; files must name rows as the pool does."""
+    from snefy_ldl.datasets.labelled import ID_NAMES, named_rows
+
+    names: set[str] = set()
+    for file in files:
+        listed, column = named_rows(file, id_name)
+        if (key is None) != (column == ID_NAMES[-1]) and key != column:
+            goes = f"column {key!r}" if key else "row number"
+            raise input_error(
+                f"--skip {file}: the file names rows by {column!r}, the pool by {goes}. Name the column with --id."
+            )
+        names.update(listed)
+    return names
 
 
 def _write(out: str, model: SnefyLDL, frame: Any, rows: Any, scores: Any, columns: _Columns) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -50,7 +51,8 @@ def reproduce(
             "it reports on everything in --out; leave out the studies, --quick and --repeats.",
             param_hint="--report-only",
         )
-    _need_report_libraries()
+    if find_spec("jinja2") is None:  # before hours of work, not after them
+        raise ImportError("the report needs jinja2: pip install 'snefy-ldl[plot]'")
     if not report_only:
         from snefy_ldl.paper.runner import reproduce as run
 
@@ -63,13 +65,4 @@ def reproduce(
         )
     from snefy_ldl.paper.report import write_report
 
-    typer.echo(f"The report: {write_report(out)}   (open it in a browser)")
-
-
-def _need_report_libraries() -> None:
-    """Raise before hours of work, not after them, where the report cannot be written."""
-    from importlib.util import find_spec
-
-    absent = [name for name in ("matplotlib", "jinja2") if find_spec(name) is None]
-    if absent:
-        raise ImportError(f'the report needs {" and ".join(absent)}: pip install "snefy-ldl[plot]"')
+    typer.echo(f"The report: {write_report(out)}, every table in full: {out / 'tables.md'}")

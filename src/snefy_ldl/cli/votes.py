@@ -10,7 +10,6 @@ import typer
 from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import distinct_columns, input_error, progress_bar, say, table_output
 from snefy_ldl.cli.entry import command
-from snefy_ldl.cli.parts import EngineOptions, update_parts
 from snefy_ldl.cli.tables import Items, table_notes
 from snefy_ldl.cluster.rows import interval_columns
 
@@ -40,19 +39,12 @@ The whole table, and a picture of it:
 @command(examples=UPDATE_EXAMPLES)
 def update(
     model: opt.ModelFolder,
-    items_name: Annotated[
-        str,
-        typer.Argument(
-            metavar="ITEMS",
-            help="Table with the items' names (item, id or row) and features; * stands for several Parquet files.",
-        ),
-    ],
+    items: opt.ItemFile,
     votes: Annotated[Path, typer.Argument(metavar="VOTES", help="Votes so far: a table, or a Label Studio export.")],
     out: opt.TableOut = "-",
     interval: Annotated[float, typer.Option(metavar="LEVEL", help="Level of each label's interval.")] = 0.9,
     *,
     options: opt.VoteOptions,
-    engine: EngineOptions,
     backbone: opt.BackboneCode = None,
 ) -> None:
     """Combine each item's features with its votes so far: what is now known about it.
@@ -68,10 +60,6 @@ def update(
     from snefy_ldl.datasets.tables import DECIMALS, TableSink
 
     check_confidence(interval, "--interval")
-    chosen = engine.choose([items_name], out, backbone)
-    if chosen is not None:
-        return update_parts(chosen, model, items_name, votes, out, interval, options)
-    items = Path(items_name)
     table_output(out, items, votes)
     reader = Items(model, items, votes, options, backbone)
     ends_of = interval_columns(reader.labels)
@@ -95,9 +83,7 @@ def update(
 @command("next", examples=NEXT_EXAMPLES)
 def next_items(
     model: opt.ModelFolder,
-    items: Annotated[
-        Path, typer.Argument(metavar="ITEMS", help="Table with the items' names (item, id or row) and features.")
-    ],
+    items: opt.ItemFile,
     votes: Annotated[
         Path | None, typer.Argument(metavar="VOTES", help="Votes so far; without them all items are new.")
     ] = None,

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from snefy_ldl._internal.limits import MOST_THREADS
 from snefy_ldl.cluster.parts import PART_ROWS, Part, PartTable, StoragePath, plan_parts, read_stamp
-from snefy_ldl.cluster.work import Outcome, PartWorker, Work
+from snefy_ldl.cluster.work import Outcome, PartWorker, Predictions
 from snefy_ldl.errors import InputError, SnefyError
 
-__all__ = ["Engine", "EngineError", "LocalEngine", "Run", "run_parts"]
+__all__ = ["Engine", "EngineError", "LocalEngine", "Run", "map_in_order", "run_parts"]
 
 #: Called with how many rows are done, and of how many.
 Progress = Callable[[int, int], None]
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 
 class EngineError(SnefyError, RuntimeError):
@@ -37,7 +40,7 @@ class Engine(ABC):
     """
 
     @abstractmethod
-    def outcomes(self, work: Work, parts: list[Part], out: StoragePath) -> Iterator[Outcome]:
+    def outcomes(self, work: Predictions, parts: list[Part], out: StoragePath) -> Iterator[Outcome]:
         """Process parts.
 
         Args:
@@ -79,7 +82,7 @@ class Run:
 
 def run_parts(
     engine: Engine,
-    work: Work,
+    work: Predictions,
     table: PartTable,
     out: str,
     *,
@@ -143,7 +146,7 @@ def run_parts(
     return Run([done[part.number] for part in parts], rows, kept)
 
 
-def _finished(work: Work, parts: list[Part], out: StoragePath) -> dict[int, Outcome]:
+def _finished(work: Predictions, parts: list[Part], out: StoragePath) -> dict[int, Outcome]:
     """Outcomes of parts whose files are there, made by the same work from the same rows."""
     if out.kind() == "file":
         raise InputError(f"{out.address} is a file; name a folder for the parts.")
@@ -157,18 +160,54 @@ def _finished(work: Work, parts: list[Part], out: StoragePath) -> dict[int, Outc
     done: dict[int, Outcome] = {}
     digest = work.digest()
     for part in parts:
-        if part.file_name not in there:
-            continue
-        stamp = read_stamp(out.child(part.file_name))
-        if stamp is not None and stamp.get("stamp") == part.stamp(digest):
-            done[part.number] = Outcome(part.number, part.rows, stamp["summary"])
+        if part.file_name in there and read_stamp(out.child(part.file_name)) == part.stamp(digest):
+            done[part.number] = Outcome(part.number, part.rows)
     return done
+
+
+def map_in_order(work: Callable[[Item], Answer], parts: Iterable[Item], threads: int | None = None) -> Iterator[Answer]:
+    """What some work makes of each part, in the parts' order, in bounded memory.
+
+    Threads gain because PyTorch, NumPy and the reader of Parquet files leave the interpreter free while they compute;
+    each uses one core, so that they do not wait for each other.
+
+    Args:
+        work: Called with a part, in any thread.
+        parts: Read in the calling thread, at most ``threads + 1`` ahead of what was handed on.
+        threads: How many; by default one per core, up to four.
+
+    Yields:
+        The answers.
+
+    >>> list(map_in_order(lambda part: part**2, range(5), threads=2))
+    [0, 1, 4, 9, 16]
+    """
+    import torch  # loaded where it is used: a command that only asks for help should answer at once
+
+    from snefy_ldl._internal.threads import one_blas_thread
+
+    count = threads or min(os.cpu_count() or 1, MOST_THREADS)
+    before = torch.get_num_threads()
+    waiting: deque[Future[Answer]] = deque()
+    torch.set_num_threads(1)
+    try:
+        with one_blas_thread(), ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            try:
+                for part in parts:
+                    waiting.append(pool.submit(work, part))
+                    if len(waiting) > count:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+    finally:
+        torch.set_num_threads(before)
 
 
 class LocalEngine(Engine):
     """Processes parts in threads of this process.
-
-    PyTorch, NumPy and the Parquet reader release the interpreter's lock while they compute.
 
     Args:
         workers: number of threads; by default one per core, up to four.
@@ -179,25 +218,8 @@ class LocalEngine(Engine):
     """
 
     def __init__(self, workers: int | None = None) -> None:
-        self.workers = workers or min(os.cpu_count() or 1, MOST_THREADS)
+        self.workers = workers
 
-    def outcomes(self, work: Work, parts: list[Part], out: StoragePath) -> Iterator[Outcome]:
+    def outcomes(self, work: Predictions, parts: list[Part], out: StoragePath) -> Iterator[Outcome]:
         """Process parts; see :meth:`Engine.outcomes`."""
-        import torch  # loaded where it is used: a command that only asks for help should answer at once
-
-        from snefy_ldl._internal.threads import one_blas_thread
-
-        before = torch.get_num_threads()
-        try:
-            worker = PartWorker(work, out)  # a fitted model may be used by several threads at once
-            workers = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
-            with one_blas_thread(), workers as pool:
-                futures = [pool.submit(worker, part) for part in parts]
-                try:
-                    for future in as_completed(futures):
-                        yield future.result()
-                finally:
-                    for future in futures:
-                        future.cancel()
-        finally:
-            torch.set_num_threads(before)
+        return map_in_order(PartWorker(work, out), parts, self.workers)  # threads may share a fitted model

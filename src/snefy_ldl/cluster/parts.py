@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from snefy_ldl._internal.text import shorten
+from snefy_ldl.datasets.tables import need_columns
 from snefy_ldl.errors import DataNotFoundError, InputError
 
 __all__ = ["PART_ROWS", "Part", "PartTable", "StoragePath", "find_tables", "plan_parts", "read_stamp"]
@@ -340,24 +341,7 @@ class PartTable:
         Raises:
             InputError: some are missing; the message names them.
         """
-        if missing := [name for name in columns if name not in self.columns]:
-            raise InputError(
-                f"{self.file.name} lacks {len(missing)} column(s) ({what}): {shorten(missing)}. "
-                f"It has: {shorten(self.columns)}."
-            )
-
-    def column(self, name: str) -> Iterator[list[Any]]:
-        """The cells of one column, some at a time.
-
-        Args:
-            name: of the column.
-
-        Yields:
-            Cells as Python has them, in the order of the rows.
-        """
-        for part in plan_parts(self):
-            for _, batch in part.batches([name]):
-                yield batch.column(0).to_pylist()
+        need_columns(columns, what, self.columns, self.file.name)
 
 
 def plan_parts(table: PartTable, rows: int = PART_ROWS) -> list[Part]:
@@ -392,14 +376,14 @@ def plan_parts(table: PartTable, rows: int = PART_ROWS) -> list[Part]:
     return parts
 
 
-def read_stamp(place: StoragePath) -> dict[str, Any] | None:
+def read_stamp(place: StoragePath) -> str | None:
     """The stamp that a finished part's file carries.
 
     Args:
         place: of the file.
 
     Returns:
-        Its stamp, rows and summary; None if the file is missing, incomplete, or was not written by a run.
+        Its stamp; None if the file is missing, incomplete, or was not written by a run.
 
     Example:
         >>> read_stamp(StoragePath("no-such-file.parquet")) is None
@@ -411,8 +395,7 @@ def read_stamp(place: StoragePath) -> dict[str, Any] | None:
     system, path = place.open()
     try:
         with system.open_input_file(path) as file:
-            content = (parquet.read_metadata(file).metadata or {}).get(STAMP)
-        stamp = None if content is None else json.loads(content)
-    except (pyarrow.ArrowInvalid, OSError, ValueError):
+            stamp = (parquet.read_metadata(file).metadata or {}).get(STAMP)
+    except (pyarrow.ArrowInvalid, OSError):
         return None
-    return stamp if isinstance(stamp, dict) else None
+    return None if stamp is None else stamp.decode()

@@ -1,12 +1,10 @@
-"""The engine on a Ray cluster: Ray Data hands parts to actors that hold the model and restarts those that die."""
+"""The engine on a Ray cluster: a pool of actors that hold the model; Ray restarts those that die."""
 
 from __future__ import annotations
 
 import logging
 import os
-import queue
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,12 +13,11 @@ from typing import Any
 
 from snefy_ldl.cluster.base import Engine, EngineError
 from snefy_ldl.cluster.parts import Part, StoragePath
-from snefy_ldl.cluster.work import Outcome, PartWorker, Work
+from snefy_ldl.cluster.work import Outcome, PartWorker, Predictions
 
 __all__ = ["PATIENCE", "RayEngine"]
 
-#: Fraction of the processors that all workers together may use; the rest is for Ray itself and for its readers.
-#: A pool that takes every processor can wait forever for readers that never start.
+#: Fraction of the processors that all workers together may use; the rest is for Ray itself.
 MOST_CPUS = 0.9
 #: Bytes of the object store of a cluster that is started here: rows never pass through it.
 STORE_BYTES = 256 << 20
@@ -154,8 +151,8 @@ PATIENCE = 600.0
 class RayEngine(Engine):
     """Processes parts in actors of a Ray cluster.
 
-    Each actor holds the model and reads, processes and writes whole parts, so no rows pass through Ray's object store
-    and no reader waits for a processor that an actor holds. An actor that dies is restarted and repeats its part.
+    Each actor holds the model and reads, processes and writes whole parts, so no rows pass through Ray's object store.
+    An actor that dies is restarted and repeats its part.
 
     Args:
         address: of a cluster; None starts one on this machine for the time of the work.
@@ -170,81 +167,53 @@ class RayEngine(Engine):
     def __init__(self, address: str | None = None, workers: int | None = None, patience: float = PATIENCE) -> None:
         self.address, self.workers, self.patience = address, workers, patience
 
-    def outcomes(self, work: Work, parts: list[Part], out: StoragePath) -> Iterator[Outcome]:
+    def outcomes(self, work: Predictions, parts: list[Part], out: StoragePath) -> Iterator[Outcome]:
         """Process parts; see :meth:`Engine.outcomes`."""
         with connected(self.address, self.workers) as ray:
-            _quiet()
+            from ray.util import ActorPool
+
             allocation = allocate_workers(ray.cluster_resources(), self.workers, len(parts))
-            answers: queue.Queue[Any] = queue.Queue()
-            data = _data_set(work, parts, out, allocation)
-            thread = threading.Thread(target=_drain, args=(data, answers), daemon=True)
-            thread.start()
-            left = len(parts)
-            while True:
+            # an actor that dies is restarted and repeats its part
+            resources = {"num_cpus": allocation.cpus, "num_gpus": allocation.gpus}
+            actor = ray.remote(**resources, max_restarts=-1, max_task_retries=-1)(PartActor)
+            sent = ray.put(work)
+            pool = ActorPool([actor.remote(sent, out) for _ in range(allocation.workers)])
+            for part in parts:
+                pool.submit(lambda actor, part: actor.answer.remote(part), part)
+            for left in range(len(parts), 0, -1):
                 try:
-                    answer = answers.get(timeout=self.patience)
-                except queue.Empty:
+                    yield pool.get_next_unordered(timeout=self.patience)
+                except TimeoutError:
                     raise EngineError(_stuck(ray, allocation, left, self.patience)) from None
-                if answer is None:
-                    return
-                if isinstance(answer, BaseException):
-                    words = str(answer).strip().splitlines() or [type(answer).__name__]
-                    raise EngineError(f"Ray gave up: {words[-1]} (parts that were finished are kept)") from answer
-                left -= 1
-                yield answer
+                except ray.exceptions.RayError as error:
+                    words = str(error).strip().splitlines() or [type(error).__name__]
+                    raise EngineError(f"Ray gave up: {words[-1]} (parts that were finished are kept)") from error
 
 
-def _data_set(work: Work, parts: list[Part], out: StoragePath, allocation: Allocation) -> Any:
-    """Parts as a lazy data set that actors turn into outcomes; a part is a block, so none waits for another."""
-    import ray.data
-
-    rows = ray.data.from_items([{"part": part} for part in parts], override_num_blocks=len(parts))
-    return rows.map(
-        PartActor,
-        fn_constructor_args=(work, out),
-        compute=ray.data.ActorPoolStrategy(size=allocation.workers, max_tasks_in_flight_per_actor=1),
-        num_cpus=allocation.cpus,
-        num_gpus=allocation.gpus or None,
-    )
-
-
-class PartActor(PartWorker):
-    """A worker of Ray Data.
+class PartActor:
+    """A worker of a Ray cluster.
 
     Args:
         work: what to compute.
         out: folder for the output files.
     """
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:  # type: ignore[override]
+    def __init__(self, work: Predictions, out: StoragePath) -> None:
+        import torch
+
+        torch.set_num_threads(1)  # there are as many workers as cores: more threads would only compete
+        self._worker = PartWorker(work, out)
+
+    def answer(self, part: Part) -> Outcome:
         """Process a part.
 
         Args:
-            row: of the data set.
+            part: the part.
 
         Returns:
-            A row with the outcome.
+            The outcome.
         """
-        return {"outcome": super().__call__(row["part"])}
-
-
-def _drain(data: Any, answers: queue.Queue[Any]) -> None:
-    """Run the data set and pass its rows on; None at the end, an exception where Ray gives up."""
-    try:
-        for row in data.iter_rows():
-            answers.put(row["outcome"])
-        answers.put(None)
-    except BaseException as error:  # the waiting thread must see every error
-        answers.put(error)
-
-
-def _quiet() -> None:
-    """Hide Ray's progress bars and plans: the command shows its own progress."""
-    import ray.data
-
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    for name in ("ray.data", "ray"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+        return self._worker(part)
 
 
 def _stuck(ray: Any, allocation: Allocation, left: int, patience: float) -> str:

@@ -23,8 +23,6 @@ __all__ = ["make_config", "make_tasks", "read_choices", "read_names", "read_vote
 
 #: Where a task keeps its row number, its score and its predicted shares.
 ROW, SCORE, SHARES = "row", "utility", "predicted"
-#: Entries of the export JSON-MIN that say how an annotation came about.
-MIN_ENTRIES = frozenset({"annotator", "annotation_id", "created_at", "updated_at", "lead_time", "id", SHARES, SCORE})
 
 
 def make_tasks(
@@ -267,35 +265,10 @@ def read_names(source: str | Path | Sequence[Mapping[str, Any]], key: str | None
 def _tasks(source: str | Path | Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     tasks = _read(Path(source)) if isinstance(source, (str, Path)) else source
     if not isinstance(tasks, Sequence) or not all(isinstance(task, Mapping) for task in tasks):
-        raise InputError("a Label Studio export is a list of tasks; export as JSON or JSON-MIN.")
+        raise InputError("a Label Studio export is a list of tasks; export as JSON.")
     if tasks and not any("data" in task or "annotations" in task for task in tasks):
-        return _from_min(tasks)
+        raise InputError("this Label Studio export holds no tasks, perhaps JSON-MIN; export as JSON.")
     return tasks
-
-
-def _from_min(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Tasks out of the export JSON-MIN, which has one flat entry for each annotation."""
-    tasks: dict[Any, dict[str, Any]] = {}
-    for k, entry in enumerate(entries):
-        data = {name: value for name, value in entry.items() if name not in MIN_ENTRIES}
-        if ROW not in data and "item" not in data and "id" in entry:
-            data["id"] = entry["id"]
-        task = tasks.setdefault(json.dumps(entry.get("id", k), default=str), {"data": data, "annotations": []})
-        result = [
-            {"type": "choices", "from_name": name, "value": {"choices": choices}}
-            for name, value in entry.items()
-            if name not in MIN_ENTRIES and name != ROW and (choices := _min_choices(value)) is not None
-        ]
-        who = {name: entry[name] for name in ("updated_at",) if name in entry}
-        task["annotations"].append({"completed_by": entry.get("annotator"), **who, "result": result})
-    return list(tasks.values())
-
-
-def _min_choices(value: Any) -> list[str] | None:
-    """The choices an entry of JSON-MIN may hold: one as text, several in a dict; a text of a task looks the same."""
-    if isinstance(value, Mapping) and isinstance(value.get("choices"), list):
-        return [str(choice) for choice in value["choices"]]
-    return [value] if isinstance(value, str) else None
 
 
 def _control(

@@ -14,10 +14,9 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 
 from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
 from snefy_ldl._internal.rows import Items, as_rows, count_rows, take_rows
-from snefy_ldl.datasets.formats import table_kind
 from snefy_ldl.datasets.objects import count_bytes, describe, label_array, labels_kind
 from snefy_ldl.datasets.tables import TableSource, parquet_batches
-from snefy_ldl.errors import DataNotFoundError, InputError
+from snefy_ldl.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -239,24 +238,19 @@ def parquet_stream(
         ...     names, stream.n_rows, [len(chunk) for chunk in stream.chunks(3)]
         (['x'], 4, [4])
     """
-    files = [folder] if folder.is_file() else sorted(f for f in folder.rglob("*") if f.suffix in (".parquet", ".pq"))
-    if not files:
-        raise DataNotFoundError(f"no Parquet files in {folder}.")
-    sources = [TableSource(file) for file in files]
-    if any(table_kind(file) != "parquet" for file in files):
+    source = TableSource(folder)
+    if source.kind != "parquet":
         raise InputError(f"{folder.name}: only Parquet files can be streamed; a CSV file is read whole.")
-    names = features or [name for name in sources[0].columns if name not in labels]
-    for source in sources:
-        source.need([*names, *labels], "features and labels")
+    names = features or [name for name in source.columns if name not in labels]
+    source.need([*names, *labels], "features and labels")
     from pyarrow import parquet  # an extra, loaded where it is used
 
-    n_rows = sum(int(parquet.read_metadata(file).num_rows) for file in files)
+    n_rows = sum(int(parquet.read_metadata(file).num_rows) for file in source.files)
     step = max(256, min(STREAM_ROWS, STREAM_BYTES // (8 * (len(names) + len(labels)))))
 
     def blocks() -> Iterator[tuple[Any, Any]]:
-        for file in files:
-            for batch, _ in parquet_batches(file, step, [*names, *labels]):
-                frame = batch.to_pandas()
-                yield frame[names], frame[labels]
+        for batch, _ in parquet_batches(source.files, step, [*names, *labels]):
+            frame = batch.to_pandas()
+            yield frame[names], frame[labels]
 
     return Stream(blocks, n_rows, counts), names

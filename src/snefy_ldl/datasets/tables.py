@@ -11,7 +11,7 @@ import sys
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,33 +55,35 @@ def cell_text(value: Any) -> str:
     return str(int(value)) if isinstance(value, (float, np.floating)) and float(value).is_integer() else str(value)
 
 
-def parquet_batches(file: Any, rows: int, columns: list[str]) -> Iterator[tuple[Any, int]]:
-    """A Parquet file in parts, in bounded memory.
+def parquet_batches(files: Sequence[Path], rows: int, columns: list[str]) -> Iterator[tuple[Any, int]]:
+    """Parquet files in parts, in bounded memory.
 
     Two habits of the reader have to be worked around. Without a buffer it reads a whole row group at once, and a file
     may be one row group; with a buffer, a pass keeps what it has read of every row group until it ends. So a pass is
     made over a few row groups at a time.
 
     Args:
-        file: A path, or a file open for reading bytes.
+        files: Paths, in the order of the rows.
         rows: Most rows of a part.
         columns: Columns to read.
 
     Yields:
-        A batch of pyarrow's, and the number of rows in the whole file.
+        A batch of pyarrow's, and the number of rows in all files.
     """
     import pyarrow.parquet  # an extra, loaded where it is used
 
-    with pyarrow.parquet.ParquetFile(file, buffer_size=1 << 17) as content:
-        groups = content.metadata.num_row_groups
-        run, held = [], 0
-        for group in range(groups):
-            run.append(group)
-            held += content.metadata.row_group(group).num_rows
-            if held >= PASS_ROWS or group == groups - 1:
-                for batch in content.iter_batches(rows, row_groups=run, columns=columns):
-                    yield batch, int(content.metadata.num_rows)
-                run, held = [], 0
+    total = sum(int(pyarrow.parquet.read_metadata(file).num_rows) for file in files)
+    for file in files:
+        with pyarrow.parquet.ParquetFile(file, buffer_size=1 << 17) as content:
+            groups = content.metadata.num_row_groups
+            run, held = [], 0
+            for group in range(groups):
+                run.append(group)
+                held += content.metadata.row_group(group).num_rows
+                if held >= PASS_ROWS or group == groups - 1:
+                    for batch in content.iter_batches(rows, row_groups=run, columns=columns):
+                        yield batch, total
+                    run, held = [], 0
 
 
 def read_whole(file: Path, kind: str) -> tuple[Any, tuple[str, ...]]:
@@ -158,17 +160,38 @@ def check_finite(chunk: Any, where: str, first: int) -> None:
                 raise InputError(f"{where} {row}, column {name!r}: infinite. Correct the cell, or leave it empty.")
 
 
+def need_columns(wanted: list[str], what: str, available: list[str], file: str) -> None:
+    """Raise unless a table has every column that is wanted.
+
+    Args:
+        wanted: names of columns.
+        what: what they are for, for the message.
+        available: columns of the table.
+        file: its name, for the message.
+
+    Raises:
+        InputError: some are missing; the message names them.
+    """
+    if missing := [name for name in wanted if name not in available]:
+        raise InputError(
+            f"{file} lacks {len(missing)} column(s) ({what}): {shorten(missing)}. It has: {shorten(available)}."
+        )
+
+
 class TableSource:
     r"""A table on disk: the one reader of text, Excel, Parquet and Feather files, whole or in parts.
+
+    A folder of Parquet files is one table, whose rows are in the order of the files' names.
 
     A text file may be separated by commas, semicolons, tabs or bars, have decimal points or commas, and be written in
     UTF-8 with or without a mark, UTF-16 or Latin-1: its first lines tell.
 
     Args:
-        file: The table; its ending says how to read it.
+        file: The table; its ending says how to read it. Or a folder of Parquet files.
 
     Attributes:
         file: The table.
+        files: The table itself, or the Parquet files of a folder.
         kind: ``"csv"``, ``"tsv"``, ``"parquet"``, ``"feather"`` or ``"excel"``.
         text: The signs of a text file, None for other kinds.
         notes: What a person should know about how the file is read.
@@ -195,12 +218,17 @@ class TableSource:
         except ImportError:
             raise ImportError("tables need pandas and pyarrow: pip install 'snefy-ldl[data]'") from None
         try:
-            is_file = file.is_file()
+            is_file, is_folder = file.is_file(), file.is_dir()
         except (OSError, ValueError):  # the name is too long, or holds what no name may
-            is_file = False
-        if not is_file:
+            is_file = is_folder = False
+        if not is_file and not is_folder:
             raise DataNotFoundError(f"no file at {str(file)[:200]}.")
-        self.file, self.kind, self._pandas = file, table_kind(file), pandas
+        self.file, self.files, self._pandas = file, [file], pandas
+        if is_folder:
+            self.files = sorted(path for path in file.rglob("[!.]*") if path.suffix in (".parquet", ".pq"))
+            if not self.files:
+                raise DataNotFoundError(f"no Parquet files in {file}.")
+        self.kind = table_kind(self.files[0])
         self.text: TextFormat | None = None
         self.notes: tuple[str, ...] = ()
         self._frame: Any = None  # of kinds that are read in one go
@@ -224,11 +252,7 @@ class TableSource:
         Raises:
             InputError: Some are missing; the message names them.
         """
-        if missing := [name for name in columns if name not in self.columns]:
-            raise InputError(
-                f"{self.file.name} lacks {len(missing)} column(s) ({what}): {shorten(missing)}. "
-                f"It has: {shorten(self.columns)}."
-            )
+        need_columns(columns, what, self.columns, self.file.name)
 
     def chunks(
         self,
@@ -335,14 +359,15 @@ class TableSource:
                 yield self._frame[columns].iloc[start : start + most].reset_index(drop=True)
                 progress(min(start + most, len(self._frame)), len(self._frame))
             return
-        with self._readable(), self.file.open("rb") as handle:
-            if self.kind == "parquet":
-                done = 0
-                for batch, rows_in_all in parquet_batches(handle, most, columns):
+        if self.kind == "parquet":
+            done = 0
+            with self._readable():
+                for batch, rows_in_all in parquet_batches(self.files, most, columns):
                     done += batch.num_rows
                     yield batch.to_pandas()[columns]
                     progress(done, rows_in_all)
-                return
+            return
+        with self._readable(), self.file.open("rb") as handle:
             reader = self._pandas.read_csv(
                 handle,
                 **self._signs,
@@ -379,9 +404,12 @@ class TableSource:
         if self.kind == "parquet":
             import pyarrow.parquet
 
-            schema = pyarrow.parquet.read_schema(self.file)
+            schema, *others = (pyarrow.parquet.read_schema(file) for file in self.files)
             index = (schema.pandas_metadata or {}).get("index_columns", [])
-            return [str(name) for name in schema.names if name not in index]
+            names = [str(name) for name in schema.names if name not in index]
+            for file, other in zip(self.files[1:], others):
+                need_columns(names, f"those of {self.files[0].name}", other.names, file.name)
+            return names
         header = [str(name) for name in self._pandas.read_csv(self.file, nrows=0, **self._signs).columns]
         names = [unescape_cell(name) for name in header]
         self._header = dict(zip(names if len(set(names)) == len(names) else header, header))
@@ -405,7 +433,7 @@ PART_ROWS = 8192
 def read_numbers(
     source: TableSource, features: list[str], labels: list[str], progress: Progress | None = None
 ) -> tuple[Any, Array] | None:
-    """Features and labels of a Parquet file, each as one array.
+    """Features and labels of Parquet files, each as one array.
 
     Args:
         source: The table.
@@ -433,9 +461,10 @@ def read_numbers(
     import pyarrow.parquet  # an extra, loaded where it is used
     from pyarrow import types
 
-    metadata = pyarrow.parquet.read_metadata(source.file)
-    schema, n_rows = metadata.schema.to_arrow_schema(), int(metadata.num_rows)
-    kinds = [schema.field(name).type for name in (*features, *labels)]
+    every = [pyarrow.parquet.read_metadata(file) for file in source.files]
+    n_rows = sum(int(metadata.num_rows) for metadata in every)
+    schemas = [metadata.schema.to_arrow_schema() for metadata in every]
+    kinds = [schema.field(name).type for schema in schemas for name in (*features, *labels)]
     if n_rows == 0 or not all(types.is_integer(kind) or types.is_floating(kind) for kind in kinds):
         return None
     single = n_rows * len(features) > SINGLE_NUMBERS
@@ -443,7 +472,7 @@ def read_numbers(
     Y = np.empty((n_rows, len(labels)))
     start = 0
     try:
-        for batch, _ in parquet_batches(source.file, PART_ROWS, [*features, *labels]):
+        for batch, _ in parquet_batches(source.files, PART_ROWS, [*features, *labels]):
             stop = start + batch.num_rows
             for table, names in ((X, features), (Y, labels)):
                 part = table[start:stop]

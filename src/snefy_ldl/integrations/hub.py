@@ -6,7 +6,9 @@ import json
 import tempfile
 import time
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
@@ -192,11 +194,6 @@ def from_pretrained(name: str | Path, **settings: Any) -> SnefyLDL:
 #: Names of labels or features that a card lists before it only counts them.
 MOST_NAMES = 40
 
-PAPER = (
-    "Zhang, Tsuchida and Sejdinovic, *Label Distribution Learning using the Squared Neural Family on the Probability "
-    "Simplex*, UAI 2025."
-)
-
 
 def write_card(
     facts: Mapping[str, Any],
@@ -226,76 +223,42 @@ def write_card(
         >>> print(write_card(facts).splitlines()[0])
         ---
     """
-    place = repo_id or "USER/NAME"
-    parts = [
-        _head(license),
-        f"# {place.split('/')[-1] if repo_id else facts['name']}",
-        _what(facts),
-        _use(facts, place),
-    ]
-    parts += ["## Data", data or "The training data were not described."]
-    trained = facts["trained_on"]
-    parts.append(f"Trained on {trained['rows']:,} rows, {trained['epochs']} epochs.")
-    parts += [_measures(facts["measured"], measures), _calibration(facts["intervals"])]
-    parts += ["## Limits", "\n".join(f"- {limit}" for limit in facts["limits"])]
-    parts += ["## Citation", PAPER]
-    return "\n\n".join(parts) + "\n"
+    example, law, place = facts["example_row"], facts["law"], repo_id or "USER/NAME"
+    row = "...  # rows as the network takes them" if example is None else f"[{example!r}]"
+    row = f"pandas.DataFrame({row})" if isinstance(example, dict) else row
+    unnamed = f"{facts['n_features']} numbers without names" if facts["n_features"] is not None else None
+    values = {
+        "license": f"license: {json.dumps(license)}\n" if license else "",
+        "title": place.split("/")[-1] if repo_id else facts["name"],
+        "version": facts["library_version"],
+        "members": "one network" if law["members"] == 1 else f"{law['members']} networks whose densities are averaged",
+        "neurons": law["neurons"],
+        "labels": _listed(facts["labels"]),
+        "features": _listed(facts["features"]) or unnamed or "the input of its custom network",
+        "imports": "import pandas\n" if isinstance(example, dict) else "",
+        "place": place,
+        "row": row,
+        "data": data or "The training data were not described.",
+        "rows": f"{facts['trained_on']['rows']:,}",
+        "epochs": facts["trained_on"]["epochs"],
+        "measures": _measures(facts["measured"], measures),
+        "calibration": _calibration(facts["intervals"]),
+        "limits": "\n".join(f"- {limit}" for limit in facts["limits"]),
+    }
+    text = files("snefy_ldl.integrations").joinpath("card.md").read_text(encoding="utf-8")
+    return Template(text).substitute(values)
 
 
-def _head(license: str | None) -> str:
-    tags = ["label-distribution-learning", "compositional-data", "uncertainty", "tabular"]
-    lines = ["---", "library_name: snefy-ldl", "pipeline_tag: tabular-regression"]
-    lines += [f"license: {json.dumps(license)}"] if license else []
-    return "\n".join([*lines, "tags:", *(f"- {tag}" for tag in tags), "---"])
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(f"`{name}`" for name in names[:MOST_NAMES])
-    return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES} more"
-
-
-def _what(facts: Mapping[str, Any]) -> str:
-    law, names = facts["law"], facts["features"]
-    features = "the input of its custom network"
-    if names is not None:
-        features = _listed(names)
-    elif facts["n_features"] is not None:
-        features = f"{facts['n_features']} numbers without names"
-    members = "one network" if law["members"] == 1 else f"{law['members']} networks whose densities are averaged"
-    return (
-        "A conditional density over label distributions (shares that sum to one), by "
-        f"`snefy-ldl` {facts['library_version']}: {members}, {law['neurons']} neurons each.\n\n"
-        f"- **Labels**: {_listed(facts['labels'])}\n- **Features**: {features}"
-    )
-
-
-def _use(facts: Mapping[str, Any], place: str) -> str:
-    row = "X"
-    if isinstance(facts["example_row"], dict):
-        row = f"pandas.DataFrame([{facts['example_row']!r}])"
-    elif facts["example_row"] is not None:
-        row = f"[{facts['example_row']!r}]"
-    imports = ["import pandas"] if row.startswith("pandas") else []
-    lines = [
-        *imports,
-        "from snefy_ldl.integrations.hub import from_pretrained",
-        "",
-        f'model = from_pretrained("{place}")',
-        f"X = {row}" if row != "X" else "X = ...  # rows as the network takes them",
-        "model.predict(X)           # expected shares",
-        "model.predict_interval(X)  # central 90 % intervals under the model",
-        "model.predict_dist(X)      # the whole distribution",
-    ]
-    return "\n".join(["## Use", "", "```py", *lines, "```"])
+def _listed(names: list[str] | None) -> str:
+    shown = ", ".join(f"`{name}`" for name in (names or [])[:MOST_NAMES])
+    return shown if names is None or len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES} more"
 
 
 def _measures(measured: Mapping[str, Any], measures: Mapping[str, float] | None) -> str:
-    lines = ["## Measures", ""]
+    lines = ["No measures on rows that the fit did not see were given."]
     if measures:
-        lines += ["On rows that the fit did not see:", "", "| measure | value |", "|---|---|"]
+        lines = ["On rows that the fit did not see:", "", "| measure | value |", "|---|---|"]
         lines += [f"| {name} | {float(value):.4g} |" for name, value in measures.items()]
-    else:
-        lines.append("No measures on rows that the fit did not see were given.")
     held = measured["mean_log_likelihood_of_rows_held_back"]
     if held is not None:
         lines += ["", f"Mean log likelihood of rows held back: {held:.4g} ({measured['how']})."]
@@ -303,12 +266,10 @@ def _measures(measured: Mapping[str, Any], measures: Mapping[str, float] | None)
 
 
 def _calibration(intervals: Mapping[str, Any]) -> str:
-    levels = intervals["calibrated_levels"]
-    words = "Its intervals are exact under the model, but **not** calibrated on other rows."
-    if levels:
-        listed = ", ".join(f"{100 * level:g} %" for level in levels)
-        words = (
-            f"Conformal intervals at {listed}, calibrated on {intervals['calibration_rows']:,} rows, come with it "
-            "(`HubModel.from_pretrained(...).intervals`): they cover similar new rows at the stated rate."
-        )
-    return f"## Calibration\n\n{words}"
+    if not intervals["calibrated_levels"]:
+        return "Its intervals are exact under the model, but **not** calibrated on other rows."
+    listed = ", ".join(f"{100 * level:g} %" for level in intervals["calibrated_levels"])
+    return (
+        f"Conformal intervals at {listed}, calibrated on {intervals['calibration_rows']:,} rows, come with it "
+        "(`HubModel.from_pretrained(...).intervals`): they cover similar new rows at the stated rate."
+    )

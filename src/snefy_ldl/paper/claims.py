@@ -528,11 +528,6 @@ class Verdict:
         """A sign for the word, so that colour is not needed."""
         return MARKS[self.word]
 
-    @property
-    def slug(self) -> str:
-        """The word as a class name."""
-        return self.word.replace(" ", "-")
-
 
 def _all_better(gaps: Iterable[Gap], cells: str, expected: int) -> Verdict:
     """The rule of "better in all": everywhere and clearly, or in more than half of the cells, or not."""

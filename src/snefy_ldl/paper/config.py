@@ -28,7 +28,6 @@ class Conformal:
         groups: numbers G of equal-width bins of the first feature.
         score: the paper's conformity score.
         extra_score: one of our own beside it.
-        pit_bins: bins of the histograms that show calibration.
     """
 
     train: float = 0.5
@@ -37,7 +36,6 @@ class Conformal:
     groups: tuple[int, ...] = (2, 4, 8)
     score: str = "chebyshev"
     extra_score: str = "quantile"
-    pit_bins: int = 20
 
 
 @dataclass(frozen=True)

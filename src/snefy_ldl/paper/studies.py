@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from snefy_ldl import learners, metrics
@@ -15,7 +14,6 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl.active.query import query
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets.dataset import Dataset
-from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.ensemble import DensityWeightedBagging
 from snefy_ldl.errors import InputError
 from snefy_ldl.estimator import SnefyLDL, fit_many
@@ -161,7 +159,6 @@ def _conformal_figures(
         return {"models": {"dirichlet": _calibrated_figures(protocol, model, protocol.score, *rows)}, **shared}
     figures = _calibrated_figures(protocol, model, protocol.score, *rows)
     extra = _calibrated_figures(protocol, model, protocol.extra_score, *rows)
-    figures["pit"] = pit_counts(model.predict_dist(data.X[test]), data.D[test], protocol.pit_bins)
     return {"models": {"snefy": figures}, "methods": {f"snefy_{protocol.extra_score}": extra}, **shared}
 
 
@@ -188,27 +185,6 @@ def interval_figures(protocol: Conformal, D: Array, feature: Array, ends: Array)
 def ceilings(protocol: Conformal, feature: Array) -> dict[str, float]:
     """The FSC that perfect conditional coverage would show on these rows, by number of groups."""
     return {str(count): float(metrics.fsc_ceiling(feature, count, protocol.level)) for count in protocol.groups}
-
-
-def pit_counts(law: SnefySimplex, D: Array, bins: int) -> list[list[int]]:
-    """Histogram of ``F_r(ℓ_r | x)`` on equal bins of [0, 1], a list for each label.
-
-    A share of 0 that the law gives a probability is spread evenly over it, so that a true law has even histograms.
-
-    Args:
-        law: predicted laws of the rows, batch (N,).
-        D: their labels (N, L).
-        bins: bins of the histogram.
-    """
-    cdf = label_cdf(law, D)
-    cdf *= np.where(D == 0.0, np.random.default_rng(0).random(D.shape), 1.0)
-    return [np.histogram(column, bins=bins, range=(0.0, 1.0))[0].tolist() for column in cdf.T]
-
-
-def label_cdf(law: SnefySimplex, D: Array) -> Array:
-    """``P(share of label r <= D[i, r] | x_i)`` for every row and label, (N, L)."""
-    shares = torch.as_tensor(D)
-    return np.stack([law.marginal(r).cdf(shares[:, r]).numpy() for r in range(D.shape[1])], axis=1)
 
 
 def run_active(study: Study, recipe: str, repeats: Sequence[int], data: Dataset) -> list[Outcome]:

@@ -124,10 +124,6 @@ def critical_difference_diagram(
     return ax
 
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-
 def learning_curve(history: Sequence[Mapping[str, float]], ax: Axes | None = None) -> Axes:
     """Training and validation loss by epoch; the best epoch, whose weights are kept, is marked.
 

@@ -244,10 +244,6 @@ def _compositions(values: Any, what: str) -> Array:
     return table
 
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-
 #: How far a ridge rises, in steps from one label to the next.
 RISE = 0.82
 #: Points of a curve over all shares, and around the mean, where it may be steep; how many deviations that goes.

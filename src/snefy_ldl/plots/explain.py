@@ -301,10 +301,6 @@ def _arrow(ax: Any, ends: Any, color: str, width: float, head: float) -> None:
     ax.annotate("", stop, xytext=start, arrowprops=form, zorder=3)
 
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-
 def pixel_gradients(image: Any, gradient: Any, ax: Axes | None = None, title: str = "") -> Axes:
     """An image in grey, and over it where it moves the prediction: blue raises it, orange lowers it.
 
@@ -377,10 +373,6 @@ def word_gradients(words: Sequence[str], moved: Any, ax: Axes | None = None, tit
     ax.locator_params(axis="x", nbins=5)
     style.quiet(ax, grid="x")
     return ax
-
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def importance(

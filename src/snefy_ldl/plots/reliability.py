@@ -17,6 +17,7 @@ __all__ = ["calibration", "calibration_curve", "joint_calibration"]
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def calibration(
@@ -133,11 +134,6 @@ def calibration_curve(
     ax.set_ylabel("share inside the interval")
     style.quiet(ax, grid="both")
     return ax
-
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 #: Most histograms in one picture.

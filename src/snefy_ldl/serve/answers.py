@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.active.query import query
-from snefy_ldl.serve.batching import MOST_ROWS, Caller, Pace, Size
+from snefy_ldl.serve.batching import Caller, slices
 from snefy_ldl.serve.limits import Fault, Limits
 from snefy_ldl.serve.rows import joined_rows
 from snefy_ldl.serve.schemas import Condition, Density, Groups, Next, Predict, Query, Question, Update
@@ -58,29 +58,9 @@ class Asked:
     limits: Limits
     caller: Caller
 
-    @property
-    def pace(self) -> Pace:
-        """Controls the computation."""
-        return Pace(_size(self.question, len(self.X)), self.served.meter, self.limits, [self.caller])
-
-
-def _size(question: Question, rows: int) -> Size:
-    """The size of a request; its key holds what the time per unit depends on."""
-    if isinstance(question, Predict):
-        return Size(("predict", len(question.levels)), rows)
-    if isinstance(question, Density):
-        given = question.points or question.at or []
-        name = "points" if question.points is not None else "at"
-        return Size(("density", name), rows, max(len(given), 1), name)
-    if isinstance(question, Groups):
-        return Size("groups", rows, len(question.groups), "groups")
-    if isinstance(question, Condition):
-        return Size(("condition", len(question.known)), rows)
-    if isinstance(question, Query):
-        return Size(("query", question.strategy, question.diverse), rows)
-    if isinstance(question, Next):
-        return Size(("next", question.criterion), rows)
-    return Size("update", rows)
+    def slices(self, count: int, **sizes: Any) -> Iterator[slice]:
+        """Slices of the computation, as :func:`snefy_ldl.serve.batching.slices` makes them."""
+        return slices(count, [self.caller], self.limits, **sizes)
 
 
 def prediction_key(asked: Asked) -> tuple[Any, ...]:
@@ -112,8 +92,7 @@ def answer_predictions(requests: Sequence[Asked]) -> list[Answer]:
     served, question = requests[0].served, requests[0].question
     assert isinstance(question, Predict)
     X = joined_rows([asked.X for asked in requests])
-    callers = [asked.caller for asked in requests]
-    pace = Pace(_size(question, len(X)), served.meter, requests[0].limits, callers)
+    parts = slices(len(X), [asked.caller for asked in requests], requests[0].limits)
     known = _calibrated_levels(served, question)
 
     def predictions(law: Any, part: slice) -> tuple[Any, ...]:
@@ -121,7 +100,7 @@ def answer_predictions(requests: Sequence[Asked]) -> list[Answer]:
         return mean, variance, _intervals(served, law, X[part], question.levels, known), law.prob_zero()
 
     with torch.no_grad():
-        values = _by_slices(pace, served, X, predictions, most=MOST_ROWS)
+        values = _by_slices(parts, served, X, predictions)
     columns = dict(zip(("mean", "variance", "interval", "zero"), values))
     notes = {"levels": question.levels, "calibrated": [place is not None for place in known]}
     answers, start = [], 0
@@ -207,19 +186,14 @@ def _at_points(
     asked: Asked, points: Any, share: Callable[[Any], Any], values: Callable[[Any, Any], tuple[Any, ...]]
 ) -> list[Array]:
     """Values (rows, points) of a law at points (P, 1, ...), sliced by points if there are many, else by rows."""
-    pace = asked.pace
     if len(points) <= MANY_POINTS:
-
-        def at_all(law: Any, part: slice) -> tuple[Any, ...]:
-            return tuple(value.T for value in values(share(law), points))
-
-        return _by_slices(pace, asked.served, asked.X, at_all, len(points))
+        return _of_rows(asked, lambda law, part: tuple(value.T for value in values(share(law), points)))
     lines = []
     for row in range(len(asked.X)):
         law = share(asked.served.inner.predict_dist(asked.X[row : row + 1]))
         parts = [
             [_array(value)[:, 0] for value in values(law, points[part])]
-            for part in pace.slices(len(points), most=MOST_POINTS)
+            for part in asked.slices(len(points), most=MOST_POINTS, what="points")
         ]
         lines.append([np.concatenate(pieces) for pieces in zip(*parts)])
     return [np.stack(line) for line in zip(*lines)]
@@ -240,7 +214,7 @@ def _groups(asked: Asked, question: Groups) -> Answer:
         ends = torch.stack([law.marginal(group).quantiles(alpha) for group in groups], 1)
         return law.mean @ member.T, member @ law.covariance_matrix @ member.T, _pairs(_array(ends))
 
-    values = _by_slices(asked.pace, asked.served, asked.X, sums, len(groups))
+    values = _of_rows(asked, sums)
     columns = dict(zip(("mean", "covariance", "interval"), values))
     return Answer(columns, {"groups": list(question.groups), "levels": question.levels})
 
@@ -248,17 +222,15 @@ def _groups(asked: Asked, question: Groups) -> Answer:
 def _condition(asked: Asked, question: Condition) -> Answer:
     _check_heavy(asked)
     known = dict(zip(_known_labels(asked, list(question.known), "known"), question.known.values()))
-    alpha, pace = _tails(question.levels), asked.pace
+    alpha = _tails(question.levels)
 
     def conditioned(law: Any, part: slice) -> tuple[Any, ...]:
         other = law.condition(known, generator=torch.Generator().manual_seed(0))
         errors = [other.std_error] if hasattr(other, "std_error") else []
         return other.mean, other.variance, _pairs(_array(other.quantiles(alpha))), *errors
 
-    least = 1 if asked.served.moves else BLOCK_ROWS  # rows of one block share their draws
-    if least > 1:
-        pace.try_out(lambda n: conditioned(asked.served.inner.predict_dist(asked.X[:n]), slice(n)))
-    values = _by_slices(pace, asked.served, asked.X, conditioned, least=least)
+    # rows of one block share their draws
+    values = _of_rows(asked, conditioned, least=1 if asked.served.moves else BLOCK_ROWS)
     return Answer(dict(zip(("mean", "variance", "interval", "standard_error"), values)), {"levels": question.levels})
 
 
@@ -272,7 +244,7 @@ def _update(asked: Asked, question: Update) -> Answer:
         after = law.posterior(torch.as_tensor(votes[part]))
         return *after.mean_and_variance(), _pairs(_array(after.quantiles(alpha)))
 
-    values = _by_slices(asked.pace, asked.served, asked.X, posterior)
+    values = _of_rows(asked, posterior)
     return Answer(dict(zip(("mean", "variance", "interval"), values)), {"levels": question.levels})
 
 
@@ -282,18 +254,15 @@ def _next(asked: Asked, question: Next) -> Answer:
     if question.n > len(asked.X) * question.max_per_item:
         raise Fault(422, f"n={question.n}: there are {len(asked.X)} rows; ask for fewer.", field="n")
 
-    def choose(number: int) -> Any:
-        return asked.served.inner.next_vote(
-            asked.X[:number],
-            None if votes is None else votes[:number],
-            min(question.n, number * question.max_per_item),
-            criterion=question.criterion,
-            max_per_item=question.max_per_item,
-            new_item_cost=question.new_item_cost,
-            return_values=True,
-        )
-
-    rows, values = _whole(asked, choose)
+    rows, values = asked.served.inner.next_vote(
+        asked.X,
+        votes,
+        question.n,
+        criterion=question.criterion,
+        max_per_item=question.max_per_item,
+        new_item_cost=question.new_item_cost,
+        return_values=True,
+    )
     return Answer({"item": np.asarray(rows), "expected_gain": np.asarray(values)})
 
 
@@ -302,19 +271,16 @@ def _query(asked: Asked, question: Query) -> Answer:
         raise Fault(422, f"n={question.n}: there are {len(asked.X)} rows; ask for fewer.", field="n")
     options = {"diverse": True} if question.diverse else {}
 
-    def choose(number: int) -> Any:
-        return query(
-            question.strategy,
-            asked.X[:number],
-            min(question.n, number),
-            model=asked.served.inner,
-            random_state=question.seed,
-            return_utilities=True,
-            verbose=False,
-            **options,
-        )
-
-    rows, scores = _whole(asked, choose)
+    rows, scores = query(
+        question.strategy,
+        asked.X,
+        question.n,
+        model=asked.served.inner,
+        random_state=question.seed,
+        return_utilities=True,
+        verbose=False,
+        **options,
+    )
     return Answer({"item": np.asarray(rows), "score": np.asarray(scores)[rows]}, {"strategy": question.strategy})
 
 
@@ -336,42 +302,16 @@ def _array(values: Any) -> Array:
 
 
 def _by_slices(
-    pace: Pace,
-    served: ServedModel,
-    X: Array,
-    answer: Callable[[Any, slice], tuple[Any, ...]],
-    units: int = 1,
-    most: int = BLOCK_ROWS,
-    least: int = 1,
+    parts: Iterable[slice], served: ServedModel, X: Array, answer: Callable[[Any, slice], tuple[Any, ...]]
 ) -> list[Array]:
-    """Compute some rows at a time, until no client waits any more.
-
-    Args:
-        pace: how many rows at a time.
-        served: the model.
-        X: features (N, d).
-        answer: from the law of some rows and their slice to values with one entry per row.
-        units: per row.
-        most: rows per slice.
-        least: rows per slice.
-
-    Returns:
-        The values of all rows.
-    """
-    parts = []
-    for part in pace.slices(len(X), units, most, least):
-        values = answer(served.inner.predict_dist(X[part]), part)
-        parts.append([_array(value) for value in values])
-    return [np.concatenate(pieces) for pieces in zip(*parts)]
+    """Values of all rows, computed some rows at a time from the law of these rows and their slice."""
+    made = [[_array(value) for value in answer(served.inner.predict_dist(X[part]), part)] for part in parts]
+    return [np.concatenate(pieces) for pieces in zip(*made)]
 
 
-def _whole(asked: Asked, choose: Callable[[int], Any]) -> Any:
-    """An answer that needs all rows at once; it is timed on a few rows first."""
-    pace = asked.pace
-    pace.try_out(choose)
-    for _ in pace.slices(1, len(asked.X)):
-        made = choose(len(asked.X))
-    return made
+def _of_rows(asked: Asked, answer: Callable[[Any, slice], tuple[Any, ...]], least: int = 1) -> list[Array]:
+    """Values of all rows of one request."""
+    return _by_slices(asked.slices(len(asked.X), most=BLOCK_ROWS, least=least), asked.served, asked.X, answer)
 
 
 def _tails(levels: list[float]) -> Array:

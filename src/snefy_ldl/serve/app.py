@@ -227,8 +227,7 @@ class Service:
             raise Fault(422, " ".join(str(error).split())) from None
         self.telemetry.rows(f"/v1/{path}", rows)
         is_long = sum(values.size for values in made.columns.values()) > LONG_ANSWER
-        accept = request.headers.get("accept", "")
-        response: Response = await self._beside(is_long, lambda: reply(made, served, accept))
+        response: Response = await self._beside(is_long, lambda: reply(made, served))
         return response
 
     def _read(self, kind: type[Question], request: Request, body: bytes, caller: Caller) -> Asked:
@@ -237,14 +236,13 @@ class Service:
         return Asked(served, question, feature_rows(served, question.rows), self.limits, caller)
 
     async def _work(self, asked: Asked) -> Answer:
-        name, rows, pace = asked.served.name, len(asked.X), asked.pace
+        name = asked.served.name
         await self.until_prepared(name, asked.caller)
-        pace.check_size()
         if isinstance(asked.question, Predict):
             key, lane, work = prediction_key(asked), self._quick[name], answer_predictions
         else:
             key, lane, work = None, self._slow[name], _answer_each
-        made: Answer = await lane.ask(key, asked, rows, work, asked.caller, pace.seconds)
+        made: Answer = await lane.ask(key, asked, len(asked.X), work, asked.caller)
         return made
 
     async def _beside(self, is_long: bool, work: Callable[[], Any]) -> Any:

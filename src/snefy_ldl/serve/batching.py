@@ -1,4 +1,4 @@
-"""Queues that answer similar requests together, and measured times that keep every request within its limit."""
+"""Queues that answer similar requests together, and slices that keep every request within its time limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from snefy_ldl.serve.limits import Fault, Limits, Overload
 
-__all__ = ["MOST_ROWS", "Caller", "Lane", "Meter", "Pace", "Rate", "Size"]
+__all__ = ["MOST_ROWS", "Caller", "Lane", "slices"]
 
 #: A function from payloads to one answer each.
 Work = Callable[[list[Any]], Sequence[Any]]
@@ -26,7 +26,6 @@ class _Job:
     key: Hashable
     payload: Any
     rows: int
-    seconds: float
     work: Work
     future: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
@@ -52,7 +51,7 @@ class Lane:
         self._limits, self._on_batch = limits, on_batch or (lambda requests, seconds: None)
         self._jobs: deque[_Job] = deque()
         self._ready = threading.Condition()
-        self._closed, self._crowded = False, False
+        self._closed, self._crowded, self._row_seconds = False, False, 0.0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -67,7 +66,6 @@ class Lane:
         rows: int,
         work: Work,
         caller: Caller | None = None,
-        seconds: float = 0.0,
     ) -> Any:
         """Wait for an answer.
 
@@ -77,7 +75,6 @@ class Lane:
             rows: number of rows of the request.
             work: function from payloads to one answer each; if it raises for several, each is tried alone.
             caller: who waits for the answer; by default for the limit's seconds.
-            seconds: estimated time; long requests are not answered together with others.
 
         Returns:
             The answer.
@@ -87,7 +84,7 @@ class Lane:
         """
         loop = asyncio.get_running_loop()
         caller = caller or Caller(self._limits.seconds)
-        job = _Job(key, payload, rows, seconds, work, loop.create_future(), loop, caller)
+        job = _Job(key, payload, rows, work, loop.create_future(), loop, caller)
         with self._ready:
             if self._closed:
                 raise Overload("the service is stopping.")
@@ -124,7 +121,9 @@ class Lane:
                     job.loop.call_soon_threadsafe(_deliver, job, outcome)
                 except RuntimeError:  # that event loop has ended: nobody waits for the answer
                     continue
-            self._on_batch(len(batch), time.perf_counter() - began)
+            took = time.perf_counter() - began
+            self._row_seconds = took / sum(job.rows for job in batch)
+            self._on_batch(len(batch), took)
 
     def _next_batch(self) -> list[_Job]:
         """The oldest job and those that can be answered with it; empty once the lane is closed and empty."""
@@ -141,12 +140,12 @@ class Lane:
                 return [first]
             if self._crowded and not self._closed and self._limits.batch_wait > 0:
                 self._ready.wait(self._limits.batch_wait)
-            batch, rows, seconds = [first], first.rows, first.seconds
+            batch, rows = [first], first.rows
+            most = BATCH_PART * self._limits.seconds / max(self._row_seconds, 1e-9)
             for job in list(self._jobs):
-                fits = rows + job.rows <= self._limits.batch_rows
-                if job.key == first.key and fits and seconds + job.seconds <= BATCH_PART * self._limits.seconds:
+                if job.key == first.key and rows + job.rows <= min(self._limits.batch_rows, most):
                     batch.append(job)
-                    rows, seconds = rows + job.rows, seconds + job.seconds
+                    rows += job.rows
                     self._jobs.remove(job)
             self._crowded = len(batch) > 1 or bool(self._jobs)
             return batch
@@ -177,12 +176,8 @@ SLICE_SECONDS, SLICE_PART = 0.1, 0.1
 MOST_ROWS = 1_024
 #: A slice may have this many times the rows of the previous one.
 GROWTH = 8
-#: Seconds after which a measured time expires, so that a busy moment does not count for long.
-BELIEVED_SECONDS = 60.0
 #: Fraction of the time limit that the advised number of rows would take.
 ADVISED_PART = 0.8
-#: Numbers of rows on which a computation that cannot be sliced is timed first.
-TRIAL_ROWS = (1, 4, 16, 64, 256)
 
 
 class Caller:
@@ -234,206 +229,47 @@ class Caller:
             raise Overload(message) from None
 
 
-@dataclass(frozen=True)
-class Size:
-    """The size of a request.
+def slices(
+    count: int, callers: Sequence[Caller], limits: Limits, most: int = MOST_ROWS, least: int = 1, what: str = "rows"
+) -> Iterator[slice]:
+    """Slices of one computation: few items at first, then as many as take a tenth of a second.
 
     Args:
-        key: requests with the same key take the same time per unit.
-        rows: of the request.
-        per_row: units per row: the points of a density, the groups.
-        unit: name of a unit, for messages.
-    """
-
-    key: Hashable
-    rows: int
-    per_row: int = 1
-    unit: str = "rows"
-
-    @property
-    def units(self) -> int:
-        """Units of all rows."""
-        return self.rows * self.per_row
-
-
-@dataclass(frozen=True)
-class Rate:
-    """A measured time.
-
-    Args:
-        seconds: per unit, the smaller of the last two measurements, since a busy machine makes single ones too large.
-        is_firm: whether it was measured twice on enough units to scale proportionally; otherwise it is only an upper
-            bound, since few units bear the fixed costs alone.
-        last: the last measurement on enough units, or None.
-        measured: when, by ``time.monotonic()``.
-    """
-
-    seconds: float
-    is_firm: bool
-    last: float | None
-    measured: float
-
-
-class Meter:
-    """Measured times of one model by kind of request.
-
-    Example:
-        >>> meter = Meter()
-        >>> meter.note("predict", 0.25, enough=True)
-        >>> meter.note("predict", 0.75, enough=True)
-        >>> meter.rate("predict").seconds
-        0.25
-        >>> meter.rate("density") is None
-        True
-    """
-
-    def __init__(self) -> None:
-        self._rates: dict[Hashable, Rate] = {}
-
-    def rate(self, key: Hashable) -> Rate | None:
-        """The latest measured time.
-
-        Args:
-            key: of the request.
-
-        Returns:
-            The time per unit, or None.
-        """
-        rate = self._rates.get(key)
-        return rate if rate is not None and time.monotonic() - rate.measured < BELIEVED_SECONDS else None
-
-    def note(self, key: Hashable, seconds: float, enough: bool) -> None:
-        """Record a measured time.
-
-        Args:
-            key: of the request.
-            seconds: per unit.
-            enough: whether it was measured on enough units to scale proportionally; otherwise it can only lower the
-                recorded time.
-        """
-        known, now = self.rate(key), time.monotonic()
-        if known is None or known.last is None:
-            least = seconds if known is None or enough else min(seconds, known.seconds)
-            self._rates[key] = Rate(least, False, seconds if enough else None, now)
-        elif enough:
-            self._rates[key] = Rate(min(seconds, known.last), True, seconds, now)
-        elif seconds < known.seconds:
-            self._rates[key] = Rate(seconds, known.is_firm, seconds, now)
-
-
-class Pace:
-    """Controls one computation: how many rows at a time, and whether to continue.
-
-    Args:
-        size: of the request, or of several that are answered together.
-        meter: of the model.
-        limits: of the service.
+        count: number of items to slice.
         callers: clients that wait for it; the computation stops once none of them waits.
+        limits: of the service.
+        most: items per slice.
+        least: items per slice, except for the last.
+        what: the items, for the message.
+
+    Yields:
+        The slices in order.
+
+    Raises:
+        Overload: the time is up, or the clients have disconnected.
+        Fault: 413, the whole computation would exceed the time limit; the message says how many items are possible.
 
     Example:
-        >>> pace = Pace(Size("predict", 5), Meter(), Limits(), [Caller(10.0)])
-        >>> sum(part.stop - part.start for part in pace.slices(5))
-        5
+        >>> [part.stop for part in slices(5, [Caller(10.0)], Limits(), most=2)]
+        [1, 3, 5]
     """
-
-    def __init__(self, size: Size, meter: Meter, limits: Limits, callers: Sequence[Caller]) -> None:
-        self._size, self._meter, self._limits, self._callers = size, meter, limits, callers
-        self._slice_seconds = min(SLICE_SECONDS, SLICE_PART * limits.seconds)
-
-    @property
-    def seconds(self) -> float:
-        """Estimated time of the whole request; 0 if unknown."""
-        rate = self._meter.rate(self._size.key)
-        return rate.seconds * self._size.units if rate is not None and rate.is_firm else 0.0
-
-    def check_size(self) -> None:
-        """Refuse a request that would exceed the time limit.
-
-        Raises:
-            Fault: 413; the message says how many rows are possible.
-        """
-        rate = self._meter.rate(self._size.key)
-        if rate is not None and rate.is_firm and rate.seconds * self._size.units > self._limits.seconds:
-            raise self._too_large(rate.seconds)
-
-    def check_callers(self) -> None:
-        """Stop if no client waits any more.
-
-        Raises:
-            Overload: the time is up, or the clients have disconnected.
-        """
-        if not any(caller.is_waiting() for caller in self._callers):
+    start, number, last = 0, least, float("inf")
+    while start < count:
+        if not any(caller.is_waiting() for caller in callers):
             raise Overload("the time for this request is up; ask for less, or try again.")
-
-    def slices(self, count: int, units: int = 1, most: int = MOST_ROWS, least: int = 1) -> Iterator[slice]:
-        """Slices of work; the time between two of them is measured.
-
-        Args:
-            count: number of items to slice.
-            units: per item.
-            most: items per slice.
-            least: items per slice, except for the last.
-
-        Yields:
-            The slices in order.
-
-        Raises:
-            Overload: no client waits any more.
-            Fault: 413, the whole computation would exceed the time limit.
-        """
-        rate = self._meter.rate(self._size.key)
-        start, number = 0, 1 if rate is None else int(self._slice_seconds / max(rate.seconds * units, 1e-9))
-        while start < count:
-            self.check_callers()
-            part = slice(start, min(start + min(max(number, least), most), count))
-            done, began = part.stop - part.start, time.perf_counter()
-            yield part
-            took, start = max(time.perf_counter() - began, 1e-9), part.stop
-            # the first slice may have made tables that all later ones share
-            enough = rate is not None and (took >= 0.5 * self._slice_seconds or done == most)
-            self._meter.note(self._size.key, took / (done * units), enough)
-            rate = self._meter.rate(self._size.key)
-            if start < count:
-                self.check_size()
-            number = int(done * min(float(GROWTH), self._slice_seconds / took))
-
-    def try_out(self, answer: Callable[[int], object]) -> None:
-        """Time a computation that cannot be sliced on a few rows first, unless its time is known.
-
-        Args:
-            answer: computes that many of the first rows; its results and exceptions are ignored here.
-
-        Raises:
-            Overload: no client waits any more.
-            Fault: 413, the whole computation would exceed the time limit.
-        """
-        for number in TRIAL_ROWS:
-            rate = self._meter.rate(self._size.key)
-            if 4 * number > self._size.rows or (rate is not None and rate.is_firm):
-                break
-            self.check_callers()
-            began = time.perf_counter()
-            try:
-                answer(number)
-            except Exception:  # perhaps too few rows
-                continue
-            took = time.perf_counter() - began
-            enough = rate is not None and took >= 0.5 * self._slice_seconds
-            self._meter.note(self._size.key, took / (number * self._size.per_row), enough)
-        self.check_size()
-
-    def _too_large(self, seconds: float) -> Fault:
-        size, limit = self._size, self._limits.seconds
-        may = f"and a request may take {limit:g} s"
-        rows = int(ADVISED_PART * limit / (seconds * size.per_row))
-        takes = f"{size.rows:,} row{'s' * (size.rows > 1)}"
-        if size.per_row > 1:
-            takes += f" with {size.per_row:,} {size.unit}"
-        takes += f" would take about {seconds * size.units:,.0f} s here, {may}"
-        if rows >= 1:
-            return Fault(413, f"{takes}; send at most {rows:,} row{'s' * (rows > 1)} at a time.", field="rows")
-        units = int(ADVISED_PART * limit / seconds)
-        if size.per_row > 1 and units >= 1:
-            return Fault(413, f"{takes}; send one row at a time with at most {units:,} {size.unit}.", field=size.unit)
-        one = f"one row would take about {seconds * size.per_row:,.0f} s here"
-        return Fault(413, f"{one}, {may}; the service needs a larger --seconds.", field="rows")
+        part, began = slice(start, min(start + number, count)), time.perf_counter()
+        yield part
+        took = max(time.perf_counter() - began, 1e-9)
+        rate = took / (part.stop - start)
+        # the smaller of two: the first slice may have made tables that all later ones share, a busy moment slows one
+        if start and min(rate, last) * count > limits.seconds:
+            fitting = max(1, int(ADVISED_PART * limits.seconds / min(rate, last)))
+            raise Fault(
+                413,
+                f"{count:,} {what} would take about {min(rate, last) * count:,.0f} s here, and a request may take "
+                f"{limits.seconds:g} s; send at most {fitting:,} {what} at a time.",
+                field=what,
+            )
+        pace = min(float(GROWTH), min(SLICE_SECONDS, SLICE_PART * limits.seconds) / took)
+        number = min(max(int((part.stop - start) * pace), least), most)
+        start, last = part.stop, rate

@@ -1,10 +1,9 @@
-"""Request bodies and replies, as JSON or Arrow streams."""
+"""Request bodies and replies, as JSON."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,10 +15,10 @@ from starlette.requests import ClientDisconnect
 
 from snefy_ldl.serve.answers import Answer
 from snefy_ldl.serve.limits import Fault, HungUp, Limits
-from snefy_ldl.serve.schemas import ARROW, Question
+from snefy_ldl.serve.schemas import Question
 from snefy_ldl.serve.store import ServedModel
 
-__all__ = ["fault_reply", "json_reply", "read_body", "read_question", "read_stream", "reply", "write_stream"]
+__all__ = ["fault_reply", "json_reply", "read_body", "read_question", "reply"]
 
 JSON = "application/json"
 
@@ -61,8 +60,8 @@ def read_question(kind: type[Question], request: Request, body: bytes, limits: L
 
     Args:
         kind: its class.
-        request: for the type of its body, and the query parameter ``options`` that goes with Arrow.
-        body: JSON, or an Arrow stream of the rows.
+        request: for the type of its body.
+        body: JSON.
         limits: of the service.
 
     Returns:
@@ -72,22 +71,12 @@ def read_question(kind: type[Question], request: Request, body: bytes, limits: L
         Fault: 415 for another type, 422 where the body breaks a rule.
     """
     media = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if media not in (JSON, "text/json"):
+        raise Fault(415, f"the content type must be {JSON}.")
     try:
-        if media == ARROW:
-            options = request.query_params.get("options", "{}")
-            given = json.loads(options)
-            if not isinstance(given, dict) or "rows" in given:
-                raise Fault(422, "options must be a JSON object without rows.", field="options")
-            names, cells = read_stream(body, limits.rows)
-            question = kind.model_validate({**given, "rows": [dict(zip(names, row)) for row in cells]})
-        elif media in (JSON, "text/json"):
-            question = kind.model_validate_json(body)
-        else:
-            raise Fault(415, f"the content type must be {JSON} or {ARROW}.")
+        question = kind.model_validate_json(body)
     except ValidationError as error:
         raise _first_fault(error) from None
-    except (ValueError, RecursionError) as error:
-        raise Fault(422, f"options are not valid JSON ({type(error).__name__}).", field="options") from None
     if len(question.rows) > limits.rows:
         raise Fault(422, f"{len(question.rows):,} rows; at most {limits.rows:,} at a time.", field="rows")
     return question
@@ -135,21 +124,17 @@ def fault_reply(fault: Fault) -> Response:
     return json_reply(fault.content(), fault.status, headers)
 
 
-def reply(answer: Answer, served: ServedModel, accept: str) -> Response:
+def reply(answer: Answer, served: ServedModel) -> Response:
     """The reply with an answer.
 
     Args:
         answer: to send.
         served: the model.
-        accept: the request's ``Accept`` header.
 
     Returns:
-        The response, JSON unless the header names Arrow.
+        The response.
     """
     notes = {"model": served.name, "version": served.version, "labels": served.labels, **answer.notes}
-    if ARROW in accept:
-        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in notes.items()}
-        return Response(write_stream(answer.columns, texts), 200, None, ARROW)
     columns = [f"{json.dumps(name)}:[{','.join(_lines(values))}]" for name, values in answer.columns.items()]
     head = json.dumps(notes, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Response(f"{head[:-1]},{','.join(columns)}}}".encode("utf-8", "replace"), 200, None, JSON)
@@ -160,110 +145,3 @@ def _lines(values: Any) -> list[str]:
     finite = np.isfinite(values)
     rows: Any = values if finite.all() else np.where(finite, values, None)  # JSON has no infinity and no NaN
     return [json.dumps(row, allow_nan=False, separators=(",", ":")) for row in rows.tolist()]
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow  # an extra, and heavy: loaded with the first Arrow request
-        import pyarrow.ipc
-    except ImportError:
-        raise Fault(415, "this service runs without pyarrow, so it accepts and sends JSON only.") from None
-    return pyarrow
-
-
-def read_stream(body: bytes, most_rows: int) -> tuple[list[str], list[list[Any]]]:
-    """The columns and cells of an Arrow stream; compressed streams are refused, since they could expand without limit.
-
-    Args:
-        body: the stream.
-        most_rows: maximum number of rows.
-
-    Returns:
-        Names of the columns, and the rows' cells as Python values.
-
-    Raises:
-        Fault: 422, the stream is damaged, compressed, or has too many rows.
-    """
-    arrow = _pyarrow()
-    try:
-        reader = arrow.ipc.MessageReader.open_stream(arrow.BufferReader(body))
-        for message in reader:
-            if _is_compressed(message.metadata.to_pybytes()):
-                raise Fault(422, "the Arrow stream is compressed; send it without compression.")
-        batches, rows = [], 0
-        with arrow.ipc.open_stream(arrow.BufferReader(body)) as stream:
-            for batch in stream:
-                rows += batch.num_rows
-                if rows > most_rows:
-                    raise Fault(422, f"the Arrow stream has more than {most_rows:,} rows; send fewer at a time.")
-                batch.validate(full=True)
-                batches.append(batch)
-            table = arrow.Table.from_batches(batches, stream.schema)
-        names = [str(name) for name in table.column_names]
-        if len(set(names)) < len(names):
-            raise Fault(422, "the Arrow stream has two columns with the same name.")
-        cells = [column.to_pylist() for column in table.columns]
-    except Fault:
-        raise
-    except Exception as error:  # damaged streams raise errors of pyarrow, struct, Unicode or memory
-        raise Fault(422, f"the body is not a valid Arrow stream ({type(error).__name__}).") from None
-    return names, [list(row) for row in zip(*cells)]
-
-
-def write_stream(columns: dict[str, Any], notes: dict[str, str]) -> bytes:
-    """Arrays with one entry per row as an Arrow stream; further dimensions become lists.
-
-    Args:
-        columns: arrays (N, ...) by name.
-        notes: about the whole answer, for the schema's metadata.
-
-    Returns:
-        The stream.
-
-    Example:
-        >>> read_stream(write_stream({"mean": np.array([[0.25, 0.75]])}, {"labels": "a,b"}), 10)
-        (['mean'], [[[0.25, 0.75]]])
-    """
-    arrow = _pyarrow()
-    arrays = {name: _nested(arrow, np.asarray(values)) for name, values in columns.items()}
-    table = arrow.table(arrays).replace_schema_metadata({key: text.encode() for key, text in notes.items()})
-    sink = arrow.BufferOutputStream()
-    with arrow.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
-
-
-def _nested(arrow: Any, values: Any) -> Any:
-    array = arrow.array(values.ravel())
-    for size in reversed(values.shape[1:]):
-        array = arrow.FixedSizeListArray.from_arrays(array, size)
-    return array
-
-
-def _is_compressed(metadata: bytes) -> bool:
-    """Whether a message's buffers are compressed, by the field that its flatbuffer would then have.
-
-    A Message holds header_type (field 1) and header (2); a RecordBatch holds compression (3), and a DictionaryBatch
-    its RecordBatch (1).
-    """
-    message = struct.unpack_from("<I", metadata, 0)[0]
-    kind_at, header = _field(metadata, message, 1), _field(metadata, message, 2)
-    if kind_at is None or header is None:
-        return False
-    kind, batch = metadata[kind_at], header + struct.unpack_from("<I", metadata, header)[0]
-    if kind == 2:  # a dictionary
-        inner = _field(metadata, batch, 1)
-        if inner is None:
-            return False
-        batch = inner + struct.unpack_from("<I", metadata, inner)[0]
-    return kind in (2, 3) and _field(metadata, batch, 3) is not None
-
-
-def _field(buffer: bytes, table: int, number: int) -> int | None:
-    """The position of a field in a flatbuffer table; None if it is absent."""
-    vtable = table - struct.unpack_from("<i", buffer, table)[0]
-    size = struct.unpack_from("<H", buffer, vtable)[0]
-    if 4 + 2 * number + 2 > size:
-        return None
-    offset = struct.unpack_from("<H", buffer, vtable + 4 + 2 * number)[0]
-    return table + offset if offset else None

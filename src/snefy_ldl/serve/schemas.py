@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
-    "ARROW",
     "QUESTIONS",
     "Condition",
     "Density",
@@ -20,9 +19,6 @@ __all__ = [
     "describe",
     "make_examples",
 ]
-
-#: The media type of an Arrow IPC stream.
-ARROW = "application/vnd.apache.arrow.stream"
 
 Level = Annotated[float, Field(gt=0.0, lt=1.0)]
 Levels = Annotated[list[Level], Field(min_length=1, max_length=20)]
@@ -157,7 +153,7 @@ _FAULTS = {
     "404": "There is no such model.",
     "408": "The body did not arrive in time.",
     "413": "The body is too long, or its rows would take too long; the message says how many rows are possible.",
-    "415": "The body is neither JSON nor an Arrow stream.",
+    "415": "The body is not JSON.",
     "422": "The body breaks a rule; row and field are named.",
     "503": "The service is overloaded; try again after Retry-After seconds.",
 }
@@ -178,7 +174,7 @@ def describe(path: str, kind: type[Question], labels: list[str], row: Any) -> di
         row: typical features, for the example.
 
     Returns:
-        Request body, parameters and responses.
+        Request body and responses.
 
     Example:
         >>> from snefy_ldl.serve.schemas import Predict
@@ -189,22 +185,8 @@ def describe(path: str, kind: type[Question], labels: list[str], row: Any) -> di
     example = make_examples(labels, row).get(path)
     if example is not None:
         body["examples"] = {"typical": {"value": example}}
-    binary = {"schema": {"type": "string", "format": "binary"}}
     answer = {"schema": {"type": "object", "required": ["model", "version", "labels"]}}
-    responses: dict[str, Any] = {
-        "200": {"description": "The answer.", "content": {"application/json": answer, ARROW: binary}}
-    }
+    responses: dict[str, Any] = {"200": {"description": "The answer.", "content": {"application/json": answer}}}
     for status, text in _FAULTS.items():
         responses[status] = {"description": text, "content": {"application/json": {"schema": _FAULT_SCHEMA}}}
-    options = {
-        "name": "options",
-        "in": "query",
-        "required": False,
-        "description": "With an Arrow body: everything but rows, as JSON.",
-        "schema": {"type": "string"},
-    }
-    return {
-        "requestBody": {"required": True, "content": {"application/json": body, ARROW: binary}},
-        "parameters": [options],
-        "responses": responses,
-    }
+    return {"requestBody": {"required": True, "content": {"application/json": body}}, "responses": responses}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.datasets.recognise import CategoryColumn, NumberColumn
 from snefy_ldl.density import load_density
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.serve.batching import Meter
 from snefy_ldl.serve.explorer.rows import past_columns, typical_features
 from snefy_ldl.serve.limits import Fault
 
@@ -40,7 +39,6 @@ class ServedModel:
         config: the folder's JSON configuration.
         version: first digits of the weights' checksum.
         loaded: when, in seconds since 1970.
-        meter: how long its answers take.
     """
 
     name: str
@@ -51,7 +49,6 @@ class ServedModel:
     config: dict[str, Any]
     version: str
     loaded: float
-    meter: Meter = field(default_factory=Meter)
 
     @property
     def labels(self) -> list[str]:
