@@ -54,6 +54,7 @@ def test_no_learner_is_missing_from_this_suite() -> None:
     abstract = {
         "Learner",
         "ScaledLearner",
+        "PenalisedLearner",
         "UnitLearner",
         "Network",
         "SoftmaxLinear",

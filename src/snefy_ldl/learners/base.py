@@ -10,7 +10,7 @@ import numbers
 import os
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,9 +30,11 @@ from snefy_ldl.errors import InputError, ModelFileError, TrainingError
 #: Every learner class by name; a saved name outside it is refused.
 REGISTRY: dict[str, type[Learner]] = {}
 #: Hyperparameters that are whole numbers >= 1, beside those that start with ``n_``; numbers > 0; and numbers >= 0.
-COUNTS = frozenset({"depth", "max_iter", "min_leaf"})
-POSITIVE = frozenset({"margin", "sharpness", "tol"})
-NOT_NEGATIVE = frozenset({"alpha", "beta", "l2", "overlap", "ranking", "subtask_weight"})
+COUNTS = frozenset({"batch_size", "depth", "epochs", "max_iter", "min_leaf"})
+POSITIVE = frozenset({"C", "floor", "learning_rate", "margin", "ridge", "sharpness", "tol", "var_smoothing", "votes"})
+NOT_NEGATIVE = frozenset(
+    {"alpha", "beta", "l2", "overlap", "ranking", "smoothness", "strength", "subtask_weight", "weight"}
+)
 #: More features, or labels, than a file can reasonably name.
 MOST_FEATURES, MOST_LABELS = 10**7, 10**6
 #: What a fit leaves behind that may hold NaN.
@@ -182,7 +184,9 @@ def unpack_learner(state: dict[str, Any], arrays: dict[str, Any]) -> Learner:
 
 
 def check_hyperparameters(learner: Learner) -> None:
-    """Check the hyperparameters that several learners have.
+    """Check hyperparameters by their names, and those that are one of a few words by what their class allows.
+
+    None and "auto" are allowed where they are the default.
 
     Args:
         learner: Any learner; names that are in no rule are left to itself.
@@ -190,13 +194,24 @@ def check_hyperparameters(learner: Learner) -> None:
     Raises:
         InputError: A value is outside its range.
     """
+    kind = type(learner)
+    choices = {name: words for cls in reversed(kind.__mro__) for name, words in vars(cls).get("_choices", {}).items()}
     for name, value in learner.get_params(deep=False).items():
-        if name in COUNTS or name.startswith("n_"):
+        default = getattr(kind, name, value)
+        if name in choices:
+            if value not in choices[name]:
+                *words, last = (f'"{word}"' if isinstance(word, str) else str(word) for word in choices[name])
+                raise InputError(f"{name}={value!r}: use {', '.join(words)} or {last}.")
+        elif default is None and value is None:
+            continue
+        elif name in COUNTS or (name.startswith("n_") and name != "n_jobs"):
             check_count(name, value)
-        elif name == "l2" and isinstance(value, str):
-            if value != "auto":
-                raise InputError(f'l2={value!r}: use "auto" or a number >= 0.')
         elif name in POSITIVE or name in NOT_NEGATIVE:
+            sign = ">" if name in POSITIVE else ">="
+            if default == "auto" and isinstance(value, str):
+                if value != "auto":
+                    raise InputError(f'{name}={value!r}: use "auto" or a number {sign} 0.')
+                continue
             check_number(name, value, strict=name in POSITIVE)
 
 
@@ -281,8 +296,12 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
 
     # What a learner states ------------------------------------------------------------------------------------------
 
+    #: What each hyperparameter that is one of a few words may be; of all base classes together.
+    _choices: ClassVar[dict[str, tuple[Any, ...]]] = {}
+
     def _check_params(self) -> None:
         """Raise InputError for a hyperparameter outside its range."""
+        check_hyperparameters(self)
 
     @abstractmethod
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ def smallest_share(D: Array) -> float:
     return float(min(0.5 * D[D > 0].min(), _FLOOR_PART / D.shape[1]))
 
 
+@dataclass(eq=False, repr=False)
 class BDLDL(ScaledLearner):
     """Linear model that predicts labels from features and features from labels (BD-LDL), in closed form.
 
@@ -66,17 +68,10 @@ class BDLDL(ScaledLearner):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        alpha: float = 1e-3,
-        l2: float | str = "auto",
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.alpha = alpha
-        self.l2 = l2
-        self.standardize = standardize
-        self.random_state = random_state
+    alpha: float = 1e-3
+    l2: float | str = "auto"
+    standardize: bool | str = "auto"
+    random_state: Any = None
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)

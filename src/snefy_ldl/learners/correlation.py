@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ _KMEANS_STARTS = 3
 _ROUNDING = 1e-3
 
 
+@dataclass(eq=False, repr=False)
 class LDLSCL(SoftmaxLinear):
     """Label distribution learning by exploiting sample correlations locally (LDL-SCL).
 
@@ -75,21 +76,11 @@ class LDLSCL(SoftmaxLinear):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 5,
-        alpha: float = 1e-3,
-        beta: float = 1e-5,
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-5,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.n_clusters = n_clusters
-        self.alpha = alpha
-        self.beta = beta
+    n_clusters: int = 5
+    alpha: float = 1e-3
+    beta: float = 1e-5
+    _: KW_ONLY
+    tol: float = 1e-5
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -151,6 +142,7 @@ def correlation_objective(design: Design, D: Array, C: Array, centres: Array, l2
     return objective
 
 
+@dataclass(eq=False, repr=False)
 class LDLLC(SoftmaxLinear):
     """Softmax-linear model whose labels pull together or apart as their weights correlate (LDLLC).
 
@@ -185,19 +177,8 @@ class LDLLC(SoftmaxLinear):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        alpha: float = 1e-3,
-        n_rounds: int = 2,
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.alpha = alpha
-        self.n_rounds = n_rounds
+    alpha: float = 1e-3
+    n_rounds: int = 2
 
     def _minimise(self, design: Design, D: Array) -> Array:
         Z, true, back = torch.from_numpy(design.Z), torch.from_numpy(D), torch.from_numpy(design.back).double()

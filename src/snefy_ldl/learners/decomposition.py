@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.special import log_softmax, softmax
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.errors import InputError
 from snefy_ldl.learners.linear import Design, Objective, SoftmaxLinear, lbfgs, start_weights
 from snefy_ldl.learners.neighbours import neighbour_index
 
 
+@dataclass(eq=False, repr=False)
 class DFLDL(SoftmaxLinear):
     """Decomposition-fusion label distribution learning (DF-LDL).
 
@@ -53,24 +54,10 @@ class DFLDL(SoftmaxLinear):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        n_neighbors: int = 5,
-        fusion: str = "mean",
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.n_neighbors = n_neighbors
-        self.fusion = fusion
+    n_neighbors: int = 5
+    fusion: str = "mean"
 
-    def _check_params(self) -> None:
-        super()._check_params()
-        if self.fusion not in ("vote", "mean"):
-            raise InputError(f'fusion={self.fusion!r}: use "mean" or "vote".')
+    _choices = {"fusion": ("mean", "vote")}  # noqa: RUF012 - never changed
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ _LEAF_UPDATES = 10
 _CHUNK = 4_000_000
 
 
+@dataclass(eq=False, repr=False)
 class LDLForest(UnitLearner):
     """Label distribution learning forest (LDLF): soft trees over shared linear units.
 
@@ -62,23 +64,13 @@ class LDLForest(UnitLearner):
 
     _first_share: ClassVar[float] = 0.2
 
-    def __init__(
-        self,
-        n_trees: int = 5,
-        depth: int = 5,
-        n_units: int = 64,
-        l2: float | str = "auto",
-        n_rounds: int = 8,
-        max_iter: int = 15,
-        tol: float = 1e-5,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.n_trees = n_trees
-        self.depth = depth
-        self.n_units = n_units
-        self.n_rounds = n_rounds
+    n_trees: int = 5
+    depth: int = 5
+    n_units: int = 64
+    n_rounds: int = 8
+    _: KW_ONLY
+    max_iter: int = 15
+    tol: float = 1e-5
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         design = self._inputs(X, D)

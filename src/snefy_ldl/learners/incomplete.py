@@ -9,9 +9,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_number
-from snefy_ldl.errors import InputError
-from snefy_ldl.learners.base import Learner, check_hyperparameters
+from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.linear import (
     FEATURES_PER_L2,
     LARGEST_L2,
@@ -159,10 +157,7 @@ class _SimplexLinear(Learner):
     max_iter: int
     tol: float
 
-    def _check_params(self) -> None:
-        check_hyperparameters(self)
-        if self.standardize not in (True, False):
-            raise InputError(f"standardize={self.standardize!r}: use True or False.")
+    _choices = {"standardize": (True, False)}  # noqa: RUF012 - never changed
 
     def _design(self, X: Array, D: Array) -> Array:
         """Scaled features with a column of ones; settles the scaling and the floor of predictions."""
@@ -186,6 +181,7 @@ class _SimplexLinear(Learner):
         return shares
 
 
+@dataclass(eq=False, repr=False)
 class IncomLDL(_SimplexLinear):
     """Linear model with a trace-norm penalty that learns from the known shares alone (IncomLDL, by ADMM).
 
@@ -221,27 +217,11 @@ class IncomLDL(_SimplexLinear):
         array([[0.65, 0.2 , 0.15]])
     """
 
-    def __init__(
-        self,
-        strength: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-4,
-        standardize: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.strength = strength
-        self.max_iter = max_iter
-        self.tol = tol
-        self.standardize = standardize
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        if isinstance(self.strength, str):
-            if self.strength != "auto":
-                raise InputError(f'strength={self.strength!r}: use "auto" or a number >= 0.')
-        else:
-            check_number("strength", self.strength)
+    strength: float | str = "auto"
+    max_iter: int = 500
+    tol: float = 1e-4
+    standardize: bool = True
+    random_state: Any = None
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         Z, known = self._design(X, D), ~np.isnan(D)
@@ -272,6 +252,7 @@ def _largest_penalty(Z: Array, D: Array, known: Any) -> float:
     return float(np.linalg.norm(Z[:, :-1].T @ ((D - mean) * known), 2))
 
 
+@dataclass(eq=False, repr=False)
 class WInLDL(_SimplexLinear):
     """Linear model of weighted least squares, for shares that are partly unknown (WInLDL).
 
@@ -312,21 +293,12 @@ class WInLDL(_SimplexLinear):
         array([[0.65, 0.2 , 0.15]])
     """
 
-    def __init__(
-        self,
-        l2: float | str = "auto",
-        n_rounds: int = 5,
-        max_iter: int = 1000,
-        tol: float = 1e-4,
-        standardize: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.l2 = l2
-        self.n_rounds = n_rounds
-        self.max_iter = max_iter
-        self.tol = tol
-        self.standardize = standardize
-        self.random_state = random_state
+    l2: float | str = "auto"
+    n_rounds: int = 5
+    max_iter: int = 1000
+    tol: float = 1e-4
+    standardize: bool = True
+    random_state: Any = None
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         Z, known = self._design(X, D), ~np.isnan(D)

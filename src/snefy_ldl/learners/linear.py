@@ -14,8 +14,7 @@ from scipy.special import log_softmax, softmax
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.errors import InputError
-from snefy_ldl.learners.base import Learner, check_hyperparameters
+from snefy_ldl.learners.base import Learner
 
 #: Standardised features are clipped here, so that one far value cannot own a prediction.
 CLIP = 5.0
@@ -124,25 +123,8 @@ class ScaledLearner(Learner):
     """
 
     l2: float | str = "auto"
-
-    def __init__(
-        self,
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.l2 = l2
-        self.max_iter = max_iter
-        self.tol = tol
-        self.standardize = standardize
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        if self.standardize not in (True, False, "auto"):
-            raise InputError(f'standardize={self.standardize!r}: use True, False or "auto".')
-        check_hyperparameters(self)
+    standardize: bool | str
+    _choices = {"standardize": (True, False, "auto")}  # noqa: RUF012 - never changed
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         names = ("feature_mean_", "feature_inverse_scale_")
@@ -425,7 +407,18 @@ def start_weights(design: Design, D: Array) -> Array:
     return w
 
 
-class SoftmaxLinear(ScaledLearner):
+@dataclass(eq=False, repr=False, kw_only=True)
+class PenalisedLearner(ScaledLearner):
+    """Base of learners with a ridge penalty that are fitted by L-BFGS; their own hyperparameters come first."""
+
+    l2: float | str = "auto"
+    max_iter: int = 500
+    tol: float = 1e-6
+    standardize: bool | str = "auto"
+    random_state: Any = None
+
+
+class SoftmaxLinear(PenalisedLearner):
     """Base of learners whose prediction is ``softmax(x θ + b)``; subclasses add terms to the loss.
 
     Args:

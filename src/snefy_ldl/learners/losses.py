@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from snefy_ldl.learners.linear import RowLinear, RowLoss, SoftmaxLinear, Term, k
 ROUNDING = 1e-3
 
 
+@dataclass(eq=False, repr=False)
 class DeltaLDL(RowLinear):
     """Softmax-linear model that wants most rows nearly right (δ-LDL).
 
@@ -55,17 +56,7 @@ class DeltaLDL(RowLinear):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        sharpness: float = 0.3,
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.sharpness = sharpness
+    sharpness: float = 0.3
 
     def _rows(self, D: Array) -> RowLoss:
         true = torch.from_numpy(D)
@@ -100,6 +91,7 @@ def soft_least(first: Tensor, second: Tensor, sharpness: float) -> Tensor:
     return part * first + (1.0 - part) * second
 
 
+@dataclass(eq=False, repr=False)
 class LDLDVS(RowLinear):
     """Softmax-linear model that keeps how far opposed labels divide a row (LDL-DVS).
 
@@ -137,23 +129,10 @@ class LDLDVS(RowLinear):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        alpha: float = 0.1,
-        sharpness: float = 10.0,
-        positive: list[float] | None = None,
-        negative: list[float] | None = None,
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.alpha = alpha
-        self.sharpness = sharpness
-        self.positive = positive
-        self.negative = negative
+    alpha: float = 0.1
+    sharpness: float = 10.0
+    positive: list[float] | None = None
+    negative: list[float] | None = None
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -235,6 +214,7 @@ def _curvature_ratio(D: Array) -> float:
     return float(np.trace(J @ np.diag(1.0 / gap) @ J) / np.trace(J))
 
 
+@dataclass(eq=False, repr=False)
 class LDL4C(_MarginLinear):
     """Softmax-linear model for classification: absolute loss, rows weighted by entropy, a margin (LDL4C).
 
@@ -271,19 +251,8 @@ class LDL4C(_MarginLinear):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        alpha: float = 0.1,
-        margin: float = 0.05,
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.alpha = alpha
-        self.margin = margin
+    alpha: float = 0.1
+    margin: float = 0.05
 
     def _rows(self, D: Array) -> RowLoss:
         entropy = entr(D).sum(axis=1)
@@ -296,6 +265,7 @@ class LDL4C(_MarginLinear):
         return rows
 
 
+@dataclass(eq=False, repr=False)
 class LDLHR(_MarginLinear):
     """Softmax-linear model of the highest label and the rest of the description degrees (LDL-HR).
 
@@ -334,21 +304,9 @@ class LDLHR(_MarginLinear):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        alpha: float = 0.1,
-        beta: float = 1.0,
-        margin: float = 0.05,
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.alpha = alpha
-        self.beta = beta
-        self.margin = margin
+    alpha: float = 0.1
+    beta: float = 1.0
+    margin: float = 0.05
 
     def _rows(self, D: Array) -> RowLoss:
         y = D.argmax(axis=1)
@@ -363,6 +321,7 @@ class LDLHR(_MarginLinear):
         return rows
 
 
+@dataclass(eq=False, repr=False)
 class LDLM(_MarginLinear):
     """Label distribution learning machine (LDLM): margins for the largest label, and room for the others.
 
@@ -401,21 +360,9 @@ class LDLM(_MarginLinear):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        alpha: float = 0.03,
-        beta: float = 1.0,
-        margin: float = 0.2,
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.alpha = alpha
-        self.beta = beta
-        self.margin = margin
+    alpha: float = 0.03
+    beta: float = 1.0
+    margin: float = 0.2
 
     def _rows(self, D: Array) -> RowLoss:
         y = D.argmax(axis=1)
@@ -433,6 +380,7 @@ class LDLM(_MarginLinear):
         return rows
 
 
+@dataclass(eq=False, repr=False)
 class LDLLRR(SoftmaxLinear):
     """Softmax-linear model that keeps the label ranking relation (LDL-LRR).
 
@@ -465,19 +413,8 @@ class LDLLRR(SoftmaxLinear):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        alpha: float = 1e-3,
-        sharpness: float = 100.0,
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.alpha = alpha
-        self.sharpness = sharpness
+    alpha: float = 1e-3
+    sharpness: float = 100.0
 
     def _extra(self, D: Array) -> Term | None:
         return ranking_term(D, self.alpha, self.sharpness) if self.alpha else None
@@ -503,6 +440,7 @@ def ranking_term(D: Array, alpha: float, sharpness: float) -> Term:
     return term
 
 
+@dataclass(eq=False, repr=False)
 class LDLDPA(SoftmaxLinear):
     """Softmax-linear model with description-degree percentile averages (LDL-DPA).
 
@@ -534,19 +472,8 @@ class LDLDPA(SoftmaxLinear):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        alpha: float = 1e-3,
-        beta: float = 1e-3,
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.alpha = alpha
-        self.beta = beta
+    alpha: float = 1e-3
+    beta: float = 1e-3
 
     def _extra(self, D: Array) -> Term | None:
         return percentile_term(D, self.alpha, self.beta)

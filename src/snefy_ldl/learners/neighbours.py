@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,15 @@ from torch import Tensor
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.linear import Design, ScaledLearner, column_scale, kl_rows, minimise, start_weights
+from snefy_ldl.learners.linear import (
+    Design,
+    PenalisedLearner,
+    ScaledLearner,
+    column_scale,
+    kl_rows,
+    minimise,
+    start_weights,
+)
 
 #: Penalty of a trust number's logit, so that none runs off to infinity.
 _TRUST_RIDGE = 1e-2
@@ -35,6 +44,7 @@ def neighbour_index(X: Array, n_neighbors: int) -> Any:
     return NearestNeighbors(n_neighbors=min(n_neighbors, len(X))).fit(X)
 
 
+@dataclass(eq=False, repr=False)
 class AAKNN(ScaledLearner):
     """Nearest neighbours (AA-kNN): ``p(x) = Σ_{i ∈ N_k(x)} v_i d_i / Σ v_i``.
 
@@ -60,18 +70,15 @@ class AAKNN(ScaledLearner):
         array([[0.7, 0.3]])
     """
 
-    def __init__(
-        self, n_neighbors: int = 10, weights: str = "distance", standardize: bool = True, random_state: Any = None
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.weights = weights
-        self.standardize = standardize
-        self.random_state = random_state
+    n_neighbors: int = 10
+    weights: str = "distance"
+    standardize: bool = True
+    random_state: Any = None
+
+    _choices = {"weights": ("uniform", "distance")}  # noqa: RUF012 - never changed
 
     def _check_params(self) -> None:
         super()._check_params()
-        if self.weights not in ("uniform", "distance"):
-            raise InputError(f'weights={self.weights!r}: use "uniform" or "distance".')
         if self.standardize == "auto":
             raise InputError("standardize must be True or False here: the automatic choice is made for linear models.")
 
@@ -97,7 +104,7 @@ class AAKNN(ScaledLearner):
         return weighted
 
 
-class _Neighbourly(ScaledLearner):
+class _Neighbourly(PenalisedLearner):
     """What both share: the mean label of a row's neighbours, its own left out in training."""
 
     n_neighbors: int
@@ -115,6 +122,7 @@ class _Neighbourly(ScaledLearner):
         self._index = neighbour_index(self.train_features_, self.n_neighbors)
 
 
+@dataclass(eq=False, repr=False)
 class RKNNLDL(_Neighbourly):
     """Nearest neighbours, and a linear model for what they leave over (RkNN-LDL).
 
@@ -155,19 +163,10 @@ class RKNNLDL(_Neighbourly):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        n_neighbors: int = 20,
-        alpha: float = 1e-3,
-        l2: float | str = "auto",
-        max_iter: int = 300,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.n_neighbors = n_neighbors
-        self.alpha = alpha
+    n_neighbors: int = 20
+    alpha: float = 1e-3
+    _: KW_ONLY
+    max_iter: int = 300
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)
@@ -202,6 +201,7 @@ class RKNNLDL(_Neighbourly):
         return shares
 
 
+@dataclass(eq=False, repr=False)
 class LDLHVLC(_Neighbourly):
     """Softmax-linear model with correlations of rows and of labels (LDL-HVLC).
 
@@ -243,21 +243,9 @@ class LDLHVLC(_Neighbourly):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        n_neighbors: int = 10,
-        alpha: float = 1e-3,
-        beta: float = 1e-3,
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.n_neighbors = n_neighbors
-        self.alpha = alpha
-        self.beta = beta
+    n_neighbors: int = 10
+    alpha: float = 1e-3
+    beta: float = 1e-3
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)

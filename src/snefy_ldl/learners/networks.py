@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -11,8 +12,7 @@ from scipy.special import expit, softmax
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_number
-from snefy_ldl.learners.linear import Design, Objective, ScaledLearner, lbfgs, minimise
+from snefy_ldl.learners.linear import Design, Objective, PenalisedLearner, lbfgs, minimise
 
 #: Curvature of the loss in a first-layer weight, by order of magnitude; it scales the inputs.
 _CURVATURE = 0.05
@@ -20,7 +20,7 @@ _CURVATURE = 0.05
 _CHUNK = 4_000_000
 
 
-class UnitLearner(ScaledLearner):
+class UnitLearner(PenalisedLearner):
     """Base of learners whose first layer is linear units on scaled features, under a ridge penalty.
 
     The penalties are parts of the ``λ`` that suits a softmax-linear model: one for the first layer, one for
@@ -60,20 +60,13 @@ class UnitLearner(ScaledLearner):
         return penalty
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Network(UnitLearner):
     """A learner with a hidden layer: ``H`` sigmoid units on scaled features, ridge penalties, full-batch L-BFGS."""
 
-    def __init__(
-        self,
-        n_hidden: int = 64,
-        l2: float | str = "auto",
-        max_iter: int = 150,
-        tol: float = 1e-5,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.n_hidden = n_hidden
+    n_hidden: int = 64
+    max_iter: int = 150
+    tol: float = 1e-5
 
 
 class AABP(Network):
@@ -276,6 +269,7 @@ class BCPNN(CPNN):
         return np.eye(n_labels)
 
 
+@dataclass(eq=False, repr=False)
 class ACPNN(BCPNN):
     """Conditional probability network on augmented label distributions (ACPNN).
 
@@ -315,26 +309,8 @@ class ACPNN(BCPNN):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        n_copies: int = 5,
-        strength: float = 0.1,
-        n_hidden: int = 64,
-        l2: float | str = "auto",
-        max_iter: int = 150,
-        tol: float = 1e-5,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            n_hidden=n_hidden, l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state
-        )
-        self.n_copies = n_copies
-        self.strength = strength
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_number("strength", self.strength)
+    n_copies: int = 5
+    strength: float = 0.1
 
     def _targets(self, D: Array) -> Array:
         largest = D.max(axis=1, keepdims=True)

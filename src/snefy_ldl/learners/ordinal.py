@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.errors import InputError
 from snefy_ldl.learners.linear import Design, SoftmaxLinear, minimise, start_weights
 
 LOSSES = ("cad", "emd", "qfd", "cjs", "kl")
@@ -102,6 +101,7 @@ def log_shares(head: str, outputs: Tensor, n_labels: int) -> Tensor:
     return torch.log_softmax(outputs, dim=1)
 
 
+@dataclass(eq=False, repr=False)
 class OrdinalLDL(SoftmaxLinear):
     """Linear model for labels in an order, with an ordinal loss and, if wanted, one mode a row.
 
@@ -143,26 +143,10 @@ class OrdinalLDL(SoftmaxLinear):
         array([[0.06, 0.44, 0.44, 0.06]])
     """
 
-    def __init__(
-        self,
-        loss: str = "cad",
-        head: str = "softmax",
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.loss = loss
-        self.head = head
+    loss: str = "cad"
+    head: str = "softmax"
 
-    def _check_params(self) -> None:
-        super()._check_params()
-        if self.loss not in LOSSES:
-            raise InputError(f"loss={self.loss!r}: use one of {', '.join(LOSSES)}.")
-        if self.head not in HEADS:
-            raise InputError(f"head={self.head!r}: use one of {', '.join(HEADS)}.")
+    _choices = {"loss": LOSSES, "head": HEADS}  # noqa: RUF012 - never changed
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.base import Learner, check_hyperparameters, close_rows
+from snefy_ldl.learners.base import Learner, close_rows
 from snefy_ldl.learners.linear import minimise
 from snefy_ldl.learners.neighbours import LDLHVLC
 from snefy_ldl.learners.networks import Network
@@ -96,6 +97,7 @@ def _curvature(loss: str, mean: Array) -> float:
     return float(np.trace(J @ bend @ J) / np.trace(J))
 
 
+@dataclass(eq=False, repr=False)
 class SLDL(Network):
     """Network that learns subtasks, the proportions within sets of labels, beside the label distribution (S-LDL).
 
@@ -143,31 +145,15 @@ class SLDL(Network):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        loss: str = "kl",
-        n_subtasks: int = 10,
-        overlap: float = 0.2,
-        subtask_weight: float = 0.1,
-        ranking: float = 1e-3,
-        n_hidden: int = 64,
-        l2: float | str = "auto",
-        max_iter: int = 80,
-        tol: float = 1e-5,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(n_hidden, l2, max_iter, tol, standardize, random_state)
-        self.loss = loss
-        self.n_subtasks = n_subtasks
-        self.overlap = overlap
-        self.subtask_weight = subtask_weight
-        self.ranking = ranking
+    loss: str = "kl"
+    n_subtasks: int = 10
+    overlap: float = 0.2
+    subtask_weight: float = 0.1
+    ranking: float = 1e-3
+    _: KW_ONLY
+    max_iter: int = 80
 
-    def _check_params(self) -> None:
-        super()._check_params()
-        if self.loss not in LOSSES:
-            raise InputError(f"loss={self.loss!r}: use one of {', '.join(LOSSES)}.")
+    _choices = {"loss": LOSSES}  # noqa: RUF012 - never changed
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         design = self._inputs(X, D)
@@ -231,6 +217,7 @@ class SLDL(Network):
         return shares
 
 
+@dataclass(eq=False, repr=False)
 class ShallowSLDL(Learner):
     """Any learner, told what clones of it predict within sets of labels (shallow S-LDL).
 
@@ -258,16 +245,13 @@ class ShallowSLDL(Learner):
         (2, 3)
     """
 
-    def __init__(
-        self, base: Learner | None = None, n_subtasks: int = 10, overlap: float = 0.2, random_state: Any = None
-    ) -> None:
-        self.base = base
-        self.n_subtasks = n_subtasks
-        self.overlap = overlap
-        self.random_state = random_state
+    base: Learner | None = None
+    n_subtasks: int = 10
+    overlap: float = 0.2
+    random_state: Any = None
 
     def _check_params(self) -> None:
-        check_hyperparameters(self)
+        super()._check_params()
         if self.base is not None and not isinstance(self.base, Learner):
             raise InputError(f"base must be a learner of this package, or None; got {self.base!r}.")
 

@@ -27,7 +27,7 @@ from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.random import derive_seed, seed_from
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_count, check_distributions, check_features, check_number
+from snefy_ldl._internal.validation import check_count, check_distributions, check_features
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.datasets.groups import in_groups, leave_groups_out, read_groups
 from snefy_ldl.errors import ClosureNote, InputError, ModelFileError, TrainingWarning, ZeroLabelWarning
@@ -38,6 +38,7 @@ from snefy_ldl.training.guides import centred_logs
 from snefy_ldl.tuning import Fold, list_folds
 
 
+@dataclass(eq=False, repr=False)
 class RegressorLDL(Learner):
     """Any scikit-learn regressor as a label distribution learner.
 
@@ -61,18 +62,17 @@ class RegressorLDL(Learner):
         array([[0.5, 0.5]])
     """
 
-    def __init__(self, regressor: Any, target: str = "shares", floor: float = 1e-4, random_state: Any = None) -> None:
-        self.regressor = regressor
-        self.target = target
-        self.floor = floor
-        self.random_state = random_state
+    regressor: Any
+    target: str = "shares"
+    floor: float = 1e-4
+    random_state: Any = None
+
+    _choices = {"target": ("shares", "logs")}  # noqa: RUF012 - never changed
 
     def _check_params(self) -> None:
         if isinstance(self.regressor, type) or not hasattr(self.regressor, "fit"):
             raise InputError(f"regressor must be an object with fit and predict; got {self.regressor!r}.")
-        if self.target not in ("shares", "logs"):
-            raise InputError(f'target={self.target!r}: use "shares" or "logs".')
-        check_number("floor", self.floor, strict=True)
+        super()._check_params()
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         regressor = clone(self.regressor)

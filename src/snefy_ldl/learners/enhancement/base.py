@@ -118,9 +118,7 @@ class Enhancer(Learner):
     #: Whether features are divided by their spreads and clipped; otherwise they keep their units.
     standardize: bool = True
 
-    def _check_params(self) -> None:
-        if self.standardize not in (True, False):
-            raise InputError(f"standardize={self.standardize!r}: use True or False.")
+    _choices = {"standardize": (True, False)}  # noqa: RUF012 - never changed
 
     @abstractmethod
     def _enhance(self, X: Array, relevant: Mask, random: np.random.RandomState) -> Array:

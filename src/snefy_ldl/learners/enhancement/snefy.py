@@ -14,7 +14,7 @@ from scipy.special import gammaln, logsumexp
 
 from snefy_ldl._internal.laws import law_blocks, to_numpy
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl._internal.validation import check_count, check_features, check_number
+from snefy_ldl._internal.validation import check_features, check_number
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.learners.enhancement.base import Enhancer, check_logical
 from snefy_ldl.learners.maxent import SABFGS
@@ -220,6 +220,7 @@ _SMALLEST_ALPHA = 1e-2
 _QUICK = {"guides": None, "centre": None, "zeros": "shrink", "device": "cpu"}
 
 
+@dataclass(eq=False, repr=False)
 class SnefyEnhancer(Enhancer, DensityLearner):
     """A law of the label distribution behind logical labels, given the features.
 
@@ -260,29 +261,19 @@ class SnefyEnhancer(Enhancer, DensityLearner):
 
     _density_defaults = _QUICK
 
-    def __init__(
-        self,
-        labels: Literal["order", "votes"] = "order",
-        threshold: float | None = 0.5,
-        n_rounds: int = 5,
-        n_draws: int = 2000,
-        density_params: dict[str, Any] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.labels = labels
-        self.threshold = threshold
-        self.n_rounds = n_rounds
-        self.n_draws = n_draws
-        self.density_params = density_params
-        self.random_state = random_state
+    labels: Literal["order", "votes"] = "order"
+    threshold: float | None = 0.5
+    n_rounds: int = 5
+    n_draws: int = 2000
+    density_params: dict[str, Any] | None = None
+    random_state: Any = None
+
+    _choices = {"labels": ("order", "votes")}  # noqa: RUF012 - never changed
 
     def _check_params(self) -> None:
-        if self.labels not in ("order", "votes"):
-            raise InputError(f'labels={self.labels!r}: use "order" or "votes".')
+        super()._check_params()
         if self.threshold is not None and not 0.0 < check_number("threshold", self.threshold) < 1.0:
             raise InputError(f"threshold={self.threshold!r} must lie between 0 and 1, or be None.")
-        check_count("n_rounds", self.n_rounds)
-        check_count("n_draws", self.n_draws)
         self._check_density_params()
 
     # -- fitting -----------------------------------------------------------------------------------------------------

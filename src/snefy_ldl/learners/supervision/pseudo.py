@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +14,6 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_number
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.learners.base import Learner, close_rows
@@ -115,6 +115,7 @@ class DensityLearner(Learner):
         return learner
 
 
+@dataclass(eq=False, repr=False)
 class SemiSnefyLDL(DensityLearner):
     """A :class:`SnefyLDL` that also learns from rows without labels, by pseudo-labels weighted by the density.
 
@@ -146,20 +147,13 @@ class SemiSnefyLDL(DensityLearner):
         ((2, 3), (90, 3))
     """
 
-    def __init__(
-        self,
-        weight: float = 0.3,
-        teachers: list[Any] | None = None,
-        density_params: dict[str, Any] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.weight = weight
-        self.teachers = teachers
-        self.density_params = density_params
-        self.random_state = random_state
+    weight: float = 0.3
+    teachers: list[Any] | None = None
+    density_params: dict[str, Any] | None = None
+    random_state: Any = None
 
     def _check_params(self) -> None:
-        check_number("weight", self.weight)
+        super()._check_params()
         for teacher in self.teachers or []:
             if isinstance(teacher, type) or not (hasattr(teacher, "fit") and hasattr(teacher, "predict")):
                 raise InputError(f"teachers must be learners with fit and predict; got {teacher!r}.")
