@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -394,39 +393,6 @@ def _n_inputs(config: dict[str, Any]) -> int:
     return int(config["n_features"] if inputs is None else inputs)
 
 
-def expected_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the weights that a checked JSON describes, but for a custom backbone's own and guides'.
-
-    Args:
-        config: The JSON.
-
-    Returns:
-        Shapes by name.
-    """
-    network = config["network"]
-    members, neurons, labels = network["n_members"], network["n_neurons"], network["n_labels"]
-    shapes: dict[str, tuple[int, ...]] = {
-        "raw_exponents": (members, neurons, labels),
-        "readout": (members, network["n_readouts"], neurons),
-        "head_weight": (members, network["width"], neurons),
-        "head_bias": (members, 1, neurons),
-        "background": (members, labels),
-        "log_odds": (members,),
-        "centre": (members, labels),
-    }
-    if network.get("presence", False):
-        shapes |= {"raw_presence": (members, neurons, labels), "background_odds": (members, labels)}
-    if network["custom_backbone"]:
-        return shapes
-    widths = [_n_inputs(config), *config["parameters"]["hidden_sizes"]]
-    shapes |= {"backbone.scaler.centre": (members, widths[0]), "backbone.scaler.scale": (members, widths[0])}
-    shapes["backbone.scaler.limit"] = (members,)
-    for layer, (before, after) in enumerate(pairwise(widths)):
-        shapes[f"backbone.weights.{layer}"] = (members, before, after)
-        shapes[f"backbone.biases.{layer}"] = (members, 1, after)
-    return shapes
-
-
 def check_shapes(
     shapes: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]], free: tuple[str, ...], folder: Path
 ) -> None:
@@ -487,6 +453,8 @@ def check_calibration(content: Any, network: Any, path: Path) -> dict[str, Any]:
 
 
 FORMAT = "snefy-ldl model"
+#: Of folders of learners, :class:`snefy_ldl.learners.LogRatioLDL` among them.
+LEARNER_FORMAT = "snefy_ldl.learner"
 FORMAT_VERSION = 1
 CONFIG = "model.json"
 CALIBRATION_FILE = "calibration.json"
@@ -610,8 +578,8 @@ def read_head(folder: Path) -> Head:
     """
     if (folder / CONFIG).is_file():
         config = read_json(folder / CONFIG)
-        if isinstance(config, dict) and config.get("format") == LEARNERS.file_format:
-            check_version(config, LEARNERS.version, folder)
+        if isinstance(config, dict) and config.get("format") == LEARNER_FORMAT:
+            check_version(config, FORMAT_VERSION, folder)
             checksum = config.get("arrays_sha256")
             if not isinstance(checksum, str):
                 raise ModelFileError(f"{folder / CONFIG} is damaged: arrays_sha256 is missing.")
@@ -693,92 +661,65 @@ def load_calibration(folder: Path) -> dict[str, Any] | None:
     raise ModelFileError(f"{path} was made for other weights. Make it again with snefy-ldl conformalize.")
 
 
-@dataclass(frozen=True)
-class ArrayFolder:
-    """One kind of folder: how it calls itself, and what it holds.
+def write_arrays(folder: Path, description: dict[str, Any], arrays: dict[str, Any]) -> None:
+    """Write the folder of a learner, replacing one that is there.
 
     Args:
-        file_format: Name of the format, written into the file and expected of it.
-        version: Newest version that is read, and the one that is written.
-        content: What such a folder holds, in a word: "learner". It is also the key of the description.
+        folder: Where; missing folders are made.
+        description: Plain JSON values.
+        arrays: C-ordered arrays by name.
+
+    Raises:
+        ModelFileError: The folder holds something else.
 
     Example:
         >>> import tempfile, numpy as np
-        >>> kind = ArrayFolder("example.table", 1, "table")
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     kind.write(Path(folder) / "t", {"title": "two"}, {"x": np.ones(2)})
-        ...     kind.read(Path(folder) / "t")
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     write_arrays(Path(place) / "t", {"title": "two"}, {"x": np.ones(2)})
+        ...     read_arrays(Path(place) / "t")
         ({'title': 'two'}, {'x': array([1., 1.])})
     """
+    foreign = f"{folder} exists and holds no saved learner; it was left alone. Choose another folder."
+    if folder.is_file():
+        raise ModelFileError(foreign)
+    payload = format_arrays(arrays)
 
-    file_format: str
-    version: int
-    content: str
+    def describe(name: str, checksum: str) -> dict[str, Any]:
+        head = {"format": LEARNER_FORMAT, "format_version": FORMAT_VERSION, "library_version": __version__}
+        return head | {"arrays": name, "arrays_sha256": checksum, "learner": description}
 
-    def write(self, folder: Path, description: dict[str, Any], arrays: dict[str, Any]) -> None:
-        """Write a folder, replacing one of this kind that is there.
+    with only_writer(folder):
+        if not (folder / CONFIG).is_file() and not is_empty(folder):
+            raise ModelFileError(foreign)
+        remove_leftovers(folder, ARRAY_FILES)
+        checksum = write_pair(folder, CONFIG, ARRAY_FILES, 16, payload, describe)
+        _remove_outdated(folder, checksum, WEIGHTS)
 
-        Args:
-            folder: Where; missing folders are made.
-            description: Plain JSON values.
-            arrays: C-ordered arrays by name.
 
-        Raises:
-            ModelFileError: The folder holds something else.
-        """
-        if folder.is_file():
-            raise self._foreign(folder)
-        payload = format_arrays(arrays)
+def read_arrays(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the folder of a learner back.
 
-        def describe(name: str, checksum: str) -> dict[str, Any]:
-            return {
-                "format": self.file_format,
-                "format_version": self.version,
-                "library_version": __version__,
-                "arrays": name,
-                "arrays_sha256": checksum,
-                self.content: description,
-            }
+    Args:
+        folder: Where.
 
-        with only_writer(folder):
-            if not (folder / CONFIG).is_file() and not is_empty(folder):
-                raise self._foreign(folder)
-            remove_leftovers(folder, ARRAY_FILES)
-            checksum = write_pair(folder, CONFIG, ARRAY_FILES, 16, payload, describe)
-            _remove_outdated(folder, checksum, WEIGHTS)
+    Returns:
+        The description, and the arrays by name.
 
-    def _foreign(self, folder: Path) -> ModelFileError:
-        return ModelFileError(
-            f"{folder} exists and holds no saved {self.content}; it was left alone. Choose another folder."
-        )
+    Raises:
+        ModelFileError: A folder that is missing, damaged, foreign or written by a newer version.
+    """
+    if folder.is_file():
+        raise ModelFileError(f"{folder} is a file; a saved learner is a folder.")
 
-    def read(self, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Read a folder back.
-
-        Args:
-            folder: Where.
-
-        Returns:
-            The description, and the arrays by name.
-
-        Raises:
-            ModelFileError: A folder that is missing, damaged, foreign or written by a newer version.
-        """
-        if folder.is_file():
-            raise ModelFileError(f"{folder} is a file; a saved {self.content} is a folder.")
-        return read_whole(lambda: self._read(folder))
-
-    def _read(self, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    def read() -> tuple[dict[str, Any], dict[str, Any]]:
         config = read_json(folder / CONFIG)
-        if not isinstance(config, dict) or config.get("format") != self.file_format:
-            raise ModelFileError(f"{folder} was not written by a snefy_ldl {self.content}.")
-        check_version(config, self.version, folder)
+        if not isinstance(config, dict) or config.get("format") != LEARNER_FORMAT:
+            raise ModelFileError(f"{folder} was not written by a snefy_ldl learner.")
+        check_version(config, FORMAT_VERSION, folder)
         path = folder / check_name(config.get("arrays"), ARRAY_FILES, folder / CONFIG)
         try:
-            return config[self.content], parse_arrays(read_checked(path, config["arrays_sha256"]))
+            return config["learner"], parse_arrays(read_checked(path, config["arrays_sha256"]))
         except (KeyError, TypeError, SafetensorError) as error:
             raise ModelFileError(f"{folder} is damaged: {type(error).__name__}: {error}.") from None
 
-
-#: Folders of learners, :class:`snefy_ldl.learners.LogRatioLDL` among them.
-LEARNERS = ArrayFolder("snefy_ldl.learner", 1, "learner")
+    return read_whole(read)

@@ -18,7 +18,7 @@ from scipy.special import rel_entr
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from snefy_ldl._internal.model_files import LEARNERS, n_encoded
+from snefy_ldl._internal.model_files import n_encoded, read_arrays, write_arrays
 from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.threads import few_threads
 from snefy_ldl._internal.types import Array
@@ -44,21 +44,6 @@ PREDICTED_SHARE_FLOOR = 1e-12
 Self = TypeVar("Self", bound="Learner")
 
 
-def write_learner(learner: Learner, folder: Path) -> None:
-    """Write a fitted learner to a folder.
-
-    Args:
-        learner: A fitted learner.
-        folder: Where.
-
-    Raises:
-        ModelFileError: The folder holds something else, or a hyperparameter cannot be written.
-    """
-    arrays: dict[str, Any] = {}
-    description = pack_learner(learner, arrays, "")
-    LEARNERS.write(folder, description, arrays)
-
-
 def read_learner(folder: Path) -> Learner:
     """Read a learner back.
 
@@ -71,7 +56,7 @@ def read_learner(folder: Path) -> Learner:
     Raises:
         ModelFileError: A folder that is missing, damaged, foreign or written by a newer version.
     """
-    description, arrays = LEARNERS.read(folder)
+    description, arrays = read_arrays(folder)
     try:
         learner = unpack_learner(description, arrays)
         if not hasattr(learner, "n_labels_"):
@@ -485,7 +470,8 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
             ModelFileError: The folder holds something else, or a hyperparameter cannot be written.
         """
         check_is_fitted(self, "n_labels_")
-        write_learner(self, Path(folder))
+        arrays: dict[str, Any] = {}
+        write_arrays(Path(folder), pack_learner(self, arrays, ""), arrays)
         return Path(folder)
 
     @classmethod

@@ -11,28 +11,9 @@ from scipy.special import expit
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.learners.incomplete import project_to_simplex
+from snefy_ldl.learners.incomplete import lifted_projection, smallest_share
 from snefy_ldl.learners.linear import ScaledLearner, minimise
 from snefy_ldl.learners.networks import Network
-
-#: Largest predicted floor, as a part of one over the number of labels.
-_FLOOR_PART = 0.05
-
-
-def smallest_share(D: Array) -> float:
-    """Half the smallest positive share, at most a twentieth of an even one: what a projected prediction is lifted to.
-
-    Args:
-        D: Label distributions, (N, L).
-
-    Returns:
-        A positive number.
-
-    Example:
-        >>> smallest_share(np.array([[0.02, 0.98]]))
-        0.01
-    """
-    return float(min(0.5 * D[D > 0].min(), _FLOOR_PART / D.shape[1]))
 
 
 @dataclass(eq=False, repr=False)
@@ -88,8 +69,7 @@ class BDLDL(ScaledLearner):
 
     def _predict(self, X: Array) -> Array:
         raw = self._scaled(X) @ self.coef_ + self.intercept_
-        shares: Array = np.maximum(project_to_simplex(raw, np.ones_like(raw)), self.floor_)
-        return shares
+        return lifted_projection(raw, self.floor_)
 
 
 class DuoLDL(Network):
@@ -160,8 +140,7 @@ class DuoLDL(Network):
         hidden = expit(self._scaled(X) @ self.coef_ + self.intercept_)
         gaps = np.tanh(hidden @ self.output_coef_ + self.output_intercept_)
         raw = shares_of_differences(gaps, self.n_labels_)
-        shares: Array = np.maximum(project_to_simplex(raw, np.ones_like(raw)), self.floor_)
-        return shares
+        return lifted_projection(raw, self.floor_)
 
 
 def shares_of_differences(gaps: Array, n_labels: int) -> Array:

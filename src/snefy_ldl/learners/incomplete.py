@@ -57,6 +57,28 @@ def project_to_simplex(T: Array, weight: Array) -> Array:
     return shares
 
 
+def smallest_share(D: Array) -> float:
+    """Half the smallest positive share, at most a twentieth of an even one: what a projected prediction is lifted to.
+
+    Args:
+        D: Label distributions, (N, L); NaN where unknown.
+
+    Returns:
+        A positive number.
+
+    Example:
+        >>> smallest_share(np.array([[0.02, 0.98]]))
+        0.01
+    """
+    return float(min(0.5 * np.min(D, initial=np.inf, where=D > 0), FLOOR_PART / D.shape[1]))
+
+
+def lifted_projection(T: Array, floor: float) -> Array:
+    """Rows of the simplex nearest to ``T`` (N, L), each share lifted to a floor."""
+    shares: Array = np.maximum(project_to_simplex(T, np.ones_like(T)), floor)
+    return shares
+
+
 @dataclass
 class _State:
     """Where ADMM stands: weights, their low-rank copy, shares, and the scaled multipliers of both ties."""
@@ -163,9 +185,7 @@ class _SimplexLinear(Learner):
         """Scaled features with a column of ones; settles the scaling and the floor of predictions."""
         if self.standardize:
             self.feature_mean_, self.feature_inverse_scale_ = column_scale(X)
-        positive = D[D > 0]  # comparisons with NaN are false
-        smallest = 0.5 * float(positive.min()) if positive.size else np.inf
-        self.floor_ = min(smallest, FLOOR_PART / D.shape[1])
+        self.floor_ = smallest_share(D)
         return self._with_ones(X)
 
     def _with_ones(self, X: Array) -> Array:
@@ -177,8 +197,7 @@ class _SimplexLinear(Learner):
 
     def _predict(self, X: Array) -> Array:
         raw = self._with_ones(X) @ np.vstack([self.coef_, self.intercept_])
-        shares: Array = np.maximum(project_to_simplex(raw, np.ones_like(raw)), self.floor_)
-        return shares
+        return lifted_projection(raw, self.floor_)
 
 
 @dataclass(eq=False, repr=False)
@@ -241,7 +260,7 @@ class IncomLDL(_SimplexLinear):
         for part in PENALTY_PARTS:
             W, _ = problem.solve(D[rest], known[rest].astype(float), part * largest, TRIAL_ITERATIONS, self.tol)
             raw = Z[judges] @ W
-            gap = (project_to_simplex(raw, np.ones_like(raw)) - D[judges]) * known[judges]
+            gap = (lifted_projection(raw, 0.0) - D[judges]) * known[judges]
             errors.append(float((gap**2).sum()))
         return PENALTY_PARTS[int(np.argmin(errors))]
 

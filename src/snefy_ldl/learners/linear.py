@@ -33,6 +33,8 @@ MULTIPLES = (1 / 64, 1 / 16, 1 / 4, 1, 4, 16)
 PENALTY_EVIDENCE, SCALING_EVIDENCE = 1.0, 2.0
 #: A leverage closer to one than this leaves no leave-one-out residual to speak of.
 _FULL_LEVERAGE = 1e-3
+#: |z| is taken as √(z² + ε²) - ε, so that it has a gradient everywhere.
+ROUNDING = 1e-3
 #: A function of a flat array: its value and its gradient.
 Objective = Callable[[Array], tuple[float, Array]]
 #: A function of several tensors: its value, a scalar tensor.
@@ -476,6 +478,33 @@ def kl_rows(true: Tensor, P: Tensor) -> Tensor:
     """
     tiny = float(np.finfo(np.float32).tiny)
     return (torch.xlogy(true, true) - true * P.clamp_min(tiny).log()).sum(dim=1)
+
+
+def rounded_size(z: Tensor) -> Tensor:
+    """``|z|``, its corner rounded within a thousandth."""
+    return (z.square() + ROUNDING**2).sqrt() - ROUNDING
+
+
+def curvature_ratio(mean: Array, bend: Array) -> float:
+    """How strongly a loss bends in the logits at a label distribution, in units of the KL divergence.
+
+    ``tr(J B J) / tr(J)`` with ``J = diag(m) - m mᵀ`` and ``B`` the curvature in the shares.
+
+    Args:
+        mean: ``m``, (L,).
+        bend: ``B``, (L, L).
+
+    Returns:
+        A positive number; 1 for the KL divergence itself.
+    """
+    J = np.diag(mean) - np.outer(mean, mean)
+    return float(np.trace(J @ bend @ J) / np.trace(J))
+
+
+def filled_mean(D: Array) -> Array:
+    """Mean label distribution (L,); a label that no row uses has a little of it, so that losses bend in it, too."""
+    mean: Array = (D.mean(axis=0) + 1e-3 / D.shape[1]) / (1.0 + 1e-3)
+    return mean
 
 
 class RowLinear(SoftmaxLinear):

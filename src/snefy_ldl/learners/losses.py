@@ -13,10 +13,17 @@ from torch.nn.functional import softplus
 
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.linear import RowLinear, RowLoss, SoftmaxLinear, Term, kl_rows
-
-#: |z| is taken as √(z² + ε²) - ε and max(z, 0) as half of z + √(z² + ε²), so that both have gradients everywhere.
-ROUNDING = 1e-3
+from snefy_ldl.learners.linear import (
+    ROUNDING,
+    RowLinear,
+    RowLoss,
+    SoftmaxLinear,
+    Term,
+    curvature_ratio,
+    filled_mean,
+    kl_rows,
+    rounded_size,
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -162,16 +169,13 @@ class LDLDVS(RowLinear):
 
         def rows(P: Tensor) -> Tensor:
             gap = known - soft_least(P[:, first], P[:, second], self.sharpness)
-            return kl_rows(true, P) + self.alpha * (weight * _size(gap)).mean(dim=1)
+            return kl_rows(true, P) + self.alpha * (weight * rounded_size(gap)).mean(dim=1)
 
         return rows
 
 
-def _size(z: Tensor) -> Tensor:
-    return (z.square() + ROUNDING**2).sqrt() - ROUNDING
-
-
 def _excess(z: Tensor) -> Tensor:
+    """``max(z, 0)``, its corner rounded."""
     return 0.5 * (z + (z.square() + ROUNDING**2).sqrt())
 
 
@@ -200,18 +204,9 @@ class _MarginLinear(RowLinear):
     """Softmax-linear model with absolute losses of the predicted shares."""
 
     def _ratio(self, D: Array) -> float:
-        return _curvature_ratio(D)
-
-
-def _curvature_ratio(D: Array) -> float:
-    """How strongly the absolute loss bends in the logits at the mean label distribution, in units of the KL divergence.
-
-    ``tr(J B J) / tr(J)`` with ``J = diag(m) - m mᵀ`` and ``B`` one over the mean gap of each label.
-    """
-    mean = (D.mean(axis=0) + 1e-3 / D.shape[1]) / (1.0 + 1e-3)  # a label that no row uses still bends a little
-    J = np.diag(mean) - np.outer(mean, mean)
-    gap = np.abs(D - mean).mean(axis=0) + ROUNDING
-    return float(np.trace(J @ np.diag(1.0 / gap) @ J) / np.trace(J))
+        """Of the absolute loss, whose curvature is one over the mean gap of each label."""
+        mean = filled_mean(D)
+        return curvature_ratio(mean, np.diag(1.0 / (np.abs(D - mean).mean(axis=0) + ROUNDING)))
 
 
 @dataclass(eq=False, repr=False)
@@ -260,7 +255,7 @@ class LDL4C(_MarginLinear):
         true, largest = torch.from_numpy(D), torch.from_numpy(D.argmax(axis=1))
 
         def rows(P: Tensor) -> Tensor:
-            return weight * (_size(P - true).sum(dim=1) + self.alpha * margin_loss(P, largest, self.margin))
+            return weight * (rounded_size(P - true).sum(dim=1) + self.alpha * margin_loss(P, largest, self.margin))
 
         return rows
 
@@ -314,8 +309,8 @@ class LDLHR(_MarginLinear):
         single = torch.from_numpy(np.eye(D.shape[1])[y])
 
         def rows(P: Tensor) -> Tensor:
-            rest = ((1.0 - single) * _size(P - true)).sum(dim=1)
-            highest = _size(P - single).sum(dim=1) + self.alpha * margin_loss(P, largest, self.margin)
+            rest = ((1.0 - single) * rounded_size(P - true)).sum(dim=1)
+            highest = rounded_size(P - single).sum(dim=1) + self.alpha * margin_loss(P, largest, self.margin)
             return highest + self.beta * rest
 
         return rows
@@ -372,9 +367,9 @@ class LDLM(_MarginLinear):
         room = torch.from_numpy(ranked[:, 1] - ranked[:, 2])
 
         def rows(P: Tensor) -> Tensor:
-            first = _excess(_size(P - single).sum(dim=1) - self.margin)
+            first = _excess(rounded_size(P - single).sum(dim=1) - self.margin)
             hinges = (1.0 - single) * _excess(1.0 - (P.gather(1, largest) - P) / self.margin)
-            rest = _excess(((1.0 - single) * _size(P - true)).sum(dim=1) - room)
+            rest = _excess(((1.0 - single) * rounded_size(P - true)).sum(dim=1) - room)
             return first + self.alpha * hinges.sum(dim=1) + self.beta * rest
 
         return rows

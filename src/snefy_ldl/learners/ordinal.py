@@ -10,12 +10,19 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.learners.linear import Design, SoftmaxLinear, minimise, start_weights
+from snefy_ldl.learners.linear import (
+    ROUNDING,
+    Design,
+    SoftmaxLinear,
+    curvature_ratio,
+    filled_mean,
+    minimise,
+    rounded_size,
+    start_weights,
+)
 
 LOSSES = ("cad", "emd", "qfd", "cjs", "kl")
 HEADS = ("softmax", "unimodal", "concentrated")
-#: |z| is taken as √(z² + ε²) - ε, so that the cumulative absolute distance has a gradient everywhere.
-ROUNDING = 1e-3
 #: Cumulative shares below this count as this in logarithms.
 SMALLEST_SHARE = 1e-12
 #: Logarithms of a concentrated head's width stay within ± this, for labels that lie between -1 and 1.
@@ -67,7 +74,7 @@ def ordinal_loss(name: str, D: Tensor) -> Callable[[Tensor], Tensor]:
         gap = true - predicted
         if name == "emd":
             return gap.square().sum() / n_rows
-        return ((gap.square() + ROUNDING**2).sqrt() - ROUNDING).sum() / n_rows
+        return rounded_size(gap).sum() / n_rows
 
     return cumulative
 
@@ -150,7 +157,7 @@ class OrdinalLDL(SoftmaxLinear):
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)
-        ratio = curvature_ratio(self.loss, D)
+        ratio = loss_ratio(self.loss, D)
         if self.l2 == "auto":
             self.l2_ *= ratio
         ridge = self.l2_ / ratio  # the whole objective is divided by the ratio: gradients are then of the size of KL's
@@ -172,10 +179,8 @@ class OrdinalLDL(SoftmaxLinear):
         return shares
 
 
-def curvature_ratio(loss: str, D: Array) -> float:
+def loss_ratio(loss: str, D: Array) -> float:
     """How strongly a loss bends in the logits at the mean label distribution, in units of the KL divergence.
-
-    With ``J = diag(m) - m mᵀ`` and ``B`` the curvature in the shares it is ``tr(J B J) / tr(J)``; for KL it is 1.
 
     Args:
         loss: As in ``ordinal_loss``.
@@ -185,12 +190,10 @@ def curvature_ratio(loss: str, D: Array) -> float:
         A positive number.
 
     Example:
-        >>> curvature_ratio("kl", np.array([[0.5, 0.5], [0.2, 0.8]])), curvature_ratio("emd", np.array([[0.5, 0.5]]))
+        >>> loss_ratio("kl", np.array([[0.5, 0.5], [0.2, 0.8]])), loss_ratio("emd", np.array([[0.5, 0.5]]))
         (1.0, 0.5)
     """
-    n_labels = D.shape[1]
-    mean = (D.mean(axis=0) + 1e-3 / n_labels) / (1.0 + 1e-3)  # a label that no row uses still bends a little
-    J = np.diag(mean) - np.outer(mean, mean)
+    n_labels, mean = D.shape[1], filled_mean(D)
     C = np.tril(np.ones((n_labels, n_labels)))[:-1]
     if loss == "kl":
         return 1.0
@@ -203,7 +206,7 @@ def curvature_ratio(loss: str, D: Array) -> float:
     else:
         gap = np.abs((D - mean) @ C.T).mean(axis=0) + ROUNDING
         B = C.T @ np.diag(1.0 / gap) @ C
-    return float(np.trace(J @ B @ J) / np.trace(J))
+    return curvature_ratio(mean, B)
 
 
 def _similarity(n_labels: int) -> Array:

@@ -14,15 +14,13 @@ from torch import Tensor
 from snefy_ldl._internal.types import Array
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows
-from snefy_ldl.learners.linear import minimise
+from snefy_ldl.learners.linear import minimise, rounded_size
 from snefy_ldl.learners.neighbours import LDLHVLC
 from snefy_ldl.learners.networks import Network
-from snefy_ldl.learners.ordinal import ordinal_loss
+from snefy_ldl.learners.ordinal import loss_ratio, ordinal_loss
 
 #: A label belongs to a subtask where its membership ends above this.
 _MEMBER = 0.9
-#: |z| is taken as √(z² + ε²) - ε, so that absolute errors have a gradient everywhere.
-_ROUNDING = 1e-3
 LOSSES = ("kl", "lrr", "cjs", "qfd")
 
 
@@ -80,21 +78,6 @@ def subtask_shares(D: Array, labels: list[int]) -> tuple[Array, Array]:
     whole = part.sum(axis=1)
     even = np.full(part.shape, 1.0 / len(labels))
     return np.divide(part, whole[:, None], out=even, where=whole[:, None] > 0), whole
-
-
-def _curvature(loss: str, mean: Array) -> float:
-    """How strongly an ordinal loss bends in the logits at the mean label distribution, in units of KL.
-
-    ``tr(J B J) / tr(J)`` with ``J = diag(m) - m mᵀ`` and ``B`` the second derivative in the shares.
-    """
-    mean = (mean + 1e-3 / len(mean)) / (1.0 + 1e-3)  # a label that no row uses still bends a little
-    J = np.diag(mean) - np.outer(mean, mean)
-    place = np.arange(len(mean))
-    bend = 2.0 * (1.0 - np.abs(place[:, None] - place) / max(len(mean) - 1, 1))
-    if loss == "cjs":
-        below = np.tril(np.ones((len(mean), len(mean))))[:-1]  # cumulative sums
-        bend = below.T @ np.diag(0.25 / np.cumsum(mean)[:-1]) @ below
-    return float(np.trace(J @ bend @ J) / np.trace(J))
 
 
 @dataclass(eq=False, repr=False)
@@ -174,7 +157,7 @@ class SLDL(Network):
             total = main(torch.log_softmax(features @ last + bias, dim=1)) + penalty(first, [heads, last])
             for columns, shares, whole in tasks:
                 gap = torch.softmax(code[:, columns], dim=1) - shares
-                miss = ((gap.square() + _ROUNDING**2).sqrt() - _ROUNDING).mean(dim=1)
+                miss = rounded_size(gap).mean(dim=1)
                 total = total + self.subtask_weight * (whole * miss).mean()
             return total
 
@@ -192,7 +175,7 @@ class SLDL(Network):
     def _main_loss(self, true: Tensor) -> Callable[[Tensor], Tensor]:
         """The loss of the label distribution itself, of log shares."""
         if self.loss in ("cjs", "qfd"):
-            ordered, ratio = ordinal_loss(self.loss, true), _curvature(self.loss, true.numpy().mean(axis=0))
+            ordered, ratio = ordinal_loss(self.loss, true), loss_ratio(self.loss, true.numpy())
             return lambda log_P: ordered(log_P) / ratio
         plain = ordinal_loss("kl", true)
         if self.loss == "kl" or not self.ranking:

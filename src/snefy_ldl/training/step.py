@@ -291,14 +291,19 @@ class Steps:
         if self.written_out is not None:
             log_p = self.written_out(self.index, slope)
         else:
-            log_p = self.objective.log_prob(self.net, gather_rows(self.net, self.X, self.index), self.index)
             self.optimizer.zero_grad()
-            torch.autograd.backward(log_p, slope.to(log_p.dtype))
+            log_p = self.differentiate(slope)
         if self.objective.gradient_limit is not None:
             limit_gradients(self.net, self.objective.gradient_limit)
         self.optimizer.step()
         self.net.project()
-        self.total += (log_p.detach() * slope).sum(1)
+        self.total += (log_p * slope).sum(1)
+
+    def differentiate(self, slope: Tensor) -> Tensor:
+        """Log likelihoods (K, B) of the rows in ``index``, and gradients of their sum with slopes as weights."""
+        log_p = self.objective.log_prob(self.net, gather_rows(self.net, self.X, self.index), self.index)
+        torch.autograd.backward(log_p, slope.to(log_p.dtype))
+        return log_p.detach()
 
     def release(self) -> None:
         """Drop gradients and the captured graph, which must not outlive the fit in a cycle of references."""
@@ -363,12 +368,8 @@ class BackboneSteps(Steps):
                 return
             yield batch
 
-    def update(self) -> None:
-        """One update on the rows in ``index``, its loss added to ``total``."""
-        if self.queue is not None:
-            self.queue.next()
-        slope = self.slope if self.weights is None else self.slope * self.weights[self.index]
-        self.optimizer.zero_grad()
+    def differentiate(self, slope: Tensor) -> Tensor:
+        """See :meth:`Steps.differentiate`; part by part, and each member's gradient cut to its limit."""
         logs = []
         for part in self._parts:
             index = self.index[:, part]
@@ -379,8 +380,4 @@ class BackboneSteps(Steps):
         if self._backbone.settings.clip is not None and not self._backbone.frozen:
             for module in self._backbone.copies:  # each member's by itself
                 torch.nn.utils.clip_grad_norm_(module.parameters(), self._backbone.settings.clip)
-        if self.objective.gradient_limit is not None:
-            limit_gradients(self.net, self.objective.gradient_limit)
-        self.optimizer.step()
-        self.net.project()
-        self.total += (torch.cat(logs, 1) * slope).sum(1)
+        return torch.cat(logs, 1)
