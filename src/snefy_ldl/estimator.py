@@ -646,7 +646,7 @@ def fit_many(
     return [model.adopt(state) for model, state in zip(models, fit(jobs, n_jobs))]
 
 
-def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index]) -> list[Any]:
+def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index], n_jobs: int | None = None) -> list[Any]:
     """One fitted clone per split, by the fastest way there is for the model.
 
     A model's own ``fit_folds(X, D, splits)`` comes first; a :class:`SnefyLDL` is fitted by :func:`fit_many`; anything
@@ -657,6 +657,7 @@ def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index]) -> list[Any]:
         X: features of all rows.
         D: label distributions of all rows (N, L).
         splits: training rows of each clone.
+        n_jobs: processes on a CPU, for :func:`fit_many`.
 
     Returns:
         Fitted clones, in the order of the splits.
@@ -672,7 +673,7 @@ def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index]) -> list[Any]:
     if callable(getattr(model, "fit_folds", None)):
         return list(model.fit_folds(X, D, splits))
     if type(model) is SnefyLDL:  # a subclass may fit in its own way
-        return list(fit_many(model, X, D, splits))
+        return list(fit_many(model, X, D, splits, n_jobs=n_jobs))
     if not hasattr(model, "group_effects"):
         X = split_rows(X)[0]
     return [clone(model).fit(take_rows(X, rows), take_rows(D, rows)) for rows in splits]

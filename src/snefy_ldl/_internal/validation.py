@@ -247,6 +247,19 @@ def check_count(name: str, value: Any, *, low: int = 1) -> int:
     return int(value)
 
 
+def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
+    """Raise unless a value is one of a few.
+
+    >>> check_choice("kind", "lines", ("bars", "dots"))
+    Traceback (most recent call last):
+    ...
+    snefy_ldl.errors.InputError: kind='lines': use "bars" or "dots".
+    """
+    if value not in choices:
+        *words, last = (f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in choices)
+        raise InputError(f"{name}={value!r}: use {', '.join(words)} or {last}.")
+
+
 def check_number(name: str, value: Any, *, low: float = 0.0, strict: bool = False) -> float:
     """A finite real number at (or, when strict, above) its lower limit."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not np.isfinite(float(value)):

@@ -69,47 +69,14 @@ __all__ = [
 
 
 def all_learners() -> dict[str, type[Learner]]:
-    """Every learner of this package by its name, in the order of the guide's table.
+    """Every learner of this package by its name, in the order of ``__all__``.
 
     Returns:
         Name to class.
 
     Example:
         >>> list(all_learners())[:3]
-        ['SABFGS', 'SAIIS', 'DFLDL']
+        ['AABP', 'AAKNN', 'ACPNN']
     """
-    classes: list[type[Learner]] = [
-        SABFGS,
-        SAIIS,
-        DFLDL,
-        LDLSCL,
-        LDLLRR,
-        LDLDPA,
-        PTBayes,
-        PTSVM,
-        AAKNN,
-        AABP,
-        CPNN,
-        BCPNN,
-        ACPNN,
-        LDLForest,
-        DirichletLDL,
-        LogRatioLDL,
-        TreesLDL,
-        IncomLDL,
-        WInLDL,
-        OrdinalLDL,
-        LDL4C,
-        LDLHR,
-        LDLM,
-        DeltaLDL,
-        SLDL,
-        ShallowSLDL,
-        RKNNLDL,
-        LDLDVS,
-        LDLHVLC,
-        BDLDL,
-        DuoLDL,
-        LDLLC,
-    ]
-    return {cls.__name__: cls for cls in classes}
+    named = {name: globals()[name] for name in __all__}
+    return {name: cls for name, cls in named.items() if isinstance(cls, type) and issubclass(cls, Learner)}

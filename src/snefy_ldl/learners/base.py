@@ -22,7 +22,7 @@ from snefy_ldl._internal.model_files import n_encoded, read_arrays, write_arrays
 from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.threads import few_threads
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_count, check_distributions, check_features, check_number
+from snefy_ldl._internal.validation import check_choice, check_count, check_distributions, check_features, check_number
 from snefy_ldl.datasets.cells import frame_of, is_frame
 from snefy_ldl.datasets.columns import Encoder, GapFiller, TableEncoder, has_gaps, learn_columns, read_encoder
 from snefy_ldl.errors import InputError, ModelFileError, TrainingError
@@ -184,9 +184,7 @@ def check_hyperparameters(learner: Learner) -> None:
     for name, value in learner.get_params(deep=False).items():
         default = getattr(kind, name, value)
         if name in choices:
-            if value not in choices[name]:
-                *words, last = (f'"{word}"' if isinstance(word, str) else str(word) for word in choices[name])
-                raise InputError(f"{name}={value!r}: use {', '.join(words)} or {last}.")
+            check_choice(name, value, choices[name])
         elif default is None and value is None:
             continue
         elif name in COUNTS or (name.startswith("n_") and name != "n_jobs"):

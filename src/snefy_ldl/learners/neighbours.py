@@ -12,7 +12,6 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.errors import InputError
 from snefy_ldl.learners.linear import (
     Design,
     PenalisedLearner,
@@ -75,12 +74,7 @@ class AAKNN(ScaledLearner):
     standardize: bool = True
     random_state: Any = None
 
-    _choices = {"weights": ("uniform", "distance")}  # noqa: RUF012 - never changed
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        if self.standardize == "auto":
-            raise InputError("standardize must be True or False here: the automatic choice is made for linear models.")
+    _choices = {"weights": ("uniform", "distance"), "standardize": (True, False)}  # noqa: RUF012 - never changed
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         if self.standardize:
