@@ -7,22 +7,17 @@ KL divergence), ``save(folder)`` and ``load(folder)``.
 from __future__ import annotations
 
 from snefy_ldl.learners.base import Learner
-from snefy_ldl.learners.bidirectional import BDLDL, DuoLDL
 from snefy_ldl.learners.check import check_learner
-from snefy_ldl.learners.correlation import LDLLC, LDLSCL
-from snefy_ldl.learners.decomposition import DFLDL
 from snefy_ldl.learners.dirichlet import DirichletLDL
-from snefy_ldl.learners.forest import LDLForest
-from snefy_ldl.learners.incomplete import IncomLDL, WInLDL
+from snefy_ldl.learners.incomplete import BDLDL, IncomLDL, WInLDL
 from snefy_ldl.learners.logratio import LogRatioLDL
 from snefy_ldl.learners.logratio_law import LogContrast, LogRatioSimplex
-from snefy_ldl.learners.losses import LDL4C, LDLDPA, LDLDVS, LDLHR, LDLLRR, LDLM, DeltaLDL
+from snefy_ldl.learners.losses import DFLDL, LDL4C, LDLDPA, LDLDVS, LDLHR, LDLLC, LDLLRR, LDLM, LDLSCL, DeltaLDL
 from snefy_ldl.learners.maxent import SABFGS, SAIIS
 from snefy_ldl.learners.neighbours import AAKNN, LDLHVLC, RKNNLDL
-from snefy_ldl.learners.networks import AABP, ACPNN, BCPNN, CPNN
+from snefy_ldl.learners.networks import AABP, ACPNN, BCPNN, CPNN, SLDL, DuoLDL, LDLForest, ShallowSLDL
 from snefy_ldl.learners.ordinal import OrdinalLDL
 from snefy_ldl.learners.oversampling import density_oversample, ssg_oversample
-from snefy_ldl.learners.subtasks import SLDL, ShallowSLDL
 from snefy_ldl.learners.transformation import PTSVM, PTBayes
 from snefy_ldl.learners.trees import TreesLDL
 
