@@ -12,9 +12,8 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError
 from snefy_ldl.estimator import fit_many
-from snefy_ldl.training.loop import TrainingLoop
+from snefy_ldl.training.loop import TrainingLoop, shuffles
 from snefy_ldl.training.optimiser import make_optimizer
-from snefy_ldl.training.step import shuffles
 
 SMALL = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (12,), "epochs": 4, "random_state": 0, "guides": None}
 

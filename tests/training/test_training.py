@@ -19,9 +19,9 @@ from snefy_ldl._internal.random import derive_seed
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.training.checkpoint import Checkpoint
+from snefy_ldl.training.loop import Steps
 from snefy_ldl.training.settings import Recipe
 from snefy_ldl.training.state import lead
-from snefy_ldl.training.step import Steps
 
 SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 6, "random_state": 0, "guides": None}
 

@@ -36,7 +36,7 @@ from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
 from snefy_ldl.training.kernels.counts import MOST_VOTES, DirectFactors, VoteFactors, VotePass, log_prob_factors
-from snefy_ldl.training.kernels.density import DensityPass, squared_log_density
+from snefy_ldl.training.kernels.pairs import DensityPass, squared_log_density
 from snefy_ldl.training.kernels.presence import DENSE_SUPPORTS, ZeroPass, ZeroRows, zero_log_density
 
 if TYPE_CHECKING:
