@@ -73,6 +73,32 @@ class Network(UnitLearner):
     max_iter: int = 150
     tol: float = 1e-5
 
+    def _learn(
+        self, X: Array, D: Array, bias: Array, error: Callable[[Tensor], Tensor], random: np.random.RandomState
+    ) -> None:
+        """Minimise an error of the outputs ``σ(x W + a) U + b`` (N, K) and the penalties; b starts at ``bias`` (K,)."""
+        design = self._inputs(X, D)
+        Z, penalty = torch.from_numpy(design.Z), self._penalty(design)
+
+        def loss(weights: list[Tensor]) -> Tensor:
+            first, second, shift = weights
+            return error(torch.sigmoid(Z @ first) @ second + shift) + penalty(first, [second])
+
+        start = [
+            self._first_layer(design, self.n_hidden, random),
+            0.1 * random.standard_normal((self.n_hidden, len(bias))) / np.sqrt(self.n_hidden),
+            bias,
+        ]
+        (first, self.output_coef_, self.output_intercept_), self.n_iter_ = minimise(
+            loss, start, self.max_iter, self.tol
+        )
+        self.coef_, self.intercept_ = design.weights(first)
+
+    def _outputs(self, X: Array) -> Array:
+        hidden = expit(self._scaled(X) @ self.coef_ + self.intercept_)
+        outputs: Array = hidden @ self.output_coef_ + self.output_intercept_
+        return outputs
+
 
 class AABP(Network):
     """Three-layer network with squared error (AA-BP).
@@ -109,29 +135,15 @@ class AABP(Network):
     """
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        design = self._inputs(X, D)
-        Z, target, penalty = torch.from_numpy(design.Z), torch.from_numpy(D), self._penalty(design)
-        n_labels = D.shape[1]
+        target, n_labels = torch.from_numpy(D), D.shape[1]
 
-        def loss(weights: list[Tensor]) -> Tensor:
-            first, second, bias = weights
-            P = torch.softmax(torch.sigmoid(Z @ first) @ second + bias, dim=1)
-            error: Tensor = 0.5 * n_labels * (P - target).square().sum() / len(Z)
-            return error + penalty(first, [second])
+        def error(outputs: Tensor) -> Tensor:
+            return 0.5 * n_labels * (torch.softmax(outputs, dim=1) - target).square().sum() / len(target)
 
-        start = [
-            self._first_layer(design, self.n_hidden, random),
-            0.1 * random.standard_normal((self.n_hidden, n_labels)) / np.sqrt(self.n_hidden),
-            np.log(D.mean(axis=0) + 1.0 / D.size),
-        ]
-        (first, self.output_coef_, self.output_intercept_), self.n_iter_ = minimise(
-            loss, start, self.max_iter, self.tol
-        )
-        self.coef_, self.intercept_ = design.weights(first)
+        self._learn(X, D, np.log(D.mean(axis=0) + 1.0 / D.size), error, random)
 
     def _predict(self, X: Array) -> Array:
-        hidden = expit(self._scaled(X) @ self.coef_ + self.intercept_)
-        shares: Array = softmax(hidden @ self.output_coef_ + self.output_intercept_, axis=-1)
+        shares: Array = softmax(self._outputs(X), axis=-1)
         return shares
 
 
@@ -492,33 +504,19 @@ class DuoLDL(Network):
     _upper_share = 0.1  # more outputs than other networks have, so more weights above
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        design = self._inputs(X, D)
         first, second = np.triu_indices(D.shape[1], 1)
         gaps = D[:, first] - D[:, second]
-        Z, target, penalty = torch.from_numpy(design.Z), torch.from_numpy(gaps), self._penalty(design)
+        target = torch.from_numpy(gaps)
 
-        def loss(weights: list[Tensor]) -> Tensor:
-            layer, above, bias = weights
-            guess = torch.tanh(torch.sigmoid(Z @ layer) @ above + bias)
+        def error(outputs: Tensor) -> Tensor:
             # Σ_{j<k} of squared differences of the errors is L times their squared sum: the scale of L/2 ‖p - d‖²
-            return 0.5 * (guess - target).square().sum() / len(Z) + penalty(layer, [above])
+            return 0.5 * (torch.tanh(outputs) - target).square().sum() / len(target)
 
-        start = [
-            self._first_layer(design, self.n_hidden, random),
-            0.1 * random.standard_normal((self.n_hidden, len(first))) / np.sqrt(self.n_hidden),
-            np.arctanh(np.clip(gaps.mean(axis=0), -0.99, 0.99)),
-        ]
-        (layer, self.output_coef_, self.output_intercept_), self.n_iter_ = minimise(
-            loss, start, self.max_iter, self.tol
-        )
-        self.coef_, self.intercept_ = design.weights(layer)
+        self._learn(X, D, np.arctanh(np.clip(gaps.mean(axis=0), -0.99, 0.99)), error, random)
         self.floor_ = smallest_share(D)
 
     def _predict(self, X: Array) -> Array:
-        hidden = expit(self._scaled(X) @ self.coef_ + self.intercept_)
-        gaps = np.tanh(hidden @ self.output_coef_ + self.output_intercept_)
-        raw = shares_of_differences(gaps, self.n_labels_)
-        return lifted_projection(raw, self.floor_)
+        return lifted_projection(shares_of_differences(np.tanh(self._outputs(X)), self.n_labels_), self.floor_)
 
 
 def shares_of_differences(gaps: Array, n_labels: int) -> Array:
