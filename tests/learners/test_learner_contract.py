@@ -61,7 +61,7 @@ def test_no_learner_is_missing_from_this_suite() -> None:
         "_SimplexLinear",
         "_MarginLinear",
         "RowLinear",
-        "_Neighbourly",
+        "NeighbourLearner",
     }
     assert leaves(Learner) - abstract == set(CASES)
 

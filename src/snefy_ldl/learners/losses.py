@@ -36,7 +36,7 @@ from snefy_ldl.learners.linear import (
     softmax_pullback,
     start_weights,
 )
-from snefy_ldl.learners.neighbours import neighbour_index
+from snefy_ldl.learners.neighbours import NeighbourLearner
 
 
 @dataclass(eq=False, repr=False)
@@ -690,7 +690,7 @@ def _signs(coef: Array) -> Array:
 
 
 @dataclass(eq=False, repr=False)
-class DFLDL(SoftmaxLinear):
+class DFLDL(NeighbourLearner, SoftmaxLinear):
     """Decomposition-fusion label distribution learning (DF-LDL).
 
     For each ordered pair ``(j, k)`` one softmax-linear model learns from the rows with ``d_ij ≥ d_ik``. To predict, the
@@ -747,17 +747,12 @@ class DFLDL(SoftmaxLinear):
         flat, self.n_iter_ = lbfgs(objective, start.ravel(), self.max_iter, self.tol)
         coef, intercept = design.weights(flat.reshape(len(design.ridge), -1))
         self.coef_, self.intercept_ = coef, intercept  # (d, models * L), model by model
-        self.train_features_, self.train_labels_ = scaled, D
-        self.after_load()
-
-    def after_load(self) -> None:
-        """Rebuild the search index from the training rows."""
-        self._neighbours = neighbour_index(self.train_features_, self.n_neighbors)
+        self._remember(scaled, D)
 
     def _predict(self, X: Array) -> Array:
         scaled = self._scaled(X)
         larger, smaller = _ordered_pairs(self.n_labels_)
-        nearest = self._neighbours.kneighbors(scaled, return_distance=False)
+        nearest = self._index.kneighbors(scaled, return_distance=False)
         labels = self.train_labels_[nearest]  # (N, k, L)
         if self.fusion == "mean":
             labels = labels.mean(axis=1, keepdims=True)

@@ -43,8 +43,29 @@ def neighbour_index(X: Array, n_neighbors: int) -> Any:
     return NearestNeighbors(n_neighbors=min(n_neighbors, len(X))).fit(X)
 
 
+class NeighbourLearner(ScaledLearner):
+    """Base of learners that look at the labels of a row's nearest training rows."""
+
+    n_neighbors: int
+
+    def _remember(self, scaled: Array, D: Array) -> None:
+        self.train_features_, self.train_labels_ = scaled, D
+        self.after_load()
+
+    def after_load(self) -> None:
+        """Rebuild the search index from the training rows."""
+        self._index = neighbour_index(self.train_features_, self.n_neighbors)
+
+    def _near_others(self) -> Any:
+        """Neighbours of each training row among the others, (N, k); of a single row the row itself."""
+        rows = self.train_features_
+        if len(rows) == 1:
+            return np.zeros((1, 1), dtype=int)
+        return neighbour_index(rows, min(self.n_neighbors, len(rows) - 1)).kneighbors(return_distance=False)
+
+
 @dataclass(eq=False, repr=False)
-class AAKNN(ScaledLearner):
+class AAKNN(NeighbourLearner):
     """Nearest neighbours (AA-kNN): ``p(x) = Σ_{i ∈ N_k(x)} v_i d_i / Σ v_i``.
 
     The paper weighs all neighbours alike (``weights="uniform"``) and leaves ``k`` open; the default weighs by one over
@@ -79,15 +100,10 @@ class AAKNN(ScaledLearner):
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         if self.standardize:
             self.feature_mean_, self.feature_inverse_scale_ = column_scale(X)
-        self.train_features_, self.train_labels_ = self._scaled(X), D
-        self.after_load()
-
-    def after_load(self) -> None:
-        """Rebuild the search index from the training rows."""
-        self._neighbours = neighbour_index(self.train_features_, self.n_neighbors)
+        self._remember(self._scaled(X), D)
 
     def _predict(self, X: Array) -> Array:
-        distance, nearest = self._neighbours.kneighbors(self._scaled(X))
+        distance, nearest = self._index.kneighbors(self._scaled(X))
         labels = self.train_labels_[nearest]  # (N, k, L)
         if self.weights == "uniform":
             mean: Array = labels.mean(axis=1)
@@ -98,26 +114,8 @@ class AAKNN(ScaledLearner):
         return weighted
 
 
-class _Neighbourly(PenalisedLearner):
-    """What both share: the mean label of a row's neighbours, its own left out in training."""
-
-    n_neighbors: int
-
-    def _remember(self, scaled: Array, D: Array) -> Any:
-        """Keep the rows; neighbours of each among the others, (N, k)."""
-        self.train_features_, self.train_labels_ = scaled, D
-        self.after_load()
-        if len(D) == 1:
-            return np.zeros((1, 1), dtype=int)
-        return neighbour_index(scaled, min(self.n_neighbors, len(D) - 1)).kneighbors(return_distance=False)
-
-    def after_load(self) -> None:
-        """Rebuild the search index from the training rows."""
-        self._index = neighbour_index(self.train_features_, self.n_neighbors)
-
-
 @dataclass(eq=False, repr=False)
-class RKNNLDL(_Neighbourly):
+class RKNNLDL(NeighbourLearner, PenalisedLearner):
     """Nearest neighbours, and a linear model for what they leave over (RkNN-LDL).
 
     ``p_i = ρ_i c_i + (1 - ρ_i) softmax(x_i θ + b)`` with ``c_i`` the mean label of the k nearest rows and ``ρ_i`` the
@@ -164,7 +162,8 @@ class RKNNLDL(_Neighbourly):
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)
-        near = self._remember(scaled, D)
+        self._remember(scaled, D)
+        near = self._near_others()
         n_labels = D.shape[1]
         design = Design.of(scaled, self.l2_, curvature=1.0 / n_labels)
         Z, true, close = torch.from_numpy(design.Z), torch.from_numpy(D), torch.from_numpy(near)
@@ -196,7 +195,7 @@ class RKNNLDL(_Neighbourly):
 
 
 @dataclass(eq=False, repr=False)
-class LDLHVLC(_Neighbourly):
+class LDLHVLC(NeighbourLearner, PenalisedLearner):
     """Softmax-linear model with correlations of rows and of labels (LDL-HVLC).
 
     ``p_i = softmax(x_i θ + b + c_i M)`` with ``c_i`` the mean label of the k nearest rows, each label scaled, minimises
@@ -243,7 +242,8 @@ class LDLHVLC(_Neighbourly):
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)
-        means = D[self._remember(scaled, D)].mean(axis=1)
+        self._remember(scaled, D)
+        means = D[self._near_others()].mean(axis=1)
         spread = means.std(axis=0)
         inverse = np.where(spread > 1e-9, 1.0 / np.where(spread > 1e-9, spread, 1.0), 0.0)
         design = Design.of(scaled, self.l2_, curvature=1.0 / D.shape[1])
