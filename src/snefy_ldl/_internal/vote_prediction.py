@@ -21,7 +21,14 @@ from snefy_ldl._internal.limits import VALUED_ROWS
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.tolerances import COUNT_ROUNDING, SMALLEST_POSITIVE, SMALLEST_TOTAL_CONCENTRATION
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import LARGEST_COUNT, as_float, check_confidence, check_count, check_number
+from snefy_ldl._internal.validation import (
+    LARGEST_COUNT,
+    as_float,
+    check_confidence,
+    check_count,
+    check_number,
+    refuse_first,
+)
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 
@@ -60,10 +67,7 @@ def check_votes(counts: Any, n_rows: int, n_labels: int) -> Array:
     if table.shape != (n_rows, n_labels):
         raise InputError(f"counts must have one row per item and one column per label: ({n_rows}, {n_labels}).")
     bad = ~np.isfinite(table) | (table < 0) | (table != np.round(table)) | (table > LARGEST_COUNT)
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
-        cell = f"row {row}, column {column}"
-        raise InputError(f"counts holds {table[row, column]:g} at {cell}; use whole numbers >= 0, at most 1e15.")
+    refuse_first(bad, table, "counts holds {value:g} at {place}; use whole numbers >= 0, at most 1e15.")
     return table
 
 
