@@ -204,7 +204,7 @@ CALIBRATION: dict[str, Rule] = {
 }
 
 
-def _require(holds: bool, path: Path, words: str) -> None:
+def require(holds: bool, path: Path, words: str) -> None:
     """Raise unless something holds that every written file fulfils."""
     if not holds:
         raise ModelFileError(f"{path} is damaged: {words}")
@@ -242,7 +242,7 @@ def check_version(config: dict[str, Any], newest: int, folder: Path) -> None:
         ModelFileError: The version is no whole number from 1 to the newest.
     """
     version = config.get("format_version")
-    _require(_whole(version), folder, f"format_version is {version!r}, not a whole number >= 1.")
+    require(_whole(version), folder, f"format_version is {version!r}, not a whole number >= 1.")
     if version > newest:  # type: ignore[operator]
         raise ModelFileError(
             f"{folder} has format version {version}, newer than {newest}, which this library reads. Upgrade "
@@ -269,7 +269,7 @@ def check_name(name: Any, pattern: str, path: Path) -> str:
     """
     wanted = re.escape(pattern).replace(r"\*", "[0-9a-f]+")
     fits = isinstance(name, str) and re.fullmatch(wanted, name) is not None
-    _require(fits, path, f"the file it names is {name!r}, not {pattern}.")
+    require(fits, path, f"the file it names is {name!r}, not {pattern}.")
     return str(name)
 
 
@@ -277,7 +277,7 @@ def check_weights_entry(config: dict[str, Any], pattern: str, path: Path) -> Non
     """Raise unless a model's JSON names a weights file in its folder, and its checksum."""
     entry = config.get("weights")
     holds = isinstance(entry, dict) and isinstance(entry.get("sha256"), str)
-    _require(holds, path, "it names no weights file with a checksum.")
+    require(holds, path, "it names no weights file with a checksum.")
     check_name(config["weights"].get("file"), pattern, path)
 
 
@@ -297,20 +297,20 @@ def check_description(config: dict[str, Any], path: Path) -> None:
     _check(config, DESCRIPTION, path)
     network, features, names = config["network"], config["n_features"], config["feature_names"]
     labels, given = network["n_labels"], len(config["label_names"])
-    _require(given == labels, path, f"{given} label_names for {labels} labels.")
+    require(given == labels, path, f"{given} label_names for {labels} labels.")
     n_names = features if names is None else len(names)
-    _require(n_names == features, path, f"{n_names} feature_names for {features} features.")
+    require(n_names == features, path, f"{n_names} feature_names for {features} features.")
     inputs, guides = config.get("inputs", "features"), config.get("guides")
     floor = config["zero_policy"]["floor"]
-    _require(floor < 1.0 / labels, path, "zero_policy.floor is not below an even share of the labels.")
+    require(floor < 1.0 / labels, path, "zero_policy.floor is not below an even share of the labels.")
     if network["custom_backbone"]:
         plain = inputs == "features" and guides is None and config.get("columns") is None
-        _require(plain, path, f"a custom backbone sees what it is given, not {inputs!r}.")
+        require(plain, path, f"a custom backbone sees what it is given, not {inputs!r}.")
         return
-    _require(features is not None, path, "n_features is null, without a custom backbone.")
+    require(features is not None, path, "n_features is null, without a custom backbone.")
     seen, read = _n_inputs(config), n_encoded(config, path)
-    _require(guides is not None or inputs == "features", path, f"inputs is {inputs!r}, and there are no guides.")
-    _require(guides is None or inputs != "features", path, "inputs is 'features', and there are guides.")
+    require(guides is not None or inputs == "features", path, f"inputs is {inputs!r}, and there are no guides.")
+    require(guides is None or inputs != "features", path, "inputs is 'features', and there are guides.")
     made = read if guides is None else _check_guides(config, path) + (read if inputs == "both" else 0)
     made += 0 if config.get("effects") is None else int(config["effects"].get("n_columns", 0))
     if seen != made:
@@ -318,7 +318,7 @@ def check_description(config: dict[str, Any], path: Path) -> None:
             f"the weights do not fit the model {path.name} describes: {seen} inputs, and the rows have {made}."
         )
     last = ([*config["parameters"]["hidden_sizes"]] or [seen])[-1]
-    _require(last == network["width"], path, f"width is {network['width']}, and the last layer has {last}.")
+    require(last == network["width"], path, f"width is {network['width']}, and the last layer has {last}.")
 
 
 def _check_guides(config: dict[str, Any], path: Path) -> int:
@@ -326,18 +326,18 @@ def _check_guides(config: dict[str, Any], path: Path) -> int:
     guides, network, inputs = config["guides"], config["network"], config["inputs"]
     _check(guides, GUIDES, path, "guides.")
     labels, mover, floor = network["n_labels"], guides.get("mover"), guides["floor"]
-    _require(floor < 1.0 / labels, path, f"guides.floor is {floor}, not below 1/{labels}.")
+    require(floor < 1.0 / labels, path, f"guides.floor is {floor}, not below 1/{labels}.")
     fits = (mover is not None) == (inputs == "moving")
-    _require(fits, path, f"inputs is {inputs!r}, which does not fit guides.mover.")
+    require(fits, path, f"inputs is {inputs!r}, which does not fit guides.mover.")
     if mover is not None:
         _check(mover, MOVER, path, "guides.mover.")
         weights, base, has_trees = mover["weights"], mover["base"], mover["trees"] is not None
         fits = len(weights) == len(guides["learners"]) and abs(sum(weights) - 1.0) <= 1e-6
-        _require(fits, path, "guides.mover.weights are not those of the guides.")
+        require(fits, path, "guides.mover.weights are not those of the guides.")
         fits = {base is not None, has_trees} == {bool(network.get("presence", False))}
-        _require(fits, path, "guides.mover does not fit network.presence.")
+        require(fits, path, "guides.mover does not fit network.presence.")
         n_base = labels if base is None else len(base)
-        _require(n_base == labels, path, f"guides.mover.base has {n_base} numbers for {labels} labels.")
+        require(n_base == labels, path, f"guides.mover.base has {n_base} numbers for {labels} labels.")
     return len(guides["learners"]) * int(labels)
 
 
@@ -368,13 +368,13 @@ def n_encoded(config: dict[str, Any], path: Path) -> int:
         given, width, fits = len(encoder["columns"]), 0, True
         for k, column in enumerate(encoder["columns"]):
             kind = column.get("kind")
-            _require(kind in COLUMNS, path, f"columns.{k} is of the unknown kind {kind!r}.")
+            require(kind in COLUMNS, path, f"columns.{k} is of the unknown kind {kind!r}.")
             _check(column, COLUMNS[kind], path, f"columns.{k}.")
             fits = fits and len(column.get("parts", [])) == len(column.get("fills", []))
             width += _column_width(column)
     fits = fits and given == features and width == encoder["width"]
     named = f"{features} and {encoder['width']}"
-    _require(fits, path, f"{given} columns become {width} numbers, not the {named} it names.")
+    require(fits, path, f"{given} columns become {width} numbers, not the {named} it names.")
     return int(width)
 
 
@@ -437,18 +437,18 @@ def check_calibration(content: Any, network: Any, path: Path) -> dict[str, Any]:
     """
     again = "Make it again with snefy-ldl conformalize."
     holds = isinstance(content, dict) and isinstance(content.get("intervals"), dict)
-    _require(holds, path, f"it holds no calibration. {again}")
+    require(holds, path, f"it holds no calibration. {again}")
     _check(content, CALIBRATION, path)
     state: dict[str, Any] = content["intervals"]
     table = state["calibration"]
     shape, rows = table["shape"], (table["shape"] or [0])[0]
     n_scores, n_labels = len(table["scores"]), state["n_labels"]
-    _require(math.prod(shape) == n_scores, path, f"{n_scores} scores for the shape {shape}. {again}")
+    require(math.prod(shape) == n_scores, path, f"{n_scores} scores for the shape {shape}. {again}")
     for name, entries in (("groups", table["groups"]), ("weights", table["weights"]), ("folds", state["folds"])):
         n_entries = rows if entries is None else len(entries)
-        _require(n_entries == rows, path, f"{n_entries} {name} for {rows} rows. {again}")
+        require(n_entries == rows, path, f"{n_entries} {name} for {rows} rows. {again}")
     labels = network.get("n_labels", n_labels) if isinstance(network, dict) else n_labels
-    _require(n_labels == labels, path, f"n_labels is {n_labels}, that of the model {labels}. {again}")
+    require(n_labels == labels, path, f"n_labels is {n_labels}, that of the model {labels}. {again}")
     return state
 
 

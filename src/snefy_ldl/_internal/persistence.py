@@ -24,6 +24,7 @@ from snefy_ldl._internal.model_files import (
     check_shapes,
     n_encoded,
     read_model,
+    require,
     write_model,
 )
 from snefy_ldl._internal.seen import SeenRows
@@ -208,8 +209,8 @@ def _read_seen(config: dict[str, Any], tensors: dict[str, Tensor], folder: Path)
     prints = tensors.pop(SEEN, None)
     if prints is None:
         return None
-    if prints.dtype != torch.int64 or prints.ndim != 1 or len(prints) > config.get("seen_rows", 0):
-        raise ModelFileError(f"{folder} is damaged: {SEEN} does not hold one fingerprint per training row.")
+    fits = prints.dtype == torch.int64 and prints.ndim == 1 and len(prints) <= config.get("seen_rows", 0)
+    require(fits, folder, f"{SEEN} does not hold one fingerprint per training row.")
     return SeenRows(prints.numpy().view(np.uint64), config["seen_rows"])
 
 
@@ -295,28 +296,20 @@ def check_values(tensors: Mapping[str, Tensor], exponent_form: str, folder: Path
         ModelFileError: a number is not finite, outside the bounds that fits keep, or a readout is zero everywhere.
     """
     for name, tensor in tensors.items():
-        if name.startswith(("guide.", "effect.")) or (
-            name.startswith("backbone.copies.") and not tensor.is_floating_point()
-        ):
+        if name.startswith(("guide.", "effect.", "backbone.copies.")):
             continue
-        if not tensor.is_floating_point():
-            raise ModelFileError(f"{folder} is damaged: {name} does not hold real numbers.")
-        if name.startswith("backbone.copies."):
-            continue
+        require(tensor.is_floating_point(), folder, f"{name} does not hold real numbers.")
         low, high = BOUNDS.get(name, (-LARGEST_WEIGHT, LARGEST_WEIGHT))
         if name == "raw_exponents" and exponent_form == "log":
             high = math.log(high)
         values = tensor.double()[tensor != INFINITE[name]] if name in INFINITE else tensor.double()
-        if not bool(torch.isfinite(values).all()):
-            raise ModelFileError(f"{folder} is damaged: {name} holds numbers that are not finite.")
-        if not bool(((values >= low) & (values <= high)).all()):
-            raise ModelFileError(
-                f"{folder} is damaged: {name} holds numbers that are not from {low:.4g} to {high:.4g}."
-            )
-    if not bool((tensors["readout"] != 0).flatten(1).any(1).all()):
-        raise ModelFileError(f"{folder} is damaged: a readout is zero everywhere, which is no density.")
-    if exponent_form == "clip" and not bool((tensors["raw_exponents"] > -0.5).all()):
-        raise ModelFileError(f"{folder} is damaged: raw_exponents holds numbers that are not above -1/2.")
+        require(bool(torch.isfinite(values).all()), folder, f"{name} holds numbers that are not finite.")
+        inside = bool(((values >= low) & (values <= high)).all())
+        require(inside, folder, f"{name} holds numbers that are not from {low:.4g} to {high:.4g}.")
+    has_readouts = bool((tensors["readout"] != 0).flatten(1).any(1).all())
+    require(has_readouts, folder, "a readout is zero everywhere, which is no density.")
+    above = exponent_form != "clip" or bool((tensors["raw_exponents"] > -0.5).all())
+    require(above, folder, "raw_exponents holds numbers that are not above -1/2.")
 
 
 def _is_written(name: str, value: Any) -> bool:

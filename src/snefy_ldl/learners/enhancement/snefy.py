@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,7 +14,7 @@ from scipy.special import gammaln, logsumexp
 from snefy_ldl._internal.laws import law_blocks, to_numpy
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_features, check_number
-from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
+from snefy_ldl.errors import InputError
 from snefy_ldl.learners.enhancement.base import Enhancer, check_logical
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.supervision.pseudo import DensityLearner
@@ -281,18 +280,15 @@ class SnefyEnhancer(Enhancer, DensityLearner):
     def _enhance(self, X: Array, relevant: Mask, random: np.random.RandomState) -> Array:
         seed = int(random.randint(2**31 - 1))
         generator = np.random.default_rng(seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ZeroLabelWarning)
-            warnings.simplefilter("ignore", TrainingWarning)
-            if self.labels == "votes":
-                self._density = self._new_density(seed).fit(X, counts=relevant.astype(float))
-                mean, second = self._update(X, relevant)
-            else:
-                pool, known = self._dirichlet_rounds(X, relevant, generator)
-                self._density = self._new_density(seed).fit(X, known.draws)
-                last = condition_rows(relevant, self._log_density(X), pool, self.n_draws, generator)
-                self.effective_draws_ = last.effective
-                mean, second = last.mean, last.second
+        if self.labels == "votes":
+            self._fit_density(seed, X, counts=relevant.astype(float))
+            mean, second = self._update(X, relevant)
+        else:
+            pool, known = self._dirichlet_rounds(X, relevant, generator)
+            self._fit_density(seed, X, known.draws)
+            last = condition_rows(relevant, self._log_density(X), pool, self.n_draws, generator)
+            self.effective_draws_ = last.effective
+            mean, second = last.mean, last.second
         self.label_variances_ = np.maximum(second - mean**2, 0.0)
         return mean
 

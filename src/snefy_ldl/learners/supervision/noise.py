@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from sklearn.model_selection import KFold
 from snefy_ldl._internal.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
+from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows
 from snefy_ldl.learners.linear import apply_scale, column_scale, principal_axes
 from snefy_ldl.learners.maxent import SABFGS
@@ -134,10 +133,7 @@ class LabelCalibrator(DensityLearner):
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         seed = int(random.randint(2**31 - 1))
         self.votes_ = self._scatter(X, D, seed) if isinstance(self.votes, str) else float(self.votes)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ZeroLabelWarning)
-            warnings.simplefilter("ignore", TrainingWarning)
-            self._density = self._new_density(seed).fit(X, counts=whole_votes(D, self.votes_))
+        self._fit_density(seed, X, counts=whole_votes(D, self.votes_))
         mean, variance = self._update(X, D)
         self.label_distributions_, self.label_variances_ = close_rows(mean), variance
 

@@ -50,6 +50,13 @@ class DensityLearner(Learner):
     def _new_density(self, seed: int) -> SnefyLDL:
         return SnefyLDL(**{**self._density_defaults, "random_state": seed, **(self.density_params or {})})
 
+    def _fit_density(self, seed: int, X: Array, D: Array | None = None, **given: Any) -> None:
+        """Fit the density; warnings about labels that the user did not give are of no use to anybody."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ZeroLabelWarning)
+            warnings.simplefilter("ignore", TrainingWarning)
+            self._density = self._new_density(seed).fit(X, D, **given)
+
     def _check_density_params(self) -> None:
         try:
             self._new_density(0).settings()
@@ -182,23 +189,20 @@ class SemiSnefyLDL(DensityLearner):
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         seed = int(random.randint(2**31 - 1))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ZeroLabelWarning)
-            warnings.simplefilter("ignore", TrainingWarning)
-            self._density = self._new_density(seed).fit(X, D)
-            self.pseudo_labels_ = np.empty((0, D.shape[1]))
-            self.teacher_weights_ = np.ones(1)
-            if self._unlabelled is None or self.weight == 0:
-                return
-            others = self._check_X(self._unlabelled)
-            guesses = self._guesses(X, D, others, seed)  # (M, K, L)
-            logs = np.stack([self._density.log_prob(others, guesses[:, k]) for k in range(guesses.shape[1])], axis=1)
-            trust = softmax(logs / (D.shape[1] - 1), axis=1)
-            self.teacher_weights_ = trust.mean(axis=0)
-            self.pseudo_labels_ = close_rows((trust[:, :, None] * guesses).sum(axis=1))
-            count = np.concatenate([np.ones(len(X)), np.full(len(others), float(self.weight))])
-            rows, labels = np.concatenate([X, others]), np.concatenate([D, self.pseudo_labels_])
-            self._density = self._new_density(seed).fit(rows, labels, sample_weight=count)
+        self._fit_density(seed, X, D)
+        self.pseudo_labels_ = np.empty((0, D.shape[1]))
+        self.teacher_weights_ = np.ones(1)
+        if self._unlabelled is None or self.weight == 0:
+            return
+        others = self._check_X(self._unlabelled)
+        guesses = self._guesses(X, D, others, seed)  # (M, K, L)
+        logs = np.stack([self._density.log_prob(others, guesses[:, k]) for k in range(guesses.shape[1])], axis=1)
+        trust = softmax(logs / (D.shape[1] - 1), axis=1)
+        self.teacher_weights_ = trust.mean(axis=0)
+        self.pseudo_labels_ = close_rows((trust[:, :, None] * guesses).sum(axis=1))
+        count = np.concatenate([np.ones(len(X)), np.full(len(others), float(self.weight))])
+        rows, labels = np.concatenate([X, others]), np.concatenate([D, self.pseudo_labels_])
+        self._fit_density(seed, rows, labels, sample_weight=count)
 
     def _guesses(self, X: Array, D: Array, others: Array, seed: int) -> Array:
         """Candidates for each row without labels, (M, K, L): the density's mean, and each teacher's prediction."""
