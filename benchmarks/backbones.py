@@ -35,9 +35,9 @@ from snefy_ldl.datasets import draw_tiles, make_city_districts, make_motif_graph
 from snefy_ldl.metrics.points import kl_divergence
 from snefy_ldl.training import Job, TrainingData
 from snefy_ldl.training.checkpoint import Snapshot
+from snefy_ldl.training.loop import BackboneSteps
 from snefy_ldl.training.optimiser import make_optimizer
 from snefy_ldl.training.plan import build_net, make_objective
-from snefy_ldl.training.step import BackboneSteps
 
 
 def distance(model, X, truth, features, D):

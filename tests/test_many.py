@@ -12,9 +12,8 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError
 from snefy_ldl.estimator import fit_many
-from snefy_ldl.training.loop import TrainingLoop
+from snefy_ldl.training.loop import TrainingLoop, shuffles
 from snefy_ldl.training.optimiser import make_optimizer
-from snefy_ldl.training.step import shuffles
 
 SMALL = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (12,), "epochs": 4, "random_state": 0, "guides": None}
 
@@ -34,10 +33,10 @@ def _assert_same(model, lone, city):
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_each_model_is_a_lone_fit(city, n_jobs, monkeypatch):
     monkeypatch.setattr("snefy_ldl.training.race.CPU_STACK", 4)
-    splits = [train for train, _ in KFold(4, shuffle=True, random_state=0).split(city.X)]
-    params = [{"random_state": k} for k in range(4)]
+    splits = [train for train, _ in KFold(3, shuffle=True, random_state=0).split(city.X)]
+    params = [{"random_state": k} for k in range(3)]
     models = fit_many(SnefyLDL(**SMALL), city.X, city.D, splits, params, n_jobs=n_jobs)
-    assert len(models) == 4
+    assert len(models) == 3
     for model, rows, changes in zip(models, splits, params):
         lone = clone(SnefyLDL(**SMALL)).set_params(**changes).fit(city.X[rows], city.D[rows])
         _assert_same(model, lone, city)
@@ -144,7 +143,7 @@ def test_members_that_stopped_leave_the_stack(city, monkeypatch):
     assert sizes, "no member left: the test needs other settings"
     assert all(2 * part <= whole for whole, part in sizes)
     assert len({model.training_["best_epoch"][0] for model in together}) > 2
-    for k, model in enumerate(together):
+    for k, model in enumerate(together[:3]):
         alone = SnefyLDL(**settings | {"random_state": k}).fit(city.X, city.D)
         assert model.training_["best_epoch"] == alone.training_["best_epoch"]
         np.testing.assert_allclose(model.predict(city.X), alone.predict(city.X), atol=2e-4)

@@ -14,7 +14,7 @@ from snefy_ldl._internal.model_files import read_head
 from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_distributions
+from snefy_ldl._internal.validation import check_choice, check_distributions
 from snefy_ldl.errors import InputError, TableNote, TrainingWarning
 from snefy_ldl.estimator import SnefyLDL, fit_folds
 from snefy_ldl.learners.logratio import LogRatioLDL
@@ -79,8 +79,7 @@ def fit_density(
         >>> model.density_choice_["kept"], model.density_choice_["rows"]
         ('snefy', 60)
     """
-    if density not in ("auto", "snefy", "logratio"):
-        raise InputError(f'density={density!r}: use "auto", "snefy" or "logratio".')
+    check_choice("density", density, ("auto", "snefy", "logratio"))
     if cv < 2:
         raise InputError(f"cv={cv!r}: rows are compared in at least 2 parts.")
     if density == "logratio" and counts is not None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numbers
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from joblib import Parallel, delayed
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from snefy_ldl._internal.files import read_json, write_json
 from snefy_ldl._internal.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl._internal.validation import check_count, check_number
+from snefy_ldl._internal.validation import check_choice, check_count, check_number
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.learners.base import Learner, close_rows, mean_kl
@@ -32,6 +32,7 @@ FILE_VERSION = 1
 CONFIG_FILE = "ensemble.json"
 
 
+@dataclass(eq=False, repr=False)
 class DensityWeightedBagging(Learner):
     """Average of base learners, each fitted to a few rows, weighted by how plausible a density finds its prediction.
 
@@ -67,41 +68,21 @@ class DensityWeightedBagging(Learner):
         ((2, 3), (2, 5))
     """
 
-    members_: list[Any]
-    density_: Any
-    samples_: NDArray[np.intp]
-    member_params_: dict[str, Any]
-    out_of_bag_kl_: Array
-
-    def __init__(
-        self,
-        base: Any,
-        density: Any = None,
-        n_members: int = 25,
-        n_samples: float = 50,
-        weighting: Literal["density", "uniform"] = "density",
-        temperature: float = 1.0,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        penalty: Literal["auto"] | None = "auto",
-    ) -> None:
-        self.base = base
-        self.density = density
-        self.n_members = n_members
-        self.n_samples = n_samples
-        self.weighting = weighting
-        self.temperature = temperature
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.penalty = penalty
+    base: Any
+    density: Any = None
+    n_members: int = 25
+    n_samples: float = 50
+    weighting: Literal["density", "uniform"] = "density"
+    temperature: float = 1.0
+    n_jobs: int | None = None
+    random_state: Any = None
+    penalty: Literal["auto"] | None = "auto"
 
     def _check_params(self) -> None:
-        if self.penalty not in ("auto", None):
-            raise InputError(f'penalty={self.penalty!r}: use "auto" or None.')
+        check_choice("penalty", self.penalty, ("auto", None))
         if isinstance(self.base, type) or not (hasattr(self.base, "fit") and hasattr(self.base, "predict")):
             raise InputError(f"base must be a learner with fit and predict; got {self.base!r}.")
-        if self.weighting not in ("density", "uniform"):
-            raise InputError(f'weighting={self.weighting!r}: use "density" or "uniform".')
+        check_choice("weighting", self.weighting, ("density", "uniform"))
         if self.density is None and self.weighting == "density":
             raise InputError('weighting="density" needs a density, e.g. SnefyLDL(); for a plain average use "uniform".')
         if self.density is not None and not (
@@ -136,7 +117,33 @@ class DensityWeightedBagging(Learner):
         density_names, names = (getattr(one, "feature_names_in_", None) for one in (self.density_, self))
         if density_names is not None and names is not None and list(density_names) != list(names):
             raise InputError("the density was fitted with other feature names than X has.")
-        _fit_members(self, X, D, seeds[1:])
+        self._fit_members(X, D, seeds[1:])
+
+    def _fit_members(self, X: Array, D: Array, seeds: list[int]) -> None:
+        """Fit the members with each setting of the base, and keep the one that is best on rows they have not seen."""
+        candidates: list[dict[str, Any]] = [{}]
+        unseen = np.ones((self.n_members, len(X)), dtype=bool)
+        np.put_along_axis(unseen, self.samples_, False, axis=1)
+        rows = np.flatnonzero(unseen.any(axis=0))
+        params = self.base.get_params(deep=False) if hasattr(self.base, "get_params") else {}
+        if self.penalty == "auto" and params.get("l2") == "auto" and "standardize" in params and len(rows):
+            candidates += [{"l2": 0.0}, {"l2": 0.0, "standardize": False}]
+        losses, bags = [], []
+        for changes in candidates:
+            models = [_seeded(self.base, seed).set_params(**changes) for seed in seeds]
+            parts = ((X[sample], D[sample]) for sample in self.samples_)
+            self.members_: list[Any] = Parallel(n_jobs=self.n_jobs)(
+                delayed(type(model).fit)(model, *part) for model, part in zip(models, parts)
+            )
+            bags.append(self.members_)
+            if len(candidates) > 1:
+                predictions = self._members(X[rows])
+                weights = self._weights(X[rows], predictions, unseen[:, rows].T)
+                mixed = close_rows(np.einsum("nk,knl->nl", weights, predictions), self.share_floor_)
+                losses.append(mean_kl(D[rows], mixed))
+        best = int(np.argmin(losses)) if losses else 0
+        self.members_, self.member_params_ = bags[best], candidates[best]
+        self.out_of_bag_kl_ = np.array(losses)
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
@@ -276,40 +283,6 @@ def _seeded(model: Any, seed: int, keep: bool = False) -> Any:
         if not keep or copy.get_params()[name] is None:
             copy.set_params(**{name: seed})
     return copy
-
-
-def _fitted(model: Any, X: Array, D: Array) -> Any:
-    return model.fit(X, D)
-
-
-def _fit_members(bag: DensityWeightedBagging, X: Array, D: Array, seeds: list[int]) -> None:
-    """Fit the members with each setting of the base, and keep the one that is best on rows they have not seen."""
-    candidates: list[dict[str, Any]] = [{}]
-    unseen = np.ones((bag.n_members, len(X)), dtype=bool)
-    np.put_along_axis(unseen, bag.samples_, False, axis=1)
-    rows = np.flatnonzero(unseen.any(axis=0))
-    params = bag.base.get_params(deep=False) if hasattr(bag.base, "get_params") else {}
-    if bag.penalty == "auto" and params.get("l2") == "auto" and "standardize" in params and len(rows):
-        candidates += [{"l2": 0.0}, {"l2": 0.0, "standardize": False}]
-    losses, bags = [], []
-    for changes in candidates:
-        bags.append(
-            list(
-                Parallel(n_jobs=bag.n_jobs)(
-                    delayed(_fitted)(_seeded(bag.base, seed).set_params(**changes), X[sample], D[sample])
-                    for seed, sample in zip(seeds, bag.samples_)
-                )
-            )
-        )
-        if len(candidates) > 1:
-            bag.members_ = bags[-1]
-            predictions = bag._members(X[rows])
-            weights = bag._weights(X[rows], predictions, unseen[:, rows].T)
-            mixed = close_rows(np.einsum("nk,knl->nl", weights, predictions), bag.share_floor_)
-            losses.append(mean_kl(D[rows], mixed))
-    best = int(np.argmin(losses)) if losses else 0
-    bag.members_, bag.member_params_ = bags[best], candidates[best]
-    bag.out_of_bag_kl_ = np.array(losses)
 
 
 def _is_fitted(model: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -49,6 +49,7 @@ from snefy_ldl.training.groups import forget_groups
 MANY_BLOCKS = 50
 
 
+@dataclass(eq=False, repr=False)
 class SnefyLDL(StoredModel, AnnotatorPredictor, BaseEstimator):  # type: ignore[misc]
     """Label distribution learning with a full conditional density ``p(ℓ|x)`` over the simplex.
 
@@ -130,55 +131,29 @@ class SnefyLDL(StoredModel, AnnotatorPredictor, BaseEstimator):  # type: ignore[
         ((2, 3), (2, 3, 2))
     """
 
-    def __init__(
-        self,
-        n_neurons: int = 64,
-        n_readouts: int = 32,
-        hidden_sizes: tuple[int, ...] = (64,),
-        backbone: BackboneLike | None = None,
-        n_members: int | Literal["auto"] = "auto",
-        epochs: int = 30,
-        batch_size: int | Literal["auto"] = "auto",
-        learning_rate: float = 5e-3,
-        weight_decay: float = 1.0,
-        validation_fraction: float = 0.15,
-        patience: int | None = None,
-        standardize: str | bool = "auto",
-        zeros: ZeroOption = "auto",
-        centre: Any = "auto",
-        guides: Any = "auto",
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-        recipe: Literal["default", "paper"] = "default",
-        warm_start: bool = False,
-        checkpoint_dir: str | Path | None = None,
-        columns: Any = "auto",
-        group_effects: Literal["auto"] | None = "auto",
-    ) -> None:
-        self.n_neurons = n_neurons
-        self.n_readouts = n_readouts
-        self.hidden_sizes = hidden_sizes
-        self.backbone = backbone
-        self.n_members = n_members
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.standardize = standardize
-        self.zeros = zeros
-        self.centre = centre
-        self.guides = guides
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
-        self.recipe = recipe
-        self.warm_start = warm_start
-        self.checkpoint_dir = checkpoint_dir
-        self.columns = columns
-        self.group_effects = group_effects
+    n_neurons: int = 64
+    n_readouts: int = 32
+    hidden_sizes: tuple[int, ...] = (64,)
+    backbone: BackboneLike | None = None
+    n_members: int | Literal["auto"] = "auto"
+    epochs: int = 30
+    batch_size: int | Literal["auto"] = "auto"
+    learning_rate: float = 5e-3
+    weight_decay: float = 1.0
+    validation_fraction: float = 0.15
+    patience: int | None = None
+    standardize: str | bool = "auto"
+    zeros: ZeroOption = "auto"
+    centre: Any = "auto"
+    guides: Any = "auto"
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
+    recipe: Literal["default", "paper"] = "default"
+    warm_start: bool = False
+    checkpoint_dir: str | Path | None = None
+    columns: Any = "auto"
+    group_effects: Literal["auto"] | None = "auto"
 
     @classmethod
     def paper(cls, task: Literal["conformal", "active", "ensemble"] = "conformal", **changes: Any) -> SnefyLDL:
@@ -671,7 +646,7 @@ def fit_many(
     return [model.adopt(state) for model, state in zip(models, fit(jobs, n_jobs))]
 
 
-def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index]) -> list[Any]:
+def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index], n_jobs: int | None = None) -> list[Any]:
     """One fitted clone per split, by the fastest way there is for the model.
 
     A model's own ``fit_folds(X, D, splits)`` comes first; a :class:`SnefyLDL` is fitted by :func:`fit_many`; anything
@@ -682,6 +657,7 @@ def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index]) -> list[Any]:
         X: features of all rows.
         D: label distributions of all rows (N, L).
         splits: training rows of each clone.
+        n_jobs: processes on a CPU, for :func:`fit_many`.
 
     Returns:
         Fitted clones, in the order of the splits.
@@ -697,7 +673,7 @@ def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index]) -> list[Any]:
     if callable(getattr(model, "fit_folds", None)):
         return list(model.fit_folds(X, D, splits))
     if type(model) is SnefyLDL:  # a subclass may fit in its own way
-        return list(fit_many(model, X, D, splits))
+        return list(fit_many(model, X, D, splits, n_jobs=n_jobs))
     if not hasattr(model, "group_effects"):
         X = split_rows(X)[0]
     return [clone(model).fit(take_rows(X, rows), take_rows(D, rows)) for rows in splits]

@@ -16,7 +16,7 @@ from scipy.linalg import helmert
 from scipy.special import softmax
 
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl._internal.validation import cell_name, check_table, first_cell
+from snefy_ldl._internal.validation import check_table, refuse_first
 from snefy_ldl.datasets.cells import frame_of
 from snefy_ldl.errors import InputError
 
@@ -87,12 +87,8 @@ def check_positive(D: Any, what: str = "D") -> tuple[Array, list[str] | None]:
     if table.shape[1] < 2:
         raise InputError(f"{what} has {table.shape[1]} column; log-ratios need at least 2 parts.")
     refuse_zeros(table == 0.0, names, what)
-    bad = ~(np.isfinite(table) & (table > 0.0))
-    if bad.any():
-        row, column = first_cell(bad)
-        raise InputError(
-            f"{what} is {table[row, column]:g} at {cell_name(row, column, names)}; parts must be positive numbers."
-        )
+    rule = f"{what} is {{value:g}} at {{place}}; parts must be positive numbers."
+    refuse_first(~(np.isfinite(table) & (table > 0.0)), table, rule, names)
     return table, names
 
 
@@ -110,12 +106,9 @@ def refuse_zeros(zero: Mask, names: list[str] | None, what: str = "D") -> None:
     Example:
         >>> refuse_zeros(np.zeros((1, 2), dtype=bool), None)
     """
-    if zero.any():
-        row, column = first_cell(zero)
-        raise InputError(
-            f"{what} is zero at {cell_name(row, column, names)}, where log-ratios do not exist. Use "
-            'SnefyLDL(zeros="model"), which has room for zeros, or replace zeros by small shares first.'
-        )
+    rule = f"{what} is zero at {{place}}, where log-ratios do not exist. Use "
+    rule += 'SnefyLDL(zeros="model"), which has room for zeros, or replace zeros by small shares first.'
+    refuse_first(zero, zero, rule, names)
 
 
 def _back(values: Array, names: Sequence[str] | None, like: Any) -> Any:
@@ -124,9 +117,7 @@ def _back(values: Array, names: Sequence[str] | None, like: Any) -> Any:
 
 def _coordinates(Z: Any, what: str = "Z") -> tuple[Array, list[str] | None]:
     table, names = check_table(Z, what, "coordinates")
-    if not np.isfinite(table).all():
-        row, column = first_cell(~np.isfinite(table))
-        raise InputError(f"{what} is not a finite number at {cell_name(row, column, names)}.")
+    refuse_first(~np.isfinite(table), table, f"{what} is not a finite number at {{place}}.", names)
     return table, names
 
 

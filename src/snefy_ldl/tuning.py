@@ -389,7 +389,7 @@ def tune(
     Example:
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=120, random_state=0)
-        >>> base = SnefyLDL(n_neurons=8, n_readouts=4, epochs=3, random_state=0)
+        >>> base = SnefyLDL(n_neurons=8, n_readouts=4, epochs=3, guides=None, random_state=0)
         >>> result = tune(base, city.X, city.D, {"learning_rate": [1e-4, 1e-2]}, cv=3, random_state=0, n_jobs=1)
         >>> result.best_params_, result.best_estimator_.predict(city.X[:2]).shape
         ({'learning_rate': 0.01}, (2, 3))

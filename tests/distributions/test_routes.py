@@ -17,7 +17,7 @@ from laws import centred, mixture
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.training.kernels.density import squared_log_density
+from snefy_ldl.training.kernels.pairs import squared_log_density
 from snefy_ldl.training.objectives import Gaps, Shares
 
 Build = Callable[..., SnefySimplex]

@@ -26,13 +26,10 @@ from snefy_ldl.learners import (
     PTBayes,
 )
 from snefy_ldl.learners.base import mean_kl
-from snefy_ldl.learners.correlation import correlation_objective
-from snefy_ldl.learners.decomposition import stacked_objective
 from snefy_ldl.learners.dirichlet import dirichlet_objective
-from snefy_ldl.learners.forest import leaf_probabilities
 from snefy_ldl.learners.linear import CLIP, Design, column_scale, leave_one_out, softmax_linear_objective
-from snefy_ldl.learners.losses import percentile_term, ranking_term
-from snefy_ldl.learners.networks import conditional_objective
+from snefy_ldl.learners.losses import correlation_objective, percentile_term, ranking_term, stacked_objective
+from snefy_ldl.learners.networks import conditional_objective, leaf_probabilities
 
 
 def _max_gradient_error(objective: Any, size: int, seed: int = 0, scale: float = 0.3) -> float:

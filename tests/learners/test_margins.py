@@ -10,7 +10,7 @@ import torch
 from learner_cases import D, X, softmax
 
 from snefy_ldl.learners import LDL4C, LDLHR, LDLM, SABFGS
-from snefy_ldl.learners.losses import ROUNDING
+from snefy_ldl.learners.linear import ROUNDING
 
 P = softmax(np.random.default_rng(0).normal(size=(len(D), 4)))
 MODELS = [LDL4C(0.7, 0.1), LDLHR(0.7, 2.0, 0.1), LDLM(0.7, 2.0, 0.1)]

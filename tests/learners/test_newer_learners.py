@@ -15,9 +15,8 @@ from scipy.special import expit, rel_entr
 
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import BDLDL, LDLDVS, LDLHVLC, LDLLC, RKNNLDL, SABFGS, SLDL, DeltaLDL, DuoLDL, ShallowSLDL
-from snefy_ldl.learners.bidirectional import shares_of_differences
+from snefy_ldl.learners.networks import choose_subtasks, shares_of_differences, subtask_shares
 from snefy_ldl.learners.ordinal import ordinal_loss
-from snefy_ldl.learners.subtasks import choose_subtasks, subtask_shares
 
 P = softmax(np.random.default_rng(0).normal(size=(len(D), 4)))
 FEATURES = (X[:, :2] - X[:, :2].mean(axis=0)) / X[:, :2].std(axis=0)

@@ -12,7 +12,8 @@ from learner_cases import TEST, TRAIN, D, X
 from snefy_ldl import metrics
 from snefy_ldl.learners import SABFGS, OrdinalLDL
 from snefy_ldl.learners.base import Learner
-from snefy_ldl.learners.ordinal import HEADS, LOSSES, ROUNDING, curvature_ratio, log_shares, ordinal_loss
+from snefy_ldl.learners.linear import ROUNDING
+from snefy_ldl.learners.ordinal import HEADS, LOSSES, log_shares, loss_ratio, ordinal_loss
 
 RANDOM = np.random.default_rng(0)
 P = RANDOM.dirichlet(np.ones(4), len(D))
@@ -52,9 +53,7 @@ def test_the_ratio_is_the_curvature_of_the_loss(name: str) -> None:
     hessian = torch.autograd.functional.hessian(lambda z: loss(torch.log_softmax(z[None], dim=1)), mean[0].log())
     kl = ordinal_loss("kl", mean)
     unit = torch.autograd.functional.hessian(lambda z: kl(torch.log_softmax(z[None], dim=1)), mean[0].log())
-    assert curvature_ratio(name, mean.numpy()) == pytest.approx(
-        float(torch.trace(hessian) / torch.trace(unit)), rel=5e-3
-    )
+    assert loss_ratio(name, mean.numpy()) == pytest.approx(float(torch.trace(hessian) / torch.trace(unit)), rel=5e-3)
 
 
 @pytest.mark.parametrize("head", ["unimodal", "concentrated"])

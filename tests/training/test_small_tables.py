@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl.training.lessons import draw_lesson
 from snefy_ldl.training.plan import N_FOLDS, fold_rows
+from snefy_ldl.training.search import draw_lesson
 from snefy_ldl.training.state import Validation, choose
 
 

@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -205,7 +204,7 @@ CALIBRATION: dict[str, Rule] = {
 }
 
 
-def _require(holds: bool, path: Path, words: str) -> None:
+def require(holds: bool, path: Path, words: str) -> None:
     """Raise unless something holds that every written file fulfils."""
     if not holds:
         raise ModelFileError(f"{path} is damaged: {words}")
@@ -243,7 +242,7 @@ def check_version(config: dict[str, Any], newest: int, folder: Path) -> None:
         ModelFileError: The version is no whole number from 1 to the newest.
     """
     version = config.get("format_version")
-    _require(_whole(version), folder, f"format_version is {version!r}, not a whole number >= 1.")
+    require(_whole(version), folder, f"format_version is {version!r}, not a whole number >= 1.")
     if version > newest:  # type: ignore[operator]
         raise ModelFileError(
             f"{folder} has format version {version}, newer than {newest}, which this library reads. Upgrade "
@@ -270,7 +269,7 @@ def check_name(name: Any, pattern: str, path: Path) -> str:
     """
     wanted = re.escape(pattern).replace(r"\*", "[0-9a-f]+")
     fits = isinstance(name, str) and re.fullmatch(wanted, name) is not None
-    _require(fits, path, f"the file it names is {name!r}, not {pattern}.")
+    require(fits, path, f"the file it names is {name!r}, not {pattern}.")
     return str(name)
 
 
@@ -278,7 +277,7 @@ def check_weights_entry(config: dict[str, Any], pattern: str, path: Path) -> Non
     """Raise unless a model's JSON names a weights file in its folder, and its checksum."""
     entry = config.get("weights")
     holds = isinstance(entry, dict) and isinstance(entry.get("sha256"), str)
-    _require(holds, path, "it names no weights file with a checksum.")
+    require(holds, path, "it names no weights file with a checksum.")
     check_name(config["weights"].get("file"), pattern, path)
 
 
@@ -298,20 +297,20 @@ def check_description(config: dict[str, Any], path: Path) -> None:
     _check(config, DESCRIPTION, path)
     network, features, names = config["network"], config["n_features"], config["feature_names"]
     labels, given = network["n_labels"], len(config["label_names"])
-    _require(given == labels, path, f"{given} label_names for {labels} labels.")
+    require(given == labels, path, f"{given} label_names for {labels} labels.")
     n_names = features if names is None else len(names)
-    _require(n_names == features, path, f"{n_names} feature_names for {features} features.")
+    require(n_names == features, path, f"{n_names} feature_names for {features} features.")
     inputs, guides = config.get("inputs", "features"), config.get("guides")
     floor = config["zero_policy"]["floor"]
-    _require(floor < 1.0 / labels, path, "zero_policy.floor is not below an even share of the labels.")
+    require(floor < 1.0 / labels, path, "zero_policy.floor is not below an even share of the labels.")
     if network["custom_backbone"]:
         plain = inputs == "features" and guides is None and config.get("columns") is None
-        _require(plain, path, f"a custom backbone sees what it is given, not {inputs!r}.")
+        require(plain, path, f"a custom backbone sees what it is given, not {inputs!r}.")
         return
-    _require(features is not None, path, "n_features is null, without a custom backbone.")
+    require(features is not None, path, "n_features is null, without a custom backbone.")
     seen, read = _n_inputs(config), n_encoded(config, path)
-    _require(guides is not None or inputs == "features", path, f"inputs is {inputs!r}, and there are no guides.")
-    _require(guides is None or inputs != "features", path, "inputs is 'features', and there are guides.")
+    require(guides is not None or inputs == "features", path, f"inputs is {inputs!r}, and there are no guides.")
+    require(guides is None or inputs != "features", path, "inputs is 'features', and there are guides.")
     made = read if guides is None else _check_guides(config, path) + (read if inputs == "both" else 0)
     made += 0 if config.get("effects") is None else int(config["effects"].get("n_columns", 0))
     if seen != made:
@@ -319,7 +318,7 @@ def check_description(config: dict[str, Any], path: Path) -> None:
             f"the weights do not fit the model {path.name} describes: {seen} inputs, and the rows have {made}."
         )
     last = ([*config["parameters"]["hidden_sizes"]] or [seen])[-1]
-    _require(last == network["width"], path, f"width is {network['width']}, and the last layer has {last}.")
+    require(last == network["width"], path, f"width is {network['width']}, and the last layer has {last}.")
 
 
 def _check_guides(config: dict[str, Any], path: Path) -> int:
@@ -327,18 +326,18 @@ def _check_guides(config: dict[str, Any], path: Path) -> int:
     guides, network, inputs = config["guides"], config["network"], config["inputs"]
     _check(guides, GUIDES, path, "guides.")
     labels, mover, floor = network["n_labels"], guides.get("mover"), guides["floor"]
-    _require(floor < 1.0 / labels, path, f"guides.floor is {floor}, not below 1/{labels}.")
+    require(floor < 1.0 / labels, path, f"guides.floor is {floor}, not below 1/{labels}.")
     fits = (mover is not None) == (inputs == "moving")
-    _require(fits, path, f"inputs is {inputs!r}, which does not fit guides.mover.")
+    require(fits, path, f"inputs is {inputs!r}, which does not fit guides.mover.")
     if mover is not None:
         _check(mover, MOVER, path, "guides.mover.")
         weights, base, has_trees = mover["weights"], mover["base"], mover["trees"] is not None
         fits = len(weights) == len(guides["learners"]) and abs(sum(weights) - 1.0) <= 1e-6
-        _require(fits, path, "guides.mover.weights are not those of the guides.")
+        require(fits, path, "guides.mover.weights are not those of the guides.")
         fits = {base is not None, has_trees} == {bool(network.get("presence", False))}
-        _require(fits, path, "guides.mover does not fit network.presence.")
+        require(fits, path, "guides.mover does not fit network.presence.")
         n_base = labels if base is None else len(base)
-        _require(n_base == labels, path, f"guides.mover.base has {n_base} numbers for {labels} labels.")
+        require(n_base == labels, path, f"guides.mover.base has {n_base} numbers for {labels} labels.")
     return len(guides["learners"]) * int(labels)
 
 
@@ -369,13 +368,13 @@ def n_encoded(config: dict[str, Any], path: Path) -> int:
         given, width, fits = len(encoder["columns"]), 0, True
         for k, column in enumerate(encoder["columns"]):
             kind = column.get("kind")
-            _require(kind in COLUMNS, path, f"columns.{k} is of the unknown kind {kind!r}.")
+            require(kind in COLUMNS, path, f"columns.{k} is of the unknown kind {kind!r}.")
             _check(column, COLUMNS[kind], path, f"columns.{k}.")
             fits = fits and len(column.get("parts", [])) == len(column.get("fills", []))
             width += _column_width(column)
     fits = fits and given == features and width == encoder["width"]
     named = f"{features} and {encoder['width']}"
-    _require(fits, path, f"{given} columns become {width} numbers, not the {named} it names.")
+    require(fits, path, f"{given} columns become {width} numbers, not the {named} it names.")
     return int(width)
 
 
@@ -392,39 +391,6 @@ def _column_width(column: dict[str, Any]) -> int:
 def _n_inputs(config: dict[str, Any]) -> int:
     inputs = config["network"].get("n_inputs")
     return int(config["n_features"] if inputs is None else inputs)
-
-
-def expected_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the weights that a checked JSON describes, but for a custom backbone's own and guides'.
-
-    Args:
-        config: The JSON.
-
-    Returns:
-        Shapes by name.
-    """
-    network = config["network"]
-    members, neurons, labels = network["n_members"], network["n_neurons"], network["n_labels"]
-    shapes: dict[str, tuple[int, ...]] = {
-        "raw_exponents": (members, neurons, labels),
-        "readout": (members, network["n_readouts"], neurons),
-        "head_weight": (members, network["width"], neurons),
-        "head_bias": (members, 1, neurons),
-        "background": (members, labels),
-        "log_odds": (members,),
-        "centre": (members, labels),
-    }
-    if network.get("presence", False):
-        shapes |= {"raw_presence": (members, neurons, labels), "background_odds": (members, labels)}
-    if network["custom_backbone"]:
-        return shapes
-    widths = [_n_inputs(config), *config["parameters"]["hidden_sizes"]]
-    shapes |= {"backbone.scaler.centre": (members, widths[0]), "backbone.scaler.scale": (members, widths[0])}
-    shapes["backbone.scaler.limit"] = (members,)
-    for layer, (before, after) in enumerate(pairwise(widths)):
-        shapes[f"backbone.weights.{layer}"] = (members, before, after)
-        shapes[f"backbone.biases.{layer}"] = (members, 1, after)
-    return shapes
 
 
 def check_shapes(
@@ -471,22 +437,24 @@ def check_calibration(content: Any, network: Any, path: Path) -> dict[str, Any]:
     """
     again = "Make it again with snefy-ldl conformalize."
     holds = isinstance(content, dict) and isinstance(content.get("intervals"), dict)
-    _require(holds, path, f"it holds no calibration. {again}")
+    require(holds, path, f"it holds no calibration. {again}")
     _check(content, CALIBRATION, path)
     state: dict[str, Any] = content["intervals"]
     table = state["calibration"]
     shape, rows = table["shape"], (table["shape"] or [0])[0]
     n_scores, n_labels = len(table["scores"]), state["n_labels"]
-    _require(math.prod(shape) == n_scores, path, f"{n_scores} scores for the shape {shape}. {again}")
+    require(math.prod(shape) == n_scores, path, f"{n_scores} scores for the shape {shape}. {again}")
     for name, entries in (("groups", table["groups"]), ("weights", table["weights"]), ("folds", state["folds"])):
         n_entries = rows if entries is None else len(entries)
-        _require(n_entries == rows, path, f"{n_entries} {name} for {rows} rows. {again}")
+        require(n_entries == rows, path, f"{n_entries} {name} for {rows} rows. {again}")
     labels = network.get("n_labels", n_labels) if isinstance(network, dict) else n_labels
-    _require(n_labels == labels, path, f"n_labels is {n_labels}, that of the model {labels}. {again}")
+    require(n_labels == labels, path, f"n_labels is {n_labels}, that of the model {labels}. {again}")
     return state
 
 
 FORMAT = "snefy-ldl model"
+#: Of folders of learners, :class:`snefy_ldl.learners.LogRatioLDL` among them.
+LEARNER_FORMAT = "snefy_ldl.learner"
 FORMAT_VERSION = 1
 CONFIG = "model.json"
 CALIBRATION_FILE = "calibration.json"
@@ -610,8 +578,8 @@ def read_head(folder: Path) -> Head:
     """
     if (folder / CONFIG).is_file():
         config = read_json(folder / CONFIG)
-        if isinstance(config, dict) and config.get("format") == LEARNERS.file_format:
-            check_version(config, LEARNERS.version, folder)
+        if isinstance(config, dict) and config.get("format") == LEARNER_FORMAT:
+            check_version(config, FORMAT_VERSION, folder)
             checksum = config.get("arrays_sha256")
             if not isinstance(checksum, str):
                 raise ModelFileError(f"{folder / CONFIG} is damaged: arrays_sha256 is missing.")
@@ -693,92 +661,65 @@ def load_calibration(folder: Path) -> dict[str, Any] | None:
     raise ModelFileError(f"{path} was made for other weights. Make it again with snefy-ldl conformalize.")
 
 
-@dataclass(frozen=True)
-class ArrayFolder:
-    """One kind of folder: how it calls itself, and what it holds.
+def write_arrays(folder: Path, description: dict[str, Any], arrays: dict[str, Any]) -> None:
+    """Write the folder of a learner, replacing one that is there.
 
     Args:
-        file_format: Name of the format, written into the file and expected of it.
-        version: Newest version that is read, and the one that is written.
-        content: What such a folder holds, in a word: "learner". It is also the key of the description.
+        folder: Where; missing folders are made.
+        description: Plain JSON values.
+        arrays: C-ordered arrays by name.
+
+    Raises:
+        ModelFileError: The folder holds something else.
 
     Example:
         >>> import tempfile, numpy as np
-        >>> kind = ArrayFolder("example.table", 1, "table")
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     kind.write(Path(folder) / "t", {"title": "two"}, {"x": np.ones(2)})
-        ...     kind.read(Path(folder) / "t")
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     write_arrays(Path(place) / "t", {"title": "two"}, {"x": np.ones(2)})
+        ...     read_arrays(Path(place) / "t")
         ({'title': 'two'}, {'x': array([1., 1.])})
     """
+    foreign = f"{folder} exists and holds no saved learner; it was left alone. Choose another folder."
+    if folder.is_file():
+        raise ModelFileError(foreign)
+    payload = format_arrays(arrays)
 
-    file_format: str
-    version: int
-    content: str
+    def describe(name: str, checksum: str) -> dict[str, Any]:
+        head = {"format": LEARNER_FORMAT, "format_version": FORMAT_VERSION, "library_version": __version__}
+        return head | {"arrays": name, "arrays_sha256": checksum, "learner": description}
 
-    def write(self, folder: Path, description: dict[str, Any], arrays: dict[str, Any]) -> None:
-        """Write a folder, replacing one of this kind that is there.
+    with only_writer(folder):
+        if not (folder / CONFIG).is_file() and not is_empty(folder):
+            raise ModelFileError(foreign)
+        remove_leftovers(folder, ARRAY_FILES)
+        checksum = write_pair(folder, CONFIG, ARRAY_FILES, 16, payload, describe)
+        _remove_outdated(folder, checksum, WEIGHTS)
 
-        Args:
-            folder: Where; missing folders are made.
-            description: Plain JSON values.
-            arrays: C-ordered arrays by name.
 
-        Raises:
-            ModelFileError: The folder holds something else.
-        """
-        if folder.is_file():
-            raise self._foreign(folder)
-        payload = format_arrays(arrays)
+def read_arrays(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the folder of a learner back.
 
-        def describe(name: str, checksum: str) -> dict[str, Any]:
-            return {
-                "format": self.file_format,
-                "format_version": self.version,
-                "library_version": __version__,
-                "arrays": name,
-                "arrays_sha256": checksum,
-                self.content: description,
-            }
+    Args:
+        folder: Where.
 
-        with only_writer(folder):
-            if not (folder / CONFIG).is_file() and not is_empty(folder):
-                raise self._foreign(folder)
-            remove_leftovers(folder, ARRAY_FILES)
-            checksum = write_pair(folder, CONFIG, ARRAY_FILES, 16, payload, describe)
-            _remove_outdated(folder, checksum, WEIGHTS)
+    Returns:
+        The description, and the arrays by name.
 
-    def _foreign(self, folder: Path) -> ModelFileError:
-        return ModelFileError(
-            f"{folder} exists and holds no saved {self.content}; it was left alone. Choose another folder."
-        )
+    Raises:
+        ModelFileError: A folder that is missing, damaged, foreign or written by a newer version.
+    """
+    if folder.is_file():
+        raise ModelFileError(f"{folder} is a file; a saved learner is a folder.")
 
-    def read(self, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Read a folder back.
-
-        Args:
-            folder: Where.
-
-        Returns:
-            The description, and the arrays by name.
-
-        Raises:
-            ModelFileError: A folder that is missing, damaged, foreign or written by a newer version.
-        """
-        if folder.is_file():
-            raise ModelFileError(f"{folder} is a file; a saved {self.content} is a folder.")
-        return read_whole(lambda: self._read(folder))
-
-    def _read(self, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    def read() -> tuple[dict[str, Any], dict[str, Any]]:
         config = read_json(folder / CONFIG)
-        if not isinstance(config, dict) or config.get("format") != self.file_format:
-            raise ModelFileError(f"{folder} was not written by a snefy_ldl {self.content}.")
-        check_version(config, self.version, folder)
+        if not isinstance(config, dict) or config.get("format") != LEARNER_FORMAT:
+            raise ModelFileError(f"{folder} was not written by a snefy_ldl learner.")
+        check_version(config, FORMAT_VERSION, folder)
         path = folder / check_name(config.get("arrays"), ARRAY_FILES, folder / CONFIG)
         try:
-            return config[self.content], parse_arrays(read_checked(path, config["arrays_sha256"]))
+            return config["learner"], parse_arrays(read_checked(path, config["arrays_sha256"]))
         except (KeyError, TypeError, SafetensorError) as error:
             raise ModelFileError(f"{folder} is damaged: {type(error).__name__}: {error}.") from None
 
-
-#: Folders of learners, :class:`snefy_ldl.learners.LogRatioLDL` among them.
-LEARNERS = ArrayFolder("snefy_ldl.learner", 1, "learner")
+    return read_whole(read)

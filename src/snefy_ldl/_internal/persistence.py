@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +22,9 @@ from snefy_ldl._internal.model_files import (
     CONFIG,
     check_description,
     check_shapes,
-    expected_shapes,
     n_encoded,
     read_model,
+    require,
     write_model,
 )
 from snefy_ldl._internal.seen import SeenRows
@@ -34,6 +35,7 @@ from snefy_ldl.datasets.columns import Encoder, read_encoder
 from snefy_ldl.errors import InputError, ModelFileError, SnefyError
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.custom import Backbone, BackboneLike
+from snefy_ldl.networks.head import Features
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling
 from snefy_ldl.training import FittedState, Inputs, resolve_device
@@ -112,20 +114,21 @@ def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) 
         "inputs": state.inputs,
         "self_check": state.self_check,
     }
-    tensors = net.state_dict()
+    tensors, more = net.state_dict(), dict[str, Any]()
     if state.seen is not None:
         description["seen_rows"] = state.seen.rows
         tensors[SEEN] = torch.as_tensor(state.seen.prints.view(np.int64))
     description["columns"] = None if state.columns is None else state.columns.to_dict()
     if state.guides is not None:
         description["guides"], arrays = pack_guides(state.guides)
-        tensors |= {name: torch.as_tensor(np.ascontiguousarray(array)) for name, array in arrays.items()}
+        more |= arrays
     if state.effects is not None:
         description["effects"], arrays = pack_effects(state.effects, state.guides)
-        tensors |= {name: torch.as_tensor(np.ascontiguousarray(array)) for name, array in arrays.items()}
+        more |= arrays
     if state.annotators is not None:
         description["annotators"], people = state.annotators.pack()
-        tensors |= {f"{PEOPLE}{name}": torch.as_tensor(np.ascontiguousarray(array)) for name, array in people.items()}
+        more |= {f"{PEOPLE}{name}": array for name, array in people.items()}
+    tensors |= {name: torch.as_tensor(np.ascontiguousarray(array)) for name, array in more.items()}
     return write_model(folder, description, tensors)
 
 
@@ -151,7 +154,7 @@ def load_state(
     people = _read_annotators(config, tensors, folder)
     tensors.setdefault("centre", torch.ones_like(tensors.get("background", torch.ones(1))))  # models of 0.1 have none
     free = ("guide.*", "backbone.*") if config["network"]["custom_backbone"] else ("guide.*", "effect.*")
-    check_shapes({name: tuple(t.shape) for name, t in tensors.items()}, expected_shapes(config), free, folder)
+    check_shapes({name: tuple(t.shape) for name, t in tensors.items()}, _expected_shapes(config), free, folder)
     check_values(tensors, config["network"]["exponent_form"], folder)
     try:
         parameters = dict(config["parameters"])
@@ -163,10 +166,18 @@ def load_state(
             )
         if backbone is not None:
             backbone = _as_it_was(Backbone.of(backbone), tensors, config["network"]["n_members"])
-        net = _build_net(config, parameters["hidden_sizes"], backbone)
-        weights = {name: value for name, value in tensors.items() if not name.startswith(("guide.", "effect."))}
-        _fill(net, weights, folder)
-        fitted = None if config.get("guides") is None else _read_guides(config, tensors, guides, folder)
+        net = _build_net(config, backbone)
+        _fill(net, {name: tensors[name] for name in tensors if not name.startswith(("guide.", "effect."))}, folder)
+        fitted, effects = None, None
+        arrays = {name: tensors[name].numpy() for name in tensors if name.startswith(("guide.", "effect."))}
+        n_labels = config["network"]["n_labels"]
+        if config.get("guides") is not None:
+            with _naming("the guides", folder):
+                fitted = unpack_guides(config["guides"], arrays, n_encoded(config, folder / CONFIG), n_labels, guides)
+        if config.get("effects") is not None:
+            with _naming("the group effects", folder):
+                n_features = n_encoded(config, folder / CONFIG)
+                effects = unpack_effects(config["effects"], arrays, fitted, n_features, n_labels)
         return parameters, FittedState(
             net=net.eval(),
             scaling=config["scaling"],
@@ -184,7 +195,7 @@ def load_state(
             candidates=config.get("candidates", []),  # older models do not say
             seen=seen_rows,
             self_check=config.get("self_check"),
-            effects=None if config.get("effects") is None else _read_effects(config, tensors, fitted, folder),
+            effects=effects,
             annotators=people,
         )
     except SnefyError:
@@ -198,8 +209,8 @@ def _read_seen(config: dict[str, Any], tensors: dict[str, Tensor], folder: Path)
     prints = tensors.pop(SEEN, None)
     if prints is None:
         return None
-    if prints.dtype != torch.int64 or prints.ndim != 1 or len(prints) > config.get("seen_rows", 0):
-        raise ModelFileError(f"{folder} is damaged: {SEEN} does not hold one fingerprint per training row.")
+    fits = prints.dtype == torch.int64 and prints.ndim == 1 and len(prints) <= config.get("seen_rows", 0)
+    require(fits, folder, f"{SEEN} does not hold one fingerprint per training row.")
     return SeenRows(prints.numpy().view(np.uint64), config["seen_rows"])
 
 
@@ -209,10 +220,19 @@ def _read_annotators(config: dict[str, Any], tensors: dict[str, Tensor], folder:
     plain: Any = config.get("annotators")
     if plain is None and not arrays:
         return None
-    try:
+    with _naming("the annotators", folder):
         return Annotators.unpack(plain, {name.removeprefix(PEOPLE): array for name, array in arrays.items()})
-    except Exception as error:  # what a damaged entry meets depends on the entry
-        raise ModelFileError(f"the annotators in {folder} are damaged: {type(error).__name__} {error}.") from None
+
+
+@contextmanager
+def _naming(what: str, folder: Path) -> Iterator[None]:
+    """Name the part of a folder that could not be read: what a damaged entry meets depends on the entry."""
+    try:
+        yield
+    except ModelFileError as error:
+        raise ModelFileError(f"{folder} cannot be loaded: {error}") from None
+    except Exception as error:
+        raise ModelFileError(f"{what} in {folder} are damaged: {type(error).__name__} {error}.") from None
 
 
 def _as_it_was(backbone: Backbone, tensors: Mapping[str, Tensor], n_members: int) -> Backbone:
@@ -224,16 +244,25 @@ def _as_it_was(backbone: Backbone, tensors: Mapping[str, Tensor], n_members: int
     return backbone
 
 
-def _build_net(config: dict[str, Any], hidden_sizes: tuple[int, ...], backbone: BackboneLike | None) -> SnefyNet:
-    """A net of the shape that the JSON describes, its weights not yet set."""
+def _expected_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the weights that a checked JSON describes, but for a custom backbone's own and guides'."""
+    with torch.device("meta"):  # no room is made for the weights
+        net = _build_net(config, None)
+    return {name: tuple(tensor.shape) for name, tensor in net.state_dict().items()}
+
+
+def _build_net(config: dict[str, Any], backbone: BackboneLike | None) -> SnefyNet:
+    """A net of the shape that the JSON describes, its weights not yet set; a missing backbone has none of its own."""
     shape = config["network"]
-    inputs = shape.get("n_inputs")
-    body: StackedMLP | CustomBackbone
-    if backbone is None:
-        body = StackedMLP(shape["n_members"], config["n_features"] if inputs is None else inputs, hidden_sizes)
-    else:
+    body: StackedMLP | CustomBackbone | Features
+    if backbone is not None:
         reads, row = (config["training"].get(name) for name in ("reads", "row"))
         body = CustomBackbone.with_width(shape["n_members"], backbone, shape["width"], reads, row)
+    elif shape["custom_backbone"]:
+        body = Features(shape["n_members"], shape["width"])
+    else:
+        n_inputs = shape.get("n_inputs") or config["n_features"]
+        body = StackedMLP(shape["n_members"], n_inputs, tuple(config["parameters"]["hidden_sizes"]))
     return SnefyNet(
         body,
         shape["n_labels"],
@@ -255,32 +284,6 @@ def _fill(net: SnefyNet, tensors: dict[str, Tensor], folder: Path) -> None:
     net.centred = net.has_centre
 
 
-def _read_guides(
-    config: dict[str, Any], tensors: Mapping[str, Tensor], given: Sequence[Any] | None, folder: Path
-) -> Guides:
-    try:
-        arrays = {name: value.numpy() for name, value in tensors.items() if name.startswith("guide.")}
-        n_features, n_labels = n_encoded(config, folder / CONFIG), config["network"]["n_labels"]
-        return unpack_guides(config["guides"], arrays, n_features, n_labels, given)
-    except ModelFileError as error:
-        raise ModelFileError(f"{folder} cannot be loaded: {error}") from None
-    except Exception as error:  # what a damaged learner meets depends on the learner
-        raise ModelFileError(f"a guide in {folder} is damaged: {type(error).__name__} {error}.") from None
-
-
-def _read_effects(
-    config: dict[str, Any], tensors: Mapping[str, Tensor], guides: Guides | None, folder: Path
-) -> GroupEffects:
-    try:
-        arrays = {name: value.numpy() for name, value in tensors.items() if name.startswith("effect.")}
-        n_features, n_labels = n_encoded(config, folder / CONFIG), config["network"]["n_labels"]
-        return unpack_effects(config["effects"], arrays, guides, n_features, n_labels)
-    except ModelFileError as error:
-        raise ModelFileError(f"{folder} cannot be loaded: {error}") from None
-    except Exception as error:  # what a damaged entry meets depends on the entry
-        raise ModelFileError(f"the group effects in {folder} are damaged: {type(error).__name__} {error}.") from None
-
-
 def check_values(tensors: Mapping[str, Tensor], exponent_form: str, folder: Path) -> None:
     """Raise where weights hold numbers that no fit leaves behind.
 
@@ -293,28 +296,20 @@ def check_values(tensors: Mapping[str, Tensor], exponent_form: str, folder: Path
         ModelFileError: a number is not finite, outside the bounds that fits keep, or a readout is zero everywhere.
     """
     for name, tensor in tensors.items():
-        if name.startswith(("guide.", "effect.")) or (
-            name.startswith("backbone.copies.") and not tensor.is_floating_point()
-        ):
+        if name.startswith(("guide.", "effect.", "backbone.copies.")):
             continue
-        if not tensor.is_floating_point():
-            raise ModelFileError(f"{folder} is damaged: {name} does not hold real numbers.")
-        if name.startswith("backbone.copies."):
-            continue
+        require(tensor.is_floating_point(), folder, f"{name} does not hold real numbers.")
         low, high = BOUNDS.get(name, (-LARGEST_WEIGHT, LARGEST_WEIGHT))
         if name == "raw_exponents" and exponent_form == "log":
             high = math.log(high)
         values = tensor.double()[tensor != INFINITE[name]] if name in INFINITE else tensor.double()
-        if not bool(torch.isfinite(values).all()):
-            raise ModelFileError(f"{folder} is damaged: {name} holds numbers that are not finite.")
-        if not bool(((values >= low) & (values <= high)).all()):
-            raise ModelFileError(
-                f"{folder} is damaged: {name} holds numbers that are not from {low:.4g} to {high:.4g}."
-            )
-    if not bool((tensors["readout"] != 0).flatten(1).any(1).all()):
-        raise ModelFileError(f"{folder} is damaged: a readout is zero everywhere, which is no density.")
-    if exponent_form == "clip" and not bool((tensors["raw_exponents"] > -0.5).all()):
-        raise ModelFileError(f"{folder} is damaged: raw_exponents holds numbers that are not above -1/2.")
+        require(bool(torch.isfinite(values).all()), folder, f"{name} holds numbers that are not finite.")
+        inside = bool(((values >= low) & (values <= high)).all())
+        require(inside, folder, f"{name} holds numbers that are not from {low:.4g} to {high:.4g}.")
+    has_readouts = bool((tensors["readout"] != 0).flatten(1).any(1).all())
+    require(has_readouts, folder, "a readout is zero everywhere, which is no density.")
+    above = exponent_form != "clip" or bool((tensors["raw_exponents"] > -0.5).all())
+    require(above, folder, "raw_exponents holds numbers that are not above -1/2.")
 
 
 def _is_written(name: str, value: Any) -> bool:

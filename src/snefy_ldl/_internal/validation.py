@@ -71,10 +71,27 @@ def as_float(values: Any, what: str) -> Array:
     return table
 
 
-def first_cell(mask: Mask) -> tuple[int, int]:
-    """Row and column of the first cell that a mask marks."""
-    row, column = np.argwhere(mask)[0]
-    return int(row), int(column)
+def refuse_first(bad: Mask, values: Array, rule: str, names: list[str] | None = None) -> None:
+    """Raise at the first cell, or row, that a mask marks.
+
+    Args:
+        bad: Which cells (N, L), or rows (N,), break a rule.
+        values: Of the same shape.
+        rule: The message, ``{place}`` and ``{value}`` in the places of where it was broken and by what.
+        names: Of the columns, where they have some.
+
+    Raises:
+        InputError: Something is marked.
+
+    >>> refuse_first(np.array([[False, True]]), np.array([[1.0, -2.0]]), "D is {value:g} at {place}.")
+    Traceback (most recent call last):
+    ...
+    snefy_ldl.errors.InputError: D is -2 at row 0, column 1.
+    """
+    if bad.any():
+        at = tuple(int(place) for place in np.argwhere(bad)[0])
+        place = row_name(at[0], names) if len(at) == 1 else cell_name(*at, names)
+        raise InputError(rule.format(place=place, value=values[at]))
 
 
 def check_table(values: Any, what: str, columns_are: str) -> tuple[Array, list[str] | None]:
@@ -100,8 +117,8 @@ def _first_bad(table: NDArray[Any], largest: float, missing: bool) -> tuple[int,
         if not usable.all():
             usable |= np.isnan(part) if missing else False
         if not usable.all():
-            row, column = first_cell(~usable)
-            return start + row, column
+            row, column = np.argwhere(~usable)[0]
+            return start + int(row), int(column)
     return None
 
 
@@ -224,9 +241,8 @@ def check_sample_weight(weights: Any, n_rows: int) -> Array | None:
         raise InputError(f"sample_weight must be 1D (one number per row); got shape {array.shape}.")
     if array.shape != (n_rows,):
         raise InputError(f"sample_weight must hold one number per row: shape ({n_rows},), got {array.shape}.")
-    if not np.isfinite(array).all() or (array < 0).any():
-        row = int(np.flatnonzero(~(np.isfinite(array) & (array >= 0)))[0])
-        raise InputError(f"sample_weight row {row} is {array[row]:g}; weights must be finite and >= 0.")
+    bad = ~(np.isfinite(array) & (array >= 0))
+    refuse_first(bad, array, "sample_weight {place} is {value:g}; weights must be finite and >= 0.")
     if array.sum() == 0:
         raise InputError("sample_weight is zero for every row; at least one row must count.")
     scaled: Array = array / array.mean()
@@ -245,6 +261,19 @@ def check_count(name: str, value: Any, *, low: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < low:
         raise InputError(f"{name} must be a whole number >= {low}; got {value!r}.")
     return int(value)
+
+
+def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
+    """Raise unless a value is one of a few.
+
+    >>> check_choice("kind", "lines", ("bars", "dots"))
+    Traceback (most recent call last):
+    ...
+    snefy_ldl.errors.InputError: kind='lines': use "bars" or "dots".
+    """
+    if value not in choices:
+        *words, last = (f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in choices)
+        raise InputError(f"{name}={value!r}: use {', '.join(words)} or {last}.")
 
 
 def check_number(name: str, value: Any, *, low: float = 0.0, strict: bool = False) -> float:
@@ -294,26 +323,24 @@ def _refuse_one_column(values: Any, what: str) -> None:
     raise InputError(f"{rule} {advice}")
 
 
-def _check_labels(values: Any, what: str, n_rows: int | None, n_labels: int | None) -> tuple[Array, list[str] | None]:
+def _check_labels(
+    values: Any, what: str, n_rows: int | None, n_labels: int | None, missing: bool
+) -> tuple[Array, list[str] | None, Mask]:
+    """Numbers >= 0 (N, L), zeros where one is missing; their names; and which are missing."""
+    _refuse_one_column(values, what)
     table, names = check_table(values, what, "labels")
+    gaps = np.isnan(table) & missing
+    table[gaps] = 0.0
     if table.shape[1] < 2:
         raise InputError(f"{what} has {table.shape[1]} label columns; a label distribution needs at least 2.")
     if n_labels is not None and table.shape[1] != n_labels:
         raise InputError(f"{what} has {table.shape[1]} labels, but the model was fitted with {n_labels}.")
     if n_rows is not None and table.shape[0] != n_rows:
         raise InputError(f"X and {what} must have the same number of rows; got {n_rows} and {table.shape[0]}.")
-    if not np.isfinite(table).all():
-        row, column = first_cell(~np.isfinite(table))
-        kind = "NaN" if np.isnan(table[row, column]) else "inf"
-        raise InputError(
-            f"{what} contains {kind} at {cell_name(row, column, names)}; every share must be a finite number."
-        )
-    if (table < 0).any():
-        row, column = first_cell(table < 0)
-        raise InputError(
-            f"{what} is negative ({table[row, column]:g}) at {cell_name(row, column, names)}; shares must be >= 0."
-        )
-    return table, names
+    for kind, bad in (("NaN", np.isnan(table)), ("inf", np.isinf(table))):
+        refuse_first(bad, table, f"{what} contains {kind} at {{place}}; every share must be a finite number.", names)
+    refuse_first(table < 0, table, f"{what} is negative ({{value:g}}) at {{place}}; shares must be >= 0.", names)
+    return table, names, gaps
 
 
 def check_distributions(
@@ -339,27 +366,15 @@ def check_distributions(
     snefy_ldl.errors.InputError: D row 0 sums to 1.4; a label distribution must sum to 1 (tolerance 0.02). \
 Divide each row by its sum, or pass vote counts with fit(X, counts=...).
     """
-    _refuse_one_column(D, what)
-    gaps = np.zeros((0, 0), dtype=bool)
-    if missing:
-        names, given = check_table(D, what, "labels")[1], as_float(D, what)
-        gaps = np.isnan(given)
-        table, _ = _check_labels(np.where(gaps, 0.0, given), what, n_rows, n_labels)
-    else:
-        table, names = _check_labels(D, what, n_rows, n_labels)
-    whole: Mask = np.asarray(~gaps.any(axis=1) if gaps.size else np.ones(len(table), dtype=bool))
-    table = _in_shares(table, whole, what)
+    table, names, gaps = _check_labels(D, what, n_rows, n_labels, missing)
+    table = _in_shares(table, ~gaps.any(axis=1), what)
     with np.errstate(over="ignore"):  # the check of the sums reports huge numbers
         sums = table.sum(axis=1)
     if gaps.any():
         return _fill_gaps(table, gaps, sums, what, names), names
-    wrong = ~(np.abs(sums - 1.0) <= ROUNDING_TOLERANCE)
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise InputError(
-            f"{what} {row_name(row, names)} sums to {sums[row]:.6g}; a label distribution must sum to 1 (tolerance "
-            f"{ROUNDING_TOLERANCE:g}). Divide each row by its sum, or pass vote counts with fit(X, counts=...)."
-        )
+    rule = f"a label distribution must sum to 1 (tolerance {ROUNDING_TOLERANCE:g}). Divide each row by its sum, or pass"
+    rule = f"{what} {{place}} sums to {{value:.6g}}; {rule} vote counts with fit(X, counts=...)."
+    refuse_first(~(np.abs(sums - 1.0) <= ROUNDING_TOLERANCE), sums, rule, names)
     _note_rounding(sums, what, names)
     return divide_shares(table, sums[:, None]), names
 
@@ -433,15 +448,15 @@ def common_denominator(D: Array, most: int = MOST_SUGGESTED) -> int | None:
 def _fill_gaps(table: Array, gaps: Mask, sums: Array, what: str, names: list[str] | None) -> Array:
     """Rows whose gaps hold zeros: one gap is filled, more become NaN."""
     n_gaps = gaps.sum(axis=1)
-    if (n_gaps == table.shape[1]).any():
-        row = int(np.flatnonzero(n_gaps == table.shape[1])[0])
-        raise InputError(f"{what} {row_name(row, names)} holds no share at all (NaN in every column); drop such rows.")
+    rule = f"{what} {{place}} holds no share at all (NaN in every column); drop such rows."
+    refuse_first(n_gaps == table.shape[1], sums, rule, names)
     wrong = ~(np.where(n_gaps > 0, sums - 1.0, np.abs(sums - 1.0)) <= ROUNDING_TOLERANCE)
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        rule = "known shares may sum to at most 1" if n_gaps[row] else "a label distribution must sum to 1"
-        place = f"{what} {row_name(row, names)}"
-        raise InputError(f"{place} sums to {sums[row]:.6g}; {rule} (tolerance {ROUNDING_TOLERANCE:g}).")
+    for kind, rule in (
+        (n_gaps > 0, "known shares may sum to at most 1"),
+        (n_gaps == 0, "a label distribution must sum to 1"),
+    ):
+        rule = f"{what} {{place}} sums to {{value:.6g}}; {rule} (tolerance {ROUNDING_TOLERANCE:g})."
+        refuse_first(wrong & kind, sums, rule, names)
     _note_rounding(np.where(n_gaps > 0, np.maximum(sums, 1.0), sums), what, names)
     closed = divide_shares(table, np.where((n_gaps == 0) | (sums > 1.0), sums, 1.0)[:, None])
     rest = _rest(closed.sum(axis=1))
@@ -479,34 +494,15 @@ def check_counts(
 
     With ``missing``, NaN stands for a label that was not counted in that row; two labels must have been.
     """
-    _refuse_one_column(counts, "counts")
-    gaps = np.isnan(as_float(counts, "counts")) if missing else np.zeros(0, dtype=bool)
-    if gaps.any():
-        names = column_names(counts)
-        table, _ = _check_labels(np.where(gaps, 0.0, as_float(counts, "counts")), "counts", n_rows, n_labels)
-        few = (~gaps).sum(axis=1) < 2
-        if few.any():
-            row = int(np.flatnonzero(few)[0])
-            place = row_name(row, names)
-            raise InputError(f"counts {place} has fewer than 2 labels that were counted; such a row tells nothing.")
-    else:
-        table, names = _check_labels(counts, "counts", n_rows, n_labels)
-    whole = table == np.round(table)
-    if not whole.all():
-        row, column = first_cell(~whole)
-        raise InputError(
-            f"counts holds {table[row, column]:g} at {cell_name(row, column, names)}; votes must be whole numbers. "
-            "Shares go in as fit(X, D)."
-        )
-    if (table > LARGEST_COUNT).any():
-        row, column = first_cell(table > LARGEST_COUNT)
-        raise InputError(
-            f"counts holds {table[row, column]:g} at {cell_name(row, column, names)}; at most {LARGEST_COUNT:g} votes."
-        )
-    empty = table.sum(axis=1) == 0
-    if empty.any():
-        place = row_name(int(np.flatnonzero(empty)[0]), names)
-        raise InputError(f"counts {place} holds no vote at all; drop such rows.")
+    table, names, gaps = _check_labels(counts, "counts", n_rows, n_labels, missing)
+    rows = table.sum(axis=1)
+    few, rule = (~gaps).sum(axis=1) < 2, "has fewer than 2 labels that were counted; such a row tells nothing."
+    refuse_first(few, rows, f"counts {{place}} {rule}", names)
+    held = "counts holds {value:g} at {place}; "
+    rule = "votes must be whole numbers. Shares go in as fit(X, D)."
+    refuse_first(table != np.round(table), table, held + rule, names)
+    refuse_first(table > LARGEST_COUNT, table, f"{held}at most {LARGEST_COUNT:g} votes.", names)
+    refuse_first(rows == 0, rows, "counts {place} holds no vote at all; drop such rows.", names)
     return np.where(gaps, np.nan, table) if gaps.any() else table, names
 
 
@@ -561,11 +557,9 @@ class ZeroPolicy:
         if not low.any():
             return D
         if self.mode == "error":
-            row, column = first_cell(D <= 0.0)
-            raise InputError(
-                f"D is zero at {cell_name(row, column, names)}, and zeros='error' was asked for. "
-                'Use zeros="shrink", a floor, or fit(X, counts=...), whose likelihood is exact with zeros.'
-            )
+            rule = "D is zero at {place}, and zeros='error' was asked for. "
+            rule += 'Use zeros="shrink", a floor, or fit(X, counts=...), whose likelihood is exact with zeros.'
+            refuse_first(D <= 0.0, D, rule, names)
         if warn:
             held = f"a share below {self.floor:g}" if self.mode == "floor" else "a share of zero"
             warnings.warn(
@@ -617,9 +611,8 @@ class PartialCounts:
             raise InputError(f"sets must hold two or more of the labels 0 to {n_labels - 1} each, no label twice.")
         if self.named.shape != (len(self.counts), len(sets)):
             raise InputError(f"named must have shape {(len(self.counts), len(sets))}; got {self.named.shape}.")
-        empty = self.counts.sum(1) + self.named.sum(1) == 0
-        if empty.any():
-            raise InputError(f"counts row {int(np.flatnonzero(empty)[0])} holds no vote at all; drop such rows.")
+        votes = self.counts.sum(1) + self.named.sum(1)
+        refuse_first(votes == 0, votes, "counts {place} holds no vote at all; drop such rows.")
         self.sets = np.array([[float(r in group) for r in range(n_labels)] for group in sets]).reshape(-1, n_labels)
 
     def __len__(self) -> int:

@@ -2,14 +2,14 @@
 
 Votes k turn the components ``Dirichlet(α_p)`` of a plain law into ``Dirichlet(α_p + k)``; with a centre or zeros, the
 share of one label is approximated by a Beta with the same mean and variance.
-The functions take a law, the laws of consecutive blocks of rows, or any model with ``predict_dist``; for the models of
-this library the last ones are methods, too (:class:`VotePredictor`).
+The functions take a law, or any model with ``predict_dist``; for the models of this library the latter are methods, too
+(:class:`VotePredictor`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -21,13 +21,19 @@ from snefy_ldl._internal.limits import VALUED_ROWS
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.tolerances import COUNT_ROUNDING, SMALLEST_POSITIVE, SMALLEST_TOTAL_CONCENTRATION
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import LARGEST_COUNT, as_float, check_confidence, check_count, check_number
+from snefy_ldl._internal.validation import (
+    LARGEST_COUNT,
+    as_float,
+    check_confidence,
+    check_count,
+    check_number,
+    refuse_first,
+)
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 
 Criterion = Literal["variance", "divergence", "information"]
 CRITERIA = ("variance", "divergence", "information")
-LawBlocks = Iterable[tuple[slice, SnefySimplex]]
 
 #: Rows whose laws are held at a time while votes are given out, and while needed votes are counted.
 CHOICE_ROWS, NEED_ROWS = 4096, 2048
@@ -61,10 +67,7 @@ def check_votes(counts: Any, n_rows: int, n_labels: int) -> Array:
     if table.shape != (n_rows, n_labels):
         raise InputError(f"counts must have one row per item and one column per label: ({n_rows}, {n_labels}).")
     bad = ~np.isfinite(table) | (table < 0) | (table != np.round(table)) | (table > LARGEST_COUNT)
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
-        cell = f"row {row}, column {column}"
-        raise InputError(f"counts holds {table[row, column]:g} at {cell}; use whole numbers >= 0, at most 1e15.")
+    refuse_first(bad, table, "counts holds {value:g} at {place}; use whole numbers >= 0, at most 1e15.")
     return table
 
 
@@ -217,56 +220,6 @@ def _worth_of_later_votes(law: SnefySimplex, votes: int) -> Array:
     return worth
 
 
-def choose_votes(
-    blocks: LawBlocks,
-    n_rows: int,
-    counts: Any = None,
-    n: int = 1,
-    *,
-    criterion: Criterion = "variance",
-    max_per_item: int = 1,
-    new_item_cost: float = 1.0,
-) -> tuple[Index, Array]:
-    """The items that the next n votes should go to, the most valuable first.
-
-    Args:
-        blocks: consecutive rows and their laws from the features alone.
-        n_rows: N, how many rows the blocks have together.
-        counts: votes so far (N, L); a row of zeros is a new item. None: all are new.
-        n: votes to give out.
-        criterion: see :func:`vote_value`.
-        max_per_item: how many of them one item may get; further votes count for less, as they would for one Dirichlet
-            with the item's mean and variance.
-        new_item_cost: what the first vote on a new item costs, in votes; its value is divided by it.
-
-    Returns:
-        Row numbers (n,), and what each of these votes is worth (n,).
-
-    Raises:
-        InputError: n, the cost, the criterion or the votes are not what they must be.
-
-    Example:
-        >>> law = SnefySimplex.from_mixture(torch.eye(2), torch.tensor([[20.0, 20.0], [2.0, 2.0]]))
-        >>> choose_votes([(slice(0, 2), law)], 2)[0]  # the row that is less sure
-        array([1])
-    """
-    most = n_rows * check_count("max_per_item", max_per_item)
-    if not isinstance(n, (int, np.integer)) or not 1 <= n <= most:
-        raise InputError(f"n must be a whole number from 1 to {most}; got {n!r}.")
-    check_number("new_item_cost", new_item_cost, strict=True)
-    max_per_item = min(max_per_item, n)
-    values = []
-    for block, law in blocks:
-        votes = np.zeros((n_rows, law.n_labels)) if counts is None else check_votes(counts, n_rows, law.n_labels)
-        posterior = law.posterior(votes[block]) if votes[block].any() else law
-        value = vote_value(posterior, criterion)
-        value = value / np.where(votes[block].sum(1) == 0, new_item_cost, 1.0)
-        values.append(value[:, None] * _worth_of_later_votes(posterior, max_per_item))
-    table = np.concatenate(values)
-    order = np.argsort(-table, axis=None, kind="stable")[:n]
-    return (order // max_per_item).astype(np.intp), table.ravel()[order]
-
-
 # -- how many votes are needed -----------------------------------------------------------------------------------------
 
 
@@ -314,53 +267,6 @@ def _expected_sd(weights: Array, a: Array, b: Array, n: int) -> Array:
     variance = np.maximum(m2 / p - np.square(m1 / p), 0.0)
     answer: Array = (p * np.sqrt(variance)).sum(1)
     return answer
-
-
-def count_votes_needed(
-    blocks: LawBlocks,
-    n_rows: int,
-    target_width: float,
-    confidence_level: float = 0.9,
-    *,
-    counts: Any = None,
-    max_votes: int = 1024,
-) -> Array:
-    """How many more votes each item needs until every label's interval is expected to be narrow enough.
-
-    Args:
-        blocks: consecutive rows and their laws from the features alone.
-        n_rows: N, how many rows the blocks have together.
-        target_width: width of the central interval to reach, between 0 and 1.
-        confidence_level: of that interval.
-        counts: votes so far (N, L), or None.
-        max_votes: the most to think of, at most 1024.
-
-    Returns:
-        Whole numbers (N,); 0 where the interval is narrow enough now, inf where ``max_votes`` would not do.
-
-    Raises:
-        InputError: the width, the level, ``max_votes`` or the votes are not what they must be.
-
-    Example:
-        >>> law = SnefySimplex.from_mixture(torch.eye(2), torch.tensor([[200.0, 200.0], [2.0, 2.0]]))
-        >>> count_votes_needed([(slice(0, 2), law)], 2, 0.2)
-        array([ 0., 50.])
-    """
-    check_confidence(target_width, "target_width")
-    if check_count("max_votes", max_votes) > VOTE_GRID[-1]:
-        raise InputError(f"max_votes must lie between 1 and {VOTE_GRID[-1]}; got {max_votes!r}.")
-    z = float(ndtri(0.5 + 0.5 * check_confidence(confidence_level)))
-    parts = []
-    for block, law in blocks:
-        if counts is not None:
-            law = law.posterior(check_votes(counts, n_rows, law.n_labels)[block])
-        needed = np.zeros(len(law))
-        for label in range(law.n_labels):
-            for rows, weights, a, b in label_groups(law, label):
-                for_label = _fewest_votes(weights, a, b, target_width / (2.0 * z), max_votes)
-                needed[rows] = np.maximum(needed[rows], for_label)
-        parts.append(needed)
-    return np.concatenate(parts)
 
 
 def _fewest_votes(weights: Array, a: Array, b: Array, target_sd: float, max_votes: int) -> Array:
@@ -456,9 +362,23 @@ def next_vote(
         (5,)
     """
     X = as_rows(X)
-    settings: Any = {"criterion": criterion, "max_per_item": max_per_item, "new_item_cost": new_item_cost}
-    rows, values = choose_votes(law_blocks(model, X, CHOICE_ROWS), count_rows(X), counts, n, **settings)
-    return (rows, values) if return_values else rows
+    n_rows = count_rows(X)
+    most = n_rows * check_count("max_per_item", max_per_item)
+    if not isinstance(n, (int, np.integer)) or not 1 <= n <= most:
+        raise InputError(f"n must be a whole number from 1 to {most}; got {n!r}.")
+    check_number("new_item_cost", new_item_cost, strict=True)
+    max_per_item = min(max_per_item, n)
+    values = []
+    for block, law in law_blocks(model, X, CHOICE_ROWS):
+        votes = np.zeros((n_rows, law.n_labels)) if counts is None else check_votes(counts, n_rows, law.n_labels)
+        posterior = law.posterior(votes[block]) if votes[block].any() else law
+        value = vote_value(posterior, criterion)
+        value = value / np.where(votes[block].sum(1) == 0, new_item_cost, 1.0)
+        values.append(value[:, None] * _worth_of_later_votes(posterior, max_per_item))
+    table = np.concatenate(values)
+    order = np.argsort(-table, axis=None, kind="stable")[:n]
+    rows: Index = (order // max_per_item).astype(np.intp)
+    return (rows, table.ravel()[order]) if return_values else rows
 
 
 def votes_needed(
@@ -495,8 +415,21 @@ def votes_needed(
         True
     """
     X = as_rows(X)
-    blocks = law_blocks(model, X, NEED_ROWS)
-    return count_votes_needed(blocks, count_rows(X), target_width, confidence_level, counts=counts, max_votes=max_votes)
+    check_confidence(target_width, "target_width")
+    if check_count("max_votes", max_votes) > VOTE_GRID[-1]:
+        raise InputError(f"max_votes must lie between 1 and {VOTE_GRID[-1]}; got {max_votes!r}.")
+    z = float(ndtri(0.5 + 0.5 * check_confidence(confidence_level)))
+    parts = []
+    for block, law in law_blocks(model, X, NEED_ROWS):
+        if counts is not None:
+            law = law.posterior(check_votes(counts, count_rows(X), law.n_labels)[block])
+        needed = np.zeros(len(law))
+        for label in range(law.n_labels):
+            for rows, weights, a, b in label_groups(law, label):
+                for_label = _fewest_votes(weights, a, b, target_width / (2.0 * z), max_votes)
+                needed[rows] = np.maximum(needed[rows], for_label)
+        parts.append(needed)
+    return np.concatenate(parts)
 
 
 class VotePredictor(ABC):

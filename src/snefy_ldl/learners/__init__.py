@@ -7,22 +7,17 @@ KL divergence), ``save(folder)`` and ``load(folder)``.
 from __future__ import annotations
 
 from snefy_ldl.learners.base import Learner
-from snefy_ldl.learners.bidirectional import BDLDL, DuoLDL
 from snefy_ldl.learners.check import check_learner
-from snefy_ldl.learners.correlation import LDLLC, LDLSCL
-from snefy_ldl.learners.decomposition import DFLDL
 from snefy_ldl.learners.dirichlet import DirichletLDL
-from snefy_ldl.learners.forest import LDLForest
-from snefy_ldl.learners.incomplete import IncomLDL, WInLDL
+from snefy_ldl.learners.incomplete import BDLDL, IncomLDL, WInLDL
 from snefy_ldl.learners.logratio import LogRatioLDL
 from snefy_ldl.learners.logratio_law import LogContrast, LogRatioSimplex
-from snefy_ldl.learners.losses import LDL4C, LDLDPA, LDLDVS, LDLHR, LDLLRR, LDLM, DeltaLDL
+from snefy_ldl.learners.losses import DFLDL, LDL4C, LDLDPA, LDLDVS, LDLHR, LDLLC, LDLLRR, LDLM, LDLSCL, DeltaLDL
 from snefy_ldl.learners.maxent import SABFGS, SAIIS
 from snefy_ldl.learners.neighbours import AAKNN, LDLHVLC, RKNNLDL
-from snefy_ldl.learners.networks import AABP, ACPNN, BCPNN, CPNN
+from snefy_ldl.learners.networks import AABP, ACPNN, BCPNN, CPNN, SLDL, DuoLDL, LDLForest, ShallowSLDL
 from snefy_ldl.learners.ordinal import OrdinalLDL
 from snefy_ldl.learners.oversampling import density_oversample, ssg_oversample
-from snefy_ldl.learners.subtasks import SLDL, ShallowSLDL
 from snefy_ldl.learners.transformation import PTSVM, PTBayes
 from snefy_ldl.learners.trees import TreesLDL
 
@@ -69,47 +64,14 @@ __all__ = [
 
 
 def all_learners() -> dict[str, type[Learner]]:
-    """Every learner of this package by its name, in the order of the guide's table.
+    """Every learner of this package by its name, in the order of ``__all__``.
 
     Returns:
         Name to class.
 
     Example:
         >>> list(all_learners())[:3]
-        ['SABFGS', 'SAIIS', 'DFLDL']
+        ['AABP', 'AAKNN', 'ACPNN']
     """
-    classes: list[type[Learner]] = [
-        SABFGS,
-        SAIIS,
-        DFLDL,
-        LDLSCL,
-        LDLLRR,
-        LDLDPA,
-        PTBayes,
-        PTSVM,
-        AAKNN,
-        AABP,
-        CPNN,
-        BCPNN,
-        ACPNN,
-        LDLForest,
-        DirichletLDL,
-        LogRatioLDL,
-        TreesLDL,
-        IncomLDL,
-        WInLDL,
-        OrdinalLDL,
-        LDL4C,
-        LDLHR,
-        LDLM,
-        DeltaLDL,
-        SLDL,
-        ShallowSLDL,
-        RKNNLDL,
-        LDLDVS,
-        LDLHVLC,
-        BDLDL,
-        DuoLDL,
-        LDLLC,
-    ]
-    return {cls.__name__: cls for cls in classes}
+    named = {name: globals()[name] for name in __all__}
+    return {name: cls for name, cls in named.items() if isinstance(cls, type) and issubclass(cls, Learner)}

@@ -10,7 +10,7 @@ import numbers
 import os
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,11 +18,11 @@ from scipy.special import rel_entr
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from snefy_ldl._internal.model_files import LEARNERS, n_encoded
+from snefy_ldl._internal.model_files import n_encoded, read_arrays, write_arrays
 from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.threads import few_threads
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_count, check_distributions, check_features, check_number
+from snefy_ldl._internal.validation import check_choice, check_count, check_distributions, check_features, check_number
 from snefy_ldl.datasets.cells import frame_of, is_frame
 from snefy_ldl.datasets.columns import Encoder, GapFiller, TableEncoder, has_gaps, learn_columns, read_encoder
 from snefy_ldl.errors import InputError, ModelFileError, TrainingError
@@ -30,9 +30,11 @@ from snefy_ldl.errors import InputError, ModelFileError, TrainingError
 #: Every learner class by name; a saved name outside it is refused.
 REGISTRY: dict[str, type[Learner]] = {}
 #: Hyperparameters that are whole numbers >= 1, beside those that start with ``n_``; numbers > 0; and numbers >= 0.
-COUNTS = frozenset({"depth", "max_iter", "min_leaf"})
-POSITIVE = frozenset({"margin", "sharpness", "tol"})
-NOT_NEGATIVE = frozenset({"alpha", "beta", "l2", "overlap", "ranking", "subtask_weight"})
+COUNTS = frozenset({"batch_size", "depth", "epochs", "max_iter", "min_leaf"})
+POSITIVE = frozenset({"C", "floor", "learning_rate", "margin", "ridge", "sharpness", "tol", "var_smoothing", "votes"})
+NOT_NEGATIVE = frozenset(
+    {"alpha", "beta", "l2", "overlap", "ranking", "smoothness", "strength", "subtask_weight", "weight"}
+)
 #: More features, or labels, than a file can reasonably name.
 MOST_FEATURES, MOST_LABELS = 10**7, 10**6
 #: What a fit leaves behind that may hold NaN.
@@ -40,21 +42,6 @@ MAY_HAVE_GAPS = ("out_of_bag_",)
 #: No learner predicts a smaller share than this, so that logarithms of predictions always exist.
 PREDICTED_SHARE_FLOOR = 1e-12
 Self = TypeVar("Self", bound="Learner")
-
-
-def write_learner(learner: Learner, folder: Path) -> None:
-    """Write a fitted learner to a folder.
-
-    Args:
-        learner: A fitted learner.
-        folder: Where.
-
-    Raises:
-        ModelFileError: The folder holds something else, or a hyperparameter cannot be written.
-    """
-    arrays: dict[str, Any] = {}
-    description = pack_learner(learner, arrays, "")
-    LEARNERS.write(folder, description, arrays)
 
 
 def read_learner(folder: Path) -> Learner:
@@ -69,7 +56,7 @@ def read_learner(folder: Path) -> Learner:
     Raises:
         ModelFileError: A folder that is missing, damaged, foreign or written by a newer version.
     """
-    description, arrays = LEARNERS.read(folder)
+    description, arrays = read_arrays(folder)
     try:
         learner = unpack_learner(description, arrays)
         if not hasattr(learner, "n_labels_"):
@@ -182,7 +169,9 @@ def unpack_learner(state: dict[str, Any], arrays: dict[str, Any]) -> Learner:
 
 
 def check_hyperparameters(learner: Learner) -> None:
-    """Check the hyperparameters that several learners have.
+    """Check hyperparameters by their names, and those that are one of a few words by what their class allows.
+
+    None and "auto" are allowed where they are the default.
 
     Args:
         learner: Any learner; names that are in no rule are left to itself.
@@ -190,13 +179,22 @@ def check_hyperparameters(learner: Learner) -> None:
     Raises:
         InputError: A value is outside its range.
     """
+    kind = type(learner)
+    choices = {name: words for cls in reversed(kind.__mro__) for name, words in vars(cls).get("_choices", {}).items()}
     for name, value in learner.get_params(deep=False).items():
-        if name in COUNTS or name.startswith("n_"):
+        default = getattr(kind, name, value)
+        if name in choices:
+            check_choice(name, value, choices[name])
+        elif default is None and value is None:
+            continue
+        elif name in COUNTS or (name.startswith("n_") and name != "n_jobs"):
             check_count(name, value)
-        elif name == "l2" and isinstance(value, str):
-            if value != "auto":
-                raise InputError(f'l2={value!r}: use "auto" or a number >= 0.')
         elif name in POSITIVE or name in NOT_NEGATIVE:
+            sign = ">" if name in POSITIVE else ">="
+            if default == "auto" and isinstance(value, str):
+                if value != "auto":
+                    raise InputError(f'{name}={value!r}: use "auto" or a number {sign} 0.')
+                continue
             check_number(name, value, strict=name in POSITIVE)
 
 
@@ -281,8 +279,12 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
 
     # What a learner states ------------------------------------------------------------------------------------------
 
+    #: What each hyperparameter that is one of a few words may be; of all base classes together.
+    _choices: ClassVar[dict[str, tuple[Any, ...]]] = {}
+
     def _check_params(self) -> None:
         """Raise InputError for a hyperparameter outside its range."""
+        check_hyperparameters(self)
 
     @abstractmethod
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
@@ -466,7 +468,8 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
             ModelFileError: The folder holds something else, or a hyperparameter cannot be written.
         """
         check_is_fitted(self, "n_labels_")
-        write_learner(self, Path(folder))
+        arrays: dict[str, Any] = {}
+        write_arrays(Path(folder), pack_learner(self, arrays, ""), arrays)
         return Path(folder)
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from snefy_ldl._internal.validation import ZeroOption, ZeroPolicy
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows
-from snefy_ldl.learners.linear import Design, Objective, ScaledLearner, lbfgs
+from snefy_ldl.learners.linear import Design, Objective, PenalisedLearner, lbfgs
 from snefy_ldl.learners.maxent import SABFGS
 
 #: Range of log concentrations that is searched or predicted; both ends lie far outside any data.
@@ -28,7 +29,8 @@ _SMALLEST_CONCENTRATION = 1e-6
 _PENALTY_FACTOR = 4.0
 
 
-class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # score is the learners', minus KL
+@dataclass(eq=False, repr=False)
+class DirichletLDL(PenalisedLearner, DensityPredictor):  # type: ignore[misc]  # score is the learners', minus KL
     """Dirichlet law of the label distribution given the features.
 
     ``method="centred"``: ``ℓ | x ~ Dirichlet(s m(x))`` with ``m`` a point learner and one concentration ``s``, which
@@ -71,25 +73,15 @@ class DirichletLDL(ScaledLearner, DensityPredictor):  # type: ignore[misc]  # sc
         (1, 2, 2)
     """
 
-    def __init__(
-        self,
-        method: Literal["centred", "regression"] = "centred",
-        mean: Learner | None = None,
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-5,
-        zeros: ZeroOption = "shrink",
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.method = method
-        self.mean = mean
-        self.zeros = zeros
+    method: Literal["centred", "regression"] = "centred"
+    mean: Learner | None = None
+    zeros: ZeroOption = "shrink"
+    _: KW_ONLY
+    tol: float = 1e-5
+
+    _choices = {"method": ("centred", "regression")}  # noqa: RUF012 - never changed
 
     def _check_params(self) -> None:
-        if self.method not in ("centred", "regression"):
-            raise InputError(f'method={self.method!r}: use "centred" or "regression".')
         if self.mean is not None and not (hasattr(self.mean, "fit") and hasattr(self.mean, "predict")):
             raise InputError(f"mean must be a label distribution learner or None; got {self.mean!r}.")
         super()._check_params()

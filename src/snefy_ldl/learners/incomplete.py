@@ -1,4 +1,4 @@
-"""Learners from label distributions of which some shares are not known: IncomLDL and WInLDL."""
+"""Linear learners of squared errors, brought onto the simplex: IncomLDL and WInLDL for unknown shares, and BD-LDL."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_number
-from snefy_ldl.errors import InputError
-from snefy_ldl.learners.base import Learner, check_hyperparameters
+from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.linear import (
     FEATURES_PER_L2,
     LARGEST_L2,
     MAX_CHOICE_ROWS,
     MULTIPLES,
+    ScaledLearner,
     apply_scale,
     column_scale,
     leave_one_out,
@@ -56,6 +55,28 @@ def project_to_simplex(T: Array, weight: Array) -> Array:
     n_used = (sorted_T > tau * inverse).sum(axis=1)
     chosen = tau[np.arange(len(T)), np.maximum(n_used, 1) - 1]
     shares: Array = np.maximum(T - chosen[:, None] / weight, 0.0)
+    return shares
+
+
+def smallest_share(D: Array) -> float:
+    """Half the smallest positive share, at most a twentieth of an even one: what a projected prediction is lifted to.
+
+    Args:
+        D: Label distributions, (N, L); NaN where unknown.
+
+    Returns:
+        A positive number.
+
+    Example:
+        >>> smallest_share(np.array([[0.02, 0.98]]))
+        0.01
+    """
+    return float(min(0.5 * np.min(D, initial=np.inf, where=D > 0), FLOOR_PART / D.shape[1]))
+
+
+def lifted_projection(T: Array, floor: float) -> Array:
+    """Rows of the simplex nearest to ``T`` (N, L), each share lifted to a floor."""
+    shares: Array = np.maximum(project_to_simplex(T, np.ones_like(T)), floor)
     return shares
 
 
@@ -159,18 +180,13 @@ class _SimplexLinear(Learner):
     max_iter: int
     tol: float
 
-    def _check_params(self) -> None:
-        check_hyperparameters(self)
-        if self.standardize not in (True, False):
-            raise InputError(f"standardize={self.standardize!r}: use True or False.")
+    _choices = {"standardize": (True, False)}  # noqa: RUF012 - never changed
 
     def _design(self, X: Array, D: Array) -> Array:
         """Scaled features with a column of ones; settles the scaling and the floor of predictions."""
         if self.standardize:
             self.feature_mean_, self.feature_inverse_scale_ = column_scale(X)
-        positive = D[D > 0]  # comparisons with NaN are false
-        smallest = 0.5 * float(positive.min()) if positive.size else np.inf
-        self.floor_ = min(smallest, FLOOR_PART / D.shape[1])
+        self.floor_ = smallest_share(D)
         return self._with_ones(X)
 
     def _with_ones(self, X: Array) -> Array:
@@ -182,10 +198,10 @@ class _SimplexLinear(Learner):
 
     def _predict(self, X: Array) -> Array:
         raw = self._with_ones(X) @ np.vstack([self.coef_, self.intercept_])
-        shares: Array = np.maximum(project_to_simplex(raw, np.ones_like(raw)), self.floor_)
-        return shares
+        return lifted_projection(raw, self.floor_)
 
 
+@dataclass(eq=False, repr=False)
 class IncomLDL(_SimplexLinear):
     """Linear model with a trace-norm penalty that learns from the known shares alone (IncomLDL, by ADMM).
 
@@ -221,27 +237,11 @@ class IncomLDL(_SimplexLinear):
         array([[0.65, 0.2 , 0.15]])
     """
 
-    def __init__(
-        self,
-        strength: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-4,
-        standardize: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.strength = strength
-        self.max_iter = max_iter
-        self.tol = tol
-        self.standardize = standardize
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        if isinstance(self.strength, str):
-            if self.strength != "auto":
-                raise InputError(f'strength={self.strength!r}: use "auto" or a number >= 0.')
-        else:
-            check_number("strength", self.strength)
+    strength: float | str = "auto"
+    max_iter: int = 500
+    tol: float = 1e-4
+    standardize: bool = True
+    random_state: Any = None
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         Z, known = self._design(X, D), ~np.isnan(D)
@@ -261,7 +261,7 @@ class IncomLDL(_SimplexLinear):
         for part in PENALTY_PARTS:
             W, _ = problem.solve(D[rest], known[rest].astype(float), part * largest, TRIAL_ITERATIONS, self.tol)
             raw = Z[judges] @ W
-            gap = (project_to_simplex(raw, np.ones_like(raw)) - D[judges]) * known[judges]
+            gap = (lifted_projection(raw, 0.0) - D[judges]) * known[judges]
             errors.append(float((gap**2).sum()))
         return PENALTY_PARTS[int(np.argmin(errors))]
 
@@ -272,6 +272,7 @@ def _largest_penalty(Z: Array, D: Array, known: Any) -> float:
     return float(np.linalg.norm(Z[:, :-1].T @ ((D - mean) * known), 2))
 
 
+@dataclass(eq=False, repr=False)
 class WInLDL(_SimplexLinear):
     """Linear model of weighted least squares, for shares that are partly unknown (WInLDL).
 
@@ -312,21 +313,12 @@ class WInLDL(_SimplexLinear):
         array([[0.65, 0.2 , 0.15]])
     """
 
-    def __init__(
-        self,
-        l2: float | str = "auto",
-        n_rounds: int = 5,
-        max_iter: int = 1000,
-        tol: float = 1e-4,
-        standardize: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.l2 = l2
-        self.n_rounds = n_rounds
-        self.max_iter = max_iter
-        self.tol = tol
-        self.standardize = standardize
-        self.random_state = random_state
+    l2: float | str = "auto"
+    n_rounds: int = 5
+    max_iter: int = 1000
+    tol: float = 1e-4
+    standardize: bool = True
+    random_state: Any = None
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         Z, known = self._design(X, D), ~np.isnan(D)
@@ -358,3 +350,59 @@ def _complete(D: Array, known: Any, fitted: Array) -> Array:
     rest = np.maximum(1.0 - (D * known).sum(axis=1, keepdims=True), 0.0)
     part = np.where(known, 0.0, np.maximum(fitted, 1e-6))  # none is left without a part for good
     return np.where(known, D, rest * part / np.maximum(part.sum(axis=1, keepdims=True), np.finfo(float).tiny))
+
+
+@dataclass(eq=False, repr=False)
+class BDLDL(ScaledLearner):
+    """Linear model that predicts labels from features and features from labels (BD-LDL), in closed form.
+
+    ``½ ‖X W - D‖² + α/2 ‖X - D Wᵀ‖² + λL/2 ‖W‖²`` for centred X and D: a Sylvester equation
+    ``(XᵀX + λL) W + W (α DᵀD) = (1 + α) XᵀD``, solved by two symmetric eigendecompositions. Predictions, mean labels
+    added, are brought onto the simplex by projection and lifted to half the smallest known positive share.
+
+    Ours are the centring, the scaling, the choice of ``λ`` and the lift.
+
+    Args:
+        alpha: ``α``, the weight of the way back.
+        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
+        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
+        random_state: Accepted by every learner; unused here.
+
+    Attributes:
+        coef_: ``W``, (d, L), for scaled features.
+        intercept_: (L,).
+        floor_: Smallest share that is predicted, before rows are closed.
+        l2_: The ``λ`` in use.
+
+    References:
+        Liu et al., Bidirectional loss function for label enhancement and distribution learning, Knowledge-Based
+        Systems 213, 2021.
+
+    Example:
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> BDLDL().fit(city.X, city.D).predict(city.X[:2]).shape
+        (2, 3)
+    """
+
+    alpha: float = 1e-3
+    l2: float | str = "auto"
+    standardize: bool | str = "auto"
+    random_state: Any = None
+
+    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
+        scaled = self._prepare(X, D)
+        centre, mean = scaled.mean(axis=0), D.mean(axis=0)
+        rows, labels = scaled - centre, D - mean
+        variance, axes = np.linalg.eigh(rows.T @ rows)
+        spread, turns = np.linalg.eigh(labels.T @ labels)
+        right = (1.0 + self.alpha) * (axes.T @ (rows.T @ labels) @ turns)
+        size = np.maximum(variance, 0.0)[:, None] + self.l2_ * D.shape[1] + self.alpha * np.maximum(spread, 0.0)
+        inner = np.divide(right, size, out=np.zeros_like(right), where=size > 1e-12 * max(float(size.max()), 1e-300))
+        self.coef_ = axes @ inner @ turns.T
+        self.intercept_ = mean - centre @ self.coef_
+        self.floor_ = smallest_share(D)
+
+    def _predict(self, X: Array) -> Array:
+        raw = self._scaled(X) @ self.coef_ + self.intercept_
+        return lifted_projection(raw, self.floor_)

@@ -14,8 +14,7 @@ from scipy.special import log_softmax, softmax
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.errors import InputError
-from snefy_ldl.learners.base import Learner, check_hyperparameters
+from snefy_ldl.learners.base import Learner
 
 #: Standardised features are clipped here, so that one far value cannot own a prediction.
 CLIP = 5.0
@@ -34,6 +33,8 @@ MULTIPLES = (1 / 64, 1 / 16, 1 / 4, 1, 4, 16)
 PENALTY_EVIDENCE, SCALING_EVIDENCE = 1.0, 2.0
 #: A leverage closer to one than this leaves no leave-one-out residual to speak of.
 _FULL_LEVERAGE = 1e-3
+#: |z| is taken as √(z² + ε²) - ε, so that it has a gradient everywhere.
+ROUNDING = 1e-3
 #: A function of a flat array: its value and its gradient.
 Objective = Callable[[Array], tuple[float, Array]]
 #: A function of several tensors: its value, a scalar tensor.
@@ -124,25 +125,8 @@ class ScaledLearner(Learner):
     """
 
     l2: float | str = "auto"
-
-    def __init__(
-        self,
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.l2 = l2
-        self.max_iter = max_iter
-        self.tol = tol
-        self.standardize = standardize
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        if self.standardize not in (True, False, "auto"):
-            raise InputError(f'standardize={self.standardize!r}: use True, False or "auto".')
-        check_hyperparameters(self)
+    standardize: bool | str
+    _choices = {"standardize": (True, False, "auto")}  # noqa: RUF012 - never changed
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         names = ("feature_mean_", "feature_inverse_scale_")
@@ -425,7 +409,18 @@ def start_weights(design: Design, D: Array) -> Array:
     return w
 
 
-class SoftmaxLinear(ScaledLearner):
+@dataclass(eq=False, repr=False, kw_only=True)
+class PenalisedLearner(ScaledLearner):
+    """Base of learners with a ridge penalty that are fitted by L-BFGS; their own hyperparameters come first."""
+
+    l2: float | str = "auto"
+    max_iter: int = 500
+    tol: float = 1e-6
+    standardize: bool | str = "auto"
+    random_state: Any = None
+
+
+class SoftmaxLinear(PenalisedLearner):
     """Base of learners whose prediction is ``softmax(x θ + b)``; subclasses add terms to the loss.
 
     Args:
@@ -483,6 +478,33 @@ def kl_rows(true: Tensor, P: Tensor) -> Tensor:
     """
     tiny = float(np.finfo(np.float32).tiny)
     return (torch.xlogy(true, true) - true * P.clamp_min(tiny).log()).sum(dim=1)
+
+
+def rounded_size(z: Tensor) -> Tensor:
+    """``|z|``, its corner rounded within a thousandth."""
+    return (z.square() + ROUNDING**2).sqrt() - ROUNDING
+
+
+def curvature_ratio(mean: Array, bend: Array) -> float:
+    """How strongly a loss bends in the logits at a label distribution, in units of the KL divergence.
+
+    ``tr(J B J) / tr(J)`` with ``J = diag(m) - m mᵀ`` and ``B`` the curvature in the shares.
+
+    Args:
+        mean: ``m``, (L,).
+        bend: ``B``, (L, L).
+
+    Returns:
+        A positive number; 1 for the KL divergence itself.
+    """
+    J = np.diag(mean) - np.outer(mean, mean)
+    return float(np.trace(J @ bend @ J) / np.trace(J))
+
+
+def filled_mean(D: Array) -> Array:
+    """Mean label distribution (L,); a label that no row uses has a little of it, so that losses bend in it, too."""
+    mean: Array = (D.mean(axis=0) + 1e-3 / D.shape[1]) / (1.0 + 1e-3)
+    return mean
 
 
 class RowLinear(SoftmaxLinear):

@@ -18,7 +18,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from torch import Tensor
 from snefy_ldl._internal.prediction import DensityPredictor
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import ZeroPolicy, check_count
+from snefy_ldl._internal.validation import ZeroPolicy
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.linear import apply_scale, column_scale
@@ -78,6 +78,7 @@ LAW_ROWS = 2048
 GUIDES = ("ridge", "scores", "trees")
 
 
+@dataclass(eq=False, repr=False)
 class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is the learners', minus KL
     """Density of compositions in log-ratio space, for tables that are small or have many parts.
 
@@ -118,29 +119,16 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         (tensor([1.], dtype=torch.float64), (1, 3, 2))
     """
 
-    def __init__(
-        self,
-        n_components: int = 48,
-        guides: Any = "auto",
-        n_hidden: int = 64,
-        n_trees: int = 300,
-        max_iter: int = 400,
-        random_state: Any = None,
-        columns: Any = "auto",
-    ) -> None:
-        self.n_components = n_components
-        self.guides = guides
-        self.n_hidden = n_hidden
-        self.n_trees = n_trees
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.columns = columns
+    n_components: int = 48
+    guides: Any = "auto"
+    n_hidden: int = 64
+    n_trees: int = 300
+    max_iter: int = 400
+    random_state: Any = None
+    columns: Any = "auto"
 
     def _check_params(self) -> None:
-        check_count("n_components", self.n_components)
-        check_count("n_hidden", self.n_hidden)
-        check_count("n_trees", self.n_trees)
-        check_count("max_iter", self.max_iter)
+        super()._check_params()
         named = isinstance(self.guides, (list, tuple)) and all(isinstance(name, str) for name in self.guides)
         names = [self.guides] if isinstance(self.guides, str) else list(self.guides) if named else []
         if names != ["auto"] and (not names or len(set(names)) < len(names) or not set(names) <= set(GUIDES)):
@@ -151,7 +139,7 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         return list(GUIDES) if names == ["auto"] else names
 
     #: Nothing was tried but this density, and it has no network of the user's own.
-    candidates_: tuple[Any, ...] = ()
+    candidates_: ClassVar[tuple[Any, ...]] = ()
     backbone = None
 
     # -- fit ---------------------------------------------------------------------------------------------------------

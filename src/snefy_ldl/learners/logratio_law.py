@@ -732,6 +732,9 @@ class LogRatioSimplex(SnefySimplex):
     arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012 - torch's own spelling
     rows: Any
     parts: Any
+    #: Every part is there, and the location takes the place of a centre.
+    presence = centre = log_centre = None  # type: ignore[assignment]
+    moves = False  # type: ignore[assignment]
 
     def __init__(
         self, mixture: Mixture, batch_shape: Size | Sequence[int] | None = None, validate_args: bool | None = None
@@ -755,26 +758,6 @@ class LogRatioSimplex(SnefySimplex):
         """There is none."""
         concentration: Tensor = self.family
         return concentration
-
-    @property
-    def presence(self) -> None:
-        """None: every part is there."""
-        return
-
-    @property
-    def moves(self) -> bool:
-        """False: there is no centre, whose place the location takes."""
-        return False
-
-    @property
-    def centre(self) -> None:
-        """None: there is no centre."""
-        return
-
-    @property
-    def log_centre(self) -> None:
-        """None: there is no centre."""
-        return
 
     @property
     def n_members(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 from scipy.special import log_softmax
@@ -52,6 +52,7 @@ class SABFGS(SoftmaxLinear):
     """
 
 
+@dataclass(eq=False, repr=False)
 class SAIIS(SoftmaxLinear):
     """Maximum entropy model fitted by improved iterative scaling (SA-IIS).
 
@@ -86,15 +87,9 @@ class SAIIS(SoftmaxLinear):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        l2: float | str = "auto",
-        max_iter: int = 2000,
-        tol: float = 1e-8,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
+    _: KW_ONLY
+    max_iter: int = 2000
+    tol: float = 1e-8
 
     def _minimise(self, design: Design, D: Array) -> Array:
         rates = _scaling_rates(design, self.l2_, 1.0 / D.shape[1])

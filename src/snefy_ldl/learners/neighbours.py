@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,15 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.errors import InputError
-from snefy_ldl.learners.linear import Design, ScaledLearner, column_scale, kl_rows, minimise, start_weights
+from snefy_ldl.learners.linear import (
+    Design,
+    PenalisedLearner,
+    ScaledLearner,
+    column_scale,
+    kl_rows,
+    minimise,
+    start_weights,
+)
 
 #: Penalty of a trust number's logit, so that none runs off to infinity.
 _TRUST_RIDGE = 1e-2
@@ -35,7 +43,29 @@ def neighbour_index(X: Array, n_neighbors: int) -> Any:
     return NearestNeighbors(n_neighbors=min(n_neighbors, len(X))).fit(X)
 
 
-class AAKNN(ScaledLearner):
+class NeighbourLearner(ScaledLearner):
+    """Base of learners that look at the labels of a row's nearest training rows."""
+
+    n_neighbors: int
+
+    def _remember(self, scaled: Array, D: Array) -> None:
+        self.train_features_, self.train_labels_ = scaled, D
+        self.after_load()
+
+    def after_load(self) -> None:
+        """Rebuild the search index from the training rows."""
+        self._index = neighbour_index(self.train_features_, self.n_neighbors)
+
+    def _near_others(self) -> Any:
+        """Neighbours of each training row among the others, (N, k); of a single row the row itself."""
+        rows = self.train_features_
+        if len(rows) == 1:
+            return np.zeros((1, 1), dtype=int)
+        return neighbour_index(rows, min(self.n_neighbors, len(rows) - 1)).kneighbors(return_distance=False)
+
+
+@dataclass(eq=False, repr=False)
+class AAKNN(NeighbourLearner):
     """Nearest neighbours (AA-kNN): ``p(x) = Σ_{i ∈ N_k(x)} v_i d_i / Σ v_i``.
 
     The paper weighs all neighbours alike (``weights="uniform"``) and leaves ``k`` open; the default weighs by one over
@@ -60,33 +90,20 @@ class AAKNN(ScaledLearner):
         array([[0.7, 0.3]])
     """
 
-    def __init__(
-        self, n_neighbors: int = 10, weights: str = "distance", standardize: bool = True, random_state: Any = None
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.weights = weights
-        self.standardize = standardize
-        self.random_state = random_state
+    n_neighbors: int = 10
+    weights: str = "distance"
+    standardize: bool = True
+    random_state: Any = None
 
-    def _check_params(self) -> None:
-        super()._check_params()
-        if self.weights not in ("uniform", "distance"):
-            raise InputError(f'weights={self.weights!r}: use "uniform" or "distance".')
-        if self.standardize == "auto":
-            raise InputError("standardize must be True or False here: the automatic choice is made for linear models.")
+    _choices = {"weights": ("uniform", "distance"), "standardize": (True, False)}  # noqa: RUF012 - never changed
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         if self.standardize:
             self.feature_mean_, self.feature_inverse_scale_ = column_scale(X)
-        self.train_features_, self.train_labels_ = self._scaled(X), D
-        self.after_load()
-
-    def after_load(self) -> None:
-        """Rebuild the search index from the training rows."""
-        self._neighbours = neighbour_index(self.train_features_, self.n_neighbors)
+        self._remember(self._scaled(X), D)
 
     def _predict(self, X: Array) -> Array:
-        distance, nearest = self._neighbours.kneighbors(self._scaled(X))
+        distance, nearest = self._index.kneighbors(self._scaled(X))
         labels = self.train_labels_[nearest]  # (N, k, L)
         if self.weights == "uniform":
             mean: Array = labels.mean(axis=1)
@@ -97,25 +114,8 @@ class AAKNN(ScaledLearner):
         return weighted
 
 
-class _Neighbourly(ScaledLearner):
-    """What both share: the mean label of a row's neighbours, its own left out in training."""
-
-    n_neighbors: int
-
-    def _remember(self, scaled: Array, D: Array) -> Any:
-        """Keep the rows; neighbours of each among the others, (N, k)."""
-        self.train_features_, self.train_labels_ = scaled, D
-        self.after_load()
-        if len(D) == 1:
-            return np.zeros((1, 1), dtype=int)
-        return neighbour_index(scaled, min(self.n_neighbors, len(D) - 1)).kneighbors(return_distance=False)
-
-    def after_load(self) -> None:
-        """Rebuild the search index from the training rows."""
-        self._index = neighbour_index(self.train_features_, self.n_neighbors)
-
-
-class RKNNLDL(_Neighbourly):
+@dataclass(eq=False, repr=False)
+class RKNNLDL(NeighbourLearner, PenalisedLearner):
     """Nearest neighbours, and a linear model for what they leave over (RkNN-LDL).
 
     ``p_i = ρ_i c_i + (1 - ρ_i) softmax(x_i θ + b)`` with ``c_i`` the mean label of the k nearest rows and ``ρ_i`` the
@@ -155,23 +155,15 @@ class RKNNLDL(_Neighbourly):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        n_neighbors: int = 20,
-        alpha: float = 1e-3,
-        l2: float | str = "auto",
-        max_iter: int = 300,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.n_neighbors = n_neighbors
-        self.alpha = alpha
+    n_neighbors: int = 20
+    alpha: float = 1e-3
+    _: KW_ONLY
+    max_iter: int = 300
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)
-        near = self._remember(scaled, D)
+        self._remember(scaled, D)
+        near = self._near_others()
         n_labels = D.shape[1]
         design = Design.of(scaled, self.l2_, curvature=1.0 / n_labels)
         Z, true, close = torch.from_numpy(design.Z), torch.from_numpy(D), torch.from_numpy(near)
@@ -202,7 +194,8 @@ class RKNNLDL(_Neighbourly):
         return shares
 
 
-class LDLHVLC(_Neighbourly):
+@dataclass(eq=False, repr=False)
+class LDLHVLC(NeighbourLearner, PenalisedLearner):
     """Softmax-linear model with correlations of rows and of labels (LDL-HVLC).
 
     ``p_i = softmax(x_i θ + b + c_i M)`` with ``c_i`` the mean label of the k nearest rows, each label scaled, minimises
@@ -243,25 +236,14 @@ class LDLHVLC(_Neighbourly):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        n_neighbors: int = 10,
-        alpha: float = 1e-3,
-        beta: float = 1e-3,
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.n_neighbors = n_neighbors
-        self.alpha = alpha
-        self.beta = beta
+    n_neighbors: int = 10
+    alpha: float = 1e-3
+    beta: float = 1e-3
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)
-        means = D[self._remember(scaled, D)].mean(axis=1)
+        self._remember(scaled, D)
+        means = D[self._near_others()].mean(axis=1)
         spread = means.std(axis=0)
         inverse = np.where(spread > 1e-9, 1.0 / np.where(spread > 1e-9, spread, 1.0), 0.0)
         design = Design.of(scaled, self.l2_, curvature=1.0 / D.shape[1])

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.errors import InputError
-from snefy_ldl.learners.linear import Design, SoftmaxLinear, minimise, start_weights
+from snefy_ldl.learners.linear import (
+    ROUNDING,
+    Design,
+    SoftmaxLinear,
+    curvature_ratio,
+    filled_mean,
+    minimise,
+    rounded_size,
+    start_weights,
+)
 
 LOSSES = ("cad", "emd", "qfd", "cjs", "kl")
 HEADS = ("softmax", "unimodal", "concentrated")
-#: |z| is taken as √(z² + ε²) - ε, so that the cumulative absolute distance has a gradient everywhere.
-ROUNDING = 1e-3
 #: Cumulative shares below this count as this in logarithms.
 SMALLEST_SHARE = 1e-12
 #: Logarithms of a concentrated head's width stay within ± this, for labels that lie between -1 and 1.
@@ -68,7 +74,7 @@ def ordinal_loss(name: str, D: Tensor) -> Callable[[Tensor], Tensor]:
         gap = true - predicted
         if name == "emd":
             return gap.square().sum() / n_rows
-        return ((gap.square() + ROUNDING**2).sqrt() - ROUNDING).sum() / n_rows
+        return rounded_size(gap).sum() / n_rows
 
     return cumulative
 
@@ -102,6 +108,7 @@ def log_shares(head: str, outputs: Tensor, n_labels: int) -> Tensor:
     return torch.log_softmax(outputs, dim=1)
 
 
+@dataclass(eq=False, repr=False)
 class OrdinalLDL(SoftmaxLinear):
     """Linear model for labels in an order, with an ordinal loss and, if wanted, one mode a row.
 
@@ -143,30 +150,14 @@ class OrdinalLDL(SoftmaxLinear):
         array([[0.06, 0.44, 0.44, 0.06]])
     """
 
-    def __init__(
-        self,
-        loss: str = "cad",
-        head: str = "softmax",
-        l2: float | str = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(l2=l2, max_iter=max_iter, tol=tol, standardize=standardize, random_state=random_state)
-        self.loss = loss
-        self.head = head
+    loss: str = "cad"
+    head: str = "softmax"
 
-    def _check_params(self) -> None:
-        super()._check_params()
-        if self.loss not in LOSSES:
-            raise InputError(f"loss={self.loss!r}: use one of {', '.join(LOSSES)}.")
-        if self.head not in HEADS:
-            raise InputError(f"head={self.head!r}: use one of {', '.join(HEADS)}.")
+    _choices = {"loss": LOSSES, "head": HEADS}  # noqa: RUF012 - never changed
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)
-        ratio = curvature_ratio(self.loss, D)
+        ratio = loss_ratio(self.loss, D)
         if self.l2 == "auto":
             self.l2_ *= ratio
         ridge = self.l2_ / ratio  # the whole objective is divided by the ratio: gradients are then of the size of KL's
@@ -188,10 +179,8 @@ class OrdinalLDL(SoftmaxLinear):
         return shares
 
 
-def curvature_ratio(loss: str, D: Array) -> float:
+def loss_ratio(loss: str, D: Array) -> float:
     """How strongly a loss bends in the logits at the mean label distribution, in units of the KL divergence.
-
-    With ``J = diag(m) - m mᵀ`` and ``B`` the curvature in the shares it is ``tr(J B J) / tr(J)``; for KL it is 1.
 
     Args:
         loss: As in ``ordinal_loss``.
@@ -201,12 +190,10 @@ def curvature_ratio(loss: str, D: Array) -> float:
         A positive number.
 
     Example:
-        >>> curvature_ratio("kl", np.array([[0.5, 0.5], [0.2, 0.8]])), curvature_ratio("emd", np.array([[0.5, 0.5]]))
+        >>> loss_ratio("kl", np.array([[0.5, 0.5], [0.2, 0.8]])), loss_ratio("emd", np.array([[0.5, 0.5]]))
         (1.0, 0.5)
     """
-    n_labels = D.shape[1]
-    mean = (D.mean(axis=0) + 1e-3 / n_labels) / (1.0 + 1e-3)  # a label that no row uses still bends a little
-    J = np.diag(mean) - np.outer(mean, mean)
+    n_labels, mean = D.shape[1], filled_mean(D)
     C = np.tril(np.ones((n_labels, n_labels)))[:-1]
     if loss == "kl":
         return 1.0
@@ -219,7 +206,7 @@ def curvature_ratio(loss: str, D: Array) -> float:
     else:
         gap = np.abs((D - mean) @ C.T).mean(axis=0) + ROUNDING
         B = C.T @ np.diag(1.0 / gap) @ C
-    return float(np.trace(J @ B @ J) / np.trace(J))
+    return curvature_ratio(mean, B)
 
 
 def _similarity(n_labels: int) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from sklearn.model_selection import KFold
 from sklearn.svm import LinearSVC
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_count, check_number
+from snefy_ldl._internal.validation import check_count
 from snefy_ldl.learners.linear import ScaledLearner, lbfgs, principal_axes
 
 #: A label nobody uses still has this weight, in rows, so that its mean and variance exist.
@@ -19,6 +20,7 @@ _PHANTOM_ROWS = 1e-6
 _SMOOTHING_PER_L2, _MARGIN_PER_L2 = 3.0, 25.0
 
 
+@dataclass(eq=False, repr=False)
 class PTBayes(ScaledLearner):
     """Gaussian naive Bayes on weighted single-label copies (PT-Bayes).
 
@@ -55,24 +57,11 @@ class PTBayes(ScaledLearner):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        var_smoothing: float | str = "auto",
-        decorrelate: bool = True,
-        shared_variance: bool = True,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.var_smoothing = var_smoothing
-        self.decorrelate = decorrelate
-        self.shared_variance = shared_variance
-        self.standardize = standardize
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        if self.var_smoothing != "auto":
-            check_number("var_smoothing", self.var_smoothing, strict=True)
+    var_smoothing: float | str = "auto"
+    decorrelate: bool = True
+    shared_variance: bool = True
+    standardize: bool | str = "auto"
+    random_state: Any = None
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         features = self._prepare(X, D)
@@ -103,6 +92,7 @@ class PTBayes(ScaledLearner):
         return shares
 
 
+@dataclass(eq=False, repr=False)
 class PTSVM(ScaledLearner):
     """Linear support vector machines on weighted single-label copies (PT-SVM).
 
@@ -139,24 +129,14 @@ class PTSVM(ScaledLearner):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        C: float | str = "auto",
-        n_folds: int = 3,
-        max_iter: int = 1000,
-        standardize: bool | str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.C = C
-        self.n_folds = n_folds
-        self.max_iter = max_iter
-        self.standardize = standardize
-        self.random_state = random_state
+    C: float | str = "auto"
+    n_folds: int = 3
+    max_iter: int = 1000
+    standardize: bool | str = "auto"
+    random_state: Any = None
 
     def _check_params(self) -> None:
         super()._check_params()
-        if self.C != "auto":
-            check_number("C", self.C, strict=True)
         check_count("n_folds", self.n_folds, low=2)
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:

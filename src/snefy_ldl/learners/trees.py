@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -13,7 +14,7 @@ from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.datasets.groups import group_folds
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.learners.base import Learner, check_hyperparameters
+from snefy_ldl.learners.base import Learner
 
 #: Walks of a row down a tree that are made at a time.
 BLOCK_WALKS = 1 << 16
@@ -21,6 +22,7 @@ BLOCK_WALKS = 1 << 16
 LEVELS = 4
 
 
+@dataclass(eq=False, repr=False)
 class TreesLDL(Learner):
     """Extremely randomised trees (Geurts, Ernst & Wehenkel, 2006) on the shares themselves.
 
@@ -48,22 +50,14 @@ class TreesLDL(Learner):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        n_trees: int = 200,
-        max_features: Any = "auto",
-        min_leaf: int = 1,
-        n_parts: int = 5,
-        random_state: Any = None,
-    ) -> None:
-        self.n_trees = n_trees
-        self.max_features = max_features
-        self.min_leaf = min_leaf
-        self.n_parts = n_parts
-        self.random_state = random_state
+    n_trees: int = 200
+    max_features: Any = "auto"
+    min_leaf: int = 1
+    n_parts: int = 5
+    random_state: Any = None
 
     #: Where parts of the forest leave out whole groups: the group of each training row (N,).
-    _groups: Index | None = None
+    _groups = cast("Index | None", None)
 
     def leaving_out(self, groups: Index) -> TreesLDL:
         """An unfitted forest whose parts leave out whole groups of rows.
@@ -88,7 +82,7 @@ class TreesLDL(Learner):
         return np.array_split(random.permutation(n_rows), n_parts) if n_parts > 1 else [np.array([], dtype=int)]
 
     def _check_params(self) -> None:
-        check_hyperparameters(self)
+        super()._check_params()
         check_count("n_parts", self.n_parts, low=2)
         share = self.max_features
         if isinstance(share, str) or share is None:

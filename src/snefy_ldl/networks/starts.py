@@ -93,17 +93,22 @@ def prototype_init(
         concentration_range: of the ``s_i``, in units of the labels' own concentration.
         concentration: the labels' own; by default of :func:`label_concentration`.
     """
-    n_neurons, n_readouts = net.raw_exponents.shape[1], net.readout.shape[1]
+    n_neurons = net.raw_exponents.shape[1]
     base = min(max(label_concentration(D) if concentration is None else concentration, 1.0), 1e4)
     rows = torch.randint(len(D), (n_neurons,), generator=generator)
     low, high = (math.log(multiple) for multiple in concentration_range)
     totals = base * torch.exp(low + (high - low) * torch.rand(n_neurons, 1, generator=generator, dtype=torch.float64))
     net.set_exponents(member, 0.5 * (totals * D[rows] - 1.0))
-    with torch.no_grad():
-        net.readout[member] = torch.rand(n_readouts, n_neurons, generator=generator) / math.sqrt(n_readouts)
-        width = net.head_weight.shape[1]
-        net.head_weight[member] = torch.randn(width, n_neurons, generator=generator) * (0.1 / math.sqrt(width))
-        net.head_bias[member] = 0.0
+    _start_even(net, member, generator)
+
+
+@torch.no_grad()
+def _start_even(net: SnefyNet, member: int, generator: torch.Generator) -> None:
+    """Positive readouts and a head near zero, so that all neurons start with equal mass; the backbone anew."""
+    (n_readouts, n_neurons), width = net.readout.shape[1:], net.head_weight.shape[1]
+    net.readout[member] = torch.rand(n_readouts, n_neurons, generator=generator) / math.sqrt(n_readouts)
+    net.head_weight[member] = torch.randn(width, n_neurons, generator=generator) * (0.1 / math.sqrt(width))
+    net.head_bias[member] = 0.0
     if isinstance(net.backbone, StackedMLP):
         net.backbone.reset(member, generator)
 
@@ -199,7 +204,7 @@ def presence_init(
         >>> bool((net(torch.zeros(1, 3)).prob_zero()[:, 1] > 0.1).all())
         True
     """
-    n_neurons, n_readouts = net.raw_exponents.shape[1], net.readout.shape[1]
+    n_neurons = net.raw_exponents.shape[1]
     D = D.double()
     alpha, log_odds = fit_faces(D.numpy())
     concentration, odds = torch.as_tensor(alpha), torch.as_tensor(log_odds)
@@ -216,12 +221,7 @@ def presence_init(
     chance = ((1.0 - blend) * here + blend * torch.sigmoid(odds)).clamp(RAREST, 1.0 - RAREST)
     with torch.no_grad():
         net.raw_presence[member] = (0.5 * chance.logit()).to(net.raw_presence)
-        net.readout[member] = torch.rand(n_readouts, n_neurons, generator=generator) / math.sqrt(n_readouts)
-        width = net.head_weight.shape[1]
-        net.head_weight[member] = torch.randn(width, n_neurons, generator=generator) * (0.1 / math.sqrt(width))
-        net.head_bias[member] = 0.0
-    if isinstance(net.backbone, StackedMLP):
-        net.backbone.reset(member, generator)
+    _start_even(net, member, generator)
     if background_share is not None:
         net.set_background(member, concentration, background_share)
         net.background_odds[member] = odds

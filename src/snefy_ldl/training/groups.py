@@ -34,10 +34,10 @@ from snefy_ldl.training.effects import (
     posterior_means,
 )
 from snefy_ldl.training.guides import Guides, Mover, Moves, best_weights, fit_guides
+from snefy_ldl.training.loop import evaluate
 from snefy_ldl.training.plan import Job, make_objective
 from snefy_ldl.training.race import train_jobs
 from snefy_ldl.training.state import FittedState, lead
-from snefy_ldl.training.step import evaluate
 
 #: Folds of the rows of every group: the effect that a row is shown comes from the other folds.
 FOLDS = 5

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.linalg import helmert
 
 from snefy_ldl._internal.limits import PREDICTION_ROWS
 from snefy_ldl._internal.progress import Progress
@@ -23,8 +24,8 @@ from snefy_ldl._internal.random import derive_seed
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import ZeroPolicy
 from snefy_ldl.errors import TrainingError
+from snefy_ldl.learners.logratio import FACTORS, FREEDOMS, choose_shape, shrink, spectrum, stack_guides
 from snefy_ldl.training.checkpoint import checkpoint_of
-from snefy_ldl.training.conclude import first_members, join_states
 from snefy_ldl.training.data import TrainingData, complete_votes
 from snefy_ldl.training.groups import Measured, Shown, add_effects, base_learners, measure_effects, wants_effects
 from snefy_ldl.training.guides import (
@@ -38,9 +39,18 @@ from snefy_ldl.training.guides import (
     fit_mover,
     mixed_mean,
 )
-from snefy_ldl.training.lessons import draw_lesson
 from snefy_ldl.training.plan import N_FOLDS, Job, fold_rows
-from snefy_ldl.training.race import Candidate, Stack, candidates_of, conclude_stack, describe, run_race, train_jobs
+from snefy_ldl.training.race import (
+    Candidate,
+    Stack,
+    candidates_of,
+    conclude_stack,
+    describe,
+    first_members,
+    join_states,
+    run_race,
+    train_jobs,
+)
 from snefy_ldl.training.settings import Settings
 from snefy_ldl.training.state import FittedState, Inputs, Validation, choose, lead
 
@@ -691,3 +701,43 @@ def _seen_by(chosen: FittedState, data: TrainingData) -> tuple[Any, Moves | None
         if chosen.guides.mover is not None:
             moves.append(chosen.guides.mover.moves(seen, data.features[part]))
     return table, Moves.joined(moves) if moves else None
+
+
+def draw_lesson(predicted: Array, D: Array, rows: Index, n_draws: int, seed: int) -> tuple[Index, Array]:
+    """Draws of a law of log-ratios around the guides that some rows teach, for tables too small to teach a network.
+
+    A few dozen rows do not teach a network how to follow its guides, nor how log-ratios vary together. A law with few
+    parameters learns both from them: log-ratios around a mean that is stacked of the guides' predictions, with a
+    Student law for what is left (:mod:`snefy_ldl.learners.logratio`). Its draws, beside the rows, teach the network.
+
+    Args:
+        predicted: log shares that guides predict for all rows, out of sample (N, G, L), whatever their sum.
+        D: label distributions of all rows (N, L), strictly positive.
+        rows: those that may be seen.
+        n_draws: how many.
+        seed: of the draws.
+
+    Returns:
+        The row that each draw belongs to (n_draws,), and the drawn label distributions (n_draws, L).
+
+    Example:
+        >>> random = np.random.default_rng(0)
+        >>> D = random.dirichlet([5, 3, 2], size=40)
+        >>> where, drawn = draw_lesson(np.log(D)[:, None] + 0.1, D, np.arange(30), 7, 0)
+        >>> drawn.shape, bool(where.max() < 30)
+        ((7, 3), True)
+    """
+    random = np.random.default_rng(seed)
+    basis = helmert(D.shape[1])  # (P, L)
+    z, guided = np.log(D[rows]) @ basis.T, np.moveaxis(predicted[rows] @ basis.T, 1, 0)  # (N, P), (G, N, P)
+    mean = z.mean(0) + np.tensordot(stack_guides(guided, z), guided - z.mean(0), 1)
+    left = z - mean
+    folds = random.permutation(np.arange(len(rows)) % N_FOLDS)
+    amount, freedom, spread = choose_shape([left] * N_FOLDS, folds, FREEDOMS, FACTORS)
+    values, axes = spectrum(left)
+    picked = random.integers(len(rows), size=n_draws)
+    noise = random.standard_normal((n_draws, z.shape[1])) * np.sqrt(spread * shrink(values, amount))
+    noise /= np.sqrt(random.chisquare(freedom, size=(n_draws, 1)) / freedom)
+    logs = (mean[picked] + noise @ axes.T) @ basis
+    drawn = np.exp(logs - logs.max(1, keepdims=True))
+    return rows[picked], drawn / drawn.sum(1, keepdims=True)

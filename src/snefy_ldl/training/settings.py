@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from snefy_ldl._internal.validation import ZeroOption, check_count, check_number
+from snefy_ldl._internal.validation import ZeroOption, check_choice, check_count, check_number
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.scaling import Scaling
@@ -81,10 +81,8 @@ class Settings:
             raise InputError(f"validation_fraction must lie in [0, 1); got {self.validation_fraction!r}.")
         if self.patience is not None:
             check_count("patience, unless None,", self.patience)
-        if self.recipe not in ("default", "paper"):
-            raise InputError(f'recipe={self.recipe!r}: use "default" or "paper".')
-        if self.group_effects not in ("auto", None):
-            raise InputError(f'group_effects={self.group_effects!r}: use "auto" or None.')
+        check_choice("recipe", self.recipe, ("default", "paper"))
+        check_choice("group_effects", self.group_effects, ("auto", None))
         scalings = {"auto", "unit", "pooled", True, False, None}
         if not isinstance(self.standardize, Hashable) or self.standardize not in scalings:
             raise InputError(f'standardize={self.standardize!r}: use "auto", "unit", "pooled" or False.')

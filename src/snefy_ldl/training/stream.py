@@ -23,16 +23,15 @@ from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
 from snefy_ldl.training.checkpoint import BestWeights, Snapshot, checkpoint_of
-from snefy_ldl.training.conclude import conclude
 from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.loop import count_repair, diagnose, is_sound
+from snefy_ldl.training.loop import BackboneSteps, Steps, count_repair, diagnose, evaluate, is_sound, seeded
 from snefy_ldl.training.objectives import Objective
 from snefy_ldl.training.optimiser import copy_of_member, make_optimizer
 from snefy_ldl.training.plan import Job, build_net, make_objective
+from snefy_ldl.training.race import conclude
 from snefy_ldl.training.selfcheck import finish
 from snefy_ldl.training.settings import Recipe, Settings
 from snefy_ldl.training.state import FittedState, Run
-from snefy_ldl.training.step import BackboneSteps, Steps, evaluate, seeded
 
 #: Rows a step of a stream takes where nothing else says.
 BATCH_ROWS = 256

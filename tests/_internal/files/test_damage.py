@@ -23,7 +23,7 @@ from sklearn.multioutput import MultiOutputRegressor
 
 from commands import fail
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.model_files import ArrayFolder, load_calibration
+from snefy_ldl._internal.model_files import load_calibration, read_arrays, write_arrays
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.learners import AAKNN, SABFGS, TreesLDL
@@ -153,7 +153,7 @@ def test_json_that_is_wrong(plain: Path, tmp_path: Path, place: str, value: Any,
         ("guides", REMOVED, "no guides"),
         ("guides.floor", "x", "guides.floor"),
         ("guides.learners", [1], "guides.learners"),
-        ("guides.learners", [{}], "guide .* is damaged"),
+        ("guides.learners", [{}], "guides .* are damaged"),
         ("guides.learners", [{"learner": {"class": "Other"}}], "not known here"),
         ("network.n_inputs", 99, "99 inputs, and the rows have 3"),
     ],
@@ -411,8 +411,7 @@ def test_calibrations_that_are_wrong(tmp_path: Path, place: str, value: Any, mat
     ("place", "value"), [("format_version", 0), ("format_version", True), ("arrays", ".."), ("arrays", "/etc/hosts")]
 )
 def test_folders_of_arrays_too(tmp_path: Path, place: str, value: Any) -> None:
-    kind = ArrayFolder("test", 1, "table")
-    kind.write(tmp_path / "t", {}, {})
+    write_arrays(tmp_path / "t", {}, {})
     edit_json(tmp_path / "t" / "model.json", place, value)
     with pytest.raises(ModelFileError, match="is damaged"):
-        kind.read(tmp_path / "t")
+        read_arrays(tmp_path / "t")

@@ -16,7 +16,14 @@ import pytest
 from snefy_ldl import SnefyLDL
 from snefy_ldl._internal import files
 from snefy_ldl._internal.files import write_bytes
-from snefy_ldl._internal.model_files import ArrayFolder, load_calibration, read_model, save_calibration, write_model
+from snefy_ldl._internal.model_files import (
+    load_calibration,
+    read_arrays,
+    read_model,
+    save_calibration,
+    write_arrays,
+    write_model,
+)
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import ModelFileError
 
@@ -228,13 +235,13 @@ def test_a_calibration_goes_with_its_weights(tmp_path: Path) -> None:
 
 
 def test_threads_that_write_arrays_take_turns(tmp_path: Path) -> None:
-    kind, errors = ArrayFolder("test", 1, "table"), []
+    errors = []
 
     def write(number: int) -> None:
         try:
             for _ in range(10):
-                kind.write(tmp_path / "t", {"number": number}, {"x": np.full(3, number)})
-                description, arrays = kind.read(tmp_path / "t")
+                write_arrays(tmp_path / "t", {"number": number}, {"x": np.full(3, number)})
+                description, arrays = read_arrays(tmp_path / "t")
                 assert set(arrays["x"]) == {description["number"]}
         except Exception as error:  # a thread's own errors are printed, not raised
             errors.append(error)

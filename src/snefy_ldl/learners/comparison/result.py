@@ -10,6 +10,7 @@ from scipy.stats import rankdata
 
 from snefy_ldl import metrics
 from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_choice
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.comparison.statistics import (
     FriedmanResult,
@@ -173,8 +174,7 @@ class Comparison:
         """
         import pandas as pd  # an extra
 
-        if adjust not in (None, "holm"):
-            raise InputError(f'adjust={adjust!r}: use None or "holm".')
+        check_choice("adjust", adjust, (None, "holm"))
         table = self._p_table(self._measure(measure), 0 if data is None else self._data(data))
         if adjust == "holm":
             table = np.stack([holm(row) for row in table])
@@ -313,8 +313,7 @@ class Comparison:
             InputError: There is no such measure or kind, or too few data sets for ranks.
         """
         name = self._measure(measure)
-        if kind not in ("auto", "means", "ranks"):
-            raise InputError(f'kind={kind!r}: use "auto", "means" or "ranks".')
+        check_choice("kind", kind, ("auto", "means", "ranks"))
         if kind == "ranks" or (kind == "auto" and len(self.data_sets) > 1):
             result = self.friedman(name)
             return critical_difference_diagram(

@@ -27,17 +27,18 @@ from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.random import derive_seed, seed_from
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_count, check_distributions, check_features, check_number
+from snefy_ldl._internal.validation import check_count, check_distributions, check_features
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.datasets.groups import in_groups, leave_groups_out, read_groups
 from snefy_ldl.errors import ClosureNote, InputError, ModelFileError, TrainingWarning, ZeroLabelWarning
-from snefy_ldl.estimator import SnefyLDL, fit_many
+from snefy_ldl.estimator import fit_folds
 from snefy_ldl.learners.base import Learner, close_rows, share_floor
 from snefy_ldl.learners.comparison.result import Comparison
 from snefy_ldl.training.guides import centred_logs
 from snefy_ldl.tuning import Fold, list_folds
 
 
+@dataclass(eq=False, repr=False)
 class RegressorLDL(Learner):
     """Any scikit-learn regressor as a label distribution learner.
 
@@ -61,18 +62,17 @@ class RegressorLDL(Learner):
         array([[0.5, 0.5]])
     """
 
-    def __init__(self, regressor: Any, target: str = "shares", floor: float = 1e-4, random_state: Any = None) -> None:
-        self.regressor = regressor
-        self.target = target
-        self.floor = floor
-        self.random_state = random_state
+    regressor: Any
+    target: str = "shares"
+    floor: float = 1e-4
+    random_state: Any = None
+
+    _choices = {"target": ("shares", "logs")}  # noqa: RUF012 - never changed
 
     def _check_params(self) -> None:
         if isinstance(self.regressor, type) or not hasattr(self.regressor, "fit"):
             raise InputError(f"regressor must be an object with fit and predict; got {self.regressor!r}.")
-        if self.target not in ("shares", "logs"):
-            raise InputError(f'target={self.target!r}: use "shares" or "logs".')
-        check_number("floor", self.floor, strict=True)
+        super()._check_params()
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         regressor = clone(self.regressor)
@@ -377,66 +377,45 @@ def _read(store: Path | None, unit: Unit) -> Record | None:
 
 def _work(plan: Plan, units: list[Unit], n_jobs: int | None) -> Iterator[tuple[Unit, Record]]:
     if n_jobs in (None, 1) or len(units) < 2:
-        for unit in units:
-            yield unit, _score_folds(plan.model(unit), plan.sets[unit.data], _folds(plan, unit), plan.measures, None)
+        yield from ((unit, _score_folds(*_parts(plan, unit), None)) for unit in units)
         return
-    calls = (
-        delayed(_numbered)(k, plan.model(unit), plan.sets[unit.data], _folds(plan, unit), plan.measures)
-        for k, unit in enumerate(units)
-    )
-    for k, record in Parallel(n_jobs=n_jobs, return_as="generator_unordered")(calls):
-        yield units[k], record
+    calls = (delayed(_score_alone)(*_parts(plan, unit)) for unit in units)
+    yield from zip(units, Parallel(n_jobs=n_jobs, return_as="generator")(calls))
 
 
-def _folds(plan: Plan, unit: Unit) -> list[Fold]:
-    return plan.folds[unit.data][unit.repeat]
+def _parts(plan: Plan, unit: Unit) -> tuple[Any, TestSet, list[Fold], list[str]]:
+    return plan.model(unit), plan.sets[unit.data], plan.folds[unit.data][unit.repeat], plan.measures
 
 
-def _numbered(k: int, model: Any, data: TestSet, folds: list[Fold], measures: list[str]) -> tuple[int, Record]:
+def _score_alone(model: Any, data: TestSet, folds: list[Fold], measures: list[str]) -> Record:
     """In a process among others: one thread each, and no processes of its own."""
     with threadpool_limits(1):
-        return k, _score_folds(model, data, folds, measures, 1)
+        return _score_folds(model, data, folds, measures, 1)
 
 
 def _score_folds(model: Any, data: TestSet, folds: list[Fold], measures: list[str], n_jobs: int | None) -> Record:
     """Fit one clone per fold, and score it on the rows it has not seen."""
     scores: dict[str, list[float]] = {name: [] for name in measures}
     floor = share_floor(data.D)
-    fit_seconds, predict_seconds = [], []
+    predict_seconds, started = [], time.perf_counter()
     try:
         with warnings.catch_warnings():
             for kind in (TrainingWarning, ZeroLabelWarning, ClosureNote):
                 warnings.simplefilter("ignore", kind)  # would be repeated for every fold
-            for fitted, seconds, (_, test) in _fitted(model, data, folds, n_jobs):
+            models = fit_folds(
+                model, in_groups(data.X, data.groups), data.labels, [train for train, _ in folds], n_jobs
+            )
+            fit_seconds = [(time.perf_counter() - started) / len(folds)] * len(folds)
+            for fitted, (_, test) in zip(models, folds):
                 started = time.perf_counter()
                 shares = np.asarray(fitted.predict(take_rows(data.rows_for(fitted), test)), dtype=np.float64)
                 predict_seconds.append(time.perf_counter() - started)
-                fit_seconds.append(seconds)
                 for name in measures:
                     value = float(getattr(metrics, name)(data.D[test], close_rows(shares, floor)))
                     scores[name].append(value)
     except Exception as error:  # one learner's failure must not lose the others' work
         return {"error": f"{type(error).__name__}: {error}"}
     return {"scores": scores, "fit_seconds": fit_seconds, "predict_seconds": predict_seconds}
-
-
-def _fitted(model: Any, data: TestSet, folds: list[Fold], n_jobs: int | None) -> Iterator[tuple[Any, float, Fold]]:
-    """Fitted clones with the seconds of a fit; stacked fits share their time."""
-    started = time.perf_counter()
-    trains = [train for train, _ in folds]
-    if type(model) is SnefyLDL and model.backbone is None:  # a subclass may fit in its own way
-        models = fit_many(model, data.rows_for(model), data.labels, trains, n_jobs=n_jobs)
-    elif callable(getattr(model, "fit_folds", None)):
-        models = list(model.fit_folds(data.X, data.labels, trains))
-    else:
-        for fold in folds:
-            started = time.perf_counter()
-            one = clone(model).fit(take_rows(data.rows_for(model), fold[0]), take_rows(data.labels, fold[0]))
-            yield one, time.perf_counter() - started, fold
-        return
-    seconds = (time.perf_counter() - started) / len(folds)
-    for one, fold in zip(models, folds):
-        yield one, seconds, fold
 
 
 def compare(

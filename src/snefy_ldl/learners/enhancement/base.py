@@ -10,12 +10,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import (
-    cell_name,
     check_distributions,
     check_features,
     check_number,
     check_table,
-    first_cell,
+    refuse_first,
 )
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows
@@ -77,16 +76,11 @@ def check_logical(L: Any, n_rows: int | None = None) -> tuple[Mask, list[str] | 
         raise InputError(f"X and L must have the same number of rows; got {n_rows} and {len(table)}.")
     if table.shape[1] < 2:
         raise InputError(f"L has {table.shape[1]} label column; label enhancement needs at least 2.")
-    odd = ~np.isin(table, (-1.0, 0.0, 1.0))
-    if odd.any():
-        row, column = first_cell(odd)
-        raise InputError(
-            f"L holds {table[row, column]:g} at {cell_name(row, column, names)}; logical labels are 0 or 1."
-        )
+    rule = "L holds {value:g} at {place}; logical labels are 0 or 1."
+    refuse_first(~np.isin(table, (-1.0, 0.0, 1.0)), table, rule, names)
     relevant = table > 0.0
-    empty = np.flatnonzero(~relevant.any(axis=1))
-    if len(empty):
-        raise InputError(f"L has no label in row {empty[0]}; every row needs at least one that applies.")
+    rule = "L has no label in {place}; every row needs at least one that applies."
+    refuse_first(~relevant.any(axis=1), table[:, 0], rule)
     return relevant, names
 
 
@@ -118,9 +112,7 @@ class Enhancer(Learner):
     #: Whether features are divided by their spreads and clipped; otherwise they keep their units.
     standardize: bool = True
 
-    def _check_params(self) -> None:
-        if self.standardize not in (True, False):
-            raise InputError(f"standardize={self.standardize!r}: use True or False.")
+    _choices = {"standardize": (True, False)}  # noqa: RUF012 - never changed
 
     @abstractmethod
     def _enhance(self, X: Array, relevant: Mask, random: np.random.RandomState) -> Array:

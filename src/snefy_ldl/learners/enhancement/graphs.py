@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl._internal.validation import check_count, check_number
+from snefy_ldl._internal.validation import check_number
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.enhancement.base import Enhancer
 
@@ -23,6 +24,7 @@ from snefy_ldl.learners.enhancement.base import Enhancer
 _CHUNK = 1000
 
 
+@dataclass(eq=False, repr=False)
 class FCM(Enhancer):
     """Fuzzy clustering (FCM): labels are rows of a cluster-by-label matrix, mixed by a row's memberships.
 
@@ -52,24 +54,14 @@ class FCM(Enhancer):
         (60, 3)
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 20,
-        fuzziness: float = 2.0,
-        max_iter: int = 200,
-        tol: float = 1e-5,
-        random_state: Any = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.fuzziness = fuzziness
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    n_clusters: int = 20
+    fuzziness: float = 2.0
+    max_iter: int = 200
+    tol: float = 1e-5
+    random_state: Any = None
 
     def _check_params(self) -> None:
-        check_count("n_clusters", self.n_clusters)
-        check_count("max_iter", self.max_iter)
-        check_number("tol", self.tol, strict=True)
+        super()._check_params()
         if check_number("fuzziness", self.fuzziness) <= 1.0:
             raise InputError(f"fuzziness={self.fuzziness!r} must be above 1.")
 
@@ -101,6 +93,7 @@ class FCM(Enhancer):
         return self._compose(self._memberships(self._scaled(X), self.centres_))
 
 
+@dataclass(eq=False, repr=False)
 class KM(Enhancer):
     """Kernel method (KM): a label weighs the more, the nearer a row is to the centre of its rows in kernel space.
 
@@ -126,9 +119,8 @@ class KM(Enhancer):
         (60, 3)
     """
 
-    def __init__(self, standardize: bool = False, random_state: Any = None) -> None:
-        self.standardize = standardize
-        self.random_state = random_state
+    standardize: bool = False
+    random_state: Any = None
 
     def _enhance(self, X: Array, relevant: Mask, random: np.random.RandomState) -> Array:
         width = mean_distance(X)
@@ -191,6 +183,7 @@ def neighbour_graph(X: Array, n_neighbors: int, width: float) -> Any:
     return graph.maximum(graph.T)
 
 
+@dataclass(eq=False, repr=False)
 class LP(Enhancer):
     """Label propagation (LP): logical labels spread over a graph of similar rows.
 
@@ -220,17 +213,13 @@ class LP(Enhancer):
         (60, 3)
     """
 
-    def __init__(
-        self, alpha: float = 0.5, n_neighbors: int = 20, standardize: bool = True, random_state: Any = None
-    ) -> None:
-        self.alpha = alpha
-        self.n_neighbors = n_neighbors
-        self.standardize = standardize
-        self.random_state = random_state
+    alpha: float = 0.5
+    n_neighbors: int = 20
+    standardize: bool = True
+    random_state: Any = None
 
     def _check_params(self) -> None:
         super()._check_params()
-        check_count("n_neighbors", self.n_neighbors)
         if not 0.0 <= check_number("alpha", self.alpha) < 1.0:
             raise InputError(f"alpha={self.alpha!r} must lie in [0, 1).")
 
@@ -274,6 +263,7 @@ def reconstruction_weights(X: Array, n_neighbors: int) -> Any:
     return sp.csr_matrix((weights.ravel(), (rows, nearest.ravel())), shape=(n, n))
 
 
+@dataclass(eq=False, repr=False)
 class ML(Enhancer):
     """Manifold learning (ML): numerical labels that can be rebuilt from neighbours as the features can.
 
@@ -302,26 +292,11 @@ class ML(Enhancer):
         (60, 3)
     """
 
-    def __init__(
-        self,
-        margin: float = 1.0,
-        n_neighbors: int | None = None,
-        max_iter: int = 200,
-        standardize: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.margin = margin
-        self.standardize = standardize
-        self.n_neighbors = n_neighbors
-        self.max_iter = max_iter
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_number("margin", self.margin, strict=True)
-        check_count("max_iter", self.max_iter)
-        if self.n_neighbors is not None:
-            check_count("n_neighbors", self.n_neighbors)
+    margin: float = 1.0
+    n_neighbors: int | None = None
+    max_iter: int = 200
+    standardize: bool = True
+    random_state: Any = None
 
     def _enhance(self, X: Array, relevant: Mask, random: np.random.RandomState) -> Array:
         weights = reconstruction_weights(X, self.n_neighbors or relevant.shape[1] + 1)
@@ -342,6 +317,7 @@ class ML(Enhancer):
         return shares
 
 
+@dataclass(eq=False, repr=False)
 class GLLE(Enhancer):
     """Graph Laplacian label enhancement (GLLE): a smooth function of the features that stays near the logical labels.
 
@@ -375,26 +351,11 @@ class GLLE(Enhancer):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        smoothness: float = 0.01,
-        ridge: float = 0.1,
-        n_neighbors: int | None = None,
-        n_landmarks: int = 1000,
-        random_state: Any = None,
-    ) -> None:
-        self.smoothness = smoothness
-        self.ridge = ridge
-        self.n_neighbors = n_neighbors
-        self.n_landmarks = n_landmarks
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        check_number("smoothness", self.smoothness)
-        check_number("ridge", self.ridge, strict=True)
-        check_count("n_landmarks", self.n_landmarks)
-        if self.n_neighbors is not None:
-            check_count("n_neighbors", self.n_neighbors)
+    smoothness: float = 0.01
+    ridge: float = 0.1
+    n_neighbors: int | None = None
+    n_landmarks: int = 1000
+    random_state: Any = None
 
     def _enhance(self, X: Array, relevant: Mask, random: np.random.RandomState) -> Array:
         n_rows, logical = len(X), relevant.astype(float)

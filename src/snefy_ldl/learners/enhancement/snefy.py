@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,8 +13,8 @@ from scipy.special import gammaln, logsumexp
 
 from snefy_ldl._internal.laws import law_blocks, to_numpy
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl._internal.validation import check_count, check_features, check_number
-from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
+from snefy_ldl._internal.validation import check_features, check_number
+from snefy_ldl.errors import InputError
 from snefy_ldl.learners.enhancement.base import Enhancer, check_logical
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.supervision.pseudo import DensityLearner
@@ -220,6 +219,7 @@ _SMALLEST_ALPHA = 1e-2
 _QUICK = {"guides": None, "centre": None, "zeros": "shrink", "device": "cpu"}
 
 
+@dataclass(eq=False, repr=False)
 class SnefyEnhancer(Enhancer, DensityLearner):
     """A law of the label distribution behind logical labels, given the features.
 
@@ -260,29 +260,19 @@ class SnefyEnhancer(Enhancer, DensityLearner):
 
     _density_defaults = _QUICK
 
-    def __init__(
-        self,
-        labels: Literal["order", "votes"] = "order",
-        threshold: float | None = 0.5,
-        n_rounds: int = 5,
-        n_draws: int = 2000,
-        density_params: dict[str, Any] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.labels = labels
-        self.threshold = threshold
-        self.n_rounds = n_rounds
-        self.n_draws = n_draws
-        self.density_params = density_params
-        self.random_state = random_state
+    labels: Literal["order", "votes"] = "order"
+    threshold: float | None = 0.5
+    n_rounds: int = 5
+    n_draws: int = 2000
+    density_params: dict[str, Any] | None = None
+    random_state: Any = None
+
+    _choices = {"labels": ("order", "votes")}  # noqa: RUF012 - never changed
 
     def _check_params(self) -> None:
-        if self.labels not in ("order", "votes"):
-            raise InputError(f'labels={self.labels!r}: use "order" or "votes".')
+        super()._check_params()
         if self.threshold is not None and not 0.0 < check_number("threshold", self.threshold) < 1.0:
             raise InputError(f"threshold={self.threshold!r} must lie between 0 and 1, or be None.")
-        check_count("n_rounds", self.n_rounds)
-        check_count("n_draws", self.n_draws)
         self._check_density_params()
 
     # -- fitting -----------------------------------------------------------------------------------------------------
@@ -290,18 +280,15 @@ class SnefyEnhancer(Enhancer, DensityLearner):
     def _enhance(self, X: Array, relevant: Mask, random: np.random.RandomState) -> Array:
         seed = int(random.randint(2**31 - 1))
         generator = np.random.default_rng(seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ZeroLabelWarning)
-            warnings.simplefilter("ignore", TrainingWarning)
-            if self.labels == "votes":
-                self._density = self._new_density(seed).fit(X, counts=relevant.astype(float))
-                mean, second = self._update(X, relevant)
-            else:
-                pool, known = self._dirichlet_rounds(X, relevant, generator)
-                self._density = self._new_density(seed).fit(X, known.draws)
-                last = condition_rows(relevant, self._log_density(X), pool, self.n_draws, generator)
-                self.effective_draws_ = last.effective
-                mean, second = last.mean, last.second
+        if self.labels == "votes":
+            self._fit_density(seed, X, counts=relevant.astype(float))
+            mean, second = self._update(X, relevant)
+        else:
+            pool, known = self._dirichlet_rounds(X, relevant, generator)
+            self._fit_density(seed, X, known.draws)
+            last = condition_rows(relevant, self._log_density(X), pool, self.n_draws, generator)
+            self.effective_draws_ = last.effective
+            mean, second = last.mean, last.second
         self.label_variances_ = np.maximum(second - mean**2, 0.0)
         return mean
 

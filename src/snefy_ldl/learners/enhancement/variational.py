@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl._internal.validation import check_count, check_number
 from snefy_ldl.learners.enhancement.base import Enhancer
 
 
@@ -39,11 +39,6 @@ class _VariationalEnhancer(Enhancer):
     epochs: int
     batch_size: int
     learning_rate: float
-
-    def _check_params(self) -> None:
-        for name in ("n_hidden", "epochs", "batch_size"):
-            check_count(name, getattr(self, name))
-        check_number("learning_rate", self.learning_rate, strict=True)
 
     def _train(
         self, nets: dict[str, nn.Sequential], n_rows: int, loss: Callable[[Tensor], Tensor], generator: torch.Generator
@@ -81,6 +76,7 @@ def _softplus(values: Tensor) -> Tensor:
     return functional.softplus(values) + 1e-6
 
 
+@dataclass(eq=False, repr=False)
 class LEVI(_VariationalEnhancer):
     """Label enhancement by variational inference (LEVI): the distribution is what features and labels are made from.
 
@@ -110,25 +106,12 @@ class LEVI(_VariationalEnhancer):
         (60, 3)
     """
 
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        n_hidden: int = 64,
-        epochs: int = 100,
-        batch_size: int = 64,
-        learning_rate: float = 1e-3,
-        random_state: Any = None,
-    ) -> None:
-        self.alpha = alpha
-        self.n_hidden = n_hidden
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_number("alpha", self.alpha)
+    alpha: float = 1.0
+    n_hidden: int = 64
+    epochs: int = 100
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    random_state: Any = None
 
     def _enhance(self, X: Array, relevant: Mask, random: np.random.RandomState) -> Array:
         generator = torch.Generator().manual_seed(int(random.randint(2**31 - 1)))
@@ -159,6 +142,7 @@ class LEVI(_VariationalEnhancer):
         return shares
 
 
+@dataclass(eq=False, repr=False)
 class LIBLE(_VariationalEnhancer):
     """Label information bottleneck (LIBLE): a short code of the features that keeps what the labels say.
 
@@ -198,31 +182,14 @@ class LIBLE(_VariationalEnhancer):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        alpha: float = 1e-3,
-        beta: float = 1e-3,
-        n_hidden: int = 64,
-        n_latent: int = 64,
-        epochs: int = 100,
-        batch_size: int = 64,
-        learning_rate: float = 1e-3,
-        random_state: Any = None,
-    ) -> None:
-        self.alpha = alpha
-        self.beta = beta
-        self.n_hidden = n_hidden
-        self.n_latent = n_latent
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_count("n_latent", self.n_latent)
-        check_number("alpha", self.alpha)
-        check_number("beta", self.beta)
+    alpha: float = 1e-3
+    beta: float = 1e-3
+    n_hidden: int = 64
+    n_latent: int = 64
+    epochs: int = 100
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    random_state: Any = None
 
     def _enhance(self, X: Array, relevant: Mask, random: np.random.RandomState) -> Array:
         generator = torch.Generator().manual_seed(int(random.randint(2**31 - 1)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,8 @@ from sklearn.model_selection import KFold
 
 from snefy_ldl._internal.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_count, check_distributions, check_number
-from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
+from snefy_ldl._internal.validation import check_distributions
+from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows
 from snefy_ldl.learners.linear import apply_scale, column_scale, principal_axes
 from snefy_ldl.learners.maxent import SABFGS
@@ -85,6 +85,7 @@ def _bounded(spread: float, noise: float) -> float:
     return float(np.clip(spread / noise, 1.0, _MOST_VOTES)) if noise > 0.0 else _MOST_VOTES
 
 
+@dataclass(eq=False, repr=False)
 class LabelCalibrator(DensityLearner):
     """Label distributions behind noisy annotations: a law of ``ℓ`` given ``x``, updated on what was observed.
 
@@ -121,31 +122,18 @@ class LabelCalibrator(DensityLearner):
         ((150, 3), True)
     """
 
-    label_distributions_: Array
-    label_variances_: Array
-
-    def __init__(
-        self, votes: float | str = "auto", density_params: dict[str, Any] | None = None, random_state: Any = None
-    ) -> None:
-        self.votes = votes
-        self.density_params = density_params
-        self.random_state = random_state
+    votes: float | str = "auto"
+    density_params: dict[str, Any] | None = None
+    random_state: Any = None
 
     def _check_params(self) -> None:
-        if isinstance(self.votes, str):
-            if self.votes != "auto":
-                raise InputError(f'votes={self.votes!r}: use "auto" or a positive number.')
-        else:
-            check_number("votes", self.votes, strict=True)
+        super()._check_params()
         self._check_density_params()
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         seed = int(random.randint(2**31 - 1))
         self.votes_ = self._scatter(X, D, seed) if isinstance(self.votes, str) else float(self.votes)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ZeroLabelWarning)
-            warnings.simplefilter("ignore", TrainingWarning)
-            self._density = self._new_density(seed).fit(X, counts=whole_votes(D, self.votes_))
+        self._fit_density(seed, X, counts=whole_votes(D, self.votes_))
         mean, variance = self._update(X, D)
         self.label_distributions_, self.label_variances_ = close_rows(mean), variance
 
@@ -224,6 +212,7 @@ _LEAST_VARIANCE = 0.05
 _ALPHA_RANGE = (1e-2, 1e4)
 
 
+@dataclass(eq=False, repr=False)
 class GenerativeCalibrator(Learner):
     """Label distributions behind noisy annotations, by clusters that make features and labels (after He et al. 2024).
 
@@ -265,30 +254,12 @@ class GenerativeCalibrator(Learner):
         True
     """
 
-    label_distributions_: Array
-
-    def __init__(
-        self,
-        votes: float = 10.0,
-        n_clusters: int = 10,
-        n_components: int = 10,
-        max_iter: int = 200,
-        tol: float = 1e-5,
-        random_state: Any = None,
-    ) -> None:
-        self.votes = votes
-        self.n_clusters = n_clusters
-        self.n_components = n_components
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        check_number("votes", self.votes, strict=True)
-        check_count("n_clusters", self.n_clusters)
-        check_count("n_components", self.n_components)
-        check_count("max_iter", self.max_iter)
-        check_number("tol", self.tol, strict=True)
+    votes: float = 10.0
+    n_clusters: int = 10
+    n_components: int = 10
+    max_iter: int = 200
+    tol: float = 1e-5
+    random_state: Any = None
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         self.feature_mean_, self.feature_inverse_scale_ = column_scale(X)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +14,6 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_number
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.learners.base import Learner, close_rows
@@ -49,6 +49,13 @@ class DensityLearner(Learner):
 
     def _new_density(self, seed: int) -> SnefyLDL:
         return SnefyLDL(**{**self._density_defaults, "random_state": seed, **(self.density_params or {})})
+
+    def _fit_density(self, seed: int, X: Array, D: Array | None = None, **given: Any) -> None:
+        """Fit the density; warnings about labels that the user did not give are of no use to anybody."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ZeroLabelWarning)
+            warnings.simplefilter("ignore", TrainingWarning)
+            self._density = self._new_density(seed).fit(X, D, **given)
 
     def _check_density_params(self) -> None:
         try:
@@ -115,6 +122,7 @@ class DensityLearner(Learner):
         return learner
 
 
+@dataclass(eq=False, repr=False)
 class SemiSnefyLDL(DensityLearner):
     """A :class:`SnefyLDL` that also learns from rows without labels, by pseudo-labels weighted by the density.
 
@@ -146,20 +154,13 @@ class SemiSnefyLDL(DensityLearner):
         ((2, 3), (90, 3))
     """
 
-    def __init__(
-        self,
-        weight: float = 0.3,
-        teachers: list[Any] | None = None,
-        density_params: dict[str, Any] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.weight = weight
-        self.teachers = teachers
-        self.density_params = density_params
-        self.random_state = random_state
+    weight: float = 0.3
+    teachers: list[Any] | None = None
+    density_params: dict[str, Any] | None = None
+    random_state: Any = None
 
     def _check_params(self) -> None:
-        check_number("weight", self.weight)
+        super()._check_params()
         for teacher in self.teachers or []:
             if isinstance(teacher, type) or not (hasattr(teacher, "fit") and hasattr(teacher, "predict")):
                 raise InputError(f"teachers must be learners with fit and predict; got {teacher!r}.")
@@ -188,23 +189,20 @@ class SemiSnefyLDL(DensityLearner):
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         seed = int(random.randint(2**31 - 1))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ZeroLabelWarning)
-            warnings.simplefilter("ignore", TrainingWarning)
-            self._density = self._new_density(seed).fit(X, D)
-            self.pseudo_labels_ = np.empty((0, D.shape[1]))
-            self.teacher_weights_ = np.ones(1)
-            if self._unlabelled is None or self.weight == 0:
-                return
-            others = self._check_X(self._unlabelled)
-            guesses = self._guesses(X, D, others, seed)  # (M, K, L)
-            logs = np.stack([self._density.log_prob(others, guesses[:, k]) for k in range(guesses.shape[1])], axis=1)
-            trust = softmax(logs / (D.shape[1] - 1), axis=1)
-            self.teacher_weights_ = trust.mean(axis=0)
-            self.pseudo_labels_ = close_rows((trust[:, :, None] * guesses).sum(axis=1))
-            count = np.concatenate([np.ones(len(X)), np.full(len(others), float(self.weight))])
-            rows, labels = np.concatenate([X, others]), np.concatenate([D, self.pseudo_labels_])
-            self._density = self._new_density(seed).fit(rows, labels, sample_weight=count)
+        self._fit_density(seed, X, D)
+        self.pseudo_labels_ = np.empty((0, D.shape[1]))
+        self.teacher_weights_ = np.ones(1)
+        if self._unlabelled is None or self.weight == 0:
+            return
+        others = self._check_X(self._unlabelled)
+        guesses = self._guesses(X, D, others, seed)  # (M, K, L)
+        logs = np.stack([self._density.log_prob(others, guesses[:, k]) for k in range(guesses.shape[1])], axis=1)
+        trust = softmax(logs / (D.shape[1] - 1), axis=1)
+        self.teacher_weights_ = trust.mean(axis=0)
+        self.pseudo_labels_ = close_rows((trust[:, :, None] * guesses).sum(axis=1))
+        count = np.concatenate([np.ones(len(X)), np.full(len(others), float(self.weight))])
+        rows, labels = np.concatenate([X, others]), np.concatenate([D, self.pseudo_labels_])
+        self._fit_density(seed, rows, labels, sample_weight=count)
 
     def _guesses(self, X: Array, D: Array, others: Array, seed: int) -> Array:
         """Candidates for each row without labels, (M, K, L): the density's mean, and each teacher's prediction."""
