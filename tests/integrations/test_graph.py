@@ -154,6 +154,14 @@ def test_trees_whose_nodes_stand_in_another_order() -> None:
     torch.testing.assert_close(GuideGraph(Guides([other], 1e-6))(x), GuideGraph(Guides([trees], 1e-6))(x))
 
 
-def test_a_law_that_moves_is_refused() -> None:
-    with pytest.raises(InputError, match=r"differ between rows.*guides=None"):
-        ModelGraph(moving(False)[0])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_law_that_moves_gives_means_and_variances(zeros: bool) -> None:
+    model, X = moving(zeros)
+    graph = ModelGraph(model)
+    mean, variance = (part.numpy() for part in graph(torch.as_tensor(X[:20])))
+    np.testing.assert_allclose(mean, model.predict(X[:20]), atol=1e-6)
+    np.testing.assert_allclose(variance, model.predict_var(X[:20]), atol=1e-6)
+    assert graph.left_out is not None
+    assert "only mean and variance" in graph.left_out
+    with pytest.raises(InputError, match=r"only mean and variance.*guides=None"):
+        ModelGraph(model, levels=(0.5,))

@@ -133,6 +133,7 @@ def export(
     text and dates into numbers.
     """
     # torch, and what reads models: only when the command runs
+    from snefy_ldl.integrations.graph import LEFT_OUT
     from snefy_ldl.integrations.onnx import export_onnx
 
     if out.suffix.lower() != ".onnx":
@@ -148,5 +149,7 @@ def export(
         raise input_error(f"--dtype {dtype}: use float64 or float32.")
     export_onnx(fitted, out, wanted, dtype=cast(Any, dtype), verbose=1)
     say(f"{out.stat().st_size / 1e6:.1f} MB written to {out}", "green")
+    if fitted.inputs_ == "moving":
+        say(LEFT_OUT, "yellow")
     if fitted.columns_ is not None and not fitted.columns_.is_plain:
         say("text, dates and gaps: the file's metadata describes the numbers it takes", "yellow")

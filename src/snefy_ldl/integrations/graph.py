@@ -2,14 +2,15 @@
 
 No branch depends on numbers and nothing calls back into Python, so ``torch.export`` and ONNX can trace all of it. What
 does not depend on a row (:class:`Components`) becomes tables. The network computes in float32, as the model does, the
-law in float64. A law is ``Σ_p c_p(x)`` times a component's law, and components are shared by all rows: a row's moments,
-and its cdf on a grid, are its weights times tables. Cdfs of many components on a fine grid are smooth in the component,
-too, so few columns of a singular value decomposition represent them.
+law in float64. A law is ``Σ_p c_p(x)`` times a component's law, and components are shared by all rows unless the law
+moves: a row's moments, and its cdf on a grid, are its weights times tables. Cdfs of many components on a fine grid are
+smooth in the component, too, so few columns of a singular value decomposition represent them.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,12 +25,13 @@ from torch import Tensor, nn
 
 from snefy_ldl._internal.progress import track
 from snefy_ldl._internal.special import pair_index
+from snefy_ldl._internal.tolerances import LOG_ODDS_LIMIT
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.datasets.recognise import NumberColumn
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.distributions.component_table import ComponentTable
-from snefy_ldl.distributions.components import ComponentMoments, PresenceComponents
+from snefy_ldl.distributions.components import ComponentMoments, PresenceComponents, integral_nodes
 from snefy_ldl.distributions.tables import BetaTable
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.linear import CLIP
@@ -38,7 +40,7 @@ from snefy_ldl.learners.trees import TreesLDL, smallest_whole
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.custom import call_module
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.training.guides import Guides
+from snefy_ldl.training.guides import LOWEST_MEAN, LOWEST_PRESENCE, Guides, Mover
 
 __all__ = [
     "LEVELS",
@@ -46,6 +48,8 @@ __all__ = [
     "GuideGraph",
     "InputColumns",
     "ModelGraph",
+    "MovingMoments",
+    "MovingRows",
     "OwnInputs",
     "Precision",
     "ShareGrids",
@@ -54,6 +58,8 @@ __all__ = [
 
 #: Levels of the quantiles in an exported model: the median, and central intervals of 50, 80, 90 and 95 %.
 LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
+#: What the graph of a moving law cannot compute.
+LEFT_OUT = "The components of this model's law differ between rows: only mean and variance are exported, no quantiles."
 #: In which precision features come in; the law is computed in float64 either way.
 Precision = Literal["float64", "float32"]
 #: Newton steps to a root of a cubic that rises between 0 and 1.
@@ -302,17 +308,20 @@ def _root(rise: Tensor, first: Tensor, last: Tensor, height: Tensor) -> Tensor:
 class ModelGraph(_Tables):
     """A fitted model from features to mean, variance and quantiles, in plain tensor operations.
 
-    The mean and the variance equal the model's to rounding, quantiles to 1e-5.
+    The mean and the variance equal the model's to rounding, quantiles to 1e-5. Of a law that moves with its rows, mean
+    and variance alone, right to 1e-6: the law of a share is another integral in every row, which no graph holds.
 
     Args:
         model: a fitted :class:`~snefy_ldl.SnefyLDL`; a network of the user's own must take single tensors.
-        levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them.
+        levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them,
+            and none of a law that moves.
         dtype: in which features come in: "float64" or "float32".
         verbose: 1 shows progress on stderr.
 
     Attributes:
         inputs: what goes in.
         levels: of the quantiles.
+        left_out: what the model answers and the graph does not, in a sentence; None where there is nothing.
 
     Raises:
         InputError: where the model has parts that no graph can hold; it says which, and what to do.
@@ -341,11 +350,12 @@ class ModelGraph(_Tables):
             )
         check_is_fitted(model, "net_")
         model = model.without_groups()
-        if model.inputs_ == "moving":
-            raise InputError(
-                "the components of this model's law differ between rows, which no graph holds; fit with guides=None."
-            )
-        self.levels = tuple(float(level) for level in (LEVELS if levels is None else np.atleast_1d(levels)))
+        moves = model.inputs_ == "moving"
+        self.left_out = LEFT_OUT if moves else None
+        if moves and levels is not None and len(levels):
+            raise InputError(f"{LEFT_OUT} Leave levels out, or fit with guides=None for a model without such a law.")
+        wanted = (() if moves else LEVELS) if levels is None else np.atleast_1d(levels)
+        self.levels = tuple(float(level) for level in wanted)
         if not all(0.0 < level < 1.0 for level in self.levels):
             raise InputError(f"levels of quantiles must lie strictly between 0 and 1; got {self.levels}.")
         if dtype not in ("float64", "float32"):
@@ -359,15 +369,25 @@ class ModelGraph(_Tables):
         self.body = (_OwnBody if is_own else _Body)(
             net, parts.law.family.log_root_norm[:, : net.raw_exponents.shape[1]]
         )
+        self.mover = self.moving = self.quantiles = None
+        if moves:
+            self.mover = MovingRows(model.guides_.mover, model.n_labels_)
+            self.moving = MovingMoments(net, parts)
+            return
         self.weights = _Weights(net, parts)
         self.hold(moments=parts.moments())
-        self.quantiles = _Quantiles(parts.grids(verbose), parts.atoms(), self.levels) if self.levels else None
+        if self.levels:
+            self.quantiles = _Quantiles(parts.grids(verbose), parts.atoms(), self.levels)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Features (B, d) -> mean (B, L), variance (B, L) and, with levels, quantiles (B, L, A)."""
         seen = self.inputs(x)
         if self.guides is not None:
             guided = self.guides(seen)
+            if self.mover is not None and self.moving is not None:
+                mean, variance = self.moving(self.body(guided), *self.mover(guided, seen))
+                mean = torch.clamp(mean, min=0.0)
+                return mean / mean.sum(1, keepdim=True), variance
             seen = torch.cat([seen, guided], 1) if self._sees == "both" else guided
         weights = self.weights(self.body(seen))
         first, second = (weights @ self.moments).chunk(2, 1)
@@ -468,6 +488,10 @@ class Components:
             first, second = tables.first(), tables.second()
         both: Array = torch.cat([first, second], 1).numpy()[self.kept]
         return both
+
+    def log_odds(self) -> torch.Tensor | None:
+        """Log odds that labels are there, under every kept component (C, L); None where all always are."""
+        return None if self._presence is None else self._presence.log_odds[self.kept]
 
     def atoms(self) -> tuple[Array, Array] | None:
         """Probabilities that a share is exactly 0 and exactly 1, under every kept component, (C, L) each."""
@@ -688,3 +712,127 @@ class GuideGraph(nn.Module):
             logs = torch.log(torch.clamp(learner(x), min=self._floor))
             parts.append(logs - logs.mean(1, keepdim=True))
         return torch.cat(parts, 1)
+
+
+#: Numbers per row that some components take at a time, where labels may be absent.
+BLOCK_NUMBERS = 1 << 18
+
+
+class MovingRows(_Tables):
+    """What a mover makes of rows: their centres ``log c``, and shifts ``b`` of the log odds of presence.
+
+    ``log c`` is moved so that its largest is 0, which leaves the law as it is; ``b`` is 0 where all labels are there.
+
+    Args:
+        mover: fitted.
+        n_labels: L.
+    """
+
+    def __init__(self, mover: Mover, n_labels: int) -> None:
+        super().__init__()
+        self._n_labels, self._slope = n_labels, mover.slope
+        self.hold(weights=mover.weights[:, None])
+        self.trees = None if mover.trees is None else TreesGraph(mover.trees)
+        if mover.base is not None:
+            self.hold(base=mover.base)
+
+    def forward(self, seen: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Centred logs of the guides' shares (B, G L) and features (B, d) -> ``log c`` and ``b``, (B, L) each."""
+        shares = torch.softmax(seen.unflatten(1, (-1, self._n_labels)), -1)  # (B, G, L)
+        mean = torch.clamp((shares * self.weights).sum(1), min=LOWEST_MEAN / self._n_labels)
+        mean = mean / mean.sum(1, keepdim=True)
+        shift = torch.zeros_like(mean)
+        if self.trees is not None:
+            frequency = torch.sigmoid(self.base)
+            chance = self.trees(x)[:, : self._n_labels] * self._n_labels
+            low, high = 0.02 * frequency, 1.0 - 0.02 * (1.0 - frequency)
+            chance = torch.where(chance < low, low, torch.where(chance > high, high, chance))
+            shift = self._slope * (torch.log(chance) - torch.log(1.0 - chance) - self.base)
+            mean = mean / torch.clamp(torch.sigmoid(self.base + shift), min=LOWEST_PRESENCE)
+        log_centre = torch.log(mean)
+        return log_centre - log_centre.amax(1, keepdim=True), shift
+
+
+class MovingMoments(_Tables):
+    """Mean and variance of laws that have a centre, and odds of presence, of their own in each row.
+
+    Args:
+        net: fitted, on the CPU.
+        parts: its components, without moves.
+    """
+
+    def __init__(self, net: SnefyNet, parts: Components) -> None:
+        super().__init__()
+        n_members, n, n_labels = net.raw_exponents.shape
+        i, j = (index.cpu() for index in pair_index(n))
+        alpha = parts.law.concentration.detach()[parts.kept]  # (C, L), a background last in each member
+        odds = parts.log_odds()
+        readout = net.readout.detach().double()
+        gram = (readout.transpose(1, 2) @ readout)[:, i, j] * torch.where(i == j, 1.0, 2.0)
+        self._background, self._presence = len(alpha) > n_members * len(i), odds is not None
+        self._n_members = n_members
+        smallest = math.log(LOWEST_MEAN / n_labels) + (math.log(LOWEST_PRESENCE) if self._presence else 0.0) - 1.0
+        ends = torch.tensor([[smallest], [0.0]], dtype=torch.float64).expand(2, n_labels)
+        nodes, steps = integral_nodes(alpha, ends)
+        size = max(1, BLOCK_NUMBERS // (n_labels * len(nodes)))
+        self._blocks = [slice(start, min(start + size, len(alpha))) for start in range(0, len(alpha), size)]
+        kernel = torch.as_tensor(parts.kernel()).reshape(n_members, -1)[:, None, : len(i)]
+        share = torch.sigmoid(net.log_odds.double())[:, None, None]  # of the background
+        self.hold(first=i, second=j, diagonal=torch.nonzero(i == j).flatten(), gram=gram[:, None])  # gram: (K, 1, P)
+        self.hold(kernel=kernel, alpha=alpha, share=share, nodes=nodes, steps=steps)
+        if odds is not None:
+            self.hold(log_odds=odds)
+
+    def _weights(self, scale: Tensor, log_norm: Tensor | None) -> Tensor:
+        """Weights of all components (B, C); with presence, ``log_norm`` is that of the network's pairs (K, B, P)."""
+        terms = torch.index_select(scale, 2, self.first) + torch.index_select(scale, 2, self.second)
+        if log_norm is None:
+            signed = torch.exp(terms - terms.amax(-1, keepdim=True)) * self.kernel
+        else:
+            half = 0.5 * torch.index_select(log_norm, 2, self.diagonal)
+            terms = (
+                terms + log_norm - torch.index_select(half, 2, self.first) - torch.index_select(half, 2, self.second)
+            )
+            signed = torch.exp(terms - terms.amax(-1, keepdim=True)) * self.gram
+        weights: Tensor = signed / signed.sum(-1, keepdim=True) * ((1.0 - self.share) / self._n_members)
+        if self._background:
+            weights = torch.cat([weights, (self.share / self._n_members).expand(-1, weights.shape[1], -1)], 2)
+        return weights.permute(1, 0, 2).flatten(1)
+
+    def forward(self, scale: Tensor, log_centre: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """Scales of neurons (K, B, n), ``log c`` and ``b`` (B, L) -> mean and variance (B, L), float64."""
+        at = log_centre[:, :, None] + self.nodes  # (B, L, Q)
+        log1p, part = _softplus(at), torch.sigmoid(at)
+        if not self._presence:
+            weights = self._weights(scale, None)
+            # Σ_p w_p α_p Π_r (1 + c_r t)^{-α_pr}: products over labels are one matrix product
+            phi = torch.exp(-(log1p.transpose(1, 2) @ self.alpha.T)) * weights[:, None]  # (B, Q, C)
+            first = ((phi @ self.alpha).transpose(1, 2) * part) @ self.steps
+            second = ((phi @ (self.alpha * (self.alpha + 1.0))).transpose(1, 2) * part * part) @ self.steps
+            return first, torch.clamp(second - first * first, min=0.0)
+        odds = torch.clamp(self.log_odds + shift[:, None], -LOG_ODDS_LIMIT, LOG_ODDS_LIMIT)  # (B, C, L)
+        log_absent = -_softplus(odds)
+        none_there = log_absent.sum(2)  # (B, C)
+        pairs = none_there.unflatten(1, (self._n_members, -1)).permute(1, 0, 2)[..., : len(self.first)]
+        weights = self._weights(scale, -pairs + torch.log(1.0 - torch.exp(pairs)))
+        weights = weights / (1.0 - torch.exp(none_there))
+        there, absent = torch.sigmoid(odds), torch.sigmoid(-odds)
+        alone = torch.exp(none_there[..., None] - log_absent)
+        by_itself = (weights[..., None] * there * alone).sum(1)
+        first, second = by_itself, by_itself
+        log1p, part = log1p[:, None], part[:, None]
+        for some in self._blocks:
+            alpha = self.alpha[some]
+            present = torch.exp(-alpha[..., None] * log1p) * there[:, some, :, None]  # (B, some, L, Q)
+            either = present + absent[:, some, :, None]
+            rest = torch.prod(either, 2, keepdim=True) / either - alone[:, some, :, None]
+            inside = present * rest * part * self.steps
+            rising = weights[:, some, None] * alpha
+            first = first + (rising * inside.sum(3)).sum(1)
+            second = second + (rising * (alpha + 1.0) * (inside * part).sum(3)).sum(1)
+        return first, torch.clamp(second - first * first, min=0.0)
+
+
+def _softplus(x: Tensor) -> Tensor:
+    """``log(1 + e^x)``, of operations that every runtime has in float64."""
+    return torch.clamp(x, min=0.0) + torch.log(1.0 + torch.exp(-torch.abs(x)))

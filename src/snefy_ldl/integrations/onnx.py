@@ -47,7 +47,8 @@ def export_onnx(
         model: a fitted :class:`~snefy_ldl.SnefyLDL`; with or without a centre, modelled zeros, members and the
             library's guides. A network of the user's own must take single tensors.
         path: file to write, ending in .onnx; one that is there is replaced.
-        levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them.
+        levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them. The
+            law of a model whose guides move it gives means and variances alone, which ``left_out`` says in the file.
         dtype: in which features come in, "float64" or "float32": a graph takes one of them. Whole numbers that a
             network of the user's own takes, pixels say, keep their type.
         verbose: 1 shows progress on stderr.
@@ -129,7 +130,8 @@ def describe(model: Any, graph: ModelGraph) -> dict[str, Any]:
     Returns:
         ``labels``, ``features`` (None where the model knows no names), ``n_features``, ``levels``, ``input`` (a
         sentence), ``dtype`` (in which features must come),
-        ``columns`` (how text and dates became features, or None) and ``library_version``.
+        ``left_out`` (what is missing, a sentence or None), ``columns`` (how text and dates became features,
+        or None) and ``library_version``.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
@@ -146,6 +148,7 @@ def describe(model: Any, graph: ModelGraph) -> dict[str, Any]:
         "levels": list(graph.levels),
         "input": graph.inputs.words(),
         "dtype": str(graph.inputs.example().dtype).removeprefix("torch."),
+        "left_out": graph.left_out,
         "columns": model.columns_.to_dict() if graph.inputs.encoded else None,
         "library_version": __version__,
     }
