@@ -139,6 +139,7 @@ def test_commands_answer_with_a_log_ratio_density(folder: Path, tables: Path, tm
     assert (own["sand_low"] != calibrated["sand_low"]).all()
     assert "dY/dX" in succeed("explain", folder, test, "--feature", "depth", "--max-rows", 5).output
     succeed("query", folder, test, "--n", 2)
+    succeed("plot", "intervals", folder, test, "--out", tmp_path / "p.png", "--dpi", 30)
     assert "log-ratio density" in fail("export", folder, tmp_path / "m.onnx")
     assert "log-ratio density" in fail("explore", folder, test, "--out", tmp_path / "e.html")
     load_density(folder).set_params(random_state=1).save(folder)

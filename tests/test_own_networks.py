@@ -169,6 +169,7 @@ def test_commands_take_the_code_by_name(model: SnefyLDL, folder: Path, table: Pa
 @pytest.mark.parametrize(
     "words",
     [
+        ("plot", "marginals", "FOLDER", "TABLE", "--out", "p.png", "--dpi", 30),
         ("explain", "FOLDER", "TABLE", "--feature", "f0", "--grid", 2, "--max-rows", 5),
         ("report", "FOLDER", "TABLE", "--out", "report", "--folds", 0),
         ("query", "FOLDER", "TABLE", "--n", 2),

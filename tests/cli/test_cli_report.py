@@ -1,4 +1,4 @@
-"""``report``: from a table to a page, and what it refuses."""
+"""``report`` and ``plot``: from a table to a page or a picture, and what they refuse."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ import pytest
 from commands import fail, run, succeed
 from people_tables import TABLES
 from snefy_ldl.cli.pictures import Pictures, color_variables
-from snefy_ldl.cli.report_page import choose_corners
+from snefy_ldl.cli.report import KINDS
 from snefy_ldl.datasets import make_city_districts
-from snefy_ldl.errors import InputError
 
 SECTIONS = ["data", "quality", "features", "densities", "marginals", "sure", "calibration", "failures", "method"]
 #: What fit and report print of the rows of train.csv.
@@ -164,21 +163,34 @@ def test_report_of_any_number_of_labels(tmp_path: Path, n_labels: int, corners: 
     check_page(tmp_path / "report" / "index.html")
 
 
-def test_what_report_refuses(folder: Path, tmp_path: Path) -> None:
+def test_what_report_and_plot_refuse(folder: Path, tmp_path: Path) -> None:
     model, table = folder / "model", folder / "test.csv"
     pd.read_csv(table)[:5].to_csv(tmp_path / "few.csv", index=False)
     assert "at least 10 rows" in fail("report", model, tmp_path / "few.csv", "--out", tmp_path / "r")
     assert not (tmp_path / "r").exists()
     assert "is a file" in fail("report", model, table, "--out", table)
+    out = tmp_path / "x.png"
+    assert "name three labels" in fail("plot", "ternary", model, table, "--out", out, "--ternary", "a,b")
+    assert "no label 'a'" in fail("plot", "ternary", model, table, "--out", out, "--ternary", "a,business,education")
+    twice = "business,business,education"
+    assert "named twice" in fail("plot", "ternary", model, table, "--out", out, "--ternary", twice)
+    assert "numbered from 1 to 80" in fail("plot", "ternary", model, table, "--out", out, "--rows", "0")
+    assert "all rows" in fail("plot", "joint", model, table, "--out", out, "--rows", "1")
+    assert "ends in .png" in fail("plot", "joint", model, table, "--out", tmp_path / "x.txt")
+    assert "votes do not show" in fail(
+        "plot", "pit", folder / "votes", folder / "more_votes.csv", "--counts", "--out", out
+    )
+    assert run("plot", "cake", model, table, "--out", out).exit_code == 2
+    assert not out.exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [("a,b", "name three labels"), ("a,x,y", "no label 'a'"), ("x,x,y", "named twice")],
-)
-def test_corners_that_are_none(text: str, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        choose_corners(["x", "y", "z"], np.full((2, 3), 1.0 / 3.0), text)
+@pytest.mark.parametrize("kind", KINDS)
+def test_plot_draws_each_kind(folder: Path, tmp_path: Path, kind: str) -> None:
+    ending, start = (".svg", b"<?xml") if kind == "pit" else (".png", b"\x89PNG")
+    out = tmp_path / "pictures" / f"x{ending}"
+    assert KINDS[kind] in succeed("plot", kind, folder / "model", folder / "test.csv", "--out", out, "--dpi", 60).stderr
+    assert out.read_bytes().startswith(start)
+    assert out.stat().st_size > 2000
 
 
 def test_evaluate_shows_own_and_calibrated_coverage(folder: Path) -> None:

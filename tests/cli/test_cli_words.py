@@ -30,6 +30,17 @@ def holes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_triangle_of_a_model_with_zeros_needs_no_python(holes: Path) -> None:
+    words = ("plot", "ternary", holes / "model", holes / "t.csv", "--out", holes / "t.png")
+    said = succeed(*words).stderr
+    assert (holes / "t.png").stat().st_size > 1000
+    assert "are drawn among themselves; --ternary A,B,C picks other labels" in said
+    line = fail(*words, "--ternary", "a,b,c+d")
+    assert "--ternary a,b,c+d: this model has no density of sums of labels. Name three single labels" in line
+    assert "dist." not in line
+    succeed(*words, *line.split("for example ")[1].rstrip(".").split())  # what it advises works
+
+
 def test_texts_without_numbers_name_the_extra(tmp_path: Path) -> None:
     items = pd.DataFrame({"item": range(12), "text": [f"a story about {k} cats" for k in range(12)]})
     items.to_csv(tmp_path / "items.csv", index=False)

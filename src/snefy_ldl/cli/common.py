@@ -231,18 +231,19 @@ def new_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def write_picture(figure: Any, out: Path, dpi: int) -> None:
+def write_picture(figure: Any, out: Path, dpi: int, **options: Any) -> None:
     """Write a figure to a file, by its ending, all at once.
 
     Args:
         figure: Of matplotlib.
         out: The file, whose folder is made where it is missing.
         dpi: Dots per inch of a PNG file.
+        options: Further arguments of ``savefig``.
     """
     from snefy_ldl._internal.files import write_bytes
 
     content = io.BytesIO()
-    figure.savefig(content, format=out.suffix[1:].lower(), dpi=dpi, bbox_inches="tight")
+    figure.savefig(content, format=out.suffix[1:].lower(), dpi=dpi, bbox_inches="tight", **options)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(out, content.getvalue())
 

@@ -29,7 +29,7 @@ YOUNG_OBJECTS = 50_000
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
 #: The commands in the order of the help page.
 ORDER = (
-    *("demo", "fit", "conformalize", "predict", "evaluate", "watch", "compare", "report", "explain", "info"),
+    *("demo", "fit", "conformalize", "predict", "evaluate", "watch", "compare", "report", "plot", "explain", "info"),
     *("reproduce", "query", "update", "next", "annotators", "serve", "explore", "export"),
 )
 Command = Callable[..., None]

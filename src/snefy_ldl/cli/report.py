@@ -1,4 +1,4 @@
-"""The command ``report``: a page about a model on rows with known labels."""
+"""The commands ``report`` and ``plot``: a page, or one picture, of a model on rows with known labels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snefy_ldl.cli import options as opt
-from snefy_ldl.cli.common import input_error, load_model, note, note_other_levels, say
+from snefy_ldl.cli.common import (
+    check_picture,
+    input_error,
+    load_model,
+    note,
+    note_other_levels,
+    say,
+    split,
+    write_picture,
+)
 from snefy_ldl.cli.entry import command
 from snefy_ldl.cli.tables import no_table_notes, read_for_model, table_notes
 from snefy_ldl.cluster.rows import calibrated_levels
@@ -21,8 +30,21 @@ if TYPE_CHECKING:
 FOLDS = 5
 #: Share of rows that trained the model from which a report fits anew, and from which it prints a note.
 MOSTLY_SEEN, FEW_SEEN = 0.5, 0.02
+#: Each kind of picture, and what it shows.
+KINDS = {
+    "ternary": "density over all mixes of three labels or groups",
+    "marginals": "density of each label's share",
+    "intervals": "interval of each label, one panel per row",
+    "shares": "how the shares of each label spread over the rows",
+    "calibration": "coverage against the level asked for",
+    "pit": "histograms of the probability transform",
+    "joint": "joint calibration of all shares",
+    "importance": "what shuffling each column costs",
+}
+#: Kinds that draw some rows, and how many by default.
+ROW_KINDS = {"ternary": 1, "marginals": 1, "intervals": 12}
 
-EXAMPLES = """A page about rows that the fit has not seen:
+REPORT_EXAMPLES = """A page about rows that the fit has not seen:
   snefy-ldl report model test.csv --out report
 
 The simple rivals learn from the rows that trained the model:
@@ -32,8 +54,15 @@ Only one table, which trained the model: judged by cross-validation:
   snefy-ldl report model all.csv --out report
 """
 
+PLOT_EXAMPLES = """Density of the rows 3 and 8 over three groups of labels:
+  snefy-ldl plot ternary model test.csv --rows 3,8 --ternary sand,silt+loam,clay --out rows.png
 
-@command(examples=EXAMPLES)
+Which columns matter:
+  snefy-ldl plot importance model test.csv --out columns.svg
+"""
+
+
+@command(examples=REPORT_EXAMPLES)
 def report(
     model: opt.ModelFolder,
     table: opt.TableFile,
@@ -77,6 +106,53 @@ def report(
     text = render_report(made, table=table.name, title=title, ternary=ternary, notes=notes, commands=commands)
     write_bytes(page, text.encode())
     say(f"{len(rows):,} rows judged; the page: {page}   (open it in a browser)", "green")
+
+
+@command(examples=PLOT_EXAMPLES)
+def plot(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"One of: {', '.join(KINDS)}.")],
+    model: opt.ModelFolder,
+    table: opt.TableFile,
+    out: Annotated[Path, typer.Option(help="File to write: .png, .svg or .pdf.")],
+    rows: Annotated[
+        str | None,
+        typer.Option(metavar="1,5,9", help="Rows to draw, counted from 1; ternary draws up to 6."),
+    ] = None,
+    ternary: opt.Ternary = None,
+    dpi: opt.Dpi = 150,
+    *,
+    source: opt.LabelOptions,
+    backbone: opt.BackboneCode = None,
+) -> None:
+    """Draw one picture of a model on a table whose labels are known: a density, intervals, calibration, ..."""
+    if kind not in KINDS:
+        raise typer.BadParameter(f"there is no picture {kind!r}; use one of {', '.join(KINDS)}.")
+    check_picture(out, table)
+    fitted = load_model(model, backbone)
+    judged = _judged_rows(fitted, table, source)
+    chosen = _chosen(rows, kind, len(judged))
+    from snefy_ldl.cli.report_page import Painter
+
+    with no_table_notes():
+        figure = Painter(fitted, judged, chosen, ternary).figure(kind)
+    write_picture(figure, out, dpi, pad_inches=0.08)
+    say(f"{KINDS[kind]}: {out}", "green")
+
+
+def _chosen(text: str | None, kind: str, n_rows: int) -> list[int]:
+    """Numbers of the rows to draw, counted from 0."""
+    if text is None:
+        return list(range(min(ROW_KINDS.get(kind, 0), n_rows)))
+    if kind not in ROW_KINDS:
+        raise input_error(f"--rows {text}: {kind} is about all rows; only {', '.join(ROW_KINDS)} take --rows.")
+    chosen = []
+    for word in split(text):
+        if not word.isdigit() or not 1 <= int(word) <= n_rows:
+            raise input_error(f"--rows {text}: {word!r} is not a row number; rows are numbered from 1 to {n_rows}.")
+        chosen.append(int(word) - 1)
+    if kind == "ternary" and len(chosen) > 6:
+        raise input_error(f"--rows {text}: a picture holds at most 6 triangles.")
+    return chosen
 
 
 def _how_to_judge(model: SnefyLDL, rows: JudgedRows, folds: int | None) -> tuple[int, list[str]]:

@@ -1,4 +1,4 @@
-"""The page of a report, one HTML file that needs no network, and its pictures."""
+"""The page of a report, one HTML file that needs no network, and its pictures, which ``plot`` draws one by one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from snefy_ldl import plots
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array
-from snefy_ldl.cli.common import training_rows
+from snefy_ldl.cli.common import new_figure, note, training_rows
 from snefy_ldl.cli.pictures import Pictures, render_page
 from snefy_ldl.errors import InputError, SnefyError
 from snefy_ldl.plots.explain import shorten_name
 from snefy_ldl.plots.votes import plot_calibration
-from snefy_ldl.reports import LEVEL, JudgedRows, Report, Trust
+from snefy_ldl.reports import LEVEL, Answers, JudgedRows, Part, Report, Trust, ask
 from snefy_ldl.reports.answers import DRAWS
-from snefy_ldl.reports.report import LEVELS, number_words
+from snefy_ldl.reports.report import LEVELS, judge_coverage, number_words, permutation_importance
 from snefy_ldl.reports.scores import FOLDS
 from snefy_ldl.votes.scores import CountCalibration, calibrate_counts, noise_ceiling
 
@@ -626,3 +626,136 @@ def _joint(report: Report, pictures: Pictures) -> list[tuple[str, str]]:
         return []
     names = [labels[0], *(f"{label}, given earlier ones" for label in labels[1:-1])]
     return [_histogram(pictures, name, joint[:, k], k) for k, name in enumerate(names[:MOST_LABELS])]
+
+
+@dataclass(frozen=True)
+class Painter:
+    """Draws one kind of picture of a model on rows with known labels.
+
+    Args:
+        model: A fitted model.
+        rows: The rows.
+        chosen: Numbers of the rows that kinds about single rows draw.
+        corners: Text of ``--ternary``, or None.
+    """
+
+    model: Any
+    rows: JudgedRows
+    chosen: list[int]
+    corners: str | None
+
+    def figure(self, kind: str) -> Any:
+        """The picture of one kind.
+
+        Args:
+            kind: "ternary", "marginals", "intervals", "shares", "calibration", "pit", "joint" or "importance".
+
+        Returns:
+            A figure of matplotlib.
+
+        Raises:
+            InputError: There is no such picture of this model or these rows.
+            ImportError: matplotlib or mpltern is not installed.
+        """
+        return getattr(self, f"_{kind}")()
+
+    @property
+    def _parts(self) -> list[Part]:
+        return [Part(self.model, np.arange(len(self.rows)))]
+
+    def _share_answers(self) -> Answers:
+        answers = ask(self._parts, self.rows)
+        if answers.pit is None:
+            raise InputError("calibration of shares needs shares; votes do not show those behind them.")
+        return answers
+
+    def _grid(self, panels: int, most: int, width: float, height: float) -> tuple[Any, int, int]:
+        """A figure, and how many panels go down and across."""
+        across = min(most, panels)
+        down = -(-panels // across)
+        return new_figure(width * across, height * down), down, across
+
+    def _ternary(self) -> Any:
+        wanted = choose_corners(self.rows.labels, self.rows.D, self.corners)
+        if wanted is None:
+            raise InputError("a triangle needs three labels; draw marginals instead: snefy-ldl plot marginals.")
+        law = self.model.predict_dist(self.rows.pick(self.chosen).X)
+        corners = possible_corners(wanted, law, self.rows)
+        if corners is None:
+            raise InputError("this model has no density of three labels; draw marginals: snefy-ldl plot marginals.")
+        if corners is not wanted:
+            lacks, three = "this model has no density of sums of labels", ",".join(corners.names)
+            if self.corners is not None:
+                raise InputError(
+                    f"--ternary {self.corners}: {lacks}. Name three single labels, for example --ternary {three}."
+                )
+            note(f"{lacks}, so {three} are drawn among themselves; --ternary A,B,C picks other labels")
+        figure, down, across = self._grid(len(self.chosen), 3, 4.0, 4.0)
+        import mpltern  # noqa: F401 - an extra, which registers the projection
+
+        law = corners.law(law)
+        for place, row in enumerate(self.chosen):
+            ax = figure.add_subplot(down, across, place + 1, projection="ternary")
+            truth, title = corners.shares(self.rows.D[row]), self.rows.name(row)
+            plots.ternary_density(law, ax, row=place, labels=corners.names, truth=truth, title=title)
+        return figure
+
+    def _marginals(self) -> Any:
+        figure, down, across = self._grid(len(self.chosen), 2, 4.4, 0.9 + 0.44 * len(self.rows.labels))
+        law = self.model.predict_dist(self.rows.pick(self.chosen).X)
+        for place, row in enumerate(self.chosen):
+            ax = figure.add_subplot(down, across, place + 1)
+            plots.share_ridges(law, place, ax, labels=self.rows.labels, truth=self.rows.D[row])
+            ax.set_title(self.rows.name(row), fontsize=10, color=plots.style.INK, loc="left")
+        return figure
+
+    def _intervals(self) -> Any:
+        few = self.rows.pick(self.chosen)
+        across = min(3, len(few))
+        figure = new_figure(1.4 + 1.9 * across, (0.5 + 0.22 * len(few.labels)) * -(-len(few) // across) + 0.3)
+        ends, mean = self.model.predict_interval(few.X, LEVEL), np.asarray(self.model.predict(few.X))
+        plots.interval_panels(
+            ends, few.D, mean, few.labels, range(len(few)), figure, row_names=few.names, columns=across
+        )
+        return figure
+
+    def _shares(self) -> Any:
+        figure = new_figure(5.5, 0.9 + 0.34 * len(self.rows.labels))
+        plots.share_ranges(self.rows.D, self.rows.labels, figure.add_subplot())
+        return figure
+
+    def _calibration(self) -> Any:
+        figure = new_figure(4.4, 4.4)
+        trust = judge_coverage(self._parts, self.rows, self._share_answers())
+        assert trust is not None
+        _coverage_curves(trust, len(self.rows), figure.add_subplot())
+        return figure
+
+    def _pit(self) -> Any:
+        labels, pit = self.rows.labels, self._share_answers().pit
+        assert pit is not None
+        figure, down, across = self._grid(len(labels), 3, 2.6, 2.3)
+        for r, name in enumerate(labels):
+            ax = figure.add_subplot(down, across, r + 1)
+            plots.calibration(pit[:, r], ax, color=plots.style.label_color(r))
+            ax.set_title(name, fontsize=10, color=plots.style.INK, loc="left")
+            ax.set_xlabel("predicted probability of less" if r >= len(labels) - across else "")
+            ax.set_ylabel("observed / expected" if r % across == 0 else "")
+        return figure
+
+    def _joint(self) -> Any:
+        joint = self._share_answers().joint
+        if joint is None:
+            raise InputError("this model's laws have no joint transform.")
+        panels = min(len(self.rows.labels), 12)
+        down = -(-panels // 4)
+        figure = new_figure(2.7 * -(-panels // down), 2.4 * down + 0.4)
+        plots.joint_calibration(joint, figure, labels=self.rows.labels)
+        return figure
+
+    def _importance(self) -> Any:
+        columns = permutation_importance(self._parts, self.rows, ask(self._parts, self.rows))
+        names, losses, errors = zip(*((one.column, one.loss, one.std_error) for one in columns))
+        figure = new_figure(5.5, 0.9 + 0.27 * min(20, len(names)))
+        plots.importance(names, losses, errors, figure.add_subplot(), most=20)
+        return figure
