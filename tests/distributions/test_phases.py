@@ -281,7 +281,7 @@ def test_even_nodes_are_right():
         )
 
 
-# among them seeds (7, 83) at which paths that leave the imaginary axis, or a forgotten bracket, once misled by .3 and more
+# among them seeds (7, 83) at which paths that leave the imaginary axis, or a forgotten bracket, misled
 @pytest.mark.parametrize("seed", [2, 7, 31, 83])
 def test_quantiles_of_mixtures_of_sharp_and_of_broad_components(seed):
     random = torch.Generator().manual_seed(seed)
