@@ -19,6 +19,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.serve import answers as answers_module
@@ -260,6 +262,12 @@ def serving(app: Any) -> Iterator[int]:
         thread.join(WAIT)
 
 
+@pytest.fixture(params=[HttpToolsProtocol, H11Protocol], ids=["httptools", "h11"])
+def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = server_module.make_protocol
+    monkeypatch.setattr(server_module, "make_protocol", lambda limits: made(limits, request.param))
+
+
 @pytest.fixture
 def connect() -> Iterator[Callable[..., socket.socket]]:
     """Opens connections, and closes what a test leaves open."""
@@ -286,20 +294,79 @@ def rest(connection: socket.socket) -> bytes:
 
 HALF_HEAD = b"POST /v1/predict HTTP/1.1\r\nhost: x\r\n"
 HALF_BODY = HALF_HEAD + b"content-type: application/json\r\ncontent-length: 1000\r\n\r\n{"
+HEALTH = b"GET /healthz HTTP/1.1\r\nhost: x\r\n"
 
 
-def test_half_a_body_is_not_waited_for_long(folder: Path, connect: Any) -> None:
+@pytest.mark.usefixtures("parser")
+def test_half_a_request_is_not_waited_for_long(folder: Path, connect: Any) -> None:
+    limits = Limits(head_seconds=0.2, body_seconds=0.2)
     lines = io.StringIO()
-    app = create_app([folder], limits=Limits(body_seconds=0.2), token="secret", log=Log(lines))
+    app = create_app([folder], limits=limits, token="secret", log=Log(lines))
     allowed = HALF_BODY.replace(b"host: x", b"host: x\r\nauthorization: Bearer secret")
     with serving(app) as port:
+        assert rest(connect(port)).startswith(b"HTTP/1.1 408")
+        assert rest(connect(port, HALF_HEAD)).startswith(b"HTTP/1.1 408")
         assert rest(connect(port, HALF_BODY)).startswith(b"HTTP/1.1 401")  # the body is not waited for
         late = rest(connect(port, allowed))
         assert late.startswith(b"HTTP/1.1 408")
         assert b"within 0.2 s" in late
+        # another request on a connection that was used, half of it
+        again = connect(port, HEALTH + b"authorization: Bearer secret\r\n\r\n")
+        assert again.recv(65_536).startswith(b"HTTP/1.1 200")
+        again.sendall(HALF_HEAD)
+        assert rest(again) == b""
     assert all(one["status"] != 500 for one in records(lines) if one["event"] == "request")
 
 
+@pytest.mark.usefixtures("parser")
+def test_connections_are_limited_and_health_checks_get_through(folder: Path, rows: Any, connect: Any) -> None:
+    limits = Limits(connections=6, spare_connections=3, head_seconds=WAIT, body_seconds=WAIT)
+    app = create_app([folder], limits=limits, log=Log(io.StringIO()))
+    go_on = threading.Event()
+    watched = watch(app, "city", lambda n: go_on.wait(WAIT) and None)
+    with serving(app) as port:
+        held = [connect(port, HALF_HEAD) for _ in range(30)]
+        assert rest(held[0]) == b""  # the oldest made room
+        assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+        for one in held:
+            one.close()
+        bodies = [json.dumps({"rows": rows[:1], "levels": [0.1 * k]}).encode() for k in range(1, 7)]  # none together
+        head = HALF_HEAD + b"content-type: application/json\r\ncontent-length: "
+        working = [connect(port, head + f"{len(body)}\r\n\r\n".encode() + body) for body in bodies]
+        until(lambda: bool(watched.sizes) and len(app.service._quick["city"]) == 5)
+        assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+        refused = httpx.post(f"http://127.0.0.1:{port}/v1/predict", json={"rows": rows[:1]})
+        assert refused.status_code == 503
+        assert "connections" in refused.json()["error"]
+        go_on.set()
+        assert all(one.recv(65_536).startswith(b"HTTP/1.1 200") for one in working)
+        for one in working:
+            one.close()
+
+
+@pytest.mark.usefixtures("parser")
+def test_half_bodies_keep_no_health_check_out(folder: Path, connect: Any) -> None:
+    limits = Limits(connections=6, spare_connections=3, head_seconds=WAIT, body_seconds=WAIT)
+    with serving(create_app([folder], limits=limits, log=Log(io.StringIO()))) as port:
+        held = [connect(port, HALF_BODY) for _ in range(30)]
+        assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+        for one in held:
+            one.close()
+
+
+def test_there_are_fewer_connections_than_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (200, 200))
+    seen: list[Limits] = []
+    made = server_module.make_protocol
+    monkeypatch.setattr(server_module, "make_protocol", lambda limits: seen.append(limits) or made(limits))
+    app = create_app([folder], log=Log(io.StringIO()))
+    server = server_module.make_server(app)
+    assert seen[0].connections + seen[0].spare_connections + server.config.backlog <= 200 - 64
+
+
+@pytest.mark.usefixtures("parser")
 def test_a_client_that_hangs_up_is_no_mistake_of_the_service(folder: Path, rows: Any, connect: Any) -> None:
     lines, go_on = io.StringIO(), threading.Event()
     app = create_app([folder], log=Log(lines))

@@ -38,6 +38,8 @@ class Guard:
         (b"x-content-type-options", b"nosniff"),
         (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     )
+    #: Paths that connections beyond the limit may request.
+    spare_paths = frozenset(["/healthz", "/readyz"])
 
     def __init__(
         self,
@@ -74,6 +76,8 @@ class Guard:
 
         try:
             self._check_token(dict(scope["headers"]).get(b"authorization", b""))
+            if scope.get("state", {}).get("spare") and scope["path"] not in self.spare_paths:
+                raise Overload("too many connections are open; try again in a moment.")
             if scope["method"] == "POST" and self._is_full(scope["path"]):
                 raise Overload("too many requests are waiting; try again in a moment.")
             await self._app(scope, receive, send_on)

@@ -26,8 +26,10 @@ class Limits:
         queue: requests that may wait, per model; further ones get 503 at once.
         batch_rows: rows of waiting requests that are answered together.
         batch_wait: seconds to wait for further requests if the last batch had several.
-        body_seconds: how long a client may take to send the body of a request.
-        connections: open at a time; beyond that uvicorn answers 503.
+        head_seconds: how long a client may take to send the head of a request; then the connection is closed.
+        body_seconds: how long it may take to send the body.
+        connections: open at a time; beyond that only health checks are answered.
+        spare_connections: reserved for health checks.
 
     Raises:
         InputError: a limit is not above 0 (``batch_wait``: is below 0).
@@ -46,8 +48,10 @@ class Limits:
     queue: int = 64
     batch_rows: int = 2_048
     batch_wait: float = 0.002
+    head_seconds: float = 5.0
     body_seconds: float = 20.0
     connections: int = 512
+    spare_connections: int = 16
 
     def __post_init__(self) -> None:
         for field in fields(self):
