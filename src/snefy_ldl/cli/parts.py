@@ -27,7 +27,7 @@ from snefy_ldl.cli.tables import (
     print_odd_cells,
     read_votes,
 )
-from snefy_ldl.cluster.rows import calibrated_levels, group_levels, interval_columns
+from snefy_ldl.cluster.rows import RATING_COLUMNS, calibrated_levels, group_levels, interval_columns
 
 if TYPE_CHECKING:
     from snefy_ldl.cluster.base import Engine, Run
@@ -333,7 +333,14 @@ def evaluation_report(run: Run, level: float, counts: bool) -> dict[str, Any]:
 
 
 def update_parts(
-    engine: Engine, model: Path, items: str, votes: Path, out: str, level: float, options: opt.VoteOptions
+    engine: Engine,
+    model: Path,
+    items: str,
+    votes: Path,
+    out: str,
+    level: float,
+    ordered: bool,
+    options: opt.VoteOptions,
 ) -> None:
     """``update`` in parts.
 
@@ -344,6 +351,7 @@ def update_parts(
         votes: Votes so far.
         out: Folder to write to.
         level: Of the intervals.
+        ordered: Whether labels are ordered ratings.
         options: How the votes are written down.
     """
     from snefy_ldl.cluster.work import Updates
@@ -354,16 +362,24 @@ def update_parts(
     setup = Setup.read(model, [items])
     key = setup.key(options.id_name, options.features)
     names = setup.features(options.features, () if key is None else (key,))
-    distinct_columns([key or ID_NAMES[-1], "votes", *setup.labels, *interval_columns(setup.labels)])
+    distinct_columns(
+        [
+            key or ID_NAMES[-1],
+            "votes",
+            *setup.labels,
+            *interval_columns(setup.labels),
+            *(RATING_COLUMNS if ordered else ()),
+        ]
+    )
     ids: set[str] = {str(row) for row in range(setup.table.n_rows)} if key is None else set()
     for cells in [] if key is None else setup.table.column(key):
         for text in map(cell_text, cells):
             if text in ids:
                 raise input_error(f"two items are named {text!r} (column {key!r}); names must be unique.")
             ids.add(text)
-    counts = read_votes(votes, setup.labels, options, ids, setup.table.file.name, key)
-    sent = tuple((name, tuple(float(number) for number in row)) for name, row in counts.items())
-    run = work_through(engine, Updates(setup.shipped, names, (), key, sent, level), setup.table, out, "update")
+    rows = read_votes(votes, setup.labels, options, ids, setup.table.file.name, key)
+    sent = tuple((name, tuple(float(number) for number in row)) for name, row in zip(rows.ids or (), rows.labels))
+    run = work_through(engine, Updates(setup.shipped, names, (), key, sent, level, ordered), setup.table, out, "update")
     say(f"{run.rows:,} items in {len(run.outcomes):,} parts written to {out}", "green")
 
 

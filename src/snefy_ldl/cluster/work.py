@@ -20,10 +20,10 @@ from snefy_ldl._internal.version import __version__
 from snefy_ldl.cluster.parts import STAMP, Part, StoragePath
 from snefy_ldl.cluster.rows import (
     calibrated_intervals,
-    interval_columns,
     model_rows,
     prediction_columns,
     takes_gaps,
+    update_columns,
 )
 from snefy_ldl.errors import InputError, ModelFileError, SnefyError
 
@@ -463,6 +463,7 @@ class Updates(Work):
         key: column that names the items; None where they go by their numbers.
         votes: numbers of votes (L,) by the item's name, which travel with the work.
         interval: level of the intervals.
+        ordered: whether labels are ordered ratings.
 
     Example:
         >>> work = Updates(None, features=("depth",), key="item", votes=(("a", (2.0, 1.0)),))  # a ModelFiles
@@ -473,26 +474,20 @@ class Updates(Work):
     key: str | None = None
     votes: tuple[tuple[str, tuple[float, ...]], ...] = ()
     interval: float = 0.9
+    ordered: bool = False
 
     def answer(self, model: Any, calibration: Any, part: Part, batches: Batches, summary: Any) -> Iterator[Any]:
         """See :meth:`Work.answer`."""
         import numpy as np
 
         from snefy_ldl.datasets.labelled import ID_NAMES
-        from snefy_ldl.datasets.tables import DECIMALS
 
-        votes, labels = dict(self.votes), [str(label) for label in model.label_names_]
-        tail = 0.5 * (1.0 - self.interval)
+        votes, none = dict(self.votes), (0.0,) * len(model.label_names_)
         for batch, X, first in batches:
             names = row_names(batch, self.key, row_numbers(part, first, batch.num_rows))
-            counts = np.array([votes.get(name, (0.0,) * len(labels)) for name in names])
-            law = model.update(X, counts)
-            mean, ends = law.mean.cpu().numpy(), law.quantiles([tail, 1.0 - tail]).cpu().numpy()
-            columns: dict[str, Any] = {self.key or ID_NAMES[-1]: names, "votes": counts.sum(axis=1).astype(np.int64)}
-            for r, label in enumerate(labels):
-                columns[label] = mean[:, r].round(DECIMALS)
-                columns |= dict(zip(interval_columns([label]), ends[:, r].round(DECIMALS).T))
-            yield _table(batch, self.keep, columns)
+            counts = np.array([votes.get(name, none) for name in names])
+            columns = update_columns(model, X, counts, self.interval, self.ordered)
+            yield _table(batch, self.keep, {self.key or ID_NAMES[-1]: names, **columns})
 
 
 # -- query -------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from snefy_ldl._internal.annotators import Annotators, GroupComparison
     from snefy_ldl._internal.validation import PartialCounts
-    from snefy_ldl._internal.vote_prediction import expected_width, next_vote, update, vote_value, votes_needed
+    from snefy_ldl._internal.vote_prediction import (
+        expected_width,
+        next_vote,
+        update,
+        vote_quantiles,
+        vote_value,
+        votes_needed,
+    )
     from snefy_ldl.votes.agreement import Agreement, Finding, krippendorff_alpha
     from snefy_ldl.votes.annotators import log_prob_annotated
     from snefy_ldl.votes.scores import (
@@ -45,6 +52,7 @@ __all__ = [
     "noise_ceiling",
     "predictive_cdf",
     "update",
+    "vote_quantiles",
     "vote_value",
     "votes_needed",
 ]
@@ -53,7 +61,14 @@ __all__ = [
 _HOMES = {
     "_internal.annotators": ("Annotators", "GroupComparison"),
     "_internal.validation": ("PartialCounts",),
-    "_internal.vote_prediction": ("expected_width", "next_vote", "update", "vote_value", "votes_needed"),
+    "_internal.vote_prediction": (
+        "expected_width",
+        "next_vote",
+        "update",
+        "vote_quantiles",
+        "vote_value",
+        "votes_needed",
+    ),
     "votes.agreement": ("Agreement", "Finding", "krippendorff_alpha"),
     "votes.annotators": ("log_prob_annotated",),
     "votes.tables": ("Votes", "counts_from_shares", "load_votes"),
