@@ -127,7 +127,7 @@ def _search(job: Job, progress: Progress, inputs: Inputs | None, large: bool = F
     n_rows = len(job.rows if guidance is None else guidance.seen)
     # who has very many rows asks about many: a law that moves would answer each by integrals of its own
     may_move = not large or job.data.n_labels >= MANY_LABELS
-    may_move = may_move and _has_whole_shares(job.data)
+    may_move = may_move and (_has_whole_shares(job.data) or SINGLE_VOTES <= _votes_per_item(job) < math.inf)
     grouping = None if large or not wants_effects(job) else _grouping(job, guidance)
     if guidance is None and len(policies) == 1:
         return _with_groups(job, train_jobs(policies, progress)[0], job.data, grouping, progress)
@@ -561,7 +561,8 @@ def _inputs_to_try(job: Job, grouped: bool = False) -> list[Inputs]:
     if not _has_whole_shares(job.data):
         if not isinstance(job.settings.guides, str):
             return ["guides", "both"] if job.settings.validation_fraction > 0 else ["both"]
-        return ["features", "guides"] if job.data.features.shape[1] > WIDE else ["features", "guides", "both"]
+        few: list[Inputs] = ["features", "guides", "moving"]
+        return few if job.data.features.shape[1] > WIDE else ["features", "guides", "both", "moving"]
     if not isinstance(job.settings.guides, str):  # the user's own: they are meant to be used
         alone: list[Inputs] = ["moving"] if job.data.n_labels >= MANY_LABELS else ["both"]
         return ["guides", "both", "moving"] if job.settings.validation_fraction > 0 else alone
