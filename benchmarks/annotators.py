@@ -258,6 +258,10 @@ def study_synthetic(seed, tiny):
         people = model.annotators_
         row = {"labels": n_labels, "spammers": kind, "care": list(care)}
         row["matrix_error"] = float(np.abs(people.matrices - matrices).mean())
+        truths = np.diagonal(matrices, axis1=1, axis2=2).T
+        ends = [[people[f"accuracy_{name}_{end}"] for name in items.label_names] for end in ("low", "high")]
+        within = (np.array(ends[0]) <= truths) & (truths <= np.array(ends[1]))
+        row["coverage"] = [float(within[:, part].mean()) for part in (spams, ~spams)]
         row["spam_score"] = [float(people.spam_score[part].mean()) for part in (spams, ~spams)]
         for name, one in (("annotators", model), ("counts", plain)):
             predicted = np.asarray(one.predict(items.X))

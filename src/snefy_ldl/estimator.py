@@ -16,7 +16,6 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import RegressorTags, Tags
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.annotators import AnnotatorPredictor
 from snefy_ldl._internal.limits import BACKBONE_ROWS, LARGEST_FEATURE, PREDICTION_ROWS, SMALL_BATCH
 from snefy_ldl._internal.persistence import StoredModel
 from snefy_ldl._internal.progress import track
@@ -44,6 +43,7 @@ from snefy_ldl.training import FittedState, Job, Settings, TrainingData, network
 from snefy_ldl.training.annotators import fit_annotators, learn_new
 from snefy_ldl.training.fit import fit, fit_stream
 from snefy_ldl.training.groups import forget_groups
+from snefy_ldl.votes.annotators import AnnotatorPredictor
 
 #: Blocks of rows above which a prediction shows its progress, where ``verbose`` asks for it.
 MANY_BLOCKS = 50

@@ -295,6 +295,29 @@ def test_help_is_there(tmp_path: Path) -> None:
         assert f"snefy-ldl {command} " in text  # an example
 
 
+def test_update_of_ratings_writes_what_one_more_vote_would_be(
+    folder: Path, counts: pd.DataFrame, tmp_path: Path
+) -> None:
+    out = tmp_path / "posterior.csv"
+    succeed(
+        "update",
+        folder / "model",
+        folder / "items.csv",
+        folder / "votes.csv",
+        "--ordered",
+        "--interval",
+        0.4,
+        "--out",
+        out,
+    )
+    table = pd.read_csv(out, dtype={"item": str})
+    reached = table[LABELS].to_numpy().cumsum(1)
+    for name, level in (("vote_low", 0.3), ("vote_median", 0.5), ("vote_high", 0.7)):
+        wanted = [LABELS[min(int(np.searchsorted(row, level)), 2)] for row in reached]
+        assert list(table[name]) == wanted
+    assert table["vote_median"].nunique() > 1
+
+
 # --- annotators -------------------------------------------------------------------------------------------------------
 
 
@@ -356,3 +379,27 @@ def test_annotators_prints_writes_and_draws(people: Path, folder: Path, tmp_path
     counts = ("--vote-file", folder / "counts.csv", "--labels", ",".join(LABELS))
     assert "do not say who" in fail("fit", items, *counts, "--annotators", facts, *out)
     assert "no row of facts" in fail("fit", items, "--vote-file", folder / "votes.csv", "--annotators", facts, *out)
+
+
+def test_next_names_whom_to_ask(people: Path, folder: Path, tmp_path: Path) -> None:
+    words = ("next", people / "model", people / "items.csv", people / "votes.csv", "--n", 6, "--pairs")
+    out = tmp_path / "next.csv"
+    succeed(*words, "--out", out)
+    table = pd.read_csv(out, dtype={"item": str, "annotator": str})
+    model, items = SnefyLDL.load(people / "model"), pd.read_csv(people / "items.csv")
+    votes = Votes.from_long(pd.read_csv(people / "votes.csv", dtype=str)).on_items([str(k) for k in range(60)])
+    wanted, gains = model.next_vote(items.drop(columns="item"), votes=votes, n=6, return_values=True)
+    assert [(item, str(who)) for item, who in wanted] == list(zip(table["item"], table["annotator"]))
+    np.testing.assert_allclose(table["expected_gain"], gains)
+    first = table["annotator"][0]
+    (tmp_path / "costs.csv").write_text(f"annotator,cost\n{first},1000000\n")
+    succeed(*words, "--costs", tmp_path / "costs.csv", "--out", out)
+    assert first not in set(pd.read_csv(out, dtype=str)["annotator"])
+    succeed(*words, "--target-error", 2, "--out", out)
+    assert len(pd.read_csv(out)) == 0
+    assert "knows no annotators" in fail("next", folder / "model", folder / "items.csv", "--n", 2, "--pairs")
+    assert "go with --pairs" in fail(*words[:-1], "--target-error", 1)
+    assert "needs the columns annotator and cost" in fail(*words, "--costs", people / "facts.csv")
+    (tmp_path / "costs.csv").write_text(f"annotator,cost\n{first},dear\n")
+    assert "data row 1: the cost is no number" in fail(*words, "--costs", tmp_path / "costs.csv")
+    assert "goes without --criterion" in fail(*words, "--new-item-cost", 2)

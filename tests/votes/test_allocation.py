@@ -14,7 +14,7 @@ from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import DirichletLDL
-from snefy_ldl.votes import expected_width, next_vote, update, vote_value, votes_needed
+from snefy_ldl.votes import expected_width, next_vote, update, vote_quantiles, vote_value, votes_needed
 
 
 class Fixed:
@@ -215,3 +215,31 @@ def test_every_model_with_a_density_has_the_methods_and_stays_as_it_was() -> Non
 def test_bad_requests_are_named(snefy: Callable[..., SnefySimplex], call: Callable, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         call(Fixed(snefy(3)), np.array([[0.0], [1.0]]))
+
+
+def test_quantiles_of_one_more_vote_agree_with_enumeration():
+    """The chance of every next vote is a ratio of the probabilities of vote counts."""
+    rng = np.random.default_rng(3)
+    law = SnefySimplex.from_mixture(
+        torch.as_tensor(rng.dirichlet(np.ones(4), 5)), torch.as_tensor(rng.uniform(0.5, 6.0, (4, 4)))
+    )
+    counts, levels, ratings = rng.integers(0, 4, (5, 4)).astype(float), [0.1, 0.5, 0.8], [1.0, 2.0, 3.5, 5.0]
+    answer = vote_quantiles(law.posterior(counts), levels, ratings)
+    for row in range(5):
+        item, total = law[[row]], counts[row].sum()
+        before = float(item.log_prob_counts(counts[[row]]))
+        chances = []
+        for v in range(4):
+            more = counts[[row]] + np.eye(4)[[v]]
+            ways = (total + 1.0) / more[0, v]  # of orders of votes, against those before
+            chances.append(np.exp(float(item.log_prob_counts(more)) - before) / ways)
+        assert sum(chances) == pytest.approx(1.0)
+        for level, rating in zip(levels, answer[row]):
+            below = sum(p for p, value in zip(chances, ratings) if value < rating)
+            upto = sum(p for p, value in zip(chances, ratings) if value <= rating)
+            assert below < level <= upto
+    assert vote_quantiles(law, 0.5).shape == (5, 1)
+    with pytest.raises(InputError, match="4 ascending numbers"):
+        vote_quantiles(law, 0.5, [1, 2, 2, 3])
+    with pytest.raises(InputError, match="strictly between 0 and 1"):
+        vote_quantiles(law, 1.5)

@@ -11,12 +11,12 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.annotators import expand_votes, pair_gains, posterior_moments
 from snefy_ldl.datasets import make_annotators
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.training.annotators import round_counts
+from snefy_ldl.training.annotators import INTERVAL_STRENGTH, Ballots, Crowd, round_counts
 from snefy_ldl.votes import Votes, log_prob_annotated
+from snefy_ldl.votes.annotators import expand_votes, pair_gains, posterior_moments
 
 LABELS = ["no", "maybe", "yes"]
 
@@ -78,7 +78,7 @@ def test_likelihood_of_many_votes_by_draws_agrees_with_the_exact_sum(monkeypatch
     law, item = law_of_three(), np.zeros(6, dtype=int)
     factors = np.random.default_rng(0).uniform(0.1, 1.0, (6, 3))
     exact = log_prob_annotated(law, item, factors)
-    monkeypatch.setattr("snefy_ldl._internal.annotators.MOST_TERMS", 1)
+    monkeypatch.setattr("snefy_ldl.votes.annotators.MOST_TERMS", 1)
     assert_allclose(log_prob_annotated(law, item, factors), exact, atol=0.05)  # 4096 draws: about 1 % each
 
 
@@ -114,6 +114,11 @@ def test_known_matrices_and_spammers_are_recovered():
     model = SnefyLDL(epochs=10, n_neurons=24, n_readouts=8, random_state=0).fit(items.X, votes=votes)
     people = model.annotators_
     assert np.abs(people.matrices - matrices).mean() < 0.06  # .05 is measured with more people, in the benchmark
+    within = [
+        (people[f"accuracy_{name}_low"] <= matrices[:, r, r]) & (matrices[:, r, r] <= people[f"accuracy_{name}_high"])
+        for r, name in enumerate(LABELS)
+    ]
+    assert np.mean(within) > 0.85  # of 120, 90 % is stated
     assert people["spam_score"][spams].min() > people["spam_score"][~spams].mean()
     assert people["spam_score"][~spams].mean() < 0.1
     counts = SnefyLDL(epochs=10, n_neurons=24, n_readouts=8, random_state=0)
@@ -124,6 +129,28 @@ def test_known_matrices_and_spammers_are_recovered():
     best = items.truth.log_prob(items.X, truth).mean()
     ours, theirs = (best - one.log_prob(items.X, truth).mean() for one in (model, counts))
     assert ours < 0.5 * theirs
+
+
+def test_rows_of_a_matrix_are_as_certain_as_their_posterior():
+    """One person, two labels: the posterior of both rows on a grid."""
+    rng = np.random.default_rng(4)
+    label, chance = rng.integers(0, 2, 40), rng.uniform(0.05, 0.95, 40)
+    others = np.stack([chance, 1.0 - chance], 1)
+    table = Crowd(Ballots(np.arange(40), np.zeros(40, dtype=int), label, 40, 1, 2), np.array([], dtype=int), 1.0)
+    table.others = others
+    grid = (np.arange(400) + 0.5) / 400
+    first, second = np.meshgrid(grid, grid, indexing="ij")  # how often either latent label is voted for label 0
+    votes_for_0 = others[:, :1, None] * first + others[:, 1:, None] * second
+    logs = np.log(np.where(label[:, None, None] == 0, votes_for_0, 1.0 - votes_for_0)).sum(0)
+    for rate, centre in zip((first, second), table.centres[0]):
+        logs = logs + (INTERVAL_STRENGTH * centre[0] - 1.0) * np.log(rate)
+        logs = logs + (INTERVAL_STRENGTH * centre[1] - 1.0) * np.log1p(-rate)
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    for rate, size in zip((first, second), table.count_certain()[0]):
+        mean = (weights * rate).sum()
+        variance = (weights * np.square(rate - mean)).sum()
+        assert_allclose(size + 1.0, mean * (1.0 - mean) / variance, rtol=0.35)  # 150 draws that hang together
 
 
 def test_annotators_are_a_table(fitted):

@@ -48,6 +48,15 @@ def draw_from(law: Any, n: int, seed: Callable[[], int]) -> Tensor:
     return draws
 
 
+def draw_laws(law: SnefySimplex, n: int, random_state: Any, tilt: Array | None = None) -> Array:
+    """Draws of every item's label distribution (N, n, L), by law or by the law given some votes (N, L)."""
+    seed = int(np.random.default_rng(random_state).integers(2**31))
+    generator = torch.Generator(law.device).manual_seed(seed)
+    with torch.no_grad():
+        draws = (law if tilt is None else law.posterior(tilt)).sample((n,), generator)
+    return to_numpy(draws).transpose(1, 0, 2)
+
+
 def rows_of(law: SnefySimplex, rows: Index) -> SnefySimplex:
     """The law of some rows as a plain mixture, its weights worked out once, in float64.
 

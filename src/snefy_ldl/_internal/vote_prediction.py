@@ -207,6 +207,36 @@ def vote_value(law: SnefySimplex, criterion: Criterion = "variance") -> Array:
     return np.concatenate(parts)
 
 
+def vote_quantiles(law: SnefySimplex, levels: Any, values: Any = None) -> Array:
+    """Quantiles of the rating that one more vote gives each item, where labels are ordered ratings.
+
+    A vote is for v with probability ``E[ℓ_v]``; its quantile at q is the lowest rating that at least a part q of such
+    votes does not exceed.
+
+    Args:
+        law: of N items, with their votes so far (``model.update(X, counts)``) or without (``model.predict_dist(X)``).
+        levels: Q numbers between 0 and 1.
+        values: rating of each label, ascending (L,); by default labels are numbered from 0.
+
+    Returns:
+        Ratings (N, Q).
+
+    Raises:
+        InputError: a level is not between 0 and 1, or the values do not ascend.
+
+    Example:
+        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[1.0, 2.0, 5.0, 2.0]]))
+        >>> vote_quantiles(law, [0.05, 0.5, 0.95], values=[1, 2, 3, 4])  # shares .1, .2, .5, .2
+        array([[1., 3., 4.]])
+    """
+    at = np.array([check_confidence(level, "levels") for level in np.atleast_1d(levels)])
+    ratings = np.arange(law.n_labels) if values is None else np.asarray(values, dtype=np.float64)
+    if ratings.shape != (law.n_labels,) or not (np.diff(ratings) > 0).all():
+        raise InputError(f"values must be {law.n_labels} ascending numbers, one per label.")
+    reached = to_numpy(law.mean).cumsum(1)[:, None, :-1]
+    return np.asarray(ratings[(reached < at[:, None] - COUNT_ROUNDING).sum(-1)])
+
+
 def _worth_of_later_votes(law: SnefySimplex, votes: int) -> Array:
     """What the t-th further vote is worth against the first (N, votes): ``A (A+1) / ((A+t) (A+t+1))``, t = 0, 1, ..."""
     if votes == 1:

@@ -432,7 +432,9 @@ class Items:
         if len(set(ids)) < len(ids):
             twice = next(name for name, times in Counter(ids).items() if times > 1)
             raise input_error(f"{items.name}: two items are named {twice!r} (column {key!r}); names must be unique.")
-        self._votes = {} if votes is None else read_votes(votes, self.labels, options, set(ids), items.name, key)
+        rows = None if votes is None else read_votes(votes, self.labels, options, set(ids), items.name, key)
+        self._votes = {} if rows is None else dict(zip(rows.ids or (), rows.labels))
+        self.single_votes = None if rows is None else rows.votes
 
     def blocks(self, progress: Progress) -> Iterator[tuple[list[str], Any, Any]]:
         """Some items at a time, in the order of the table.
@@ -472,7 +474,7 @@ def check_vote_form(options: opt.VoteOptions) -> None:
 
 def read_votes(
     file: Path, labels: list[str], options: opt.VoteOptions, items: set[str], table: str, key: str | None
-) -> dict[str, Any]:
+) -> Labelled:
     """Votes on items; prints on standard error what is odd about them.
 
     Args:
@@ -484,7 +486,7 @@ def read_votes(
         key: Its column of names; None where items go by their row number.
 
     Returns:
-        Numbers of votes (L,) by item name.
+        Numbers of votes per item, with the items' names, and the single votes where the file holds those.
 
     Raises:
         InputError: The file holds no votes, or none on these items.
@@ -509,4 +511,4 @@ def read_votes(
         )
     if missing:
         note(f"votes on {len(missing)} items that {table} lacks: {shorten(missing, 5)}")
-    return dict(zip(rows.ids, rows.labels))
+    return rows

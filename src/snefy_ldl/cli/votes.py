@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -11,13 +11,16 @@ from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import distinct_columns, input_error, progress_bar, say, table_output
 from snefy_ldl.cli.entry import command
 from snefy_ldl.cli.tables import Items, table_notes
-from snefy_ldl.cluster.rows import interval_columns
+from snefy_ldl.cluster.rows import RATING_COLUMNS, interval_columns, update_columns
 
 UPDATE_EXAMPLES = """One vote per row (item, annotator, label):
   snefy-ldl update model items.csv votes.csv --out posterior.csv
 
 Numbers of votes, one column per label:
   snefy-ldl update model items.csv counts.csv --votes counts
+
+Labels that are ratings: what would one more vote be?
+  snefy-ldl update model items.csv votes.csv --ordered
 """
 
 NEXT_EXAMPLES = """Fifty items for one more annotator:
@@ -25,6 +28,9 @@ NEXT_EXAMPLES = """Fifty items for one more annotator:
 
 Where a first vote on a new item costs as much as three:
   snefy-ldl next model items.csv votes.csv --new-item-cost 3
+
+Whom to ask about what, by what their votes tell and cost:
+  snefy-ldl next model items.csv votes.csv --pairs --costs costs.csv
 """
 
 
@@ -43,6 +49,9 @@ def update(
     votes: Annotated[Path, typer.Argument(metavar="VOTES", help="Votes so far: a table, or a Label Studio export.")],
     out: opt.TableOut = "-",
     interval: Annotated[float, typer.Option(metavar="LEVEL", help="Level of each label's interval.")] = 0.9,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="Labels are ordered ratings: also write which one more vote would give.")
+    ] = False,
     *,
     options: opt.VoteOptions,
     backbone: opt.BackboneCode = None,
@@ -50,31 +59,26 @@ def update(
     """Combine each item's features with its votes so far: what is now known about it.
 
     Each item is written with its name, its number of votes, and for each
-    label the mean of its share and both ends of its interval. The result is
-    exact, without sampling, and the model does not change.
+    label the mean of its share and both ends of its interval. With --ordered,
+    vote_low, vote_median and vote_high hold the labels between which one more
+    vote would lie, at the interval's level. The result is exact, without
+    sampling, and the model does not change.
     """
-    import numpy as np
     import pandas as pd
 
     from snefy_ldl._internal.validation import check_confidence
-    from snefy_ldl.datasets.tables import DECIMALS, TableSink
+    from snefy_ldl.datasets.tables import TableSink
 
     check_confidence(interval, "--interval")
     table_output(out, items, votes)
     reader = Items(model, items, votes, options, backbone)
-    ends_of = interval_columns(reader.labels)
-    distinct_columns([reader.id_name, "votes", *reader.labels, *ends_of])
-    tail = 0.5 * (1.0 - interval)
+    ratings = RATING_COLUMNS if ordered else ()
+    distinct_columns([reader.id_name, "votes", *reader.labels, *interval_columns(reader.labels), *ratings])
     rows = 0
     with table_notes(), progress_bar("update") as progress, TableSink(out) as sink:
         for ids, X, counts in reader.blocks(progress):
-            law = reader.model.update(X, counts)
-            mean, ends = law.mean.cpu().numpy(), law.quantiles([tail, 1.0 - tail]).cpu().numpy()
-            written: dict[str, Any] = {reader.id_name: ids, "votes": counts.sum(axis=1).astype(np.int64)}
-            for r, label in enumerate(reader.labels):
-                written[label] = mean[:, r].round(DECIMALS)
-                written |= dict(zip(ends_of[2 * r : 2 * r + 2], ends[:, r].round(DECIMALS).T))
-            sink.write(pd.DataFrame(written))
+            columns = update_columns(reader.model, X, counts, interval, ordered)
+            sink.write(pd.DataFrame({reader.id_name: ids, **columns}))
             rows += len(ids)
     if out != "-":
         say(f"{rows:,} items written to {out}", "green")
@@ -95,6 +99,15 @@ def next_items(
     ] = "variance",
     max_per_item: Annotated[int, typer.Option(min=1, help="Most of these votes that one item may get.")] = 1,
     new_item_cost: Annotated[float, typer.Option(help="What the first vote on a new item costs, in votes.")] = 1.0,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Also choose whom to ask; for a model and votes that know annotators.")
+    ] = False,
+    costs: Annotated[
+        Path | None, typer.Option(help="With --pairs: table of what votes cost (columns annotator, cost); 1 if absent.")
+    ] = None,
+    target_error: Annotated[
+        float, typer.Option(help="With --pairs: items whose expected squared error is at most this get no vote.")
+    ] = 0.0,
     *,
     options: opt.VoteOptions,
     backbone: opt.BackboneCode = None,
@@ -103,7 +116,8 @@ def next_items(
 
     Each item is written with its name, its number of votes so far, the
     expected gain, and the shares expected now (predicted_... columns), the
-    most valuable first.
+    most valuable first. With --pairs, each row also names the annotator to
+    ask; gains are per unit of cost.
     """
     from snefy_ldl.datasets.labelled import PREDICTED
     from snefy_ldl.datasets.tables import TableSink
@@ -114,18 +128,59 @@ def next_items(
         raise input_error(f"--new-item-cost {new_item_cost:g}: the cost must be above 0.")
     table_output(out, items, votes)
     reader = Items(model, items, votes, options, backbone)
-    distinct_columns([reader.id_name, "votes", "expected_gain", *(f"{PREDICTED}{label}" for label in reader.labels)])
+    whom = ["annotator"] if pairs else []
+    predicted = [f"{PREDICTED}{label}" for label in reader.labels]
+    distinct_columns([reader.id_name, *whom, "votes", "expected_gain", *predicted])
     if n > reader.n_items * max_per_item:
         raise input_error(f"--n {n}: {items.name} has {reader.n_items} items; ask for fewer, or raise --max-per-item.")
-    settings = {"criterion": criterion, "max_per_item": max_per_item, "new_item_cost": new_item_cost}
-    best = _best_votes(reader, n, max_per_item, settings)
+    settings: dict[str, Any] = {"criterion": criterion, "max_per_item": max_per_item, "new_item_cost": new_item_cost}
+    if pairs:
+        if criterion != "variance" or new_item_cost != 1.0:
+            raise input_error("--pairs goes without --criterion and --new-item-cost; name costs with --costs.")
+        if reader.model.annotators_ is None:
+            raise input_error(f"--pairs: {model} knows no annotators; fit with --votes long or --annotators.")
+        settings = {"max_per_item": max_per_item, "target_error": target_error, "costs": _read_costs(costs)}
+    elif costs is not None or target_error:
+        raise input_error("--costs and --target-error go with --pairs.")
+    best = _best_votes(reader, n, max_per_item, settings, pairs)
     with TableSink(out) as sink:
         sink.write(best)
     if out != "-":
         say(f"{len(best):,} votes for {best[reader.id_name].nunique():,} items written to {out}", "green")
 
 
-def _best_votes(reader: Items, n: int, max_per_item: int, settings: dict[str, Any]) -> Any:
+def _read_costs(file: Path | None) -> dict[str, float]:
+    """What a vote of each annotator costs, by name."""
+    import pandas as pd
+
+    from snefy_ldl.datasets.votes import read_vote_cells
+
+    if file is None:
+        return {}
+    cells = read_vote_cells(file)
+    if not {"annotator", "cost"} <= set(cells.columns):
+        raise input_error(f"--costs: {file.name} needs the columns annotator and cost.")
+    prices = pd.to_numeric(cells["cost"], errors="coerce")
+    if prices.isna().any():
+        raise input_error(f"--costs: {file.name}, data row {int(prices.isna().argmax()) + 1}: the cost is no number.")
+    return dict(zip(cells["annotator"].astype(str), prices.astype(float)))
+
+
+def _choose_pairs(reader: Items, X: Any, ids: list[str], n: int, settings: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Rows, annotators and gains of the n best pairs among some items."""
+    import numpy as np
+
+    from snefy_ldl.datasets.votes import VoteTable
+
+    votes = reader.single_votes
+    if votes is None:
+        votes = VoteTable.from_counts(np.zeros((len(ids), len(reader.labels))), ids, reader.labels)
+    pairs, gains = reader.model.next_vote(X, votes=votes.on_items(ids), n=n, return_values=True, **settings)
+    place = {name: row for row, name in enumerate(ids)}
+    return np.array([place[item] for item, _ in pairs], dtype=np.intp), [str(name) for _, name in pairs], gains
+
+
+def _best_votes(reader: Items, n: int, max_per_item: int, settings: dict[str, Any], pairs: bool) -> Any:
     """The n votes that gain most, the best first: a frame that holds the best of all blocks read so far."""
     import numpy as np
     import pandas as pd
@@ -137,16 +192,21 @@ def _best_votes(reader: Items, n: int, max_per_item: int, settings: dict[str, An
     best: Any = None
     with table_notes(), progress_bar("next") as progress:
         for ids, X, counts in reader.blocks(progress):
-            chosen, gains = reader.model.next_vote(
-                X, counts, min(n, len(ids) * max_per_item), return_values=True, **cast(Any, settings)
-            )
-            distinct, where = np.unique(chosen, return_inverse=True)
-            mean = (
-                reader.model.update(take_rows(X, distinct), counts[distinct]).mean.cpu().numpy()[where].round(DECIMALS)
-            )
+            wanted, whom = min(n, len(ids) * max_per_item), {}
+            if pairs:
+                chosen, people, gains = _choose_pairs(reader, X, ids, wanted, settings)
+                whom = {"annotator": people}
+            else:
+                chosen, gains = reader.model.next_vote(X, counts, wanted, return_values=True, **settings)
+            mean = np.zeros((0, len(reader.labels)))
+            if len(chosen):
+                distinct, where = np.unique(chosen, return_inverse=True)
+                law = reader.model.update(take_rows(X, distinct), counts[distinct])
+                mean = law.mean.cpu().numpy()[where].round(DECIMALS)
             part = pd.DataFrame(
                 {
                     reader.id_name: [ids[row] for row in chosen],
+                    **whom,
                     "votes": counts[chosen].sum(axis=1).astype(np.int64),
                     "expected_gain": gains,
                     **{f"{PREDICTED}{label}": mean[:, r] for r, label in enumerate(reader.labels)},

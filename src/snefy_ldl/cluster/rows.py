@@ -25,6 +25,41 @@ def interval_columns(labels: list[str]) -> list[str]:
     return [f"{label}_{end}" for label in labels for end in ("low", "high")]
 
 
+#: Columns with quantiles of the rating of one more vote, where labels are ordered.
+RATING_COLUMNS = ("vote_low", "vote_median", "vote_high")
+
+
+def update_columns(model: SnefyLDL, X: Any, counts: Any, level: float, ordered: bool) -> dict[str, Any]:
+    """Number of votes, and means and intervals of every label given the votes, a column each.
+
+    Args:
+        model: a fitted model.
+        X: features (N, d).
+        counts: votes so far (N, L).
+        level: of the intervals.
+        ordered: whether labels are ordered ratings; quantiles of the rating of one more vote are added then.
+
+    Returns:
+        Columns (N,) by name, rounded as every table is.
+    """
+    import numpy as np
+
+    from snefy_ldl.datasets.tables import DECIMALS
+    from snefy_ldl.votes import vote_quantiles
+
+    labels, tail = [str(label) for label in model.label_names_], 0.5 * (1.0 - level)
+    law = model.update(X, counts)
+    mean, ends = law.mean.cpu().numpy(), law.quantiles([tail, 1.0 - tail]).cpu().numpy()
+    columns: dict[str, Any] = {"votes": counts.sum(axis=1).astype(np.int64)}
+    for r, label in enumerate(labels):
+        columns[label] = mean[:, r].round(DECIMALS)
+        columns |= dict(zip(interval_columns([label]), ends[:, r].round(DECIMALS).T))
+    if ordered:
+        ratings = vote_quantiles(law, [tail, 0.5, 1.0 - tail])
+        columns |= dict(zip(RATING_COLUMNS, np.array(labels, dtype=object)[ratings].T))
+    return columns
+
+
 def takes_gaps(model: SnefyLDL) -> bool:
     """Whether a model reads text and gaps by itself; those of 0.1 do not.
 

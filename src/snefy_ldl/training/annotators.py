@@ -24,16 +24,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import expit, logit, logsumexp, softmax
+from scipy.optimize import minimize
+from scipy.special import expit, log_softmax, logit, logsumexp, softmax
 
-from snefy_ldl._internal.annotators import (
-    Annotators,
-    draw_laws,
-    effective_counts,
-    fact_matrix,
-    fact_values,
-    fit_effects,
-)
+from snefy_ldl._internal.annotators import ARRAYS, Annotators, effective_counts, fact_matrix, fact_values
+from snefy_ldl._internal.laws import draw_laws
 from snefy_ldl._internal.limits import PREDICTION_ROWS
 from snefy_ldl._internal.random import derive_seed, seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
@@ -55,12 +50,18 @@ TRUSTED_CARE, TRUST = 0.97, 200.0
 HOLD, HOLD_WITH_TRUTH = 1.0, 0.1
 #: Strength of the annotators' prior at the start, and the range of what is learnt.
 STRENGTH, STRENGTHS = 30.0, (2.0, 300.0)
+#: Strength of that prior in intervals, at most: votes settle it badly, and too much of it makes intervals too short.
+INTERVAL_STRENGTH = 10.0
+#: Sweeps of the sampler behind intervals, and those before the first that counts.
+SWEEPS, FIRST_SWEEPS = 150, 50
 #: Strengths of the prior of guesses; some people guess alike, others each in their own way, always the same label say.
 GUESS_STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 #: People who guess and who do not, thought of beforehand.
 SPAM_PRIOR = (1.0, 4.0)
 #: Turns, turns between matrices and latent labels in each, draws per item and folds.
 ROUNDS, TURNS, DRAWS, FOLDS = 3, 10, 64, 3
+#: Penalties on the effects of facts that held-out annotators choose from; the last is no effect at all.
+PENALTIES = (1.0, 5.0, 25.0, 125.0, np.inf)
 #: What the networks of all turns but the last are like: small and quick.
 QUICK: dict[str, Any] = {
     "epochs": 10,
@@ -123,6 +124,51 @@ class Ballots:
         table = np.zeros((self.n_items, self.n_labels))
         np.add.at(table, (self.item, self.label), 1.0)
         return table
+
+
+def fit_effects(counts: Array, common: Array, member: Array, penalty: float | None = None) -> tuple[Array, float]:
+    """What facts of annotators add to the logarithm of their confusion matrices, by penalised softmax regression.
+
+    Args:
+        counts: effective votes by latent label and vote (A, L, L).
+        common: the matrix of everybody (L, L).
+        member: facts as zeros and ones (A, F).
+        penalty: half of it times the squared effects is taken from the log likelihood; None lets annotators that are
+            left out choose among :data:`PENALTIES`.
+
+    Returns:
+        Effects (F, L, L), and the penalty.
+    """
+    offset = np.log(common)
+    if penalty is None:
+        folds = np.arange(len(counts)) % min(5, len(counts))
+        scores = []
+        for one in PENALTIES:
+            score = 0.0
+            for fold in range(folds.max() + 1):
+                out = folds == fold
+                effects = fit_effects(counts[~out], common, member[~out], one)[0]
+                logs = log_softmax(offset + np.einsum("af,fkv->akv", member[out], effects), -1)
+                score += float((counts[out] * logs).sum())
+            scores.append(score)
+        penalty = PENALTIES[int(np.argmax(scores))]
+    n_facts, n_labels = member.shape[1], len(common)
+    effects = np.zeros((n_facts, n_labels, n_labels))
+    if not np.isfinite(penalty):
+        return effects, penalty
+    size = counts.sum(-1)
+
+    def loss(flat: Array, k: int) -> tuple[float, Array]:
+        beta = flat.reshape(n_facts, n_labels)
+        logs = log_softmax(offset[k] + member @ beta, -1)
+        slope = member.T @ (size[:, k, None] * np.exp(logs) - counts[:, k])
+        value = -float((counts[:, k] * logs).sum()) + 0.5 * penalty * float(np.square(flat).sum())
+        return value, (slope + penalty * beta).ravel()
+
+    for k in range(n_labels):
+        answer = minimize(loss, np.zeros(n_facts * n_labels), (k,), "L-BFGS-B", jac=True, options={"maxiter": 60})
+        effects[:, k] = answer.x.reshape(n_facts, n_labels)
+    return effects, penalty
 
 
 class Crowd:
@@ -189,8 +235,7 @@ class Crowd:
         ballots, people = self.ballots, self.ballots.who
         self.counts = np.zeros_like(self.counts)
         np.add.at(self.counts.transpose(0, 2, 1), (people, ballots.label), latent)
-        self.certain = np.zeros_like(self.cast)
-        np.add.at(self.certain, people, np.square(latent))
+        self.others = others
         if learn_strength:
             self.strength = self._strength_by_moments(others)
         s = self.strengths[people, None]
@@ -243,6 +288,30 @@ class Crowd:
         weight = careful[:, None, None]
         share = float((weight * (np.square(residual) - noise)).sum() / max((weight * signal).sum(), 1e-9))
         return float(np.clip(1.0 / max(share, 1e-6) - 1.0, *STRENGTHS))
+
+    def count_certain(self) -> Array:
+        """How many votes a row of each careful person's matrix is known as well as by (A + 1, L).
+
+        Latent labels given the matrices, and matrices given those, are drawn in turns (Gibbs sampling); a Dirichlet of
+        the size that comes back has the variance of the draws.
+        """
+        ballots, rng = self.ballots, np.random.default_rng(0)
+        n_labels = ballots.n_labels
+        strengths = np.minimum(self.strengths, INTERVAL_STRENGTH)
+        strengths[self.trusted] = TRUST
+        prior, matrices = strengths[:, None, None] * self.centres, self.matrices
+        total, squares = np.zeros((2, *prior.shape))
+        for sweep in range(FIRST_SWEEPS + SWEEPS):
+            chance = (self.others * matrices[ballots.who, :, ballots.label]).cumsum(1)
+            latent = (rng.random((len(chance), 1)) * chance[:, -1:] > chance).sum(1)
+            cell = (ballots.who * n_labels + latent) * n_labels + ballots.label
+            drawn = rng.standard_gamma(np.bincount(cell, minlength=prior.size).reshape(prior.shape) + prior) + 1e-12
+            matrices = drawn / drawn.sum(-1, keepdims=True)
+            if sweep >= FIRST_SWEEPS:
+                total += matrices / SWEEPS
+                squares += np.square(matrices) / SWEEPS
+        ratio = (total * (1.0 - total)).sum(-1) / (squares - np.square(total)).sum(-1)
+        return np.asarray(np.maximum(ratio - 1.0, 1.0))
 
     def learn_effects(self) -> None:
         """What facts of annotators add to the common matrix."""
@@ -520,7 +589,7 @@ def _describe(
         label_names=list(votes.label_names),
         cast=crowd.cast[:-1],
         counts=crowd.counts[:-1],
-        certain=crowd.certain[:-1],
+        certain=crowd.count_certain()[:-1],
         centres=crowd.centres[:-1],
         strength=crowd.strengths[:-1],
         spam_score=crowd.spam[:-1],
@@ -568,7 +637,9 @@ def learn_new(people: Annotators, laws: Iterable[tuple[slice, SnefySimplex]], vo
         crowd.common, crowd.guess, crowd.spam_rate = people.common, people.guess, people.spam_rate
     joined = _describe(crowd, votes, ballots, {}, people.item_mean)
     extra: dict[str, Any] = {
-        name: np.concatenate([getattr(people, name), getattr(joined, name)[new]]) for name in PER_PERSON
+        name: np.concatenate([getattr(people, name), getattr(joined, name)[new]])
+        for name, axes in ARRAYS.items()
+        if axes[0] == "A"
     }
     said = votes.facts or {}
     facts = {
@@ -577,7 +648,3 @@ def learn_new(people: Annotators, laws: Iterable[tuple[slice, SnefySimplex]], vo
     }
     names = [*people.names, *(votes.annotators[a] for a in new)]
     return replace(people, names=names, facts=facts, **extra)
-
-
-#: Arrays of annotators with one row per person.
-PER_PERSON = ("cast", "counts", "certain", "centres", "strength", "spam_score", "guess_strength", "agreed")

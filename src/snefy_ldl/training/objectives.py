@@ -15,6 +15,7 @@ without the multinomial coefficient (:mod:`snefy_ldl.training.kernels.counts`).
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 #: A written-out step: rows (K, B) and slopes (K, B) in, log likelihoods (K, B) out, gradients left in ``grad``.
 WrittenOut = Callable[[Tensor, Tensor], Tensor]
+#: Step of the integral over votes of a law with a centre, and how far its nodes reach.
+NODE_STEP, NODE_TAIL, NODE_MARGIN = 1.2, 20.0, 2.0
 #: Largest norm of a member's gradient.
 GRADIENT_LIMIT = 1.0
 
@@ -448,6 +451,88 @@ class Counts(Objective):
         if not on_cpu or not self.factors.is_plain or self.shared is not None:
             return None
         return WrittenOutVoteStep(net, X, self, batch_size)
+
+
+class CentredCounts(Objective):
+    """Votes on a law whose labels are divided by each row's own centre.
+
+    With ``ℓ ∝ c ℓ'`` and gamma variables behind ``ℓ'`` the power ``(Σ c ℓ')^{-n}`` of n votes is an integral over one
+    number t, in which every label has a factor of its own:
+
+        E_p[Π ℓ^k] = Π_r c_r^{k_r} (α_pr)_{k_r} / Γ(n) ∫ t^{n-1} Π_r (1 + c_r t)^{-(α_pr + k_r)} dt.
+
+    The factors of a pair's α are products of its neurons' own, so that each node is one quadratic form. Nodes and all
+    that votes and centres say at them are made once.
+
+    Args:
+        counts: votes (N, L), float64.
+        net: gives the background.
+        log_centre: ``log c`` (N, L).
+    """
+
+    def __init__(self, counts: Tensor, net: SnefyNet, log_centre: Tensor) -> None:
+        self.counts = counts
+        self.group = torch.zeros(net.n_members, dtype=torch.long, device=counts.device)  # all use these votes
+        log_centre = log_centre - log_centre.amax(-1, keepdim=True)
+        total = counts.sum(-1)
+        x, log_weight = vote_nodes(total, -log_centre.amin(-1))
+        self.logs = softplus(log_centre[:, None] + x[..., None])  # log(1 + c t), (N, Q, L)
+        powers = (counts[:, None] * self.logs).sum(-1)
+        seen = (counts * log_centre).sum(-1) - torch.lgamma(total)
+        self.weights = total[:, None] * x + log_weight - powers + seen[:, None]  # (N, Q)
+        self.left_out = torch.lgamma(total + 1.0) - torch.lgamma(counts + 1.0).sum(1)
+        if net.has_background:
+            alpha = net.background[:, None]  # (K, 1, L)
+            rising = (torch.lgamma(alpha + counts) - torch.lgamma(alpha)).sum(-1)
+            inside = self.weights - torch.einsum("kl,nql->knq", net.background, self.logs)
+            self.background = (rising + inside.logsumexp(-1)).to(net.readout.dtype)
+
+    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
+        """Log probability (K, B); see :meth:`Objective.log_prob`."""
+        exponents, n = net.exponents.double(), net.exponents.shape[1]
+        log_kernel, g = unit_kernel(exponents)  # (K, P), (K, n)
+        log_scale = net.output(x).double()
+        if not net.balanced:
+            log_scale = log_scale + g[:, None]
+        alpha, votes = pair_concentration(exponents)[:, None], self.counts[index][:, :, None]
+        rising = (torch.lgamma(alpha + votes) - torch.lgamma(alpha)).sum(-1)  # (K, B, P)
+        top = rising.detach().amax(-1, keepdim=True)
+        gram = net.readout.transpose(1, 2).double() @ net.readout.double()
+        table = gram[:, None] * symmetric((rising - top + log_kernel[:, None]).exp(), n)  # (K, B, n, n)
+        neurons = log_scale[:, :, None] - self.logs[index] @ (exponents + 0.5).transpose(1, 2)[:, None]  # (K, B, Q, n)
+        forms = log_quadratic_form(table.flatten(0, 1), neurons.flatten(0, 1)).view(*index.shape, -1)
+        total = (forms + self.weights[index]).logsumexp(-1) + top.squeeze(-1)
+        normaliser = log_quadratic_form(gram * symmetric(log_kernel.exp(), n), log_scale)
+        background = self.background_of(index)
+        return net.mix(total - normaliser, None if background is None else background.double())
+
+
+def vote_nodes(total: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes in ``log t`` of the integral over votes, and the logarithm of their weights.
+
+    Nodes are as dense as the narrowest integrand of n votes needs, ``√(1 + n / (1 + t))`` of them per step.
+
+    Args:
+        total: votes of each row, n (N,).
+        spread: logarithm of the largest over the smallest part of its centre (N,).
+
+    Returns:
+        Both (N, Q).
+    """
+    low, high = -NODE_MARGIN - NODE_TAIL / total, NODE_TAIL + spread
+    fine = torch.linspace(0.0, 1.0, 2001, dtype=torch.float64, device=total.device)
+    x = low[:, None] + (high - low)[:, None] * fine  # (N, F)
+
+    def density(x: Tensor) -> Tensor:
+        return (1.0 + total[:, None] * torch.sigmoid(spread[:, None] - x)).sqrt()
+
+    mass = torch.nn.functional.pad(torch.cumulative_trapezoid(density(x), x, dim=-1), (1, 0))
+    n_nodes = 1 + math.ceil(float(mass[..., -1].max()) / NODE_STEP)
+    level = mass[..., -1:] * torch.linspace(0.0, 1.0, n_nodes, dtype=torch.float64, device=total.device)
+    left = torch.searchsorted(mass, level.contiguous()).clamp(1, len(fine) - 1) - 1
+    start = x.gather(-1, left)
+    nodes = start + (level - mass.gather(-1, left)) / density(start)
+    return nodes, (level[..., 1:2] / density(nodes)).log()
 
 
 # -- steps without autograd ------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from snefy_ldl.networks.starts import (
     prototype_init,
 )
 from snefy_ldl.training.data import Labels, TrainingData, prepare_shares, prepare_votes
-from snefy_ldl.training.objectives import Counts, Gaps, Objective, Shares, ZeroObjective
+from snefy_ldl.training.objectives import CentredCounts, Counts, Gaps, Objective, Shares, ZeroObjective
 from snefy_ldl.training.settings import PRESENCE_RATE, Recipe, Settings, make_recipe
 from snefy_ldl.training.state import FittedState, Inputs
 
@@ -418,9 +418,12 @@ def make_objective(net: SnefyNet, members: Sequence[Member], device: torch.devic
     """
     data = members[0].job.data
     if data.are_counts:
+        counts = torch.as_tensor(data.labels, device=device)
+        if data.moves is not None:
+            return CentredCounts(counts, net, torch.as_tensor(data.moves.log_centre, device=device))
         named = None if data.partial is None else torch.as_tensor(data.partial.named, device=device)
         sets = None if data.partial is None else torch.as_tensor(data.partial.sets, device=device)
-        return Counts(torch.as_tensor(data.labels, device=device), net, named, sets)
+        return Counts(counts, net, named, sets)
     jobs = list(dict.fromkeys(member.job for member in members))
     # Most data hold no zeros, and then every job sees the same shares.
     if all(np.array_equal(job.labels.shares, jobs[0].labels.shares) for job in jobs[1:]):

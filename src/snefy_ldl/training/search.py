@@ -65,7 +65,7 @@ PRESENCE_NEURONS = 12
 #: Neurons of a law that moves, up to this many labels or on few rows: more gain nothing there, and every row has
 #: integrals of its own.
 MOVING_NEURONS, FEW_LABELS = 24, 9
-#: Standard errors by which such a law must lead up to that many labels: its rows share no tables.
+#: Standard errors by which such a law of shares must lead up to that many labels: its rows share no tables.
 MOVING_PRICE = 1.5
 #: Standard errors by which a law that moves may be behind where rows come in groups that differ: it gains far more than
 #: others from what is known of a group (on made-up groups 0.6 nats per row, on stools of children 3).
@@ -137,7 +137,7 @@ def _search(job: Job, progress: Progress, inputs: Inputs | None, large: bool = F
     n_rows = len(job.rows if guidance is None else guidance.seen)
     # who has very many rows asks about many: a law that moves would answer each by integrals of its own
     may_move = not large or job.data.n_labels >= MANY_LABELS
-    may_move = may_move and _has_whole_shares(job.data)
+    may_move = may_move and (_has_whole_shares(job.data) or SINGLE_VOTES <= _votes_per_item(job) < math.inf)
     grouping = None if large or not wants_effects(job) else _grouping(job, guidance)
     if guidance is None and len(policies) == 1:
         return _with_groups(job, train_jobs(policies, progress)[0], job.data, grouping, progress)
@@ -417,6 +417,8 @@ class _Race:
     def __init__(self, ways: list[Way], n_rows: int, grouped: bool = False) -> None:
         self._ways, self._n_rows, self._grouped = ways, n_rows, grouped
         base = ways[0].base
+        costly = base.data.n_labels <= FEW_LABELS and n_rows >= FEW_ROWS and not base.data.are_counts
+        self._price = MOVING_PRICE if costly else 0.0
         n_members: int | Literal["auto"] = N_FOLDS if n_rows < FEW_ROWS else 1
         if len(ways) == 1 and not (ways[0].folds and base.settings.n_members == "auto"):  # nothing to choose between
             n_members = base.settings.n_members
@@ -446,9 +448,8 @@ class _Race:
         n_rows, grouped = self._n_rows, self._grouped
 
         def handicap(one: Job, other: Job) -> float:
-            here, there, n_labels = one.inputs, other.inputs, one.data.n_labels
-            given = _allowance(here, there, n_rows, n_labels, grouped)
-            given -= _allowance(there, here, n_rows, n_labels, grouped)
+            here, there = one.inputs, other.inputs
+            given = self._allowance(here, there) - self._allowance(there, here)
             if here == "guides" != there and n_rows >= MANY_ROWS:  # it sees nothing else, and starts slowly
                 return max(given, GUIDE_ALLOWANCE)
             return given
@@ -476,11 +477,29 @@ class _Race:
             raise TrainingError("there is nothing to train.")
         best = ends[0]
         for end in ends[1:]:
-            if (grouped or n_rows >= FEW_ROWS) and _better(end[1], best[1], n_rows, grouped):
+            if (grouped or n_rows >= FEW_ROWS) and self._is_better(end[1], best[1]):
                 best = end
         if n_rows < FEW_ROWS and not grouped:
             best = ends[choose([state.validation for _, state, _ in ends])]
         self.way, self.state, self.winner = best
+
+    def _is_better(self, state: FittedState, best: FittedState) -> bool:
+        """Whether a state with guides beats the best so far on the validation rows.
+
+        What guides say of those rows comes from folds or from out of bag, while new rows are predicted by guides fitted
+        on all rows: they will do better there. Where there are rows enough for guides to be any good, they get the
+        benefit.
+        """
+        if state.validation is None or best.validation is None:
+            return False
+        return state.validation.beats(best.validation, self._allowance(state.inputs, best.inputs))
+
+    def _allowance(self, inputs: Inputs, best: Inputs) -> float:
+        """Standard errors that a state with some inputs is given over one with others."""
+        if self._grouped:
+            return GROUP_ALLOWANCE if inputs == "moving" else 0.0
+        allowance = GUIDE_ALLOWANCE if best == "features" != inputs and self._n_rows >= MANY_ROWS else 0.0
+        return allowance - self._price if inputs == "moving" else allowance
 
 
 def _with_members(race: _Race, n_rows: int, progress: Progress) -> FittedState:
@@ -526,29 +545,6 @@ def _fit_moves(job: Job, guidance: Guidance, groups: Index | None) -> tuple[Move
     return fit_mover(table, data.features, labels, seen, n_trees, GUIDE_ROWS, seed, guidance.log_centre, groups)
 
 
-def _better(state: FittedState, best: FittedState, n_rows: int, grouped: bool) -> bool:
-    """Whether a state with guides beats the best so far on the validation rows.
-
-    What guides say of those rows comes from folds or from out of bag, while new rows are predicted by guides fitted on
-    all rows: they will do better there. Where there are rows enough for guides to be any good, they get the benefit.
-    """
-    if state.validation is None or best.validation is None:
-        return False
-    return state.validation.beats(
-        best.validation, _allowance(state.inputs, best.inputs, n_rows, len(state.label_names), grouped)
-    )
-
-
-def _allowance(inputs: Inputs, best: Inputs, n_rows: int, n_labels: int, grouped: bool) -> float:
-    """Standard errors that a state with some inputs is given over one with others."""
-    if grouped:
-        return GROUP_ALLOWANCE if inputs == "moving" else 0.0
-    allowance = GUIDE_ALLOWANCE if best == "features" != inputs and n_rows >= MANY_ROWS else 0.0
-    if inputs == "moving" and n_labels <= FEW_LABELS and n_rows >= FEW_ROWS:
-        allowance -= MOVING_PRICE
-    return allowance
-
-
 def wanted_guides(job: Job, light: bool = False) -> list[object]:
     """The guides to fit, none where the data or settings leave no room for them."""
     settings, data = job.settings, job.data
@@ -571,7 +567,8 @@ def _inputs_to_try(job: Job, grouped: bool = False) -> list[Inputs]:
     if not _has_whole_shares(job.data):
         if not isinstance(job.settings.guides, str):
             return ["guides", "both"] if job.settings.validation_fraction > 0 else ["both"]
-        return ["features", "guides"] if job.data.features.shape[1] > WIDE else ["features", "guides", "both"]
+        few: list[Inputs] = ["features", "guides", "moving"]
+        return few if job.data.features.shape[1] > WIDE else ["features", "guides", "both", "moving"]
     if not isinstance(job.settings.guides, str):  # the user's own: they are meant to be used
         alone: list[Inputs] = ["moving"] if job.data.n_labels >= MANY_LABELS else ["both"]
         return ["guides", "both", "moving"] if job.settings.validation_fraction > 0 else alone

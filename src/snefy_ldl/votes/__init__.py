@@ -6,10 +6,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from snefy_ldl._internal.annotators import Annotators, GroupComparison, log_prob_annotated
+    from snefy_ldl._internal.annotators import Annotators, GroupComparison
     from snefy_ldl._internal.validation import PartialCounts
-    from snefy_ldl._internal.vote_prediction import expected_width, next_vote, update, vote_value, votes_needed
+    from snefy_ldl._internal.vote_prediction import (
+        expected_width,
+        next_vote,
+        update,
+        vote_quantiles,
+        vote_value,
+        votes_needed,
+    )
     from snefy_ldl.votes.agreement import Agreement, Finding, krippendorff_alpha
+    from snefy_ldl.votes.annotators import log_prob_annotated
     from snefy_ldl.votes.scores import (
         CountCalibration,
         NoiseCeiling,
@@ -44,16 +52,25 @@ __all__ = [
     "noise_ceiling",
     "predictive_cdf",
     "update",
+    "vote_quantiles",
     "vote_value",
     "votes_needed",
 ]
 
 #: Where each public name lives; loaded when first asked for, so that tables and agreement do without torch.
 _HOMES = {
-    "_internal.annotators": ("Annotators", "GroupComparison", "log_prob_annotated"),
+    "_internal.annotators": ("Annotators", "GroupComparison"),
     "_internal.validation": ("PartialCounts",),
-    "_internal.vote_prediction": ("expected_width", "next_vote", "update", "vote_value", "votes_needed"),
+    "_internal.vote_prediction": (
+        "expected_width",
+        "next_vote",
+        "update",
+        "vote_quantiles",
+        "vote_value",
+        "votes_needed",
+    ),
     "votes.agreement": ("Agreement", "Finding", "krippendorff_alpha"),
+    "votes.annotators": ("log_prob_annotated",),
     "votes.tables": ("Votes", "counts_from_shares", "load_votes"),
 }
 
