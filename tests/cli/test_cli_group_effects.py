@@ -100,3 +100,27 @@ def test_a_table_in_parts_has_no_groups(folder: Path, tmp_path: Path) -> None:
     written = pd.concat([pd.read_parquet(file) for file in (tmp_path / "out").glob("*.parquet")])
     X = pd.read_csv(folder / "test.csv")[["w", "x", "y", "z"]]
     assert np.allclose(written[LABELS], SnefyLDL.load(folder / "model").predict(X), atol=2e-6)
+
+
+def test_explain_and_query_use_the_column_of_groups(folder: Path) -> None:
+    model, test = SnefyLDL.load(folder / "model"), pd.read_csv(folder / "test.csv")
+    effects = {}
+    for table in ("test.csv", "unknown.csv"):
+        words = ("--feature", "w", "--step", 1, "--json")
+        said = succeed("explain", folder / "model", folder / table, *words)
+        effects[table] = json.loads(said.stdout)["effects"][3]["estimate"]
+    X = test[["w", "x", "y", "z"]]
+    moved, mean = model.predict(X.assign(w=X["w"] + 1), groups=test["child"]), model.predict(X, groups=test["child"])
+    assert effects["test.csv"] == pytest.approx((moved - mean).mean(0).iloc[0], abs=1e-6)
+    assert effects["test.csv"] != pytest.approx(effects["unknown.csv"], abs=1e-4)
+
+    out = folder / "chosen.csv"
+    words = ("--n", 5, "--strategy", "variance", "--labeled", folder / "train.csv", "--out", out)
+    said = succeed("query", folder / "model", folder / "test.csv", *words)
+    assert said.stderr.count("test.csv: column 'child' holds the groups of the rows") == 1
+    chosen = pd.read_csv(out)
+    variance = model.predict_dist(X, groups=test["child"]).variance.sum(1).numpy()
+    assert chosen["row"].tolist() == np.argsort(-variance)[:5].tolist()
+    assert chosen["child"].tolist() == test["child"].iloc[chosen["row"]].tolist()
+    known = model.predict(X, groups=test["child"])[LABELS].to_numpy()[chosen["row"]]
+    assert np.allclose(chosen[[f"predicted_{label}" for label in LABELS]], known, atol=2e-6)
