@@ -10,7 +10,7 @@ import pytest
 from snefy_ldl import SnefyLDL, blocks
 from snefy_ldl.active import ActiveLearner, query, will_it_help
 from snefy_ldl.datasets import make_groups
-from snefy_ldl.datasets.groups import group_folds, in_groups, leave_groups_out, read_groups, split_groups
+from snefy_ldl.datasets.groups import group_folds, in_groups, labels_differ, leave_groups_out, read_groups, split_groups
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.explain import dependence, effects, group_variance, permutation_importance
 from snefy_ldl.explain.importance import sum_up
@@ -75,6 +75,15 @@ def test_splits_and_folds_keep_groups_together():
     assert np.bincount(folds).min() > 60
     with pytest.raises(InputError, match="as many groups"):
         list(leave_groups_out(["a", "a"], 2, 2))
+
+
+def test_labels_that_differ_by_chance_raise_no_more_alarms_than_stated():
+    random = np.random.default_rng(0)
+    values = [labels_differ(random.dirichlet([3, 2, 1], 60), np.arange(60) // 4, seed) for seed in range(200)]
+    assert 2 <= np.sum(np.array(values) <= 0.05) <= 21  # 10 expected; outside in 1 of 1,000
+    assert min(values) >= 1 / 200
+    data = make_groups(n_groups=20, n_rows=10, random_state=0)
+    assert labels_differ(100 * data.D, data.groups) <= 0.01  # votes, too
 
 
 def test_blocks_are_cells_of_a_grid():
@@ -376,7 +385,7 @@ def test_how_levels_cross_comes_back_from_a_file(data, tmp_path):
 
 def test_explanations_use_the_groups_of_rows(data, parts, model):
     seen = parts[1]
-    X, D, groups = data.X[seen], data.D[seen], data.groups[seen]
+    X, groups = data.X[seen], data.groups[seen]
     curve = dependence(model, X, 0, grid=[0.5], bands="bootstrap", groups=groups)
     moved = X.copy()
     moved[:, 0] = 0.5

@@ -27,7 +27,7 @@ from snefy_ldl.cli.tables import (
     print_odd_cells,
     read_votes,
 )
-from snefy_ldl.cluster.rows import calibrated_levels, group_levels, interval_columns
+from snefy_ldl.cluster.rows import calibrated_levels, interval_columns
 
 if TYPE_CHECKING:
     from snefy_ldl.cluster.base import Engine, Run
@@ -155,7 +155,7 @@ class Setup:
         table = PartTable(find_tables(tables))
         shipped = ModelFiles.read(model, device)
         fitted, calibration = shipped.load()
-        if group_levels(fitted):
+        if getattr(fitted, "group_effects_", None) is not None:
             note("a table in parts is read without its groups: all rows are of unknown groups")
         return cls(shipped, fitted, calibration, table)
 

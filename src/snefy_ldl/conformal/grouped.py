@@ -16,11 +16,12 @@ import numpy as np
 
 from snefy_ldl._internal.laws import law_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows
+from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl.conformal.intervals import ConformalIntervals, LabelMethod, fold_models
+from snefy_ldl.conformal.intervals import ConformalIntervals, LabelMethod, fold_models, stored_folds
 from snefy_ldl.conformal.scores import LabelScore, bisect_end, stack_ends
-from snefy_ldl.conformal.thresholds import WEIGHT_ROUNDING, Calibration
+from snefy_ldl.conformal.thresholds import WEIGHT_ROUNDING, Calibration, check_state
 from snefy_ldl.datasets.groups import in_groups, leave_groups_out, read_groups, split_rows
 from snefy_ldl.datasets.objects import shares_of
 from snefy_ldl.errors import InputError
@@ -75,6 +76,8 @@ class NewGroupIntervals(ConformalIntervals):
         (10, 3, 2)
     """
 
+    kind = "new group intervals"
+
     def __init__(
         self,
         model: Any,
@@ -104,7 +107,7 @@ class NewGroupIntervals(ConformalIntervals):
             The object itself.
 
         Raises:
-            InputError: Groups are missing, or rows, labels or groups break a rule.
+            InputError: Groups are missing, the model knows one of them, or rows, labels or groups break a rule.
         """
         if sample_weight is not None:
             raise InputError("sample_weight: calibration groups weigh the same here.")
@@ -115,6 +118,7 @@ class NewGroupIntervals(ConformalIntervals):
         labels, _ = check_distributions(shares_of(X, D), n_rows=count_rows(X))
         weights = group_weights(groups, len(labels))
         if self.cv is None:
+            self._check_new(groups, len(labels))
             super().conformalize(X, labels, sample_weight=weights)
             self._weight_function = _ones
             return self
@@ -124,6 +128,41 @@ class NewGroupIntervals(ConformalIntervals):
         calibration = Calibration(self._all_scores(models, folds, X, labels), None, weights, self.small_groups)
         self._set(calibration, models, folds, labels.shape[1])
         return self
+
+    def _check_new(self, groups: Any, n_rows: int) -> None:
+        effects = getattr(self.model, "group_effects_", None)
+        known = () if effects is None else set(effects.names[0]) & set(read_groups(groups, n_rows).names[0])
+        if known:
+            raise InputError(
+                f"{len(known):,} of the calibration groups trained the model ({shorten(sorted(known), 3)}), which "
+                "knows them better than new ones: hold whole groups back for calibration, or use cv."
+            )
+
+    @classmethod
+    def from_dict(
+        cls, model: Any, state: dict[str, Any], method: LabelMethod | None = None, conditional_on: Any = None
+    ) -> NewGroupIntervals:
+        """Restore a calibration that ``to_dict`` wrote.
+
+        Args:
+            model: The model it was made with; with ``cv``, the list of fold models (``models_``).
+            state: The dictionary.
+            method: The score, where it has settings of its own; by default the one of that name.
+            conditional_on: None: these intervals are not conditioned on anything.
+
+        Returns:
+            Conformalized intervals.
+
+        Raises:
+            InputError: Another kind of dictionary, another version, or another number of fold models.
+        """
+        check_state(state, cls.kind)
+        models, folds = stored_folds(model, state)
+        cv = None if state["folds"] is None else len(models)
+        made = cls(models[0], state["confidence_level"], method or state["method"], state["simultaneous"], cv=cv)
+        made._set(Calibration.from_dict(state["calibration"]), models, folds, int(state["n_labels"]))
+        made._weight_function = _ones
+        return made
 
     def predict_interval(self, X: Any, *args: Any, **options: Any) -> Array:
         """Lower and upper ends of each label's share in rows of new groups.
