@@ -267,7 +267,7 @@ def _groups(report: Report, pictures: Pictures) -> dict[str, Any] | None:
             picture = pictures.draw(
                 f"Effect of each {level} on {report.rows.labels[label]}",
                 (2.5, caterpillar_height(len(effects.names[number]))),
-                partial(_caterpillar, effects, label, number),
+                partial(caterpillar, effects, label, level=number),
             )
             drawn.append((f"{report.rows.labels[label]} by {level}", picture))
     order = label_order(report)
@@ -277,10 +277,6 @@ def _groups(report: Report, pictures: Pictures) -> dict[str, Any] | None:
         "lines": [(report.rows.labels[r], numbers[:, r].tolist()) for r in order],
         "pictures": drawn,
     }
-
-
-def _caterpillar(effects: Any, label: int, level: int, ax: Any) -> None:
-    caterpillar(effects, label, ax, level)
 
 
 def density_words(model: Any) -> list[str]:
