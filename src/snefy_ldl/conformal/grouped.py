@@ -19,9 +19,9 @@ from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl.conformal.intervals import ConformalIntervals, LabelMethod, fold_models, stored_folds
+from snefy_ldl.conformal.intervals import ConformalIntervals, LabelMethod, fold_models
 from snefy_ldl.conformal.scores import LabelScore, bisect_end, stack_ends
-from snefy_ldl.conformal.thresholds import WEIGHT_ROUNDING, Calibration, check_state
+from snefy_ldl.conformal.thresholds import WEIGHT_ROUNDING, Calibration
 from snefy_ldl.datasets.groups import in_groups, leave_groups_out, read_groups, split_rows
 from snefy_ldl.datasets.objects import shares_of
 from snefy_ldl.errors import InputError
@@ -46,6 +46,10 @@ def group_weights(groups: Any, n_rows: int) -> Array:
     _, which, sizes = np.unique(read_groups(groups, n_rows).first, return_inverse=True, return_counts=True)
     weights: Array = 1.0 / sizes[which.reshape(-1)]
     return weights
+
+
+def _ones(X: Any) -> Array:
+    return np.ones(count_rows(X))
 
 
 class NewGroupIntervals(ConformalIntervals):
@@ -77,6 +81,7 @@ class NewGroupIntervals(ConformalIntervals):
     """
 
     kind = "new group intervals"
+    _weight_function = staticmethod(_ones)  # a new group weighs one
 
     def __init__(
         self,
@@ -138,32 +143,6 @@ class NewGroupIntervals(ConformalIntervals):
                 "knows them better than new ones: hold whole groups back for calibration, or use cv."
             )
 
-    @classmethod
-    def from_dict(
-        cls, model: Any, state: dict[str, Any], method: LabelMethod | None = None, conditional_on: Any = None
-    ) -> NewGroupIntervals:
-        """Restore a calibration that ``to_dict`` wrote.
-
-        Args:
-            model: The model it was made with; with ``cv``, the list of fold models (``models_``).
-            state: The dictionary.
-            method: The score, where it has settings of its own; by default the one of that name.
-            conditional_on: None: these intervals are not conditioned on anything.
-
-        Returns:
-            Conformalized intervals.
-
-        Raises:
-            InputError: Another kind of dictionary, another version, or another number of fold models.
-        """
-        check_state(state, cls.kind)
-        models, folds = stored_folds(model, state)
-        cv = None if state["folds"] is None else len(models)
-        made = cls(models[0], state["confidence_level"], method or state["method"], state["simultaneous"], cv=cv)
-        made._set(Calibration.from_dict(state["calibration"]), models, folds, int(state["n_labels"]))
-        made._weight_function = _ones
-        return made
-
     def predict_interval(self, X: Any, *args: Any, **options: Any) -> Array:
         """Lower and upper ends of each label's share in rows of new groups.
 
@@ -192,10 +171,6 @@ class NewGroupIntervals(ConformalIntervals):
             scores = [self._score.for_law(law, self._levels) for _, law in blocks]
             out[rows] = stack_ends(*ends.of(scores, rows.stop - rows.start))
         return out[..., 0] if self._single else out
-
-
-def _ones(X: Any) -> Array:
-    return np.ones(count_rows(X))
 
 
 class GroupedCrossEnds:

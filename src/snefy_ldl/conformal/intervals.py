@@ -537,9 +537,9 @@ class ConformalIntervals(Conformalized):
             state["method"] if method is None else method,
             state["simultaneous"],
             cv=None if state["folds"] is None else len(models),
-            small_groups=state["calibration"]["small_groups"],
         )
         calibration = Calibration.from_dict(state["calibration"])
+        made.small_groups = check_choice(calibration.small_groups, ("full", "pool", "error"), "small_groups")
         made._set(calibration, models, folds, int(state["n_labels"]))
         if state.get("conditional"):
             stored = state["conditional"]
