@@ -15,6 +15,7 @@ from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.explain import dependence, effects, group_variance, permutation_importance
 from snefy_ldl.explain.importance import sum_up
 from snefy_ldl.plots.groups import plot_group_effects
+from snefy_ldl.training import groups as last_step
 from snefy_ldl.training.effects import (
     GroupEffects,
     design,
@@ -23,6 +24,7 @@ from snefy_ldl.training.effects import (
     posterior_means,
     unpack_effects,
 )
+from snefy_ldl.training.race import train_jobs
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +194,21 @@ def test_groups_without_an_effect_change_nothing(data, parts):
     np.testing.assert_array_equal(auto.predict(calm.X, groups=calm.groups), auto.predict(calm.X))
     with pytest.raises(InputError, match="has none"):
         auto.adapt(calm.X[:3], calm.D[:3])
+
+
+def test_the_last_step_holds_back_rows_of_all_groups_in_both_ways(data, parts, monkeypatch):
+    train, jobs = parts[0], []
+    monkeypatch.setattr(
+        last_step, "train_jobs", lambda given, progress: jobs.extend(given) or train_jobs(given, progress)
+    )
+    model = SnefyLDL(random_state=0, epochs=5).fit(data.X[train], data.D[train], groups=data.groups[train])
+    n, groups = int(train.sum()), data.groups[train]
+    for member in jobs[0].members:
+        held = member.valid.numpy()
+        assert sorted(held[held < n]) == sorted(held[held >= n] - n)
+        assert not set(held) & set(member.train.numpy())
+        assert set(groups[held % n]) <= set(groups[member.train.numpy() % n])
+    assert model.training_["group_effects"]["gain"] > 0.5
 
 
 def test_adapt_learns_a_new_group_from_a_few_rows(data, parts, model):
