@@ -6,8 +6,8 @@
     python benchmarks/groups.py time
     python benchmarks/groups.py report                 # writes results/groups.md from results/groups.json
 
-What is in ``results/groups.json`` already is not run again; ``made --ours`` and ``real --ours`` fit our model with groups
-again, and keep what peers and fits without groups had;
+What is in ``results/groups.json`` already is not run again; ``made --ours`` and ``real --ours`` fit our model with
+groups again, and keep what peers and fits without groups had;
 ``--quick`` makes a small version of each. Every fit has one thread. The peer is a Dirichlet regression with random
 intercepts (softmax of linear predictors, one concentration), by penalised likelihood and a Laplace update of the
 intercepts' variance.
@@ -446,10 +446,10 @@ def main() -> None:
         work = [(large, (n_groups,), {"kind": "large", "groups": n_groups})]
     done = content["records"]
     before = [next((record for record in done if task[2].items() <= record.items()), None) for task in work]
-    left = [(task, record) for task, record in zip(work, before) if record is None or options.ours]
+    ours = [options.ours and task[0] is not reference for task in work]
+    left = [(task, record) for task, record, again in zip(work, before, ours) if record is None or again]
     content["machine"] = machine(1)
-    again = [(record,) if record is not None and options.ours else () for _, record in left]
-    tasks = (delayed(task[0])(*task[1], *more) for (task, _), more in zip(left, again))
+    tasks = (delayed(task[0])(*task[1], *([] if record is None else [record])) for task, record in left)
     for record in Parallel(n_jobs=options.jobs, return_as="generator_unordered")(tasks):
         names = ("kind", "seed", "effect", "noise", "data", "by_group", "groups")
         same = {name: record[name] for name in names if name in record}
