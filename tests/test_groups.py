@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from snefy_ldl import SnefyLDL, blocks
+from snefy_ldl.active import ActiveLearner, query, will_it_help
 from snefy_ldl.datasets import make_groups
-from snefy_ldl.datasets.groups import group_folds, leave_groups_out, read_groups, split_groups
+from snefy_ldl.datasets.groups import group_folds, in_groups, labels_differ, leave_groups_out, read_groups, split_groups
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.explain import group_variance
+from snefy_ldl.explain import dependence, effects, group_variance, permutation_importance
+from snefy_ldl.explain.importance import sum_up
 from snefy_ldl.plots.groups import plot_group_effects
+from snefy_ldl.training import groups as last_step
 from snefy_ldl.training.effects import (
     GroupEffects,
     design,
@@ -21,6 +24,7 @@ from snefy_ldl.training.effects import (
     posterior_means,
     unpack_effects,
 )
+from snefy_ldl.training.race import train_jobs
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +77,15 @@ def test_splits_and_folds_keep_groups_together():
     assert np.bincount(folds).min() > 60
     with pytest.raises(InputError, match="as many groups"):
         list(leave_groups_out(["a", "a"], 2, 2))
+
+
+def test_labels_that_differ_by_chance_raise_no_more_alarms_than_stated():
+    random = np.random.default_rng(0)
+    values = [labels_differ(random.dirichlet([3, 2, 1], 60), np.arange(60) // 4, seed) for seed in range(200)]
+    assert 2 <= np.sum(np.array(values) <= 0.05) <= 21  # 10 expected; outside in 1 of 1,000
+    assert min(values) >= 1 / 200
+    data = make_groups(n_groups=20, n_rows=10, random_state=0)
+    assert labels_differ(100 * data.D, data.groups) <= 0.01  # votes, too
 
 
 def test_blocks_are_cells_of_a_grid():
@@ -181,6 +194,21 @@ def test_groups_without_an_effect_change_nothing(data, parts):
     np.testing.assert_array_equal(auto.predict(calm.X, groups=calm.groups), auto.predict(calm.X))
     with pytest.raises(InputError, match="has none"):
         auto.adapt(calm.X[:3], calm.D[:3])
+
+
+def test_the_last_step_holds_back_rows_of_all_groups_in_both_ways(data, parts, monkeypatch):
+    train, jobs = parts[0], []
+    monkeypatch.setattr(
+        last_step, "train_jobs", lambda given, progress: jobs.extend(given) or train_jobs(given, progress)
+    )
+    model = SnefyLDL(random_state=0, epochs=5).fit(data.X[train], data.D[train], groups=data.groups[train])
+    n, groups = int(train.sum()), data.groups[train]
+    for member in jobs[0].members:
+        held = member.valid.numpy()
+        assert sorted(held[held < n]) == sorted(held[held >= n] - n)
+        assert not set(held) & set(member.train.numpy())
+        assert set(groups[held % n]) <= set(groups[member.train.numpy() % n])
+    assert model.training_["group_effects"]["gain"] > 0.5
 
 
 def test_adapt_learns_a_new_group_from_a_few_rows(data, parts, model):
@@ -367,3 +395,85 @@ def test_how_levels_cross_comes_back_from_a_file(data, tmp_path):
     for wrong in (effects.cells[:, :2], effects.cells + 100, effects.cells * 1.5):
         with pytest.raises(ModelFileError, match="cells"):
             unpack_effects(description, {**arrays, "effect.cells": wrong}, model.guides_, 4, 3)
+
+
+# -- explanations and queries ----------------------------------------------------------------------------------------
+
+
+def test_explanations_use_the_groups_of_rows(data, parts, model):
+    seen = parts[1]
+    X, groups = data.X[seen], data.groups[seen]
+    curve = dependence(model, X, 0, grid=[0.5], bands="bootstrap", groups=groups)
+    moved = X.copy()
+    moved[:, 0] = 0.5
+    assert np.allclose(curve.estimate[0], model.predict(moved, groups=groups).mean(0), atol=1e-6)
+    alone = dependence(model, in_groups(X, groups), 0, grid=[0.5], bands="bootstrap")
+    assert np.array_equal(alone.bands["bootstrap"], curve.bands["bootstrap"])
+    rows = dependence(model, X, 0, grid=[0.5], bands="bootstrap")
+    width = np.diff(curve.bands["bootstrap"]).mean(), np.diff(rows.bands["bootstrap"]).mean()
+    assert width[0] > 1.1 * width[1]  # rows of one group are alike
+    step = effects(model, X, 0, step=1.0, groups=groups, confidence="bootstrap").frame
+    moved = X.copy()
+    moved[:, 0] += 1.0
+    change = model.predict(moved, groups=groups) - model.predict(X, groups=groups)
+    assert np.allclose(step["estimate"][3:], change.mean(0), atol=1e-6)
+
+
+def test_importance_counts_whole_groups(data, parts, model):
+    seen = parts[1]
+    X, D, groups = data.X[seen], data.D[seen], data.groups[seen]
+    known = permutation_importance(model, X, D, groups=groups).frame
+    unknown = permutation_importance(model, X, D).frame
+    assert known["estimate"][0] > unknown["estimate"][0] + 0.1  # the law of a known group is sharper
+    losses, two = np.array([1.0, 3.0, 5.0, 7.0]), np.zeros((4, 1))
+    assert sum_up(["x"], [(losses, two)], ["a"], np.arange(4))[0].std_error == pytest.approx(
+        sum_up(["x"], [(losses, two)], ["a"])[0].std_error
+    )
+    assert sum_up(["x"], [(losses, two)], ["a"], np.array([0, 0, 1, 1]))[0].std_error == pytest.approx(2.0)
+
+
+def test_cells_that_are_missing_keep_the_groups_of_the_other_rows(data, parts):
+    pandas = pytest.importorskip("pandas")
+    train, seen, _ = parts
+    X = pandas.DataFrame(data.X, columns=list("wxyz"))
+    X.loc[::7, "w"] = np.nan
+    model = SnefyLDL(random_state=0, epochs=5).fit(X[train], data.D[train], groups=data.groups[train])
+    here = seen & X["w"].notna().to_numpy()
+    frame = effects(model, X[seen], "w", step=1.0, groups=data.groups[seen], confidence="bootstrap").frame
+    moved = X[here].assign(w=X["w"][here] + 1.0)
+    groups = data.groups[here]
+    change = model.predict(moved, groups=groups) - model.predict(X[here], groups=groups)
+    assert np.allclose(frame["estimate"][3:], np.asarray(change).mean(0), atol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", ["variance", "lcmd", "bait", "coreset"])
+def test_queries_use_the_groups_of_rows(data, parts, model, strategy):
+    train, seen, _ = parts
+    X, groups = data.X[seen], data.groups[seen]
+    known = in_groups(data.X[train], data.groups[train])
+    chosen, values = query(strategy, X, 5, model, known, random_state=0, return_utilities=True, groups=groups)
+    blocks = [in_groups(X[part], groups[part]) for part in (slice(0, 50), slice(50, len(X)))]
+    again = query(strategy, lambda: iter(blocks), 5, model, known, random_state=0)
+    assert chosen.tolist() == again.tolist()
+    without = query(strategy, X, 5, model, data.X[train], random_state=0, return_utilities=True)[1]
+    assert np.allclose(values, without) == (strategy == "coreset")  # by features alone
+    if strategy == "variance":
+        variance = model.predict_dist(X, groups=groups).variance.sum(1)
+        assert set(chosen) == set(np.argsort(-variance.numpy())[:5])
+
+
+def test_groups_of_a_pool_that_is_read_in_parts_are_refused(data, model):
+    with pytest.raises(InputError, match="groups= needs X_pool as a table"):
+        query("variance", lambda: iter([data.X]), 2, model, groups=data.groups)
+
+
+def test_a_diagnosis_and_a_loop_split_by_group(data, parts, model):
+    train = parts[0]
+    X, D, groups = data.X[train], data.D[train], data.groups[train]
+    assert will_it_help(model, X, D, groups=groups).errors[-1] > will_it_help(model, X, D).errors[-1]
+    loop = ActiveLearner(
+        SnefyLDL(epochs=3, random_state=0), in_groups(X, groups), lambda rows: D[rows], "lcmd", budget=160,
+        batch_size=10, initial=150,
+    )  # fmt: skip
+    loop.run()
+    assert loop.model_.training_["group_effects"]["groups"] == [24]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -87,3 +89,13 @@ def test_the_wrong_use_is_refused():
     ci = NewGroupIntervals(Flat()).conformalize(in_groups(X, g), D)
     with pytest.raises(InputError, match="new groups"):
         ci.predict_interval(X, groups=g)
+
+
+@pytest.mark.parametrize("cv", [None, 5])
+def test_a_stored_calibration_comes_back_as_what_it_was(cv):
+    X, D, g = rows(20, 5, 3)
+    ci = NewGroupIntervals(Flat(), 0.8, cv=cv).conformalize(X, D, groups=g)
+    state = json.loads(json.dumps(ci.to_dict()))
+    again = ConformalIntervals.from_dict(Flat() if cv is None else ci.models_, state)
+    assert type(again) is NewGroupIntervals
+    np.testing.assert_array_equal(again.predict_interval(X[:4]), ci.predict_interval(X[:4]))

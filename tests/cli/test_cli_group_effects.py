@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 
 from commands import run, succeed
 from snefy_ldl import SnefyLDL
+from snefy_ldl.conformal import NewGroupIntervals
 from snefy_ldl.datasets import make_groups
+from snefy_ldl.explain import group_variance
 
 LABELS = ["a", "b", "c"]
 
@@ -99,3 +102,58 @@ def test_a_table_in_parts_has_no_groups(folder: Path, tmp_path: Path) -> None:
     written = pd.concat([pd.read_parquet(file) for file in (tmp_path / "out").glob("*.parquet")])
     X = pd.read_csv(folder / "test.csv")[["w", "x", "y", "z"]]
     assert np.allclose(written[LABELS], SnefyLDL.load(folder / "model").predict(X), atol=2e-6)
+
+
+def test_explain_and_query_use_the_column_of_groups(folder: Path) -> None:
+    model, test = SnefyLDL.load(folder / "model"), pd.read_csv(folder / "test.csv")
+    effects = {}
+    for table in ("test.csv", "unknown.csv"):
+        words = ("--feature", "w", "--step", 1, "--json")
+        said = succeed("explain", folder / "model", folder / table, *words)
+        effects[table] = json.loads(said.stdout)["effects"][3]["estimate"]
+    X = test[["w", "x", "y", "z"]]
+    moved, mean = model.predict(X.assign(w=X["w"] + 1), groups=test["child"]), model.predict(X, groups=test["child"])
+    assert effects["test.csv"] == pytest.approx((moved - mean).mean(0).iloc[0], abs=1e-6)
+    assert effects["test.csv"] != pytest.approx(effects["unknown.csv"], abs=1e-4)
+
+    out = folder / "chosen.csv"
+    words = ("--n", 5, "--strategy", "variance", "--labeled", folder / "train.csv", "--out", out)
+    said = succeed("query", folder / "model", folder / "test.csv", *words)
+    assert said.stderr.count("test.csv: column 'child' holds the groups of the rows") == 1
+    chosen = pd.read_csv(out)
+    variance = model.predict_dist(X, groups=test["child"]).variance.sum(1).numpy()
+    assert chosen["row"].tolist() == np.argsort(-variance)[:5].tolist()
+    assert chosen["child"].tolist() == test["child"].iloc[chosen["row"]].tolist()
+    known = model.predict(X, groups=test["child"])[LABELS].to_numpy()[chosen["row"]]
+    assert np.allclose(chosen[[f"predicted_{label}" for label in LABELS]], known, atol=2e-6)
+
+
+def test_intervals_for_new_groups_are_saved_and_used(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "model", tmp_path / "model")
+    data = make_groups(n_groups=30, n_rows=4, effect=0.8, random_state=4)
+    X = pd.DataFrame(data.X, columns=["w", "x", "y", "z"])
+    table = X.assign(child=data.groups + 100, **dict(zip(LABELS, data.D.T)))
+    table.to_csv(tmp_path / "new.csv", index=False)
+    words = ("conformalize", tmp_path / "model", tmp_path / "new.csv", "--new-groups", "child")
+    said = succeed(*words)
+    assert "120 calibration rows, method cdf, level 0.9, for new groups of child" in said.stdout
+    succeed("predict", tmp_path / "model", tmp_path / "new.csv", "--interval", 0.9, "--out", tmp_path / "out.csv")
+    model = SnefyLDL.load(tmp_path / "model")
+    intervals = NewGroupIntervals(model).conformalize(X, data.D, groups=data.groups + 100)
+    ends = pd.read_csv(tmp_path / "out.csv")[["a_low", "a_high"]]
+    assert np.allclose(ends, intervals.predict_interval(X)[:, 0], atol=2e-6)
+    assert "--new-groups does not go with" in run(*words, "--conditional-on", "w").stderr
+    assert "--new-groups" in run(*words[:-1], "farm").stderr
+    test = (*words[:2], folder / "test.csv", *words[3:])
+    assert "20 of the calibration groups trained the model" in run(*test).stderr
+
+
+def test_a_report_shows_what_groups_explain_and_splits_by_group(folder: Path) -> None:
+    said = succeed("report", folder / "model", folder / "train.csv", "--folds", 2, "--out", folder / "page")
+    assert "300 rows judged" in said.stderr
+    page = (folder / "page" / "index.html").read_text()
+    assert "The model was fitted to rows of 20 groups (child)." in page
+    assert page.count('aria-label="Effect of each child on') == 3
+    shares = group_variance(SnefyLDL.load(folder / "model"))
+    assert f"{shares['share'][0]:.0%}<small>{shares['low'][0]:.0%} to {shares['high'][0]:.0%}</small>" in page
+    assert "each by one of 2 models that have not seen its group" in page

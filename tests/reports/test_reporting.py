@@ -13,7 +13,7 @@ from scipy import stats
 from laws import mixture, moving
 from snefy_ldl import SnefyLDL, SnefySimplex, evaluate, metrics
 from snefy_ldl.conformal import ConformalIntervals
-from snefy_ldl.datasets import make_city_districts
+from snefy_ldl.datasets import in_groups, make_city_districts, make_groups
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import SABFGS
 from snefy_ldl.reports import LEVEL, Answers, JudgedRows, Part, Report, ask, cross_fit, make_report
@@ -329,3 +329,15 @@ def test_rows_that_teach_nothing_gain_nothing_by_doubling() -> None:
     X, D = random.normal(size=(600, 1)), random.dirichlet([20.0, 30.0, 10.0], 600)
     rows = JudgedRows(X, D, ["a", "b", "c"])
     assert abs(measure_doubling(rows, fit_rivals(rows, X)[1]).mean) < 1e-3
+
+
+def test_rows_in_groups_are_cross_fitted_by_group() -> None:
+    data = make_groups(n_groups=8, n_rows=10, random_state=0)
+    rows = JudgedRows(in_groups(data.X, data.groups), data.D, ["a", "b", "c"])
+    parts = cross_fit(SnefyLDL(epochs=1, guides=None, random_state=0), rows, folds=3)
+    judged = [set(data.groups[part.rows]) for part in parts]
+    assert sorted(group for groups in judged for group in groups) == list(range(8))
+    assert sorted(np.concatenate([part.rows for part in parts]).tolist()) == list(range(80))
+    assert all((np.diff(part.rows) > 0).all() for part in parts)
+    [alone] = [test for _, test in rows.pick(np.arange(10)).folds(5, 0)][:1]
+    assert len(alone) == 2  # a single group is split by row

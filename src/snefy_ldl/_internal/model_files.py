@@ -186,7 +186,7 @@ MOVER: dict[str, Rule] = {
 CALIBRATION: dict[str, Rule] = {
     "weights_sha256": TEXT,
     "intervals": OBJECT,
-    "intervals.kind": _one_of("intervals"),
+    "intervals.kind": _one_of("intervals", "new group intervals"),
     "intervals.method": TEXT,
     "intervals.confidence_level": (
         lambda value: _level(value) or (bool(value) and _each(_level)(value)),

@@ -11,12 +11,13 @@ from scipy.stats import spearmanr
 
 from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.rows import as_rows, count_rows
-from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.active.batches import lcmd
 from snefy_ldl.active.features import Geometry
 from snefy_ldl.active.kernels import KERNELS, Laplace, best_kernel, make_kernel
 from snefy_ldl.active.pool import Pool
+from snefy_ldl.datasets.groups import group_folds, in_groups, read_groups, split_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.trees import TreesLDL
 
@@ -76,7 +77,9 @@ class Diagnosis:
         return self.sentence
 
 
-def will_it_help(model: Any, X: Any, D: Any, X_pool: Any = None, random_state: Any = 0) -> Diagnosis:
+def will_it_help(
+    model: Any, X: Any, D: Any, X_pool: Any = None, random_state: Any = 0, groups: Any = None
+) -> Diagnosis:
     """Whether choosing rows will save labels, from the rows labelled so far.
 
     Forests on parts of the labelled rows stand in for the model, so that the answer takes seconds.
@@ -87,6 +90,7 @@ def will_it_help(model: Any, X: Any, D: Any, X_pool: Any = None, random_state: A
         D: their label distributions (N, L).
         X_pool: unlabelled rows, as for :func:`~snefy_ldl.active.query`; None looks at the labelled ones instead.
         random_state: seed.
+        groups: of the labelled rows, as ``fit`` took them: the parts are made of whole groups. None for none.
 
     Returns:
         The diagnosis; ``print`` shows its sentence, :func:`snefy_ldl.plots.active.plot_diagnosis` a picture.
@@ -104,13 +108,15 @@ def will_it_help(model: Any, X: Any, D: Any, X_pool: Any = None, random_state: A
         True
     """
     random = numpy_random(random_state)
-    rows = as_rows(X)
+    rows = as_rows(in_groups(X, groups))
     shares = check_distributions(D, n_rows=count_rows(rows))[0]
     if len(shares) < FEWEST_ROWS:
         raise InputError(f"will_it_help needs at least {FEWEST_ROWS} labelled rows; got {len(shares)}.")
     pool = Pool(rows, encode=getattr(model, "encode", None))
     table = pool.as_table(rows, "X")
-    sizes, errors, residuals, disagreement = _learning_curve(table, shares, random)
+    groups = split_rows(rows)[1]
+    first = None if groups is None else read_groups(groups, len(shares)).first
+    sizes, errors, residuals, disagreement = _learning_curve(table, shares, random, first)
     slope = float(1.0 - (errors[-1] / errors[0]) ** (1.0 / np.log2(sizes[-1] / sizes[0])))
     size = np.sqrt((residuals**2).mean(axis=0)) / np.maximum(np.abs(residuals).mean(axis=0), np.finfo(float).tiny)
     rmse_mae = float(size[np.abs(residuals).max(axis=0) > 0.0].mean()) if residuals.any() else 1.0
@@ -134,13 +140,20 @@ def will_it_help(model: Any, X: Any, D: Any, X_pool: Any = None, random_state: A
     )
 
 
-def _learning_curve(table: Array, shares: Array, random: np.random.RandomState) -> tuple[Array, Array, Array, Array]:
+def _learning_curve(
+    table: Array, shares: Array, random: np.random.RandomState, groups: Index | None
+) -> tuple[Array, Array, Array, Array]:
     """Numbers of rows, the error of forests on so many of them, and each row's errors and the trees' disagreement."""
     n = len(shares)
-    most = n - -(-n // FOLDS)
+    if groups is None:
+        folds = np.array_split(random.permutation(n), FOLDS)
+    else:
+        fold = group_folds(groups, FOLDS, np.random.default_rng(random.randint(2**31 - 1)))
+        folds = [np.flatnonzero(fold == k) for k in range(int(fold.max()) + 1)]
+    most = n - max(len(test) for test in folds)
     sizes = np.array([most // 4, most // 2, most])
     errors, residuals, disagreement = np.zeros(len(sizes)), np.zeros_like(shares), np.zeros(n)
-    for test in np.array_split(random.permutation(n), FOLDS):
+    for test in folds:
         train = random.permutation(np.setdiff1d(np.arange(n), test))
         for k, size in enumerate(sizes):
             part = train[:size]

@@ -32,13 +32,15 @@ from torch import Tensor
 
 from snefy_ldl._internal.laws import to_numpy
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, PREDICTION_ROWS
-from snefy_ldl._internal.rows import count_rows
+from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl.active.laws import members_of
+from snefy_ldl.datasets.groups import read_groups, split_rows
 from snefy_ldl.distributions.family import root_of
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.training import network_inputs
+from snefy_ldl.training.effects import beside
 from snefy_ldl.training.guides import centred_logs
 
 __all__ = ["KERNELS", "Kernel", "Laplace", "NetworkRows", "best_kernel", "fisher_information", "make_kernel"]
@@ -128,8 +130,19 @@ def _encoded(model: Any, X: Any) -> Any:
     return _core(model).encode(model.transformed(X) if hasattr(model, "transformed") else X)
 
 
+def _group_columns(model: Any, X: Any) -> Array | None:
+    """What the network sees of the groups of some rows (N, q + 1); None where the model has no group effects."""
+    effects, (X, groups) = getattr(_core(model), "group_effects_", None), split_rows(X)
+    n_rows = count_rows(as_rows(X))
+    return (
+        None if effects is None else effects.columns(groups if groups is None else read_groups(groups, n_rows), n_rows)
+    )
+
+
 def _forest(model: Any) -> TreesLDL | None:
-    guides = getattr(_core(model), "guides_", None)
+    effects = getattr(_core(model), "group_effects_", None)
+    known = None if effects is None else effects.guides  # these see the effect of a row's group, too
+    guides = known or getattr(_core(model), "guides_", None)
     learners = [] if guides is None else guides.learners
     return next((one for one in learners if isinstance(one, TreesLDL)), None)
 
@@ -167,7 +180,8 @@ class TreesKernel(Kernel, name="trees"):
 
     def features(self, X: Any) -> Features:
         """See :meth:`Kernel.features`."""
-        encoded = _encoded(self.model, X)
+        encoded, columns = _encoded(self.model, X), _group_columns(self.model, X)
+        encoded = encoded if columns is None else beside(encoded, columns[:, :-1])
         table = np.asarray(encoded.toarray() if hasattr(encoded, "toarray") else encoded)
         step = 4096
         parts = []
@@ -251,12 +265,13 @@ class NetworkRows:
             Blocks, in the order of rows. Where odds of presence move from row to row, the neurons' kernel is that of
             odds that do not.
         """
-        core, features = _core(model), _encoded(model, X)
+        core, features, columns = _core(model), _encoded(model, X), _group_columns(model, X)
         n_rows = count_rows(features)
         for start in range(0, n_rows, PREDICTION_ROWS // 2):
             rows = slice(start, min(start + PREDICTION_ROWS // 2, n_rows))
             with torch.no_grad():
-                inputs = network_inputs(core.net_, core.guides_, core.inputs_, features, rows, core.group_effects_)
+                shown = core.guides_, core.inputs_, features, rows, core.group_effects_, columns
+                inputs = network_inputs(core.net_, *shown)
                 yield cls.from_inputs(core.net_, inputs)
 
     @classmethod

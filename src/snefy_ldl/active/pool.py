@@ -19,6 +19,7 @@ from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Index
 from snefy_ldl._internal.validation import check_features
 from snefy_ldl.datasets.formats import table_kind
+from snefy_ldl.datasets.groups import GroupedRows, in_groups, split_rows
 from snefy_ldl.datasets.tables import TableSource, parquet_batches
 from snefy_ldl.errors import InputError
 
@@ -79,7 +80,7 @@ class Pool:
                 self.n_rows = count_rows(self._rows)
             except (AttributeError, IndexError, TypeError, RecursionError):
                 raise InputError(f"X_pool must hold rows; got {type(source).__name__}.") from None
-            shape: tuple[Any, ...] = tuple(getattr(self._rows, "shape", ()))
+            shape: tuple[Any, ...] = tuple(getattr(split_rows(self._rows)[0], "shape", ()))
             if len(shape) == 1:
                 raise InputError(f"X_pool must be two-dimensional (rows, features); got shape {shape}.")
             if len(shape) == 2:
@@ -181,7 +182,7 @@ class Pool:
             InputError: a cell is not what it must be; it is named.
         """
         if self._encode is None:
-            return dense_table(X, what)
+            return dense_table(split_rows(X)[0], what)
         try:
             return dense_table(self._encode(X), what)
         except InputError as error:
@@ -228,7 +229,7 @@ def stack_rows(parts: list[Any]) -> Any:
     """Blocks of rows on top of each other.
 
     Args:
-        parts: DataFrames, sparse matrices or arrays, all of one kind.
+        parts: DataFrames, sparse matrices or arrays, all of one kind, with the groups of their rows or all without.
 
     Returns:
         All rows in that form; sparse ones as CSR.
@@ -237,6 +238,8 @@ def stack_rows(parts: list[Any]) -> Any:
         >>> stack_rows([np.zeros((2, 3)), np.ones((1, 3))]).shape
         (3, 3)
     """
+    if isinstance(parts[0], GroupedRows):
+        return in_groups(stack_rows([part.X for part in parts]), stack_rows([part.groups for part in parts]))
     if hasattr(parts[0], "iloc"):
         import pandas as pd  # whoever passes a DataFrame has it
 

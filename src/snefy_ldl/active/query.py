@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import os
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -18,6 +19,7 @@ from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.active.pool import Pool
+from snefy_ldl.datasets.groups import in_groups
 from snefy_ldl.errors import InputError
 
 __all__ = ["RECOMMENDED", "STRATEGIES", "Strategy", "free_rows", "make_strategy", "query", "top_rows"]
@@ -157,6 +159,7 @@ def query(
     *,
     exclude: Any = None,
     verbose: bool | None = None,
+    groups: Any = None,
     **options: Any,
 ) -> Any:
     """Choose the n rows of a pool whose labels are wanted most.
@@ -169,12 +172,14 @@ def query(
         model: a fitted model with ``predict_dist``; for ``epistemic`` and kernels of members also a list of them. It is
             not changed.
         X_labeled: rows that have labels; strategies on kernels, ``coreset``, ``graph_density`` and diverse batches keep
-            away from them.
+            away from them. With the groups of these rows, ``in_groups(X_labeled, groups)``.
         random_state: seed; ties and draws follow it.
         return_utilities: also return the utility of every row of the pool, (N,): larger is wanted more, NaN was not
             looked at.
         exclude: rows that must not be chosen: a mask (N,) or row numbers.
         verbose: True shows a progress bar, False none; by default only for a long pool on a terminal.
+        groups: of the rows of the pool, as ``fit`` took them, for a model with group effects; None where they are not
+            known. Blocks of an iterator may be ``in_groups(X, groups)`` themselves.
         options: settings of a strategy given by name, e.g. ``diverse=True``.
 
     Returns:
@@ -192,6 +197,10 @@ def query(
     check_count("n", n)
     if chosen.needs_model and model is None:
         raise InputError(f"strategy {strategy!r} asks a model: pass model=, a fitted model with predict_dist.")
+    if groups is not None:
+        if isinstance(X_pool, (str, os.PathLike)) or callable(X_pool) or hasattr(X_pool, "__next__"):
+            raise InputError("groups= needs X_pool as a table; an iterator's blocks may be in_groups(X, groups).")
+        X_pool = in_groups(X_pool, groups)
     # a file's columns are matched to the model by name, which only a DataFrame can carry
     first = model[0] if isinstance(model, (list, tuple)) and model else model
     pool = Pool(X_pool, columns_of(first), chosen.block_rows(model), verbose, getattr(first, "encode", None))

@@ -13,8 +13,8 @@ from rich.text import Text
 from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import check_picture, input_error, load_model, make_table, new_figure, say, write_picture
 from snefy_ldl.cli.entry import command
-from snefy_ldl.cli.tables import no_table_notes
-from snefy_ldl.cluster.rows import model_rows
+from snefy_ldl.cli.tables import group_columns, no_table_notes
+from snefy_ldl.cluster.rows import model_rows, table_groups
 
 if TYPE_CHECKING:
     from snefy_ldl.explain import Dependence, Effects
@@ -62,6 +62,8 @@ def explain_model(
     they are; labels are not needed. Effects on predictions are not causes.
     """
     # torch, and what reads tables: only when the command runs
+    from snefy_ldl.datasets.groups import in_groups
+    from snefy_ldl.datasets.tables import TableSource
     from snefy_ldl.explain import dependence, effects
     from snefy_ldl.serve.explorer import PageRows
 
@@ -72,7 +74,11 @@ def explain_model(
     names = [str(name) for name in frame.columns]
     wanted = [_column(name, names) for name in (feature, second) if name is not None]
     X = model_rows(fitted, frame, names)
-    columns: list[Any] = wanted if hasattr(X, "columns") else [names.index(name) for name in wanted]
+    has_names = hasattr(X, "columns")
+    source = TableSource(table)
+    if levels := group_columns(fitted, source):
+        X = in_groups(X, table_groups(fitted, source.whole([], levels)))
+    columns: list[Any] = wanted if has_names else [names.index(name) for name in wanted]
     asked = _quantity(of, [str(label) for label in fitted.label_names_])
     common: dict[str, Any] = {"of": asked, "confidence_level": level, "max_rows": max_rows}
     with no_table_notes():

@@ -17,6 +17,8 @@ from snefy_ldl.cli.tables import LabelReader, report_rows
 if TYPE_CHECKING:
     from snefy_ldl.datasets.labelled import Labelled
 
+#: Probability of the note about a likely column of groups where groups do not matter.
+FALSE_ALARM = 0.01
 #: Votes per annotator from which annotators are learnt unless the user asks for it.
 LEAST_VOTES = 25
 
@@ -243,8 +245,11 @@ def _settle_columns(
     encoder = TableEncoder.fit(rows.features.drop(columns=levels), words)
     for remark in encoder.notes:
         left = "was left out" in remark and ("rows (" in remark or "every row (" in remark)
-        group = remark.endswith(LIKELY_GROUP)
-        hint = " (--features keeps it)" if left else " (--groups uses it as one, --drop leaves it out)" if group else ""
+        hint = " (--features keeps it)" if left else ""
+        if remark.endswith(LIKELY_GROUP):
+            if not _labels_differ(rows, remark):
+                continue
+            hint = ", and labels are more alike within them (--groups uses it as one, --drop leaves it out)"
         note(f"{remark}{hint}")
     for remark in find_odd_rows(rows):
         note(f"{rows.source}: {remark}")
@@ -252,6 +257,17 @@ def _settle_columns(
         return rows
     reader.features = [*encoder.names_used, *levels]
     return replace(rows, features=rows.features[reader.features])
+
+
+def _labels_differ(rows: Labelled, remark: str) -> bool:
+    """Whether labels are more alike within the groups that a remark is about than between; by chance in 1 of 100."""
+    import numpy as np
+
+    from snefy_ldl.datasets.groups import labels_differ
+
+    name = next(name for name in rows.features.columns if remark.startswith(f"column {name!r} has"))
+    whole = np.isfinite(rows.labels).all(axis=1) & (rows.labels.sum(axis=1) > 0)
+    return labels_differ(rows.labels[whole], rows.features[name][whole].to_numpy()) <= FALSE_ALARM
 
 
 def _single_votes(rows: Labelled, wanted: bool, facts: Path | None, column: str) -> Any:

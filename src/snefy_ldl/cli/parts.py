@@ -10,7 +10,7 @@ import typer
 
 from snefy_ldl.cli.common import distinct_columns, input_error, note, note_other_levels, progress_bar, say
 from snefy_ldl.cli.tables import feature_names, known_features, label_names, print_odd_cells
-from snefy_ldl.cluster.rows import calibrated_levels, group_levels, interval_columns
+from snefy_ldl.cluster.rows import calibrated_levels, interval_columns
 
 if TYPE_CHECKING:
     from snefy_ldl.cluster.base import Engine
@@ -129,7 +129,7 @@ def predict_parts(
 
     table, files = PartTable(find_tables(tables)), ModelFiles.read(model, device)
     fitted, calibration = files.load()
-    if group_levels(fitted):
+    if getattr(fitted, "group_effects_", None) is not None:
         note("a table in parts is read without its groups: all rows are of unknown groups")
     table.need(keep, "--keep")
     key, labels = find_id(table.columns, None, known_features(fitted, features)), label_names(fitted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -246,6 +246,12 @@ def conformalize(
         bool,
         typer.Option("--rectified", help="Follow these columns approximately: narrower where rows are few."),
     ] = False,
+    new_groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Column of groups: intervals hold for rows of groups that were never seen."
+        ),
+    ] = None,
     *,
     source: opt.LabelOptions,
     backbone: opt.BackboneCode = None,
@@ -253,26 +259,28 @@ def conformalize(
     """Calibrate a model's intervals on rows it has not seen; predict --interval then uses them."""
     from snefy_ldl._internal.model_files import save_calibration
     from snefy_ldl._internal.seen import MOST_SEEN, count_seen
-    from snefy_ldl.conformal import ConformalIntervals
+    from snefy_ldl.conformal import ConformalIntervals, NewGroupIntervals
 
     levels = [number(part, "--level") for part in split(level)]
     if not levels:
         raise input_error(f"--level {level!r}: give a number between 0 and 1, or several with commas between them.")
     fitted = load_model(model, backbone)
-    rows, X = read_for_model(fitted, table, source)
+    rows, X = read_for_model(fitted, table, source, new_groups)
     if rows.are_counts:
         note("calibrated on proportions of votes: the intervals cover what annotators would say, not the true shares")
     D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
     if rectified and conditional_on is None:
         raise input_error("--rectified needs --conditional-on: the columns that the intervals should follow.")
-    intervals = ConformalIntervals(
-        fitted,
-        levels if len(levels) > 1 else levels[0],
-        method=cast(Any, method),
-        simultaneous=simultaneous,
-        conditional_on=None if conditional_on is None else _bases(rows, split(conditional_on)),
-        rectified=rectified,
-    )
+    wanted: Any = levels if len(levels) > 1 else levels[0]
+    score: Any = method
+    intervals: ConformalIntervals
+    if new_groups is None:
+        bases = None if conditional_on is None else _bases(rows, split(conditional_on))
+        intervals = ConformalIntervals(fitted, wanted, score, simultaneous, conditional_on=bases, rectified=rectified)
+    elif conditional_on is not None:
+        raise input_error("--new-groups does not go with --conditional-on.")
+    else:
+        intervals = NewGroupIntervals(fitted, wanted, "cdf" if method == "auto" else score, simultaneous)
     seen = count_seen(fitted, X, D)
     if seen > MOST_SEEN * len(D):
         raise input_error(
@@ -287,7 +295,7 @@ def conformalize(
     path = save_calibration(model, intervals.to_dict())
     if intervals.choice_ is not None:
         typer.echo(str(intervals.choice_))
-    along = f", along {conditional_on}" if conditional_on else ""
+    along = f", along {conditional_on}" if conditional_on else f", for new groups of {new_groups}" if new_groups else ""
     typer.echo(
         f"{intervals.n_calibration_:,} calibration rows, method {intervals.method}, level {level_list(levels)}{along}"
     )

@@ -23,8 +23,15 @@ from snefy_ldl.cli.common import (
     table_output,
 )
 from snefy_ldl.cli.entry import command
-from snefy_ldl.cli.tables import feature_names, known_features, label_names, no_table_notes, table_notes
-from snefy_ldl.cluster.rows import model_rows, takes_gaps
+from snefy_ldl.cli.tables import (
+    feature_names,
+    group_columns,
+    known_features,
+    label_names,
+    no_table_notes,
+    table_notes,
+)
+from snefy_ldl.cluster.rows import model_rows, table_groups, takes_gaps
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import TableSource
@@ -102,37 +109,38 @@ def query(
     with no_table_notes():  # a strategy may read the pool several times
         rows, utilities = choose(
             chosen,
-            lambda: _blocks(source, columns.features, fitted),
+            lambda: _blocks(source, columns, fitted),
             n,
             model=fitted,
-            X_labeled=None if labeled is None else _table(TableSource(labeled), columns.features, fitted),
+            X_labeled=None if labeled is None else _table(TableSource(labeled), columns, fitted),
             random_state=seed,
             return_utilities=True,
             exclude=_skipped(skip or [], source, columns.key, id_name),
             verbose=Console(stderr=True).is_terminal,
         )
-    others = [c for c in source.columns if c not in (*columns.ids, *columns.features, *columns.kept)]
-    wanted = [*columns.ids, *columns.kept, *(others if label_studio else [])]
+    copied = [*columns.ids, *columns.kept, *columns.groups]
+    others = [c for c in source.columns if c not in (*copied, *columns.features)]
+    wanted = [*copied, *(others if label_studio else [])]
     with progress_bar("gather") as progress:
         frame = source.take(rows, columns.features, wanted, progress)
     _write(out, fitted, frame, rows, utilities[rows], columns)
     if label_studio is not None:
-        shown = [*columns.kept, *others] or columns.features
-        _write_tasks(label_studio, fitted, frame, rows, utilities[rows], [*columns.ids, *shown], columns.features)
+        shown = [*columns.kept, *columns.groups, *others] or columns.features
+        _write_tasks(label_studio, fitted, frame, rows, utilities[rows], [*columns.ids, *shown], columns)
         page = label_studio.with_suffix(".xml").name
         say(
             f"{len(rows):,} tasks for Label Studio written to {label_studio}, the set-up of their page to {page}",
             "green",
         )
     if labeled is not None:
-        _say_whether_it_helps(fitted, TableSource(labeled), source, columns.features)
+        _say_whether_it_helps(fitted, TableSource(labeled), source, columns)
     if out != "-":
         say(f"{len(rows):,} of {len(utilities):,} rows, chosen by {strategy}, written to {out}", "green")
         labels = ", ".join(label_names(fitted))
         say(f"Next: fill in {labels} (shares or numbers of votes), then run: snefy-ldl fit TRAIN --append {out}", "")
 
 
-def _say_whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, names: list[str]) -> None:
+def _say_whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, columns: _Columns) -> None:
     """Print what the labelled rows say about choosing rows, where their table holds the labels."""
     import numpy as np
 
@@ -144,11 +152,11 @@ def _say_whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource
         return
     try:
         with no_table_notes():
-            table = known.whole([*names, *labels], [])
+            table = known.whole([*columns.features, *labels], columns.groups_in(known))
             shares = table[labels].to_numpy(dtype=np.float64)
             shares = shares / shares.sum(axis=1, keepdims=True)  # votes, too
-            rows = model_rows(model, table[names], names)
-            say(str(will_it_help(model, rows, shares, lambda: _blocks(pool, names, model))), "")
+            rows = columns.rows(model, table)
+            say(str(will_it_help(model, rows, shares, lambda: _blocks(pool, columns, model))), "")
     except (InputError, ValueError) as error:
         note(f"whether choosing rows pays cannot be told from {known.file.name}: {error}")
 
@@ -170,16 +178,28 @@ class _Columns:
         key: The one that names the rows, or None where they go by number.
         features: Those the model sees.
         kept: Those that are copied.
+        groups: Those by which the model knows groups.
     """
 
     key: str | None
     features: list[str]
     kept: list[str]
+    groups: list[str]
 
     @property
     def ids(self) -> list[str]:
         """The column of names as a list of one, or of none."""
         return [] if self.key is None else [self.key]
+
+    def groups_in(self, source: TableSource) -> list[str]:
+        """Those of the groups' columns that another table has."""
+        return [name for name in self.groups if name in source.columns]
+
+    def rows(self, model: SnefyLDL, table: Any) -> Any:
+        """Rows of a table as the model takes them, with their groups where it knows groups."""
+        from snefy_ldl.datasets.groups import in_groups
+
+        return in_groups(model_rows(model, table, self.features), table_groups(model, table))
 
 
 def _find_columns(
@@ -194,24 +214,25 @@ def _find_columns(
     named = known_features(model, features) or []
     key = find_id(source.columns, id_name, named)
     names = feature_names(model, features, source, (*ids, *([key] if key else []), *keep))
-    kept = [name for name in keep if name not in (key, *names)]
+    groups = [name for name in group_columns(model, source) if name not in names]
+    kept = [name for name in keep if name not in (key, *names, *groups)]
     labels = label_names(model)
     for name in [*kept, *([key] if key else [])]:
         if is_answer(name, labels) or (key is None and name == ID_NAMES[-1]):
             raise input_error(f"--keep {name}: query itself writes a column of that name; leave it out, or rename it.")
-    return _Columns(key, names, kept)
+    return _Columns(key, names, kept, groups)
 
 
-def _blocks(source: TableSource, names: list[str], model: SnefyLDL) -> Iterator[Any]:
+def _blocks(source: TableSource, columns: _Columns, model: SnefyLDL) -> Iterator[Any]:
     """Features of a table as the model takes them, a part at a time."""
-    for chunk in source.chunks(names, [], finite=not takes_gaps(model)):
-        yield model_rows(model, chunk, names)
+    for chunk in source.chunks(columns.features, columns.groups, finite=not takes_gaps(model)):
+        yield columns.rows(model, chunk)
 
 
-def _table(source: TableSource, names: list[str], model: SnefyLDL) -> Any:
+def _table(source: TableSource, columns: _Columns, model: SnefyLDL) -> Any:
     """All rows of a table, these columns."""
-    source.need(names, "features of the model")
-    return model_rows(model, source.whole(names, []), names)
+    source.need(columns.features, "features of the model")
+    return columns.rows(model, source.whole(columns.features, columns.groups_in(source)))
 
 
 def _skipped(files: list[Path], source: TableSource, key: str | None, id_name: str | None) -> Any:
@@ -259,21 +280,21 @@ def _write(out: str, model: SnefyLDL, frame: Any, rows: Any, scores: Any, column
     from snefy_ldl.datasets.labelled import ID_NAMES, PREDICTED, SCORE
     from snefy_ldl.datasets.tables import DECIMALS, TableSink
 
-    names = columns.features
     first = pd.DataFrame(
         {columns.key or ID_NAMES[-1]: rows if columns.key is None else frame[columns.key], SCORE: scores}
     )
     with table_notes():
-        shares = np.asarray(model.predict(model_rows(model, frame, names)))
+        shares = np.asarray(model.predict(columns.rows(model, frame)))
     predicted = pd.DataFrame(shares.round(DECIMALS), columns=[f"{PREDICTED}{label}" for label in label_names(model)])
-    taken = {*first.columns, *columns.kept, *names}
+    copied = [*columns.kept, *columns.groups, *columns.features]
+    taken = {*first.columns, *copied}
     empty = {label: np.full(len(frame), np.nan) for label in label_names(model) if label not in taken}
     with TableSink(out) as sink:
-        sink.write(pd.concat([first, pd.DataFrame(empty), frame[columns.kept], frame[names], predicted], axis=1))
+        sink.write(pd.concat([first, pd.DataFrame(empty), frame[copied], predicted], axis=1))
 
 
 def _write_tasks(
-    path: Path, model: SnefyLDL, frame: Any, rows: Any, scores: Any, shown: list[str], features: list[str]
+    path: Path, model: SnefyLDL, frame: Any, rows: Any, scores: Any, shown: list[str], columns: _Columns
 ) -> None:
     """The chosen rows as tasks for Label Studio, which show these columns."""
     import numpy as np
@@ -282,7 +303,7 @@ def _write_tasks(
     from snefy_ldl.datasets.label_studio import make_config, write_tasks
 
     with no_table_notes():
-        predicted = np.asarray(model.predict(model_rows(model, frame, features)))
+        predicted = np.asarray(model.predict(columns.rows(model, frame)))
     write_tasks(
         path,
         rows,

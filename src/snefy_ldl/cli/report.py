@@ -161,7 +161,8 @@ def _how_to_judge(model: SnefyLDL, rows: JudgedRows, folds: int | None) -> tuple
 
     seen = count_seen(model, rows.X, rows.D) / len(rows)
     if folds is None and seen >= MOSTLY_SEEN:
-        words = f"these rows trained the model, so its settings are judged by {FOLDS} fits, each without a part of them"
+        part = "a part of them" if rows.groups is None else "some of the groups"
+        words = f"these rows trained the model, so its settings are judged by {FOLDS} fits, each without {part}"
         note(f"{words} (--folds 0 judges the model itself)")
         return FOLDS, [f"{words[0].upper()}{words[1:]}."]
     if not folds and seen > FEW_SEEN:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from snefy_ldl.cli.common import new_figure, note, training_rows
 from snefy_ldl.cli.pictures import Pictures, render_page
 from snefy_ldl.errors import InputError, SnefyError
 from snefy_ldl.plots.explain import shorten_name
+from snefy_ldl.plots.groups import caterpillar, caterpillar_height
 from snefy_ldl.plots.votes import plot_calibration
 from snefy_ldl.reports import LEVEL, Answers, JudgedRows, Part, Report, Trust, ask
 from snefy_ldl.reports.answers import DRAWS
@@ -81,6 +83,7 @@ def render_report(
         shown=shown,
         widths=[width.min(), np.median(width), width.max()],
         pictures=draw_pictures(report, pictures, counted),
+        groups=_groups(report, pictures),
         method=_method(report),
         candidates=list(report.model.candidates_) if len(report.model.candidates_) > 1 else [],
         commands=list(commands),
@@ -122,7 +125,9 @@ def _verdict(report: Report) -> str:
 def _cards(report: Report) -> list[tuple[str, str]]:
     kl, likelihood = report.line("KL divergence"), report.line("mean log likelihood")
     rows = f"{len(report.rows):,}"
-    seen = f"rows judged, each by one of {report.folds} models that have not seen it" if report.folds else "rows judged"
+    what = "it" if report.rows.groups is None else "its group"
+    seen = f"rows judged, each by one of {report.folds} models that have not seen {what}"
+    seen = seen if report.folds else "rows judged"
     cards = [(rows, f"{seen}; the model was fitted to {training_rows(report.model.training_)}")]
     constant = kl.rivals[0]
     words = "KL divergence of the mean, in nats"
@@ -247,6 +252,33 @@ def _count_calibration(report: Report) -> CountCalibration | None:
     return CountCalibration(np.asarray(histogram), coverage, sum(n / total * one.error for n, one in made))
 
 
+def _groups(report: Report, pictures: Pictures) -> dict[str, Any] | None:
+    """What groups explain: words, a table of shares of the variance, and the effects of each level's groups."""
+    if report.group_shares is None:
+        return None
+    effects, shares = report.model.group_effects_, report.group_shares
+    columns = list(dict.fromkeys(shares["level"]))
+    numbers = shares[["share", "low", "high"]].to_numpy().reshape(len(columns), -1, 3)
+    counted = [f"{len(names):,} groups ({level})" for level, names in zip(effects.levels, effects.names)]
+    drawn = []
+    for number, level in enumerate(effects.levels):
+        most = np.sort(np.argsort(-numbers[number, :, 0], kind="stable")[:3]).tolist()
+        for label in most:
+            picture = pictures.draw(
+                f"Effect of each {level} on {report.rows.labels[label]}",
+                (2.5, caterpillar_height(len(effects.names[number]))),
+                partial(caterpillar, effects, label, level=number),
+            )
+            drawn.append((f"{report.rows.labels[label]} by {level}", picture))
+    order = label_order(report)
+    return {
+        "words": f"The model was fitted to rows of {_list(counted) if len(counted) > 1 else counted[0]}.",
+        "columns": columns,
+        "lines": [(report.rows.labels[r], numbers[:, r].tolist()) for r in order],
+        "pictures": drawn,
+    }
+
+
 def density_words(model: Any) -> list[str]:
     """Which density was taken and why, in sentences; none where nothing was compared and nothing asked for.
 
@@ -278,9 +310,10 @@ def _method(report: Report) -> list[str]:
     lines = [f"The model: {training['rows']:,} rows, {what}, {training['seconds']:.1f} s."]
     lines += density_words(model)
     if report.folds:
+        rows = "rows" if report.rows.groups is None else "groups"
         lines.append(
             f"The model's settings were fitted anew {report.folds} times, each time "
-            "without one part of the rows, and judged on that part. What is judged is how well these "
+            f"without one part of the {rows}, and judged on that part. What is judged is how well these "
             "settings do, not the saved model itself."
         )
     exact = "Intervals and densities are exact, without sampling."

@@ -309,13 +309,16 @@ def report_rows(rows: Labelled) -> None:
         note(f"{rows.source}: {remark}")
 
 
-def read_for_model(model: SnefyLDL, file: Path, options: opt.LabelOptions) -> tuple[Labelled, Any]:
+def read_for_model(
+    model: SnefyLDL, file: Path, options: opt.LabelOptions, new_groups: str | None = None
+) -> tuple[Labelled, Any]:
     """Labelled rows, and their features as a model takes them.
 
     Args:
         model: A fitted model.
         file: Table with features and labels, or with features alone.
         options: Where the labels are.
+        new_groups: Column with the groups of the rows; by default the columns by which the model knows groups.
 
     Returns:
         The rows, and a table (N, d) for the model, with the rows' groups where the model knows groups by a column of
@@ -339,7 +342,8 @@ def read_for_model(model: SnefyLDL, file: Path, options: opt.LabelOptions) -> tu
     same = columns[0] if columns[0] in table.columns else None
     key = find_id(table.columns, options.id_name or same, known_features(model, options.features))
     names = feature_names(model, options.features, table, (*labels, *columns, *([key] if key else [])))
-    groups = group_columns(model, table)
+    groups = group_columns(model, table) if new_groups is None else [new_groups]
+    table.need(groups, "--new-groups")
     wanted = [*names, *(name for name in groups if name not in names)]
     rows = read_labelled(
         labelled,
@@ -354,7 +358,8 @@ def read_for_model(model: SnefyLDL, file: Path, options: opt.LabelOptions) -> tu
         with progress_bar("join") as progress:
             rows = join_features(rows, file, wanted, options.id_name, progress)
     report_rows(rows)
-    X = in_groups(model_rows(model, rows.features, names), table_groups(model, rows.features))
+    groups_of = table_groups(model, rows.features) if new_groups is None else rows.features[groups]
+    X = in_groups(model_rows(model, rows.features, names), groups_of)
     return (replace(rows, features=rows.features[names]) if groups else rows), X
 
 
@@ -366,13 +371,14 @@ def group_columns(model: SnefyLDL, source: TableSource) -> list[str]:
         source: The table.
 
     Returns:
-        The columns, none where the model has no group effects.
+        The columns, none where the model was fitted without groups.
     """
     levels = group_levels(model)
     there = [name for name in levels if name in source.columns]
     if there:
         note(f"{source.file.name}: column {', '.join(map(repr, there))} holds the groups of the rows")
-    if missing := [name for name in levels if name not in there]:
+    missing = [name for name in levels if name not in there]
+    if missing and model.group_effects_ is not None:
         note(f"{source.file.name} has no column {', '.join(map(repr, missing))}: those groups are not known")
     return there
 

@@ -102,16 +102,17 @@ def model_rows(model: SnefyLDL, table: Any, names: list[str]) -> Any:
 
 
 def group_levels(model: SnefyLDL) -> tuple[str, ...]:
-    """Columns that hold the groups of rows, for a model that has learnt group effects.
+    """Columns that hold the groups of rows, for a model that was fitted with groups.
 
     Args:
         model: a fitted model.
 
     Returns:
-        One name per level; none where the model has no group effects.
+        One name per level; none where the fit was given no groups.
     """
     effects = getattr(model, "group_effects_", None)
-    return () if effects is None else tuple(effects.levels)
+    known = model.training_.get("group_effects") if effects is None else {"levels": effects.levels}
+    return tuple(known["levels"]) if known else ()
 
 
 def table_groups(model: SnefyLDL, table: Any) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 
 from snefy_ldl._internal.laws import law_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows
+from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.conformal.intervals import ConformalIntervals, LabelMethod, fold_models
@@ -47,6 +48,10 @@ def group_weights(groups: Any, n_rows: int) -> Array:
     return weights
 
 
+def _ones(X: Any) -> Array:
+    return np.ones(count_rows(X))
+
+
 class NewGroupIntervals(ConformalIntervals):
     """Intervals for each label's share in rows of groups that were not seen.
 
@@ -74,6 +79,9 @@ class NewGroupIntervals(ConformalIntervals):
         >>> ci.predict_interval(data.X[190:]).shape
         (10, 3, 2)
     """
+
+    kind = "new group intervals"
+    _weight_function = staticmethod(_ones)  # a new group weighs one
 
     def __init__(
         self,
@@ -104,7 +112,7 @@ class NewGroupIntervals(ConformalIntervals):
             The object itself.
 
         Raises:
-            InputError: Groups are missing, or rows, labels or groups break a rule.
+            InputError: Groups are missing, the model knows one of them, or rows, labels or groups break a rule.
         """
         if sample_weight is not None:
             raise InputError("sample_weight: calibration groups weigh the same here.")
@@ -115,6 +123,7 @@ class NewGroupIntervals(ConformalIntervals):
         labels, _ = check_distributions(shares_of(X, D), n_rows=count_rows(X))
         weights = group_weights(groups, len(labels))
         if self.cv is None:
+            self._check_new(groups, len(labels))
             super().conformalize(X, labels, sample_weight=weights)
             self._weight_function = _ones
             return self
@@ -124,6 +133,15 @@ class NewGroupIntervals(ConformalIntervals):
         calibration = Calibration(self._all_scores(models, folds, X, labels), None, weights, self.small_groups)
         self._set(calibration, models, folds, labels.shape[1])
         return self
+
+    def _check_new(self, groups: Any, n_rows: int) -> None:
+        effects = getattr(self.model, "group_effects_", None)
+        known = () if effects is None else set(effects.names[0]) & set(read_groups(groups, n_rows).names[0])
+        if known:
+            raise InputError(
+                f"{len(known):,} of the calibration groups trained the model ({shorten(sorted(known), 3)}), which "
+                "knows them better than new ones: hold whole groups back for calibration, or use cv."
+            )
 
     def predict_interval(self, X: Any, *args: Any, **options: Any) -> Array:
         """Lower and upper ends of each label's share in rows of new groups.
@@ -153,10 +171,6 @@ class NewGroupIntervals(ConformalIntervals):
             scores = [self._score.for_law(law, self._levels) for _, law in blocks]
             out[rows] = stack_ends(*ends.of(scores, rows.stop - rows.start))
         return out[..., 0] if self._single else out
-
-
-def _ones(X: Any) -> Array:
-    return np.ones(count_rows(X))
 
 
 class GroupedCrossEnds:

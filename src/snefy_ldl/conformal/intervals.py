@@ -110,6 +110,9 @@ class ConformalIntervals(Conformalized):
         (50, 3, 2)
     """
 
+    #: What a stored calibration is called.
+    kind = "intervals"
+
     models_: list[Any]
     thresholds_: Array
     choice_: ScoreChoice | None = None
@@ -485,7 +488,7 @@ class ConformalIntervals(Conformalized):
         calibration = self._ready()
         return {
             "format": FORMAT,
-            "kind": "intervals",
+            "kind": self.kind,
             "method": self.method,
             "confidence_level": self._levels[0] if self._single else self._levels,
             "simultaneous": self.simultaneous,
@@ -523,7 +526,10 @@ class ConformalIntervals(Conformalized):
         Raises:
             InputError: Another kind of dictionary, another version, or another number of fold models.
         """
-        check_state(state, "intervals")
+        for other in cls.__subclasses__():
+            if isinstance(state, dict) and state.get("kind") == other.kind:
+                return other.from_dict(model, state, method)
+        check_state(state, cls.kind)
         models, folds = stored_folds(model, state)
         made = cls(
             models[0],
@@ -531,9 +537,9 @@ class ConformalIntervals(Conformalized):
             state["method"] if method is None else method,
             state["simultaneous"],
             cv=None if state["folds"] is None else len(models),
-            small_groups=state["calibration"]["small_groups"],
         )
         calibration = Calibration.from_dict(state["calibration"])
+        made.small_groups = check_choice(calibration.small_groups, ("full", "pool", "error"), "small_groups")
         made._set(calibration, models, folds, int(state["n_labels"]))
         if state.get("conditional"):
             stored = state["conditional"]

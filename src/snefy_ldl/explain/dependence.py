@@ -13,6 +13,7 @@ import numpy as np
 from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence
+from snefy_ldl.datasets.groups import in_groups
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.features import Feature, Table, choose_rows
 from snefy_ldl.explain.quantities import (
@@ -166,6 +167,7 @@ def dependence(
     confidence_level: float = 0.9,
     max_rows: int | None = 500,
     random_state: Any = 0,
+    groups: Any = None,
 ) -> Dependence:
     """How a prediction depends on one or two features: each row keeps its other cells, and the answers are averaged.
 
@@ -184,6 +186,7 @@ def dependence(
         confidence_level: of the bands, and of the interval whose width is asked for.
         max_rows: rows at most, drawn at random; None for all.
         random_state: seed of that draw and of the bootstrap.
+        groups: of the rows, as ``fit`` took them; None where they are not known. The bootstrap draws whole groups.
 
     Returns:
         The averages with their bands: ``.frame``, ``.plot()``.
@@ -201,13 +204,14 @@ def dependence(
     """
     models, level = model_list(model), check_confidence(confidence_level)
     random = np.random.default_rng(seed_from(random_state))
+    X = in_groups(X, groups)
     table = Table(X, models[0], choose_rows(len(Table(X)), max_rows, random))
     quantity = choose_quantity(of, label_names(models, table.X), level)
     columns = _features(table, feature)
     grids = tuple(column.grid(column.setting(grid, 15)) for column in columns)
     wanted = _bands(bands, quantity)
     tails = np.array([0.5 - level / 2, 0.5 + level / 2]) if "law" in wanted else None
-    weights = resample_weights(len(table), random) if "bootstrap" in wanted else None
+    weights = resample_weights(len(table), random, groups=table.groups) if "bootstrap" in wanted else None
     averages, ends, rows = [], [], []
     for point in product(*grids):
         cells = {column.number: value for column, value in zip(columns, point)}

@@ -12,6 +12,7 @@ import numpy as np
 from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence
+from snefy_ldl.datasets.groups import in_groups
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.features import MOST_LEVELS, Feature, Table, choose_rows
 from snefy_ldl.explain.quantities import (
@@ -166,6 +167,7 @@ def effects(
     confidence_level: float = 0.95,
     max_rows: int | None = 2000,
     random_state: Any = 0,
+    groups: Any = None,
 ) -> Effects:
     """Average effects of features on the predictions: slopes, steps, and contrasts between levels.
 
@@ -190,6 +192,7 @@ def effects(
         confidence_level: of the intervals.
         max_rows: rows at most, drawn at random; None for all.
         random_state: seed of that draw and of the bootstrap.
+        groups: of the rows, as ``fit`` took them; None where they are not known. The bootstrap draws whole groups.
 
     Returns:
         The effects: ``.frame``, ``.sentences()``, ``.plot()``.
@@ -211,6 +214,7 @@ def effects(
     if confidence not in ("auto", "members", "bootstrap"):
         raise InputError(f'confidence={confidence!r}: use "auto", "members" or "bootstrap".')
     random = np.random.default_rng(seed_from(random_state))
+    X = in_groups(X, groups)
     table = Table(X, models[0], choose_rows(len(Table(X)), max_rows, random))
     quantity = choose_quantity(of, label_names(models, table.X))
     columns = _columns(table, feature)
@@ -221,11 +225,14 @@ def effects(
     source = "members" if wants_members else "bootstrap"
     for column in columns:
         if column.kind == "number":
-            changes = _steps(models, table, column, steps[column.name], quantity, wants_members)
+            here = np.flatnonzero(np.isfinite(column.cells))
+            part = table if len(here) == len(table) else table.part(here)
+            changes = _steps(models, part, column, steps[column.name], quantity, wants_members)
             left = _outside(column, steps[column.name])
             outside |= {column.name: left} if left >= FEW_OUTSIDE else {}
         else:
-            changes = _contrasts(models, table, column, column.setting(reference), quantity, wants_members)
+            part = table
+            changes = _contrasts(models, part, column, column.setting(reference), quantity, wants_members)
         for contrast, change in changes:
             if len(change.members) < 2:
                 if confidence == "members":
@@ -235,7 +242,8 @@ def effects(
             if source == "members":
                 error, ends = member_band(estimate, change.members.mean(axis=1), level)
             else:
-                error, ends = row_band(change.values, resample_weights(len(change.values), random), level)
+                weights = resample_weights(len(part), random, groups=part.groups)
+                error, ends = row_band(change.values, weights, level)
             for q, label in enumerate(quantity.labels):
                 figures = (float(x) for x in (estimate[q], error[q], *ends[q]))
                 entries.append(Effect(column.name, contrast, label, *figures))
@@ -273,13 +281,10 @@ def _outside(column: Feature, step: float) -> float:
 
 
 def _steps(
-    models: Sequence[Any], table: Table, column: Feature, step: float, quantity: Quantity, members: bool
+    models: Sequence[Any], part: Table, column: Feature, step: float, quantity: Quantity, members: bool
 ) -> Iterator[tuple[str, Answer]]:
     """Slope and step of a number, over the rows that have one."""
-    here = np.flatnonzero(np.isfinite(column.cells))
-    column.known()
-    part = table if len(here) == len(table) else table.part(here)
-    cells = column.cells[here]
+    cells = column.known()
 
     def ask(values: Array) -> Answer:
         return answer(models, part.replaced({column.number: values}), quantity, members=members)

@@ -13,6 +13,7 @@ from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.datasets.cells import as_pandas, is_frame
 from snefy_ldl.datasets.columns import TableEncoder
+from snefy_ldl.datasets.groups import in_groups, split_rows
 from snefy_ldl.errors import InputError
 
 __all__ = ["Feature", "Table", "choose_rows", "column_names"]
@@ -159,7 +160,8 @@ class Table:
     """Rows whose columns can be set to other values.
 
     Args:
-        X: a DataFrame (N, d) of pandas or polars, or an array or sparse matrix (N, d).
+        X: a DataFrame (N, d) of pandas or polars, or an array or sparse matrix (N, d); with the groups of its rows,
+            ``in_groups(X, groups)``.
         model: the fitted model, which says what it took each column for; None to go by the cells alone.
         rows: numbers of the rows to keep; None for all.
 
@@ -173,13 +175,16 @@ class Table:
     """
 
     def __init__(self, X: Any, model: Any = None, rows: Index | None = None) -> None:
+        X, groups = split_rows(X)
         X = as_pandas(X) if is_frame(X) else X
         if not hasattr(X, "iloc") and not sp.issparse(X):
             X = np.asarray(X)
         names = column_names(X)
         if X.shape[0] == 0:
             raise InputError("X is empty: there are no rows to average over.")
-        X = X if rows is None else take_rows(X, rows)
+        if rows is not None:
+            X, groups = split_rows(take_rows(in_groups(X, groups), rows))
+        self.groups = groups
         self.X = X.reset_index(drop=True) if hasattr(X, "iloc") else (X.toarray() if sp.issparse(X) else X)
         known = getattr(model, "feature_names_in_", None)
         if not hasattr(X, "iloc") and known is not None and len(known) == len(names):
@@ -234,7 +239,7 @@ class Table:
         Returns:
             A table of these rows.
         """
-        other = Table(self.X, None, rows)
+        other = Table(in_groups(self.X, self.groups), None, rows)
         other.names, other._kinds = self.names, self._kinds
         return other
 
@@ -253,13 +258,13 @@ class Table:
             values: column number -> one value for all rows, or one per row (N,).
 
         Returns:
-            A table of the kind that the model takes; this one stays as it is.
+            Rows of the kind that the model takes, with their groups; this table stays as it is.
         """
         if not hasattr(self.X, "iloc"):
             changed = np.array(self.X, dtype=np.result_type(self.X.dtype, np.float64))
             for number, value in values.items():
                 changed[:, number] = value
-            return changed
+            return in_groups(changed, self.groups)
         frame = self.X.copy()
         for number, value in values.items():
             cells = self.X.iloc[:, number]
@@ -267,7 +272,7 @@ class Table:
             column = [value] * len(frame) if one else value
             keep = hasattr(cells.dtype, "categories") or (one and _kind_of(cells) != "number")
             frame[frame.columns[number]] = type(cells)(column, index=frame.index, dtype=cells.dtype if keep else None)
-        return frame
+        return in_groups(frame, self.groups)
 
 
 def _kind_of(cells: Any) -> str:

@@ -18,7 +18,7 @@ from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows, move_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_confidence, check_counts, check_distributions
-from snefy_ldl.datasets.groups import in_groups, split_rows
+from snefy_ldl.datasets.groups import in_groups, read_groups, split_rows
 from snefy_ldl.datasets.objects import Objects, describe, open_rows
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
@@ -129,7 +129,14 @@ class Importances:
 
 
 def permutation_importance(
-    model: Any, X: Any, D: Any = None, *, counts: Any = None, by: str = "likelihood", random_state: Any = 0
+    model: Any,
+    X: Any,
+    D: Any = None,
+    *,
+    counts: Any = None,
+    by: str = "likelihood",
+    random_state: Any = 0,
+    groups: Any = None,
 ) -> Importances:
     """What is lost when a column is shuffled, for every column as the table has it.
 
@@ -142,6 +149,8 @@ def permutation_importance(
         counts: Numbers of votes (N, L) instead.
         by: "likelihood", or a measure of :data:`snefy_ldl.metrics.MEASURES` such as "kl_divergence".
         random_state: Seed of the shuffles, and of the choice of rows where there are many.
+        groups: Of the rows, as ``fit`` took them; None where they are not known. Rows keep their groups, and standard
+            errors are those of whole groups.
 
     Returns:
         One entry per column, the most important first: ``.frame``, ``.plot()``.
@@ -161,7 +170,10 @@ def permutation_importance(
         raise InputError(f'by={by!r}: use "likelihood", or one of {", ".join(metrics.MEASURES)}.')
     if (D is None) == (counts is None):
         raise InputError("give either label distributions D, or votes as counts=...")
-    names, n_rows = column_names(X), count_rows(X)
+    X = in_groups(X, groups)
+    features, groups = split_rows(X)
+    names, n_rows = column_names(features), count_rows(features)
+    first = None if groups is None else read_groups(groups, n_rows).first
     votes = None if counts is None else check_counts(counts, n_rows=n_rows)[0]
     shares = check_distributions(D, n_rows=n_rows)[0] if votes is None else votes / votes.sum(axis=1, keepdims=True)
     random = np.random.default_rng(seed_from(random_state))
@@ -178,7 +190,8 @@ def permutation_importance(
     labels = getattr(model, "label_names_", None)
     labels = range(shares.shape[1]) if labels is None else labels
     words = "log likelihood lost, in nats per row" if likely else f"loss in {by.replace('_', ' ')}"
-    return Importances(sum_up(names, pairs, [str(label) for label in labels]), words)
+    which = None if first is None else first[here]
+    return Importances(sum_up(names, pairs, [str(label) for label in labels], which), words)
 
 
 def _worse(by: str, shares: Array, before: Array, after: Array) -> Array:
@@ -226,13 +239,16 @@ def columns_at_a_time(n_columns: int, n_rows: int) -> Iterator[range]:
         yield range(start, min(start + step, n_columns))
 
 
-def sum_up(names: Sequence[str], pairs: Sequence[tuple[Array, Array]], labels: Sequence[str]) -> list[Importance]:
+def sum_up(
+    names: Sequence[str], pairs: Sequence[tuple[Array, Array]], labels: Sequence[str], groups: Index | None = None
+) -> list[Importance]:
     """Entries out of what each row lost.
 
     Args:
         names: Of the columns (d).
         pairs: For each column, losses (n,) and absolute changes of the mean shares (n, L).
         labels: Names of the labels (L).
+        groups: Number of each row's group (n,), where standard errors are those of whole groups.
 
     Returns:
         One entry per column, the most important first.
@@ -244,6 +260,9 @@ def sum_up(names: Sequence[str], pairs: Sequence[tuple[Array, Array]], labels: S
     entries = []
     for name, (losses, shifts) in zip(names, pairs):
         mean, error = mean_over_rows(losses, True)
+        if groups is not None and len(set(groups)) > 1:
+            sums = np.bincount(np.unique(groups, return_inverse=True)[1], losses - mean)
+            error = float(np.sqrt((sums**2).sum() * len(sums) / (len(sums) - 1)) / len(losses))
         by_label = shifts.mean(axis=0)
         label = int(by_label.argmax())
         entries.append(Importance(name, mean, error, labels[label], float(by_label[label])))

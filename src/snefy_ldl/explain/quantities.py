@@ -16,6 +16,7 @@ from snefy_ldl._internal.laws import draw_from, law_blocks, to_numpy
 from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence
+from snefy_ldl.datasets.groups import read_groups
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError, TableNote
 
@@ -303,13 +304,14 @@ def member_band(estimate: Array, members: Array, confidence_level: float) -> tup
     return deviation, np.stack([estimate - reach, estimate + reach], axis=-1)
 
 
-def resample_weights(n_rows: int, random: np.random.Generator, resamples: int = RESAMPLES) -> Array:
+def resample_weights(n_rows: int, random: np.random.Generator, resamples: int = RESAMPLES, groups: Any = None) -> Array:
     """How much each row counts when rows are drawn again, with replacement.
 
     Args:
         n_rows: N.
         random: where the draws come from.
         resamples: how often, B.
+        groups: of the rows, which are then drawn in whole groups of the first level; None draws single rows.
 
     Returns:
         (B, N); each row of it sums to one.
@@ -318,7 +320,12 @@ def resample_weights(n_rows: int, random: np.random.Generator, resamples: int = 
         >>> resample_weights(4, np.random.default_rng(0), 2).sum(axis=1)
         array([1., 1.])
     """
-    return np.asarray(random.multinomial(n_rows, np.full(n_rows, 1.0 / n_rows), size=resamples) / n_rows)
+    which = (
+        np.arange(n_rows) if groups is None else np.unique(read_groups(groups, n_rows).first, return_inverse=True)[1]
+    )
+    n_groups = int(which.max()) + 1
+    times = random.multinomial(n_groups, np.full(n_groups, 1.0 / n_groups), size=resamples)[:, which]
+    return np.asarray(times / times.sum(axis=1, keepdims=True))
 
 
 def row_band(values: Array, weights: Array, confidence_level: float) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ from sklearn.model_selection import KFold
 from snefy_ldl._internal.laws import draw_from, law_blocks, log_probs, tensor_for, to_numpy
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl.datasets.groups import split_rows
+from snefy_ldl.datasets.groups import group_folds, read_groups, split_rows
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import SnefyError, TableNote, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.estimator import SnefyLDL, fit_folds, fit_many
@@ -63,6 +63,29 @@ class JudgedRows:
     def features(self) -> Any:
         """X without the groups that its rows may have."""
         return split_rows(self.X)[0]
+
+    @property
+    def groups(self) -> Index | None:
+        """Number of each row's group (N,), of the first level; None where rows have no groups."""
+        groups = split_rows(self.X)[1]
+        return None if groups is None else read_groups(groups, len(self)).first
+
+    def folds(self, n_folds: int, random_state: int, by_group: bool = True) -> list[tuple[Index, Index]]:
+        """Training and test rows of a cross-validation.
+
+        Args:
+            n_folds: How many folds, at most.
+            random_state: Seed of the folds.
+            by_group: Whether folds are made of whole groups, where rows have groups.
+
+        Returns:
+            Row numbers to train on and to test on, one pair per fold.
+        """
+        groups = self.groups if by_group else None
+        if groups is None:
+            return list(KFold(n_folds, shuffle=True, random_state=random_state).split(np.zeros(len(self))))
+        fold = group_folds(groups, n_folds, np.random.default_rng(random_state))
+        return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(int(fold.max()) + 1)]
 
     def name(self, row: int) -> str:
         """What to call a row.
@@ -154,7 +177,8 @@ class Answers:
 def cross_fit(model: Any, rows: JudgedRows, folds: int = 5, random_state: int = 0) -> list[Part]:
     """The model fitted anew without each fold, so that every row is judged by a model that has not seen it.
 
-    A fitted model has chosen between candidates; what it chose is fitted anew, without the search.
+    A fitted model has chosen between candidates; what it chose is fitted anew, without the search. Where rows have
+    groups, a row is judged by a model that has not seen its group.
 
     Args:
         model: A fitted or unfitted :class:`~snefy_ldl.SnefyLDL`; it stays as it is.
@@ -176,7 +200,7 @@ def cross_fit(model: Any, rows: JudgedRows, folds: int = 5, random_state: int = 
         >>> sorted(np.concatenate([part.rows for part in parts]).tolist()) == list(range(60))
         True
     """
-    splits = list(KFold(folds, shuffle=True, random_state=random_state).split(np.zeros(len(rows))))
+    splits = rows.folds(folds, random_state)
     learn = [train for train, _ in splits]
     with warnings.catch_warnings():  # the fit on all rows has warned already of what is odd about them
         for category in (ZeroLabelWarning, TableNote, TrainingWarning):

@@ -12,8 +12,10 @@ from scipy import stats
 
 from snefy_ldl._internal.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array, Mask
+from snefy_ldl.datasets.groups import group_folds
 from snefy_ldl.errors import InputError, TableNote
 from snefy_ldl.explain.features import column_names
+from snefy_ldl.explain.groups import group_variance
 from snefy_ldl.explain.importance import (
     Importance,
     columns_at_a_time,
@@ -77,7 +79,8 @@ def judge_coverage(
         rows: All rows.
         answers: The models' answers for them.
         calibration: Conformalized intervals with :data:`LEVEL` among their levels; None calibrates each half of the
-            rows on the other half, by the method "cdf" of :class:`~snefy_ldl.conformal.ConformalIntervals`.
+            rows (of the groups, where rows were judged by group) on the other half, by the method "cdf" of
+            :class:`~snefy_ldl.conformal.ConformalIntervals`.
         random_state: Seed of the halves.
 
     Returns:
@@ -107,7 +110,11 @@ def judge_coverage(
     if len(rows) < FEWEST_CALIBRATED:
         return Trust(curve, None, inside, None, width, None, joint, False)
     halves, distance = np.zeros(len(rows), dtype=bool), np.abs(up_to - 0.5)
-    halves[np.random.default_rng(random_state).permutation(len(rows))[: len(rows) // 2]] = True
+    random, groups = np.random.default_rng(random_state), rows.groups
+    if groups is None or len(parts) == 1:
+        halves[random.permutation(len(rows))[: len(rows) // 2]] = True
+    else:  # rows were judged as those of new groups
+        halves = group_folds(groups, 2, random) == 0
     reach = np.stack([_reach(distance[~halves], LEVELS), _reach(distance[halves], LEVELS)])  # (2, A, L)
     each = reach[halves.astype(np.intp) ^ 1]  # a row of the second half is judged by the first one's reach
     calibrated = covered_within(below[:, None, :], up_to[:, None, :], each)
@@ -242,7 +249,8 @@ def permutation_importance(
                 losses[column].append(answers.log_prob[here] - log_prob[k])
                 shifts[column].append(np.abs(mean[k] - answers.mean[here]))
     pairs = [(np.concatenate(loss), np.concatenate(shift)) for loss, shift in zip(losses, shifts)]
-    return sum_up(names, pairs, rows.labels)
+    order = np.concatenate([part.rows[chosen[part.rows]] for part in parts])
+    return sum_up(names, pairs, rows.labels, None if rows.groups is None else rows.groups[order])
 
 
 #: Most values of a column that make a group each; columns of more are cut into quarters.
@@ -470,6 +478,8 @@ class Report:
         shown: Numbers of the surest, a typical and the least sure row.
         trained_here: Whether rivals learned from the judged rows, four fifths for each fifth.
         folds: In how many folds the model was fitted anew for the report; 0 where it answered itself.
+        group_shares: Share of each label's variance between and within groups
+            (:func:`~snefy_ldl.explain.group_variance`); None where the model has no group effects.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
@@ -498,6 +508,7 @@ class Report:
     shown: list[int]
     trained_here: bool
     folds: int
+    group_shares: Any = None
 
     def law_of(self, row: int) -> Any:
         """The predicted law of one row, by the model that answered for it.
@@ -567,6 +578,7 @@ def make_report(
         train,
         None if train is None else _feature_numbers(model, train.features),
         density=getattr(getattr(model, "zero_policy_", None), "mode", "") != "model",
+        by_group=folds > 0,
     )
     groups, looked = worst_groups(answers, rows)
     return Report(
@@ -586,6 +598,7 @@ def make_report(
         shown=_shown_rows(answers.width),
         trained_here=train is None,
         folds=folds,
+        group_shares=None if getattr(model, "group_effects_", None) is None else group_variance(model),
     )
 
 

@@ -13,7 +13,6 @@ import torch
 from scipy import stats
 from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, xlogy
-from sklearn.model_selection import KFold
 
 from snefy_ldl import metrics
 from snefy_ldl._internal.seen import MOST_SEEN, count_seen
@@ -59,6 +58,7 @@ def fit_rivals(
     train_numbers: Any = None,
     *,
     density: bool = True,
+    by_group: bool = False,
 ) -> list[Rival]:
     """The constant mean, with the one Dirichlet that fits best, and SA-BFGS.
 
@@ -69,6 +69,7 @@ def fit_rivals(
         train_numbers: Their features as numbers.
         density: Whether the constant's likelihood can be compared with the model's, which is not so for a model that
             gives exact zeros a probability.
+        by_group: Whether the fifths are made of whole groups, where rows have groups.
 
     Returns:
         Both rivals.
@@ -85,7 +86,7 @@ def fit_rivals(
     if train is not None:
         jobs: list[tuple[JudgedRows, Any, Index]] = [(train, train_numbers, np.arange(len(rows)))]
     else:
-        splits = KFold(FOLDS, shuffle=True, random_state=0).split(numbers)
+        splits = rows.folds(FOLDS, 0, by_group)
         jobs = [(rows.pick(learn), numbers[learn], test) for learn, test in splits]
     for given, features, test in jobs:
         mean[test] = _mean_shares(given)

@@ -36,7 +36,7 @@ from snefy_ldl._internal.validation import (
     spread_rest,
 )
 from snefy_ldl.datasets.columns import Encoder, TableEncoder, learn_columns
-from snefy_ldl.datasets.groups import read_groups
+from snefy_ldl.datasets.groups import Groups, read_groups
 from snefy_ldl.datasets.objects import Objects, open_rows, split_labels
 from snefy_ldl.errors import InputError, MissingLabelWarning
 from snefy_ldl.networks.custom import Backbone
@@ -140,10 +140,10 @@ class TrainingData:
         if isinstance(self.columns, TableEncoder) and self.columns is not columns:
             self.columns.tell_left_out(stacklevel=5)
 
-    def with_features(self, features: Any, moves: Moves | None = None) -> TrainingData:
-        """These rows and labels with other features (N, d'), and what moves each row's law."""
+    def with_features(self, features: Any, moves: Moves | None = None, groups: Groups | None = None) -> TrainingData:
+        """These rows and labels with other features (N, d'), what moves each row's law, and perhaps other groups."""
         other = copy.copy(self)
-        other.features, other.moves = features, moves
+        other.features, other.moves, other.groups = features, moves, groups or self.groups
         return other
 
     def with_lessons(self, rows: Index, labels: Array) -> TrainingData:

@@ -2,7 +2,8 @@
 
 The fit before it has split rows by group, so its network is that of a row of a new group. Here every training row is
 shown in two ways: as a row of an unknown group, as before, and together with the effect of its group as the other rows
-tell it. The network goes on from where it is, and stays as it was where validation rows do not gain.
+tell it. The network goes on from where it is, now on rows of all groups, and sees what is known of a group where rows
+held back gain by that.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.random import derive_seed
 from snefy_ldl._internal.types import Array, Index
+from snefy_ldl.datasets.groups import Groups
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet
@@ -48,7 +50,7 @@ SHOWN_LESS = 0.3
 PULL, PULL_OF_ZEROS = 0.1, 0.2
 #: Epochs of the last step, as a part of those of the fit; and from so many rows on.
 EPOCHS, MANY_ROWS, EPOCHS_OF_MANY = 0.6, 20_000, 0.4
-#: Standard errors by which rows of known groups must gain.
+#: Standard errors by which rows held back must gain from what is known of their group.
 LEAST_GAIN = 1.0
 
 
@@ -234,7 +236,7 @@ def _train(
     moves: Moves | None,
     progress: Progress,
 ) -> FittedState:
-    """Go on with training on rows of unknown and of known groups, and keep what validation rows favour."""
+    """Go on with training on rows of unknown and of known groups, and keep the effects where rows held back gain."""
     job, rows, n = shown.job, shown.job.rows, len(shown.job.rows)
     before = shown.data.features[rows]
     before = before.toarray() if hasattr(before, "toarray") else before
@@ -244,7 +246,9 @@ def _train(
     moved = None
     if moves is not None and shown.data.moves is not None:
         moved = Moves.joined([shown.data.moves.take(rows), moves])
-    data = job.data.take(np.concatenate([rows, rows])).with_features(both, moved)
+    # a row is held back in both ways, whatever its group: known groups are those that the network learns from
+    pairs = Groups(np.tile(np.arange(n), 2)[:, None], ((),), ("row",))
+    data = job.data.take(np.concatenate([rows, rows])).with_features(both, moved, pairs)
     settings = replace(
         job.settings,
         guides=None,
@@ -255,19 +259,17 @@ def _train(
     wide = widen(state.net, columns)
     start = replace(state, net=wide, guides=None, columns=None, n_features=both.shape[1])
     further = Job(settings, data, start=start, policy=state.zero_policy, warn=False, seed=job.seed)
-    held = torch.stack([member.valid for member in further.members])
-    old = _log_prob(start.net, further, held % n)
     done = train_jobs([further], progress)[0]
-    gain = _log_prob(done.net, further, held) - old
-    gain_known, gain_unknown = gain[held >= n], gain[held < n]
+    known = torch.stack([member.valid[member.valid >= n] for member in further.members])
+    with_group, without = _log_prob(done.net, further, known), _log_prob(done.net, further, known - n)
     report = {
         "groups": [len(names) for names in effects.names],
         "levels": list(effects.levels),
         "directions": effects.model.ratios.shape[1],
-        "gain_known": float(gain_known.mean()),
-        "gain_unknown": float(gain_unknown.mean()),
+        "gain": float((with_group - without).mean()),
     }
-    if lead(gain_known, torch.zeros_like(gain_known)) < LEAST_GAIN:
+    if lead(with_group, without) < LEAST_GAIN:
+        state = replace(state, net=forget_groups(done.net, effects.n_columns))
         return _without(state, effects.names, effects.levels, "no gain on rows held back")
     summary = {
         **state.summary,
