@@ -493,7 +493,7 @@ class AbsoluteScore(ChebyshevScore):
 
 
 class OutlyingScore(ChebyshevScore):
-    """The score of "chebyshev", divided by a factor that grows with the row's distance from typical rows.
+    """The score of "chebyshev", divided by a factor that grows with the distance from the edge of the typical rows.
 
     Example:
         >>> OutlyingScore().widens
