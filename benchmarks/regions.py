@@ -164,3 +164,7 @@ def main():
                 run_split(name, seed, path)
                 print(path, flush=True)
     report(asked.data, asked.out, asked.splits)
+
+
+if __name__ == "__main__":
+    main()
